@@ -1,0 +1,99 @@
+//! InferenceObjective: how important a use of an inference pool is.
+
+use crate::schema::rules;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// No other kind of pool is known to any endpoint picker.
+const REFERS_TO_POOL: (&str, &str) = (
+    "self.kind == 'InferencePool' && self.group in ['inference.networking.k8s.io', 'inference.networking.x-k8s.io']",
+    "poolRef must refer to an InferencePool: set kind to InferencePool and group to inference.networking.k8s.io \
+     (inference.networking.x-k8s.io for a v1alpha2 pool), or leave both out",
+);
+
+/// An InferenceObjective says how important the requests that name it are, compared with others of the same pool.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[kube(
+    group = "inference.networking.x-k8s.io",
+    version = "v1alpha2",
+    kind = "InferenceObjective",
+    plural = "inferenceobjectives",
+    shortname = "infobj",
+    category = "pointsman",
+    schema = "disabled",
+    namespaced,
+    status = "InferenceObjectiveStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "InferenceObjective says how important the requests that name it are, compared with others of the same pool.",
+    printcolumn = r#"{"name":"Pool","type":"string","jsonPath":".spec.poolRef.name"}"#,
+    printcolumn = r#"{"name":"Priority","type":"integer","jsonPath":".spec.priority"}"#,
+    printcolumn = r#"{"name":"Accepted","type":"string","jsonPath":".status.conditions[?(@.type==\"Accepted\")].status"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+pub struct InferenceObjectiveSpec {
+    /// How important a request is: a higher number is served first when requests have to wait, and a negative one may
+    /// be shed. An absent priority counts as 0. Fairness is kept between requests of one priority only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+
+    /// The pool whose requests are meant; it must be in the same namespace.
+    pub pool_ref: PoolObjectReference,
+}
+
+/// A reference to an inference pool in the namespace of the object that holds it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules(&[REFERS_TO_POOL])))]
+pub struct PoolObjectReference {
+    /// The API group of the pool.
+    #[serde(default = "default_group")]
+    #[schemars(length(max = 253), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"))]
+    pub group: String,
+
+    /// The kind of the pool.
+    #[serde(default = "default_kind")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$"))]
+    pub kind: String,
+
+    /// The name of the pool.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+impl Default for PoolObjectReference {
+    fn default() -> Self {
+        Self { group: default_group(), kind: default_kind(), name: String::new() }
+    }
+}
+
+fn default_group() -> String {
+    "inference.networking.k8s.io".to_owned()
+}
+
+fn default_kind() -> String {
+    "InferencePool".to_owned()
+}
+
+/// What is observed of an InferenceObjective.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InferenceObjectiveStatus {
+    /// The state of the objective. Known types: Accepted, Ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 8),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]),
+        extend("default" = [{
+            "type": "Ready",
+            "status": "Unknown",
+            "reason": "Pending",
+            "message": "Waiting for controller",
+            "lastTransitionTime": "1970-01-01T00:00:00Z"
+        }])
+    )]
+    pub conditions: Vec<Condition>,
+}

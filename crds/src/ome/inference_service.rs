@@ -1,0 +1,126 @@
+//! InferenceService: a model that is being served.
+
+use super::{
+    component::{DecoderSpec, EngineSpec, KedaConfig, RouterSpec},
+    predictor::PredictorSpec,
+    service_status::InferenceServiceStatus,
+};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Typed Go clients always write a `predictor`, if only an empty one: such a one isn't meant. A router goes with either:
+/// upstream's own samples have it beside a predictor.
+const SERVICE_RULES: &[(&str, &str)] = &[(
+    "!has(self.predictor) \
+     || !(has(self.predictor.model) || has(self.predictor.workerSpec) || (has(self.predictor.containers) && size(self.predictor.containers) > 0)) \
+     || !(has(self.engine) || has(self.decoder) || has(self.model) || has(self.runtime))",
+    "give either predictor, which is deprecated, or engine, decoder, model and runtime: \
+     move what predictor says into model, runtime and engine, and remove predictor",
+)];
+
+/// Which model to serve, and how. A model alone is enough where a runtime supports it.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = crate::schema::rules(SERVICE_RULES)))]
+#[kube(
+    group = "ome.io",
+    version = "v1beta1",
+    kind = "InferenceService",
+    plural = "inferenceservices",
+    shortname = "isvc",
+    category = "pointsman",
+    schema = "disabled",
+    namespaced,
+    status = "InferenceServiceStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "InferenceService is a model that is being served: which one, by which runtime, on what and how many.",
+    printcolumn = r#"{"name":"URL","type":"string","jsonPath":".status.url"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"BaseModel","type":"string","jsonPath":".spec.model.name"}"#,
+    printcolumn = r#"{"name":"Runtime","type":"string","jsonPath":".status.runtime.name"}"#,
+    printcolumn = r#"{"name":"Prev","type":"integer","jsonPath":".status.components.engine.traffic[?(@.tag==\"prev\")].percent","priority":1}"#,
+    printcolumn = r#"{"name":"Latest","type":"integer","jsonPath":".status.components.engine.traffic[?(@.latestRevision==true)].percent","priority":1}"#,
+    printcolumn = r#"{"name":"LatestReadyRevision","type":"string","jsonPath":".status.components.engine.latestReadyRevision","priority":1}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason","priority":1}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+pub struct InferenceServiceSpec {
+    /// Deprecated: say it with model, runtime and engine. A predictor without model, containers or workerSpec counts as
+    /// absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predictor: Option<PredictorSpec>,
+
+    /// How to run the engine. What it leaves out the runtime's engineConfig says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineSpec>,
+
+    /// How to run the decoder. With one (or with the runtime's decoderConfig) reading the prompt and making the tokens
+    /// are two deployments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decoder: Option<DecoderSpec>,
+
+    /// The model to serve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
+
+    /// The runtime to serve it with. Without one the best is chosen that supports the model's format, framework,
+    /// architecture, quantization and size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<ServingRuntimeRef>,
+
+    /// How to run the router. Without one (and without the runtime's routerConfig) there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub router: Option<RouterSpec>,
+
+    /// How KEDA scales the components that don't say it themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keda_config: Option<KedaConfig>,
+}
+
+/// The model that a service serves.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelRef {
+    /// The model's name.
+    pub name: String,
+
+    /// The model's kind: ClusterBaseModel, or BaseModel for one of the service's namespace.
+    #[serde(default = "default_model_kind")]
+    pub kind: String,
+
+    /// The model's API group.
+    #[serde(default = "default_api_group")]
+    pub api_group: String,
+
+    /// The names of the FineTunedWeights to serve with the model. Today one at the most can be served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub fine_tuned_weights: Vec<String>,
+}
+
+/// The runtime that a service asks for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServingRuntimeRef {
+    /// The runtime's name.
+    pub name: String,
+
+    /// The runtime's kind: ServingRuntime for one of the service's namespace, or ClusterServingRuntime. Without a kind
+    /// the namespace is looked in first, then the cluster; so this field has no default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+
+    /// The runtime's API group.
+    #[serde(default = "default_api_group")]
+    pub api_group: String,
+}
+
+fn default_model_kind() -> String {
+    "ClusterBaseModel".to_owned()
+}
+
+fn default_api_group() -> String {
+    "ome.io".to_owned()
+}

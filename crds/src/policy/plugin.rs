@@ -1,0 +1,408 @@
+//! PolicyPlugin: a Wasm component bound to the policy points that it answers.
+
+use crate::{
+    RawObject,
+    policy::{
+        BYTES, DIGEST,
+        selection::{MatchCondition, Selection},
+    },
+    schema::{DURATION, rules},
+};
+use k8s_openapi::apimachinery::pkg::{
+    apis::meta::v1::{Condition, Time},
+    util::intstr::IntOrString,
+};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+const BUILTINS_COME_FIRST: (&str, &str) =
+    ("self.order > 0 || has(self.source.builtin)", "order 0 is reserved for built-in plugins: set order to a number from 1 to 1000");
+
+const ONE_SOURCE: (&str, &str) = (
+    "[has(self.builtin), has(self.file), has(self.configMap)].filter(given, given).size() == 1",
+    "source needs exactly one of builtin, file and configMap: keep one and remove the others",
+);
+
+const INSIDE_THE_DIRECTORY: (&str, &str) = (
+    "!has(self.file) || (!self.file.path.startsWith('/') && !self.file.path.split('/').exists(part, part == '..'))",
+    "source.file.path must lie inside the host's plugin directory: give it relative to that directory and without ..",
+);
+
+const LIMITS_ARE_GUARDED: (&str, &str) = (
+    "self.type == 'Guarded' || (!has(self.maxChanged) && !has(self.maxRestarting))",
+    "maxChanged and maxRestarting bound a Guarded update: set type to Guarded or remove them",
+);
+
+/// A PolicyPlugin binds a Wasm component to the policy points that it answers.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[kube(
+    group = "policy.pointsman.dev",
+    version = "v1alpha1",
+    kind = "PolicyPlugin",
+    plural = "policyplugins",
+    shortname = "pp",
+    category = "pointsman",
+    schema = "disabled",
+    status = "PolicyPluginStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "PolicyPlugin binds a Wasm component to the policy points that it answers.",
+    printcolumn = r#"{"name":"Points","type":"string","jsonPath":".status.points"}"#,
+    printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.mode"}"#,
+    printcolumn = r#"{"name":"Order","type":"integer","jsonPath":".spec.order"}"#,
+    printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.active.version"}"#,
+    printcolumn = r#"{"name":"Active","type":"string","jsonPath":".status.conditions[?(@.type=='Active')].status"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Source","type":"string","jsonPath":".status.source","priority":1}"#,
+    printcolumn = r#"{"name":"Digest","type":"string","jsonPath":".status.active.digest","priority":1}"#
+)]
+#[schemars(extend("x-kubernetes-validations" = rules(&[BUILTINS_COME_FIRST])))]
+pub struct PolicyPluginSpec {
+    /// The policy points that the plugin is asked at; absent means all that it describes itself as answering.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "set"))]
+    pub points: Vec<PolicyPoint>,
+
+    /// Where the component's bytes come from.
+    pub source: PluginSource,
+
+    /// How the plugin's answer stands to those of plugins before it.
+    #[serde(default)]
+    pub mode: PluginMode,
+
+    /// Where the plugin stands in line: lower numbers are asked first, and equal ones by name. 0 is the built-in plugins' place.
+    #[serde(default = "default_order")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub order: i32,
+
+    /// How much the plugin's scores count against those of others at scheduling-scoring.
+    #[serde(default = "default_weight")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub weight: i32,
+
+    /// The subjects that the plugin is asked about; absent means every subject.
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    pub selection: Option<Selection>,
+
+    /// CEL expressions over the subject (`object`) and its namespace (`namespaceObject`) that must all be true for the plugin
+    /// to be asked about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub match_conditions: Vec<MatchCondition>,
+
+    /// The plugin's configuration. It must fit the JSON Schema that the plugin describes itself with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<RawObject>,
+
+    /// What one call of the plugin may use; what is absent is the host's default. The host's own maximum can't be exceeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<PluginLimits>,
+
+    /// Who answers in the plugin's place when a call fails. What already runs stays as it is in any case.
+    #[serde(default)]
+    pub failure_policy: PluginFailurePolicy,
+
+    /// The only digest that is accepted of the component's bytes. Going back to one that is kept as a revision is a rollback.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = DIGEST))]
+    pub digest: Option<String>,
+
+    /// A signature over the component's bytes. The host may demand one by a key that it trusts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signature: Option<PluginSignature>,
+
+    /// How many revisions of the component are kept beside those in use.
+    #[serde(default = "default_revision_history_limit")]
+    #[schemars(range(min = 0, max = 100))]
+    pub revision_history_limit: i32,
+
+    /// How an update of the plugin gets active; absent means Guarded without restarts for a plugin at pod-templating or
+    /// metadata-propagation, and Immediate for others, unless the host is configured otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<UpdateStrategy>,
+}
+
+impl Default for PolicyPluginSpec {
+    fn default() -> Self {
+        Self {
+            points: Vec::new(),
+            source: PluginSource::default(),
+            mode: PluginMode::default(),
+            order: default_order(),
+            weight: default_weight(),
+            selection: None,
+            match_conditions: Vec::new(),
+            config: None,
+            limits: None,
+            failure_policy: PluginFailurePolicy::default(),
+            digest: None,
+            signature: None,
+            revision_history_limit: default_revision_history_limit(),
+            strategy: None,
+        }
+    }
+}
+
+fn default_order() -> i32 {
+    100
+}
+
+fn default_weight() -> i32 {
+    1
+}
+
+fn default_revision_history_limit() -> i32 {
+    5
+}
+
+/// A question that the host asks of plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyPoint {
+    /// Which of the runtimes is to serve a model.
+    RuntimeSelection,
+    /// What the pods of a subject look like.
+    PodTemplating,
+    /// Which labels and annotations are carried where.
+    MetadataPropagation,
+    /// How well each candidate (a node, a model, an endpoint) suits.
+    SchedulingScoring,
+}
+
+/// Where a component's bytes come from: exactly one of its fields is given.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules(&[ONE_SOURCE, INSIDE_THE_DIRECTORY])))]
+pub struct PluginSource {
+    /// A component that the host brings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub builtin: Option<BuiltinSource>,
+
+    /// A file in the host's plugin directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileSource>,
+
+    /// One or more ConfigMaps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ConfigMapSource>,
+}
+
+/// A component that the host brings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BuiltinSource {
+    /// Its name.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+}
+
+/// A file in the host's plugin directory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FileSource {
+    /// The file's path, relative to the directory.
+    #[schemars(length(min = 1, max = 1024))]
+    pub path: String,
+}
+
+/// ConfigMaps whose binaryData holds a component, as it is or compressed with gzip.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigMapSource {
+    /// The namespace of the ConfigMaps; absent means the host's own. The host takes others only where it is configured to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
+
+    /// The ConfigMap that holds the component, or its first part.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+
+    /// The key that holds the bytes, in every part.
+    #[serde(default = "default_key")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+
+    /// The ConfigMaps that hold the second part and those after it, in order, where the component is too large for one. The
+    /// parts are used only when all of them belong together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
+    pub parts: Vec<String>,
+}
+
+impl Default for ConfigMapSource {
+    fn default() -> Self {
+        Self { namespace: None, name: String::new(), key: default_key(), parts: Vec::new() }
+    }
+}
+
+fn default_key() -> String {
+    "plugin.wasm".to_owned()
+}
+
+/// How a plugin's answer stands to those of plugins before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PluginMode {
+    /// Its answer is laid over theirs.
+    #[default]
+    Extend,
+    /// Plugins before it aren't asked.
+    Replace,
+}
+
+/// What one call of a plugin may use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginLimits {
+    /// Memory in bytes, such as 64Mi.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = BYTES))]
+    pub memory: Option<String>,
+
+    /// Steps of computation, counted alike on every machine. Calls at hot points have only the deadline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub fuel: Option<i64>,
+
+    /// Time, as a Go duration such as 50ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), extend("pattern" = DURATION))]
+    pub deadline: Option<String>,
+
+    /// The size of the answer in bytes, such as 1Mi.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = BYTES))]
+    pub output: Option<String>,
+}
+
+/// Who answers in a failed plugin's place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PluginFailurePolicy {
+    /// Nobody: the subject waits, and says why.
+    #[default]
+    Fail,
+    /// The built-in plugin.
+    Default,
+    /// The plugin's previous revision.
+    Previous,
+    /// The other plugins, as if this one weren't there.
+    Skip,
+}
+
+/// A signature over a component's bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginSignature {
+    /// The name of the key, as the host's configuration calls it; absent means that any trusted key will do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63), regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"))]
+    pub key_name: Option<String>,
+
+    /// The Ed25519 signature, in base64.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9+/]{86}==$"))]
+    pub ed25519: String,
+}
+
+/// How an update gets active.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules(&[LIMITS_ARE_GUARDED])))]
+pub struct UpdateStrategy {
+    /// What an update waits for.
+    #[serde(rename = "type")]
+    pub type_: UpdateStrategyType,
+
+    /// How many subjects a Guarded update may change without approval, as a number or in percent of all subjects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = "^(100|[0-9]{1,2})%$", "minimum" = 0))]
+    pub max_changed: Option<IntOrString>,
+
+    /// How many subjects' pods a Guarded update may restart without approval, as a number or in percent of all subjects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = "^(100|[0-9]{1,2})%$", "minimum" = 0))]
+    pub max_restarting: Option<IntOrString>,
+}
+
+/// What an update waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UpdateStrategyType {
+    /// Nothing: it is active at once, and the report of what it changed follows.
+    Immediate,
+    /// The report: within `maxChanged` and `maxRestarting` it gets active, beyond them it needs an approval.
+    #[default]
+    Guarded,
+    /// It never gets active; only the report is made.
+    Shadow,
+}
+
+/// What is observed of a PolicyPlugin.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyPluginStatus {
+    /// The generation of the spec that this status speaks of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// The state of the plugin. Known types: Loaded, Active, Quarantined.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+
+    /// The policy points at which the plugin is asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub points: Vec<PolicyPoint>,
+
+    /// Where the bytes come from, in one word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+
+    /// The revision that decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active: Option<PluginRevision>,
+
+    /// The revision that decided before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous: Option<PluginRevision>,
+
+    /// The revision that is to decide next, if all goes well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub candidate: Option<PluginRevision>,
+
+    /// What went wrong last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<PluginError>,
+}
+
+/// One state of a plugin's bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginRevision {
+    /// The digest of the bytes.
+    pub digest: String,
+
+    /// The version that the plugin describes itself with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+
+    /// Since when the revision is what it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Time>,
+}
+
+/// Something that went wrong with a plugin.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginError {
+    /// One CamelCase word for it.
+    pub reason: String,
+
+    /// What happened, and what to do about it.
+    pub message: String,
+
+    /// When it happened first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+}

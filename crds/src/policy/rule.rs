@@ -1,0 +1,292 @@
+//! ValidationRule: CEL expressions that must hold.
+
+use crate::{
+    policy::{
+        EXPRESSION, LABEL, SUBDOMAIN,
+        selection::{MatchCondition, Selection},
+    },
+    schema::rules,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+const DENY_OR_WARN: (&str, &str) = (
+    "!(self.exists(action, action == 'Deny') && self.exists(action, action == 'Warn'))",
+    "actions can't hold both Deny and Warn, for a denial says all that a warning would: remove one of them",
+);
+
+/// A ValidationRule is a set of CEL expressions that must hold on what users write, or on what policies put out.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[kube(
+    group = "policy.pointsman.dev",
+    version = "v1alpha1",
+    kind = "ValidationRule",
+    plural = "validationrules",
+    shortname = "vrule",
+    category = "pointsman",
+    schema = "disabled",
+    status = "ValidationRuleStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "ValidationRule is a set of CEL expressions that must hold on what users write, or on what policies put out.",
+    printcolumn = r#"{"name":"Stage","type":"string","jsonPath":".spec.stage"}"#,
+    printcolumn = r#"{"name":"Actions","type":"string","jsonPath":".spec.actions"}"#,
+    printcolumn = r#"{"name":"Active","type":"string","jsonPath":".status.conditions[?(@.type=='Active')].status"}"#,
+    printcolumn = r#"{"name":"Rejected","type":"integer","jsonPath":".status.counts.rejected"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+pub struct ValidationRuleSpec {
+    /// What the rule is about.
+    #[serde(default)]
+    pub stage: RuleStage,
+
+    /// The objects that the rule is about; absent means all of them.
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    pub selection: Option<RuleSelection>,
+
+    /// CEL expressions that must all be true for the rule to apply to an object.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub match_conditions: Vec<MatchCondition>,
+
+    /// Values that the validations share, as `variables.NAME`. A variable may use those before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub variables: Vec<Variable>,
+
+    /// What must hold. Stage Input knows `object`, `oldObject`, `namespaceObject`, `params` and `request`; stage Output
+    /// knows the planned `object`, its `subject`, `layers` (who asked for each field) and `params`.
+    #[schemars(length(min = 1, max = 64))]
+    pub validations: Vec<Validation>,
+
+    /// What happens when a validation is false.
+    #[serde(default = "default_actions")]
+    #[schemars(
+        length(min = 1, max = 3),
+        extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = rules(&[DENY_OR_WARN]))
+    )]
+    pub actions: Vec<RuleAction>,
+
+    /// What it means when an expression can't be evaluated.
+    #[serde(default)]
+    pub failure_policy: RuleFailurePolicy,
+
+    /// Values from outside the rule, as `params`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub params: Option<RuleParams>,
+}
+
+impl Default for ValidationRuleSpec {
+    fn default() -> Self {
+        Self {
+            stage: RuleStage::default(),
+            selection: None,
+            match_conditions: Vec::new(),
+            variables: Vec::new(),
+            validations: Vec::new(),
+            actions: default_actions(),
+            failure_policy: RuleFailurePolicy::default(),
+            params: None,
+        }
+    }
+}
+
+fn default_actions() -> Vec<RuleAction> {
+    vec![RuleAction::Deny]
+}
+
+fn default_operations() -> Vec<Operation> {
+    vec![Operation::Create, Operation::Update]
+}
+
+/// What a rule is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RuleStage {
+    /// What users write: the subject, and whatever else Pointsman serves.
+    #[default]
+    Input,
+    /// What policies put out: every object of a plan, before it is applied.
+    Output,
+}
+
+/// Which objects, and which operations on them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleSelection {
+    /// The objects: at stage Input those that Pointsman serves, at stage Output those of a plan.
+    #[serde(flatten)]
+    pub objects: Selection,
+
+    /// The operations at admission that are meant. The controller asks every rule that is for CREATE or UPDATE.
+    #[serde(default = "default_operations")]
+    #[schemars(length(min = 1, max = 3), extend("x-kubernetes-list-type" = "set"))]
+    pub operations: Vec<Operation>,
+}
+
+impl Default for RuleSelection {
+    fn default() -> Self {
+        Self { objects: Selection::default(), operations: default_operations() }
+    }
+}
+
+/// An operation at admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Operation {
+    /// An object is made.
+    Create,
+    /// An object is changed.
+    Update,
+    /// An object is deleted.
+    Delete,
+}
+
+/// A value with a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Variable {
+    /// Its name, a CEL identifier.
+    #[schemars(length(max = 63), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
+    pub name: String,
+
+    /// The CEL expression that gives the value.
+    #[schemars(length(min = 1, max = EXPRESSION))]
+    pub expression: String,
+}
+
+/// Something that must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Validation {
+    /// The CEL expression that must be true.
+    #[schemars(length(min = 1, max = EXPRESSION))]
+    pub expression: String,
+
+    /// What to say when it is false; absent means the expression itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub message: Option<String>,
+
+    /// A CEL expression that gives the message, in place of `message`, which is then said only when this one fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = EXPRESSION))]
+    pub message_expression: Option<String>,
+
+    /// How a client of the API should take a denial; Invalid when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<DenialReason>,
+}
+
+/// How a client of the API should take a denial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DenialReason {
+    /// The object is wrong (422).
+    #[default]
+    Invalid,
+    /// The user may not do this (403).
+    Forbidden,
+    /// The user isn't known (401).
+    Unauthorized,
+    /// The object is too large (413).
+    RequestEntityTooLarge,
+}
+
+/// What happens when a validation is false.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RuleAction {
+    /// Admission refuses the object; the controller leaves what runs as it is.
+    Deny,
+    /// The user gets a warning.
+    Warn,
+    /// The audit log gets an entry.
+    Audit,
+}
+
+/// What it means when an expression can't be evaluated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RuleFailurePolicy {
+    /// As much as a validation that is false.
+    #[default]
+    Fail,
+    /// Nothing.
+    Ignore,
+}
+
+/// Values from outside a rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleParams {
+    /// The ConfigMap whose data is `params`.
+    pub config_map: ParamsConfigMap,
+
+    /// What it means that there is no such ConfigMap.
+    #[serde(default)]
+    pub not_found: ParamsNotFound,
+}
+
+/// A ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ParamsConfigMap {
+    /// Its namespace; absent means the host's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63), extend("pattern" = LABEL))]
+    pub namespace: Option<String>,
+
+    /// Its name.
+    #[schemars(length(max = 253), extend("pattern" = SUBDOMAIN))]
+    pub name: String,
+}
+
+/// What it means that a rule's ConfigMap isn't there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ParamsNotFound {
+    /// As much as an expression that can't be evaluated.
+    #[default]
+    Deny,
+    /// The rule doesn't apply.
+    Allow,
+}
+
+/// What is observed of a ValidationRule.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ValidationRuleStatus {
+    /// The generation of the spec that this status speaks of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// The state of the rule. Known types: Compiled, Active.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+
+    /// How the live objects stand to the rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counts: Option<RuleCounts>,
+
+    /// The first of the live objects that the rule rejects, or would reject if it denied, each as KIND NAMESPACE/NAME.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub rejects: Vec<String>,
+}
+
+/// How the live objects stand to a rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleCounts {
+    /// How many objects the rule was asked about.
+    #[serde(default)]
+    pub matched: i64,
+
+    /// On how many of them a validation is false.
+    #[serde(default)]
+    pub rejected: i64,
+
+    /// On how many of them an expression can't be evaluated.
+    #[serde(default)]
+    pub failed: i64,
+}

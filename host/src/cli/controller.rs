@@ -1,0 +1,70 @@
+//! `pointsman controller`.
+
+use super::ClusterArgs;
+use crate::{serve::health, world::apis};
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use std::{net::SocketAddr, process::ExitCode};
+use tokio::{net::TcpListener, sync::watch};
+use tracing_subscriber::{EnvFilter, fmt};
+
+#[derive(Args, Debug)]
+pub(super) struct ControllerArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Where /healthz and /readyz are answered.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
+    listen: SocketAddr,
+    /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug.
+    #[arg(long, value_name = "FILTER", env = "POINTSMAN_LOG", default_value = "info")]
+    log_level: String,
+    /// How it is logged.
+    #[arg(long, value_enum, default_value_t = LogFormat::Json)]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    Json,
+    Text,
+}
+
+pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
+    start_logging(&args)?;
+    let client = args.cluster.client().await?;
+    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
+    tracing::info!(address = %listener.local_addr()?, "answering /healthz and /readyz");
+
+    let (served, apis) = watch::channel(apis::Apis::default());
+    let stopped = stop_signal()?;
+    tokio::select! {
+        result = health::serve(listener, apis) => result.context("answering /healthz")?,
+        // Ends only when the process does.
+        () = apis::keep(client, served) => {}
+        () = stopped => tracing::info!("stopping"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start_logging(args: &ControllerArgs) -> Result<()> {
+    let filter = EnvFilter::try_new(&args.log_level).with_context(|| format!("--log-level {}", args.log_level))?;
+    let subscriber = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match args.log_format {
+        LogFormat::Json => subscriber.json().flatten_event(true).init(),
+        LogFormat::Text => subscriber.init(),
+    }
+    Ok(())
+}
+
+/// Resolves on SIGTERM, as a kubelet sends it, and on Ctrl-C.
+fn stop_signal() -> Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}

@@ -1,0 +1,68 @@
+//! The command line, a file a subcommand.
+
+mod controller;
+mod crds;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::{path::PathBuf, process::ExitCode};
+
+/// A Kubernetes controller for model serving whose judgement is pluggable.
+#[derive(Debug, Parser)]
+#[command(name = "pointsman", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs the controller.
+    Controller(controller::ControllerArgs),
+    /// Prints, installs or checks the CustomResourceDefinitions.
+    Crds(crds::CrdsArgs),
+}
+
+impl Cli {
+    /// Runs the subcommand that was asked for.
+    pub async fn run(self) -> Result<ExitCode> {
+        match self.command {
+            Command::Controller(args) => controller::run(args).await,
+            Command::Crds(args) => crds::run(args).await,
+        }
+    }
+}
+
+/// Which cluster is meant, as kubectl asks for it.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ClusterArgs {
+    /// The kubeconfig file; by default KUBECONFIG, ~/.kube/config, or the pod's own ServiceAccount.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context; by default its current one.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+impl ClusterArgs {
+    pub(crate) async fn client(&self) -> Result<Client> {
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = match &self.kubeconfig {
+            Some(file) => {
+                let kubeconfig = Kubeconfig::read_from(file).with_context(|| format!("reading the kubeconfig {}", file.display()))?;
+                Config::from_custom_kubeconfig(kubeconfig, &options)
+                    .await
+                    .with_context(|| format!("in the kubeconfig {}", file.display()))?
+            }
+            None if self.context.is_some() => Config::from_kubeconfig(&options).await.context("in the kubeconfig")?,
+            None => Config::infer()
+                .await
+                .context("no cluster to talk to: name one with --kubeconfig or KUBECONFIG, or run in a pod with a ServiceAccount")?,
+        };
+        Client::try_from(config).context("setting up the connection to the cluster")
+    }
+}

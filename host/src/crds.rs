@@ -1,0 +1,101 @@
+//! Our CustomResourceDefinitions in a cluster: installed where they are missing, and never over somebody else's.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+    runtime::wait::{Condition, await_condition, conditions::is_crd_established},
+};
+use pointsman_crds::{Comparison, compare};
+use std::{fmt, time::Duration};
+
+/// The field manager under which we apply them.
+pub const FIELD_MANAGER: &str = "pointsman/crds";
+
+/// How long the API server may take to serve a new kind.
+const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
+
+/// What became of one CRD.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was missing and is installed now.
+    Installed,
+    /// It was an older one of ours and is up to date now.
+    Updated,
+    /// It is ours and as it should be.
+    Unchanged,
+    /// It is ours and differs; nothing was written.
+    Outdated,
+    /// It is missing; nothing was written.
+    Missing,
+    /// Somebody else installed it: compared and left alone.
+    Foreign(Comparison),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Installed => write!(f, "installed"),
+            Self::Updated => write!(f, "updated"),
+            Self::Unchanged => write!(f, "unchanged"),
+            Self::Outdated => write!(f, "outdated: `pointsman crds install` updates it"),
+            Self::Missing => write!(f, "missing: `pointsman crds install` installs it"),
+            Self::Foreign(comparison) => write!(f, "not ours, left as it is: {comparison}"),
+        }
+    }
+}
+
+/// What can go wrong on the way.
+#[derive(Debug, thiserror::Error)]
+pub enum CrdError {
+    /// The API server refused or didn't answer.
+    #[error(transparent)]
+    Kube(#[from] kube::Error),
+    /// It took the CRD but doesn't serve the kind.
+    #[error("the API server doesn't serve the kind after {} s; `kubectl describe crd {name}` tells why", ESTABLISHED_WITHIN.as_secs())]
+    NotEstablished {
+        /// The CRD's name.
+        name: String,
+    },
+    /// Waiting for it failed.
+    #[error("watching until the kind is served: {0}")]
+    Watch(#[from] kube::runtime::wait::Error),
+}
+
+/// Brings one CRD up to date, or, with `write` false, tells what that would mean.
+pub async fn install(client: &Client, crd: &CustomResourceDefinition, write: bool) -> Result<Outcome, CrdError> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let name = crd.name_any();
+    let found = api.get_opt(&name).await?;
+    let outcome = match &found {
+        None if !write => return Ok(Outcome::Missing),
+        None => Outcome::Installed,
+        Some(found) if !is_ours(found) => return Ok(Outcome::Foreign(compare(crd, found))),
+        Some(found) if same(crd, found) => Outcome::Unchanged,
+        Some(_) if !write => return Ok(Outcome::Outdated),
+        Some(_) => Outcome::Updated,
+    };
+    if outcome != Outcome::Unchanged {
+        // Client-side apply would keep a copy in an annotation, which has no room for schemas of this size.
+        api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(crd)).await?;
+    }
+    if !is_crd_established().matches_object(found.as_ref()) || outcome == Outcome::Installed {
+        let established = await_condition(api, &name, is_crd_established());
+        tokio::time::timeout(ESTABLISHED_WITHIN, established).await.map_err(|_| CrdError::NotEstablished { name })??;
+    }
+    Ok(outcome)
+}
+
+fn is_ours(crd: &CustomResourceDefinition) -> bool {
+    crd.metadata.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER))
+        || crd.labels().get("app.kubernetes.io/managed-by").is_some_and(|by| by == "pointsman")
+}
+
+/// Whether the API server's defaults are all that tells them apart.
+fn same(ours: &CustomResourceDefinition, found: &CustomResourceDefinition) -> bool {
+    let mut found = found.spec.clone();
+    found.names.list_kind.clone_from(&ours.spec.names.list_kind);
+    found.conversion.clone_from(&ours.spec.conversion);
+    found.preserve_unknown_fields = ours.spec.preserve_unknown_fields;
+    found == ours.spec
+}

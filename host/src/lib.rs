@@ -1,0 +1,6 @@
+//! Pointsman's host: everything but the judgement, which WebAssembly policies bring.
+
+pub mod cli;
+pub mod crds;
+pub mod serve;
+pub mod world;

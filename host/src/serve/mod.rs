@@ -1,0 +1,3 @@
+//! What listens.
+
+pub mod health;

@@ -1,0 +1,3 @@
+//! What we know of the cluster.
+
+pub mod apis;

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// neighbour is another project whose kinds Pointsman works with. To add one: name its module, pin the sums that
+// `go mod download -json MODULE@VERSION` prints, and list its CRD files.
+type neighbour struct {
+	name, module, version string
+	sum, goModSum         string
+	files                 []string          // CRDs, by their paths in the module
+	extra                 map[string]string // other files: path in the module to path in the neighbour's directory
+	byDefault             bool
+}
+
+const neighbourLWS = "lws"
+
+var neighbours = []neighbour{
+	{
+		name: neighbourLWS, module: "sigs.k8s.io/lws", version: "v0.9.0", byDefault: true,
+		sum: "h1:DcJCgxjjoGOx//QHZkeKpyiblxYq70aCRZNYSfykWyI=", goModSum: "h1:oYkORu4fUxGwA2Q/V4IOXfn5yGpQVDAHAZx2TVbi9LY=",
+		files: []string{
+			"config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",
+			"config/crd/bases/disaggregatedset.x-k8s.io_disaggregatedsets.yaml", // its manager watches both
+		},
+		extra: map[string]string{
+			"config/webhook/manifests.yaml":        "webhook/manifests.yaml",
+			"config/webhook/mutating-patch.yaml":   "webhook/patches/mutating-patch.yaml",
+			"config/webhook/validating-patch.yaml": "webhook/patches/validating-patch.yaml",
+		},
+	},
+	{
+		name: "keda", module: "github.com/kedacore/keda/v2", version: "v2.17.2", byDefault: true,
+		sum: "h1:xlrcK5TKABJF9PebK79sgL07s/csGjL3H4m72OkZXxk=", goModSum: "h1:z5Qr4yxPRrtuYbbO2fRxikr2EkNPT6Dd4jjypV+Vmo8=",
+		files: []string{
+			"config/crd/bases/keda.sh_scaledobjects.yaml", "config/crd/bases/keda.sh_triggerauthentications.yaml",
+			"config/crd/bases/keda.sh_clustertriggerauthentications.yaml",
+		},
+	},
+	{
+		name: "knative", module: "knative.dev/serving", version: "v0.49.0", byDefault: true,
+		sum: "h1:5B1JsytwZ+5bh9vOCNnu4GQJ/m6oj61Z/rVKziAY6MA=", goModSum: "h1:KXvVnXohxsbE3rCRbr1TZlxeC20qIzhVckDwbsgLWPI=",
+		files: []string{
+			"config/core/300-resources/service.yaml", "config/core/300-resources/configuration.yaml",
+			"config/core/300-resources/revision.yaml", "config/core/300-resources/route.yaml",
+		},
+	},
+	{
+		name: "ray", module: "github.com/ray-project/kuberay/ray-operator", version: "v1.4.2", byDefault: true,
+		sum: "h1:A4tGzbIky8sInAUxZBdBb+rrpZ7fbqoxdsOtm559Zqg=", goModSum: "h1:oZaK6ZxZS57/JYvCbJdU1FdIMPW1JJNv6TqbAcUjE/8=",
+		files: []string{"config/crd/bases/ray.io_rayclusters.yaml"},
+	},
+	{
+		name: "gateway", module: "sigs.k8s.io/gateway-api", version: "v1.3.0", byDefault: true,
+		sum: "h1:q6okN+/UKDATola4JY7zXzx40WO4VISk7i9DIfOvr9M=", goModSum: "h1:d8NV8nJbaRbEKem+5IuxkL8gJGOZ+FJ+NvOIltV8gDk=",
+		files: []string{
+			"config/crd/standard/gateway.networking.k8s.io_gatewayclasses.yaml",
+			"config/crd/standard/gateway.networking.k8s.io_gateways.yaml",
+			"config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
+			"config/crd/standard/gateway.networking.k8s.io_grpcroutes.yaml",
+			"config/crd/standard/gateway.networking.k8s.io_referencegrants.yaml",
+		},
+	},
+	{
+		name: "inference-pool", module: "sigs.k8s.io/gateway-api-inference-extension", version: "v1.3.0", byDefault: true,
+		sum: "h1:Ng2Qs1Oum4WycuWyi3rOkAC7pZ2aDqgN2ku6Lr/mryQ=", goModSum: "h1:Cyex0AlEzhuXFklzl0y5Hdf5zVY8PUtSKhzMvHh5D9M=",
+		files: []string{"config/crd/bases/inference.networking.k8s.io_inferencepools.yaml"},
+	},
+	{
+		name: "kserve", module: "github.com/kserve/kserve", version: "v0.17.0",
+		sum: "h1:IaynaBFzVQz1Xyrw5n3ncqzd5Y7L1RkO+YWvVwwtMQE=", goModSum: "h1:opWKxSXI6W58Ap23eYGGZp5UYOm5RPf/JYnTpZA9Jcw=",
+		files: []string{
+			"config/crd/full/llmisvc/serving.kserve.io_llminferenceservices.yaml",
+			"config/crd/full/llmisvc/serving.kserve.io_llminferenceserviceconfigs.yaml",
+		},
+	},
+}
+
+func neighbourNamed(name string) (*neighbour, error) {
+	var known []string
+	for i := range neighbours {
+		if neighbours[i].name == name {
+			return &neighbours[i], nil
+		}
+		known = append(known, neighbours[i].name)
+	}
+	return nil, fmt.Errorf("there is no neighbour %q; there are %s", name, listed(known))
+}
+
+// chooseNeighbours reads the value of --neighbours.
+func chooseNeighbours(value string) ([]string, error) {
+	var names []string
+	switch value {
+	case "none", "":
+		return nil, nil
+	case "default":
+		for _, n := range neighbours {
+			if n.byDefault {
+				names = append(names, n.name)
+			}
+		}
+		return names, nil
+	}
+	for _, name := range strings.Split(value, ",") {
+		n, err := neighbourNamed(strings.TrimSpace(name))
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(names, n.name) {
+			names = append(names, n.name)
+		}
+	}
+	return names, nil
+}
+
+// checkNeighbour says in advance what installing a neighbour would miss.
+func (o *upOptions) checkNeighbour(name string) error {
+	dir := filepath.Join(o.neighboursDir, name)
+	if files, _ := filepath.Glob(filepath.Join(dir, "*.yaml")); len(files) == 0 {
+		return fmt.Errorf("the neighbour %s is chosen but %s holds no files of it: run `pointsman-cluster fetch --out %s` first", name, dir, o.neighboursDir)
+	}
+	if name == neighbourLWS {
+		if info, err := os.Stat(o.lwsManager()); err != nil || info.IsDir() {
+			return fmt.Errorf("the neighbour lws is chosen but its manager %s is missing: build it (see the README of tests/cluster) or leave lws out of --neighbours", o.lwsManager())
+		}
+	}
+	return nil
+}
+
+// crds are a neighbour's CRDs as we install them: one served by conversion webhooks in a real installation is served
+// without, since no webhook runs here.
+func (s *supervisor) crds(name string) ([]*unstructured.Unstructured, error) {
+	objects, err := readObjects(filepath.Join(s.options.neighboursDir, name))
+	if err != nil {
+		return nil, err
+	}
+	var crds []*unstructured.Unstructured
+	for _, object := range objects {
+		if object.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		unstructured.RemoveNestedField(object.Object, "spec", "conversion")
+		unstructured.RemoveNestedField(object.Object, "status")
+		unstructured.RemoveNestedField(object.Object, "metadata", "creationTimestamp")
+		crds = append(crds, object)
+	}
+	if len(crds) == 0 {
+		return nil, fmt.Errorf("there is no CRD in %s", filepath.Join(s.options.neighboursDir, name))
+	}
+	return crds, nil
+}
+
+// install applies a neighbour's CRDs and waits until they are served; for LeaderWorkerSet its manager and webhooks too.
+func (s *supervisor) install(ctx context.Context, name string) error {
+	if _, err := neighbourNamed(name); err != nil {
+		return err
+	}
+	if err := s.options.checkNeighbour(name); err != nil {
+		return err
+	}
+	crds, err := s.crds(name)
+	if err != nil {
+		return err
+	}
+	for _, crd := range crds {
+		if err := s.kube.apply(ctx, crd); err != nil {
+			return err
+		}
+	}
+	for _, crd := range crds {
+		err := s.wait(ctx, "the CRD "+crd.GetName(), func(ctx context.Context) error { return s.kube.established(ctx, crd) })
+		if err != nil {
+			return err
+		}
+	}
+	if name == neighbourLWS {
+		if err := s.installLWS(ctx); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.installed[name] = true
+	return nil
+}
+
+// uninstall deletes a neighbour's CRDs, and with them all their objects, and waits until they are gone.
+func (s *supervisor) uninstall(ctx context.Context, name string) error {
+	if _, err := neighbourNamed(name); err != nil {
+		return err
+	}
+	crds, err := s.crds(name)
+	if err != nil {
+		return err
+	}
+	if name == neighbourLWS {
+		if err := s.uninstallLWS(ctx); err != nil {
+			return err
+		}
+	}
+	for _, crd := range crds {
+		if err := s.kube.remove(ctx, crd); err != nil {
+			return err
+		}
+	}
+	for _, crd := range crds {
+		err := s.wait(ctx, "the CRD "+crd.GetName()+" to go", func(ctx context.Context) error { return s.kube.gone(ctx, crd) })
+		if err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.installed, name)
+	return nil
+}
+
+func listed(names []string) string {
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,170 @@
+//! Whatever ends us, no process of ours stays behind; and bad input ends us with a sentence.
+
+use pointsman_harness::{RUN_MARK, processes_of_run};
+use pointsman_tests::{Said, TestCluster, eventually, xtask};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// A run of `cargo xtask` that can be told from all others.
+struct Run {
+    mark: String,
+    command: Command,
+}
+
+impl Run {
+    fn new(args: &[&str]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let mut command = Command::new(xtask());
+        command.args(args).env(RUN_MARK, &mark).stdin(Stdio::null());
+        Self { mark, command }
+    }
+
+    fn finish(mut self) -> Said {
+        let said = Said::by(&mut self.command);
+        assert_eq!(processes_of_run(&self.mark), [], "left behind");
+        said
+    }
+
+    /// Starts it and reads on until it has printed a line with `what`.
+    fn until(&mut self, what: &str) -> Child {
+        let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = Vec::new();
+        for line in BufReader::new(child.stdout.as_mut().unwrap()).lines().map_while(Result::ok) {
+            if line.contains(what) {
+                return child;
+            }
+            said.push(line);
+        }
+        let ended = child.wait_with_output().unwrap();
+        panic!("it ended before it said {what:?}:\n{}\n{}", said.join("\n"), String::from_utf8_lossy(&ended.stderr));
+    }
+
+    async fn leaves_nothing_when_killed(mut self, at: &str, expected: &[&str]) {
+        let mut child = self.until(at);
+        let running = processes_of_run(&self.mark);
+        for part in expected {
+            assert!(running.iter().any(|(_, command)| command.contains(part)), "{part} isn't among {running:?}");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        eventually("every process of the run is gone", async || processes_of_run(&self.mark).is_empty().then_some(())).await;
+    }
+}
+
+#[tokio::test]
+async fn the_demo_shows_the_host_and_leaves_no_process() {
+    let said = Run::new(&["demo", "--exit"]).finish().ok();
+    for expected in ["the host is ready", "inferenceservice.ome.io/", "llama-chat", "nvidia"] {
+        assert!(said.contains(expected), "{expected:?} isn't in:\n{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_killed_demo_leaves_no_process() {
+    Run::new(&["demo"])
+        .leaves_nothing_when_killed("export KUBECONFIG=", &["pointsman-cluster up", "kube-apiserver", "pointsman controller"])
+        .await;
+}
+
+#[tokio::test]
+async fn a_test_run_leaves_no_process() {
+    Run::new(&["test", "kubectl_knows_the_server_s_version"]).finish().ok();
+}
+
+#[tokio::test]
+async fn a_killed_test_run_leaves_no_process() {
+    let mut run = Run::new(&["test", HOLDING]);
+    let marker = std::env::temp_dir().join(format!("pointsman-held-{}", run.mark));
+    run.command.env(HELD, &marker);
+    let mut child = run.command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("its cluster is up", async || marker.exists().then_some(())).await;
+    assert!(processes_of_run(&run.mark).iter().any(|(_, command)| command.contains("kube-apiserver")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    fs::remove_file(&marker).unwrap();
+    eventually("every process of the run is gone", async || processes_of_run(&run.mark).is_empty().then_some(())).await;
+}
+
+const HOLDING: &str = "a_run_that_is_killed_holds_its_cluster";
+const HELD: &str = "POINTSMAN_TEST_HOLD";
+
+/// The inner half of the test above; by itself it has nothing to do.
+#[tokio::test]
+async fn a_run_that_is_killed_holds_its_cluster() {
+    if let Some(marker) = std::env::var_os(HELD).map(PathBuf::from) {
+        let _cluster = TestCluster::bare(&[]);
+        fs::write(marker, "").unwrap();
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The last line on stderr, which is the error, and nothing of a backtrace before it.
+fn sentence(said: Said) -> String {
+    let stderr = said.refused();
+    assert!(!stderr.contains("backtrace") && !stderr.contains("panicked") && !stderr.contains("goroutine"), "{stderr}");
+    stderr.lines().last().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn an_unparsable_node_file_is_refused_with_file_and_line() {
+    let file = std::env::temp_dir().join(format!("pointsman-nodes-{}.yaml", std::process::id()));
+    fs::write(&file, "nodes:\n- name: a\n  capacity: {cpu: lots}\n").unwrap();
+    let said = sentence(Run::new(&["cluster", "--nodes", &file.to_string_lossy()]).finish());
+    assert!(said.starts_with("error: ") && said.contains(&format!("{}:3", file.display())) && said.contains("lots"), "{said}");
+    fs::remove_file(file).unwrap();
+}
+
+#[tokio::test]
+async fn a_taken_port_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let said = sentence(Run::new(&["cluster", "--api-port", &port]).finish());
+    assert!(said.starts_with("error: ") && said.contains(&port), "{said}");
+}
+
+/// A PATH on which everything is but `tool`.
+fn path_without(tool: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("pointsman-path-{tool}-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    for from in std::env::split_paths(&std::env::var_os("PATH").unwrap()) {
+        for entry in fs::read_dir(from).into_iter().flatten().flatten() {
+            if entry.file_name() != tool {
+                std::os::unix::fs::symlink(entry.path(), folder.join(entry.file_name())).ok();
+            }
+        }
+    }
+    folder
+}
+
+#[tokio::test]
+async fn a_missing_tool_is_named_with_the_version_that_is_needed() {
+    for (tool, version) in [("go", "1.26"), ("kubectl", "1.30")] {
+        let path = path_without(tool);
+        let mut run = Run::new(&["test"]);
+        run.command.env("PATH", &path);
+        let said = sentence(run.finish());
+        assert!(said.starts_with(&format!("error: {tool} {version} or newer is needed")), "{said}");
+        fs::remove_dir_all(path).unwrap();
+    }
+}
+
+/// A file system of our own with no room, in a namespace of our own: it goes with the process.
+#[tokio::test]
+async fn a_full_disk_is_named() {
+    let folder = std::env::temp_dir().join(format!("pointsman-full-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let mut run = Run::new(&[]);
+    let mut inside = Command::new("unshare");
+    inside.args(["--user", "--map-root-user", "--mount", "sh", "-c", "mount -t tmpfs -o size=256k none \"$0\" && exec \"$1\" cluster"]);
+    inside.arg(&folder).arg(xtask()).env("TMPDIR", &folder).env(RUN_MARK, &run.mark);
+    run.command = inside;
+    let said = sentence(run.finish());
+    assert!(said.starts_with("error: ") && (said.contains("disk is full") || said.contains("no space left")), "{said}");
+    fs::remove_dir(folder).unwrap();
+}

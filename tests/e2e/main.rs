@@ -1,0 +1,11 @@
+//! End-to-end tests on the embedded control plane. One binary, so that they share it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod control_plane;
+mod crds;
+mod foreign_crds;
+mod host;
+mod kubectl;
+mod leftovers;
+mod objects;
+mod validation;

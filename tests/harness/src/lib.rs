@@ -1,0 +1,64 @@
+//! Starts and steers the embedded Kubernetes control plane (`tests/cluster`), for the end-to-end tests and the demo.
+//!
+//! Blocking and without a Kubernetes client on purpose: `cargo xtask` compiles it before anything else.
+
+mod cluster;
+mod http;
+mod lost;
+mod processes;
+
+pub use cluster::{Behaviour, Cluster, Options};
+pub use http::http_get;
+pub use lost::lost;
+pub use processes::{RUN_MARK, processes_of_run};
+
+use std::path::PathBuf;
+
+/// What can go wrong with the control plane, each in a sentence for the person who started it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The binary isn't there.
+    #[error("the control plane isn't built: {path} is missing; `cargo xtask cluster --build` makes it")]
+    NotBuilt {
+        /// Where it should be.
+        path: String,
+    },
+    /// The supervisor ended before it was ready. It has said why.
+    #[error("the control plane did not start: {why}")]
+    NotStarted {
+        /// Its own last words.
+        why: String,
+    },
+    /// The supervisor refused or failed a request.
+    #[error("the control plane could not {request}: {why}")]
+    Refused {
+        /// What was asked.
+        request: String,
+        /// Its answer.
+        why: String,
+    },
+    /// Talking to the supervisor failed.
+    #[error("no answer from the control plane's supervisor ({what}): {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+}
+
+/// The folder of the workspace.
+pub fn workspace() -> PathBuf {
+    // tests/harness is two levels down.
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).map(PathBuf::from).unwrap_or_default()
+}
+
+/// Where cargo, and we beside it, put what is built.
+pub fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
+}
+
+/// Where the control plane's binaries and the neighbours' CRDs are put.
+pub fn cluster_dir() -> PathBuf {
+    target_dir().join("cluster")
+}

@@ -1,0 +1,117 @@
+//! The control plane of the tests.
+
+use crate::{Said, pointsman};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, Config,
+    api::PostParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use pointsman_harness::{Cluster, Options};
+use serde_json::Value;
+use std::{
+    fs,
+    ops::Deref,
+    path::Path,
+    process::Command,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+/// A running control plane and what tests do with it.
+#[derive(Debug)]
+pub struct TestCluster(Cluster);
+
+impl Deref for TestCluster {
+    type Target = Cluster;
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
+}
+
+impl TestCluster {
+    /// The one that the tests share, with every part, neighbour and CRD, the optional ones too.
+    /// It ends with the test process.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<TestCluster> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let cluster = Self::start(&Options::default());
+            cluster.pointsman(&["crds", "install", "--all"]).ok();
+            cluster
+        })
+    }
+
+    /// One of a test's own, without our CRDs.
+    pub fn start(options: &Options) -> Self {
+        Self(Cluster::start(options).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    /// An API server and its storage, which is enough for CRDs, with these neighbours.
+    pub fn bare(neighbours: &[&str]) -> Self {
+        Self::start(&Options {
+            parts: Some(vec!["etcd".to_owned(), "apiserver".to_owned()]),
+            neighbours: Some(neighbours.iter().map(ToString::to_string).collect()),
+            ..Options::default()
+        })
+    }
+
+    /// A client of the administrator. A client belongs to the runtime that made it, and every test has its own.
+    pub async fn client(&self) -> Client {
+        client(&self.kubeconfig).await
+    }
+
+    /// A namespace that no other test uses.
+    pub async fn namespace(&self, what: &str) -> TestNamespace<'_> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{what}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let client = self.client().await;
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some(name.clone());
+        Api::all(client.clone()).create(&PostParams::default(), &namespace).await.expect("creating a namespace");
+        TestNamespace { cluster: self, client, name }
+    }
+
+    /// kubectl as the administrator.
+    pub fn kubectl(&self, args: &[&str]) -> Said {
+        Said::by(Command::new("kubectl").args(args).env("KUBECONFIG", &self.kubeconfig))
+    }
+
+    /// kubectl with an object on its stdin, as `kubectl apply -f -` takes it.
+    pub fn apply(&self, object: &Value) -> Said {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let file = self.dir.join(format!("apply-{}.json", COUNT.fetch_add(1, Ordering::Relaxed)));
+        fs::write(&file, object.to_string()).expect("writing the object to apply");
+        self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &file.to_string_lossy()])
+    }
+
+    /// Our own command line against this cluster.
+    pub fn pointsman(&self, args: &[&str]) -> Said {
+        Said::by(Command::new(pointsman()).args(args).env("KUBECONFIG", &self.kubeconfig))
+    }
+
+    /// The requests that the API server has answered so far, as its audit log tells them.
+    pub fn requests(&self) -> Vec<Value> {
+        let log = fs::read_to_string(&self.audit_log).expect("reading the audit log");
+        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+}
+
+/// A client for a kubeconfig file.
+pub(crate) async fn client(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("reading the kubeconfig");
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("using the kubeconfig");
+    Client::try_from(config).expect("making a client")
+}
+
+/// A namespace of one test; it goes with the control plane.
+#[allow(missing_debug_implementations)]
+pub struct TestNamespace<'a> {
+    /// Where it is.
+    pub cluster: &'a TestCluster,
+    /// A client of the administrator.
+    pub client: Client,
+    /// Its name.
+    pub name: String,
+}

@@ -1,0 +1,62 @@
+//! Our own binaries and kubectl, run as a user runs them.
+
+use pointsman_harness::{target_dir, workspace};
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+    sync::OnceLock,
+};
+
+/// What a command said and how it ended.
+#[derive(Clone, Debug)]
+pub struct Said {
+    /// Whether its exit code was 0.
+    pub success: bool,
+    /// Its exit code; none if a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained of.
+    pub stderr: String,
+}
+
+impl Said {
+    /// Runs a command to its end.
+    pub fn by(command: &mut Command) -> Self {
+        let Output { status, stdout, stderr } = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Self { success: status.success(), code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    }
+
+    /// What it printed, if it succeeded; else the test ends.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert!(self.success, "exit code {:?}\n{}{}", self.code, self.stdout, self.stderr);
+        self.stdout
+    }
+
+    /// What it complained of, if it failed with exit code 1; else the test ends.
+    #[track_caller]
+    pub fn refused(self) -> String {
+        assert_eq!(self.code, Some(1), "{}{}", self.stdout, self.stderr);
+        self.stderr
+    }
+}
+
+/// The host's binary, up to date.
+pub fn pointsman() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| built("pointsman")).clone()
+}
+
+/// The `cargo xtask` binary, up to date.
+pub fn xtask() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| built("xtask")).clone()
+}
+
+fn built(package: &str) -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    Said::by(Command::new(cargo).args(["build", "--quiet", "--package", package]).current_dir(workspace())).ok();
+    target_dir().join("debug").join(package)
+}

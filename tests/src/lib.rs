@@ -1,0 +1,30 @@
+//! What the end-to-end tests share: one control plane for all of them, a namespace for each, kubectl, and fixtures.
+//!
+//! A helper that can't do its work ends the test: that is what a test is for.
+#![allow(clippy::panic, clippy::expect_used, clippy::missing_panics_doc)]
+
+mod cluster;
+mod command;
+pub mod fixtures;
+mod host;
+
+pub use cluster::{TestCluster, TestNamespace};
+pub use command::{Said, pointsman, xtask};
+pub use host::Host;
+
+use std::time::{Duration, Instant};
+
+/// How long something may take that has no bound of its own. Generous: it only bounds a test that fails.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Asks until there is an answer.
+pub async fn eventually<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(answer) = answer().await {
+            return answer;
+        }
+        assert!(started.elapsed() < PATIENCE, "it never happened: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

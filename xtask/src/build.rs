@@ -1,0 +1,136 @@
+//! Builds what the demo and the tests run, each once.
+
+use crate::{guard::Guarded, tools};
+use anyhow::{Context, Result, bail};
+use pointsman_harness::{cluster_dir, target_dir, workspace};
+use std::{
+    fs::{self, File},
+    hash::{DefaultHasher, Hash, Hasher},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The Kubernetes that the control plane's module pins; kubectl asks the server for it.
+const KUBERNETES: (&str, &str, &str) = ("1", "36", "3");
+
+/// `cargo`, the one that runs us.
+pub(crate) fn cargo(args: &[&str]) -> Result<Guarded> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    Ok(Guarded::new(cargo)?.args(args).dir(&workspace()))
+}
+
+/// Builds the host and tells where it is.
+pub(crate) fn host() -> Result<PathBuf> {
+    cargo(&["build", "--package", "pointsman"])?.succeed("building the host")?;
+    Ok(target_dir().join("debug/pointsman"))
+}
+
+/// Writes `crds/yaml` anew.
+pub(crate) fn generate() -> Result<()> {
+    let to = workspace().join("crds/yaml");
+    let host = host()?;
+    Guarded::new(host)?.args(["crds", "print", "--all", "--dir"]).args([to]).succeed("generating crds/yaml")
+}
+
+/// Builds the control plane unless it is there already.
+pub(crate) fn control_plane() -> Result<()> {
+    let source = workspace().join("tests/cluster");
+    let out = cluster_dir();
+    let bin = out.join("bin");
+    fs::create_dir_all(&bin).with_context(|| format!("making {}", bin.display()))?;
+    // Two commands at once would write the same files.
+    let lock = File::create(out.join("lock")).context("making the control plane's lock file")?;
+    lock.lock().context("waiting for another build of the control plane")?;
+
+    let stamp = out.join("stamp");
+    let wanted = format!("{:016x}", digest(&source)?);
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    tools::go()?;
+    fs::remove_file(&stamp).ok();
+    println!("building the control plane (Kubernetes, etcd, kwok, LeaderWorkerSet); the first time this takes about ten minutes");
+    let (major, minor, patch) = KUBERNETES;
+    let mut ldflags = "-s -w".to_owned();
+    for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+        ldflags += &[
+            format!(" -X {package}.gitVersion=v{major}.{minor}.{patch}"),
+            format!(" -X {package}.gitMajor={major}"),
+            format!(" -X {package}.gitMinor={minor}"),
+            format!(" -X {package}.gitTreeState=clean"),
+        ]
+        .concat();
+    }
+    go(
+        "etcd, the control plane, kwok",
+        &source,
+        &["build", "-trimpath", "-ldflags", &ldflags, "-o", &text(&bin.join("pointsman-cluster")), "."],
+    )?;
+    go(
+        "LeaderWorkerSet's manager",
+        &source.join("lws"),
+        &["build", "-trimpath", "-ldflags", "-s -w", "-o", &text(&bin.join("lws-manager")), "sigs.k8s.io/lws/cmd"],
+    )?;
+    let fetch = Guarded::new(bin.join("pointsman-cluster"))?.args(["fetch", "--out"]).args([out.join("neighbours")]);
+    logged("the neighbours' CRDs", fetch)?;
+    fs::write(&stamp, wanted).context("writing the control plane's stamp")
+}
+
+fn go(what: &str, dir: &Path, args: &[&str]) -> Result<()> {
+    logged(what, Guarded::new("go")?.args(args).dir(dir))
+}
+
+/// Runs a long step with its output in a file, a sign of life now and then, and the end of the file if it fails.
+pub(crate) fn logged(what: &str, command: Guarded) -> Result<()> {
+    const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
+    let name: String = what.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let log = cluster_dir().join(format!("{name}.log"));
+    let started = Instant::now();
+    let mut running = command.log(&log)?.start()?;
+    let mut next = SIGN_OF_LIFE;
+    let status = loop {
+        if let Some(status) = running.ended() {
+            break status;
+        }
+        if started.elapsed() > next {
+            println!("  {what}: still at it after {} s", started.elapsed().as_secs());
+            next += SIGN_OF_LIFE;
+        }
+        thread::sleep(Duration::from_millis(50));
+    };
+    if !status.success() {
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        let end: Vec<&str> = said.lines().rev().take(15).collect();
+        for line in end.iter().rev() {
+            eprintln!("  {line}");
+        }
+        bail!("{what} can't be built; the lines above are the end of {}", log.display());
+    }
+    println!("  {what}: {} s", started.elapsed().as_secs());
+    Ok(())
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Of everything that the control plane is built from.
+fn digest(source: &Path) -> Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    let mut folders = vec![source.to_owned()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+            let entry = entry?;
+            let of = if entry.file_type()?.is_dir() { &mut folders } else { &mut files };
+            of.push(entry.path());
+        }
+    }
+    files.sort();
+    for file in files {
+        file.strip_prefix(source)?.hash(&mut hasher);
+        fs::read(&file).with_context(|| format!("reading {}", file.display()))?.hash(&mut hasher);
+    }
+    Ok(hasher.finish())
+}

@@ -1,0 +1,162 @@
+//! The demo: Pointsman on an embedded control plane, as a user would see it.
+
+use crate::{
+    build,
+    guard::{Guarded, Running},
+    tools,
+};
+use anyhow::{Context, Result, bail};
+use pointsman_harness::{Cluster, Options, http_get, workspace};
+use std::{
+    net::TcpListener,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Ends after everything was shown.
+    #[arg(long)]
+    exit: bool,
+    /// Uses a cluster of yours instead of the embedded one. It gets our CRDs and the sample, and keeps them.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "api_port"])]
+    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ClusterArgs {
+    /// The nodes to play; tests/cluster/nodes.yaml shows the format and is the default.
+    #[arg(long, value_name = "FILE")]
+    nodes: Option<PathBuf>,
+    /// The API server's port; a free one by default.
+    #[arg(long, value_name = "PORT")]
+    api_port: Option<u16>,
+}
+
+/// How long the host may take to become ready.
+const READY_WITHIN: Duration = Duration::from_mins(1);
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let stop = Stop::listen()?;
+    tools::rust()?;
+    tools::kubectl()?;
+    let host = build::host()?;
+    let (kubeconfig, _cluster) = if let Some(yours) = &args.kubeconfig {
+        (yours.clone(), None)
+    } else {
+        let cluster = start_cluster(&args.cluster)?;
+        (cluster.kubeconfig.clone(), Some(cluster))
+    };
+
+    heading("pointsman crds install");
+    Guarded::new(&host)?.args(["crds", "install"]).env("KUBECONFIG", &kubeconfig).succeed("installing the CRDs")?;
+
+    let log = pointsman_harness::cluster_dir().join("demo-host.log");
+    let address = format!("127.0.0.1:{}", free_port()?);
+    let mut controller =
+        Guarded::new(&host)?.args(["controller", "--listen", &address]).env("KUBECONFIG", &kubeconfig).log(&log)?.start()?;
+    wait_until_ready(&address, &mut controller, &log)?;
+    heading(&format!("the host is ready: http://{address}/healthz answers, its log is {}", log.display()));
+
+    let sample = workspace().join("deploy/sample.yaml");
+    kubectl(&kubeconfig, &["apply", "--server-side", "-f", &sample.to_string_lossy()])?;
+    kubectl(&kubeconfig, &["get", "nodes"])?;
+    kubectl(&kubeconfig, &["get", "pointsman", "--all-namespaces"])?;
+    if args.exit {
+        return Ok(());
+    }
+
+    heading("it stays up until Ctrl-C; in another shell:");
+    println!("export KUBECONFIG={}", kubeconfig.display());
+    println!("kubectl get pointsman -A");
+    stop.wait(|| match controller.ended() {
+        Some(status) => bail!("the host ended ({status}); its log is {}", log.display()),
+        None => Ok(()),
+    })
+}
+
+/// `cargo xtask cluster`.
+pub(crate) fn run_cluster(args: &ClusterArgs) -> Result<()> {
+    let stop = Stop::listen()?;
+    let cluster = start_cluster(args)?;
+    println!("export KUBECONFIG={}", cluster.kubeconfig.display());
+    stop.wait(|| Ok(()))
+}
+
+fn start_cluster(args: &ClusterArgs) -> Result<Cluster> {
+    build::control_plane()?;
+    heading("starting Kubernetes");
+    let options = Options { nodes: args.nodes.clone(), api_port: args.api_port, progress: true, ..Options::default() };
+    Ok(Cluster::start(&options)?)
+}
+
+/// Ctrl-C and its like. Until somebody waits for it, we end at once, and everything that we started with us.
+struct Stop {
+    awaited: Arc<AtomicBool>,
+    told: Receiver<()>,
+}
+
+impl Stop {
+    fn listen() -> Result<Self> {
+        let awaited = Arc::new(AtomicBool::new(false));
+        let (tell, told) = mpsc::channel();
+        let somebody_waits = Arc::clone(&awaited);
+        ctrlc::set_handler(move || {
+            if !somebody_waits.load(Ordering::SeqCst) || tell.send(()).is_err() {
+                std::process::exit(130);
+            }
+        })
+        .context("listening for Ctrl-C")?;
+        Ok(Self { awaited, told })
+    }
+
+    /// Waits until it comes; `check` is asked now and then whether there is a reason to stop waiting.
+    fn wait(&self, mut check: impl FnMut() -> Result<()>) -> Result<()> {
+        self.awaited.store(true, Ordering::SeqCst);
+        while self.told.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout) {
+            check()?;
+        }
+        println!("stopping");
+        Ok(())
+    }
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("looking for a free port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn wait_until_ready(address: &str, host: &mut Running, log: &Path) -> Result<()> {
+    let started = Instant::now();
+    let mut said = "it doesn't answer".to_owned();
+    while started.elapsed() < READY_WITHIN {
+        if let Some(status) = host.ended() {
+            let printed = std::fs::read_to_string(log).unwrap_or_default();
+            bail!("the host ended ({status}): {}", printed.lines().last().unwrap_or("it said nothing"));
+        }
+        match http_get(address, "/readyz") {
+            Ok((200, _)) => return Ok(()),
+            Ok((_, body)) => said = body,
+            Err(_) => {}
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    bail!("the host isn't ready after {} s: {}", READY_WITHIN.as_secs(), said.trim_end())
+}
+
+fn kubectl(kubeconfig: &Path, args: &[&str]) -> Result<()> {
+    heading(&format!("kubectl {}", args.join(" ")));
+    Guarded::new("kubectl")?.args(args).env("KUBECONFIG", kubeconfig).succeed("kubectl")
+}
+
+fn heading(text: &str) {
+    println!("\n# {text}");
+}

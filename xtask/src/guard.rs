@@ -1,0 +1,138 @@
+//! Child processes that never outlive us.
+//!
+//! A process that is killed outright can't clean up, and without unsafe code a parent can't ask the kernel to do it. So
+//! every command runs below a guard: this same program in a process group of its own, holding a pipe from us. When the
+//! pipe closes, for whatever reason, the guard ends the whole group of the command.
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::Read,
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+pub(crate) const SUBCOMMAND: &str = "guarded";
+
+/// How long a command may take to end in good order before it is killed.
+const GRACE: Duration = Duration::from_secs(8);
+
+/// A command that ends with us.
+pub(crate) struct Guarded {
+    command: Command,
+    name: String,
+}
+
+impl Guarded {
+    pub(crate) fn new(program: impl AsRef<OsStr>) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+        // `exec` of the guard's own copy keeps working when cargo replaces the file meanwhile.
+        command.arg(SUBCOMMAND).arg("--").arg(program.as_ref()).stdin(Stdio::piped()).process_group(0);
+        // Whose cluster an ambient kubeconfig names is none of our business; who needs one sets it.
+        command.env_remove("KUBECONFIG");
+        Ok(Self { command, name: program.as_ref().to_string_lossy().into_owned() })
+    }
+
+    pub(crate) fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn dir(mut self, dir: &Path) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// Sends what it prints to a file.
+    pub(crate) fn log(mut self, log: &Path) -> Result<Self> {
+        let file = File::create(log).with_context(|| format!("writing {}", log.display()))?;
+        self.command.stdout(file.try_clone()?).stderr(file);
+        Ok(self)
+    }
+
+    pub(crate) fn start(mut self) -> Result<Running> {
+        let mut child = self.command.spawn().with_context(|| format!("starting {}", self.name))?;
+        // Taken, because waiting for a child closes what it still holds of the pipe.
+        let lifeline = child.stdin.take();
+        Ok(Running { child, lifeline })
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(self) -> Result<ExitStatus> {
+        let name = self.name.clone();
+        self.start()?.child.wait().with_context(|| format!("waiting for {name}"))
+    }
+
+    /// Runs it to its end, which must be a good one.
+    pub(crate) fn succeed(self, what: &str) -> Result<()> {
+        let status = self.run()?;
+        if !status.success() {
+            bail!("{what} failed ({status})");
+        }
+        Ok(())
+    }
+}
+
+/// A guarded command that runs; dropping it ends it.
+pub(crate) struct Running {
+    child: Child,
+    lifeline: Option<ChildStdin>,
+}
+
+impl Running {
+    /// Whether it has ended by itself, and how.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.lifeline.take());
+        self.child.wait().ok();
+    }
+}
+
+/// The guard itself.
+pub(crate) fn keep(command: &[OsString]) -> ExitCode {
+    let Some((program, args)) = command.split_first() else { return ExitCode::FAILURE };
+    let mut child = match Command::new(program).args(args).stdin(Stdio::null()).process_group(0).spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            eprintln!("error: {} can't be run: {error}", program.to_string_lossy());
+            return ExitCode::FAILURE;
+        }
+    };
+    let group = Pid::from_child(&child);
+    thread::spawn(move || {
+        std::io::stdin().read_to_end(&mut Vec::new()).ok();
+        end(group);
+        std::process::exit(143);
+    });
+    match child.wait().ok().and_then(|status| status.code()) {
+        Some(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        None => ExitCode::FAILURE,
+    }
+}
+
+fn end(group: Pid) {
+    kill_process_group(group, Signal::TERM).ok();
+    let started = Instant::now();
+    while started.elapsed() < GRACE {
+        if test_kill_process_group(group).is_err() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    kill_process_group(group, Signal::KILL).ok();
+}

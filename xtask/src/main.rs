@@ -1,0 +1,53 @@
+//! What `cargo xtask ...` runs.
+
+mod build;
+mod demo;
+mod guard;
+mod test;
+mod tools;
+
+use clap::{Parser, Subcommand};
+use std::{ffi::OsString, process::ExitCode};
+
+/// Pointsman's own commands. Each does its own set-up: on a fresh machine Rust, Go and kubectl are enough.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs Pointsman on an embedded Kubernetes control plane, with a sample, until Ctrl-C.
+    Demo(demo::Args),
+    /// Runs the checks and tests that every change must pass.
+    Test(test::Args),
+    /// Runs the embedded control plane alone, until Ctrl-C.
+    Cluster(demo::ClusterArgs),
+    /// Makes the generated files anew: `crds/yaml`.
+    Generate,
+    /// Runs a command that ends when its parent does.
+    #[command(name = guard::SUBCOMMAND, hide = true)]
+    Guard {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Test(args) => test::run(&args),
+        Command::Cluster(args) => demo::run_cluster(&args),
+        Command::Generate => build::generate(),
+        Command::Guard { command } => return guard::keep(&command),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

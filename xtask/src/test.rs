@@ -1,0 +1,106 @@
+//! The checks and tests, in the order in which they fail fastest.
+
+use crate::{build, guard::Guarded, tools};
+use anyhow::{Result, bail};
+use pointsman_harness::workspace;
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Leaves out the control plane and what runs on it.
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Adds what takes more than a few minutes: soaks, long fuzzing, the licence check.
+    #[arg(long)]
+    full: bool,
+    /// Runs only the end-to-end tests whose names contain this.
+    #[arg(value_name = "NAME", conflicts_with_all = ["quick", "full"])]
+    only: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut steps = Steps::default();
+    tools::rust()?;
+    if !args.quick {
+        tools::go()?;
+        tools::kubectl()?;
+    }
+    if let Some(name) = &args.only {
+        steps.run("control plane", build::control_plane)?;
+        return steps.run("end-to-end tests", || end_to_end(args, Some(name)));
+    }
+    steps.run("formatting", || build::cargo(&["fmt", "--all", "--check"])?.succeed("`cargo fmt --check` (run `cargo fmt`)"))?;
+    steps.run("clippy", || {
+        build::cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])?.succeed("clippy")
+    })?;
+    steps.run("unit and doc tests, generated files", || {
+        build::cargo(&["test", "--workspace", "--exclude", "pointsman-tests", "--quiet"])?.succeed("a unit or doc test")
+    })?;
+    if !args.quick {
+        steps.run("control plane", build::control_plane)?;
+        steps.run("control plane's own checks", go_checks)?;
+        steps.run("end-to-end tests", || end_to_end(args, None))?;
+    }
+    if args.full {
+        steps.run("licences and bans", licences)?;
+    }
+    steps.tell();
+    Ok(())
+}
+
+/// `--full` reaches the tests as an environment variable: the same tests then run longer.
+fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
+    build::host()?;
+    let cargo = build::cargo(&["test", "--package", "pointsman-tests"])?;
+    let cargo = if args.full { cargo.env("POINTSMAN_TEST_FULL", "1") } else { cargo };
+    let cargo = cargo.args(only.map(|name| ["--test".to_owned(), "e2e".to_owned(), name.clone()]).into_iter().flatten());
+    cargo.succeed("an end-to-end test")
+}
+
+fn go_checks() -> Result<()> {
+    let dir = workspace().join("tests/cluster");
+    let unformatted = Command::new("gofmt").arg("-l").arg(&dir).output()?;
+    if !unformatted.status.success() || !unformatted.stdout.is_empty() {
+        bail!(
+            "gofmt would change these files (run `gofmt -w tests/cluster`): {}",
+            String::from_utf8_lossy(&unformatted.stdout).replace('\n', " ")
+        );
+    }
+    build::logged("go vet", Guarded::new("go")?.args(["vet", "./..."]).dir(&dir))?;
+    Guarded::new("go")?.args(["test", "-short", "./..."]).dir(&dir).succeed("a Go test")
+}
+
+/// Advisories are left out: they need a network, and a change of ours doesn't bring one about.
+fn licences() -> Result<()> {
+    if build::cargo(&["deny", "--version"])?.run().is_ok_and(|status| !status.success()) {
+        println!("installing cargo-deny");
+        build::cargo(&["install", "--locked", "cargo-deny@0.20.2"])?.succeed("installing cargo-deny")?;
+    }
+    build::cargo(&["deny", "check", "bans", "licenses", "sources"])?.succeed("cargo deny")
+}
+
+#[derive(Default)]
+struct Steps {
+    done: Vec<(&'static str, Duration)>,
+}
+
+impl Steps {
+    fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<()>) -> Result<()> {
+        println!("\n# {name}");
+        let started = Instant::now();
+        step()?;
+        self.done.push((name, started.elapsed()));
+        Ok(())
+    }
+
+    fn tell(&self) {
+        println!();
+        for (name, took) in &self.done {
+            println!("{:>6.0} s  {name}", took.as_secs_f64());
+        }
+        println!("{:>6.0} s  all passed", self.done.iter().map(|(_, took)| took.as_secs_f64()).sum::<f64>());
+    }
+}

@@ -1,0 +1,81 @@
+//! What must be on the machine, and what we add to it.
+
+use crate::guard::Guarded;
+use anyhow::{Result, anyhow, bail};
+use std::process::Command;
+
+/// The oldest versions that are known to work; the README names them too.
+const GO: (u32, u32) = (1, 26);
+const KUBECTL: (u32, u32) = (1, 30);
+const RUST: (u32, u32) = (1, 95);
+
+/// Where the plugins run.
+const WASM_TARGETS: [&str; 2] = ["wasm32-unknown-unknown", "wasm32-wasip2"];
+
+/// Checks the compiler and adds the Wasm targets that are missing.
+pub(crate) fn rust() -> Result<()> {
+    at_least("rustc", &["--version"], "rustc ", RUST, "install Rust with rustup (https://rustup.rs)")?;
+    // Not rustup's list: a distribution's compiler may bring the targets without rustup.
+    let sysroot = output("rustc", &["--print", "sysroot"]).ok_or_else(|| anyhow!("rustc doesn't tell its sysroot"))?;
+    let missing: Vec<_> =
+        WASM_TARGETS.into_iter().filter(|target| !std::path::Path::new(sysroot.trim()).join("lib/rustlib").join(target).exists()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if output("rustup", &["--version"]).is_none() {
+        bail!(
+            "the Rust targets {} are missing, and there is no rustup to add them with: install them with your Rust",
+            missing.join(" and ")
+        );
+    }
+    println!("adding the Rust targets {}", missing.join(" and "));
+    Guarded::new("rustup")?.args(["target", "add"]).args(missing).succeed("adding the Wasm targets (`rustup target add`)")
+}
+
+/// Checks Go, which builds the control plane.
+pub(crate) fn go() -> Result<()> {
+    at_least("go", &["version"], "go version go", GO, "install it from https://go.dev/dl, or put it on the PATH")
+}
+
+/// Checks kubectl, with which the demo and the tests look at the cluster as a user does.
+pub(crate) fn kubectl() -> Result<()> {
+    let advice = "install it as https://kubernetes.io/docs/tasks/tools says, or put it on the PATH";
+    at_least("kubectl", &["version", "--client", "-o", "json"], "\"gitVersion\": \"v", KUBECTL, advice)
+}
+
+fn output(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn at_least(program: &str, args: &[&str], before: &str, wanted: (u32, u32), advice: &str) -> Result<()> {
+    let (major, minor) = wanted;
+    let Some(said) = output(program, args) else {
+        bail!("{program} {major}.{minor} or newer is needed and can't be run: {advice}");
+    };
+    match version(&said, before) {
+        Some(found) if found >= wanted => Ok(()),
+        Some((m, n)) => bail!("{program} {major}.{minor} or newer is needed, and {m}.{n} is on the PATH: {advice}"),
+        None => bail!("`{program} {}` doesn't tell a version: {advice}", args.join(" ")),
+    }
+}
+
+/// The `1.26` of a text such as `go version go1.26.8 linux/amd64`.
+fn version(said: &str, before: &str) -> Option<(u32, u32)> {
+    let (_, rest) = said.split_once(before)?;
+    let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_out_of_what_the_tools_print() {
+        assert_eq!(version("go version go1.26.8 linux/amd64", "go version go"), Some((1, 26)));
+        assert_eq!(version("rustc 1.95.0 (59807616e 2026-04-14)", "rustc "), Some((1, 95)));
+        assert_eq!(version("{\"gitVersion\": \"v1.32.4-x\"}", "\"gitVersion\": \"v"), Some((1, 32)));
+        assert_eq!(version("gibberish", "go"), None);
+    }
+}
