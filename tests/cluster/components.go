@@ -67,7 +67,7 @@ func (s *supervisor) etcd(p *part) (*exec.Cmd, bool, error) {
 
 func (s *supervisor) apiServer(p *part) (*exec.Cmd, bool, error) {
 	return s.component(partAPIServer, "kube-apiserver",
-		"--etcd-servers=https://"+loopback(s.parts[partEtcd].port("client")),
+		"--etcd-servers=https://"+loopback(s.get(partEtcd).port("client")),
 		"--etcd-cafile="+s.pki("ca.crt"), "--etcd-certfile="+s.pki("etcd-client.crt"), "--etcd-keyfile="+s.pki("etcd-client.key"),
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", p.port("https")),
 		// Without it the API server looks for a default route and dies where there is none.

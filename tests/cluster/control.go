@@ -154,6 +154,8 @@ func (s *supervisor) handlePart(ctx context.Context, r *request) (response, erro
 
 // run starts a program of the caller's under the same supervision. A name can be used again when its program has ended.
 func (s *supervisor) run(ctx context.Context, r *request) (response, error) {
+	s.guests.Lock()
+	defer s.guests.Unlock()
 	program, err := exec.LookPath(r.Command[0])
 	if err != nil {
 		return nil, fmt.Errorf("the program %s was not found or is not executable", r.Command[0])

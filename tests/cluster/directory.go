@@ -66,7 +66,7 @@ func claim(path string, keep bool) (*claimed, error) {
 	if err != nil {
 		return nil, unwritable(path, err)
 	}
-	c := &claimed{path: path, keep: keep, made: made, lock: lock}
+	c := &claimed{path: path, keep: keep, made: made || statErr == nil, lock: lock}
 	if !tryLock(lock) {
 		defer lock.Close()
 		var old marker

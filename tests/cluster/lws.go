@@ -43,7 +43,7 @@ func (s *supervisor) lwsManager(p *part) (*exec.Cmd, bool, error) {
 // installLWS starts the manager (its CRDs are there already), points the API server at its webhooks, and waits until they
 // really answer.
 func (s *supervisor) installLWS(ctx context.Context) error {
-	manager := s.parts[partLWS]
+	manager := s.get(partLWS)
 	if !manager.process().running() {
 		if err := manager.start(ctx, s); err != nil {
 			return err
@@ -71,7 +71,7 @@ func (s *supervisor) uninstallLWS(ctx context.Context) error {
 			return err
 		}
 	}
-	if manager := s.parts[partLWS]; manager.process().running() {
+	if manager := s.get(partLWS); manager.process().running() {
 		return manager.stop(time.Second)
 	}
 	return nil
@@ -108,7 +108,7 @@ func (s *supervisor) lwsWebhooks() ([]*unstructured.Unstructured, error) {
 			hook, _ := item.(map[string]any)
 			service, _, _ := unstructured.NestedString(hook, "clientConfig", "service", "path")
 			hook["clientConfig"] = map[string]any{
-				"url":      "https://" + loopback(s.parts[partLWS].port("webhook")) + service,
+				"url":      "https://" + loopback(s.get(partLWS).port("webhook")) + service,
 				"caBundle": bundle,
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // startMetrics starts metrics-server and makes the API server serve metrics.k8s.io through it: an ExternalName Service
 // leads from the cluster to the loopback interface.
 func (s *supervisor) startMetrics(ctx context.Context) error {
-	p := s.parts[partMetrics]
+	p := s.get(partMetrics)
 	if err := p.start(ctx, s); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -36,8 +37,9 @@ func TestIdentity(t *testing.T) {
 		t.Error("the front proxy must not be a client that the cluster's own authority vouches for")
 	}
 	for _, name := range []string{"ca", "sa", "admin", "etcd-client"} {
-		if _, err := filepath.Glob(filepath.Join(dir, name+".key")); err != nil {
-			t.Errorf("%s.key is missing", name)
+		info, err := os.Stat(filepath.Join(dir, name+".key"))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s.key must be there, for its owner alone: %v, %v", name, info, err)
 		}
 	}
 }

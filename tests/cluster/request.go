@@ -72,7 +72,7 @@ func parseRequest(line []byte) (*request, error) {
 	}
 	for _, field := range needed {
 		if !r.has(field) {
-			return nil, fmt.Errorf("the request %q needs %q", r.Do, strings.ReplaceAll(field, "|", `" or "`))
+			return nil, fmt.Errorf("the request %q needs \"%s\"", r.Do, strings.ReplaceAll(field, "|", `" or "`))
 		}
 	}
 	if r.Name != "" && !plainName.MatchString(r.Name) {

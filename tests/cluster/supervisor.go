@@ -34,9 +34,9 @@ type supervisor struct {
 	// installed are the neighbours whose CRDs are in the cluster.
 	installed map[string]bool
 	admin     sync.Mutex // one change of neighbours at a time
+	guests    sync.Mutex // one `run` at a time
 
-	down     context.CancelCauseFunc
-	finished chan struct{}
+	down context.CancelCauseFunc // ends the instance
 }
 
 func (s *supervisor) add(p *part) {
@@ -56,6 +56,13 @@ func (s *supervisor) part(name string) (*part, error) {
 	return nil, fmt.Errorf("there is no part %q; there are %s", name, listed(s.order))
 }
 
+// get is for the parts that are always defined.
+func (s *supervisor) get(name string) *part {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.parts[name]
+}
+
 func (s *supervisor) allParts() []*part {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +80,7 @@ func (s *supervisor) path(elements ...string) string {
 func (s *supervisor) pki(name string) string { return s.path("pki", name) }
 
 func (s *supervisor) server() string {
-	return "https://" + loopback(s.parts[partAPIServer].port("https"))
+	return "https://" + loopback(s.get(partAPIServer).port("https"))
 }
 
 func (s *supervisor) uses(part string) bool { return slices.Contains(s.options.parts, part) }
@@ -113,7 +120,7 @@ func (s *supervisor) bringUp(ctx context.Context, nodes []*corev1.Node) error {
 		if !s.uses(name) {
 			return nil // etcd alone, or nothing: whoever asks for that wants no more
 		}
-		if err := s.parts[name].start(ctx, s); err != nil {
+		if err := s.get(name).start(ctx, s); err != nil {
 			return err
 		}
 		s.progress("%s is ready", name)
@@ -172,7 +179,7 @@ func (s *supervisor) bringUpRest(ctx context.Context, nodes []*corev1.Node) erro
 }
 
 func (s *supervisor) startAndSay(ctx context.Context, name string) error {
-	if err := s.parts[name].start(ctx, s); err != nil {
+	if err := s.get(name).start(ctx, s); err != nil {
 		return err
 	}
 	s.progress("%s is ready", name)
@@ -237,7 +244,7 @@ func (s *supervisor) bringDown(hurry <-chan struct{}) {
 	stopAll(guests, 2*time.Second)
 	stopAll(controllers, 500*time.Millisecond)
 	for _, name := range []string{partAPIServer, partEtcd} {
-		if p, ok := s.parts[name]; ok {
+		if p := s.get(name); p != nil {
 			stopAll([]*part{p}, 700*time.Millisecond)
 		}
 	}

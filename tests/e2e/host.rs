@@ -12,7 +12,7 @@ async fn the_host_becomes_ready_and_ends_in_good_order() {
     host.stop();
     let parts = cluster.control(&serde_json::json!({ "do": "status" })).unwrap();
     let stopped = parts["parts"].as_array().unwrap().iter().find(|p| p["name"] == *part).unwrap();
-    assert_eq!(stopped["exitCode"], 0, "{stopped}");
+    assert_eq!(stopped["exit"], 0, "{stopped}");
 }
 
 #[tokio::test]

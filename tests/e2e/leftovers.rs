@@ -60,7 +60,7 @@ impl Run {
 #[tokio::test]
 async fn the_demo_shows_the_host_and_leaves_no_process() {
     let said = Run::new(&["demo", "--exit"]).finish().ok();
-    for expected in ["the host is ready", "inferenceservice.ome.io/", "llama-chat", "nvidia"] {
+    for expected in ["the host is ready", "inferenceservice.ome.io/llama-chat", "h100-0"] {
         assert!(said.contains(expected), "{expected:?} isn't in:\n{said}");
     }
 }
@@ -68,7 +68,7 @@ async fn the_demo_shows_the_host_and_leaves_no_process() {
 #[tokio::test]
 async fn a_killed_demo_leaves_no_process() {
     Run::new(&["demo"])
-        .leaves_nothing_when_killed("export KUBECONFIG=", &["pointsman-cluster up", "kube-apiserver", "pointsman controller"])
+        .leaves_nothing_when_killed("export KUBECONFIG=", &["pointsman-cluster up", "part apiserver", "pointsman controller"])
         .await;
 }
 
@@ -84,7 +84,7 @@ async fn a_killed_test_run_leaves_no_process() {
     run.command.env(HELD, &marker);
     let mut child = run.command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     eventually("its cluster is up", async || marker.exists().then_some(())).await;
-    assert!(processes_of_run(&run.mark).iter().any(|(_, command)| command.contains("kube-apiserver")));
+    assert!(processes_of_run(&run.mark).iter().any(|(_, command)| command.contains("part apiserver")));
     child.kill().unwrap();
     child.wait().unwrap();
     fs::remove_file(&marker).unwrap();
@@ -165,6 +165,6 @@ async fn a_full_disk_is_named() {
     inside.arg(&folder).arg(xtask()).env("TMPDIR", &folder).env(RUN_MARK, &run.mark);
     run.command = inside;
     let said = sentence(run.finish());
-    assert!(said.starts_with("error: ") && (said.contains("disk is full") || said.contains("no space left")), "{said}");
+    assert!(said.starts_with("error: ") && said.contains(" is full"), "{said}");
     fs::remove_dir(folder).unwrap();
 }

@@ -7,7 +7,7 @@ use kube::{
     api::PostParams,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use pointsman_harness::{Cluster, Options};
+use pointsman_harness::{Cluster, Options, SHARED_CLUSTER};
 use serde_json::Value;
 use std::{
     fs,
@@ -32,12 +32,15 @@ impl Deref for TestCluster {
 }
 
 impl TestCluster {
-    /// The one that the tests share, with every part, neighbour and CRD, the optional ones too.
-    /// It ends with the test process.
+    /// The one that the tests share, with every part, neighbour and CRD, the optional ones too. `cargo xtask test` starts it
+    /// and waits for its end; without it, it ends with the test process.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<TestCluster> = OnceLock::new();
         SHARED.get_or_init(|| {
-            let cluster = Self::start(&Options::default());
+            let cluster = match std::env::var(SHARED_CLUSTER) {
+                Ok(ready) => Self(Cluster::attach(ready).expect("what xtask told of its cluster")),
+                Err(_) => Self::start(&Options::default()),
+            };
             cluster.pointsman(&["crds", "install", "--all"]).ok();
             cluster
         })
@@ -99,7 +102,7 @@ impl TestCluster {
 }
 
 /// A client for a kubeconfig file.
-pub(crate) async fn client(kubeconfig: &Path) -> Client {
+pub async fn client(kubeconfig: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("reading the kubeconfig");
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("using the kubeconfig");
     Client::try_from(config).expect("making a client")

@@ -8,7 +8,7 @@ mod command;
 pub mod fixtures;
 mod host;
 
-pub use cluster::{TestCluster, TestNamespace};
+pub use cluster::{TestCluster, TestNamespace, client};
 pub use command::{Said, pointsman, xtask};
 pub use host::Host;
 

@@ -62,15 +62,11 @@ pub(crate) fn control_plane() -> Result<()> {
         ]
         .concat();
     }
-    go(
-        "etcd, the control plane, kwok",
-        &source,
-        &["build", "-trimpath", "-ldflags", &ldflags, "-o", &text(&bin.join("pointsman-cluster")), "."],
-    )?;
+    go("etcd, the control plane, kwok", &source, &["build", "-ldflags", &ldflags, "-o", &text(&bin.join("pointsman-cluster")), "."])?;
     go(
         "LeaderWorkerSet's manager",
-        &source.join("lws"),
-        &["build", "-trimpath", "-ldflags", "-s -w", "-o", &text(&bin.join("lws-manager")), "sigs.k8s.io/lws/cmd"],
+        &source,
+        &["build", "-ldflags", "-s -w", "-o", &text(&bin.join("lws-manager")), "sigs.k8s.io/lws/cmd"],
     )?;
     let fetch = Guarded::new(bin.join("pointsman-cluster"))?.args(["fetch", "--out"]).args([out.join("neighbours")]);
     logged("the neighbours' CRDs", fetch)?;

@@ -2,7 +2,7 @@
 
 use crate::{build, guard::Guarded, tools};
 use anyhow::{Result, bail};
-use pointsman_harness::workspace;
+use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, workspace};
 use std::{
     process::Command,
     time::{Duration, Instant},
@@ -54,7 +54,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// `--full` reaches the tests as an environment variable: the same tests then run longer.
 fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     build::host()?;
-    let cargo = build::cargo(&["test", "--package", "pointsman-tests"])?;
+    // Built before the cluster starts, so that a mistake in a test shows at once.
+    build::cargo(&["test", "--package", "pointsman-tests", "--no-run"])?.succeed("building the end-to-end tests")?;
+    let cluster = Cluster::start(&Options { progress: true, ..Options::default() })?;
+    let cargo = build::cargo(&["test", "--package", "pointsman-tests"])?.env(SHARED_CLUSTER, cluster.ready());
     let cargo = if args.full { cargo.env("POINTSMAN_TEST_FULL", "1") } else { cargo };
     let cargo = cargo.args(only.map(|name| ["--test".to_owned(), "e2e".to_owned(), name.clone()]).into_iter().flatten());
     cargo.succeed("an end-to-end test")

@@ -114,8 +114,10 @@ pub struct SupportedModelFormat {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 
-    /// The format in which the model is stored.
-    pub model_format: ModelFormat,
+    /// The format in which the model is stored. An entry without it matches no model: runtimes that were written before
+    /// it existed are accepted, and must be named to be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_format: Option<ModelFormat>,
 
     /// Deprecated: nothing is chosen by it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -54,9 +54,12 @@ impl Behaviour {
 /// A running control plane; dropping it ends every process of it.
 #[derive(Debug)]
 pub struct Cluster {
-    supervisor: Child,
+    /// Unless somebody else started it.
+    supervisor: Option<Child>,
     /// The supervisor ends when this closes, however we end.
     lifeline: Option<ChildStdin>,
+    /// What the supervisor said when it was ready.
+    ready: String,
     control: PathBuf,
     /// The folder of the run.
     pub dir: PathBuf,
@@ -94,22 +97,36 @@ impl Cluster {
         if let Some(stdout) = supervisor.stdout.take() {
             BufReader::new(stdout).read_line(&mut line).map_err(|source| Error::Io { what: "waiting until it is ready".into(), source })?;
         }
-        let Ok(ready) = serde_json::from_str::<Value>(&line) else {
+        let Ok(mut cluster) = Self::attach(line) else {
             drop(lifeline);
             supervisor.wait().ok();
             let why = said.and_then(|said| said.join().ok()).unwrap_or_default();
             return Err(Error::NotStarted { why: why.trim_start_matches("error: ").to_owned() });
         };
-        let path = |field: &str| PathBuf::from(ready[field].as_str().unwrap_or_default());
+        cluster.supervisor = Some(supervisor);
+        cluster.lifeline = lifeline;
+        Ok(cluster)
+    }
+
+    /// A handle on a control plane that another process started, from what its `ready` told. It goes on without us.
+    pub fn attach(ready: String) -> serde_json::Result<Self> {
+        let told: Value = serde_json::from_str(&ready)?;
+        let path = |field: &str| PathBuf::from(told[field].as_str().unwrap_or_default());
         Ok(Self {
-            supervisor,
-            lifeline,
+            supervisor: None,
+            lifeline: None,
             control: path("control"),
             dir: path("dir"),
             kubeconfig: path("kubeconfig"),
             audit_log: path("auditLog"),
-            server: ready["server"].as_str().unwrap_or_default().to_owned(),
+            server: told["server"].as_str().unwrap_or_default().to_owned(),
+            ready,
         })
+    }
+
+    /// What another process needs to `attach`.
+    pub fn ready(&self) -> &str {
+        &self.ready
     }
 
     /// One request to the supervisor and its answer; the protocol is in `tests/cluster/README.md`.
@@ -209,17 +226,14 @@ impl Cluster {
     pub fn log_of(&self, part: &str) -> PathBuf {
         self.dir.join("logs").join(format!("{part}.log"))
     }
-
-    /// The id of the supervisor's process.
-    pub fn supervisor_pid(&self) -> u32 {
-        self.supervisor.id()
-    }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
         drop(self.lifeline.take());
-        self.supervisor.wait().ok();
+        if let Some(mut supervisor) = self.supervisor.take() {
+            supervisor.wait().ok();
+        }
     }
 }
 

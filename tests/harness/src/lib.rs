@@ -14,6 +14,9 @@ pub use processes::{RUN_MARK, processes_of_run};
 
 use std::path::PathBuf;
 
+/// The environment variable by which `cargo xtask test` hands the tests a control plane: what `Cluster::ready` told.
+pub const SHARED_CLUSTER: &str = "POINTSMAN_TEST_CLUSTER";
+
 /// What can go wrong with the control plane, each in a sentence for the person who started it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

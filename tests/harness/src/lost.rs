@@ -23,6 +23,8 @@ fn walk(wanted: &Value, kept: Option<&Value>, path: String, paths: &mut Vec<Stri
             }
         }
         (Value::Number(number), Some(Value::String(text))) if number.to_string() == *text => {}
+        // 8.0 and 8 are one number, and the API server writes the latter.
+        (Value::Number(wanted), Some(Value::Number(kept))) if wanted.as_f64() == kept.as_f64() => {}
         (wanted, Some(kept)) if wanted == kept => {}
         (Value::Array(items), None) if items.is_empty() => {}
         (Value::Object(fields), None) if fields.is_empty() => {}
