@@ -83,7 +83,7 @@ func claim(path string, keep bool) (*claimed, error) {
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(path, &disk); err == nil {
 		if free := uint64(disk.Bavail) * uint64(disk.Bsize); free < leastSpace {
-			return c.failed(fmt.Errorf("the disk that holds %s is full: %d MiB are left and at least %d are needed; free some space or choose another --dir",
+			return c.failed(fmt.Errorf("the disk that holds %s is full: %d MiB are left and at least %d are needed; free some space, or use another disk (--dir, or TMPDIR for cargo xtask)",
 				path, free>>20, leastSpace>>20))
 		}
 	}

@@ -164,7 +164,7 @@ func (s *supervisor) postMortem(p *part) error {
 	log := logSince(p.log, offset)
 	switch {
 	case strings.Contains(log, "no space left on device") || s.dir.full():
-		return fmt.Errorf("%s died because the disk that holds %s is full: free some space or choose another --dir", p.name, s.dir.path)
+		return fmt.Errorf("%s died because the disk that holds %s is full: free some space, or use another disk (--dir, or TMPDIR for cargo xtask)", p.name, s.dir.path)
 	case strings.Contains(log, "address already in use"):
 		return fmt.Errorf("%s: %w", p.name, errPortTaken)
 	}

@@ -18,9 +18,9 @@ func sentence(err error) string {
 	var path *os.PathError
 	switch {
 	case errors.Is(err, syscall.ENOSPC) && errors.As(err, &path):
-		return fmt.Sprintf("the disk is full: %s could not be written; free some space or choose another --dir", path.Path)
+		return fmt.Sprintf("the disk is full: %s could not be written; free some space, or use another disk (--dir, or TMPDIR for cargo xtask)", path.Path)
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		return "the disk is full: free some space or choose another --dir (" + text + ")"
+		return "the disk is full: free some space, or use another disk (--dir, or TMPDIR for cargo xtask) (" + text + ")"
 	}
 	return text
 }

@@ -41,7 +41,7 @@ func (s *supervisor) waitFor(ctx context.Context, limit time.Duration, what stri
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case s.dir.full():
-			return fmt.Errorf("the disk that holds %s is full: free some space or choose another --dir", s.dir.path)
+			return fmt.Errorf("the disk that holds %s is full: free some space, or use another disk (--dir, or TMPDIR for cargo xtask)", s.dir.path)
 		case dead != nil:
 			return s.postMortem(dead)
 		case time.Now().After(deadline):

@@ -135,7 +135,7 @@ async fn a_pod_reports_the_memory_that_it_was_told_to_use() {
         Some(pods.items.first()?.data["containers"][0]["usage"]["memory"].clone())
     })
     .await;
-    assert_eq!(used, "3145728Ki");
+    assert_eq!(used, "3Gi");
 }
 
 #[tokio::test]

@@ -144,7 +144,7 @@ fn path_without(tool: &str) -> PathBuf {
 
 #[tokio::test]
 async fn a_missing_tool_is_named_with_the_version_that_is_needed() {
-    for (tool, version) in [("go", "1.26"), ("kubectl", "1.30")] {
+    for (tool, version) in [("go", "1.26.4"), ("kubectl", "1.30.0")] {
         let path = path_without(tool);
         let mut run = Run::new(&["test"]);
         run.command.env("PATH", &path);

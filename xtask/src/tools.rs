@@ -4,10 +4,12 @@ use crate::guard::Guarded;
 use anyhow::{Result, anyhow, bail};
 use std::process::Command;
 
+type Version = (u32, u32, u32);
+
 /// The oldest versions that are known to work; the README names them too.
-const GO: (u32, u32) = (1, 26);
-const KUBECTL: (u32, u32) = (1, 30);
-const RUST: (u32, u32) = (1, 95);
+const GO: Version = (1, 26, 4);
+const KUBECTL: Version = (1, 30, 0);
+const RUST: Version = (1, 95, 0);
 
 /// Where the plugins run.
 const WASM_TARGETS: [&str; 2] = ["wasm32-unknown-unknown", "wasm32-wasip2"];
@@ -48,23 +50,23 @@ fn output(program: &str, args: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn at_least(program: &str, args: &[&str], before: &str, wanted: (u32, u32), advice: &str) -> Result<()> {
-    let (major, minor) = wanted;
+fn at_least(program: &str, args: &[&str], before: &str, wanted: Version, advice: &str) -> Result<()> {
+    let (major, minor, patch) = wanted;
     let Some(said) = output(program, args) else {
-        bail!("{program} {major}.{minor} or newer is needed and can't be run: {advice}");
+        bail!("{program} {major}.{minor}.{patch} or newer is needed and can't be run: {advice}");
     };
     match version(&said, before) {
         Some(found) if found >= wanted => Ok(()),
-        Some((m, n)) => bail!("{program} {major}.{minor} or newer is needed, and {m}.{n} is on the PATH: {advice}"),
+        Some((a, b, c)) => bail!("{program} {major}.{minor}.{patch} or newer is needed, and {a}.{b}.{c} is on the PATH: {advice}"),
         None => bail!("`{program} {}` doesn't tell a version: {advice}", args.join(" ")),
     }
 }
 
-/// The `1.26` of a text such as `go version go1.26.8 linux/amd64`.
-fn version(said: &str, before: &str) -> Option<(u32, u32)> {
+/// The 1.26.8 of a text such as `go version go1.26.8 linux/amd64`.
+fn version(said: &str, before: &str) -> Option<Version> {
     let (_, rest) = said.split_once(before)?;
     let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next().and_then(Result::ok).unwrap_or(0)))
 }
 
 #[cfg(test)]
@@ -73,9 +75,10 @@ mod tests {
 
     #[test]
     fn a_version_is_read_out_of_what_the_tools_print() {
-        assert_eq!(version("go version go1.26.8 linux/amd64", "go version go"), Some((1, 26)));
-        assert_eq!(version("rustc 1.95.0 (59807616e 2026-04-14)", "rustc "), Some((1, 95)));
-        assert_eq!(version("{\"gitVersion\": \"v1.32.4-x\"}", "\"gitVersion\": \"v"), Some((1, 32)));
+        assert_eq!(version("go version go1.26.8 linux/amd64", "go version go"), Some((1, 26, 8)));
+        assert_eq!(version("rustc 1.95.0 (59807616e 2026-04-14)", "rustc "), Some((1, 95, 0)));
+        assert_eq!(version("{\"gitVersion\": \"v1.32.4-x\"}", "\"gitVersion\": \"v"), Some((1, 32, 4)));
+        assert_eq!(version("go version go1.27 linux/amd64", "go version go"), Some((1, 27, 0)));
         assert_eq!(version("gibberish", "go"), None);
     }
 }
