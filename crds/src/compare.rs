@@ -105,6 +105,16 @@ fn walk(ours: &JSONSchemaProps, theirs: Option<&JSONSchemaProps>, path: &str, mi
     if let (Some(JSONSchemaPropsOrArray::Schema(ours)), Some(JSONSchemaPropsOrArray::Schema(theirs))) = (&ours.items, &theirs.items) {
         walk(ours, Some(theirs), &format!("{path}[]"), missing);
     }
+    let free = ours.x_kubernetes_preserve_unknown_fields == Some(true);
+    if free || (ours.additional_properties.is_some() && theirs.additional_properties.is_none()) {
+        // Ours takes keys that theirs has no place for.
+        missing.push(format!("{path}.*"));
+    }
+    if let (Some(ours), Some(theirs)) = (&ours.type_, &theirs.type_)
+        && ours != theirs
+    {
+        missing.push(format!("{path} of type {ours} (there it is {theirs})"));
+    }
     if let (Some(JSONSchemaPropsOrBool::Schema(ours)), Some(JSONSchemaPropsOrBool::Schema(theirs))) =
         (&ours.additional_properties, &theirs.additional_properties)
     {
@@ -137,6 +147,24 @@ mod tests {
         let pool = spec_of(&mut theirs, 0).properties.as_mut().unwrap().get_mut("poolRef").unwrap();
         pool.properties.as_mut().unwrap().remove("group");
         assert_eq!(compare(&any(), &theirs).to_string(), "has no field spec.poolRef.group");
+    }
+
+    #[test]
+    fn a_field_of_another_type_or_without_room_for_any_key_is_named() {
+        let mut ours = any();
+        let mut theirs = any();
+        let labels = serde_json::json!({ "type": "object", "additionalProperties": { "type": "string" } });
+        let free = serde_json::json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        for (name, schema) in [("labels", labels), ("free", free)] {
+            let closed = serde_json::from_value(serde_json::json!({ "type": "object" })).unwrap();
+            spec_of(&mut ours, 0).properties.as_mut().unwrap().insert(name.into(), serde_json::from_value(schema).unwrap());
+            spec_of(&mut theirs, 0).properties.as_mut().unwrap().insert(name.into(), closed);
+        }
+        spec_of(&mut theirs, 0).properties.as_mut().unwrap().get_mut("priority").unwrap().type_ = Some("string".into());
+        assert_eq!(
+            compare(&ours, &theirs).to_string(),
+            "has no field spec.free.*, spec.labels.*, spec.priority of type integer (there it is string)"
+        );
     }
 
     #[test]

@@ -69,6 +69,9 @@ impl Maker {
                 fields.insert(name.clone(), self.value(property, depth + 1));
             }
         }
+        if schema["x-kubernetes-preserve-unknown-fields"] == true {
+            fields.insert("unknownToUs".to_owned(), self.anything(2));
+        }
         fields.into()
     }
 

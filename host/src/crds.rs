@@ -66,29 +66,62 @@ pub enum CrdError {
 pub async fn install(client: &Client, crd: &CustomResourceDefinition, write: bool) -> Result<Outcome, CrdError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let name = crd.name_any();
-    let found = api.get_opt(&name).await?;
-    let outcome = match &found {
-        None if !write => return Ok(Outcome::Missing),
-        None => Outcome::Installed,
-        Some(found) if !is_ours(found) => return Ok(Outcome::Foreign(compare(crd, found))),
-        Some(found) if same(crd, found) => Outcome::Unchanged,
-        Some(_) if !write => return Ok(Outcome::Outdated),
-        Some(_) => Outcome::Updated,
+    let (outcome, established) = match api.get_opt(&name).await? {
+        None if !write => (Outcome::Missing, true),
+        None => (create(&api, crd).await?, false),
+        Some(found) => {
+            let established = is_crd_established().matches_object(Some(&found));
+            match standing(crd, &found) {
+                Outcome::Outdated if write => {
+                    // Client-side apply would keep a copy in an annotation, which has no room for schemas of this size.
+                    api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(crd)).await?;
+                    (Outcome::Updated, established)
+                }
+                outcome => (outcome, established),
+            }
+        }
     };
-    if outcome != Outcome::Unchanged {
-        // Client-side apply would keep a copy in an annotation, which has no room for schemas of this size.
-        api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(crd)).await?;
-    }
-    if !is_crd_established().matches_object(found.as_ref()) || outcome == Outcome::Installed {
+    if !established && matches!(outcome, Outcome::Installed | Outcome::Updated | Outcome::Unchanged) {
         let established = await_condition(api, &name, is_crd_established());
         tokio::time::timeout(ESTABLISHED_WITHIN, established).await.map_err(|_| CrdError::NotEstablished { name })??;
     }
     Ok(outcome)
 }
 
+/// Without force: if somebody installs theirs in the same moment, theirs stays.
+async fn create(api: &Api<CustomResourceDefinition>, crd: &CustomResourceDefinition) -> Result<Outcome, CrdError> {
+    let name = crd.name_any();
+    match api.patch(&name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(crd)).await {
+        Ok(_) => Ok(Outcome::Installed),
+        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(standing(crd, &api.get(&name).await?)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How an installed CRD stands to ours.
+fn standing(crd: &CustomResourceDefinition, found: &CustomResourceDefinition) -> Outcome {
+    if !is_ours(found) {
+        Outcome::Foreign(compare(crd, found))
+    } else if same(crd, found) {
+        Outcome::Unchanged
+    } else {
+        Outcome::Outdated
+    }
+}
+
+/// Ours is what we alone have a say in: once somebody else has written to the spec, it is theirs.
 fn is_ours(crd: &CustomResourceDefinition) -> bool {
-    crd.metadata.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER))
-        || crd.labels().get("app.kubernetes.io/managed-by").is_some_and(|by| by == "pointsman")
+    let mut writers = crd
+        .metadata
+        .managed_fields
+        .iter()
+        .flatten()
+        .filter(|entry| entry.subresource.is_none() && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some()));
+    let mut any = false;
+    writers.all(|entry| {
+        any = true;
+        entry.manager.as_deref() == Some(FIELD_MANAGER)
+    }) && any
 }
 
 /// Whether the API server's defaults are all that tells them apart.

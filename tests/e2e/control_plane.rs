@@ -12,7 +12,7 @@ use kube::{
 use pointsman_harness::{Behaviour, Options};
 use pointsman_tests::{TestCluster, client, eventually};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt};
 
 async fn create<K>(api: &Api<K>, object: Value)
 where
@@ -202,6 +202,53 @@ async fn parts_can_be_stopped_and_started_and_two_clusters_run_side_by_side() {
     assert!(!one.kubectl(&["get", "namespace", "kept", "--request-timeout=2s"]).success);
     one.start_part("apiserver").unwrap();
     one.kubectl(&["get", "namespace", "kept"]).ok();
+}
+
+#[tokio::test]
+async fn every_part_can_be_stopped_started_and_paused() {
+    let cluster = TestCluster::start(&Options { neighbours: Some(vec!["lws".to_owned()]), ..Options::default() });
+    for part in ["lws-manager", "kwok", "scheduler", "controller-manager"] {
+        cluster.stop_part(part).unwrap();
+    }
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client().await, "default");
+    create(&deployments, deployment("late", 1)).await;
+    for part in ["controller-manager", "scheduler", "kwok"] {
+        assert!(pods(&cluster.client().await, "default", "app=late").await.iter().all(|pod| !is_ready(pod)), "{part} isn't needed");
+        cluster.start_part(part).unwrap();
+    }
+    cluster.start_part("lws-manager").unwrap();
+    let client = cluster.client().await;
+    eventually("the pod is ready", async || pods(&client, "default", "app=late").await.iter().any(is_ready).then_some(())).await;
+
+    cluster.pause_part("apiserver").unwrap();
+    assert!(!cluster.kubectl(&["get", "nodes", "--request-timeout=1s"]).success);
+    cluster.resume_part("apiserver").unwrap();
+    eventually("it answers again", async || cluster.kubectl(&["get", "nodes", "--request-timeout=5s"]).success.then_some(())).await;
+}
+
+/// The envtest convention: the folder's etcd runs in place of ours. Ours under another name shows that it is taken.
+#[tokio::test]
+async fn binaries_in_kubebuilder_assets_are_used() {
+    let ours = pointsman_harness::cluster_dir().join("bin/pointsman-cluster");
+    let assets = std::env::temp_dir().join(format!("pointsman-assets-{}", std::process::id()));
+    fs::create_dir_all(&assets).unwrap();
+    let etcd = assets.join("etcd");
+    let used = assets.join("used");
+    fs::write(&etcd, format!("#!/bin/sh\ntouch {}\nexec {} part etcd \"$@\"\n", used.display(), ours.display())).unwrap();
+    fs::set_permissions(&etcd, fs::Permissions::from_mode(0o755)).unwrap();
+    let with_assets = |assets: &std::path::Path| Options {
+        parts: Some(vec!["etcd".to_owned(), "apiserver".to_owned()]),
+        neighbours: Some(Vec::new()),
+        kubebuilder_assets: Some(assets.to_owned()),
+        ..Options::default()
+    };
+    let cluster = TestCluster::start(&with_assets(&assets));
+    assert!(used.exists());
+    cluster.kubectl(&["get", "namespace", "default"]).ok();
+    drop(cluster);
+    let error = pointsman_harness::Cluster::start(&with_assets(&assets.join("nowhere"))).unwrap_err().to_string();
+    assert!(error.contains("KUBEBUILDER_ASSETS"), "{error}");
+    fs::remove_dir_all(assets).unwrap();
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use crate::objects::{api_of, create, delete, read};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, ResourceExt,
-    api::ListParams,
+    api::PostParams,
     runtime::{conditions::is_crd_established, wait::Condition},
 };
 use pointsman_crds::KINDS;
@@ -26,11 +26,45 @@ async fn every_crd_is_installed_and_served() {
 }
 
 #[tokio::test]
+async fn an_optional_kind_is_installed_only_when_asked_for_and_a_crd_that_others_took_over_stays_theirs() {
+    let cluster = TestCluster::bare(&[]);
+    let api: Api<CustomResourceDefinition> = Api::all(cluster.client().await);
+    cluster.pointsman(&["crds", "install"]).ok();
+    assert!(api.get_opt("trainingjobs.ome.io").await.unwrap().is_none());
+    cluster.pointsman(&["crds", "install", "TrainingJob"]).ok();
+    assert!(api.get_opt("trainingjobs.ome.io").await.unwrap().is_some());
+
+    let name = "basemodels.ome.io";
+    let mut theirs = api.get(name).await.unwrap();
+    theirs.spec.names.short_names = Some(vec!["theirs".to_owned()]);
+    let theirs = api.replace(name, &PostParams { field_manager: Some("ome".to_owned()), ..PostParams::default() }, &theirs).await.unwrap();
+    let said = cluster.pointsman(&["crds", "install"]).ok();
+    let line = said.lines().find(|line| line.starts_with(name)).unwrap();
+    assert!(line.ends_with("not ours, left as it is: compatible"), "{line}");
+    assert_eq!(api.get(name).await.unwrap().metadata.generation, theirs.metadata.generation);
+}
+
+#[tokio::test]
+async fn a_new_inference_objective_has_the_default_condition_of_its_page() {
+    let namespace = TestCluster::shared().namespace("defaults").await;
+    let api = api_of(&namespace.client, "InferenceObjective", &namespace.name);
+    let object = fixtures::base("InferenceObjective");
+    create(&api, &object).await.unwrap();
+    let stored = api.get(object["metadata"]["name"].as_str().unwrap()).await.unwrap();
+    let condition = &stored.data["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"], &condition["reason"]), (&"Ready".into(), &"Unknown".into(), &"Pending".into()));
+}
+
+#[tokio::test]
 async fn installing_again_changes_nothing() {
     let cluster = TestCluster::shared();
     let api: Api<CustomResourceDefinition> = Api::all(cluster.client().await);
-    let versions = async || -> Vec<_> {
-        api.list(&ListParams::default()).await.unwrap().into_iter().map(|crd| (crd.name_any(), crd.resource_version())).collect()
+    let versions = async || {
+        let mut versions = Vec::new();
+        for kind in KINDS {
+            versions.push(api.get(&(kind.crd)().name_any()).await.unwrap().metadata.generation);
+        }
+        versions
     };
     let before = versions().await;
     let said = cluster.pointsman(&["crds", "install", "--all"]).ok();

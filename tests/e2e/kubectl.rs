@@ -26,6 +26,23 @@ async fn every_kind_answers_to_its_short_names_and_category() {
 }
 
 #[tokio::test]
+async fn the_category_lists_objects_of_several_kinds() {
+    let namespace = TestCluster::shared().namespace("category").await;
+    for kind in ["InferenceService", "LLMInferenceService", "InferenceModel", "BenchmarkJob"] {
+        create(&api_of(&namespace.client, kind, &namespace.name), &fixtures::base(kind)).await.unwrap();
+    }
+    let said = namespace.cluster.kubectl(&["get", "pointsman", "-n", &namespace.name, "-o", "name"]).ok();
+    for kind in [
+        "inferenceservice.ome.io/",
+        "llminferenceservice.serving.kserve.io/",
+        "inferencemodel.inference.eh-ops.io/",
+        "benchmarkjob.ome.io/",
+    ] {
+        assert!(said.lines().any(|line| line.starts_with(kind)), "{kind}: {said}");
+    }
+}
+
+#[tokio::test]
 async fn every_field_is_explained() {
     let cluster = TestCluster::shared();
     let said = cluster.kubectl(&["explain", "inferenceservice.spec.engine.minReplicas"]).ok();

@@ -3,8 +3,9 @@
 use pointsman_harness::{RUN_MARK, processes_of_run};
 use pointsman_tests::{Said, TestCluster, eventually, xtask};
 use std::{
+    ffi::OsStr,
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read},
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -25,6 +26,11 @@ impl Run {
         Self { mark, command }
     }
 
+    fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
     fn finish(mut self) -> Said {
         let said = Said::by(&mut self.command);
         assert_eq!(processes_of_run(&self.mark), [], "left behind");
@@ -32,34 +38,58 @@ impl Run {
     }
 
     /// Starts it and reads on until it has printed a line with `what`.
-    fn until(&mut self, what: &str) -> Child {
-        let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    fn until(&mut self, what: &str) -> Running {
+        let mut running = Running(self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         let mut said = Vec::new();
-        for line in BufReader::new(child.stdout.as_mut().unwrap()).lines().map_while(Result::ok) {
+        for line in BufReader::new(running.0.stdout.as_mut().unwrap()).lines().map_while(Result::ok) {
             if line.contains(what) {
-                return child;
+                return running;
             }
             said.push(line);
         }
-        let ended = child.wait_with_output().unwrap();
-        panic!("it ended before it said {what:?}:\n{}\n{}", said.join("\n"), String::from_utf8_lossy(&ended.stderr));
+        let mut stderr = String::new();
+        running.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        panic!("it ended before it said {what:?}:\n{}\n{stderr}", said.join("\n"));
+    }
+
+    /// The id of the one process whose command line contains `what`.
+    fn process(&self, what: &str) -> u32 {
+        let running = processes_of_run(&self.mark);
+        running.iter().find(|(_, command)| command.contains(what)).unwrap_or_else(|| panic!("{what} isn't among {running:?}")).0
+    }
+
+    async fn is_gone(&self) {
+        eventually("every process of the run is gone", async || processes_of_run(&self.mark).is_empty().then_some(())).await;
     }
 
     async fn leaves_nothing_when_killed(mut self, at: &str, expected: &[&str]) {
-        let mut child = self.until(at);
-        let running = processes_of_run(&self.mark);
+        let running = self.until(at);
         for part in expected {
-            assert!(running.iter().any(|(_, command)| command.contains(part)), "{part} isn't among {running:?}");
+            self.process(part);
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        eventually("every process of the run is gone", async || processes_of_run(&self.mark).is_empty().then_some(())).await;
+        drop(running);
+        self.is_gone().await;
     }
+}
+
+/// A command that is killed when the test is done with it, however the test ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+fn signal(signal: &str, pid: u32) {
+    Said::by(Command::new("kill").args([signal, &pid.to_string()])).ok();
 }
 
 #[tokio::test]
 async fn the_demo_shows_the_host_and_leaves_no_process() {
-    let said = Run::new(&["demo", "--exit"]).finish().ok();
+    // Somebody else's cluster, which it must not touch.
+    let said = Run::new(&["demo", "--exit"]).env("KUBECONFIG", "/nowhere/kubeconfig").finish().ok();
     for expected in ["the host is ready", "inferenceservice.ome.io/llama-chat", "h100-0"] {
         assert!(said.contains(expected), "{expected:?} isn't in:\n{said}");
     }
@@ -73,6 +103,38 @@ async fn a_killed_demo_leaves_no_process() {
 }
 
 #[tokio::test]
+async fn ctrl_c_ends_the_demo_and_leaves_no_process() {
+    let mut run = Run::new(&["demo"]);
+    let mut demo = run.until("export KUBECONFIG=");
+    signal("-INT", demo.0.id());
+    assert!(demo.0.wait().unwrap().success());
+    assert_eq!(processes_of_run(&run.mark), [], "left behind");
+}
+
+#[tokio::test]
+async fn a_killed_supervisor_takes_its_control_plane_with_it() {
+    let mut run = Run::new(&["cluster"]);
+    let cluster = run.until("export KUBECONFIG=");
+    signal("-KILL", run.process("pointsman-cluster up"));
+    eventually("the parts are gone", async || {
+        processes_of_run(&run.mark).iter().all(|(_, command)| !command.contains("pointsman-cluster")).then_some(())
+    })
+    .await;
+    drop(cluster);
+    run.is_gone().await;
+}
+
+#[tokio::test]
+async fn a_guard_ends_even_a_command_whose_children_will_not() {
+    let mut run = Run::new(&["guarded", "--", "sh", "-c", "trap '' TERM; (while :; do sleep 1; done) & echo started; exec sleep 1000"]);
+    run.command.stdin(Stdio::piped());
+    let mut guard = run.until("started");
+    drop(guard.0.stdin.take());
+    guard.0.wait().unwrap();
+    run.is_gone().await;
+}
+
+#[tokio::test]
 async fn a_test_run_leaves_no_process() {
     Run::new(&["test", "kubectl_knows_the_server_s_version"]).finish().ok();
 }
@@ -82,13 +144,12 @@ async fn a_killed_test_run_leaves_no_process() {
     let mut run = Run::new(&["test", HOLDING]);
     let marker = std::env::temp_dir().join(format!("pointsman-held-{}", run.mark));
     run.command.env(HELD, &marker);
-    let mut child = run.command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let running = Running(run.command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     eventually("its cluster is up", async || marker.exists().then_some(())).await;
-    assert!(processes_of_run(&run.mark).iter().any(|(_, command)| command.contains("part apiserver")));
-    child.kill().unwrap();
-    child.wait().unwrap();
+    run.process("part apiserver");
+    drop(running);
     fs::remove_file(&marker).unwrap();
-    eventually("every process of the run is gone", async || processes_of_run(&run.mark).is_empty().then_some(())).await;
+    run.is_gone().await;
 }
 
 const HOLDING: &str = "a_run_that_is_killed_holds_its_cluster";
@@ -146,25 +207,36 @@ fn path_without(tool: &str) -> PathBuf {
 async fn a_missing_tool_is_named_with_the_version_that_is_needed() {
     for (tool, version) in [("go", "1.26.4"), ("kubectl", "1.30.0")] {
         let path = path_without(tool);
-        let mut run = Run::new(&["test"]);
-        run.command.env("PATH", &path);
-        let said = sentence(run.finish());
-        assert!(said.starts_with(&format!("error: {tool} {version} or newer is needed")), "{said}");
+        for command in ["test", "demo"] {
+            let said = sentence(Run::new(&[command]).env("PATH", &path).finish());
+            assert!(said.starts_with(&format!("error: {tool} {version} or newer is needed")), "{said}");
+        }
         fs::remove_dir_all(path).unwrap();
     }
 }
 
-/// A file system of our own with no room, in a namespace of our own: it goes with the process.
+/// With a file system of our own, in a namespace of our own: it goes with the process.
 #[tokio::test]
 async fn a_full_disk_is_named() {
-    let folder = std::env::temp_dir().join(format!("pointsman-full-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    let mut run = Run::new(&[]);
-    let mut inside = Command::new("unshare");
-    inside.args(["--user", "--map-root-user", "--mount", "sh", "-c", "mount -t tmpfs -o size=256k none \"$0\" && exec \"$1\" cluster"]);
-    inside.arg(&folder).arg(xtask()).env("TMPDIR", &folder).env(RUN_MARK, &run.mark);
-    run.command = inside;
-    let said = sentence(run.finish());
-    assert!(said.starts_with("error: ") && said.contains(" is full"), "{said}");
-    fs::remove_dir(folder).unwrap();
+    let own_namespace = ["--user", "--map-root-user", "--mount"];
+    if !Said::by(Command::new("unshare").args(own_namespace).arg("true")).success {
+        println!("skipped: this machine lets nobody have a mount namespace of their own (unshare --user --mount)");
+        return;
+    }
+    // The one is refused before anything is started; in the other something fills the disk while etcd starts.
+    let nothing = "true";
+    let filler = "(until ls \"$0\"/*/*/etcd >/dev/null 2>&1; do sleep 0.05; done; dd if=/dev/zero of=\"$0/filler\" bs=1M 2>/dev/null) &";
+    for (size, meanwhile) in [("256k", nothing), ("100m", filler)] {
+        let folder = std::env::temp_dir().join(format!("pointsman-full-{}-{size}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut run = Run::new(&[]);
+        let script = format!("mount -t tmpfs -o size={size} none \"$0\" || exit 9\n{meanwhile}\nexec \"$1\" cluster");
+        let mut inside = Command::new("unshare");
+        inside.args(own_namespace).args(["sh", "-c", &script]);
+        inside.arg(&folder).arg(xtask()).env("TMPDIR", &folder).env(RUN_MARK, &run.mark);
+        run.command = inside;
+        let said = sentence(run.finish());
+        assert!(said.starts_with("error: ") && said.contains(" is full"), "{size}: {said}");
+        fs::remove_dir(folder).unwrap();
+    }
 }

@@ -4,12 +4,16 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
-use pointsman_crds::KINDS;
+use pointsman_crds::{KINDS, Served};
 use serde_json::{Value, json};
+
+fn served(kind: &str) -> &'static Served {
+    KINDS.iter().find(|served| (served.resource)().kind == kind).unwrap_or_else(|| panic!("there is no kind {kind}"))
+}
 
 /// The API of a kind; in `namespace` where the kind has namespaces.
 pub(crate) fn api_of(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
-    let served = KINDS.iter().find(|served| (served.resource)().kind == kind).unwrap_or_else(|| panic!("there is no kind {kind}"));
+    let served = served(kind);
     let resource = (served.resource)();
     if (served.crd)().spec.scope == "Cluster" {
         Api::all_with(client.clone(), &resource)
@@ -21,8 +25,7 @@ pub(crate) fn api_of(client: &Client, kind: &str, namespace: &str) -> Api<Dynami
 /// Our type's view of an object: what it keeps of it.
 pub(crate) fn read(object: &Value) -> serde_json::Result<Value> {
     let kind = object["kind"].as_str().unwrap_or_default();
-    let served = KINDS.iter().find(|served| (served.resource)().kind == kind).unwrap_or_else(|| panic!("there is no kind {kind}"));
-    (served.read)(object.clone())
+    (served(kind).read)(object.clone())
 }
 
 /// Creates an object, its status too, and returns it as it is stored.

@@ -78,7 +78,8 @@ impl TestCluster {
 
     /// kubectl as the administrator.
     pub fn kubectl(&self, args: &[&str]) -> Said {
-        Said::by(Command::new("kubectl").args(args).env("KUBECONFIG", &self.kubeconfig))
+        let cache = self.dir.join("kube-cache");
+        Said::by(Command::new("kubectl").args(args).env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", cache))
     }
 
     /// kubectl with an object on its stdin, as `kubectl apply -f -` takes it.

@@ -57,6 +57,6 @@ pub fn xtask() -> PathBuf {
 
 fn built(package: &str) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    Said::by(Command::new(cargo).args(["build", "--quiet", "--package", package]).current_dir(workspace())).ok();
+    Said::by(Command::new(cargo).args(["build", "--quiet", "--workspace"]).current_dir(workspace())).ok();
     target_dir().join("debug").join(package)
 }

@@ -1,11 +1,10 @@
 //! The host, running against a test's cluster.
 
 use crate::{TestCluster, eventually, pointsman};
-use pointsman_harness::http_get;
+use pointsman_harness::{http_get, listening_address, log_lines};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -30,10 +29,7 @@ impl<'a> Host<'a> {
         command.extend(flags.iter().map(ToString::to_string));
         let environment = BTreeMap::from([("KUBECONFIG".to_owned(), kubeconfig.display().to_string())]);
         let log = cluster.run(&part, &command, &environment).unwrap_or_else(|error| panic!("{error}"));
-        let address = eventually("the host tells where it listens", async || {
-            lines(&log).iter().find_map(|line| Some(line["address"].as_str()?.to_owned()))
-        })
-        .await;
+        let address = eventually("the host tells where it listens", async || listening_address(&log)).await;
         Self { cluster, part, address, log }
     }
 
@@ -49,16 +45,11 @@ impl<'a> Host<'a> {
 
     /// The lines that it has logged.
     pub fn logged(&self) -> Vec<Value> {
-        lines(&self.log)
+        log_lines(&self.log)
     }
 
     /// Ends it in good order.
     pub fn stop(self) {
         self.cluster.stop_part(&self.part).unwrap_or_else(|error| panic!("{error}"));
     }
-}
-
-fn lines(log: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }

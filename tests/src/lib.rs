@@ -15,7 +15,7 @@ pub use host::Host;
 use std::time::{Duration, Instant};
 
 /// How long something may take that has no bound of its own. Generous: it only bounds a test that fails.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Asks until there is an answer.
 pub async fn eventually<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T>) -> T {

@@ -22,7 +22,7 @@ pub(crate) fn cargo(args: &[&str]) -> Result<Guarded> {
 
 /// Builds the host and tells where it is.
 pub(crate) fn host() -> Result<PathBuf> {
-    cargo(&["build", "--package", "pointsman"])?.succeed("building the host")?;
+    cargo(&["build", "--workspace"])?.succeed("building the host")?;
     Ok(target_dir().join("debug/pointsman"))
 }
 
@@ -30,6 +30,8 @@ pub(crate) fn host() -> Result<PathBuf> {
 pub(crate) fn generate() -> Result<()> {
     let to = workspace().join("crds/yaml");
     let host = host()?;
+    // The folder holds nothing else: a kind that is gone must not stay.
+    fs::remove_dir_all(&to).with_context(|| format!("clearing {}", to.display()))?;
     Guarded::new(host)?.args(["crds", "print", "--all", "--dir"]).args([to]).succeed("generating crds/yaml")
 }
 
@@ -41,16 +43,11 @@ pub(crate) fn control_plane() -> Result<()> {
     fs::create_dir_all(&bin).with_context(|| format!("making {}", bin.display()))?;
     // Two commands at once would write the same files.
     let lock = File::create(out.join("lock")).context("making the control plane's lock file")?;
-    lock.lock().context("waiting for another build of the control plane")?;
-
-    let stamp = out.join("stamp");
-    let wanted = format!("{:016x}", digest(&source)?);
-    if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
-        return Ok(());
+    if lock.try_lock().is_err() {
+        println!("waiting for another build of the control plane");
+        lock.lock().context("waiting for another build of the control plane")?;
     }
-    tools::go()?;
-    fs::remove_file(&stamp).ok();
-    println!("building the control plane (Kubernetes, etcd, kwok, LeaderWorkerSet); the first time this takes about ten minutes");
+
     let (major, minor, patch) = KUBERNETES;
     let mut ldflags = "-s -w".to_owned();
     for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
@@ -62,13 +59,18 @@ pub(crate) fn control_plane() -> Result<()> {
         ]
         .concat();
     }
-    go("etcd, the control plane, kwok", &source, &["build", "-ldflags", &ldflags, "-o", &text(&bin.join("pointsman-cluster")), "."])?;
-    go(
-        "LeaderWorkerSet's manager",
-        &source,
-        &["build", "-ldflags", "-s -w", "-o", &text(&bin.join("lws-manager")), "sigs.k8s.io/lws/cmd"],
-    )?;
-    let fetch = Guarded::new(bin.join("pointsman-cluster"))?.args(["fetch", "--out"]).args([out.join("neighbours")]);
+    let (server, manager) = (bin.join("pointsman-cluster"), bin.join("lws-manager"));
+    let stamp = out.join("stamp");
+    let wanted = format!("{:016x}", digest(&source, &ldflags)?);
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) && server.exists() && manager.exists() {
+        return Ok(());
+    }
+    tools::go()?;
+    fs::remove_file(&stamp).ok();
+    println!("building the control plane (Kubernetes, etcd, kwok, LeaderWorkerSet); the first time this takes about ten minutes");
+    go("etcd, the control plane, kwok", &source, &["build", "-ldflags", &ldflags, "-o", &text(&server), "."])?;
+    go("LeaderWorkerSet's manager", &source, &["build", "-ldflags", "-s -w", "-o", &text(&manager), "sigs.k8s.io/lws/cmd"])?;
+    let fetch = Guarded::new(&server)?.args(["fetch", "--out"]).args([out.join("neighbours")]);
     logged("the neighbours' CRDs", fetch)?;
     fs::write(&stamp, wanted).context("writing the control plane's stamp")
 }
@@ -97,6 +99,11 @@ pub(crate) fn logged(what: &str, command: Guarded) -> Result<()> {
     };
     if !status.success() {
         let said = fs::read_to_string(&log).unwrap_or_default();
+        if said.to_lowercase().contains("no space left on device") {
+            bail!(
+                "{what} can't be built because the disk is full: free some space, or point CARGO_TARGET_DIR, GOCACHE and TMPDIR to another disk"
+            );
+        }
         let end: Vec<&str> = said.lines().rev().take(15).collect();
         for line in end.iter().rev() {
             eprintln!("  {line}");
@@ -112,8 +119,9 @@ fn text(path: &Path) -> String {
 }
 
 /// Of everything that the control plane is built from.
-fn digest(source: &Path) -> Result<u64> {
+fn digest(source: &Path, ldflags: &str) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
+    ldflags.hash(&mut hasher);
     let mut folders = vec![source.to_owned()];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
@@ -123,6 +131,7 @@ fn digest(source: &Path) -> Result<u64> {
             of.push(entry.path());
         }
     }
+    files.retain(|file| file.extension().is_none_or(|extension| extension != "md"));
     files.sort();
     for file in files {
         file.strip_prefix(source)?.hash(&mut hasher);

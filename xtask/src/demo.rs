@@ -6,9 +6,8 @@ use crate::{
     tools,
 };
 use anyhow::{Context, Result, bail};
-use pointsman_harness::{Cluster, Options, http_get, workspace};
+use pointsman_harness::{Cluster, Options, http_get, listening_address, workspace};
 use std::{
-    net::TcpListener,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -33,7 +32,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Args)]
 pub(crate) struct ClusterArgs {
-    /// The nodes to play; tests/cluster/nodes.yaml shows the format and is the default.
+    /// The nodes to play; tests/cluster/assets/nodes.yaml shows the format and is the default.
     #[arg(long, value_name = "FILE")]
     nodes: Option<PathBuf>,
     /// The API server's port; a free one by default.
@@ -48,8 +47,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let stop = Stop::listen()?;
     tools::rust()?;
     tools::kubectl()?;
+    if args.kubeconfig.is_none() {
+        tools::go()?;
+    }
     let host = build::host()?;
-    let (kubeconfig, _cluster) = if let Some(yours) = &args.kubeconfig {
+    let (kubeconfig, cluster) = if let Some(yours) = &args.kubeconfig {
         (yours.clone(), None)
     } else {
         let cluster = start_cluster(&args.cluster)?;
@@ -59,17 +61,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     heading("pointsman crds install");
     Guarded::new(&host)?.args(["crds", "install"]).env("KUBECONFIG", &kubeconfig).succeed("installing the CRDs")?;
 
-    let log = pointsman_harness::cluster_dir().join("demo-host.log");
-    let address = format!("127.0.0.1:{}", free_port()?);
+    let log = match &cluster {
+        Some(cluster) => cluster.log_of("host"),
+        None => std::env::temp_dir().join(format!("pointsman-host-{}.log", std::process::id())),
+    };
     let mut controller =
-        Guarded::new(&host)?.args(["controller", "--listen", &address]).env("KUBECONFIG", &kubeconfig).log(&log)?.start()?;
-    wait_until_ready(&address, &mut controller, &log)?;
+        Guarded::new(&host)?.args(["controller", "--listen", "127.0.0.1:0"]).env("KUBECONFIG", &kubeconfig).log(&log)?.start()?;
+    let address = wait_until_ready(&mut controller, &log)?;
     heading(&format!("the host is ready: http://{address}/healthz answers, its log is {}", log.display()));
 
     let sample = workspace().join("deploy/sample.yaml");
-    kubectl(&kubeconfig, &["apply", "--server-side", "-f", &sample.to_string_lossy()])?;
-    kubectl(&kubeconfig, &["get", "nodes"])?;
-    kubectl(&kubeconfig, &["get", "pointsman", "--all-namespaces"])?;
+    let kubectl = |args: &[&str]| kubectl(&kubeconfig, cluster.as_ref(), args);
+    kubectl(&["apply", "--server-side", "-f", &sample.to_string_lossy()])?;
+    kubectl(&["get", "nodes"])?;
+    kubectl(&["get", "pointsman", "--all-namespaces"])?;
     if args.exit {
         return Ok(());
     }
@@ -86,6 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// `cargo xtask cluster`.
 pub(crate) fn run_cluster(args: &ClusterArgs) -> Result<()> {
     let stop = Stop::listen()?;
+    tools::go()?;
     let cluster = start_cluster(args)?;
     println!("export KUBECONFIG={}", cluster.kubeconfig.display());
     stop.wait(|| Ok(()))
@@ -129,32 +135,36 @@ impl Stop {
     }
 }
 
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("looking for a free port")?;
-    Ok(listener.local_addr()?.port())
-}
-
-fn wait_until_ready(address: &str, host: &mut Running, log: &Path) -> Result<()> {
+/// Waits until the host is ready, and tells where it listens.
+fn wait_until_ready(host: &mut Running, log: &Path) -> Result<String> {
     let started = Instant::now();
-    let mut said = "it doesn't answer".to_owned();
+    let mut said = "it doesn't say where it listens".to_owned();
     while started.elapsed() < READY_WITHIN {
         if let Some(status) = host.ended() {
             let printed = std::fs::read_to_string(log).unwrap_or_default();
             bail!("the host ended ({status}): {}", printed.lines().last().unwrap_or("it said nothing"));
         }
-        match http_get(address, "/readyz") {
-            Ok((200, _)) => return Ok(()),
-            Ok((_, body)) => said = body,
-            Err(_) => {}
+        if let Some(address) = listening_address(log) {
+            match http_get(&address, "/readyz") {
+                Ok((200, _)) => return Ok(address),
+                Ok((_, body)) => said = body,
+                Err(error) => said = format!("{address}: {error}"),
+            }
         }
         thread::sleep(Duration::from_millis(50));
     }
     bail!("the host isn't ready after {} s: {}", READY_WITHIN.as_secs(), said.trim_end())
 }
 
-fn kubectl(kubeconfig: &Path, args: &[&str]) -> Result<()> {
+fn kubectl(kubeconfig: &Path, cluster: Option<&Cluster>, args: &[&str]) -> Result<()> {
     heading(&format!("kubectl {}", args.join(" ")));
-    Guarded::new("kubectl")?.args(args).env("KUBECONFIG", kubeconfig).succeed("kubectl")
+    let kubectl = Guarded::new("kubectl")?.args(args).env("KUBECONFIG", kubeconfig);
+    // Its discovery cache goes by address, and the next embedded cluster may have the same.
+    let kubectl = match cluster {
+        Some(cluster) => kubectl.env("KUBECACHEDIR", cluster.dir.join("kube-cache")),
+        None => kubectl,
+    };
+    kubectl.succeed("kubectl")
 }
 
 fn heading(text: &str) {

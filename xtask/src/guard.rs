@@ -11,8 +11,12 @@ use std::{
     fs::File,
     io::Read,
     os::unix::process::CommandExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -30,8 +34,7 @@ pub(crate) struct Guarded {
 
 impl Guarded {
     pub(crate) fn new(program: impl AsRef<OsStr>) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-        // `exec` of the guard's own copy keeps working when cargo replaces the file meanwhile.
+        let mut command = Command::new(own_executable()?);
         command.arg(SUBCOMMAND).arg("--").arg(program.as_ref()).stdin(Stdio::piped()).process_group(0);
         // Whose cluster an ambient kubeconfig names is none of our business; who needs one sets it.
         command.env_remove("KUBECONFIG");
@@ -83,6 +86,12 @@ impl Guarded {
     }
 }
 
+/// This program, even when cargo has put a newer one in its place meanwhile: Linux keeps a running one under this name.
+fn own_executable() -> Result<PathBuf> {
+    let running = Path::new("/proc/self/exe");
+    if running.exists() { Ok(running.to_owned()) } else { std::env::current_exe().context("finding this program") }
+}
+
 /// A guarded command that runs; dropping it ends it.
 pub(crate) struct Running {
     child: Child,
@@ -114,12 +123,22 @@ pub(crate) fn keep(command: &[OsString]) -> ExitCode {
         }
     };
     let group = Pid::from_child(&child);
-    thread::spawn(move || {
-        std::io::stdin().read_to_end(&mut Vec::new()).ok();
-        end(group);
-        std::process::exit(143);
-    });
-    match child.wait().ok().and_then(|status| status.code()) {
+    let lost = Arc::new(AtomicBool::new(false));
+    let watch = {
+        let lost = Arc::clone(&lost);
+        thread::spawn(move || {
+            std::io::stdin().read_to_end(&mut Vec::new()).ok();
+            lost.store(true, Ordering::SeqCst);
+            end(group);
+        })
+    };
+    let status = child.wait();
+    if lost.load(Ordering::SeqCst) {
+        // The command may have left children that take longer than itself.
+        watch.join().ok();
+        return ExitCode::FAILURE;
+    }
+    match status.ok().and_then(|status| status.code()) {
         Some(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         None => ExitCode::FAILURE,
     }

@@ -1,7 +1,7 @@
 //! The checks and tests, in the order in which they fail fastest.
 
 use crate::{build, guard::Guarded, tools};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, workspace};
 use std::{
     process::Command,
@@ -34,14 +34,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     steps.run("formatting", || build::cargo(&["fmt", "--all", "--check"])?.succeed("`cargo fmt --check` (run `cargo fmt`)"))?;
     steps.run("clippy", || {
-        build::cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])?.succeed("clippy")
+        // Of a test that isn't run by default cargo takes no notice until it is named.
+        for targets in [&["--all-targets"][..], &["--test", "e2e"]] {
+            build::cargo(&["clippy", "--workspace"])?.args(targets).args(["--", "--deny", "warnings"]).succeed("clippy")?;
+        }
+        Ok(())
     })?;
     steps.run("unit and doc tests, generated files", || {
-        build::cargo(&["test", "--workspace", "--exclude", "pointsman-tests", "--quiet"])?.succeed("a unit or doc test")
+        thorough(args, build::cargo(&["test", "--workspace"])?).succeed("a unit or doc test")
     })?;
     if !args.quick {
         steps.run("control plane", build::control_plane)?;
-        steps.run("control plane's own checks", go_checks)?;
+        steps.run("control plane's own checks", || go_checks(args))?;
         steps.run("end-to-end tests", || end_to_end(args, None))?;
     }
     if args.full {
@@ -52,20 +56,34 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// `--full` reaches the tests as an environment variable: the same tests then run longer.
+fn thorough(args: &Args, cargo: Guarded) -> Guarded {
+    if args.full { cargo.env("POINTSMAN_TEST_FULL", "1") } else { cargo }
+}
+
 fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     build::host()?;
     // Built before the cluster starts, so that a mistake in a test shows at once.
-    build::cargo(&["test", "--package", "pointsman-tests", "--no-run"])?.succeed("building the end-to-end tests")?;
+    build::cargo(&["test", "--workspace", "--test", "e2e", "--no-run"])?.succeed("building the end-to-end tests")?;
+    if let Some(name) = only {
+        let listed = Command::new("cargo")
+            .args(["test", "--quiet", "--workspace", "--test", "e2e", name, "--", "--list"])
+            .current_dir(workspace())
+            .output()
+            .context("listing the end-to-end tests")?;
+        if !String::from_utf8_lossy(&listed.stdout).contains(": test") {
+            bail!("no end-to-end test has {name} in its name");
+        }
+    }
     let cluster = Cluster::start(&Options { progress: true, ..Options::default() })?;
-    let cargo = build::cargo(&["test", "--package", "pointsman-tests"])?.env(SHARED_CLUSTER, cluster.ready());
-    let cargo = if args.full { cargo.env("POINTSMAN_TEST_FULL", "1") } else { cargo };
-    let cargo = cargo.args(only.map(|name| ["--test".to_owned(), "e2e".to_owned(), name.clone()]).into_iter().flatten());
+    // Always the whole workspace: another choice of packages would choose other features, and build everything again.
+    let cargo = build::cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready());
+    let cargo = thorough(args, cargo).args(only);
     cargo.succeed("an end-to-end test")
 }
 
-fn go_checks() -> Result<()> {
+fn go_checks(args: &Args) -> Result<()> {
     let dir = workspace().join("tests/cluster");
-    let unformatted = Command::new("gofmt").arg("-l").arg(&dir).output()?;
+    let unformatted = Command::new("gofmt").arg("-l").arg(&dir).output().context("running gofmt, which comes with Go")?;
     if !unformatted.status.success() || !unformatted.stdout.is_empty() {
         bail!(
             "gofmt would change these files (run `gofmt -w tests/cluster`): {}",
@@ -73,7 +91,9 @@ fn go_checks() -> Result<()> {
         );
     }
     build::logged("go vet", Guarded::new("go")?.args(["vet", "./..."]).dir(&dir))?;
-    Guarded::new("go")?.args(["test", "-short", "./..."]).dir(&dir).succeed("a Go test")
+    // The long ones start control planes of their own, as the end-to-end tests do.
+    let short: &[&str] = if args.full { &[] } else { &["-short"] };
+    Guarded::new("go")?.args(["test"]).args(short).args(["./..."]).dir(&dir).succeed("a Go test")
 }
 
 /// Advisories are left out: they need a network, and a change of ours doesn't bring one about.

@@ -66,14 +66,17 @@ pub struct InferenceModelSpec {
 
     /// The names of the models that must run before this one starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("default" = []))]
     pub dependencies: Vec<String>,
 
     /// The image of the server. Without one no Deployment is made, and only the URL is known.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = ""))]
     pub container_image: Option<String>,
 
     /// What the server's container asks for, and what it may take.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = {}))]
     pub resources: Option<ResourceRequirements>,
 }
 

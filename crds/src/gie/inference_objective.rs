@@ -78,9 +78,11 @@ fn default_kind() -> String {
     "InferencePool".to_owned()
 }
 
-/// What is observed of an InferenceObjective.
+/// What is observed of an InferenceObjective. Its own default makes the conditions' default show on an object that nobody
+/// has looked at.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("default" = {}))]
 pub struct InferenceObjectiveStatus {
     /// The state of the objective. Known types: Accepted, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -52,12 +52,12 @@ pub struct BenchmarkJobSpec {
 
     /// The kinds of traffic to try, in the notation of genai-bench, such as "D(100,100)". genai-bench has defaults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub traffic_scenarios: Vec<String>,
 
     /// How many requests to keep under way, one measurement a number. genai-bench has defaults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(inner(range(min = 1)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(inner(range(min = 1)), extend("x-kubernetes-list-type" = "atomic"))]
     pub num_concurrency: Vec<i32>,
 
     /// How long one measurement (a kind of traffic with a concurrency) may take, in minutes.

@@ -6,23 +6,33 @@ use super::{
     service_status::InferenceServiceStatus,
 };
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Typed Go clients always write a `predictor`, if only an empty one: such a one isn't meant. A router goes with either:
 /// upstream's own samples have it beside a predictor.
-const SERVICE_RULES: &[(&str, &str)] = &[(
-    "!has(self.predictor) \
-     || !(has(self.predictor.model) || has(self.predictor.workerSpec) || (has(self.predictor.containers) && size(self.predictor.containers) > 0)) \
-     || !(has(self.engine) || has(self.decoder) || has(self.model) || has(self.runtime))",
-    "give either predictor, which is deprecated, or engine, decoder, model and runtime: \
-     move what predictor says into model, runtime and engine, and remove predictor",
-)];
+fn service_rules() -> Value {
+    let schema = schema_for!(PredictorSpec);
+    let fields = schema.get("properties").and_then(Value::as_object).into_iter().flat_map(|properties| properties.keys());
+    // A list may be there and empty, for the same reason.
+    let said = |field: &String| match field.as_str() {
+        "containers" => "has(self.predictor.containers) && size(self.predictor.containers) > 0".to_owned(),
+        field => format!("has(self.predictor.{field})"),
+    };
+    let anything = fields.map(said).collect::<Vec<_>>().join(" || ");
+    let rule = format!(
+        "!has(self.predictor) || !(has(self.engine) || has(self.decoder) || has(self.model) || has(self.runtime)) || !({anything})"
+    );
+    let message = "give either predictor, which is deprecated, or engine, decoder, model and runtime: \
+                   move what predictor says into model, runtime and engine, and remove predictor";
+    crate::schema::rules(&[(&rule, message)])
+}
 
 /// Which model to serve, and how. A model alone is enough where a runtime supports it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = crate::schema::rules(SERVICE_RULES)))]
+#[schemars(extend("x-kubernetes-validations" = service_rules()))]
 #[kube(
     group = "ome.io",
     version = "v1beta1",
@@ -47,8 +57,7 @@ const SERVICE_RULES: &[(&str, &str)] = &[(
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct InferenceServiceSpec {
-    /// Deprecated: say it with model, runtime and engine. A predictor without model, containers or workerSpec counts as
-    /// absent.
+    /// Deprecated: say it with model, runtime and engine. A predictor in which nothing is said counts as absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predictor: Option<PredictorSpec>,
 
@@ -107,10 +116,9 @@ pub struct ServingRuntimeRef {
     /// The runtime's name.
     pub name: String,
 
-    /// The runtime's kind: ServingRuntime for one of the service's namespace, or ClusterServingRuntime. Without a kind
-    /// the namespace is looked in first, then the cluster; so this field has no default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
+    /// The runtime's kind: ServingRuntime for one of the service's namespace, or ClusterServingRuntime.
+    #[serde(default = "default_runtime_kind")]
+    pub kind: String,
 
     /// The runtime's API group.
     #[serde(default = "default_api_group")]
@@ -119,6 +127,10 @@ pub struct ServingRuntimeRef {
 
 fn default_model_kind() -> String {
     "ClusterBaseModel".to_owned()
+}
+
+fn default_runtime_kind() -> String {
+    "ClusterServingRuntime".to_owned()
 }
 
 fn default_api_group() -> String {

@@ -2,7 +2,7 @@
 
 use super::ClusterArgs;
 use crate::{serve::health, world::apis};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, process::ExitCode};
 use tokio::{net::TcpListener, sync::watch};
@@ -39,8 +39,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let stopped = stop_signal()?;
     tokio::select! {
         result = health::serve(listener, apis) => result.context("answering /healthz")?,
-        // Ends only when the process does.
-        () = apis::keep(client, served) => {}
+        () = apis::keep(client, served) => bail!("the watch of CustomResourceDefinitions has ended for good"),
         () = stopped => tracing::info!("stopping"),
     }
     Ok(ExitCode::SUCCESS)

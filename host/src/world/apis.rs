@@ -60,7 +60,7 @@ fn name(kind: &ApiResource) -> String {
     format!("{}.{}/{}", kind.plural, kind.group, kind.version)
 }
 
-/// Keeps `served` up to date for as long as the process lives.
+/// Keeps `served` up to date. It ends only when it can't go on.
 pub async fn keep(client: Client, served: watch::Sender<Apis>) {
     // Only that something changed matters, so the metadata is enough: a CRD of ours is up to a megabyte.
     let crds = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone());
@@ -69,14 +69,11 @@ pub async fn keep(client: Client, served: watch::Sender<Apis>) {
     let mut changes = pin!(changes.ready_chunks(64));
     let mut settled = false;
     loop {
-        if settled {
-            if changes.next().await.is_none() {
-                return;
-            }
-            settled = false;
-        } else {
-            settled = timeout(SETTLES_WITHIN, changes.next()).await.is_err();
-        }
+        settled = match if settled { Ok(changes.next().await) } else { timeout(SETTLES_WITHIN, changes.next()).await } {
+            Ok(Some(_)) => false,
+            Ok(None) => return,
+            Err(_) => true,
+        };
         match discover(&client).await {
             Ok(now) => {
                 served.send_if_modified(|before| {

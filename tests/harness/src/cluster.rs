@@ -6,11 +6,15 @@ use std::{
     collections::BTreeMap,
     ffi::OsString,
     io::{BufRead, BufReader, Read, Write},
-    os::unix::{net::UnixStream, process::CommandExt},
+    os::unix::{fs::MetadataExt, net::UnixStream, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
+
+/// Longer than the supervisor itself waits for anything.
+const ANSWERS_WITHIN: Duration = Duration::from_mins(3);
 
 /// How a control plane is started; the default is all of it, with the default nodes and neighbours.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +29,8 @@ pub struct Options {
     pub parts: Option<Vec<String>>,
     /// The API server's port; a free one by default.
     pub api_port: Option<u16>,
+    /// A folder of envtest's binaries to use, instead of the one that KUBEBUILDER_ASSETS names.
+    pub kubebuilder_assets: Option<PathBuf>,
     /// Show the supervisor's progress on our stderr.
     pub progress: bool,
 }
@@ -84,6 +90,7 @@ impl Cluster {
             .args(arguments(options, &dir))
             // Whose cluster an ambient kubeconfig names is none of our business.
             .env_remove("KUBECONFIG")
+            .envs(options.kubebuilder_assets.iter().map(|folder| ("KUBEBUILDER_ASSETS", folder)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -134,6 +141,7 @@ impl Cluster {
         let asked = request["do"].as_str().unwrap_or_default();
         let io = |source| Error::Io { what: format!("asking it to {asked}"), source };
         let mut socket = UnixStream::connect(&self.control).map_err(io)?;
+        socket.set_read_timeout(Some(ANSWERS_WITHIN)).map_err(io)?;
         writeln!(socket, "{request}").map_err(io)?;
         let mut line = String::new();
         BufReader::new(socket).read_line(&mut line).map_err(io)?;
@@ -282,5 +290,7 @@ fn forward(stderr: impl Read + Send + 'static, show: bool) -> std::thread::JoinH
 fn fresh_dir() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join("pointsman").join(format!("{}-{count}", std::process::id()))
+    // A folder a user: the first one would own it.
+    let user = std::fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    std::env::temp_dir().join(format!("pointsman-{user}")).join(format!("{}-{count}", std::process::id()))
 }

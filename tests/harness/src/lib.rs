@@ -3,11 +3,13 @@
 //! Blocking and without a Kubernetes client on purpose: `cargo xtask` compiles it before anything else.
 
 mod cluster;
+mod host;
 mod http;
 mod lost;
 mod processes;
 
 pub use cluster::{Behaviour, Cluster, Options};
+pub use host::{listening_address, log_lines};
 pub use http::http_get;
 pub use lost::lost;
 pub use processes::{RUN_MARK, processes_of_run};
@@ -21,7 +23,7 @@ pub const SHARED_CLUSTER: &str = "POINTSMAN_TEST_CLUSTER";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The binary isn't there.
-    #[error("the control plane isn't built: {path} is missing; `cargo xtask cluster --build` makes it")]
+    #[error("the control plane isn't built: {path} is missing; `cargo xtask cluster` builds and starts it")]
     NotBuilt {
         /// Where it should be.
         path: String,
