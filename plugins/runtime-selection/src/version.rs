@@ -1,0 +1,98 @@
+//! Versions of formats and frameworks.
+
+use pointsman_plugin::runtime_selection::Comparison;
+use std::cmp::Ordering;
+
+/// A version: `[v]MAJOR[.MINOR[.PATCH]][.dev][-pre][+build]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version<'a> {
+    prefixed: bool,
+    parts: usize,
+    numbers: [u64; 3],
+    dev: Option<&'a str>,
+    pre: Option<&'a str>,
+    build: Option<&'a str>,
+}
+
+/// Why two versions don't go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incompatible {
+    /// The runtime's can't be read.
+    RuntimeUnreadable,
+    /// The model's can't be read.
+    ModelUnreadable,
+    /// One of them is a pre-release, a build or a dev version, and they aren't equal.
+    Unofficial,
+    /// They have different numbers of parts, or one has a `v`.
+    Form,
+    /// They can be compared, and it comes out wrong.
+    Value,
+}
+
+impl<'a> Version<'a> {
+    /// Reads a version; nothing where it has another form.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (rest, build) = suffix(text, '+')?;
+        let (rest, pre) = suffix(rest, '-')?;
+        let (prefixed, mut rest) = rest.strip_prefix('v').map_or((false, rest), |rest| (true, rest));
+        let mut version = Self { prefixed, parts: 0, numbers: [0; 3], dev: None, pre, build };
+        loop {
+            let (part, following) = rest.split_once('.').map_or((rest, None), |(part, following)| (part, Some(following)));
+            version.numbers[version.parts] = number(part)?;
+            version.parts += 1;
+            let Some(following) = following else { return Some(version) };
+            if version.parts == version.numbers.len() || following.starts_with("dev") {
+                version.dev = Some(complete(following)?);
+                return Some(version);
+            }
+            rest = following;
+        }
+    }
+
+    fn unofficial(&self) -> bool {
+        self.dev.is_some() || self.pre.is_some() || self.build.is_some()
+    }
+
+    /// Whether they are the same release, however it is written.
+    fn same(&self, other: &Self) -> bool {
+        self.numbers == other.numbers && self.dev == other.dev && self.pre == other.pre && self.build == other.build
+    }
+}
+
+/// Splits off what follows the mark.
+fn suffix(text: &str, mark: char) -> Option<(&str, Option<&str>)> {
+    match text.split_once(mark) {
+        None => Some((text, None)),
+        Some((rest, suffix)) => Some((rest, Some(complete(suffix)?))),
+    }
+}
+
+/// Dotted words, none of them empty.
+fn complete(words: &str) -> Option<&str> {
+    words.split('.').all(|word| !word.is_empty()).then_some(words)
+}
+
+fn number(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let leading_zero = text.len() > 1 && text.starts_with('0');
+    if digits && !leading_zero { text.parse().ok() } else { None }
+}
+
+/// Whether the version that a runtime names goes with a model's.
+pub fn compatible(runtime: &str, comparison: Comparison, model: &str) -> Result<(), Incompatible> {
+    let runtime = Version::parse(runtime).ok_or(Incompatible::RuntimeUnreadable)?;
+    let model = Version::parse(model).ok_or(Incompatible::ModelUnreadable)?;
+    if runtime.unofficial() || model.unofficial() {
+        return if runtime.same(&model) { Ok(()) } else { Err(Incompatible::Unofficial) };
+    }
+    if (runtime.parts, runtime.prefixed) != (model.parts, model.prefixed) {
+        return Err(Incompatible::Form);
+    }
+    let order = runtime.numbers.cmp(&model.numbers);
+    let fits = match comparison {
+        Comparison::Equal => order == Ordering::Equal,
+        Comparison::GreaterThan => order == Ordering::Greater,
+        Comparison::GreaterThanOrEqual => order != Ordering::Less,
+    };
+    if fits { Ok(()) } else { Err(Incompatible::Value) }
+}

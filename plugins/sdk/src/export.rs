@@ -1,0 +1,155 @@
+//! The one macro line of a policy.
+
+/// Makes a plugin of the functions that answer the policy points.
+///
+/// | field | | |
+/// |---|---|---|
+/// | `runtime_selection` | `fn(&Config, Request) -> Result<Vec<Verdict>, Failure>` | |
+/// | `pod_templating` | `fn(&Config, Request) -> Result<Answer, Failure>` | |
+/// | `metadata_propagation` | `fn(&Config, Request) -> Result<Answer, Failure>` | |
+/// | `scheduling_scoring` | `fn(&Config, Question, &Matrix) -> Result<Vec<f64>, Failure>` | |
+/// | `explain` | `fn(&Config, Question, &Matrix, usize) -> Vec<Reason>` | beside `scheduling_scoring` |
+/// | `features` | `[(Question::NodePlacement, &["a-column", ...]), ...]` | beside `scheduling_scoring` |
+/// | `config` | a type with `Deserialize` and `JsonSchema` | `NoConfig` |
+/// | `wants_time` | whether requests are to tell the time | `false` |
+/// | `name`, `version` | for people | the crate's |
+///
+/// Name one point at least; the order of the fields is free. Built for any target but Wasm, nothing is exported, so that several
+/// policies can be linked into one test.
+#[macro_export]
+macro_rules! export {
+    // Each step moves one field to where it belongs: [config] [name] [version] [other items of the implementation] [points].
+    (@ $config:tt $name:tt $version:tt [$($items:tt)*] $points:tt config: $type:ty, $($rest:tt)*) => {
+        $crate::export! { @ [$type] $name $version
+            [$($items)* fn config_schema() -> ::std::string::String { $crate::private::schema::<$type>() }]
+            $points $($rest)* }
+    };
+    (@ $config:tt $name:tt $version:tt $items:tt $points:tt name: $value:expr, $($rest:tt)*) => {
+        $crate::export! { @ $config [$value] $version $items $points $($rest)* }
+    };
+    (@ $config:tt $name:tt $version:tt $items:tt $points:tt version: $value:expr, $($rest:tt)*) => {
+        $crate::export! { @ $config $name [$value] $items $points $($rest)* }
+    };
+    (@ $config:tt $name:tt $version:tt [$($items:tt)*] $points:tt wants_time: $value:expr, $($rest:tt)*) => {
+        $crate::export! { @ $config $name $version [$($items)* const WANTS_TIME: bool = $value;] $points $($rest)* }
+    };
+    (@ $config:tt $name:tt $version:tt [$($items:tt)*] $points:tt features: $value:expr, $($rest:tt)*) => {
+        $crate::export! { @ $config $name $version
+            [$($items)* const FEATURES: &'static [($crate::Question, &'static [&'static str])] = &$value;]
+            $points $($rest)* }
+    };
+    (@ $config:tt $name:tt $version:tt [$($items:tt)*] [$($points:ident)*] runtime_selection: $function:path, $($rest:tt)*) => {
+        $crate::export! { @ $config $name $version
+            [$($items)* fn judge(
+                config: &Self::Config, request: $crate::runtime_selection::Request,
+            ) -> ::std::result::Result<::std::vec::Vec<$crate::runtime_selection::Verdict>, $crate::Failure> { $function(config, request) }]
+            [$($points)* RuntimeSelection] $($rest)* }
+    };
+    (@ $config:tt $name:tt $version:tt [$($items:tt)*] [$($points:ident)*] pod_templating: $function:path, $($rest:tt)*) => {
+        $crate::export! { @ $config $name $version
+            [$($items)* fn template(
+                config: &Self::Config, request: $crate::pod_templating::Request,
+            ) -> ::std::result::Result<$crate::pod_templating::Answer, $crate::Failure> { $function(config, request) }]
+            [$($points)* PodTemplating] $($rest)* }
+    };
+    (@ $config:tt $name:tt $version:tt [$($items:tt)*] [$($points:ident)*] metadata_propagation: $function:path, $($rest:tt)*) => {
+        $crate::export! { @ $config $name $version
+            [$($items)* fn propagate(
+                config: &Self::Config, request: $crate::metadata_propagation::Request,
+            ) -> ::std::result::Result<$crate::metadata_propagation::Answer, $crate::Failure> { $function(config, request) }]
+            [$($points)* MetadataPropagation] $($rest)* }
+    };
+    (@ $config:tt $name:tt $version:tt [$($items:tt)*] [$($points:ident)*] scheduling_scoring: $function:path, $($rest:tt)*) => {
+        $crate::export! { @ $config $name $version
+            [$($items)* fn score(
+                config: &Self::Config, question: $crate::Question, matrix: &$crate::scheduling_scoring::Matrix,
+            ) -> ::std::result::Result<::std::vec::Vec<f64>, $crate::Failure> { $function(config, question, matrix) }]
+            [$($points)* SchedulingScoring] $($rest)* }
+    };
+    (@ $config:tt $name:tt $version:tt [$($items:tt)*] $points:tt explain: $function:path, $($rest:tt)*) => {
+        $crate::export! { @ $config $name $version
+            [$($items)* fn explain(
+                config: &Self::Config, question: $crate::Question, matrix: &$crate::scheduling_scoring::Matrix, row: usize,
+            ) -> ::std::vec::Vec<$crate::Reason> { $function(config, question, matrix, row) }]
+            $points $($rest)* }
+    };
+    // The comma after the last field is there once, whether it was written or not.
+    (@ $config:tt $name:tt $version:tt $items:tt $points:tt ,) => {
+        $crate::export! { @ $config $name $version $items $points }
+    };
+    (@ $config:tt $name:tt $version:tt $items:tt []) => {
+        ::std::compile_error!("name the function of one policy point at least, such as `runtime_selection: judge`");
+    };
+    (@ [$config:ty] [$name:expr] [$version:expr] [$($items:tt)*] [$($points:ident)*]) => {
+        const _: () = {
+            #[derive(Debug)]
+            struct Plugin;
+
+            #[allow(dead_code, reason = "without Wasm nobody calls it, and yet the policy's functions are in use")]
+            impl $crate::Policy for Plugin {
+                type Config = $config;
+                const NAME: &'static str = $name;
+                const VERSION: &'static str = $version;
+                const POINTS: &'static [$crate::Point] = &[$($crate::Point::$points),*];
+
+                fn config() -> &'static $crate::private::OnceLock<$config> {
+                    static CONFIG: $crate::private::OnceLock<$config> = $crate::private::OnceLock::new();
+                    &CONFIG
+                }
+
+                $($items)*
+            }
+
+            // What a host finds in the module; elsewhere these names would clash with those of other policies.
+            #[cfg(target_arch = "wasm32")]
+            const _: () = {
+                $crate::export! { @symbols $($points)* }
+            };
+        };
+    };
+    (@symbols RuntimeSelection) => {
+        $crate::export! { @world RUNTIME_SELECTOR }
+        $crate::export! { @interface runtime_selection __export_pointsman_policy_runtime_selection_0_1_0_cabi }
+    };
+    (@symbols PodTemplating) => {
+        $crate::export! { @world POD_TEMPLATER }
+        $crate::export! { @interface pod_templating __export_pointsman_policy_pod_templating_0_1_0_cabi }
+    };
+    (@symbols MetadataPropagation) => {
+        $crate::export! { @world METADATA_PROPAGATOR }
+        $crate::export! { @interface metadata_propagation __export_pointsman_policy_metadata_propagation_0_1_0_cabi }
+    };
+    (@symbols SchedulingScoring) => {
+        $crate::export! { @world SCHEDULING_SCORER }
+        $crate::export! { @interface scheduling_scoring __export_pointsman_policy_scheduling_scoring_0_1_0_cabi }
+    };
+    (@symbols $($several:ident)*) => {
+        $crate::export! { @world POLICY }
+        $crate::export! { @interface runtime_selection __export_pointsman_policy_runtime_selection_0_1_0_cabi }
+        $crate::export! { @interface pod_templating __export_pointsman_policy_pod_templating_0_1_0_cabi }
+        $crate::export! { @interface metadata_propagation __export_pointsman_policy_metadata_propagation_0_1_0_cabi }
+        $crate::export! { @interface scheduling_scoring __export_pointsman_policy_scheduling_scoring_0_1_0_cabi }
+    };
+    (@world $world:ident) => {
+        #[unsafe(link_section = "component-type:pointsman-policy")]
+        static WORLD: [u8; $crate::private::$world.len()] = $crate::private::$world;
+
+        $crate::export! { @interface plugin __export_pointsman_policy_plugin_0_1_0_cabi }
+    };
+    (@interface $interface:ident $export:ident) => {
+        $crate::bindings::exports::pointsman::policy::$interface::$export! {
+            Plugin with_types_in $crate::bindings::exports::pointsman::policy::$interface
+        }
+    };
+    (@ $config:tt $name:tt $version:tt $items:tt $points:tt $field:ident $($rest:tt)*) => {
+        ::std::compile_error!(::std::concat!(
+            "`", ::std::stringify!($field), "` is no field of a policy, or isn't followed by a colon; export!'s documentation lists the fields",
+        ));
+    };
+    (@ $($rest:tt)*) => {
+        ::std::compile_error!("the fields are written as `field: value`, with a comma between them");
+    };
+    ($($fields:tt)+) => {
+        $crate::export! { @ [$crate::NoConfig] [::std::env!("CARGO_PKG_NAME")] [::std::env!("CARGO_PKG_VERSION")] [] [] $($fields)+, }
+    };
+}
