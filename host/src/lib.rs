@@ -2,5 +2,6 @@
 
 pub mod cli;
 pub mod crds;
+pub mod policy;
 pub mod serve;
 pub mod world;

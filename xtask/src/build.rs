@@ -20,6 +20,15 @@ pub(crate) fn cargo(args: &[&str]) -> Result<Guarded> {
     Ok(Guarded::new(cargo)?.args(args).dir(&workspace()))
 }
 
+/// The policies that we write, each a crate below `plugins`.
+const PLUGINS: [&str; 2] = ["pointsman-runtime-selection", "pointsman-example-rust-labels"];
+
+/// Builds the plugins.
+pub(crate) fn plugins() -> Result<()> {
+    let packages = PLUGINS.iter().flat_map(|package| ["--package", package]);
+    cargo(&["build", "--profile", "plugin", "--target", "wasm32-unknown-unknown"])?.args(packages).succeed("building the plugins")
+}
+
 /// Builds the host and tells where it is.
 pub(crate) fn host() -> Result<PathBuf> {
     cargo(&["build", "--workspace"])?.succeed("building the host")?;

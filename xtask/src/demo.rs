@@ -50,6 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.kubeconfig.is_none() {
         tools::go()?;
     }
+    build::plugins()?;
     let host = build::host()?;
     let (kubeconfig, cluster) = if let Some(yours) = &args.kubeconfig {
         (yours.clone(), None)

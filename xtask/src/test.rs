@@ -40,6 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         Ok(())
     })?;
+    steps.run("plugins", build::plugins)?;
     steps.run("unit and doc tests, generated files", || {
         thorough(args, build::cargo(&["test", "--workspace"])?).succeed("a unit or doc test")
     })?;

@@ -1,8 +1,10 @@
 //! The command line, a file a subcommand.
 
+mod compile;
 mod controller;
 mod crds;
 
+use crate::policy::compile::SUBCOMMAND;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use kube::{
@@ -25,6 +27,9 @@ enum Command {
     Controller(controller::ControllerArgs),
     /// Prints, installs or checks the CustomResourceDefinitions.
     Crds(crds::CrdsArgs),
+    /// Compiles a plugin, in a process of its own.
+    #[command(name = SUBCOMMAND, hide = true)]
+    Compile(compile::CompileArgs),
 }
 
 impl Cli {
@@ -33,6 +38,7 @@ impl Cli {
         match self.command {
             Command::Controller(args) => controller::run(args).await,
             Command::Crds(args) => crds::run(args).await,
+            Command::Compile(args) => Ok(compile::run(&args)),
         }
     }
 }

@@ -1,0 +1,23 @@
+//! `pointsman compile`, which only the host itself calls.
+
+use crate::policy::{compile, engine::Use};
+use clap::Args;
+use std::process::ExitCode;
+
+#[derive(Args, Debug)]
+pub(super) struct CompileArgs {
+    /// Bytes of address space.
+    #[arg(long)]
+    memory: u64,
+    use_: Use,
+}
+
+pub(super) fn run(args: &CompileArgs) -> ExitCode {
+    // The sentence alone: the host puts it into a condition. A panic would say more, on stderr, before it.
+    std::panic::set_hook(Box::new(|_| {}));
+    if let Err(error) = compile::serve(args.use_, args.memory) {
+        eprintln!("{error}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}

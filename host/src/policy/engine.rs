@@ -1,0 +1,213 @@
+//! The engines that run plugins: made once, shared by all calls.
+
+use super::limits::{CORE_INSTANCES, LARGEST_BINARY, Limits, SLOT_WITHIN, SLOTS, TICK};
+use clap::ValueEnum;
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Instant,
+};
+use wasmtime::{Config, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
+
+/// Which engine a call runs in: fuel and epochs are settings of compiled code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Use {
+    /// Bounded by fuel, so that the same question has the same outcome on every machine; a fresh instance a call.
+    ControlPlane,
+    /// Bounded by time alone, because counting fuel costs a fifth of the speed.
+    Hot,
+}
+
+/// Both engines, their ticker, and the slots that calls run in.
+#[derive(Debug)]
+pub struct Engines {
+    control_plane: Engine,
+    hot: Engine,
+    pooled: bool,
+    ticker: Arc<Ticker>,
+    slots: Slots,
+}
+
+impl Engines {
+    /// Makes them. Where the address space is too short for a pool of instances, each is allocated by itself, which is
+    /// slower and does the same.
+    pub fn new() -> wasmtime::Result<Self> {
+        Self::with_slots(SLOTS)
+    }
+
+    /// The same with another number of slots.
+    pub fn with_slots(slots: u32) -> wasmtime::Result<Self> {
+        let (pooled, (control_plane, hot)) = match both(Some(slots)) {
+            Ok(engines) => (true, engines),
+            Err(error) => {
+                tracing::warn!(%error, "no address space for a pool of plugin instances; allocating each by itself");
+                (false, both(None)?)
+            }
+        };
+        let ticker = Arc::new(Ticker::default());
+        ticker.start(vec![control_plane.clone(), hot.clone()]);
+        Ok(Self { control_plane, hot, pooled, ticker, slots: Slots::new(slots) })
+    }
+
+    /// The engine for a use.
+    pub fn of(&self, use_: Use) -> &Engine {
+        match use_ {
+            Use::ControlPlane => &self.control_plane,
+            Use::Hot => &self.hot,
+        }
+    }
+
+    /// Whether instances come out of a pool.
+    pub fn pooled(&self) -> bool {
+        self.pooled
+    }
+
+    /// Waits for a slot and keeps the clock ticking while it is held. None if no slot gets free in time.
+    pub fn enter(&self) -> Option<Entered<'_>> {
+        self.slots.take()?;
+        self.ticker.count(1);
+        Some(Entered(self))
+    }
+}
+
+impl Drop for Engines {
+    fn drop(&mut self) {
+        self.ticker.end();
+    }
+}
+
+fn both(slots: Option<u32>) -> wasmtime::Result<(Engine, Engine)> {
+    Ok((Engine::new(&config(Use::ControlPlane, slots))?, Engine::new(&config(Use::Hot, slots))?))
+}
+
+/// An engine that only compiles, for the other process that does so. What it makes runs in the engines above.
+pub(super) fn compiler(use_: Use) -> wasmtime::Result<Engine> {
+    Engine::new(&config(use_, None))
+}
+
+fn config(use_: Use, slots: Option<u32>) -> Config {
+    let mut config = Config::new();
+    config
+        .wasm_component_model(true)
+        // Policies are synchronous, and this is faster.
+        .concurrency_support(false)
+        .epoch_interruption(true)
+        .consume_fuel(use_ == Use::ControlPlane)
+        .cranelift_opt_level(OptLevel::Speed)
+        // Two machines must not tell NaNs apart.
+        .cranelift_nan_canonicalization(true)
+        .relaxed_simd_deterministic(true)
+        .wasm_backtrace_max_frames(None)
+        .wasm_memory64(false)
+        // A smaller reservation would force a bounds check on every access; the limiter bounds what is used.
+        .memory_reservation(4 << 30);
+    if let Some(slots) = slots {
+        let mut pool = PoolingAllocationConfig::default();
+        pool.total_component_instances(slots)
+            .total_core_instances(slots * CORE_INSTANCES)
+            .total_memories(slots * 2)
+            .total_tables(slots * CORE_INSTANCES)
+            .max_core_instances_per_component(CORE_INSTANCES)
+            .max_memories_per_component(2)
+            .max_tables_per_component(CORE_INSTANCES)
+            .max_component_instance_size(LARGEST_BINARY)
+            .max_core_instance_size(1 << 20)
+            .table_elements(Limits::MOST.table_elements)
+            .max_memory_size(Limits::MOST.memory);
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    }
+    config
+}
+
+/// A slot that is held; the ticker runs at least as long.
+#[derive(Debug)]
+pub struct Entered<'a>(&'a Engines);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.ticker.count(-1);
+        self.0.slots.give_back();
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these guard is a number that is right at every moment, whatever panicked.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Moves the engines' epochs on, while there is a call whose deadline that could reach.
+#[derive(Debug, Default)]
+struct Ticker {
+    state: Mutex<Ticking>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Ticking {
+    calls: isize,
+    ended: bool,
+}
+
+impl Ticker {
+    fn start(self: &Arc<Self>, engines: Vec<Engine>) {
+        let ticker = Arc::clone(self);
+        thread::spawn(move || {
+            loop {
+                let state = locked(&ticker.state);
+                let idle = |state: &mut Ticking| state.calls == 0 && !state.ended;
+                let state = ticker.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
+                if state.ended {
+                    return;
+                }
+                drop(state);
+                thread::sleep(TICK);
+                for engine in &engines {
+                    engine.increment_epoch();
+                }
+            }
+        });
+    }
+
+    fn count(&self, by: isize) {
+        let mut state = locked(&self.state);
+        state.calls += by;
+        // Only the first call has somebody to wake.
+        if by > 0 && state.calls == by {
+            self.changed.notify_one();
+        }
+    }
+
+    fn end(&self) {
+        locked(&self.state).ended = true;
+        self.changed.notify_one();
+    }
+}
+
+/// A semaphore before the pool, so that a full one means waiting and not failing.
+#[derive(Debug)]
+struct Slots {
+    free: Mutex<u32>,
+    changed: Condvar,
+}
+
+impl Slots {
+    fn new(free: u32) -> Self {
+        Self { free: Mutex::new(free), changed: Condvar::new() }
+    }
+
+    fn take(&self) -> Option<()> {
+        let until = Instant::now() + SLOT_WITHIN;
+        let mut free = locked(&self.free);
+        while *free == 0 {
+            let left = until.checked_duration_since(Instant::now())?;
+            free = self.changed.wait_timeout(free, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *free -= 1;
+        Some(())
+    }
+
+    fn give_back(&self) {
+        *locked(&self.free) += 1;
+        self.changed.notify_one();
+    }
+}

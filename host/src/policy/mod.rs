@@ -1,0 +1,35 @@
+//! The Wasm side: what a plugin is, how it is run, and what it may do.
+//!
+//! Bytes are accepted (`binary`), compiled within limits or taken from the cache (`compile`), linked and asked (`component`);
+//! the engines are made once (`engine`), and every number stands in `limits`.
+
+pub mod binary;
+pub mod compile;
+pub mod component;
+pub mod engine;
+pub mod limits;
+
+/// The longest text of a plugin's that we pass on.
+const LONGEST: usize = 300;
+
+/// A plugin's own words, fit for a condition, an event and a log: one line, printable, and not endless.
+fn told(words: &str) -> String {
+    let printable = |c: char| if c.is_control() || c.is_whitespace() { ' ' } else { c };
+    let mut words: String = words.chars().map(printable).take(LONGEST + 1).collect();
+    if words.chars().count() > LONGEST {
+        words.pop();
+        words.push('\u{2026}');
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONGEST, told};
+
+    #[test]
+    fn a_plugin_s_words_become_one_short_printable_line() {
+        assert_eq!(told("a\nb\u{1b}[31mc\0"), "a b [31mc ");
+        assert_eq!(told(&"é".repeat(10_000)).chars().count(), LONGEST + 1);
+    }
+}

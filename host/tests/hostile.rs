@@ -1,0 +1,221 @@
+//! Plugins that mean harm, or are just broken: the host survives each, and says in a sentence what is wrong.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod text;
+
+use pointsman::policy::{
+    binary::accept,
+    component::{Plugin, Question},
+    engine::{Engines, Use},
+    limits::{LARGEST_BINARY, Limits},
+};
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+use text::{Module, plugin};
+
+const LIMITS: Limits =
+    Limits { memory: 16 << 20, fuel: 50_000_000, deadline: Duration::from_millis(200), output: 1 << 20, ..Limits::DEFAULT };
+
+/// Beyond the deadline: a loaded machine may take that long to let the ticker run.
+const SLACK: Duration = Duration::from_secs(5);
+
+fn engines() -> &'static Arc<Engines> {
+    static ENGINES: OnceLock<Arc<Engines>> = OnceLock::new();
+    ENGINES.get_or_init(|| Arc::new(Engines::new().unwrap()))
+}
+
+fn load(use_: Use, module: &[u8]) -> Plugin {
+    let accepted = accept(module).unwrap();
+    let component = wasmtime::component::Component::new(engines().of(use_), &accepted.component).unwrap();
+    Plugin::new(engines(), use_, &component, "{}", LIMITS).unwrap()
+}
+
+/// Asks for the scores of two candidates, and tells what comes of it.
+fn asked(use_: Use, module: &Module) -> Result<Vec<f64>, String> {
+    let plugin = load(use_, &plugin(module));
+    let started = Instant::now();
+    let scores = plugin.score(Question::EndpointPick, 1, &[0.5, 1.0]);
+    assert!(started.elapsed() < LIMITS.deadline + SLACK, "the deadline isn't enforced");
+    scores.map(|(scores, _)| scores).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_well_behaved_plugin_answers() {
+    let answers = Module {
+        score: "(i32.store (i32.const 16) (i32.const 0)) (i32.store (i32.const 20) (i32.const 64)) (i32.store (i32.const 24) (i32.const 2)) (f64.store (i32.const 72) (f64.const 1)) (i32.const 16)",
+        ..Module::default()
+    };
+    for use_ in [Use::ControlPlane, Use::Hot] {
+        assert_eq!(asked(use_, &answers), Ok(vec![0.0, 1.0]));
+    }
+}
+
+#[test]
+fn whatever_a_plugin_does_the_host_survives_and_says_what() {
+    let cases = [
+        ("an endless loop", Module { score: "(loop (br 0)) (unreachable)", ..Module::default() }, "units of fuel"),
+        (
+            "an endless loop of host calls",
+            Module { score: "(loop (call $log (i32.const 2) (i32.const 64) (i32.const 100)) (br 0)) (unreachable)", ..Module::default() },
+            "called the host more than 10000 times",
+        ),
+        (
+            "a memory bomb",
+            Module { score: "(loop (drop (memory.grow (i32.const 16))) (br 0)) (unreachable)", ..Module::default() },
+            "16 MiB of memory",
+        ),
+        (
+            "a table bomb",
+            Module { score: "(loop (drop (table.grow 0 (ref.null func) (i32.const 10000))) (br 0)) (unreachable)", ..Module::default() },
+            "16 MiB of memory",
+        ),
+        (
+            "deep recursion",
+            Module { score: "(call $score (local.get 0) (local.get 1) (local.get 2) (local.get 3))", ..Module::default() },
+            "stack",
+        ),
+        ("a trap in score", Module { score: "unreachable", ..Module::default() }, "unreachable"),
+        ("a trap in configure", Module { configure: "unreachable", ..Module::default() }, "unreachable"),
+        ("a trap at the start", Module { start: "unreachable", ..Module::default() }, "unreachable"),
+        ("an endless start", Module { start: "(loop (br 0))", ..Module::default() }, "units of fuel"),
+        ("a division by zero", Module { score: "(i32.div_u (i32.const 1) (i32.const 0))", ..Module::default() }, "divide by zero"),
+        (
+            "a huge answer",
+            Module {
+                score: "(drop (memory.grow (i32.const 200))) (i32.store (i32.const 20) (i32.const 64)) (i32.store (i32.const 24) (i32.const 1000000)) (i32.const 16)",
+                ..Module::default()
+            },
+            "larger than its 1024 KiB",
+        ),
+        (
+            "an answer beyond its memory",
+            Module {
+                score: "(i32.store (i32.const 20) (i32.const 64)) (i32.store (i32.const 24) (i32.const 100000000)) (i32.const 16)",
+                ..Module::default()
+            },
+            "out of bounds",
+        ),
+        ("an answer at no place", Module { score: "(i32.const -16)", ..Module::default() }, "out of bounds"),
+        ("an answer at a crooked place", Module { score: "(i32.const 17)", ..Module::default() }, "not aligned"),
+        (
+            "an answer of no known form",
+            Module { score: "(i32.store8 (i32.const 16) (i32.const 9)) (i32.const 16)", ..Module::default() },
+            "discriminant",
+        ),
+        (
+            "too few scores",
+            Module {
+                score: "(i32.store (i32.const 20) (i32.const 64)) (i32.store (i32.const 24) (i32.const 1)) (i32.const 16)",
+                ..Module::default()
+            },
+            "1 scores for 2 candidates",
+        ),
+        (
+            "an excuse that is no text",
+            Module {
+                configure: "(i32.store8 (i32.const 16) (i32.const 1)) (i32.store (i32.const 20) (i32.const 64)) (i32.store (i32.const 24) (i32.const 1)) (i32.store8 (i32.const 64) (i32.const 255)) (i32.const 16)",
+                ..Module::default()
+            },
+            "UTF-8",
+        ),
+        (
+            "a refused configuration",
+            Module { configure: "(i32.store8 (i32.const 16) (i32.const 1)) (i32.const 16)", ..Module::default() },
+            "refuses its configuration",
+        ),
+        (
+            "an excuse",
+            Module { score: "(i32.store8 (i32.const 16) (i32.const 1)) (i32.const 16)", ..Module::default() },
+            "answered that it can't",
+        ),
+        ("a realloc that traps", Module { realloc: "unreachable", ..Module::default() }, "unreachable"),
+        ("a realloc that lies", Module { realloc: "(i32.const -8)", ..Module::default() }, "beyond end of memory"),
+    ];
+    for (what, module, says) in cases {
+        let said = asked(Use::ControlPlane, &module).expect_err(what);
+        assert!(said.contains(says), "{what}: {said}");
+        assert!(said.len() < 400 && !said.contains("backtrace"), "{what}: {said}");
+    }
+}
+
+#[test]
+fn without_fuel_the_deadline_ends_a_loop() {
+    let said = asked(Use::Hot, &Module { score: "(loop (br 0)) (unreachable)", ..Module::default() }).unwrap_err();
+    assert_eq!(said, "it took longer than its 200 ms");
+}
+
+#[test]
+fn one_plugin_s_loop_does_not_hold_up_another_s_answers() {
+    let bad = load(Use::Hot, &plugin(&Module { score: "(loop (br 0)) (unreachable)", ..Module::default() }));
+    let good = load(Use::Hot, &plugin(&Module { score: "(i32.store (i32.const 24) (i32.const 0)) (i32.const 16)", ..Module::default() }));
+    std::thread::scope(|scope| {
+        let looping = scope.spawn(|| bad.score(Question::EndpointPick, 1, &[]).unwrap_err());
+        let mut answered = 0;
+        while !looping.is_finished() {
+            good.score(Question::EndpointPick, 1, &[]).unwrap();
+            answered += 1;
+        }
+        assert!(answered > 0);
+    });
+}
+
+#[test]
+fn what_a_plugin_logs_is_bounded() {
+    let chatty = Module {
+        score: "(local.set 0 (i32.const 1000)) (loop (call $log (i32.const 2) (i32.const 64) (i32.const 5000)) (br_if 0 (local.tee 0 (i32.sub (local.get 0) (i32.const 1))))) (i32.const 16)",
+        ..Module::default()
+    };
+    let (_, spent) = load(Use::ControlPlane, &plugin(&chatty)).score(Question::EndpointPick, 1, &[]).unwrap();
+    assert_eq!((spent.log.len(), spent.log[0].message.len()), (LIMITS.log_lines, LIMITS.log_line));
+}
+
+#[test]
+fn bytes_that_are_no_plugin_are_refused_with_the_reason() {
+    let good = plugin(&Module::default());
+    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("nothing", Vec::new(), "it is no WebAssembly"),
+        ("text", b"apiVersion: v1".to_vec(), "it is no WebAssembly"),
+        ("gzip", vec![0x1f, 0x8b, 8, 0, 0], "compressed with gzip"),
+        ("half a plugin", good[..good.len() / 2].to_vec(), "no valid WebAssembly"),
+        ("a header alone", good[..8].to_vec(), "isn't made from the interfaces"),
+        ("a header cut off", good[..6].to_vec(), "no valid WebAssembly"),
+        ("an unknown version", b"\0asm\x07\0\0\0".to_vec(), "no valid WebAssembly"),
+        ("core wasm that is no policy", wat::parse_str("(module (func (export \"f\")))").unwrap(), "isn't made from the interfaces"),
+        ("a broken description", text::described_by(b"nonsense"), "no component can be made"),
+        ("an empty component", wat::parse_str("(component)").unwrap(), "doesn't export pointsman:policy/plugin@0.1.0"),
+        ("no policy point", text::component_exporting(&["pointsman:policy/plugin@0.1.0"]), "exports the interface of no policy point"),
+        (
+            "another version",
+            text::component_exporting(&["pointsman:policy/plugin@0.2.0"]),
+            "built for pointsman:policy@0.2.0, and this host speaks 0.1.0",
+        ),
+        (
+            "a clock",
+            wat::parse_str("(component (import \"wasi:clocks/wall-clock@0.2.0\" (instance (export \"now\" (func (result u64))))))")
+                .unwrap(),
+            "imports wasi:clocks/wall-clock@0.2.0",
+        ),
+        (
+            "a function that looks like ours",
+            wat::parse_str("(component (import \"pointsman:policy/types@0.1.0\" (instance (export \"now\" (func (result u64))))))")
+                .unwrap(),
+            "imports pointsman:policy/types@0.1.0",
+        ),
+        (
+            "the log of another version",
+            wat::parse_str("(component (import \"pointsman:policy/log@9.0.0\" (instance)))").unwrap(),
+            "built for pointsman:policy@9.0.0",
+        ),
+        ("a host function", wat::parse_str("(component (import \"run\" (func (param \"command\" string))))").unwrap(), "imports run"),
+        ("too much", vec![0; LARGEST_BINARY + 1], "at most"),
+        ("a memory of 64 bits", wat::parse_str("(module (memory i64 1))").unwrap(), "memory64"),
+        ("a shared memory", wat::parse_str("(module (memory 1 1 shared))").unwrap(), "threads"),
+    ];
+    for (what, bytes, says) in cases {
+        let said = accept(&bytes).expect_err(what).to_string();
+        assert!(said.contains(says), "{what}: {said}");
+        assert!(said.len() < 400, "{what}: {said}");
+    }
+}
