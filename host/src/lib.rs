@@ -5,3 +5,17 @@ pub mod crds;
 pub mod policy;
 pub mod serve;
 pub mod world;
+
+/// An error and its causes, without those that the error before has told already.
+pub fn sentence(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut told: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let cause = error.to_string();
+        if told.last().is_none_or(|before| !before.contains(&cause)) {
+            told.push(cause);
+        }
+        next = error.source();
+    }
+    told.join(": ")
+}

@@ -3,7 +3,7 @@
 use crate::objects::{api_of, create, read};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, ResourceExt, api::PostParams};
-use pointsman_tests::{TestCluster, fixtures};
+use pointsman_tests::{Said, TestCluster, fixtures, pointsman};
 use serde_json::json;
 
 const KSERVE: [&str; 2] = ["llminferenceservices.serving.kserve.io", "llminferenceserviceconfigs.serving.kserve.io"];
@@ -61,4 +61,22 @@ async fn a_crd_without_our_version_is_reported_as_unusable() {
     let said = cluster.pointsman(&["crds", "install", "BaseModel"]);
     assert_eq!(said.code, Some(1));
     assert!(said.stdout.contains("not ours, left as it is: can't be used: it doesn't serve the version v1beta1"), "{}", said.stdout);
+}
+
+#[tokio::test]
+async fn a_cluster_that_does_not_answer_is_named() {
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let file = std::env::temp_dir().join(format!("pointsman-dead-{}.kubeconfig", std::process::id()));
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{ "name": "a", "cluster": { "server": format!("https://127.0.0.1:{port}") } }],
+        "users": [{ "name": "a", "user": {} }],
+        "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
+    });
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    let said = Said::by(std::process::Command::new(pointsman()).args(["crds", "check", "--kubeconfig"]).arg(&file)).refused();
+    assert!(said.starts_with(&format!("error: the cluster at https://127.0.0.1:{port}/ doesn't answer: ")), "{said}");
+    assert!(said.contains("Connection refused") && said.lines().count() == 1, "{said}");
+    std::fs::remove_file(file).unwrap();
 }

@@ -99,7 +99,7 @@ fn print(args: &PrintArgs) -> Result<ExitCode> {
 }
 
 async fn report(args: &InstallArgs, write: bool) -> Result<ExitCode> {
-    let client = args.cluster.client().await?;
+    let client = args.cluster.connect().await?;
     let mut good = true;
     for crd in args.selection.crds()? {
         let outcome = install(&client, &crd, write).await.with_context(|| format!("CustomResourceDefinition {}", crd.name_any()))?;

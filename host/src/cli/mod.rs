@@ -55,7 +55,21 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
+    /// A client of a cluster that answers.
+    pub(crate) async fn connect(&self) -> Result<Client> {
+        let config = self.config().await?;
+        let server = config.cluster_url.to_string();
+        let client = Client::try_from(config).context("setting up the connection to the cluster")?;
+        client.apiserver_version().await.with_context(|| format!("the cluster at {server} doesn't answer"))?;
+        Ok(client)
+    }
+
+    /// A client of a cluster that may be away for now.
     pub(crate) async fn client(&self) -> Result<Client> {
+        Client::try_from(self.config().await?).context("setting up the connection to the cluster")
+    }
+
+    async fn config(&self) -> Result<Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = match &self.kubeconfig {
             Some(file) => {
@@ -69,6 +83,6 @@ impl ClusterArgs {
                 .await
                 .context("no cluster to talk to: name one with --kubeconfig or KUBECONFIG, or run in a pod with a ServiceAccount")?,
         };
-        Client::try_from(config).context("setting up the connection to the cluster")
+        Ok(config)
     }
 }

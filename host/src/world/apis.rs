@@ -1,5 +1,6 @@
 //! Which kinds the cluster serves, kept up to date: ours and the neighbours' come and go while we run.
 
+use crate::sentence;
 use futures::StreamExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -86,7 +87,7 @@ pub async fn keep(client: Client, served: watch::Sender<Apis>) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "asking the API server what it serves; trying again");
+                tracing::warn!(error = sentence(&error), "asking the API server what it serves; trying again");
                 settled = false;
             }
         }
@@ -99,7 +100,7 @@ async fn notable<K>(event: watcher::Result<Event<K>>) -> Option<()> {
         Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => Some(()),
         Ok(Event::Init | Event::InitApply(_)) => None,
         Err(error) => {
-            tracing::warn!(%error, "watching CustomResourceDefinitions; trying again");
+            tracing::warn!(error = sentence(&error), "watching CustomResourceDefinitions; trying again");
             None
         }
     }
