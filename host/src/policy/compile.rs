@@ -8,6 +8,7 @@ use super::{
     binary::{Accepted, Refused, accept},
     engine::{Engines, Use, compiler},
     limits::{COMPILE_WITHIN, COMPILER_MEMORY, COMPILERS, LARGEST_BINARY},
+    slots::Slots,
     told,
 };
 use clap::ValueEnum;
@@ -20,7 +21,6 @@ use std::{
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Condvar, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -70,8 +70,7 @@ pub struct Compilers {
     cache: PathBuf,
     within: Duration,
     memory: u64,
-    free: Mutex<usize>,
-    changed: Condvar,
+    turns: Slots,
 }
 
 impl Compilers {
@@ -83,14 +82,7 @@ impl Compilers {
         if found.uid() != rustix::process::geteuid().as_raw() || found.permissions().mode() & 0o022 != 0 {
             return Err(CompileError::Unsafe(cache.to_owned()));
         }
-        Ok(Self {
-            program,
-            cache: cache.to_owned(),
-            within: COMPILE_WITHIN,
-            memory: COMPILER_MEMORY,
-            free: Mutex::new(COMPILERS),
-            changed: Condvar::new(),
-        })
+        Ok(Self { program, cache: cache.to_owned(), within: COMPILE_WITHIN, memory: COMPILER_MEMORY, turns: Slots::new(COMPILERS) })
     }
 
     /// The same with other bounds.
@@ -143,7 +135,7 @@ impl Compilers {
     }
 
     fn compile(&self, use_: Use, plugin: &[u8]) -> Result<Vec<u8>, CompileError> {
-        let _turn = self.turn();
+        let _turn = self.turns.take(None);
         let use_ = use_.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         let mut process = Command::new(&self.program)
             .args([SUBCOMMAND, "--memory", &self.memory.to_string(), &use_])
@@ -159,22 +151,6 @@ impl Compilers {
             Some(status) if status.code() == Some(1) => Err(CompileError::Refused(told(&complaint))),
             Some(status) => Err(CompileError::Crash(status.to_string())),
         }
-    }
-
-    fn turn(&self) -> Turn<'_> {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free = self.changed.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
-        *free -= 1;
-        Turn(self)
-    }
-}
-
-struct Turn<'a>(&'a Compilers);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.changed.notify_one();
     }
 }
 

@@ -106,26 +106,32 @@ struct State {
     log: Vec<LogLine>,
 }
 
+impl State {
+    /// An error and not `false`: what a guest does after a failed growth is anybody's guess.
+    fn granted(&self) -> wasmtime::Result<bool> {
+        if self.refused_memory { Err(wasmtime::Error::msg("out of memory")) } else { Ok(true) }
+    }
+}
+
+/// Counts what all memories, or all tables, have together; whether there is room for one to grow so.
+fn grow(total: &mut usize, most: usize, current: usize, desired: usize) -> bool {
+    let grown = *total - current.min(*total) + desired;
+    let fits = grown <= most;
+    if fits {
+        *total = grown;
+    }
+    fits
+}
+
 impl ResourceLimiter for State {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        let total = self.memory - current.min(self.memory) + desired;
-        if total > self.limits.memory {
-            self.refused_memory = true;
-            // An error and not `false`: what a guest does after a failed growth is anybody's guess.
-            return Err(wasmtime::Error::msg("out of memory"));
-        }
-        self.memory = total;
-        Ok(true)
+        self.refused_memory |= !grow(&mut self.memory, self.limits.memory, current, desired);
+        self.granted()
     }
 
     fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        let total = self.table_elements - current.min(self.table_elements) + desired;
-        if total > self.limits.table_elements {
-            self.refused_memory = true;
-            return Err(wasmtime::Error::msg("out of table elements"));
-        }
-        self.table_elements = total;
-        Ok(true)
+        self.refused_memory |= !grow(&mut self.table_elements, self.limits.table_elements, current, desired);
+        self.granted()
     }
 
     fn instances(&self) -> usize {

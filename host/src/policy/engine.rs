@@ -1,11 +1,11 @@
 //! The engines that run plugins: made once, shared by all calls.
 
 use super::limits::{CORE_INSTANCES, LARGEST_BINARY, Limits, SLOT_WITHIN, SLOTS, TICK};
+use super::slots::{Slot, Slots, locked};
 use clap::ValueEnum;
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
-    time::Instant,
 };
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
 
@@ -25,6 +25,7 @@ pub struct Engines {
     hot: Engine,
     pooled: bool,
     ticker: Arc<Ticker>,
+    /// Before the pool, so that a full one means waiting and not failing.
     slots: Slots,
 }
 
@@ -46,7 +47,7 @@ impl Engines {
         };
         let ticker = Arc::new(Ticker::default());
         ticker.start(vec![control_plane.clone(), hot.clone()]);
-        Ok(Self { control_plane, hot, pooled, ticker, slots: Slots::new(slots) })
+        Ok(Self { control_plane, hot, pooled, ticker, slots: Slots::new(slots as usize) })
     }
 
     /// The engine for a use.
@@ -64,9 +65,9 @@ impl Engines {
 
     /// Waits for a slot and keeps the clock ticking while it is held. None if no slot gets free in time.
     pub fn enter(&self) -> Option<Entered<'_>> {
-        self.slots.take()?;
+        let slot = self.slots.take(Some(SLOT_WITHIN))?;
         self.ticker.count(1);
-        Some(Entered(self))
+        Some(Entered { ticker: &self.ticker, _slot: slot })
     }
 }
 
@@ -121,18 +122,15 @@ fn config(use_: Use, slots: Option<u32>) -> Config {
 
 /// A slot that is held; the ticker runs at least as long.
 #[derive(Debug)]
-pub struct Entered<'a>(&'a Engines);
+pub struct Entered<'a> {
+    ticker: &'a Ticker,
+    _slot: Slot<'a>,
+}
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        self.0.ticker.count(-1);
-        self.0.slots.give_back();
+        self.ticker.count(-1);
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these guard is a number that is right at every moment, whatever panicked.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Moves the engines' epochs on, while there is a call whose deadline that could reach.
@@ -179,35 +177,6 @@ impl Ticker {
 
     fn end(&self) {
         locked(&self.state).ended = true;
-        self.changed.notify_one();
-    }
-}
-
-/// A semaphore before the pool, so that a full one means waiting and not failing.
-#[derive(Debug)]
-struct Slots {
-    free: Mutex<u32>,
-    changed: Condvar,
-}
-
-impl Slots {
-    fn new(free: u32) -> Self {
-        Self { free: Mutex::new(free), changed: Condvar::new() }
-    }
-
-    fn take(&self) -> Option<()> {
-        let until = Instant::now() + SLOT_WITHIN;
-        let mut free = locked(&self.free);
-        while *free == 0 {
-            let left = until.checked_duration_since(Instant::now())?;
-            free = self.changed.wait_timeout(free, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        *free -= 1;
-        Some(())
-    }
-
-    fn give_back(&self) {
-        *locked(&self.free) += 1;
         self.changed.notify_one();
     }
 }

@@ -8,6 +8,7 @@ pub mod compile;
 pub mod component;
 pub mod engine;
 pub mod limits;
+mod slots;
 
 /// The longest text of a plugin's that we pass on.
 const LONGEST: usize = 300;
