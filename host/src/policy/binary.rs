@@ -12,7 +12,7 @@ pub const PACKAGE: &str = "pointsman:policy";
 pub const VERSION: &str = "0.1.0";
 
 /// The one interface whose functions a plugin may import.
-const LOG: &str = "log";
+pub(super) const LOG: &str = "log";
 
 /// The policy points, each an interface.
 const POINTS: [&str; 4] = ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring"];

@@ -26,6 +26,9 @@ pub const CORE_INSTANCES: u32 = 48;
 /// How often a plugin's deadline is looked at.
 pub const TICK: Duration = Duration::from_millis(1);
 
+/// How many calls a warm instance answers before a fresh one takes its place.
+pub const WARM_CALLS: u32 = 1000;
+
 /// The limits of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

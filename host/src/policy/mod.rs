@@ -1,13 +1,17 @@
 //! The Wasm side: what a plugin is, how it is run, and what it may do.
 //!
-//! Bytes are accepted (`binary`), compiled within limits or taken from the cache (`compile`), linked and asked (`component`);
+//! Bytes are accepted (`binary`), compiled within limits or taken from the cache (`compile`), linked and asked (`plugin`, `call`);
 //! the engines are made once (`engine`), and every number stands in `limits`.
 
 pub mod binary;
+pub mod call;
 pub mod compile;
-pub mod component;
+mod component;
+pub mod digest;
 pub mod engine;
 pub mod limits;
+pub mod plugin;
+pub mod point;
 mod slots;
 
 /// The longest text of a plugin's that we pass on.

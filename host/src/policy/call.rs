@@ -1,0 +1,259 @@
+//! One call of a plugin: what it may use, what it has used, and how it can fail.
+
+use super::{
+    engine::{Engines, Entered, Use},
+    limits::{CORE_INSTANCES, Limits, TICK},
+    told,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use wasmtime::{ResourceLimiter, Store, Trap};
+
+/// A line that a plugin has logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// How much it matters.
+    pub level: tracing::Level,
+    /// What it says.
+    pub message: String,
+}
+
+/// Why a plugin gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// Every slot was taken for too long. No fault of the plugin's.
+    #[error("no plugin could be asked: all slots were busy")]
+    Busy,
+    /// It used up its fuel.
+    #[error("it used up its {0} units of fuel: it may loop, or its PolicyPlugin needs a higher limits.fuel")]
+    Fuel(u64),
+    /// It took too long.
+    #[error("it took longer than its {} ms", .0.as_millis())]
+    Deadline(Duration),
+    /// It wanted more memory than it may have.
+    #[error("it wanted more than its {} MiB of memory", .0 >> 20)]
+    Memory(usize),
+    /// It called the host too often.
+    #[error("it called the host more than {0} times: it logs too much")]
+    HostCalls(u32),
+    /// It handed over more than it may.
+    #[error("its answer is larger than its {} KiB, or no valid UTF-8", .0 >> 10)]
+    Output(usize),
+    /// It ended itself.
+    #[error("it trapped: {0}")]
+    Trap(String),
+    /// It can't be brought to life.
+    #[error("it can't be instantiated: {0}")]
+    Instantiate(String),
+    /// It doesn't take its configuration.
+    #[error("it refuses its configuration: {0}")]
+    Config(String),
+    /// It answered that it can't answer.
+    #[error("it answered that it can't: {0}")]
+    Failed(String),
+    /// Its answer makes no sense.
+    #[error("its answer makes no sense: {0}")]
+    Nonsense(String),
+    /// It doesn't answer at this policy point.
+    #[error("it doesn't export the interface {0}")]
+    NotAnswered(&'static str),
+}
+
+impl CallError {
+    /// One CamelCase word for it, for conditions and events.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Busy => "Busy",
+            Self::Fuel(_) => "OutOfFuel",
+            Self::Deadline(_) => "DeadlineExceeded",
+            Self::Memory(_) => "OutOfMemory",
+            Self::HostCalls(_) => "TooManyHostCalls",
+            Self::Output(_) => "InvalidOutput",
+            Self::Trap(_) => "Trapped",
+            Self::Instantiate(_) => "NotInstantiated",
+            Self::Config(_) => "ConfigRefused",
+            Self::Failed(_) => "Failed",
+            Self::Nonsense(_) => "InvalidAnswer",
+            Self::NotAnswered(_) => "PointNotAnswered",
+        }
+    }
+
+    /// Whether the same question would fail the same way on any machine at any time. What depends on time, on memory that
+    /// others use or on free slots isn't kept.
+    pub fn lasting(&self) -> bool {
+        !matches!(self, Self::Busy | Self::Deadline(_) | Self::Memory(_) | Self::Instantiate(_))
+    }
+}
+
+/// The state that a call has beside the plugin's own.
+pub(super) struct State {
+    limits: Limits,
+    memory: usize,
+    table_elements: usize,
+    /// Whether the plugin was refused memory: the trap that follows doesn't say.
+    refused_memory: bool,
+    host_calls: u32,
+    log: Vec<LogLine>,
+    /// What a command reads and writes.
+    pub(super) stdin: Vec<u8>,
+    /// How much of it was read.
+    pub(super) read: usize,
+    pub(super) stdout: Vec<u8>,
+    /// What it has written to stderr since the last line's end.
+    pub(super) stderr: Vec<u8>,
+}
+
+impl State {
+    /// An error and not `false`: what a guest does after a failed growth is anybody's guess.
+    fn granted(&self) -> wasmtime::Result<bool> {
+        if self.refused_memory { Err(wasmtime::Error::msg("out of memory")) } else { Ok(true) }
+    }
+
+    /// Counts a call of the host; every function that a plugin can call begins with this.
+    pub(super) fn count_host_call(&mut self) -> wasmtime::Result<()> {
+        self.host_calls += 1;
+        if self.host_calls > self.limits.host_calls { Err(wasmtime::Error::msg("too many host calls")) } else { Ok(()) }
+    }
+
+    /// What the plugin may hand over.
+    pub(super) fn output(&self) -> usize {
+        self.limits.output
+    }
+
+    /// Keeps a line, if there is room for it.
+    pub(super) fn keep_line(&mut self, level: tracing::Level, mut message: String) {
+        if self.log.len() >= self.limits.log_lines {
+            return;
+        }
+        let end = (0..=self.limits.log_line.min(message.len())).rev().find(|end| message.is_char_boundary(*end));
+        message.truncate(end.unwrap_or_default());
+        self.log.push(LogLine { level, message });
+    }
+}
+
+/// Counts what all memories, or all tables, have together; whether there is room for one to grow so.
+fn grow(total: &mut usize, most: usize, current: usize, desired: usize) -> bool {
+    let grown = *total - current.min(*total) + desired;
+    let fits = grown <= most;
+    if fits {
+        *total = grown;
+    }
+    fits
+}
+
+impl ResourceLimiter for State {
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        self.refused_memory |= !grow(&mut self.memory, self.limits.memory, current, desired);
+        self.granted()
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        self.refused_memory |= !grow(&mut self.table_elements, self.limits.table_elements, current, desired);
+        self.granted()
+    }
+
+    fn instances(&self) -> usize {
+        CORE_INSTANCES as usize
+    }
+
+    fn tables(&self) -> usize {
+        CORE_INSTANCES as usize
+    }
+}
+
+/// What a call has cost, and what the plugin has logged meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Fuel; none at hot points.
+    pub fuel: Option<u64>,
+    /// The memory that the plugin had at the end, which is the most that it had.
+    pub memory: usize,
+    /// From the first instruction of the instance on.
+    pub time: Duration,
+    /// What it has logged.
+    pub log: Vec<LogLine>,
+}
+
+/// Where a plugin runs: which engine, and within which limits.
+#[derive(Clone, Debug)]
+pub(super) struct Sandbox {
+    pub(super) engines: Arc<Engines>,
+    pub(super) use_: Use,
+    pub(super) limits: Limits,
+}
+
+impl Sandbox {
+    /// Waits for a slot.
+    pub(super) fn enter(&self) -> Result<Entered<'_>, CallError> {
+        self.engines.enter().ok_or(CallError::Busy)
+    }
+
+    /// A store for one instance, without fuel or deadline.
+    pub(super) fn store(&self) -> Store<State> {
+        let state = State {
+            limits: self.limits,
+            memory: 0,
+            table_elements: 0,
+            refused_memory: false,
+            host_calls: 0,
+            log: Vec::new(),
+            stdin: Vec::new(),
+            read: 0,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+        };
+        let mut store = Store::new(self.engines.of(self.use_), state);
+        store.limiter(|state| state);
+        store.set_hostcall_fuel(self.limits.output);
+        store
+    }
+
+    /// Runs something in a store within the limits, and tells what it has cost. The caller holds a slot: without one there is
+    /// no clock.
+    pub(super) fn run<Answer>(
+        &self,
+        _: &Entered<'_>,
+        store: &mut Store<State>,
+        run: impl FnOnce(&mut Store<State>) -> wasmtime::Result<Result<Answer, CallError>>,
+    ) -> Result<(Answer, Spent), CallError> {
+        let ticks = self.limits.deadline.as_nanos() / TICK.as_nanos();
+        store.set_epoch_deadline(u64::try_from(ticks).unwrap_or(u64::MAX).max(1));
+        let fuelled = self.use_ == Use::ControlPlane;
+        if fuelled {
+            store.set_fuel(self.limits.fuel).map_err(|error| CallError::Instantiate(error.to_string()))?;
+        }
+        store.data_mut().host_calls = 0;
+        let started = Instant::now();
+        let answer = run(store);
+        let time = started.elapsed();
+        let fuel = fuelled.then(|| self.limits.fuel - store.get_fuel().unwrap_or_default());
+        let answer = answer.map_err(|error| self.why(&error, store.data()))??;
+        let state = store.data_mut();
+        Ok((answer, Spent { fuel, memory: state.memory, time, log: std::mem::take(&mut state.log) }))
+    }
+
+    fn why(&self, error: &wasmtime::Error, state: &State) -> CallError {
+        if state.refused_memory {
+            return CallError::Memory(self.limits.memory);
+        }
+        if state.host_calls > self.limits.host_calls {
+            return CallError::HostCalls(self.limits.host_calls);
+        }
+        match error.downcast_ref::<Trap>() {
+            Some(Trap::OutOfFuel) => CallError::Fuel(self.limits.fuel),
+            Some(Trap::Interrupt) => CallError::Deadline(self.limits.deadline),
+            Some(trap) => CallError::Trap(trap.to_string()),
+            // What the host lifts out of the plugin's memory fails without a trap.
+            None => {
+                let said = format!("{error:#}");
+                if said.contains("fuel") || said.contains("utf-8") {
+                    CallError::Output(self.limits.output)
+                } else {
+                    CallError::Trap(told(&said))
+                }
+            }
+        }
+    }
+}
