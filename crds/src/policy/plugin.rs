@@ -100,6 +100,10 @@ pub struct PolicyPluginSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<PluginLimits>,
 
+    /// What becomes of an instance of the plugin after a call at scheduling-scoring.
+    #[serde(default)]
+    pub instances: PluginInstances,
+
     /// Who answers in the plugin's place when a call fails. What already runs stays as it is in any case.
     #[serde(default)]
     pub failure_policy: PluginFailurePolicy,
@@ -136,6 +140,7 @@ impl Default for PolicyPluginSpec {
             match_conditions: Vec::new(),
             config: None,
             limits: None,
+            instances: PluginInstances::default(),
             failure_policy: PluginFailurePolicy::default(),
             digest: None,
             signature: None,
@@ -277,6 +282,16 @@ pub struct PluginLimits {
     pub output: Option<String>,
 }
 
+/// What becomes of an instance after its call at a hot policy point. Elsewhere each call has an instance of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PluginInstances {
+    /// It is dropped, so that nothing of one question is left for the next.
+    #[default]
+    Fresh,
+    /// It answers further questions, which is faster by far, until it traps or has answered a thousand.
+    Warm,
+}
+
 /// Who answers in a failed plugin's place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PluginFailurePolicy {
@@ -345,7 +360,7 @@ pub struct PolicyPluginStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The state of the plugin. Known types: Loaded, Active, Quarantined.
+    /// The state of the plugin. Known types: Ready, Loaded, Active, Quarantined.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

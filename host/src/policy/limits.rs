@@ -1,5 +1,6 @@
 //! What one call of a plugin may use. The only place where these numbers stand.
 
+use pointsman_crds::policy::plugin::PluginLimits;
 use std::time::Duration;
 
 /// The largest binary that is looked at. A JavaScript component has 12 MiB, a Python one 18.
@@ -28,6 +29,30 @@ pub const TICK: Duration = Duration::from_millis(1);
 
 /// How many calls a warm instance answers before a fresh one takes its place.
 pub const WARM_CALLS: u32 = 1000;
+
+/// How many faults within `ERROR_WINDOW` a plugin may have before it isn't asked for a while.
+pub const ERROR_BUDGET: usize = 5;
+
+/// How long a fault counts.
+pub const ERROR_WINDOW: Duration = Duration::from_mins(1);
+
+/// How long a plugin isn't asked the first time; twice as long each further time.
+pub const QUARANTINE: Duration = Duration::from_secs(2);
+
+/// How long a plugin isn't asked at most.
+pub const QUARANTINE_MOST: Duration = Duration::from_mins(5);
+
+/// How many answers after a quarantine make a plugin's faults forgotten.
+pub const RECOVERED_AFTER: u32 = 10;
+
+/// Bytes of answers that are kept, about.
+pub const DECISION_CACHE: usize = 64 << 20;
+
+/// How many decisions are remembered for those who ask.
+pub const DECISIONS_REMEMBERED: usize = 1024;
+
+/// Bytes that a pod's template may have: an object in etcd has 1.5 MiB at most.
+pub const LARGEST_TEMPLATE: usize = 1 << 20;
 
 /// The limits of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,5 +105,102 @@ impl Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self::DEFAULT
+    }
+}
+
+impl Limits {
+    /// What a PolicyPlugin asks for, or why it can't have it.
+    pub fn of(asked: &PluginLimits) -> Result<Self, String> {
+        let mut limits = Self::DEFAULT;
+        if let Some(text) = &asked.memory {
+            limits.memory = bytes("memory", text, Self::MOST.memory)?;
+        }
+        if let Some(text) = &asked.output {
+            limits.output = bytes("output", text, Self::MOST.output)?;
+        }
+        if let Some(fuel) = asked.fuel {
+            let most = Self::MOST.fuel;
+            limits.fuel = u64::try_from(fuel).ok().filter(|fuel| (1..=most).contains(fuel)).ok_or_else(|| beyond("fuel", &fuel, &most))?;
+        }
+        if let Some(text) = &asked.deadline {
+            let most = Self::MOST.deadline;
+            let deadline = duration(text).ok_or_else(|| format!("limits.deadline: {text:?} is no duration such as 50ms or 1.5s"))?;
+            if deadline > most || deadline < TICK {
+                return Err(format!("limits.deadline: {text} isn't between {TICK:?} and {most:?}, which is what this host allows"));
+            }
+            limits.deadline = deadline;
+        }
+        Ok(limits)
+    }
+}
+
+fn beyond(field: &str, asked: &dyn std::fmt::Display, most: &dyn std::fmt::Display) -> String {
+    format!("limits.{field}: {asked} is more than {most}, the most that this host allows, or nothing at all")
+}
+
+fn bytes(field: &str, text: &str, most: usize) -> Result<usize, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = match unit {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        _ => return Err(format!("limits.{field}: {text:?} is no number of bytes such as 64Mi")),
+    };
+    let asked = number.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
+    asked.filter(|asked| (1..=most).contains(asked)).ok_or_else(|| beyond(field, &text, &format!("{}Mi", most >> 20)))
+}
+
+/// A duration as Go writes it: numbers with units, one after the other.
+fn duration(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut sum = 0.0;
+    while !rest.is_empty() {
+        let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (value, after) = rest.split_at(number);
+        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        let unit = match unit {
+            "ns" => 1e-9,
+            "us" | "µs" | "μs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        sum += value.parse::<f64>().ok()? * unit;
+        rest = after;
+    }
+    (!text.is_empty()).then_some(sum).and_then(|sum| Duration::try_from_secs_f64(sum).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(memory: &str, deadline: &str) -> Result<Limits, String> {
+        let asked = PluginLimits { memory: Some(memory.into()), deadline: Some(deadline.into()), ..PluginLimits::default() };
+        Limits::of(&asked)
+    }
+
+    #[test]
+    fn what_is_asked_for_is_given_up_to_the_host_s_maximum() {
+        let given = limits("128Mi", "1.5s").unwrap();
+        assert_eq!((given.memory, given.deadline, given.fuel), (128 << 20, Duration::from_millis(1500), Limits::DEFAULT.fuel));
+        assert_eq!(limits("1k", "1m1s").unwrap_err(), "limits.deadline: 1m1s isn't between 1ms and 10s, which is what this host allows");
+        assert!(limits("513Mi", "1s").unwrap_err().contains("more than 512Mi"));
+        assert!(limits("99999999999999G", "1s").unwrap_err().contains("more than 512Mi"));
+        assert!(limits("64MB", "1s").unwrap_err().contains("no number of bytes"));
+        for wrong in ["", "1", "s", "1x", "1..5s", "-1s", "1e3s"] {
+            assert!(limits("1Mi", wrong).unwrap_err().contains("no duration"), "{wrong}");
+        }
+        let fuel = |fuel| Limits::of(&PluginLimits { fuel: Some(fuel), ..PluginLimits::default() });
+        assert_eq!(fuel(7).unwrap().fuel, 7);
+        assert!(fuel(0).is_err() && fuel(i64::MAX).is_err());
     }
 }

@@ -4,15 +4,24 @@
 //! the engines are made once (`engine`), and every number stands in `limits`.
 
 pub mod binary;
+pub mod cache;
 pub mod call;
 pub mod compile;
 mod component;
+pub mod decide;
 pub mod digest;
 pub mod engine;
+pub mod health;
 pub mod limits;
+pub mod load;
+pub mod matching;
+pub mod member;
+mod patch;
 pub mod plugin;
 pub mod point;
+pub mod set;
 mod slots;
+mod words;
 
 /// The longest text of a plugin's that we pass on.
 const LONGEST: usize = 300;

@@ -1,0 +1,248 @@
+//! Deciding: the host's function for each policy point. It asks the plugins in line, lays their answers together, and keeps the
+//! result under the digests of all that it depends on.
+//!
+//! The outcome depends on the policy set, the question, whether the subject has objects already, and which plugins are in
+//! quarantine, and on nothing else.
+
+mod lines;
+pub mod propagation;
+mod ring;
+pub mod scoring;
+pub mod selection;
+pub mod templating;
+
+pub use ring::Record;
+
+use super::{
+    cache::Cache,
+    call::{CallError, Spent},
+    digest::Digest,
+    health::Turn,
+    limits::{DECISION_CACHE, DECISIONS_REMEMBERED},
+    member::Member,
+    point::{Subject, name},
+    set::ActiveSet,
+};
+use arc_swap::ArcSwap;
+use pointsman_crds::policy::plugin::PolicyPoint;
+use ring::Ring;
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use tokio::sync::mpsc;
+
+/// An answer, with all that led to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision<Answer> {
+    /// The answer.
+    pub answer: Answer,
+    /// The digest of the question.
+    pub inputs: Digest,
+    /// The plugins that gave it, in line.
+    pub plugins: Vec<Asked>,
+    /// The plugins that gave none, and why.
+    pub failed: Vec<Failed>,
+}
+
+/// A plugin that was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The name of its PolicyPlugin.
+    pub plugin: String,
+    /// The digest of its bytes.
+    pub digest: String,
+}
+
+/// A plugin that gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// The name of its PolicyPlugin.
+    pub plugin: String,
+    /// Why.
+    pub error: CallError,
+}
+
+/// Why there is no answer. What already runs stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Undecided {
+    /// A plugin gave none, and nobody may stand in for it.
+    #[error("the plugin {} can't answer at {}: {}", .failed.plugin, name(*.point), .failed.error)]
+    Failed {
+        /// The policy point.
+        point: PolicyPoint,
+        /// Who, and why.
+        failed: Failed,
+    },
+    /// No plugin is asked there about this subject.
+    #[error("no plugin answers at {} for this subject: the built-in one is switched off or skipped", name(*.0))]
+    Nobody(PolicyPoint),
+    /// The question itself can't be put.
+    #[error("the question can't be put: {0}")]
+    Question(String),
+}
+
+impl Undecided {
+    /// One CamelCase word for it, for conditions and events.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Failed { .. } => "PolicyFailed",
+            Self::Nobody(_) => "NoPolicy",
+            Self::Question(_) => "InvalidQuestion",
+        }
+    }
+}
+
+/// What becomes known of a plugin while it decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// The name of its PolicyPlugin.
+    pub plugin: String,
+    /// The digest of its bytes.
+    pub digest: String,
+    /// What has changed.
+    pub turn: Turn,
+}
+
+/// What decides, whatever set is active.
+#[derive(Debug)]
+pub struct Policies {
+    set: ArcSwap<ActiveSet>,
+    cache: Cache,
+    ring: Ring,
+    news: mpsc::UnboundedSender<News>,
+}
+
+impl Policies {
+    /// Starts with a set. What becomes known of its plugins goes to `news`.
+    pub fn new(set: ActiveSet, news: mpsc::UnboundedSender<News>) -> Self {
+        Self { set: ArcSwap::from_pointee(set), cache: Cache::new(DECISION_CACHE), ring: Ring::new(DECISIONS_REMEMBERED), news }
+    }
+
+    /// Puts another set in the place of the active one. Decisions that have begun end under theirs.
+    pub fn activate(&self, set: ActiveSet) {
+        self.set.store(Arc::new(set));
+    }
+
+    /// The set that is active now.
+    pub fn active(&self) -> Arc<ActiveSet> {
+        self.set.load_full()
+    }
+
+    /// The last decisions, the newest first.
+    pub fn decisions(&self) -> Vec<Arc<Record>> {
+        self.ring.all()
+    }
+
+    /// What all decisions of one plan run under: the active set, and the plugins that are in quarantine now.
+    pub fn pin(&self, standing: Standing) -> Pinned<'_> {
+        let set = self.active();
+        let now = Instant::now();
+        let in_quarantine = |member: &&Arc<Member>| member.health.quarantined(now).is_some();
+        let quarantined = set.members().iter().filter(in_quarantine).map(|member| member.name().to_owned()).collect();
+        Pinned { policies: self, set, quarantined, standing }
+    }
+}
+
+/// Whether a subject has objects that a plan would change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has none: the failure policy of a plugin may let others answer in its place.
+    New,
+    /// It has some: if a plugin fails they stay as they are.
+    Running,
+}
+
+/// One set, for the time of one plan.
+#[derive(Debug)]
+pub struct Pinned<'a> {
+    policies: &'a Policies,
+    set: Arc<ActiveSet>,
+    quarantined: BTreeSet<String>,
+    standing: Standing,
+}
+
+impl Pinned<'_> {
+    /// The set.
+    pub fn set(&self) -> &ActiveSet {
+        &self.set
+    }
+
+    /// Notes what came of one call.
+    fn note<Answer>(&self, member: &Member, outcome: &Result<(Answer, Spent), CallError>) {
+        let now = Instant::now();
+        let turn = match outcome {
+            Ok((_, spent)) => {
+                for line in &spent.log {
+                    tracing::debug!(target: "pointsman::plugin", plugin = member.name(), level = %line.level, "{}", line.message);
+                }
+                member.health.answered(now)
+            }
+            Err(error) => member.health.failed(error, now),
+        };
+        if let Some(turn) = turn {
+            // Nobody listens any more while the host ends.
+            self.policies.news.send(News { plugin: member.name().to_owned(), digest: member.bound.digest.clone(), turn }).ok();
+        }
+    }
+
+    /// An answer that was given before, or a new one, which is kept if it would be given again.
+    fn keep<Answer: Clone + Send + Sync + 'static>(
+        &self,
+        point: PolicyPoint,
+        subject: &Subject,
+        inputs: &[&Digest],
+        now: Option<u64>,
+        decide: impl FnOnce(Digest) -> Result<Decision<Answer>, Undecided>,
+    ) -> Result<Arc<Decision<Answer>>, Undecided> {
+        let started = Instant::now();
+        let inputs = Digest::of_all(inputs.iter().copied());
+        let key = self.key(point, subject, &inputs, now);
+        if let Some(kept) = self.policies.cache.get::<Result<Arc<Decision<Answer>>, Undecided>>(&key) {
+            return (*kept).clone();
+        }
+        let decided = decide(inputs).map(Arc::new);
+        self.policies.ring.add(Record::new(point, subject, self.set.digest(), inputs, &decided, started.elapsed()));
+        let failures = match &decided {
+            Ok(decision) => decision.failed.iter().map(|failed| &failed.error).collect(),
+            Err(Undecided::Failed { failed, .. }) => vec![&failed.error],
+            Err(_) => Vec::new(),
+        };
+        if failures.into_iter().all(CallError::lasting) {
+            self.policies.cache.keep(key, Arc::new(decided.clone()), KEPT_ANSWER);
+        }
+        decided
+    }
+
+    /// Of all that the answer depends on.
+    fn key(&self, point: PolicyPoint, subject: &Subject, inputs: &Digest, now: Option<u64>) -> Digest {
+        let mut parts = vec![*inputs, marker(&[point as u8, self.standing as u8, 0])];
+        let mut wants_time = false;
+        for member in self.set.members().iter().filter(|member| super::set::asked(member, point, subject)) {
+            parts.push(*member.identity());
+            if self.quarantined.contains(member.name()) {
+                parts.push(marker(b"quarantined"));
+            }
+            if let Some(previous) = &member.previous {
+                parts.push(*previous.identity());
+            }
+            wants_time |= member.description.wants_time;
+        }
+        if let Some(default) = self.set.members().iter().find(|member| member.is_default(point)) {
+            parts.push(*default.identity());
+        }
+        if wants_time {
+            parts.push(marker(&now.unwrap_or_default().to_le_bytes()));
+        }
+        Digest::of_all(&parts)
+    }
+}
+
+/// About what an answer takes in the cache; most are smaller.
+const KEPT_ANSWER: usize = 8 << 10;
+
+/// Something small in the form of a digest.
+fn marker(bytes: &[u8]) -> Digest {
+    let mut digest = [0; 32];
+    for (to, from) in digest.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    Digest(digest)
+}

@@ -1,0 +1,121 @@
+//! What a pod looks like.
+
+use super::{
+    Decision, Pinned, Undecided,
+    lines::{Answered, Fault},
+};
+use crate::policy::{
+    call::CallError,
+    digest::Digested,
+    engine::Use,
+    limits::LARGEST_TEMPLATE,
+    member::Member,
+    patch,
+    point::{
+        Reason, Role, Subject,
+        templating::{Layer, Operation, Request},
+    },
+};
+use pointsman_crds::policy::plugin::PolicyPoint;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The question, of parts that many decisions share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Inputs {
+    /// What is to be served.
+    pub subject: Digested<Subject>,
+    /// What the pod does for it.
+    pub role: Role,
+    /// For a leader or a worker: the role of its group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_role: Option<Role>,
+    /// The layers, the weakest first.
+    pub layers: Digested<Vec<Layer>>,
+    /// The host's frame: `metadata` and `spec`.
+    pub template: Digested<Value>,
+    /// Seconds since 1970, rounded down to a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<u64>,
+}
+
+impl Inputs {
+    /// As one plugin is asked, given what those before it have made of the template.
+    pub fn request<'a>(&'a self, template: &'a str) -> Request<'a> {
+        let Self { subject, role, group_role, layers, now, .. } = self;
+        Request { subject, role: *role, group_role: *group_role, layers, template, now: *now }
+    }
+}
+
+/// What all plugins together made of the template.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Templated {
+    /// The template.
+    pub template: Value,
+    /// What was done, in order.
+    pub steps: Vec<Step>,
+    /// Why, each with the plugin that says so.
+    pub reasons: Vec<(String, Reason)>,
+}
+
+/// One operation that was carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// The plugin that wanted it.
+    pub plugin: String,
+    /// What was done.
+    pub operation: Operation,
+}
+
+impl Pinned<'_> {
+    /// Turns the layers into a pod's template.
+    pub fn template(&self, inputs: &Inputs) -> Result<Arc<Decision<Templated>>, Undecided> {
+        let point = PolicyPoint::PodTemplating;
+        let roles = super::marker(&[inputs.role as u8, inputs.group_role.map_or(u8::MAX, |role| role as u8)]);
+        let parts = [inputs.subject.digest(), inputs.layers.digest(), inputs.template.digest(), &roles];
+        self.keep(point, &inputs.subject, &parts, inputs.now, |digest| {
+            let Answered { answer, plugins, failed } = self.ask_line(point, &inputs.subject, |line| {
+                let mut answer = Templated { template: (*inputs.template).clone(), ..Templated::default() };
+                for (at, member) in line.iter().enumerate() {
+                    self.lay(member, inputs, &mut answer).map_err(|error| Fault { at, error })?;
+                }
+                Ok(answer)
+            })?;
+            Ok(Decision { answer, inputs: digest, plugins, failed })
+        })
+    }
+
+    /// Lets one plugin go on with the template.
+    fn lay(&self, member: &Member, inputs: &Inputs, so_far: &mut Templated) -> Result<(), CallError> {
+        let now = inputs.now.filter(|_| member.description.wants_time);
+        let template = so_far.template.to_string();
+        let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| {
+            let (answer, spent) = plugin.template(Request { now, ..inputs.request(&template) })?;
+            let mut template = so_far.template.clone();
+            for operation in &answer.operations {
+                let named = operation.layer == "plugin" || inputs.layers.iter().any(|layer| layer.name == operation.layer);
+                if !named {
+                    let known: Vec<_> = inputs.layers.iter().map(|layer| layer.name.as_str()).collect();
+                    let sentence = format!("{:?} is no layer of the question; there are {} and plugin", operation.layer, known.join(", "));
+                    return Err(CallError::Nonsense(super::super::told(&sentence)));
+                }
+                patch::apply(&mut template, operation)
+                    .map_err(|error| CallError::Nonsense(super::super::told(&format!("{} {error}", operation.path))))?;
+            }
+            let size = template.to_string().len();
+            if size > LARGEST_TEMPLATE {
+                return Err(CallError::Nonsense(format!("it makes a template of {size} bytes, and {LARGEST_TEMPLATE} are the most")));
+            }
+            Ok(((template, answer), spent))
+        });
+        self.note(member, &outcome);
+        let ((template, answer), _) = outcome?;
+        so_far.template = template;
+        let plugin = || member.name().to_owned();
+        so_far.steps.extend(answer.operations.into_iter().map(|operation| Step { plugin: plugin(), operation }));
+        so_far.reasons.extend(answer.reasons.into_iter().map(|reason| (plugin(), reason)));
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! From bytes and a binding to a plugin that can be asked, or to the sentence that says why not.
+
+use super::{
+    call::CallError,
+    compile::{CompileError, Compilers},
+    decide::scoring,
+    engine::{Engines, Use},
+    limits::Limits,
+    matching,
+    member::Member,
+    plugin::{Instances, Plugin},
+    point::{describe::Description, name},
+};
+use pointsman_crds::policy::{
+    plugin::{PluginInstances, PolicyPoint},
+    set::PolicySetPlugin,
+};
+use std::sync::Arc;
+
+/// Why a plugin can't be part of a policy set.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// It is no plugin, or can't be compiled.
+    #[error("{0}")]
+    Compile(#[from] CompileError),
+    /// It can't say what it is.
+    #[error("asked to describe itself, {0}")]
+    Describe(CallError),
+    /// What it says of itself isn't true.
+    #[error("{0}")]
+    Description(String),
+    /// It is bound to what it doesn't answer.
+    #[error("points: it doesn't answer {}; it describes itself as answering {}", name(*.0), names(.1))]
+    Points(PolicyPoint, Vec<PolicyPoint>),
+    /// The binding makes no sense.
+    #[error("{0}")]
+    Binding(String),
+    /// Its configuration doesn't fit.
+    #[error("{0}")]
+    Config(String),
+    /// It can't be brought to life with its configuration.
+    #[error("given its configuration, {0}")]
+    Configure(CallError),
+}
+
+impl LoadError {
+    /// One CamelCase word for it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Compile(error) => error.reason(),
+            Self::Describe(error) | Self::Configure(error) => error.reason(),
+            Self::Description(_) => "InvalidDescription",
+            Self::Points(..) => "PointNotAnswered",
+            Self::Binding(_) => "InvalidSpec",
+            Self::Config(_) => "ConfigInvalid",
+        }
+    }
+}
+
+fn names(points: &[PolicyPoint]) -> String {
+    points.iter().map(|point| name(*point)).collect::<Vec<_>>().join(", ")
+}
+
+/// Loads plugins.
+#[derive(Debug)]
+pub struct Loader {
+    engines: Arc<Engines>,
+    compilers: Compilers,
+}
+
+/// A plugin's code, before it is bound to anything.
+#[derive(Debug)]
+pub struct Described {
+    /// What it says of itself.
+    pub description: Description,
+    /// The policy points whose interfaces its binary exports.
+    pub exports: Vec<String>,
+}
+
+impl Loader {
+    /// With engines and compilers.
+    pub fn new(engines: Arc<Engines>, compilers: Compilers) -> Self {
+        Self { engines, compilers }
+    }
+
+    /// The engines that its plugins run in.
+    pub fn engines(&self) -> &Arc<Engines> {
+        &self.engines
+    }
+
+    /// What a plugin says of itself. Blocks while it is compiled.
+    pub fn describe(&self, bytes: &[u8]) -> Result<Described, LoadError> {
+        let compiled = self.compilers.load(&self.engines, Use::ControlPlane, bytes)?;
+        let plugin = Plugin::new(&self.engines, Use::ControlPlane, &compiled.component, "{}", Limits::DEFAULT, Instances::Fresh);
+        let (description, _) = plugin.and_then(|plugin| plugin.describe()).map_err(LoadError::Describe)?;
+        if let Some(flaw) = description.flaw(&compiled.points) {
+            return Err(LoadError::Description(flaw));
+        }
+        for set in &description.features {
+            let known = scoring::features(set.question);
+            if let Some(unknown) = set.features.iter().find(|feature| !known.contains(&feature.as_str())) {
+                let sentence = format!("it wants the feature {unknown:?}, which this host doesn't know; it knows {}", known.join(", "));
+                return Err(LoadError::Description(super::told(&sentence)));
+            }
+        }
+        Ok(Described { description, exports: compiled.points })
+    }
+
+    /// Loads a plugin as it is bound. The binding's points may be left out; the member tells those that it is asked at. Blocks while
+    /// it is compiled.
+    pub fn load(&self, mut bound: PolicySetPlugin, bytes: &[u8]) -> Result<Member, LoadError> {
+        let limits = bound.limits.as_ref().map_or(Ok(Limits::DEFAULT), Limits::of).map_err(LoadError::Binding)?;
+        if let Some(flaw) = bound.selection.as_ref().and_then(matching::flaw) {
+            return Err(LoadError::Binding(flaw));
+        }
+        if !bound.match_conditions.is_empty() {
+            let sentence = "matchConditions: this host can't evaluate CEL yet; bind the plugin by match alone";
+            return Err(LoadError::Binding(sentence.to_owned()));
+        }
+        let Described { description, .. } = self.describe(bytes)?;
+        let answered = description.points();
+        if bound.points.is_empty() {
+            bound.points.clone_from(&answered);
+        }
+        if let Some(other) = bound.points.iter().find(|point| !answered.contains(point)) {
+            return Err(LoadError::Points(*other, answered));
+        }
+        bound.version = Some(super::told(&description.version));
+
+        let config = bound.config.as_deref().unwrap_or("{}");
+        self.compilers.check_config(&description.config_schema, config).map_err(LoadError::Config)?;
+        let plugin = |use_, instances| -> Result<Plugin, LoadError> {
+            let compiled = self.compilers.load(&self.engines, use_, bytes)?;
+            let plugin = Plugin::new(&self.engines, use_, &compiled.component, config, limits, instances);
+            // Whether it takes its configuration shows here and not at the first question.
+            plugin.and_then(|plugin| plugin.takes_config().map(|_| plugin)).map_err(LoadError::Configure)
+        };
+        let (mut control_plane, mut hot) = (None, None);
+        for point in &bound.points {
+            if *point == PolicyPoint::SchedulingScoring {
+                let instances = match bound.instances {
+                    PluginInstances::Fresh => Instances::Fresh,
+                    PluginInstances::Warm => Instances::Warm,
+                };
+                hot = Some(plugin(Use::Hot, instances)?);
+            } else if control_plane.is_none() {
+                control_plane = Some(plugin(Use::ControlPlane, Instances::Fresh)?);
+            }
+        }
+        Member::new(bound, description, control_plane, hot).map_err(|error| LoadError::Binding(error.to_string()))
+    }
+}

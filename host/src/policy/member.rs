@@ -1,0 +1,98 @@
+//! A plugin as part of a policy set: loaded, bound to policy points, configured.
+
+use super::{
+    call::CallError,
+    digest::Digest,
+    engine::Use,
+    health::Health,
+    plugin::Plugin,
+    point::{Question, describe::Description, name},
+};
+use pointsman_crds::policy::plugin::{PluginMode, PolicyPoint};
+use pointsman_crds::policy::set::PolicySetPlugin;
+use std::sync::Arc;
+
+/// A plugin in a policy set.
+#[derive(Debug)]
+pub struct Member {
+    /// How it is bound, frozen.
+    pub bound: PolicySetPlugin,
+    /// What it says of itself.
+    pub description: Description,
+    /// How it fares. Members of one plugin's bytes share it from set to set.
+    pub health: Arc<Health>,
+    /// What decided before it under the same name, for the failure policy `Previous`.
+    pub previous: Option<Arc<Member>>,
+    identity: Digest,
+    control_plane: Option<Plugin>,
+    hot: Option<Plugin>,
+}
+
+impl Member {
+    /// Puts together what was loaded.
+    pub fn new(
+        bound: PolicySetPlugin,
+        description: Description,
+        control_plane: Option<Plugin>,
+        hot: Option<Plugin>,
+    ) -> serde_json::Result<Self> {
+        let identity = Digest::of_value(&bound)?;
+        Ok(Self { bound, description, health: Arc::default(), previous: None, identity, control_plane, hot })
+    }
+
+    /// The same member with another one to fall back to.
+    #[must_use]
+    pub fn after(&self, previous: Option<Arc<Self>>) -> Self {
+        Self {
+            bound: self.bound.clone(),
+            description: self.description.clone(),
+            health: Arc::clone(&self.health),
+            previous,
+            identity: self.identity,
+            control_plane: self.control_plane.clone(),
+            hot: self.hot.clone(),
+        }
+    }
+
+    /// The name of its PolicyPlugin.
+    pub fn name(&self) -> &str {
+        &self.bound.name
+    }
+
+    /// The digest of all that makes its answers what they are.
+    pub fn identity(&self) -> &Digest {
+        &self.identity
+    }
+
+    /// Whether plugins before it aren't asked.
+    pub fn replaces(&self) -> bool {
+        self.bound.mode == PluginMode::Replace
+    }
+
+    /// How much its scores count.
+    pub fn weight(&self) -> f64 {
+        f64::from(self.bound.weight)
+    }
+
+    /// Whether it is the built-in that stands in at a policy point.
+    pub fn is_default(&self, point: PolicyPoint) -> bool {
+        self.bound.order == 0 && self.bound.name == name(point)
+    }
+
+    /// The plugin, for a use.
+    pub fn plugin(&self, use_: Use) -> Result<&Plugin, CallError> {
+        let plugin = match use_ {
+            Use::ControlPlane => &self.control_plane,
+            Use::Hot => &self.hot,
+        };
+        plugin.as_ref().ok_or(CallError::NotAnswered(match use_ {
+            Use::ControlPlane => "of any control-plane point",
+            Use::Hot => "scheduling-scoring",
+        }))
+    }
+
+    /// The columns that it wants for a question.
+    pub fn features(&self, question: Question) -> &[String] {
+        self.description.features(question)
+    }
+}

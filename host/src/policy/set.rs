@@ -1,0 +1,130 @@
+//! A policy set: everything that decides, at one moment.
+
+use super::{digest::Digest, matching, member::Member, point::Subject};
+use pointsman_crds::policy::plugin::PolicyPoint;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// An immutable policy set. A decision runs under one.
+#[derive(Debug)]
+pub struct ActiveSet {
+    digest: Digest,
+    members: Vec<Arc<Member>>,
+}
+
+/// What stands in for a plugin that gives no answer.
+#[derive(Clone, Debug)]
+pub enum StandIn {
+    /// Nobody: the others answer.
+    Skip,
+    /// The built-in of the policy point.
+    Default,
+    /// The plugin's previous revision.
+    Previous(Arc<Member>),
+}
+
+impl ActiveSet {
+    /// Puts the members in line: by order, then by name.
+    pub fn new(mut members: Vec<Arc<Member>>) -> Self {
+        members.sort_by(|a, b| (a.bound.order, &a.bound.name).cmp(&(b.bound.order, &b.bound.name)));
+        Self { digest: Digest::of_all(members.iter().map(|member| member.identity())), members }
+    }
+
+    /// The digest of all that decides.
+    pub fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// The members, in line.
+    pub fn members(&self) -> &[Arc<Member>] {
+        &self.members
+    }
+
+    /// The member of a name.
+    pub fn member(&self, name: &str) -> Option<&Arc<Member>> {
+        self.members.iter().find(|member| member.name() == name)
+    }
+
+    /// Those that are asked about a subject at a policy point, in line.
+    pub fn line(&self, point: PolicyPoint, subject: &Subject, stand_ins: &BTreeMap<String, StandIn>) -> Vec<Arc<Member>> {
+        let mut line: Vec<Arc<Member>> = Vec::new();
+        let mut default_wanted = false;
+        for member in self.members.iter().filter(|member| asked(member, point, subject)) {
+            // Whoever stands in for a plugin that replaces those before it, does too.
+            let stand_in = stand_ins.get(member.name());
+            if member.replaces() && !matches!(stand_in, Some(StandIn::Skip)) {
+                line.clear();
+                default_wanted = false;
+            }
+            match stand_in {
+                None => line.push(Arc::clone(member)),
+                Some(StandIn::Skip) => {}
+                Some(StandIn::Default) => default_wanted = true,
+                Some(StandIn::Previous(previous)) => line.push(Arc::clone(previous)),
+            }
+        }
+        // Asked twice it would count twice.
+        if default_wanted
+            && !line.iter().any(|member| member.is_default(point))
+            && let Some(default) = self.members.iter().find(|member| member.is_default(point))
+        {
+            line.insert(0, Arc::clone(default));
+        }
+        line
+    }
+}
+
+pub(super) fn asked(member: &Member, point: PolicyPoint, subject: &Subject) -> bool {
+    member.bound.points.contains(&point) && member.bound.selection.as_ref().is_none_or(|selection| matching::fits(selection, subject))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::point::describe::Description;
+    use pointsman_crds::policy::{plugin::PluginMode, set::PolicySetPlugin};
+
+    const POINT: PolicyPoint = PolicyPoint::RuntimeSelection;
+
+    fn member(name: &str, order: i32, mode: PluginMode) -> Arc<Member> {
+        let bound = PolicySetPlugin { name: name.to_owned(), order, mode, points: vec![POINT], ..PolicySetPlugin::default() };
+        Arc::new(Member::new(bound, Description::default(), None, None).unwrap())
+    }
+
+    fn names(set: &ActiveSet, stand_ins: &[(&str, StandIn)]) -> Vec<String> {
+        let stand_ins = stand_ins.iter().map(|(name, stand_in)| ((*name).to_owned(), stand_in.clone())).collect();
+        set.line(POINT, &Subject::default(), &stand_ins).iter().map(|member| member.name().to_owned()).collect()
+    }
+
+    #[test]
+    fn plugins_are_asked_by_order_and_equal_orders_by_name() {
+        let members = [("b", 7), ("z", 1), ("a", 7), ("runtime-selection", 0)];
+        let set = ActiveSet::new(members.map(|(name, order)| member(name, order, PluginMode::Extend)).to_vec());
+        assert_eq!(names(&set, &[]), ["runtime-selection", "z", "a", "b"]);
+    }
+
+    #[test]
+    fn one_that_replaces_is_the_first_to_be_asked() {
+        let set = ActiveSet::new(vec![
+            member("runtime-selection", 0, PluginMode::Extend),
+            member("a", 1, PluginMode::Replace),
+            member("b", 2, PluginMode::Extend),
+        ]);
+        assert_eq!(names(&set, &[]), ["a", "b"]);
+        assert_eq!(names(&set, &[("a", StandIn::Skip)]), ["runtime-selection", "b"]);
+        assert_eq!(names(&set, &[("a", StandIn::Default)]), ["runtime-selection", "b"]);
+        assert_eq!(names(&set, &[("a", StandIn::Previous(member("a-before", 1, PluginMode::Replace)))]), ["a-before", "b"]);
+    }
+
+    #[test]
+    fn the_built_in_stands_in_once() {
+        let set = ActiveSet::new(vec![member("runtime-selection", 0, PluginMode::Extend), member("a", 1, PluginMode::Extend)]);
+        assert_eq!(names(&set, &[("a", StandIn::Default)]), ["runtime-selection"]);
+    }
+
+    #[test]
+    fn any_change_of_a_member_is_another_set() {
+        let digest = |order| *ActiveSet::new(vec![member("a", order, PluginMode::Extend)]).digest();
+        assert_eq!(digest(1), digest(1));
+        assert_ne!(digest(1), digest(2));
+    }
+}
