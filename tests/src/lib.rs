@@ -7,10 +7,13 @@ mod cluster;
 mod command;
 pub mod fixtures;
 mod host;
+mod policies;
+pub mod reload;
 
 pub use cluster::{TestCluster, TestNamespace, client};
 pub use command::{Said, pointsman, xtask};
 pub use host::Host;
+pub use policies::{Engine, PolicyCluster, again, condition, plugin_bytes};
 
 use std::time::{Duration, Instant};
 

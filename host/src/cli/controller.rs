@@ -1,18 +1,28 @@
 //! `pointsman controller`.
 
-use super::ClusterArgs;
-use crate::{serve::health, world::apis};
+use super::{ClusterArgs, policies::PolicyArgs};
+use crate::{
+    leader::{Timing, campaign},
+    policy::{self, keeper::Options, start::Started},
+    serve::health,
+    world::apis,
+};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, process::ExitCode};
 use tokio::{net::TcpListener, sync::watch};
 use tracing_subscriber::{EnvFilter, fmt};
 
+/// The name of the Lease that hosts take turns with.
+const LEASE: &str = "pointsman";
+
 #[derive(Args, Debug)]
 pub(super) struct ControllerArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Where /healthz and /readyz are answered.
+    #[command(flatten)]
+    policies: PolicyArgs,
+    /// Where /healthz, /readyz and /metrics are answered.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug.
@@ -32,16 +42,33 @@ enum LogFormat {
 pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     start_logging(&args)?;
     let client = args.cluster.client().await?;
+    let settings = args.policies.settings()?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
-    tracing::info!(address = %listener.local_addr()?, "answering /healthz and /readyz");
+    tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz and /metrics");
 
+    let (stop, mut stopping) = watch::channel(false);
+    let resigning = {
+        let mut stopping = stopping.clone();
+        async move { _ = stopping.wait_for(|stopping| *stopping).await }
+    };
+    let Options { namespace, identity, .. } = &settings.options;
+    let (leadership, campaign) = campaign(client.clone(), namespace, LEASE, identity, Timing::default(), resigning);
+    let campaign = tokio::spawn(campaign);
+
+    let (Started { policies, obstacle }, keep_policies) = policy::start::start(client.clone(), settings, leadership.clone()).await?;
     let (served, apis) = watch::channel(apis::Apis::default());
+    let told = health::Told { apis, obstacle, policies, leadership };
     let stopped = stop_signal()?;
     tokio::select! {
-        result = health::serve(listener, apis) => result.context("answering /healthz")?,
+        result = health::serve(listener, told) => result.context("answering /healthz")?,
         () = apis::keep(client, served) => bail!("the watch of CustomResourceDefinitions has ended for good"),
+        () = keep_policies => bail!("the watch of PolicyPlugins has ended for good"),
         () = stopped => tracing::info!("stopping"),
     }
+    // Nothing writes any more: the lease can go to another host at once.
+    stop.send_replace(true);
+    stopping.mark_unchanged();
+    campaign.await.context("giving the lease back")?;
     Ok(ExitCode::SUCCESS)
 }
 

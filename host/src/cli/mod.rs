@@ -3,6 +3,7 @@
 mod compile;
 mod controller;
 mod crds;
+mod policies;
 
 use crate::policy::compile::SUBCOMMAND;
 use anyhow::{Context, Result};

@@ -26,6 +26,7 @@ pub struct Member {
     identity: Digest,
     control_plane: Option<Plugin>,
     hot: Option<Plugin>,
+    missing: Option<String>,
 }
 
 impl Member {
@@ -37,20 +38,49 @@ impl Member {
         hot: Option<Plugin>,
     ) -> serde_json::Result<Self> {
         let identity = Digest::of_value(&bound)?;
-        Ok(Self { bound, description, health: Arc::default(), previous: None, identity, control_plane, hot })
+        Ok(Self { bound, description, health: Arc::default(), previous: None, identity, control_plane, hot, missing: None })
+    }
+
+    /// One whose revision can't be loaded. It keeps its place in the set and fails when it is asked: a set without it would decide
+    /// otherwise, and say nothing.
+    pub fn absent(bound: PolicySetPlugin, why: String) -> Self {
+        // A binding is plain data, which always has JSON.
+        let identity = Digest::of_value(&bound).unwrap_or(Digest([0; 32]));
+        Self {
+            bound,
+            description: Description::default(),
+            health: Arc::default(),
+            previous: None,
+            identity,
+            control_plane: None,
+            hot: None,
+            missing: Some(why),
+        }
+    }
+
+    /// Why it can't be asked, where it can't be loaded.
+    pub fn missing(&self) -> Option<&str> {
+        self.missing.as_deref()
     }
 
     /// The same member with another one to fall back to.
     #[must_use]
     pub fn after(&self, previous: Option<Arc<Self>>) -> Self {
+        self.sharing(&self.health, previous)
+    }
+
+    /// The same member with the history of another one of its bytes.
+    #[must_use]
+    pub fn sharing(&self, health: &Arc<Health>, previous: Option<Arc<Self>>) -> Self {
         Self {
             bound: self.bound.clone(),
             description: self.description.clone(),
-            health: Arc::clone(&self.health),
+            health: Arc::clone(health),
             previous,
             identity: self.identity,
             control_plane: self.control_plane.clone(),
             hot: self.hot.clone(),
+            missing: self.missing.clone(),
         }
     }
 
@@ -81,6 +111,9 @@ impl Member {
 
     /// The plugin, for a use.
     pub fn plugin(&self, use_: Use) -> Result<&Plugin, CallError> {
+        if let Some(why) = &self.missing {
+            return Err(CallError::Instantiate(why.clone()));
+        }
         let plugin = match use_ {
             Use::ControlPlane => &self.control_plane,
             Use::Hot => &self.hot,

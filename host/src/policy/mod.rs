@@ -12,6 +12,7 @@ pub mod decide;
 pub mod digest;
 pub mod engine;
 pub mod health;
+pub mod keeper;
 pub mod limits;
 pub mod load;
 pub mod matching;
@@ -21,7 +22,11 @@ pub mod plugin;
 pub mod point;
 pub mod set;
 mod slots;
+pub mod start;
 mod words;
+
+/// The namespace of the host, unless it is told another.
+pub const NAMESPACE: &str = "pointsman-system";
 
 /// The longest text of a plugin's that we pass on.
 const LONGEST: usize = 300;

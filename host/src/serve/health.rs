@@ -1,18 +1,35 @@
-//! /healthz and /readyz.
+//! /healthz, /readyz and /metrics.
 
-use crate::world::apis::Apis;
+use super::metrics;
+use crate::{leader::Leadership, policy::decide::Policies, world::apis::Apis};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
+use std::sync::Arc;
 use tokio::{net::TcpListener, sync::watch};
 
-/// Answers until the process ends.
-pub async fn serve(listener: TcpListener, apis: watch::Receiver<Apis>) -> std::io::Result<()> {
-    let routes = Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(ready)).with_state(apis);
-    axum::serve(listener, routes).await
+/// What the pages tell of.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// What the cluster serves.
+    pub apis: watch::Receiver<Apis>,
+    /// What keeps the policies from being in force, or none.
+    pub obstacle: watch::Receiver<Option<String>>,
+    /// What decides.
+    pub policies: Arc<Policies>,
+    /// Whether this host leads.
+    pub leadership: Leadership,
 }
 
-/// Ready as soon as we know what the cluster serves, and while it serves what we can't do without.
-async fn ready(State(apis): State<watch::Receiver<Apis>>) -> (StatusCode, String) {
-    match apis.borrow().obstacle() {
+/// Answers until the process ends.
+pub async fn serve(listener: TcpListener, told: Told) -> std::io::Result<()> {
+    let metrics = |State(told): State<Told>| async move { metrics::text(&told.policies, &told.leadership) };
+    let routes = Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(ready)).route("/metrics", get(metrics));
+    axum::serve(listener, routes.with_state(told)).await
+}
+
+/// Ready as soon as we know what the cluster serves and the recorded policies are in force, and while it serves what we can't do without.
+async fn ready(State(told): State<Told>) -> (StatusCode, String) {
+    let obstacle = told.apis.borrow().obstacle().or_else(|| told.obstacle.borrow().clone());
+    match obstacle {
         None => (StatusCode::OK, "ok\n".to_owned()),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }

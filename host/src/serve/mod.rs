@@ -1,3 +1,4 @@
 //! What listens.
 
 pub mod health;
+pub mod metrics;

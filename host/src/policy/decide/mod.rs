@@ -131,6 +131,11 @@ impl Policies {
         self.ring.all()
     }
 
+    /// How many decisions are kept.
+    pub fn cached(&self) -> usize {
+        self.cache.len()
+    }
+
     /// What all decisions of one plan run under: the active set, and the plugins that are in quarantine now.
     pub fn pin(&self, standing: Standing) -> Pinned<'_> {
         let set = self.active();

@@ -1,0 +1,157 @@
+//! From the record to an active set: what every host does, and the leader when it starts.
+
+use super::{
+    Done, Keeper,
+    record::{self, ActiveRecord, Recorded},
+};
+use crate::policy::{digest::Digest, load::Loader, member::Member, revision::Revisions, set::ActiveSet, source::builtin::BUILTINS};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use pointsman_crds::policy::{plugin::PluginFailurePolicy, set::PolicySetPlugin};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// A record that was made into members.
+#[derive(Debug)]
+pub(super) struct Adopted {
+    digest: String,
+    members: Vec<Arc<Member>>,
+    /// The plugins that couldn't be loaded, and why.
+    missing: BTreeMap<String, String>,
+}
+
+impl Keeper {
+    /// Takes the record as it is in the cluster now.
+    pub(super) fn see_record(&mut self, config_map: Option<&ConfigMap>) {
+        self.record_known = true;
+        let version = config_map.and_then(ResourceExt::resource_version);
+        let number = |version: &Option<String>| version.as_ref().and_then(|version| version.parse::<u64>().ok());
+        // Our own last write may be newer than what the watch tells.
+        if version.is_some() && number(&version) < number(&self.record_version) {
+            return;
+        }
+        self.record_version = version;
+        let read = config_map.map_or_else(|| Err("it isn't there".to_owned()), ActiveRecord::of);
+        match read {
+            Ok(record) => self.record = record,
+            // What decides goes on to do so, and the leader writes it anew.
+            Err(error) => {
+                if self.in_force.is_some() || config_map.is_some() {
+                    let name = record::NAME;
+                    tracing::error!(namespace = self.options.namespace, name, "the record of what decides is lost: {error}");
+                }
+                self.record = ActiveRecord::default();
+                self.look_at_all();
+            }
+        }
+    }
+
+    /// Begins to make the record the active set, unless it is. Whether there is something to wait for.
+    pub(super) fn start_adoption(&mut self) -> bool {
+        let active = self.policies.active();
+        let in_force = self.in_force.as_ref() == Some(&self.record.digest);
+        let complete = active.members().iter().all(|member| member.missing().is_none());
+        if self.record.plugins.is_empty() || (in_force && complete) {
+            return false;
+        }
+        let due = self.again.is_none();
+        if due && self.adopting.as_ref() != Some(&self.record.digest) {
+            self.adopting = Some(self.record.digest.clone());
+            let (loader, revisions, done) = (Arc::clone(&self.loader), Arc::clone(&self.revisions), self.done.clone());
+            let record = self.record.clone();
+            tokio::spawn(async move {
+                let adopted = adopt(&record, &active, &loader, &revisions).await;
+                done.send(Done::Adopted(Box::new(adopted))).ok();
+            });
+        }
+        // What is only incomplete can be mended by its source too.
+        !in_force
+    }
+
+    /// Makes an adopted record the active set, if it still is the record.
+    pub(super) fn adopted(&mut self, adopted: Adopted) {
+        let Adopted { digest, members, missing } = adopted;
+        self.adopting.take_if(|adopting| *adopting == digest);
+        if digest != self.record.digest {
+            return;
+        }
+        let last_good = self.in_force.as_ref().filter(|in_force| **in_force != digest);
+        for (plugin, why) in &missing {
+            let what = if last_good.is_some() { "the former set goes on to decide" } else { "its failurePolicy says who answers" };
+            tracing::error!(plugin, set = digest, "the plugin's active revision can't be loaded; {what}: {why}");
+        }
+        if !missing.is_empty() {
+            self.try_again();
+            if last_good.is_some() {
+                return;
+            }
+        }
+        tracing::info!(set = digest, plugins = members.len(), "the recorded policy set is active");
+        self.policies.activate(ActiveSet::new(members));
+        self.in_force = Some(digest);
+    }
+}
+
+async fn adopt(record: &ActiveRecord, active: &ActiveSet, loader: &Arc<Loader>, revisions: &Revisions) -> Adopted {
+    let mut members = Vec::new();
+    let mut missing = BTreeMap::new();
+    for (name, recorded) in &record.plugins {
+        let member = match member(&recorded.active, active, loader, revisions).await {
+            Ok(member) => member,
+            Err(why) => {
+                missing.insert(name.clone(), why.clone());
+                Arc::new(Member::absent(recorded.active.clone(), why))
+            }
+        };
+        members.push(with_previous(member, recorded, active, loader, revisions).await);
+    }
+    Adopted { digest: record.digest.clone(), members, missing }
+}
+
+/// Gives a member what it falls back to, where its failure policy wants that.
+async fn with_previous(
+    member: Arc<Member>,
+    recorded: &Recorded,
+    active: &ActiveSet,
+    loader: &Arc<Loader>,
+    revisions: &Revisions,
+) -> Arc<Member> {
+    let former = recorded.previous.as_ref().filter(|_| recorded.active.failure_policy == PluginFailurePolicy::Previous);
+    let Some(former) = former.filter(|_| member.previous.is_none()) else { return member };
+    match self::member(&former.plugin, active, loader, revisions).await {
+        Ok(previous) => Arc::new(member.after(Some(previous))),
+        Err(why) => {
+            tracing::warn!(plugin = member.name(), "the plugin's previous revision can't be loaded: {why}");
+            member
+        }
+    }
+}
+
+/// A recorded plugin: as it is active already, of the bytes that this host brings, or of the revision.
+async fn member(bound: &PolicySetPlugin, active: &ActiveSet, loader: &Arc<Loader>, revisions: &Revisions) -> Result<Arc<Member>, String> {
+    let same = |member: &&Arc<Member>| member.bound == *bound && member.missing().is_none();
+    if let Some(member) = active.members().iter().find(same) {
+        return Ok(Arc::clone(member));
+    }
+    let digest: Digest = bound.digest.parse().map_err(|error| format!("{error}"))?;
+    let brought = BUILTINS.iter().find(|builtin| Digest::of(builtin.bytes) == digest);
+    let bytes = match brought {
+        Some(builtin) => builtin.bytes.to_vec(),
+        None => revisions.load(&digest).await.map_err(|error| error.to_string())?,
+    };
+    let (loader, wanted) = (Arc::clone(loader), bound.clone());
+    let loaded = tokio::task::spawn_blocking(move || loader.load(wanted, &bytes)).await.map_err(|error| error.to_string())?;
+    loaded.map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// The set of a host that nobody has told anything: the built-in policies alone.
+pub fn builtins(loader: &Loader) -> Result<ActiveSet, String> {
+    let mut members = Vec::new();
+    for builtin in &BUILTINS {
+        let plugin = super::binding::of_builtin(builtin);
+        let mut bound = super::binding::binding(builtin.name, &plugin.spec);
+        bound.digest = Digest::of(builtin.bytes).to_string();
+        let member = loader.load(bound, builtin.bytes).map_err(|error| format!("the built-in plugin {}: {error}", builtin.name))?;
+        members.push(Arc::new(member));
+    }
+    Ok(ActiveSet::new(members))
+}

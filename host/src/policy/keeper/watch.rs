@@ -1,0 +1,160 @@
+//! What the keeper watches: PolicyPlugins, and of ConfigMaps those alone that it needs.
+
+use crate::sentence;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client, ResourceExt,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use pointsman_crds::policy::plugin::PolicyPlugin;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::pin,
+    sync::Arc,
+};
+use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
+
+/// A namespace and a name.
+pub(super) type Place = (String, String);
+
+/// Something that was seen.
+#[derive(Debug)]
+pub(super) enum Seen {
+    /// A PolicyPlugin as it is now.
+    Plugin(Box<PolicyPlugin>),
+    /// A PolicyPlugin is gone.
+    PluginGone(String),
+    /// All PolicyPlugins were listed; these are there.
+    Plugins(BTreeSet<String>),
+    /// A ConfigMap as it is now, or that it isn't there.
+    ConfigMap(Place, Option<Arc<ConfigMap>>),
+}
+
+/// Watches all PolicyPlugins.
+pub(super) async fn plugins(client: Client, seen: UnboundedSender<Seen>) {
+    let mut events = pin!(watcher::watcher(Api::<PolicyPlugin>::all(client), watcher::Config::default()).default_backoff());
+    let mut listed = BTreeSet::new();
+    let mut complained = false;
+    while let Some(event) = events.next().await {
+        let told = match event {
+            Ok(Event::Init) => {
+                listed.clear();
+                continue;
+            }
+            Ok(Event::InitApply(plugin)) => {
+                listed.insert(plugin.name_any());
+                Seen::Plugin(Box::new(plugin))
+            }
+            Ok(Event::InitDone) => Seen::Plugins(std::mem::take(&mut listed)),
+            Ok(Event::Apply(plugin)) => Seen::Plugin(Box::new(plugin)),
+            Ok(Event::Delete(plugin)) => Seen::PluginGone(plugin.name_any()),
+            Err(error) => {
+                if !std::mem::replace(&mut complained, true) {
+                    tracing::warn!(error = sentence(&error), "watching PolicyPlugins; trying again");
+                }
+                continue;
+            }
+        };
+        complained = false;
+        if seen.send(told).is_err() {
+            return;
+        }
+    }
+}
+
+/// Watches one ConfigMap: a watch of all would read what is none of our business.
+async fn config_map(client: Client, (namespace, name): Place, seen: UnboundedSender<Seen>) {
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let api = Api::<ConfigMap>::namespaced(client, &namespace);
+    let mut events = pin!(watcher::watcher(api, only).default_backoff());
+    let mut listed = false;
+    let mut complained = false;
+    while let Some(event) = events.next().await {
+        let now = match event {
+            Ok(Event::Init) => {
+                listed = false;
+                continue;
+            }
+            Ok(Event::InitApply(found)) => {
+                listed = true;
+                Some(Arc::new(found))
+            }
+            Ok(Event::InitDone) if listed => continue,
+            Ok(Event::InitDone | Event::Delete(_)) => None,
+            Ok(Event::Apply(found)) => Some(Arc::new(found)),
+            Err(error) => {
+                if !std::mem::replace(&mut complained, true) {
+                    tracing::warn!(error = sentence(&error), namespace, name, "watching a ConfigMap; trying again");
+                }
+                continue;
+            }
+        };
+        complained = false;
+        if seen.send(Seen::ConfigMap((namespace.clone(), name.clone()), now)).is_err() {
+            return;
+        }
+    }
+}
+
+/// The ConfigMaps that are watched, with what was seen of them.
+#[derive(Debug)]
+pub(super) struct ConfigMaps {
+    client: Client,
+    seen: UnboundedSender<Seen>,
+    watched: BTreeMap<Place, Watched>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    task: JoinHandle<()>,
+    /// None until the first answer.
+    state: Option<Option<Arc<ConfigMap>>>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl ConfigMaps {
+    pub(super) fn new(client: Client, seen: UnboundedSender<Seen>) -> Self {
+        Self { client, seen, watched: BTreeMap::new() }
+    }
+
+    /// Watches these and no others.
+    pub(super) fn want(&mut self, wanted: &BTreeSet<Place>) {
+        self.watched.retain(|place, _| wanted.contains(place));
+        for place in wanted {
+            if !self.watched.contains_key(place) {
+                let task = tokio::spawn(config_map(self.client.clone(), place.clone(), self.seen.clone()));
+                self.watched.insert(place.clone(), Watched { task, state: None });
+            }
+        }
+    }
+
+    /// Takes what was seen. False if nobody wants it any more.
+    pub(super) fn take(&mut self, place: &Place, state: Option<Arc<ConfigMap>>) -> bool {
+        match self.watched.get_mut(place) {
+            Some(watched) => {
+                watched.state = Some(state);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A ConfigMap, if it is there.
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>> {
+        self.watched.get(&(namespace.to_owned(), name.to_owned()))?.state.clone().flatten()
+    }
+
+    /// Whether all of these were seen, there or not.
+    pub(super) fn known(&self, places: &BTreeSet<Place>) -> bool {
+        places.iter().all(|place| self.watched.get(place).is_some_and(|watched| watched.state.is_some()))
+    }
+}

@@ -1,0 +1,200 @@
+//! What the leader does about one PolicyPlugin: read its source, load what is there, put it into the set.
+
+use super::{Done, Keeper, binding::binding, status::Problem};
+use crate::policy::{
+    call::CallError,
+    digest::Digest,
+    load::LoadError,
+    member::Member,
+    source::{builtin, config_map, file},
+};
+use pointsman_crds::policy::{plugin::PolicyPluginSpec, set::PolicySetPlugin};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Where one PolicyPlugin stands.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    /// Whether something may have changed.
+    pub(super) dirty: bool,
+    /// Whether it is to be tried again although nothing has changed.
+    pub(super) retry: bool,
+    /// Whether it is being loaded: one at a time, the newest next.
+    pub(super) running: bool,
+    /// What was loaded last.
+    pub(super) loaded: Option<Loaded>,
+    /// What was tried last, and why it didn't do.
+    pub(super) attempted: Option<(Digest, Option<Problem>)>,
+    /// What went wrong last when it was asked.
+    pub(super) failure: Option<Problem>,
+    /// Until when it isn't asked, and why.
+    pub(super) quarantine: Option<(Instant, CallError)>,
+}
+
+/// What came of loading.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) plugin: String,
+    /// What was to be loaded: a digest of the binding and of the bytes.
+    key: Digest,
+    outcome: Result<(Arc<Member>, Arc<Vec<u8>>), Problem>,
+}
+
+/// Where a source stands.
+enum Source {
+    /// Not all of it was seen yet.
+    Pending,
+    Bytes(Vec<u8>),
+    /// The bytes of a revision that is kept.
+    Revision(Digest),
+}
+
+impl Keeper {
+    /// Brings one PolicyPlugin one step further.
+    pub(super) async fn consider(&mut self, name: &str) {
+        let Some(plugin) = self.plugins.get(name) else { return };
+        let bound = binding(name, &plugin.spec);
+        let source = self.source(&plugin.spec);
+        let Some(work) = self.works.get_mut(name) else { return };
+        work.dirty = false;
+        let (key, bytes) = match source {
+            Ok(Source::Pending) => return,
+            Ok(Source::Bytes(bytes)) => (key(&bound, &Digest::of(&bytes)), Some(Arc::new(bytes))),
+            Ok(Source::Revision(digest)) => (key(&bound, &digest), None),
+            Err((digest, problem)) => {
+                work.attempted = Some((key(&bound, &digest), Some(problem)));
+                return;
+            }
+        };
+        if let Some(Loaded { outcome, .. }) = work.loaded.take_if(|loaded| loaded.key == key) {
+            work.attempted = Some((key, outcome.as_ref().err().cloned()));
+            if let Ok((member, bytes)) = outcome {
+                self.promote(name, key, member, &bytes).await;
+            }
+            return;
+        }
+        work.loaded = None;
+        if work.attempted.as_ref().is_some_and(|(attempted, _)| *attempted == key) {
+            return;
+        }
+        work.attempted = None;
+        work.running = true;
+        self.load(name.to_owned(), key, bound, bytes);
+    }
+
+    /// The bytes that a PolicyPlugin wants, or what is wrong with their source.
+    fn source(&self, spec: &PolicyPluginSpec) -> Result<Source, (Digest, Problem)> {
+        let pinned = spec.digest.as_deref().and_then(|digest| digest.parse::<Digest>().ok());
+        let bytes = match self.read(spec) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(Source::Pending),
+            // What is pinned may be kept although the source is gone.
+            Err(problem) => match pinned {
+                Some(pinned) => return Ok(Source::Revision(pinned)),
+                None => return Err((Digest::of(problem.message.as_bytes()), problem)),
+            },
+        };
+        let digest = Digest::of(&bytes);
+        if let Some(pinned) = pinned.filter(|pinned| *pinned != digest) {
+            return Ok(Source::Revision(pinned));
+        }
+        match self.options.trust.check(&bytes, &digest, spec.digest.as_deref(), spec.signature.as_ref()) {
+            Ok(()) => Ok(Source::Bytes(bytes)),
+            Err(error) => Err((digest, problem(error.reason(), &error))),
+        }
+    }
+
+    fn read(&self, spec: &PolicyPluginSpec) -> Result<Option<Vec<u8>>, Problem> {
+        let source = &spec.source;
+        if let Some(builtin) = &source.builtin {
+            let found = builtin::named(&builtin.name);
+            return found.map(|builtin| Some(builtin.bytes.to_vec())).ok_or_else(|| {
+                let known: Vec<_> = builtin::BUILTINS.iter().map(|builtin| builtin.name).collect();
+                let message = format!("source.builtin: there is no built-in plugin {:?}; there are {}", builtin.name, known.join(", "));
+                Problem { reason: "BuiltinNotFound".to_owned(), message }
+            });
+        }
+        if let Some(wanted) = &source.file {
+            let Some(directory) = &self.options.directory else {
+                let message = "source.file: this host has no plugin directory; start it with --plugin-dir".to_owned();
+                return Err(Problem { reason: "NoPluginDirectory".to_owned(), message });
+            };
+            let read = file::read(directory, &wanted.path).map_err(|error| problem(error.reason(), &error))?;
+            return config_map::unpacked(read).map(Some).map_err(|error| problem(error.reason(), &error));
+        }
+        let Some(wanted) = &source.config_map else {
+            return Err(Problem {
+                reason: "InvalidSpec".to_owned(),
+                message: "source: give one of builtin, file and configMap".to_owned(),
+            });
+        };
+        let namespace = wanted.namespace.as_ref().unwrap_or(&self.options.namespace);
+        let places = [&wanted.name].into_iter().chain(&wanted.parts).map(|name| (namespace.clone(), name.clone())).collect();
+        if self.options.namespaces.allows(namespace, &self.options.namespace) && !self.config_maps.known(&places) {
+            return Ok(None);
+        }
+        let get = |namespace: &str, name: &str| self.config_maps.get(namespace, name);
+        config_map::assemble(wanted, &self.options.namespace, &self.options.namespaces, get)
+            .map(Some)
+            .map_err(|error| problem(error.reason(), &error))
+    }
+
+    /// Loads beside the keeper; the result comes back as `Done`.
+    fn load(&self, plugin: String, key: Digest, mut bound: PolicySetPlugin, bytes: Option<Arc<Vec<u8>>>) {
+        let (loader, revisions, done) = (Arc::clone(&self.loader), Arc::clone(&self.revisions), self.done.clone());
+        let spec = self.plugins.get(&plugin).map(|plugin| plugin.spec.clone()).unwrap_or_default();
+        let options = Arc::clone(&self.options);
+        tokio::spawn(async move {
+            let outcome = async {
+                let bytes = match (bytes, spec.digest.as_deref().and_then(|digest| digest.parse().ok())) {
+                    (Some(bytes), _) => bytes,
+                    (None, Some(pinned)) => {
+                        let kept = revisions.load(&pinned).await.map_err(|error| problem("RevisionNotFound", &error))?;
+                        // A kept revision was accepted once; where signatures are demanded, that isn't enough.
+                        if options.trust.required {
+                            let check = options.trust.check(&kept, &pinned, None, spec.signature.as_ref());
+                            check.map_err(|error| problem(error.reason(), &error))?;
+                        }
+                        Arc::new(kept)
+                    }
+                    (None, None) => return Err(Problem { reason: "InvalidSpec".to_owned(), message: "there are no bytes".to_owned() }),
+                };
+                bound.digest = Digest::of(&bytes).to_string();
+                let (loading, loaded_bytes) = (Arc::clone(&loader), Arc::clone(&bytes));
+                let loaded = tokio::task::spawn_blocking(move || loading.load(bound, &loaded_bytes)).await;
+                match loaded {
+                    Ok(Ok(member)) => Ok((Arc::new(member), bytes)),
+                    Ok(Err(error)) => Err(load_problem(&error)),
+                    Err(error) => Err(problem("LoadingFailed", &error)),
+                }
+            };
+            let outcome = outcome.await;
+            done.send(Done::Loaded(Box::new(Loaded { plugin, key, outcome }))).ok();
+        });
+    }
+
+    /// Lets what failed for a reason outside the plugin be tried again.
+    pub(super) fn failed_outside(&mut self, name: &str, key: Digest, problem: Problem) {
+        tracing::warn!(plugin = name, reason = problem.reason, "{}", problem.message);
+        if let Some(work) = self.works.get_mut(name) {
+            // Another key than the next attempt's, so that there is one.
+            work.attempted = Some((Digest::of_all([&key]), Some(problem)));
+            work.retry = true;
+        }
+        self.try_again();
+    }
+}
+
+fn key(bound: &PolicySetPlugin, bytes: &Digest) -> Digest {
+    // A binding is plain data, which always has JSON.
+    let bound = Digest::of_value(bound).unwrap_or(Digest([0; 32]));
+    Digest::of_all([&bound, bytes])
+}
+
+pub(super) fn problem(reason: &str, error: &dyn std::fmt::Display) -> Problem {
+    Problem { reason: reason.to_owned(), message: format!("{error}.") }
+}
+
+pub(super) fn load_problem(error: &LoadError) -> Problem {
+    problem(error.reason(), error)
+}

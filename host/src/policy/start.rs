@@ -1,0 +1,68 @@
+//! Puts the engine together: what the controller does when it starts, and a test that runs the engine by itself.
+
+use super::{
+    compile::{CompileError, Compilers},
+    decide::Policies,
+    engine::Engines,
+    keeper::{self, Inputs, Options, builtins},
+    load::Loader,
+    source::file,
+};
+use crate::leader::Leadership;
+use kube::Client;
+use std::{path::PathBuf, sync::Arc};
+use tokio::sync::{mpsc, watch};
+
+/// Why the engine can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The sandbox can't be set up.
+    #[error("the engine for plugins can't be set up: {0}")]
+    Engine(String),
+    /// The cache or the compiler can't be used.
+    #[error("{0}")]
+    Compilers(#[from] CompileError),
+    /// The built-in plugins don't work, which is a fault of this build.
+    #[error("{0}")]
+    Builtins(String),
+    /// The plugin directory can't be watched.
+    #[error("{0}")]
+    Directory(#[from] file::FileError),
+}
+
+/// What the engine needs beside a cluster.
+#[derive(Debug)]
+pub struct Settings {
+    /// This program: it compiles plugins in processes of its own.
+    pub program: PathBuf,
+    /// The folder of compiled plugins.
+    pub cache: PathBuf,
+    /// Where plugins may come from.
+    pub options: Options,
+}
+
+/// The engine, once it runs.
+#[derive(Debug)]
+pub struct Started {
+    /// What decides.
+    pub policies: Arc<Policies>,
+    /// What keeps the recorded policies from being in force, or none.
+    pub obstacle: watch::Receiver<Option<String>>,
+}
+
+/// Starts the engine with the built-in policies. The future keeps the set what the cluster says, and never ends by itself.
+pub async fn start(client: Client, settings: Settings, leadership: Leadership) -> Result<(Started, impl Future<Output = ()>), StartError> {
+    let Settings { program, cache, options } = settings;
+    let prepared = tokio::task::spawn_blocking(move || -> Result<_, StartError> {
+        let engines = Engines::new().map_err(|error| StartError::Engine(format!("{error:#}")))?;
+        let loader = Loader::new(Arc::new(engines), Compilers::new(program, &cache)?);
+        let set = builtins(&loader).map_err(StartError::Builtins)?;
+        Ok((Arc::new(loader), set))
+    });
+    let (loader, set) = prepared.await.map_err(|error| StartError::Engine(error.to_string()))??;
+    let files = options.directory.as_deref().map(file::watch).transpose()?;
+    let (told, news) = mpsc::unbounded_channel();
+    let policies = Arc::new(Policies::new(set, told));
+    let (obstacle, keep) = keeper::keep(client, options, loader, Arc::clone(&policies), Inputs { leadership, news, files });
+    Ok((Started { policies, obstacle }, keep))
+}

@@ -1,0 +1,182 @@
+//! Bytes come from where they are, and decide.
+
+use super::{decided_by, digest, propagated};
+use flate2::{Compression, write::GzEncoder};
+use pointsman::policy::{decide::Standing, source::config_map::split};
+use pointsman_tests::{Engine, Host, PolicyCluster, again, condition, eventually, plugin_bytes};
+use serde_json::{Value, json};
+use std::io::Write;
+
+const LABELS: &str = "pointsman-example-rust-labels";
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[tokio::test]
+async fn the_built_in_policies_decide_without_anything_else_and_are_policyplugins_like_others() {
+    let cluster = PolicyCluster::start().await;
+    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    host.ready().await;
+    for name in ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring"] {
+        let status = cluster.status(name, "it is ready", |status| condition(status, "Ready").is_some_and(|(is, ..)| is == "True")).await;
+        assert_eq!(serde_json::to_value(&status.points).unwrap(), json!([name]));
+        assert_eq!(status.source.as_deref(), Some(format!("builtin/{name}").as_str()));
+    }
+    let listed = cluster.kubectl(&["get", "pp"]).ok();
+    assert!(listed.lines().any(|line| line.starts_with("runtime-selection") && line.contains("Extend   0")), "{listed}");
+    // One that is deleted comes back: whoever doesn't want it replaces it.
+    cluster.delete_plugin("pod-templating").await;
+    cluster.status("pod-templating", "it is back", |status| condition(status, "Ready").is_some_and(|(is, ..)| is == "True")).await;
+    host.stop();
+}
+
+#[tokio::test]
+async fn a_config_map_brings_a_plugin_and_each_update_decides_without_a_restart() {
+    let cluster = PolicyCluster::start().await;
+    let engine = Engine::start(&cluster, "one", &cluster.folder("cache")).await;
+    let first = plugin_bytes(LABELS);
+    assert_eq!(decided_by(&engine, "labels", 0), None);
+
+    cluster.config_map("labels", &first).await;
+    cluster.plugin_of_config_map("labels", json!({"points": ["metadata-propagation"]})).await;
+    cluster.active("labels", &digest(&first)).await;
+    assert_eq!(decided_by(&engine, "labels", 1), Some(digest(&first)));
+    let carried = propagated(&engine.policies.pin(Standing::New), 2);
+    assert_eq!((carried.answer.labels[0].key.as_str(), carried.answer.labels[0].value.as_str()), ("cost-centre", "r-7"));
+
+    // An update of the bytes, compressed this time.
+    let second = again(&first, 2);
+    cluster.config_map("labels", &gzip(&second)).await;
+    let status = cluster.active("labels", &digest(&second)).await;
+    assert_eq!(status.previous.unwrap().digest, digest(&first));
+    assert_eq!(decided_by(&engine, "labels", 3), Some(digest(&second)));
+
+    // An update of the configuration alone.
+    cluster.plugin_of_config_map("labels", json!({"points": ["metadata-propagation"], "config": {"label": "team"}})).await;
+    eventually("the configuration is in force", async || {
+        propagated(&engine.policies.pin(Standing::New), 4).answer.labels.is_empty().then_some(())
+    })
+    .await;
+
+    // One that doesn't fit leaves the last good one in force, and says which field is wrong.
+    cluster.plugin_of_config_map("labels", json!({"points": ["metadata-propagation"], "config": {"labell": "x"}})).await;
+    let (reason, message) = cluster.refused("labels").await;
+    assert_eq!(reason, "ConfigInvalid");
+    assert!(message.contains("labell"), "{message}");
+    assert_eq!(decided_by(&engine, "labels", 5), Some(digest(&second)));
+
+    // Others than those that match aren't asked about.
+    let matching = json!({"points": ["metadata-propagation"], "match": {"kinds": [{"group": "ome.io", "kind": "InferenceService"}]}});
+    cluster.plugin_of_config_map("labels", matching).await;
+    eventually("it isn't asked any more", async || decided_by(&engine, "labels", 6).is_none().then_some(())).await;
+
+    cluster.delete_plugin("labels").await;
+    eventually("it is out of the set", async || engine.policies.active().member("labels").is_none().then_some(())).await;
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_large_plugin_in_parts_is_used_whole_or_not_at_all() {
+    let cluster = PolicyCluster::start().await;
+    let engine = Engine::start(&cluster, "one", &cluster.folder("cache")).await;
+    let plugin = plugin_bytes(LABELS);
+    // What can't be compressed: a custom section of noise.
+    let large = |seed: u64| {
+        let mut state = seed;
+        let mut noise = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u8
+        };
+        let content: Vec<u8> = b"\x05noise".iter().copied().chain((0..2_000_000).map(|_| noise())).collect();
+        let mut bytes = plugin.clone();
+        bytes.push(0);
+        let mut length = content.len();
+        while length >= 0x80 {
+            bytes.push((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        bytes.push(length as u8);
+        bytes.extend(content);
+        bytes
+    };
+    let (first, second) = (large(1), large(2));
+    let (old, new) = (split("labels", "plugin.wasm", &first).unwrap(), split("labels", "plugin.wasm", &second).unwrap());
+    assert!(old.len() >= 3, "{} parts", old.len());
+    for part in &old {
+        cluster.apply_config_map(part).await;
+    }
+    let parts: Vec<Value> = old[1..].iter().map(|part| json!(part.metadata.name)).collect();
+    let source = json!({"source": {"configMap": {"name": "labels", "parts": parts}}});
+    cluster.plugin("labels", source).await;
+    cluster.active("labels", &digest(&first)).await;
+
+    // Half of the new ones: the old bytes go on to decide, and the status says what is awaited.
+    cluster.apply_config_map(&new[0]).await;
+    let (reason, message) = cluster.refused("labels").await;
+    assert_eq!(reason, "WaitingForParts", "{message}");
+    assert!(message.contains("labels-2"), "{message}");
+    assert_eq!(decided_by(&engine, "labels", 1), Some(digest(&first)));
+    for part in &new[1..] {
+        cluster.apply_config_map(part).await;
+    }
+    cluster.active("labels", &digest(&second)).await;
+
+    // Two parts that have changed places are two wrong ones.
+    let mut swapped = [new[1].clone(), new[2].clone()];
+    let [a, b] = &mut swapped;
+    std::mem::swap(&mut a.binary_data, &mut b.binary_data);
+    for part in &swapped {
+        cluster.apply_config_map(part).await;
+    }
+    cluster.refused("labels").await;
+    assert_eq!(decided_by(&engine, "labels", 2), Some(digest(&second)));
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_plugin_directory_brings_plugins_too() {
+    let cluster = PolicyCluster::start().await;
+    let folder = cluster.folder("plugins");
+    let host = Host::start(&cluster, &cluster.kubeconfig, &["--plugin-dir", folder.to_str().unwrap()]).await;
+    let plugin = plugin_bytes(LABELS);
+    cluster.plugin("labels", json!({"source": {"file": {"path": "labels.wasm"}}})).await;
+    let (reason, message) = cluster.refused("labels").await;
+    assert_eq!(reason, "FileMissing", "{message}");
+    std::fs::write(folder.join("labels.wasm"), &plugin).unwrap();
+    cluster.active("labels", &digest(&plugin)).await;
+    // As an editor or a mounted ConfigMap replaces it.
+    let second = again(&plugin, 2);
+    std::fs::write(folder.join("new"), &second).unwrap();
+    std::fs::rename(folder.join("new"), folder.join("labels.wasm")).unwrap();
+    cluster.active("labels", &digest(&second)).await;
+    host.stop();
+}
+
+#[tokio::test]
+async fn the_newest_of_many_updates_wins_and_a_delete_while_one_is_compiled_stays_one() {
+    let cluster = PolicyCluster::start().await;
+    let engine = Engine::start(&cluster, "one", &cluster.folder("cache")).await;
+    let plugin = plugin_bytes(LABELS);
+    cluster.config_map("labels", &plugin).await;
+    cluster.plugin_of_config_map("labels", json!({})).await;
+    cluster.active("labels", &digest(&plugin)).await;
+    let mut last = String::new();
+    for number in 0..20 {
+        let bytes = again(&plugin, number);
+        cluster.config_map("labels", &bytes).await;
+        last = digest(&bytes);
+    }
+    cluster.active("labels", &last).await;
+    // Nothing older comes after the newest.
+    cluster.config_map("labels", &again(&plugin, 100)).await;
+    cluster.delete_plugin("labels").await;
+    eventually("it is out of the set", async || engine.policies.active().member("labels").is_none().then_some(())).await;
+    cluster.config_map("other", &plugin).await;
+    cluster.plugin_of_config_map("other", json!({})).await;
+    cluster.active("other", &digest(&plugin)).await;
+    assert!(engine.policies.active().member("labels").is_none(), "a deleted plugin has come back");
+    engine.stop().await;
+}

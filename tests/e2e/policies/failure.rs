@@ -1,0 +1,57 @@
+//! Plugins that fail when they are asked.
+
+use super::{
+    digest,
+    text::{Module, plugin},
+};
+use pointsman::policy::{
+    decide::{Pinned, Standing, Undecided, scoring::Candidates},
+    point::{Question, Subject},
+};
+use pointsman_tests::{Engine, PolicyCluster, condition, eventually};
+use serde_json::json;
+
+/// A description of a scorer that wants one feature, as it lies in memory; see `text`.
+const SCORER: &str = "queue-length";
+
+fn scored(pinned: &Pinned<'_>) -> Result<Vec<Option<f64>>, Undecided> {
+    let candidates = Candidates { features: &[SCORER], values: &[1.0, 2.0] };
+    pinned.score(&Subject::default(), Question::EndpointPick, candidates).map(|decision| decision.answer.0)
+}
+
+#[tokio::test]
+async fn a_plugin_that_traps_is_told_once_quarantined_and_stood_in_for_where_nothing_runs_yet() {
+    let cluster = PolicyCluster::start().await;
+    let engine = Engine::start(&cluster, "one", &cluster.folder("cache")).await;
+    let traps = plugin(&Module { score: "unreachable", describes_scorer: true, ..Module::default() });
+    cluster.config_map("traps", &traps).await;
+    cluster.plugin_of_config_map("traps", json!({})).await;
+    cluster.active("traps", &digest(&traps)).await;
+
+    let undecided = scored(&engine.policies.pin(Standing::New)).unwrap_err();
+    assert!(undecided.to_string().contains("the plugin traps can't answer at scheduling-scoring: it trapped"), "{undecided}");
+    // One event for however many failures, then the quarantine.
+    for _ in 0..50 {
+        scored(&engine.policies.pin(Standing::New)).unwrap_err();
+    }
+    let quarantined = |is: &'static str| move |status: &_| condition(status, "Quarantined").is_some_and(|(now, ..)| now == is);
+    let status = cluster.status("traps", "it is quarantined", quarantined("True")).await;
+    let (_, reason, message) = condition(&status, "Quarantined").unwrap();
+    assert_eq!(reason, "Trapped");
+    assert!(message.contains("unreachable"), "{message}");
+    let events = eventually("the quarantine is told", async || {
+        let events = cluster.events("traps").await;
+        events.iter().any(|(reason, _)| reason == "Quarantined").then_some(events)
+    })
+    .await;
+    assert!(events.iter().filter(|(reason, _)| reason == "Trapped").count() <= 1, "{events:?}");
+
+    // With Skip the others answer for what doesn't run yet, and for nothing else.
+    cluster.plugin_of_config_map("traps", json!({"failurePolicy": "Skip"})).await;
+    eventually("it is skipped", async || scored(&engine.policies.pin(Standing::New)).ok()).await;
+    scored(&engine.policies.pin(Standing::Running)).unwrap_err();
+
+    // Its quarantine ends by itself.
+    cluster.status("traps", "its quarantine has ended", quarantined("False")).await;
+    engine.stop().await;
+}

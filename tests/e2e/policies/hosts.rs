@@ -1,0 +1,112 @@
+//! Restarts, lost caches, several hosts: the last good revision decides in all of them.
+
+use super::digest;
+use pointsman_tests::{Host, PolicyCluster, again, condition, eventually, plugin_bytes};
+use serde_json::json;
+
+const LABELS: &str = "pointsman-example-rust-labels";
+
+/// The digest of a plugin that decides in a host, as it tells itself.
+fn decides(host: &Host<'_>, plugin: &str) -> Option<String> {
+    let (_, metrics) = host.get("/metrics").ok()?;
+    let line =
+        metrics.lines().find(|line| line.starts_with("pointsman_policy_plugin_info") && line.contains(&format!("plugin=\"{plugin}\"")))?;
+    line.ends_with(" 1").then(|| line.split("digest=\"").nth(1)?.split('"').next().map(str::to_owned))?
+}
+
+async fn decides_in(host: &Host<'_>, plugin: &str, digest: &str) {
+    eventually("it decides", async || (decides(host, plugin).as_deref() == Some(digest)).then_some(())).await;
+}
+
+#[tokio::test]
+async fn after_a_restart_with_a_broken_newest_version_and_a_lost_cache_the_last_good_one_decides_in_every_host() {
+    let cluster = PolicyCluster::start().await;
+    let cache = cluster.folder("cache");
+    let flags = ["--cache", cache.to_str().unwrap()];
+    let host = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
+    let good = plugin_bytes(LABELS);
+    cluster.config_map("labels", &good).await;
+    cluster.plugin_of_config_map("labels", json!({"config": {"label": "team"}})).await;
+    cluster.active("labels", &digest(&good)).await;
+
+    // The newest bytes are none, and the newest configuration doesn't fit either.
+    cluster.config_map("labels", b"\0asm\x01\0\0\0 and then nonsense").await;
+    cluster.plugin_of_config_map("labels", json!({"config": {"nonsense": true}})).await;
+    let (reason, message) = cluster.refused("labels").await;
+    assert_eq!(reason, "NoPlugin", "{message}");
+    assert_eq!(decides(&host, "labels"), Some(digest(&good)));
+    host.stop();
+    std::fs::remove_dir_all(&cache).unwrap();
+
+    let first = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
+    let other_cache = cluster.folder("other-cache");
+    let second = Host::start(&cluster, &cluster.kubeconfig, &["--cache", other_cache.to_str().unwrap()]).await;
+    for host in [&first, &second] {
+        host.ready().await;
+        assert_eq!(decides(host, "labels"), Some(digest(&good)), "a ready host has the last good one");
+    }
+    let status = cluster.status("labels", "it is still told", |status| condition(status, "Loaded").is_some()).await;
+    assert_eq!(condition(&status, "Active").unwrap().1, "LastGood");
+    assert_eq!(status.active.unwrap().digest, digest(&good));
+
+    // A mended version decides in both.
+    let mended = again(&good, 1);
+    cluster.config_map("labels", &mended).await;
+    cluster.plugin_of_config_map("labels", json!({})).await;
+    cluster.active("labels", &digest(&mended)).await;
+    for host in [&first, &second] {
+        decides_in(host, "labels", &digest(&mended)).await;
+    }
+    first.stop();
+    second.stop();
+}
+
+#[tokio::test]
+async fn when_the_leader_goes_another_host_leads_on() {
+    let cluster = PolicyCluster::start().await;
+    let caches = [cluster.folder("one"), cluster.folder("two")];
+    let mut hosts = Vec::new();
+    for cache in &caches {
+        let host = Host::start(&cluster, &cluster.kubeconfig, &["--cache", cache.to_str().unwrap()]).await;
+        host.ready().await;
+        hosts.push(host);
+    }
+    let leads = |host: &Host<'_>| host.get("/metrics").is_ok_and(|(_, metrics)| metrics.contains("\npointsman_leader 1\n"));
+    let leader = eventually("one leads", async || hosts.iter().position(&leads)).await;
+    assert!(!leads(&hosts[1 - leader]), "two lead");
+    hosts.remove(leader).stop();
+    let good = plugin_bytes(LABELS);
+    cluster.config_map("labels", &good).await;
+    cluster.plugin_of_config_map("labels", json!({})).await;
+    cluster.active("labels", &digest(&good)).await;
+    for host in hosts {
+        host.stop();
+    }
+}
+
+#[tokio::test]
+async fn a_pinned_digest_rolls_back_without_a_rebuild_and_old_revisions_go() {
+    let cluster = PolicyCluster::start().await;
+    let cache = cluster.folder("cache");
+    let host = Host::start(&cluster, &cluster.kubeconfig, &["--cache", cache.to_str().unwrap()]).await;
+    let plugin = plugin_bytes(LABELS);
+    let versions: Vec<Vec<u8>> = (0..5).map(|number| again(&plugin, number)).collect();
+    for version in &versions {
+        cluster.config_map("labels", version).await;
+        cluster.plugin_of_config_map("labels", json!({"revisionHistoryLimit": 1})).await;
+        cluster.active("labels", &digest(version)).await;
+    }
+    // Active, previous, and one more.
+    let before = digest(&versions[3]);
+    cluster.plugin_of_config_map("labels", json!({"revisionHistoryLimit": 1, "digest": before})).await;
+    let status = cluster.active("labels", &before).await;
+    assert_eq!(status.previous.unwrap().digest, digest(&versions[4]));
+
+    // The first is long gone.
+    let gone = digest(&versions[0]);
+    cluster.plugin_of_config_map("labels", json!({"revisionHistoryLimit": 1, "digest": gone})).await;
+    let (reason, message) = cluster.refused("labels").await;
+    assert_eq!(reason, "RevisionNotFound", "{message}");
+    assert_eq!(decides(&host, "labels"), Some(before));
+    host.stop();
+}

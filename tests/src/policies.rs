@@ -1,0 +1,220 @@
+//! Policies in the tests: plugins as they are shipped, clusters that they are applied to, and the engine in this process.
+
+use crate::{TestCluster, client, eventually, pointsman};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Event, Namespace},
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
+};
+use pointsman::{
+    leader::{Timing, campaign},
+    policy::{
+        NAMESPACE,
+        decide::Policies,
+        keeper::Options,
+        source::config_map::Namespaces,
+        start::{Settings, Started, start},
+        trust::Trust,
+    },
+};
+use pointsman_crds::policy::plugin::{PolicyPlugin, PolicyPluginStatus};
+use pointsman_harness::{target_dir, workspace};
+use serde_json::{Value, json};
+use std::{
+    ops::Deref,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+use tokio::{sync::watch, task::JoinHandle};
+
+/// The core module of one of our plugins' packages, as `cargo xtask` builds it, up to date.
+pub fn plugin_bytes(package: &str) -> Vec<u8> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--profile", "plugin", "--target", "wasm32-unknown-unknown", "--package", package])
+        .current_dir(workspace())
+        .status()
+        .expect("running cargo");
+    assert!(built.success(), "{package} can't be built");
+    let file = target_dir().join("wasm32-unknown-unknown/plugin").join(format!("{}.wasm", package.replace('-', "_")));
+    std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// The same plugin under another digest: with a custom section that nobody reads.
+pub fn again(plugin: &[u8], number: usize) -> Vec<u8> {
+    let content = format!("\u{7}comment{number:08}");
+    let mut bytes = plugin.to_vec();
+    bytes.push(0);
+    bytes.push(u8::try_from(content.len()).expect("a short section"));
+    bytes.extend_from_slice(content.as_bytes());
+    bytes
+}
+
+/// A control plane of a test's own, with our CRDs and the host's namespace: PolicyPlugins are for a whole cluster.
+#[derive(Debug)]
+pub struct PolicyCluster(TestCluster);
+
+impl Deref for PolicyCluster {
+    type Target = TestCluster;
+    fn deref(&self) -> &TestCluster {
+        &self.0
+    }
+}
+
+impl PolicyCluster {
+    /// Starts it: an API server and its storage.
+    pub async fn start() -> Self {
+        let cluster = TestCluster::bare(&[]);
+        cluster.pointsman(&["crds", "install", "PolicyPlugin", "PolicySet", "ValidationRule"]).ok();
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some(NAMESPACE.to_owned());
+        let client = cluster.client().await;
+        Api::all(client).create(&PostParams::default(), &namespace).await.expect("making the host's namespace");
+        Self(cluster)
+    }
+
+    /// A folder of this cluster's, for caches and plugin files.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        let folder = self.dir.join(name);
+        std::fs::create_dir_all(&folder).expect("making a folder");
+        folder
+    }
+
+    /// Writes a ConfigMap in the host's namespace with bytes under plugin.wasm.
+    pub async fn config_map(&self, name: &str, bytes: &[u8]) {
+        let map = ConfigMap {
+            metadata: ObjectMeta { name: Some(name.to_owned()), namespace: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() },
+            binary_data: Some([("plugin.wasm".to_owned(), ByteString(bytes.to_vec()))].into()),
+            ..ConfigMap::default()
+        };
+        self.apply_config_map(&map).await;
+    }
+
+    /// Applies a ConfigMap.
+    pub async fn apply_config_map(&self, map: &ConfigMap) {
+        let name = map.metadata.name.as_deref().unwrap_or_default();
+        let api = Api::<ConfigMap>::namespaced(self.client().await, NAMESPACE);
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "annotations": map.metadata.annotations}, "data": map.data, "binaryData": map.binary_data,
+        });
+        api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&map)).await.expect("applying a ConfigMap");
+    }
+
+    /// Applies a PolicyPlugin.
+    pub async fn plugin(&self, name: &str, spec: Value) {
+        let plugin = json!({
+            "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicyPlugin", "metadata": {"name": name}, "spec": spec,
+        });
+        let api = Api::<PolicyPlugin>::all(self.client().await);
+        api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&plugin))
+            .await
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+
+    /// The same, bound to the ConfigMap of its name, with more in its spec.
+    pub async fn plugin_of_config_map(&self, name: &str, more: Value) {
+        let mut spec = json!({"source": {"configMap": {"name": name}}});
+        let more = more.as_object().cloned().unwrap_or_default();
+        spec.as_object_mut().expect("a spec").extend(more);
+        self.plugin(name, spec).await;
+    }
+
+    /// Deletes a PolicyPlugin.
+    pub async fn delete_plugin(&self, name: &str) {
+        let api = Api::<PolicyPlugin>::all(self.client().await);
+        api.delete(name, &DeleteParams::default()).await.expect("deleting a PolicyPlugin");
+    }
+
+    /// What is told of a PolicyPlugin, once that is as expected.
+    pub async fn status(&self, name: &str, what: &str, expected: impl Fn(&PolicyPluginStatus) -> bool) -> PolicyPluginStatus {
+        let api = Api::<PolicyPlugin>::all(self.client().await);
+        let last = std::sync::Mutex::new(None);
+        eventually(&format!("{name}: {what}"), async || {
+            let plugin = api.get_opt(name).await.expect("reading a PolicyPlugin")?;
+            let status = plugin.status?;
+            let is_so = expected(&status) && status.observed_generation == plugin.metadata.generation;
+            *last.lock().expect("no panic") = Some(status.clone());
+            is_so.then_some(status)
+        })
+        .await
+    }
+
+    /// Waits until these bytes decide.
+    pub async fn active(&self, name: &str, digest: &str) -> PolicyPluginStatus {
+        self.status(name, &format!("{digest} is active"), |status| {
+            condition(status, "Ready").is_some_and(|(state, ..)| state == "True")
+                && status.active.as_ref().is_some_and(|active| active.digest == digest)
+        })
+        .await
+    }
+
+    /// Waits until the newest state can't be loaded, and tells why: reason and message.
+    pub async fn refused(&self, name: &str) -> (String, String) {
+        let status =
+            self.status(name, "it is refused", |status| condition(status, "Loaded").is_some_and(|(state, ..)| state == "False")).await;
+        let (_, reason, message) = condition(&status, "Loaded").expect("it was there");
+        (reason, message)
+    }
+
+    /// The events about a PolicyPlugin: reason and note.
+    pub async fn events(&self, name: &str) -> Vec<(String, String)> {
+        let events = Api::<Event>::all(self.client().await).list(&kube::api::ListParams::default()).await.expect("listing events");
+        let about = events.items.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(name));
+        about.map(|event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default())).collect()
+    }
+}
+
+/// A condition's status, reason and message.
+pub fn condition(status: &PolicyPluginStatus, type_: &str) -> Option<(String, String, String)> {
+    let found = status.conditions.iter().find(|condition| condition.type_ == type_)?;
+    Some((found.status.clone(), found.reason.clone(), found.message.clone()))
+}
+
+/// The engine, in this process: what the controller starts, for tests that put questions themselves.
+#[derive(Debug)]
+pub struct Engine {
+    /// What decides.
+    pub policies: Arc<Policies>,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts it against a cluster, as a host of that name, and waits until the recorded policies are in force.
+    pub async fn start(cluster: &TestCluster, identity: &str, cache: &Path) -> Self {
+        Self::with(client(&cluster.kubeconfig).await, identity, cache).await
+    }
+
+    async fn with(client: Client, identity: &str, cache: &Path) -> Self {
+        let (stop, stopping) = watch::channel(false);
+        let mut stopping_too = stopping.clone();
+        let resign = async move { _ = stopping_too.wait_for(|stop| *stop).await };
+        let (leadership, campaign) = campaign(client.clone(), NAMESPACE, "pointsman", identity, Timing::default(), resign);
+        let options = Options {
+            namespace: NAMESPACE.to_owned(),
+            identity: identity.to_owned(),
+            directory: None,
+            namespaces: Namespaces::Own,
+            trust: Trust::default(),
+        };
+        let settings = Settings { program: pointsman(), cache: cache.to_owned(), options };
+        let (Started { policies, mut obstacle }, keep) = start(client, settings, leadership).await.expect("starting the engine");
+        let tasks = vec![tokio::spawn(keep), tokio::spawn(campaign)];
+        obstacle.wait_for(Option::is_none).await.expect("the engine runs");
+        Self { policies, stop, tasks }
+    }
+
+    /// Ends it in good order.
+    pub async fn stop(mut self) {
+        self.tasks[0].abort();
+        self.stop.send_replace(true);
+        for task in &mut self.tasks {
+            task.await.ok();
+        }
+    }
+}
