@@ -5,6 +5,7 @@
 
 pub mod binary;
 pub mod call;
+mod command;
 pub mod compile;
 mod component;
 pub mod digest;
@@ -13,6 +14,7 @@ pub mod limits;
 pub mod plugin;
 pub mod point;
 mod slots;
+mod wasi;
 
 /// The longest text of a plugin's that we pass on.
 const LONGEST: usize = 300;
