@@ -4,6 +4,7 @@
 
 use pointsman::policy::{
     binary::{Accepted, Form, accept},
+    call::CallError,
     compile::Code,
     engine::{Engines, Use},
     limits::Limits,
@@ -32,13 +33,18 @@ fn engines() -> &'static Arc<Engines> {
 
 /// A plugin of any form, ready to be asked within `LIMITS`.
 pub(crate) fn load(use_: Use, wasm: &[u8]) -> Plugin {
+    linked(use_, wasm).unwrap()
+}
+
+/// The same, or why it can't be linked.
+pub(crate) fn linked(use_: Use, wasm: &[u8]) -> Result<Plugin, CallError> {
     let Accepted { wasm, form, .. } = accept(wasm).unwrap();
     let engine = engines().of(use_);
     let code = match form {
         Form::Component | Form::Module => Code::Component(Component::new(engine, &wasm).unwrap()),
         Form::Command => Code::Command(wasmtime::Module::new(engine, &wasm).unwrap()),
     };
-    Plugin::new(engines(), use_, &code, "{}", LIMITS, Instances::Fresh).unwrap()
+    Plugin::new(engines(), use_, &code, "{}", LIMITS, Instances::Fresh)
 }
 
 /// The bodies of a scorer's functions. An answer is the address of its image in memory; the first kilobytes are zero, and zeros
