@@ -6,6 +6,7 @@
 pub mod binary;
 pub mod cache;
 pub mod call;
+mod command;
 pub mod compile;
 mod component;
 pub mod decide;
@@ -23,6 +24,7 @@ pub mod point;
 pub mod set;
 mod slots;
 pub mod start;
+mod wasi;
 mod words;
 
 /// The namespace of the host, unless it is told another.
