@@ -149,8 +149,7 @@ impl Linked {
     pub(super) fn describe(&self) -> Result<(Description, Spent), CallError> {
         let index = found(self.functions.describe.as_ref(), "plugin")?;
         self.ask(false, |store, instance| {
-            let ((description,),) =
-                (instance.get_typed_func::<(), (Description,)>(&mut *store, index)?.call(&mut *store, ())?,);
+            let ((description,),) = (instance.get_typed_func::<(), (Description,)>(&mut *store, index)?.call(&mut *store, ())?,);
             // Whether the functions have the types that we know shows here and not at the first question.
             let functions = &self.functions;
             if let Some(judge) = functions.judge {

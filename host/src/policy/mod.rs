@@ -1,8 +1,12 @@
 //! The Wasm side: what a plugin is, how it is run, and what it may do.
 //!
+//! Bytes are brought (`source`), trusted or not (`trust`), and kept under their digest (`revision`); their configuration is
+//! checked against the schema that they tell (`schema`). What looks into strangers' bytes runs in another process (`apart`).
+//!
 //! Bytes are accepted (`binary`), compiled within limits or taken from the cache (`compile`), linked and asked (`plugin`, `call`);
 //! the engines are made once (`engine`), and every number stands in `limits`.
 
+mod apart;
 pub mod binary;
 pub mod call;
 pub mod compile;
@@ -12,7 +16,11 @@ pub mod engine;
 pub mod limits;
 pub mod plugin;
 pub mod point;
+pub mod revision;
+pub mod schema;
 mod slots;
+pub mod source;
+pub mod trust;
 
 /// The longest text of a plugin's that we pass on.
 const LONGEST: usize = 300;
