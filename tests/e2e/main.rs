@@ -9,4 +9,5 @@ mod kubectl;
 mod leftovers;
 mod objects;
 mod policies;
+mod revisions;
 mod validation;

@@ -1,11 +1,12 @@
 //! The command line, a file a subcommand.
 
+mod check_config;
 mod compile;
 mod controller;
 mod crds;
 mod policies;
 
-use crate::policy::compile::SUBCOMMAND;
+use crate::policy::{compile::SUBCOMMAND, schema};
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use kube::{
@@ -31,6 +32,9 @@ enum Command {
     /// Compiles a plugin, in a process of its own.
     #[command(name = SUBCOMMAND, hide = true)]
     Compile(compile::CompileArgs),
+    /// Checks a plugin's configuration against its schema, in a process of its own.
+    #[command(name = schema::SUBCOMMAND, hide = true)]
+    CheckConfig(check_config::CheckConfigArgs),
 }
 
 impl Cli {
@@ -40,6 +44,7 @@ impl Cli {
             Command::Controller(args) => controller::run(args).await,
             Command::Crds(args) => crds::run(args).await,
             Command::Compile(args) => Ok(compile::run(&args)),
+            Command::CheckConfig(args) => Ok(check_config::run(&args)),
         }
     }
 }
