@@ -13,6 +13,7 @@ pub mod limits;
 pub mod plugin;
 pub mod point;
 mod slots;
+pub mod source;
 
 /// The longest text of a plugin's that we pass on.
 const LONGEST: usize = 300;

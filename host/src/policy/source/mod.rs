@@ -1,0 +1,4 @@
+//! Where the bytes of plugins come from.
+
+pub mod builtin;
+pub mod file;
