@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod crds;
+pub mod leader;
 pub mod policy;
 pub mod serve;
 pub mod world;

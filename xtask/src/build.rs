@@ -21,7 +21,13 @@ pub(crate) fn cargo(args: &[&str]) -> Result<Guarded> {
 }
 
 /// The policies that we write, each a crate below `plugins`.
-const PLUGINS: [&str; 2] = ["pointsman-runtime-selection", "pointsman-example-rust-labels"];
+const PLUGINS: [&str; 5] = [
+    "pointsman-runtime-selection",
+    "pointsman-pod-templating",
+    "pointsman-metadata-propagation",
+    "pointsman-scheduling-scoring",
+    "pointsman-example-rust-labels",
+];
 
 /// Builds the plugins.
 pub(crate) fn plugins() -> Result<()> {

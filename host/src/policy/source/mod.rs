@@ -1,6 +1,8 @@
 //! Where a plugin's bytes come from, and how they are packed on the way.
 
+pub mod builtin;
 pub mod config_map;
+pub mod file;
 pub mod unpack;
 
 use super::{digest::Digest, limits::LARGEST_BINARY};

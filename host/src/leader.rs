@@ -1,0 +1,240 @@
+//! Who of several hosts writes: leader election by a Kubernetes Lease, with the semantics that client-go's users know.
+//!
+//! It is our own because the one crate for it, kube-lease-manager, compares another's wall clock with ours, takes a lease over without
+//! regard to who took it meanwhile (its patches carry no resource version), and goes on saying that it leads while the API server
+//! doesn't answer, even after the lease has expired.
+
+mod record;
+
+use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use record::Candidate;
+use std::{pin::pin, time::Duration};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+/// When a lease is renewed, given up and taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long others wait, from the last renewal that they saw, before they take over.
+    pub lease: Duration,
+    /// How long we lead without a renewal. Shorter than `lease` by what a pause of the process may take.
+    pub renew: Duration,
+    /// How often we renew, or look whether we can take over.
+    pub retry: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) }
+    }
+}
+
+impl Timing {
+    /// What is wrong with it, if anything.
+    pub fn flaw(&self) -> Option<String> {
+        let Self { lease, renew, retry } = self;
+        if retry.is_zero() || renew < &(*retry * 2) {
+            return Some(format!("the time to renew ({renew:?}) must be twice the time between tries ({retry:?}) or more"));
+        }
+        (lease <= renew).then(|| format!("the lease ({lease:?}) must be longer than the time to renew it ({renew:?})"))
+    }
+}
+
+/// Whether we lead. Until when we do is known beforehand, so that it ends in time even if nothing runs that could tell.
+#[derive(Clone, Debug)]
+pub struct Leadership(watch::Receiver<Option<Instant>>);
+
+impl Leadership {
+    /// Whether we surely lead now. Ask right before each write.
+    pub fn held(&self) -> bool {
+        // A campaign that was dropped renews no more.
+        self.0.has_changed().is_ok() && self.0.borrow().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Waits until we lead; for ever if the campaign is over.
+    pub async fn acquired(&mut self) {
+        while !self.held() {
+            if self.0.changed().await.is_err() {
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// Waits until we don't lead.
+    pub async fn lost(&mut self) {
+        while self.held() {
+            let until = *self.0.borrow_and_update();
+            let Some(until) = until else { return };
+            tokio::select! {
+                // By then it may have been renewed, of which nobody is told.
+                () = sleep_until(until) => {}
+                changed = self.0.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+}
+
+/// Takes part in the election for the lease of that name, until `stop`. The future does it; when `stop` is there, it gives the lease
+/// back and ends. Whatever needs the leadership must have stopped by then. Dropped before, it leaves the lease to expire.
+///
+/// The identity must be that of one process, such as a pod's name: who has the same is taken for the same.
+pub fn campaign<S: Future<Output = ()> + Send>(
+    client: Client,
+    namespace: &str,
+    name: &str,
+    identity: &str,
+    timing: Timing,
+    stop: S,
+) -> (Leadership, impl Future<Output = ()> + Send + use<S>) {
+    let (leads, leadership) = watch::channel(None);
+    let campaign = Campaign {
+        api: Api::namespaced(client, namespace),
+        name: name.to_owned(),
+        candidate: Candidate::new(identity, timing.lease),
+        timing,
+        lease: None,
+        leads,
+        failing: false,
+    };
+    (Leadership(leadership), campaign.run(stop))
+}
+
+struct Campaign {
+    api: Api<Lease>,
+    name: String,
+    candidate: Candidate,
+    timing: Timing,
+    /// The lease as we wrote it last: it can be renewed without being read again.
+    lease: Option<Lease>,
+    leads: watch::Sender<Option<Instant>>,
+    /// Whether it was logged that the API server doesn't answer.
+    failing: bool,
+}
+
+impl Campaign {
+    async fn run(mut self, stop: impl Future<Output = ()> + Send) {
+        let mut stop = pin!(stop);
+        loop {
+            let round = async {
+                self.round().await;
+                sleep(self.timing.retry).await;
+            };
+            tokio::select! {
+                () = round => {}
+                () = &mut stop => break,
+            }
+        }
+        self.resign().await;
+    }
+
+    async fn round(&mut self) {
+        // Taken before the request is sent: others count from when they see its effect, which is later.
+        let sent = Instant::now();
+        let led = self.leads.borrow().is_some();
+        match timeout(self.timing.renew / 2, self.attempt()).await {
+            Ok(Ok(leads)) => {
+                self.failing = false;
+                match (led, leads) {
+                    (false, true) => tracing::info!(lease = self.name, "leading"),
+                    (true, false) => {
+                        tracing::warn!(lease = self.name, holder = self.candidate.holder(), "another host has taken the lease")
+                    }
+                    _ => {}
+                }
+                self.tell(leads.then(|| sent + self.timing.renew));
+            }
+            Ok(Err(error)) => self.failed(&crate::sentence(&error)),
+            Err(_) => self.failed("the API server doesn't answer"),
+        }
+        if self.leads.borrow().is_some_and(|until| until <= Instant::now()) {
+            tracing::warn!(lease = self.name, "leading no more: the lease could not be renewed in time");
+            self.tell(None);
+        }
+    }
+
+    /// That we lead for longer is no news.
+    fn tell(&self, until: Option<Instant>) {
+        self.leads.send_if_modified(|before| {
+            let led = before.is_some_and(|before| Instant::now() < before);
+            *before = until;
+            led != until.is_some()
+        });
+    }
+
+    fn failed(&mut self, error: &str) {
+        if !self.failing {
+            tracing::warn!(lease = self.name, error, "the lease can't be read or written; trying again every {:?}", self.timing.retry);
+        }
+        self.failing = true;
+    }
+
+    /// Renews the lease or takes it, if it is ours or free. Tells whether it is ours now.
+    async fn attempt(&mut self) -> kube::Result<bool> {
+        match self.write_once().await {
+            // What we knew is out of date, because somebody edited, deleted, made or took the lease.
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => self.write_once().await,
+            done => done,
+        }
+    }
+
+    async fn write_once(&mut self) -> kube::Result<bool> {
+        // Taken away, so that after any failure it is read anew.
+        let found = match self.lease.take() {
+            Some(ours) => Some(ours),
+            None => self.api.get_opt(&self.name).await?,
+        };
+        let spec = found.as_ref().and_then(|lease| lease.spec.as_ref());
+        if let Some(holder) = self.candidate.observe(spec, Instant::now()) {
+            tracing::info!(lease = self.name, holder, "another host leads");
+        }
+        let Some(spec) = self.candidate.wanted(spec, Instant::now(), Timestamp::now()) else { return Ok(false) };
+        self.lease = Some(match found {
+            // It carries the version that was read, so only one of those who saw it free gets it.
+            Some(found) => self.api.replace(&self.name, &PostParams::default(), &Lease { spec: Some(spec), ..found }).await?,
+            None => {
+                let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+                self.api.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await?
+            }
+        });
+        Ok(true)
+    }
+
+    async fn resign(mut self) {
+        let led = self.leads.borrow().is_some();
+        self.tell(None);
+        if !led {
+            return;
+        }
+        self.lease = None;
+        match timeout(self.timing.renew / 2, self.release()).await {
+            Ok(Ok(())) => tracing::info!(lease = self.name, "gave the lease back"),
+            Ok(Err(error)) => {
+                tracing::warn!(lease = self.name, error = crate::sentence(&error), "the lease can't be given back; it will expire");
+            }
+            Err(_) => {
+                tracing::warn!(lease = self.name, "the lease can't be given back, because the API server doesn't answer; it will expire")
+            }
+        }
+    }
+
+    async fn release(&self) -> kube::Result<()> {
+        loop {
+            let Some(found) = self.api.get_opt(&self.name).await? else { return Ok(()) };
+            let Some(spec) = self.candidate.released(found.spec.as_ref(), Timestamp::now()) else { return Ok(()) };
+            match self.api.replace(&self.name, &PostParams::default(), &Lease { spec: Some(spec), ..found }).await {
+                // Our own last renewal may have been on its way.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                done => return done.map(|_| ()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
