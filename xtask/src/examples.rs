@@ -15,7 +15,7 @@ use std::{
 /// A policy below `plugins/examples`.
 struct Example {
     name: &'static str,
-    /// What tells the tool's version. Its bytes may differ from one version to the next.
+    /// Checks the tool, and tells its version: another one may make other bytes.
     version: fn() -> Result<String>,
     build: fn(&Place) -> Result<()>,
     test: fn(&Place) -> Result<()>,
@@ -36,9 +36,10 @@ struct Place {
 }
 
 impl Place {
-    fn of(name: &str) -> Self {
-        let out = target_dir().join("examples");
-        Self { source: workspace().join("plugins/examples").join(name), work: out.join(name), wasm: out.join(format!("{name}.wasm")) }
+    fn of(name: &str) -> Result<Self> {
+        // The tools run in folders of their own.
+        let out = std::path::absolute(target_dir().join("examples"))?;
+        Ok(Self { source: workspace().join("plugins/examples").join(name), work: out.join(name), wasm: out.join(format!("{name}.wasm")) })
     }
 
     /// Copies the sources to where the tools may write beside them.
@@ -64,12 +65,12 @@ pub(crate) fn examples() -> Result<Vec<PathBuf>> {
 
 /// Runs each example's own tests.
 pub(crate) fn tests() -> Result<()> {
-    EXAMPLES.iter().try_for_each(|example| (example.test)(&Place::of(example.name)))
+    EXAMPLES.iter().try_for_each(|example| (example.test)(&Place::of(example.name)?))
 }
 
 impl Example {
     fn built(&self) -> Result<PathBuf> {
-        let place = Place::of(self.name);
+        let place = Place::of(self.name)?;
         let version = (self.version)()?;
         let sources = Sources { folders: &[&place.source, &wit()], also: &version };
         sources.unless_built(&place.work.join("stamp"), &[&place.wasm], || (self.build)(&place))?;
@@ -97,8 +98,7 @@ fn go_test(place: &Place) -> Result<()> {
 
 fn javascript(place: &Place) -> Result<()> {
     place.copy()?;
-    // Scripts of packages are a stranger's code, and none of these needs its own.
-    let install = Guarded::new("npm")?.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).dir(&place.work);
+    let install = Guarded::new("npm")?.args(["ci", "--no-audit", "--no-fund"]).dir(&place.work);
     place.logged("the packages of the example in JavaScript", install)?;
     let folder = place.wasm.parent().unwrap_or(&place.work);
     let build = Guarded::new("node")?.args(["build.js".as_ref(), folder, &wit()]).dir(&place.work);
