@@ -10,6 +10,7 @@ use super::{
     member::Member,
     plugin::{Instances, Plugin},
     point::{describe::Description, name},
+    schema::{ConfigError, check_config},
 };
 use pointsman_crds::policy::{
     plugin::{PluginInstances, PolicyPoint},
@@ -37,7 +38,7 @@ pub enum LoadError {
     Binding(String),
     /// Its configuration doesn't fit.
     #[error("{0}")]
-    Config(String),
+    Config(#[from] ConfigError),
     /// It can't be brought to life with its configuration.
     #[error("given its configuration, {0}")]
     Configure(CallError),
@@ -52,7 +53,7 @@ impl LoadError {
             Self::Description(_) => "InvalidDescription",
             Self::Points(..) => "PointNotAnswered",
             Self::Binding(_) => "InvalidSpec",
-            Self::Config(_) => "ConfigInvalid",
+            Self::Config(error) => error.reason(),
         }
     }
 }
@@ -91,7 +92,7 @@ impl Loader {
     /// What a plugin says of itself. Blocks while it is compiled.
     pub fn describe(&self, bytes: &[u8]) -> Result<Described, LoadError> {
         let compiled = self.compilers.load(&self.engines, Use::ControlPlane, bytes)?;
-        let plugin = Plugin::new(&self.engines, Use::ControlPlane, &compiled.component, "{}", Limits::DEFAULT, Instances::Fresh);
+        let plugin = Plugin::new(&self.engines, Use::ControlPlane, &compiled.code, "{}", Limits::DEFAULT, Instances::Fresh);
         let (description, _) = plugin.and_then(|plugin| plugin.describe()).map_err(LoadError::Describe)?;
         if let Some(flaw) = description.flaw(&compiled.points) {
             return Err(LoadError::Description(flaw));
@@ -128,10 +129,10 @@ impl Loader {
         bound.version = Some(super::told(&description.version));
 
         let config = bound.config.as_deref().unwrap_or("{}");
-        self.compilers.check_config(&description.config_schema, config).map_err(LoadError::Config)?;
+        check_config(self.compilers.program(), &description.config_schema, config)?;
         let plugin = |use_, instances| -> Result<Plugin, LoadError> {
             let compiled = self.compilers.load(&self.engines, use_, bytes)?;
-            let plugin = Plugin::new(&self.engines, use_, &compiled.component, config, limits, instances);
+            let plugin = Plugin::new(&self.engines, use_, &compiled.code, config, limits, instances);
             // Whether it takes its configuration shows here and not at the first question.
             plugin.and_then(|plugin| plugin.takes_config().map(|_| plugin)).map_err(LoadError::Configure)
         };

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// Why an operation can't be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PatchError {
+pub(super) enum PatchError {
     /// The path isn't one.
     #[error("is no JSON Pointer: it begins with / (and the whole template can't be replaced)")]
     Pointer,
@@ -30,7 +30,7 @@ pub enum PatchError {
 }
 
 /// Carries out one operation. If it fails, the document is as it was.
-pub fn apply(document: &mut Value, operation: &Operation) -> Result<(), PatchError> {
+pub(super) fn apply(document: &mut Value, operation: &Operation) -> Result<(), PatchError> {
     let value = match (operation.action, &operation.value) {
         (Action::Remove, None) => None,
         (Action::Remove, Some(_)) => return Err(PatchError::Value("is to be removed, which takes no value")),

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::leader::Leadership;
 use kube::Client;
-use std::{path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc};
 use tokio::sync::{mpsc, watch};
 
 /// Why the engine can't start.
@@ -26,8 +26,8 @@ pub enum StartError {
     #[error("{0}")]
     Builtins(String),
     /// The plugin directory can't be watched.
-    #[error("{0}")]
-    Directory(#[from] file::FileError),
+    #[error("the plugin directory can't be watched: {0}")]
+    Directory(#[from] io::Error),
 }
 
 /// What the engine needs beside a cluster.

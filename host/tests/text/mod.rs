@@ -59,23 +59,36 @@ pub(crate) struct Module {
     pub(crate) realloc: &'static str,
     pub(crate) configure: &'static str,
     pub(crate) score: &'static str,
+    /// Whether it describes itself as a scorer that wants the feature queue-length of endpoints. Otherwise its description is empty.
+    pub(crate) described: bool,
 }
 
 impl Default for Module {
     fn default() -> Self {
-        Self { wit: "", imports: "", start: "", realloc: "(i32.const 32768)", configure: "(i32.const 16)", score: "(i32.const 16)" }
+        Self { wit: "", imports: "", start: "", realloc: "(i32.const 32768)", configure: "(i32.const 16)", score: "(i32.const 16)", described: false }
     }
 }
 
+/// Name and version, one point, no schema, one set of one feature.
+const DESCRIPTION: &str = r#"
+    (data (i32.const 1024) "\00\08\00\00\01\00\00\00" "\00\08\00\00\01\00\00\00" "\08\08\00\00\01\00\00\00"
+        "\00\00\00\00\00\00\00\00" "\10\08\00\00\01\00\00\00" "\00")
+    (data (i32.const 2048) "t")
+    (data (i32.const 2056) "\03")
+    (data (i32.const 2064) "\02\00\00\00" "\20\08\00\00\01\00\00\00")
+    (data (i32.const 2080) "\28\08\00\00\0c\00\00\00" "queue-length")"#;
+
 /// The core module of a scorer, with the interfaces that it is made from.
 pub(crate) fn plugin(module: &Module) -> Vec<u8> {
-    let Module { wit, imports, start, realloc, configure, score } = module;
+    let Module { wit, imports, start, realloc, configure, score, described } = module;
+    let description = if *described { DESCRIPTION } else { "" };
     let text = format!(
         r#"(module
             (import "pointsman:policy/log@0.1.0" "write" (func $log (param i32 i32 i32)))
             {imports}
             (memory (export "memory") 1)
             (table 1 funcref)
+            {description}
             (func $start {start})
             (start $start)
             (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) {realloc})

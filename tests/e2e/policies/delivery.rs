@@ -64,7 +64,7 @@ async fn a_config_map_brings_a_plugin_and_each_update_decides_without_a_restart(
     // One that doesn't fit leaves the last good one in force, and says which field is wrong.
     cluster.plugin_of_config_map("labels", json!({"points": ["metadata-propagation"], "config": {"labell": "x"}})).await;
     let (reason, message) = cluster.refused("labels").await;
-    assert_eq!(reason, "ConfigInvalid");
+    assert_eq!(reason, "InvalidConfig");
     assert!(message.contains("labell"), "{message}");
     assert_eq!(decided_by(&engine, "labels", 5), Some(digest(&second)));
 

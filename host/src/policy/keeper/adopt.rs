@@ -74,14 +74,14 @@ impl Keeper {
         if digest != self.record.digest {
             return;
         }
-        let last_good = self.in_force.as_ref().filter(|in_force| **in_force != digest);
+        let last_good = self.in_force.as_ref().is_some_and(|in_force| *in_force != digest);
         for (plugin, why) in &missing {
-            let what = if last_good.is_some() { "the former set goes on to decide" } else { "its failurePolicy says who answers" };
+            let what = if last_good { "the former set goes on to decide" } else { "its failurePolicy says who answers" };
             tracing::error!(plugin, set = digest, "the plugin's active revision can't be loaded; {what}: {why}");
         }
         if !missing.is_empty() {
             self.try_again();
-            if last_good.is_some() {
+            if last_good {
                 return;
             }
         }

@@ -84,7 +84,7 @@ enum Done {
 }
 
 /// The one that keeps the set.
-#[derive(Debug)]
+#[allow(missing_debug_implementations)] // The recorder of events has none.
 pub struct Keeper {
     client: Client,
     options: Arc<Options>,
@@ -125,7 +125,7 @@ pub fn keep(
     let (done_sender, done) = mpsc::unbounded_channel();
     let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(options.identity.clone()) };
     let mut keeper = Keeper {
-        revisions: Arc::new(Revisions::new(client.clone(), &options.namespace)),
+        revisions: Arc::new(Revisions::new(client.clone(), options.namespace.as_str())),
         recorder: Recorder::new(client.clone(), reporter),
         config_maps: ConfigMaps::new(client.clone(), seen_sender.clone()),
         client: client.clone(),
@@ -319,7 +319,7 @@ impl Keeper {
     fn sources(&self, plugin: &PolicyPlugin) -> BTreeSet<Place> {
         let Some(source) = &plugin.spec.source.config_map else { return BTreeSet::new() };
         let namespace = source.namespace.as_ref().unwrap_or(&self.options.namespace);
-        if !self.options.namespaces.allows(namespace, &self.options.namespace) {
+        if self.options.namespaces.check(namespace, &self.options.namespace).is_err() {
             return BTreeSet::new();
         }
         [&source.name].into_iter().chain(&source.parts).map(|name| (namespace.clone(), name.clone())).collect()

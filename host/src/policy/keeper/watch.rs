@@ -101,7 +101,6 @@ async fn config_map(client: Client, (namespace, name): Place, seen: UnboundedSen
 }
 
 /// The ConfigMaps that are watched, with what was seen of them.
-#[derive(Debug)]
 pub(super) struct ConfigMaps {
     client: Client,
     seen: UnboundedSender<Seen>,

@@ -6,7 +6,7 @@ use crate::policy::{
     digest::Digest,
     load::LoadError,
     member::Member,
-    source::{builtin, config_map, file},
+    source::{builtin, config_map, file, unpack::unpack},
 };
 use pointsman_crds::policy::{plugin::PolicyPluginSpec, set::PolicySetPlugin};
 use std::sync::Arc;
@@ -98,6 +98,10 @@ impl Keeper {
         if let Some(pinned) = pinned.filter(|pinned| *pinned != digest) {
             return Ok(Source::Revision(pinned));
         }
+        // What this host brings it trusts.
+        if spec.source.builtin.is_some() {
+            return Ok(Source::Bytes(bytes));
+        }
         match self.options.trust.check(&bytes, &digest, spec.digest.as_deref(), spec.signature.as_ref()) {
             Ok(()) => Ok(Source::Bytes(bytes)),
             Err(error) => Err((digest, problem(error.reason(), &error))),
@@ -120,7 +124,7 @@ impl Keeper {
                 return Err(Problem { reason: "NoPluginDirectory".to_owned(), message });
             };
             let read = file::read(directory, &wanted.path).map_err(|error| problem(error.reason(), &error))?;
-            return config_map::unpacked(read).map(Some).map_err(|error| problem(error.reason(), &error));
+            return unpack(&read).map(|bytes| Some(bytes.into_owned())).map_err(|error| problem(error.reason(), &error));
         }
         let Some(wanted) = &source.config_map else {
             return Err(Problem {
@@ -130,7 +134,7 @@ impl Keeper {
         };
         let namespace = wanted.namespace.as_ref().unwrap_or(&self.options.namespace);
         let places = [&wanted.name].into_iter().chain(&wanted.parts).map(|name| (namespace.clone(), name.clone())).collect();
-        if self.options.namespaces.allows(namespace, &self.options.namespace) && !self.config_maps.known(&places) {
+        if self.options.namespaces.check(namespace, &self.options.namespace).is_ok() && !self.config_maps.known(&places) {
             return Ok(None);
         }
         let get = |namespace: &str, name: &str| self.config_maps.get(namespace, name);
@@ -149,7 +153,7 @@ impl Keeper {
                 let bytes = match (bytes, spec.digest.as_deref().and_then(|digest| digest.parse().ok())) {
                     (Some(bytes), _) => bytes,
                     (None, Some(pinned)) => {
-                        let kept = revisions.load(&pinned).await.map_err(|error| problem("RevisionNotFound", &error))?;
+                        let kept = revisions.load(&pinned).await.map_err(|error| problem(error.reason(), &error))?;
                         // A kept revision was accepted once; where signatures are demanded, that isn't enough.
                         if options.trust.required {
                             let check = options.trust.check(&kept, &pinned, None, spec.signature.as_ref());

@@ -37,7 +37,8 @@ pub enum Namespaces {
 }
 
 impl Namespaces {
-    fn check(&self, namespace: &str, own: &str) -> Result<(), SourceError> {
+    /// Whether ConfigMaps of a namespace may hold plugins.
+    pub fn check(&self, namespace: &str, own: &str) -> Result<(), SourceError> {
         let allowed = match self {
             Self::All => return Ok(()),
             _ if namespace == own => return Ok(()),
