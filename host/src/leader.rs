@@ -61,7 +61,7 @@ impl Leadership {
     pub async fn acquired(&mut self) {
         while !self.held() {
             if self.0.changed().await.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }
@@ -143,7 +143,7 @@ impl Campaign {
                 match (led, leads) {
                     (false, true) => tracing::info!(lease = self.name, "leading"),
                     (true, false) => {
-                        tracing::warn!(lease = self.name, holder = self.candidate.holder(), "another host has taken the lease")
+                        tracing::warn!(lease = self.name, holder = self.candidate.holder(), "another host has taken the lease");
                     }
                     _ => {}
                 }
@@ -194,14 +194,14 @@ impl Campaign {
             tracing::info!(lease = self.name, holder, "another host leads");
         }
         let Some(spec) = self.candidate.wanted(spec, Instant::now(), Timestamp::now()) else { return Ok(false) };
-        self.lease = Some(match found {
+        let written = if let Some(found) = found {
             // It carries the version that was read, so only one of those who saw it free gets it.
-            Some(found) => self.api.replace(&self.name, &PostParams::default(), &Lease { spec: Some(spec), ..found }).await?,
-            None => {
-                let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-                self.api.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await?
-            }
-        });
+            self.api.replace(&self.name, &PostParams::default(), &Lease { spec: Some(spec), ..found }).await?
+        } else {
+            let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+            self.api.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await?
+        };
+        self.lease = Some(written);
         Ok(true)
     }
 
@@ -218,7 +218,7 @@ impl Campaign {
                 tracing::warn!(lease = self.name, error = crate::sentence(&error), "the lease can't be given back; it will expire");
             }
             Err(_) => {
-                tracing::warn!(lease = self.name, "the lease can't be given back, because the API server doesn't answer; it will expire")
+                tracing::warn!(lease = self.name, "the lease can't be given back, because the API server doesn't answer; it will expire");
             }
         }
     }

@@ -46,14 +46,14 @@ fn watch_and_look(dir: &Path, look_again: Duration) -> io::Result<watch::Receive
     // A thread, because looking at a disk may block.
     thread::Builder::new().name("plugin-directory".to_owned()).spawn(move || {
         loop {
-            let changed = woken.recv_timeout(look_again).is_ok();
+            let touched = woken.recv_timeout(look_again).is_ok();
             if changes.is_closed() {
                 return;
             }
-            if changed {
+            if touched {
                 settle(&woken);
             }
-            if watching.look() || changed {
+            if watching.look() || touched {
                 changes.send_modify(|count| *count += 1);
             }
         }
