@@ -142,7 +142,7 @@ impl Compilers {
     fn compile(&self, use_: Use, plugin: &[u8]) -> Result<Vec<u8>, CompileError> {
         let _turn = self.turns.take(None);
         let mut process = Command::new(&self.program)
-            .args([SUBCOMMAND, "--memory", &self.memory.to_string(), &named(use_)])
+            .args([SUBCOMMAND, "--memory", &self.memory.to_string(), &named(&use_)])
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -237,11 +237,11 @@ pub fn serve(use_: Use, memory: u64) -> Result<(), CompileError> {
         Form::Command => engine.precompile_module(&wasm),
     };
     let mut out = io::stdout().lock();
-    writeln!(out, "{} {}", named(form), points.join(" "))?;
+    writeln!(out, "{} {}", named(&form), points.join(" "))?;
     out.write_all(&code.map_err(refused)?)?;
     Ok(())
 }
 
-fn named(value: impl ValueEnum) -> String {
+fn named(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
