@@ -6,7 +6,7 @@ mod text;
 use pointsman::policy::{binary::accept, call::CallError, engine::Use};
 use proptest::prelude::*;
 use std::time::Instant;
-use text::{LIMITS, SLACK, command, endpoints, load};
+use text::{SLACK, command, endpoints, limits, load};
 
 const SCORES: &[u8] = br#"{"ok": [0, 1e0]}"#;
 
@@ -15,7 +15,7 @@ fn asked(use_: Use, wasm: &[u8]) -> Result<Vec<f64>, String> {
     let plugin = load(use_, wasm);
     let started = Instant::now();
     let scores = plugin.score(endpoints(&[0.5, f64::NAN]));
-    assert!(started.elapsed() < LIMITS.deadline + SLACK, "the deadline isn't enforced");
+    assert!(started.elapsed() < limits(use_).deadline + SLACK, "the deadline isn't enforced");
     scores.map(|(scores, _)| scores).map_err(|error| error.to_string())
 }
 
