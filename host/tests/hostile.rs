@@ -5,14 +5,14 @@ mod text;
 
 use pointsman::policy::{binary::accept, engine::Use, limits::LARGEST_BINARY};
 use std::time::Instant;
-use text::{LIMITS, Module, SLACK, endpoints, load, plugin};
+use text::{LIMITS, Module, SLACK, endpoints, limits, load, plugin};
 
 /// Asks for the scores of two candidates, and tells what comes of it.
 fn asked(use_: Use, module: &Module) -> Result<Vec<f64>, String> {
     let plugin = load(use_, &plugin(module));
     let started = Instant::now();
     let scores = plugin.score(endpoints(&[0.5, 1.0]));
-    assert!(started.elapsed() < LIMITS.deadline + SLACK, "the deadline isn't enforced");
+    assert!(started.elapsed() < limits(use_).deadline + SLACK, "the deadline isn't enforced");
     scores.map(|(scores, _)| scores).map_err(|error| error.to_string())
 }
 

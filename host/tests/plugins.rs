@@ -8,7 +8,7 @@ use pointsman::policy::{
     limits::Limits,
     plugin::{Instances, Plugin},
     point::{
-        Subject,
+        Entry, Subject, propagation,
         selection::{Candidate, Model, Request, Supported, SupportedModel, Verdict, Versioned},
     },
 };
@@ -18,25 +18,29 @@ use std::{
     sync::Arc,
 };
 
-/// The core module of a package, up to date.
-fn module(package: &str) -> Vec<u8> {
+/// A package built for a target, up to date.
+fn built(package: &str, target_triple: &str) -> Vec<u8> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--profile", "plugin", "--target", "wasm32-unknown-unknown", "--package", package])
+        .args(["build", "--quiet", "--profile", "plugin", "--target", target_triple, "--package", package])
         .arg("--target-dir")
         .arg(target)
         .status()
         .unwrap();
-    assert!(built.success(), "the plugin can't be built; `rustup target add wasm32-unknown-unknown` adds what it needs");
-    let file: PathBuf = target.join("wasm32-unknown-unknown/plugin").join(format!("{}.wasm", package.replace('-', "_")));
+    assert!(built.success(), "the plugin can't be built; `rustup target add {target_triple}` adds what it needs");
+    let file: PathBuf = target.join(target_triple).join("plugin").join(format!("{}.wasm", package.replace('-', "_")));
     std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
 fn load(package: &str, config: &str) -> Plugin {
+    sandboxed(&built(package, "wasm32-unknown-unknown"), config)
+}
+
+fn sandboxed(wasm: &[u8], config: &str) -> Plugin {
     let engines = Arc::new(Engines::with_slots(4).unwrap());
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
     let compilers = Compilers::new(env!("CARGO_BIN_EXE_pointsman").into(), &cache).unwrap();
-    let compiled = compilers.load(&engines, Use::ControlPlane, &module(package)).unwrap();
+    let compiled = compilers.load(&engines, Use::ControlPlane, wasm).unwrap();
     Plugin::new(&engines, Use::ControlPlane, &compiled.code, config, Limits::DEFAULT, Instances::Fresh).unwrap()
 }
 
@@ -112,4 +116,20 @@ fn a_configuration_changes_what_counts_and_a_wrong_one_is_refused_with_a_sentenc
 fn a_plugin_is_not_asked_at_a_point_that_it_does_not_answer() {
     let labels = load("pointsman-example-rust-labels", "{}");
     assert_eq!(judged(&labels, &[]).unwrap_err(), CallError::NotAnswered("runtime-selection"));
+}
+
+#[test]
+fn a_plugin_that_was_built_for_wasi_answers_the_same() {
+    let package = "pointsman-example-rust-labels";
+    let wasi = sandboxed(&built(package, "wasm32-wasip2"), "{}");
+    let bare = load(package, "{}");
+    assert_eq!(wasi.describe().unwrap().0, bare.describe().unwrap().0);
+
+    let key = |key: &str| Entry { key: key.to_owned(), value: "42".to_owned() };
+    let subject = Subject { namespace_labels: vec![key("cost-centre")], ..Subject::default() };
+    let target = propagation::Target { place: propagation::Place::PodTemplate, ..propagation::Target::default() };
+    let request = propagation::Request { subject: &subject, target: &target, layers: &[], labels: &[], annotations: &[], now: None };
+    let (answer, _) = wasi.propagate(request).unwrap();
+    assert_eq!(answer.labels.len(), 1);
+    assert_eq!(answer, bare.propagate(request).unwrap().0);
 }

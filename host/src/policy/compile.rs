@@ -158,7 +158,7 @@ impl Compilers {
 
     fn compile(&self, use_: Use, plugin: &[u8]) -> Result<Vec<u8>, CompileError> {
         let _turn = self.turns.take(None);
-        let args = [SUBCOMMAND, "--memory", &self.memory.to_string(), &named(use_)];
+        let args = [SUBCOMMAND, "--memory", &self.memory.to_string(), &named(&use_)];
         let Ended { output, complaint, status } = apart::run(&self.program, &args, plugin, self.within)?;
         match status {
             None => Err(CompileError::TooLong(self.within)),
@@ -216,11 +216,11 @@ pub fn serve(use_: Use, memory: u64) -> Result<(), CompileError> {
         Form::Command => engine.precompile_module(&wasm),
     };
     let mut out = io::stdout().lock();
-    writeln!(out, "{} {}", named(form), points.join(" "))?;
+    writeln!(out, "{} {}", named(&form), points.join(" "))?;
     out.write_all(&code.map_err(refused)?)?;
     Ok(())
 }
 
-fn named(value: impl ValueEnum) -> String {
+fn named(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

@@ -77,7 +77,7 @@ struct Functions {
 impl Functions {
     fn of(component: &Component) -> Self {
         let find = |interface: &str, function: &str| {
-            let interface = component.get_export_index(None, &format!("{PACKAGE}/{interface}@{VERSION}"))?;
+            let interface = component.get_export_index(None, format!("{PACKAGE}/{interface}@{VERSION}"))?;
             component.get_export_index(Some(&interface), function)
         };
         Self {
@@ -118,15 +118,14 @@ impl Linked {
             None => (self.sandbox.store(), None, 0),
         };
         let answer = self.sandbox.run(&entered, &mut store, |store| {
-            let instance = match instance {
-                Some(instance) => instance,
-                None => {
-                    let made = self.pre.instantiate(&mut *store)?;
-                    if configured && let Err(refusal) = self.configure(store, &made)? {
-                        return Ok(Err(refusal));
-                    }
-                    *instance.insert(made)
+            let instance = if let Some(instance) = instance {
+                instance
+            } else {
+                let made = self.pre.instantiate(&mut *store)?;
+                if configured && let Err(refusal) = self.configure(store, &made)? {
+                    return Ok(Err(refusal));
                 }
+                *instance.insert(made)
             };
             question(store, &instance).map(Ok)
         })?;

@@ -32,7 +32,7 @@ impl Digest {
 
     /// The hexadecimal digits alone.
     pub fn hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]).filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
     }
 }
 

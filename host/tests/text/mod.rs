@@ -23,6 +23,9 @@ use wit_parser::Resolve;
 pub(crate) const LIMITS: Limits =
     Limits { memory: 16 << 20, fuel: 50_000_000, deadline: Duration::from_millis(200), output: 1 << 20, ..Limits::DEFAULT };
 
+/// Where fuel is counted, it is what must end a loop, on a loaded machine too.
+const FUELLED: Limits = Limits { deadline: Duration::from_secs(20), ..LIMITS };
+
 /// Beyond the deadline: a loaded machine may take that long to let the ticker run.
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
 
@@ -31,7 +34,12 @@ fn engines() -> &'static Arc<Engines> {
     ENGINES.get_or_init(|| Arc::new(Engines::new().unwrap()))
 }
 
-/// A plugin of any form, ready to be asked within `LIMITS`.
+/// The limits for a use.
+pub(crate) fn limits(use_: Use) -> Limits {
+    if use_ == Use::ControlPlane { FUELLED } else { LIMITS }
+}
+
+/// A plugin of any form, ready to be asked within `limits`.
 pub(crate) fn load(use_: Use, wasm: &[u8]) -> Plugin {
     linked(use_, wasm).unwrap()
 }
@@ -44,7 +52,7 @@ pub(crate) fn linked(use_: Use, wasm: &[u8]) -> Result<Plugin, CallError> {
         Form::Component | Form::Module => Code::Component(Component::new(engine, &wasm).unwrap()),
         Form::Command => Code::Command(wasmtime::Module::new(engine, &wasm).unwrap()),
     };
-    Plugin::new(engines(), use_, &code, "{}", LIMITS, Instances::Fresh)
+    Plugin::new(engines(), use_, &code, "{}", limits(use_), Instances::Fresh)
 }
 
 /// The bodies of a scorer's functions. An answer is the address of its image in memory; the first kilobytes are zero, and zeros

@@ -59,7 +59,7 @@ mod tests {
     fn each_default_policy_is_a_plugin_for_its_point_and_no_other() {
         for builtin in &BUILTINS {
             let accepted = accept(builtin.bytes).unwrap();
-            assert!(accepted.wrapped, "{}", builtin.name);
+            assert_eq!(accepted.form, crate::policy::binary::Form::Module, "{}", builtin.name);
             assert_eq!(accepted.points, [point::name(builtin.point)], "{}", builtin.name);
         }
     }

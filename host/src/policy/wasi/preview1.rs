@@ -119,10 +119,10 @@ impl Guest<'_> {
 
     /// One of the buffers that a function names in a list.
     fn buffer(&mut self, list: i32, index: u32) -> Result<(i32, usize), Errno> {
-        let offset = i32::try_from(index * 8).map_err(|_| Errno::Inval)?;
-        let entry = u64::from_le_bytes(self.get(list.wrapping_add(offset))?);
-        let (address, length) = (entry as u32, (entry >> 32) as usize);
-        Ok((address.cast_signed(), length))
+        let entry = list.wrapping_add((index * 8).cast_signed());
+        let address = i32::from_le_bytes(self.get(entry)?);
+        let length = u32::from_le_bytes(self.get(entry.wrapping_add(4))?);
+        Ok((address, length as usize))
     }
 
     fn read(&mut self, fd: i32, list: i32, count: i32, done: i32) -> Result<(), Stop> {
@@ -139,7 +139,7 @@ impl Guest<'_> {
             self.state.read += length;
             total += length;
         }
-        Ok(self.put(done, (total as u32).to_le_bytes())?)
+        Ok(self.put(done, u32::try_from(total).map_err(|_| Errno::Inval)?.to_le_bytes())?)
     }
 
     fn write(&mut self, fd: i32, list: i32, count: i32, done: i32) -> Result<(), Stop> {
@@ -161,7 +161,7 @@ impl Guest<'_> {
             }
             total += length;
         }
-        Ok(self.put(done, (total as u32).to_le_bytes())?)
+        Ok(self.put(done, u32::try_from(total).map_err(|_| Errno::Inval)?.to_le_bytes())?)
     }
 
     /// Everything that is waited for happens at once.

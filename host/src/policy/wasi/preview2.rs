@@ -59,11 +59,10 @@ pub(in super::super) fn define(linker: &mut Linker<State>, component: &Component
                 ComponentItem::Resource(_) => {
                     stubs.resource(item, ResourceType::host::<Handle>(), |mut store, _| store.data_mut().count_host_call())?;
                 }
+                ComponentItem::ComponentFunc(_) if answer(&mut stubs, interface, item)? => {}
                 ComponentItem::ComponentFunc(_) => {
-                    if !answer(&mut stubs, interface, item)? {
-                        let function = told(&format!("{name}#{item}"));
-                        stubs.func_new(item, move |_, _, _, _| Err(CallError::Called(function.clone()).into()))?;
-                    }
+                    let function = told(&format!("{name}#{item}"));
+                    stubs.func_new(item, move |_, _, _, _| Err(CallError::Called(function.clone()).into()))?;
                 }
                 _ => {}
             }
