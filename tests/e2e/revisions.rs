@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, ObjectList, Patch, PatchParams},
+    api::{DeleteParams, ListParams, ObjectList, Patch, PatchParams, PostParams},
 };
 use pointsman::policy::{
     digest::Digest,
@@ -81,7 +81,7 @@ async fn what_is_kept_cant_be_changed_and_what_is_damaged_is_told_and_repaired()
     place.maps().delete(&part, &DeleteParams::default()).await.unwrap();
     let missing = place.revisions.load(&digest).await.unwrap_err();
     assert!(missing.to_string().contains(&format!("is damaged: there is no ConfigMap {}/{part}", place.namespace.name)), "{missing}");
-    place.maps().create(&Default::default(), &changed).await.unwrap();
+    place.maps().create(&PostParams::default(), &changed).await.unwrap();
     let damaged = place.revisions.load(&digest).await.unwrap_err();
     assert_eq!(damaged.reason(), "RevisionDamaged", "{damaged}");
 

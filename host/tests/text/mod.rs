@@ -73,7 +73,15 @@ pub(crate) struct Module {
 
 impl Default for Module {
     fn default() -> Self {
-        Self { wit: "", imports: "", start: "", realloc: "(i32.const 32768)", configure: "(i32.const 16)", score: "(i32.const 16)", described: false }
+        Self {
+            wit: "",
+            imports: "",
+            start: "",
+            realloc: "(i32.const 32768)",
+            configure: "(i32.const 16)",
+            score: "(i32.const 16)",
+            described: false,
+        }
     }
 }
 
