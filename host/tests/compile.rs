@@ -5,9 +5,9 @@ mod text;
 
 use pointsman::policy::{
     compile::{CompileError, Compilers},
-    component::{Plugin, Question},
     engine::{Engines, Use},
     limits::Limits,
+    plugin::{Instances, Plugin},
 };
 use proptest::prelude::*;
 use std::{
@@ -17,7 +17,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use text::{Module, plugin};
+use text::{Module, endpoints, plugin};
 
 fn program() -> PathBuf {
     env!("CARGO_BIN_EXE_pointsman").into()
@@ -51,8 +51,8 @@ fn any() -> Vec<u8> {
 fn answers(compilers: &Compilers, engines: &Arc<Engines>, use_: Use) {
     let compiled = compilers.load(engines, use_, &any()).unwrap();
     assert_eq!(compiled.points, ["scheduling-scoring"]);
-    let plugin = Plugin::new(engines, use_, &compiled.component, "{}", Limits::DEFAULT).unwrap();
-    assert_eq!(plugin.score(Question::EndpointPick, 1, &[]).unwrap().0, Vec::<f64>::new());
+    let plugin = Plugin::new(engines, use_, &compiled.component, "{}", Limits::DEFAULT, Instances::Fresh).unwrap();
+    assert_eq!(plugin.score(endpoints(&[])).unwrap().0, Vec::<f64>::new());
 }
 
 #[test]
@@ -129,9 +129,9 @@ proptest! {
         }
         match compilers.load(&engines, Use::ControlPlane, &bytes) {
             Ok(compiled) => {
-                if let Ok(plugin) = Plugin::new(&engines, Use::ControlPlane, &compiled.component, "{}", Limits::DEFAULT) {
+                if let Ok(plugin) = Plugin::new(&engines, Use::ControlPlane, &compiled.component, "{}", Limits::DEFAULT, Instances::Fresh) {
                     plugin.describe().ok();
-                    plugin.score(Question::EndpointPick, 1, &[0.5, 1.0]).ok();
+                    plugin.score(endpoints(&[0.5, 1.0])).ok();
                 }
             }
             Err(refused) => prop_assert!(!refused.to_string().is_empty() && !refused.to_string().contains('\n'), "{refused}"),

@@ -5,15 +5,15 @@ mod text;
 
 use pointsman::policy::{
     binary::accept,
-    component::{Plugin, Question},
     engine::{Engines, Use},
     limits::{LARGEST_BINARY, Limits},
+    plugin::{Instances, Plugin},
 };
 use std::{
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
-use text::{Module, plugin};
+use text::{Module, endpoints, plugin};
 
 const LIMITS: Limits =
     Limits { memory: 16 << 20, fuel: 50_000_000, deadline: Duration::from_millis(200), output: 1 << 20, ..Limits::DEFAULT };
@@ -29,14 +29,14 @@ fn engines() -> &'static Arc<Engines> {
 fn load(use_: Use, module: &[u8]) -> Plugin {
     let accepted = accept(module).unwrap();
     let component = wasmtime::component::Component::new(engines().of(use_), &accepted.component).unwrap();
-    Plugin::new(engines(), use_, &component, "{}", LIMITS).unwrap()
+    Plugin::new(engines(), use_, &component, "{}", LIMITS, Instances::Fresh).unwrap()
 }
 
 /// Asks for the scores of two candidates, and tells what comes of it.
 fn asked(use_: Use, module: &Module) -> Result<Vec<f64>, String> {
     let plugin = load(use_, &plugin(module));
     let started = Instant::now();
-    let scores = plugin.score(Question::EndpointPick, 1, &[0.5, 1.0]);
+    let scores = plugin.score(endpoints(&[0.5, 1.0]));
     assert!(started.elapsed() < LIMITS.deadline + SLACK, "the deadline isn't enforced");
     scores.map(|(scores, _)| scores).map_err(|error| error.to_string())
 }
@@ -151,10 +151,10 @@ fn one_plugin_s_loop_does_not_hold_up_another_s_answers() {
     let bad = load(Use::Hot, &plugin(&Module { score: "(loop (br 0)) (unreachable)", ..Module::default() }));
     let good = load(Use::Hot, &plugin(&Module { score: "(i32.store (i32.const 24) (i32.const 0)) (i32.const 16)", ..Module::default() }));
     std::thread::scope(|scope| {
-        let looping = scope.spawn(|| bad.score(Question::EndpointPick, 1, &[]).unwrap_err());
+        let looping = scope.spawn(|| bad.score(endpoints(&[])).unwrap_err());
         let mut answered = 0;
         while !looping.is_finished() {
-            good.score(Question::EndpointPick, 1, &[]).unwrap();
+            good.score(endpoints(&[])).unwrap();
             answered += 1;
         }
         assert!(answered > 0);
@@ -167,7 +167,7 @@ fn what_a_plugin_logs_is_bounded() {
         score: "(local.set 0 (i32.const 1000)) (loop (call $log (i32.const 2) (i32.const 64) (i32.const 5000)) (br_if 0 (local.tee 0 (i32.sub (local.get 0) (i32.const 1))))) (i32.const 16)",
         ..Module::default()
     };
-    let (_, spent) = load(Use::ControlPlane, &plugin(&chatty)).score(Question::EndpointPick, 1, &[]).unwrap();
+    let (_, spent) = load(Use::ControlPlane, &plugin(&chatty)).score(endpoints(&[])).unwrap();
     assert_eq!((spent.log.len(), spent.log[0].message.len()), (LIMITS.log_lines, LIMITS.log_line));
 }
 

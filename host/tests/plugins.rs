@@ -2,13 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use pointsman::policy::{
+    call::{CallError, Spent},
     compile::Compilers,
-    component::{
-        CallError, Plugin,
-        selection::{Candidate, Comparison, Model, Request, Subject, Supported, SupportedModel, Verdict, Versioned},
-    },
     engine::{Engines, Use},
     limits::Limits,
+    plugin::{Instances, Plugin},
+    point::{
+        Subject,
+        selection::{Candidate, Model, Request, Supported, SupportedModel, Verdict, Versioned},
+    },
 };
 use std::{
     path::{Path, PathBuf},
@@ -35,64 +37,46 @@ fn load(package: &str, config: &str) -> Plugin {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
     let compilers = Compilers::new(env!("CARGO_BIN_EXE_pointsman").into(), &cache).unwrap();
     let compiled = compilers.load(&engines, Use::ControlPlane, &module(package)).unwrap();
-    Plugin::new(&engines, Use::ControlPlane, &compiled.component, config, Limits::DEFAULT).unwrap()
+    Plugin::new(&engines, Use::ControlPlane, &compiled.component, config, Limits::DEFAULT, Instances::Fresh).unwrap()
 }
 
 fn candidate(name: &str, architecture: &str, priority: i32) -> Candidate {
-    let format = Supported { name: "safetensors".to_owned(), version: None, comparison: Comparison::Equal, weight: None };
     let model = SupportedModel {
-        format: Some(format),
-        framework: None,
+        format: Some(Supported { name: "safetensors".to_owned(), ..Supported::default() }),
         architecture: Some(architecture.to_owned()),
-        quantization: None,
         auto_select: Some(true),
         priority: Some(priority),
+        ..SupportedModel::default()
     };
     Candidate {
         kind: "ClusterServingRuntime".to_owned(),
-        namespace: String::new(),
         name: name.to_owned(),
-        labels: Vec::new(),
-        annotations: Vec::new(),
-        disabled: false,
         models: vec![model],
         smallest: Some("1B".to_owned()),
         largest: Some("13B".to_owned()),
-        protocols: Vec::new(),
+        ..Candidate::default()
     }
 }
 
-fn request(candidates: Vec<Candidate>) -> Request {
-    Request {
-        subject: Subject {
-            group: "ome.io".to_owned(),
-            version: "v1beta1".to_owned(),
-            kind: "InferenceService".to_owned(),
-            namespace: "default".to_owned(),
-            name: "llama-chat".to_owned(),
-            labels: Vec::new(),
-            annotations: Vec::new(),
-            namespace_labels: Vec::new(),
-        },
-        model: Model {
-            kind: "ClusterBaseModel".to_owned(),
-            namespace: String::new(),
-            name: "llama".to_owned(),
-            labels: Vec::new(),
-            annotations: Vec::new(),
-            disabled: false,
-            format: Some(Versioned { name: "safetensors".to_owned(), version: None }),
-            framework: None,
-            model_type: None,
-            architecture: Some("LlamaForCausalLM".to_owned()),
-            quantization: None,
-            parameter_size: Some("8B".to_owned()),
-            capabilities: Vec::new(),
-        },
-        candidates,
-        named: false,
-        now: None,
-    }
+/// Asks which of the candidates can serve a model of 8B.
+fn judged(plugin: &Plugin, candidates: &[Candidate]) -> Result<(Vec<Verdict>, Spent), CallError> {
+    let subject = Subject {
+        group: "ome.io".to_owned(),
+        version: "v1beta1".to_owned(),
+        kind: "InferenceService".to_owned(),
+        namespace: "default".to_owned(),
+        name: "llama-chat".to_owned(),
+        ..Subject::default()
+    };
+    let model = Model {
+        kind: "ClusterBaseModel".to_owned(),
+        name: "llama".to_owned(),
+        format: Some(Versioned { name: "safetensors".to_owned(), version: None }),
+        architecture: Some("LlamaForCausalLM".to_owned()),
+        parameter_size: Some("8B".to_owned()),
+        ..Model::default()
+    };
+    plugin.judge(Request { subject: &subject, model: &model, candidates, named: false, now: None })
 }
 
 #[test]
@@ -102,30 +86,30 @@ fn runtime_selection_judges_every_candidate_in_the_sandbox() {
     assert_eq!(description.name, "pointsman-runtime-selection");
     assert!(description.config_schema.contains("formatWeight"), "{}", description.config_schema);
 
-    let candidates = vec![candidate("good", "LlamaForCausalLM", 2), candidate("other", "MistralForCausalLM", 9)];
-    let (verdicts, spent) = plugin.judge(&request(candidates.clone())).unwrap();
+    let candidates = [candidate("good", "LlamaForCausalLM", 2), candidate("other", "MistralForCausalLM", 9)];
+    let (verdicts, spent) = judged(&plugin, &candidates).unwrap();
     let [Verdict::Eligible(good), Verdict::Excluded(other)] = &verdicts[..] else { panic!("{verdicts:?}") };
     assert_eq!((good.score.to_bits(), other.code.as_str()), (20_f64.to_bits(), "ArchitectureMismatch"));
     assert!(other.message.contains("MistralForCausalLM"), "{}", other.message);
 
     // The same question costs the same and is answered the same, on a fresh instance each time.
-    let again = plugin.judge(&request(candidates)).unwrap();
+    let again = judged(&plugin, &candidates).unwrap();
     assert_eq!((again.0, again.1.fuel), (verdicts, spent.fuel));
 }
 
 #[test]
 fn a_configuration_changes_what_counts_and_a_wrong_one_is_refused_with_a_sentence() {
     let heavier = load("pointsman-runtime-selection", r#"{"formatWeight": 30}"#);
-    let (verdicts, _) = heavier.judge(&request(vec![candidate("good", "LlamaForCausalLM", 1)])).unwrap();
+    let (verdicts, _) = judged(&heavier, &[candidate("good", "LlamaForCausalLM", 1)]).unwrap();
     assert!(matches!(&verdicts[..], [Verdict::Eligible(good)] if good.score.to_bits() == 30_f64.to_bits()), "{verdicts:?}");
 
     let wrong = load("pointsman-runtime-selection", r#"{"formatWieght": 30}"#);
-    let refused = wrong.judge(&request(Vec::new())).unwrap_err();
+    let refused = judged(&wrong, &[]).unwrap_err();
     assert!(matches!(&refused, CallError::Config(sentence) if sentence.contains("unknown field `formatWieght`")), "{refused}");
 }
 
 #[test]
 fn a_plugin_is_not_asked_at_a_point_that_it_does_not_answer() {
     let labels = load("pointsman-example-rust-labels", "{}");
-    assert_eq!(labels.judge(&request(Vec::new())).unwrap_err(), CallError::NotAnswered("runtime-selection"));
+    assert_eq!(judged(&labels, &[]).unwrap_err(), CallError::NotAnswered("runtime-selection"));
 }

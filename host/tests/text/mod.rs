@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // Each test takes what it needs.
 
+use pointsman::policy::point::{Question, scoring::Request};
 use std::path::Path;
 use wit_component::{StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
@@ -44,6 +45,11 @@ pub(crate) fn plugin(module: &Module) -> Vec<u8> {
     let world = resolve.select_world(&[package], Some("scheduling-scorer")).unwrap();
     embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8, false).unwrap();
     bytes
+}
+
+/// Asks for the scores of endpoints that have one column.
+pub(crate) fn endpoints(matrix: &[f64]) -> Request<'_> {
+    Request { question: Question::EndpointPick, columns: 1, matrix, row: None }
 }
 
 /// A core module whose description of its interfaces is anything.
