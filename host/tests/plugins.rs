@@ -37,7 +37,7 @@ fn load(package: &str, config: &str) -> Plugin {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
     let compilers = Compilers::new(env!("CARGO_BIN_EXE_pointsman").into(), &cache).unwrap();
     let compiled = compilers.load(&engines, Use::ControlPlane, &module(package)).unwrap();
-    Plugin::new(&engines, Use::ControlPlane, &compiled.component, config, Limits::DEFAULT, Instances::Fresh).unwrap()
+    Plugin::new(&engines, Use::ControlPlane, &compiled.code, config, Limits::DEFAULT, Instances::Fresh).unwrap()
 }
 
 fn candidate(name: &str, architecture: &str, priority: i32) -> Candidate {

@@ -1,9 +1,16 @@
 //! Whether bytes are a plugin at all. They are never trusted: the whole binary is parsed, and its imports and exports are
 //! checked, before anything is compiled. Not even this is done in the host's own process; see `compile`.
 
-use super::limits::LARGEST_BINARY;
+use super::{
+    limits::LARGEST_BINARY,
+    told,
+    wasi::{preview1, preview2},
+};
+use clap::ValueEnum;
 use std::{fmt, panic::catch_unwind};
-use wasmparser::{Chunk, Encoding, Parser, Payload, Validator, WasmFeatures, component_types::ComponentEntityType, types::Types};
+use wasmparser::{
+    Chunk, Encoding, ExternalKind, Parser, Payload, TypeRef, Validator, WasmFeatures, component_types::ComponentEntityType, types::Types,
+};
 use wit_component::ComponentEncoder;
 
 /// The package of our interfaces, and the version of it that we speak.
@@ -17,21 +24,32 @@ pub(super) const LOG: &str = "log";
 /// The policy points, each an interface.
 const POINTS: [&str; 4] = ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring"];
 
-/// A component that may be compiled.
+/// What was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// A component.
+    Component,
+    /// A core module that carries its interfaces; a component was made of it.
+    Module,
+    /// A core module that is a WASI command: a program that is asked through its stdin.
+    Command,
+}
+
+/// What may be compiled.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Accepted {
-    /// The component's bytes; made by us where a core module was given.
-    pub component: Vec<u8>,
-    /// Whether a core module was given.
-    pub wrapped: bool,
-    /// The policy points whose interfaces it exports.
+    /// The bytes of a component, or of a command's module.
+    pub wasm: Vec<u8>,
+    /// What was given.
+    pub form: Form,
+    /// The policy points whose interfaces it exports. A command has none: it tells when it is asked to describe itself.
     pub points: Vec<&'static str>,
 }
 
 impl fmt::Debug for Accepted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { component, wrapped, points } = self;
-        write!(f, "Accepted {{ {} bytes, wrapped: {wrapped}, points: {points:?} }}", component.len())
+        let Self { wasm, form, points } = self;
+        write!(f, "Accepted {{ {} bytes, form: {form:?}, points: {points:?} }}", wasm.len())
     }
 }
 
@@ -49,14 +67,17 @@ pub enum Refused {
     Invalid(String),
     /// A core module of another kind.
     #[error(
-        "it is a core module that isn't made from the interfaces of {PACKAGE}@{VERSION}: build it with the SDK, or make a component of it"
+        "it is a core module that isn't made from the interfaces of {PACKAGE}@{VERSION} and no WASI command either: build it with the SDK, or make a component of it"
     )]
     NoPolicy,
     /// A core module whose interfaces and code don't fit together.
     #[error("no component can be made of the core module: {0}")]
     NotWrapped(String),
+    /// A WASI module that can't be run.
+    #[error("it is made for WASI, but exports no {0}: build it as a program, not as a library")]
+    NoCommand(&'static str),
     /// It wants what it doesn't get.
-    #[error("it imports {0}, and policies get nothing but {PACKAGE}/log@{VERSION}: they are pure")]
+    #[error("it imports {0}, and policies get nothing but {PACKAGE}/log@{VERSION} and an empty WASI: they are pure")]
     Import(String),
     /// It was built for another version of the interfaces.
     #[error("it is built for {PACKAGE}@{0}, and this host speaks {VERSION}: build it with that version")]
@@ -80,13 +101,17 @@ pub fn accept(bytes: &[u8]) -> Result<Accepted, Refused> {
     match encoding(bytes)? {
         Encoding::Component => {
             let points = check(bytes)?;
-            Ok(Accepted { component: bytes.to_vec(), wrapped: false, points })
+            Ok(Accepted { wasm: bytes.to_vec(), form: Form::Component, points })
         }
         Encoding::Module => {
             validate(bytes)?;
-            let component = wrap(bytes)?;
-            let points = check(&component)?;
-            Ok(Accepted { component, wrapped: true, points })
+            if !carries_interfaces(bytes) {
+                check_command(bytes)?;
+                return Ok(Accepted { wasm: bytes.to_vec(), form: Form::Command, points: Vec::new() });
+            }
+            let wasm = wrap(bytes)?;
+            let points = check(&wasm)?;
+            Ok(Accepted { wasm, form: Form::Module, points })
         }
     }
 }
@@ -107,15 +132,50 @@ fn validate(bytes: &[u8]) -> Result<Types, Refused> {
     Validator::new_with_features(features).validate_all(bytes).map_err(|error| invalid(&error))
 }
 
-/// Makes a component of a core module that carries its interfaces in a custom section, as wit-bindgen puts it there.
-fn wrap(module: &[u8]) -> Result<Vec<u8>, Refused> {
-    let carries_interfaces = Parser::new(0)
+/// Whether a core module has its interfaces in a custom section, as wit-bindgen puts them there.
+fn carries_interfaces(module: &[u8]) -> bool {
+    Parser::new(0)
         .parse_all(module)
         .flatten()
-        .any(|payload| matches!(payload, Payload::CustomSection(section) if section.name().starts_with("component-type")));
-    if !carries_interfaces {
-        return Err(Refused::NoPolicy);
+        .any(|payload| matches!(payload, Payload::CustomSection(section) if section.name().starts_with("component-type")))
+}
+
+/// Checks what a command imports and exports by name.
+fn check_command(module: &[u8]) -> Result<(), Refused> {
+    let (mut foreign, mut wasi, mut start, mut memory) = (None, false, false, false);
+    for payload in Parser::new(0).parse_all(module) {
+        match payload.map_err(|error| invalid(&error))? {
+            Payload::ImportSection(section) => {
+                for import in section.into_imports() {
+                    let import = import.map_err(|error| invalid(&error))?;
+                    let ours = import.module == preview1::MODULE;
+                    wasi |= ours;
+                    if !(ours && preview1::FUNCTIONS.contains(&import.name) && matches!(import.ty, TypeRef::Func(_))) {
+                        foreign.get_or_insert_with(|| format!("{}.{}", import.module, import.name));
+                    }
+                }
+            }
+            Payload::ExportSection(section) => {
+                for export in section {
+                    let export = export.map_err(|error| invalid(&error))?;
+                    start |= export.name == "_start" && export.kind == ExternalKind::Func;
+                    memory |= export.name == "memory" && export.kind == ExternalKind::Memory;
+                }
+            }
+            _ => {}
+        }
     }
+    match (foreign, start, memory) {
+        _ if !wasi && !start => Err(Refused::NoPolicy),
+        (Some(foreign), ..) => Err(Refused::Import(told(&foreign))),
+        (None, false, _) => Err(Refused::NoCommand("_start")),
+        (None, true, false) => Err(Refused::NoCommand("memory")),
+        (None, true, true) => Ok(()),
+    }
+}
+
+/// Makes a component of a core module that carries its interfaces.
+fn wrap(module: &[u8]) -> Result<Vec<u8>, Refused> {
     // The encoder is made for a compiler's output; what a stranger wrote into the section may trip it up.
     let wrapped = catch_unwind(|| {
         let mut encoder = ComponentEncoder::default();
@@ -161,7 +221,7 @@ fn check(component: &[u8]) -> Result<Vec<&'static str>, Refused> {
     if points.is_empty() { Err(Refused::NoPoint) } else { Ok(points) }
 }
 
-/// Functions may come from the log alone; interfaces that hold nothing but types give a plugin nothing.
+/// Functions may come from the log and from WASI alone; interfaces that hold nothing but types give a plugin nothing.
 fn check_import(name: &str, types: &Types) -> Result<(), Refused> {
     let ours = name.strip_prefix(&format!("{PACKAGE}/")).and_then(|rest| rest.split_once('@'));
     if let Some((_, version)) = ours
@@ -170,11 +230,14 @@ fn check_import(name: &str, types: &Types) -> Result<(), Refused> {
         return Err(Refused::OtherVersion(version.to_owned()));
     }
     let types = types.as_ref();
-    let only_types = match types.component_item_for_import(name).map(|item| item.ty) {
-        Some(ComponentEntityType::Instance(instance)) => {
-            types[instance].exports.values().all(|export| matches!(export.ty, ComponentEntityType::Type { .. }))
-        }
-        _ => false,
+    let Some(ComponentEntityType::Instance(instance)) = types.component_item_for_import(name).map(|item| item.ty) else {
+        return Err(Refused::Import(told(name)));
     };
-    if only_types || ours == Some((LOG, VERSION)) { Ok(()) } else { Err(Refused::Import(name.to_owned())) }
+    let functions = ours == Some((LOG, VERSION)) || preview2::interface(name).is_some();
+    let harmless = types[instance].exports.values().all(|export| match export.ty {
+        ComponentEntityType::Type { .. } => true,
+        ComponentEntityType::Func(_) => functions,
+        _ => false,
+    });
+    if harmless { Ok(()) } else { Err(Refused::Import(told(name))) }
 }

@@ -41,15 +41,29 @@ pub enum CallError {
     /// It handed over more than it may.
     #[error("its answer is larger than its {} KiB, or no valid UTF-8", .0 >> 10)]
     Output(usize),
-    /// It ended itself.
+    /// It ended itself by a fault.
     #[error("it trapped: {0}")]
     Trap(String),
+    /// It ended itself in order.
+    #[error("it exited with code {code}{}", last_words(.said))]
+    Exited {
+        /// The code.
+        code: u32,
+        /// What it last wrote to stderr.
+        said: String,
+    },
+    /// It called a function that has no answer for a policy.
+    #[error("it called {0}: policies are pure")]
+    Called(String),
     /// It can't be brought to life.
     #[error("it can't be instantiated: {0}")]
     Instantiate(String),
     /// It doesn't take its configuration.
     #[error("it refuses its configuration: {0}")]
     Config(String),
+    /// The question has no form that it could read. No fault of the plugin's.
+    #[error("the question can't be written as JSON: {0}")]
+    Question(String),
     /// It answered that it can't answer.
     #[error("it answered that it can't: {0}")]
     Failed(String),
@@ -75,8 +89,11 @@ impl CallError {
             Self::HostCalls(_) => "TooManyHostCalls",
             Self::Output(_) => "InvalidOutput",
             Self::Trap(_) => "Trapped",
+            Self::Exited { .. } => "Exited",
+            Self::Called(_) => "ForbiddenCall",
             Self::Instantiate(_) => "NotInstantiated",
             Self::Config(_) => "ConfigRefused",
+            Self::Question(_) => "NotAsked",
             Self::Failed(_) => "Failed",
             Self::Nonsense(_) => "InvalidAnswer",
             Self::Quarantined => "Quarantined",
@@ -89,6 +106,10 @@ impl CallError {
     pub fn lasting(&self) -> bool {
         !matches!(self, Self::Busy | Self::Deadline(_) | Self::Memory(_) | Self::Instantiate(_))
     }
+}
+
+fn last_words(words: &str) -> String {
+    if words.is_empty() { String::new() } else { format!("; on stderr: {words}") }
 }
 
 /// The state that a call has beside the plugin's own.
@@ -105,8 +126,10 @@ pub(super) struct State {
     /// How much of it was read.
     pub(super) read: usize,
     pub(super) stdout: Vec<u8>,
-    /// What it has written to stderr since the last line's end.
-    pub(super) stderr: Vec<u8>,
+    /// What was written to stdout, by a component, and to stderr since the last line's end.
+    lines: [Vec<u8>; 2],
+    /// The line of stderr that best says why it ended.
+    last_words: String,
 }
 
 impl State {
@@ -134,6 +157,45 @@ impl State {
         let end = (0..=self.limits.log_line.min(message.len())).rev().find(|end| message.is_char_boundary(*end));
         message.truncate(end.unwrap_or_default());
         self.log.push(LogLine { level, message });
+    }
+
+    /// Keeps text whose lines may come in pieces: of stderr, or at level debug of stdout.
+    pub(super) fn keep_text(&mut self, level: tracing::Level, text: &[u8]) {
+        let mut pieces = text.split(|byte| *byte == b'\n').peekable();
+        while let Some(piece) = pieces.next() {
+            let line = &mut self.lines[usize::from(level != tracing::Level::DEBUG)];
+            let room = self.limits.log_line.saturating_sub(line.len());
+            line.extend(&piece[..piece.len().min(room)]);
+            if pieces.peek().is_some() {
+                self.end_line(level);
+            }
+        }
+    }
+
+    /// Keeps what has been written since the last line's end.
+    fn end_line(&mut self, level: tracing::Level) {
+        let line = std::mem::take(&mut self.lines[usize::from(level != tracing::Level::DEBUG)]);
+        let line = String::from_utf8_lossy(line.trim_ascii_end());
+        if line.is_empty() {
+            return;
+        }
+        // Go says why first, and where afterwards; Rust adds a note; traces are indented.
+        let settled = self.last_words.starts_with("panic: ") || self.last_words.starts_with("fatal error: ");
+        if level == tracing::Level::WARN && !settled && !line.starts_with(char::is_whitespace) && !line.starts_with("note: ") {
+            self.last_words = line.clone().into_owned();
+        }
+        self.keep_line(level, line.into_owned());
+    }
+
+    fn end_lines(&mut self) {
+        self.end_line(tracing::Level::DEBUG);
+        self.end_line(tracing::Level::WARN);
+    }
+
+    /// That it ended itself.
+    pub(super) fn exited(&mut self, code: u32) -> CallError {
+        self.end_lines();
+        CallError::Exited { code, said: told(&self.last_words) }
     }
 }
 
@@ -206,7 +268,8 @@ impl Sandbox {
             stdin: Vec::new(),
             read: 0,
             stdout: Vec::new(),
-            stderr: Vec::new(),
+            lines: Default::default(),
+            last_words: String::new(),
         };
         let mut store = Store::new(self.engines.of(self.use_), state);
         store.limiter(|state| state);
@@ -229,10 +292,12 @@ impl Sandbox {
             store.set_fuel(self.limits.fuel).map_err(|error| CallError::Instantiate(error.to_string()))?;
         }
         store.data_mut().host_calls = 0;
+        store.data_mut().last_words.clear();
         let started = Instant::now();
         let answer = run(store);
         let time = started.elapsed();
         let fuel = fuelled.then(|| self.limits.fuel - store.get_fuel().unwrap_or_default());
+        store.data_mut().end_lines();
         let answer = answer.map_err(|error| self.why(&error, store.data()))??;
         let state = store.data_mut();
         Ok((answer, Spent { fuel, memory: state.memory, time, log: std::mem::take(&mut state.log) }))
@@ -245,10 +310,14 @@ impl Sandbox {
         if state.host_calls > self.limits.host_calls {
             return CallError::HostCalls(self.limits.host_calls);
         }
+        // What a function of the host's has found.
+        if let Some(found) = error.downcast_ref::<CallError>() {
+            return found.clone();
+        }
         match error.downcast_ref::<Trap>() {
             Some(Trap::OutOfFuel) => CallError::Fuel(self.limits.fuel),
             Some(Trap::Interrupt) => CallError::Deadline(self.limits.deadline),
-            Some(trap) => CallError::Trap(trap.to_string()),
+            Some(trap) => CallError::Trap(told(&format!("{trap}{}", last_words(&state.last_words)))),
             // What the host lifts out of the plugin's memory fails without a trap.
             None => {
                 let said = format!("{error:#}");

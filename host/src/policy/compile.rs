@@ -5,7 +5,7 @@
 //! in a process of their own, which is this same program (`pointsman compile`), with a deadline and a bound on its memory.
 
 use super::{
-    binary::{Accepted, Refused, accept},
+    binary::{Accepted, Form, Refused, accept},
     engine::{Engines, Use, compiler},
     limits::{COMPILE_WITHIN, COMPILER_MEMORY, COMPILERS, LARGEST_BINARY},
     slots::Slots,
@@ -24,7 +24,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use wasmtime::component::Component;
+use wasmtime::{Engine, Module, component::Component};
 
 /// The hidden subcommand that compiles.
 pub const SUBCOMMAND: &str = "compile";
@@ -68,12 +68,27 @@ impl CompileError {
     }
 }
 
-/// A plugin that can be linked.
+/// The layout of what is cached: another means another name.
+const LAYOUT: u32 = 2;
+
+/// Machine code that can be linked.
+#[derive(Clone)]
 #[allow(missing_debug_implementations)] // wasmtime's component has none.
+pub enum Code {
+    /// A component, which may have been made of a core module.
+    Component(Component),
+    /// A WASI command.
+    Command(Module),
+}
+
+/// A plugin that can be linked.
+#[allow(missing_debug_implementations)]
 pub struct Compiled {
     /// Its machine code.
-    pub component: Component,
-    /// The policy points whose interfaces it exports.
+    pub code: Code,
+    /// What was given.
+    pub form: Form,
+    /// The policy points whose interfaces it exports: none if it is a command, which tells them itself.
     pub points: Vec<String>,
 }
 
@@ -112,27 +127,17 @@ impl Compilers {
         }
         let engine = engines.of(use_);
         let mut compatibility = DefaultHasher::new();
-        engine.precompile_compatibility_hash().hash(&mut compatibility);
+        (LAYOUT, engine.precompile_compatibility_hash()).hash(&mut compatibility);
         let name = format!("{:x}-{:016x}.cwasm", Sha256::digest(plugin), compatibility.finish());
         let file = self.cache.join(&name);
         let compiled = match cached(&name, &file) {
             Some(compiled) => compiled,
             None => self.compile(use_, plugin).inspect(|compiled| self.keep(&name, &file, compiled))?,
         };
-        let end = compiled.iter().position(|byte| *byte == b'\n').ok_or_else(|| CompileError::Load("it has no head".to_owned()))?;
-        let (points, code) = compiled.split_at(end);
-        let points = String::from_utf8_lossy(points).split(' ').map(str::to_owned).collect();
-        // SAFETY: the code was made by this same program, either just now or before, in which case it lies in a folder that only
-        // this user can write to, under a name that tells the engine's settings, and its checksum is right.
-        #[allow(unsafe_code)]
-        let component = unsafe { Component::deserialize(engine, &code[1..]) };
-        match component {
-            Ok(component) => Ok(Compiled { component, points }),
-            Err(error) => {
-                fs::remove_file(&file).ok();
-                Err(CompileError::Load(format!("{error:#}")))
-            }
-        }
+        loaded(engine, &compiled).map_err(|error| {
+            fs::remove_file(&file).ok();
+            CompileError::Load(format!("{error:#}"))
+        })
     }
 
     /// Whether a configuration fits the schema that a plugin describes itself with.
@@ -155,9 +160,8 @@ impl Compilers {
 
     fn compile(&self, use_: Use, plugin: &[u8]) -> Result<Vec<u8>, CompileError> {
         let _turn = self.turns.take(None);
-        let use_ = use_.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         let mut process = Command::new(&self.program)
-            .args([SUBCOMMAND, "--memory", &self.memory.to_string(), &use_])
+            .args([SUBCOMMAND, "--memory", &self.memory.to_string(), &named(use_)])
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -171,6 +175,26 @@ impl Compilers {
             Some(status) => Err(CompileError::Crash(status.to_string())),
         }
     }
+}
+
+/// What `serve` made: a line, and machine code.
+fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<Compiled> {
+    let no_head = || wasmtime::Error::msg("it has no head");
+    let end = compiled.iter().position(|byte| *byte == b'\n').ok_or_else(no_head)?;
+    let head = String::from_utf8_lossy(&compiled[..end]);
+    let mut words = head.split_whitespace();
+    let form = words.next().and_then(|word| Form::from_str(word, false).ok()).ok_or_else(no_head)?;
+    let code = &compiled[end + 1..];
+    // SAFETY: the code was made by this same program, either just now or before, in which case it lies in a folder that only
+    // this user can write to, under a name that tells the engine's settings, and its checksum is right.
+    #[allow(unsafe_code)]
+    let code = unsafe {
+        match form {
+            Form::Component | Form::Module => Code::Component(Component::deserialize(engine, code)?),
+            Form::Command => Code::Command(Module::deserialize(engine, code)?),
+        }
+    };
+    Ok(Compiled { code, form, points: words.map(str::to_owned).collect() })
 }
 
 /// What the cache has under a name, if it is whole.
@@ -220,15 +244,23 @@ fn read(from: Option<impl Read>) -> Vec<u8> {
     bytes
 }
 
-/// The other process: a plugin on stdin becomes, on stdout, a line with its policy points, and machine code.
+/// The other process: a plugin on stdin becomes, on stdout, a line with its form and its policy points, and machine code.
 pub fn serve(use_: Use, memory: u64) -> Result<(), CompileError> {
     setrlimit(Resource::As, Rlimit { current: Some(memory), maximum: Some(memory) }).map_err(io::Error::from)?;
     let plugin = read(Some(io::stdin().lock()));
-    let Accepted { component, points, .. } = accept(&plugin).map_err(|refused| CompileError::Refused(refused.to_string()))?;
+    let Accepted { wasm, form, points } = accept(&plugin).map_err(|refused| CompileError::Refused(refused.to_string()))?;
     let refused = |error: wasmtime::Error| CompileError::Refused(format!("it doesn't compile: {error:#}"));
-    let code = compiler(use_).map_err(refused)?.precompile_component(&component).map_err(refused)?;
+    let engine = compiler(use_).map_err(refused)?;
+    let code = match form {
+        Form::Component | Form::Module => engine.precompile_component(&wasm),
+        Form::Command => engine.precompile_module(&wasm),
+    };
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", points.join(" "))?;
-    out.write_all(&code)?;
+    writeln!(out, "{} {}", named(form), points.join(" "))?;
+    out.write_all(&code.map_err(refused)?)?;
     Ok(())
+}
+
+fn named(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

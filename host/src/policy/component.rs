@@ -7,6 +7,7 @@ use super::{
     point::{Failure, Reason, describe::Description, name, propagation, scoring, selection, templating},
     slots::locked,
     told,
+    wasi::preview2,
 };
 use pointsman_crds::policy::plugin::PolicyPoint;
 use std::{fmt, sync::Mutex};
@@ -235,5 +236,6 @@ fn link(sandbox: &Sandbox, component: &Component) -> wasmtime::Result<InstancePr
             Ok(())
         },
     )?;
+    preview2::define(&mut linker, component)?;
     linker.instantiate_pre(component)
 }

@@ -91,7 +91,7 @@ impl Loader {
     /// What a plugin says of itself. Blocks while it is compiled.
     pub fn describe(&self, bytes: &[u8]) -> Result<Described, LoadError> {
         let compiled = self.compilers.load(&self.engines, Use::ControlPlane, bytes)?;
-        let plugin = Plugin::new(&self.engines, Use::ControlPlane, &compiled.component, "{}", Limits::DEFAULT, Instances::Fresh);
+        let plugin = Plugin::new(&self.engines, Use::ControlPlane, &compiled.code, "{}", Limits::DEFAULT, Instances::Fresh);
         let (description, _) = plugin.and_then(|plugin| plugin.describe()).map_err(LoadError::Describe)?;
         if let Some(flaw) = description.flaw(&compiled.points) {
             return Err(LoadError::Description(flaw));
@@ -131,7 +131,7 @@ impl Loader {
         self.compilers.check_config(&description.config_schema, config).map_err(LoadError::Config)?;
         let plugin = |use_, instances| -> Result<Plugin, LoadError> {
             let compiled = self.compilers.load(&self.engines, use_, bytes)?;
-            let plugin = Plugin::new(&self.engines, use_, &compiled.component, config, limits, instances);
+            let plugin = Plugin::new(&self.engines, use_, &compiled.code, config, limits, instances);
             // Whether it takes its configuration shows here and not at the first question.
             plugin.and_then(|plugin| plugin.takes_config().map(|_| plugin)).map_err(LoadError::Configure)
         };

@@ -6,6 +6,7 @@
 pub mod binary;
 pub mod cache;
 pub mod call;
+mod command;
 pub mod compile;
 mod component;
 pub mod decide;
@@ -21,6 +22,7 @@ pub mod plugin;
 pub mod point;
 pub mod set;
 mod slots;
+mod wasi;
 mod words;
 
 /// The longest text of a plugin's that we pass on.

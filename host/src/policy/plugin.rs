@@ -2,17 +2,24 @@
 
 use super::{
     call::{CallError, Sandbox, Spent},
+    command::Command,
+    compile::Code,
     component::Linked,
     engine::{Engines, Use},
     limits::Limits,
     point::{Reason, describe::Description, propagation, scoring, selection, templating},
 };
 use std::sync::Arc;
-use wasmtime::component::Component;
 
 /// A plugin that can be asked. Cheap to clone: everything in it is shared.
 #[derive(Clone, Debug)]
-pub struct Plugin(Arc<Linked>);
+pub struct Plugin(Arc<Kind>);
+
+#[derive(Debug)]
+enum Kind {
+    Component(Linked),
+    Command(Command),
+}
 
 /// What becomes of an instance after its call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,32 +32,45 @@ pub enum Instances {
 }
 
 impl Plugin {
-    /// Links a component that was compiled by the engine for `use_`.
+    /// Links what was compiled by the engine for `use_`. Instances of a command are never warm: each answers once.
     pub fn new(
         engines: &Arc<Engines>,
         use_: Use,
-        component: &Component,
+        code: &Code,
         config: &str,
         limits: Limits,
         instances: Instances,
     ) -> Result<Self, CallError> {
         let sandbox = Sandbox { engines: Arc::clone(engines), use_, limits };
-        Linked::new(sandbox, component, config, instances == Instances::Warm).map(|linked| Self(Arc::new(linked)))
+        let kind = match code {
+            Code::Component(component) => Kind::Component(Linked::new(sandbox, component, config, instances == Instances::Warm)?),
+            Code::Command(module) => Kind::Command(Command::new(sandbox, module, config)?),
+        };
+        Ok(Self(Arc::new(kind)))
     }
 
     /// What the plugin says of itself. It isn't configured for that.
     pub fn describe(&self) -> Result<(Description, Spent), CallError> {
-        self.0.describe()
+        match &*self.0 {
+            Kind::Component(component) => component.describe(),
+            Kind::Command(command) => command.describe(),
+        }
     }
 
     /// Whether the plugin takes its configuration.
     pub fn takes_config(&self) -> Result<Spent, CallError> {
-        self.0.takes_config()
+        match &*self.0 {
+            Kind::Component(component) => component.takes_config(),
+            Kind::Command(command) => command.takes_config(),
+        }
     }
 
     /// A verdict for every candidate.
     pub fn judge(&self, request: selection::Request<'_>) -> Result<(Vec<selection::Verdict>, Spent), CallError> {
-        let (verdicts, spent) = self.0.judge(request)?;
+        let (verdicts, spent) = match &*self.0 {
+            Kind::Component(component) => component.judge(request),
+            Kind::Command(command) => command.judge(request),
+        }?;
         let (given, asked) = (verdicts.len(), request.candidates.len());
         if given != asked {
             return Err(CallError::Nonsense(format!("{given} verdicts for {asked} candidates")));
@@ -68,17 +88,26 @@ impl Plugin {
 
     /// The steps that finish a pod's template.
     pub fn template(&self, request: templating::Request<'_>) -> Result<(templating::Answer, Spent), CallError> {
-        self.0.template(request)
+        match &*self.0 {
+            Kind::Component(component) => component.template(request),
+            Kind::Command(command) => command.template(request),
+        }
     }
 
     /// The labels and annotations of a target.
     pub fn propagate(&self, request: propagation::Request<'_>) -> Result<(propagation::Answer, Spent), CallError> {
-        self.0.propagate(request)
+        match &*self.0 {
+            Kind::Component(component) => component.propagate(request),
+            Kind::Command(command) => command.propagate(request),
+        }
     }
 
     /// A score for every row.
     pub fn score(&self, request: scoring::Request<'_>) -> Result<(Vec<f64>, Spent), CallError> {
-        let (scores, spent) = self.0.score(request)?;
+        let (scores, spent) = match &*self.0 {
+            Kind::Component(component) => component.score(request),
+            Kind::Command(command) => command.score(request),
+        }?;
         let (given, asked) = (scores.len(), request.rows());
         if given != asked {
             return Err(CallError::Nonsense(format!("{given} scores for {asked} candidates")));
@@ -88,6 +117,9 @@ impl Plugin {
 
     /// Why a row has its score.
     pub fn explain(&self, request: scoring::Request<'_>, row: u32) -> Result<(Vec<Reason>, Spent), CallError> {
-        self.0.explain(request, row)
+        match &*self.0 {
+            Kind::Component(component) => component.explain(request, row),
+            Kind::Command(command) => command.explain(request, row),
+        }
     }
 }

@@ -2,15 +2,53 @@
 
 #![allow(dead_code)] // Each test takes what it needs.
 
-use pointsman::policy::point::{Question, scoring::Request};
-use std::path::Path;
+use pointsman::policy::{
+    binary::{Accepted, Form, accept},
+    compile::Code,
+    engine::{Engines, Use},
+    limits::Limits,
+    plugin::{Instances, Plugin},
+    point::{Question, scoring::Request},
+};
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use wasmtime::component::Component;
 use wit_component::{StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
+
+pub(crate) const LIMITS: Limits =
+    Limits { memory: 16 << 20, fuel: 50_000_000, deadline: Duration::from_millis(200), output: 1 << 20, ..Limits::DEFAULT };
+
+/// Beyond the deadline: a loaded machine may take that long to let the ticker run.
+pub(crate) const SLACK: Duration = Duration::from_secs(5);
+
+fn engines() -> &'static Arc<Engines> {
+    static ENGINES: OnceLock<Arc<Engines>> = OnceLock::new();
+    ENGINES.get_or_init(|| Arc::new(Engines::new().unwrap()))
+}
+
+/// A plugin of any form, ready to be asked within `LIMITS`.
+pub(crate) fn load(use_: Use, wasm: &[u8]) -> Plugin {
+    let Accepted { wasm, form, .. } = accept(wasm).unwrap();
+    let engine = engines().of(use_);
+    let code = match form {
+        Form::Component | Form::Module => Code::Component(Component::new(engine, &wasm).unwrap()),
+        Form::Command => Code::Command(wasmtime::Module::new(engine, &wasm).unwrap()),
+    };
+    Plugin::new(engines(), use_, &code, "{}", LIMITS, Instances::Fresh).unwrap()
+}
 
 /// The bodies of a scorer's functions. An answer is the address of its image in memory; the first kilobytes are zero, and zeros
 /// mean an empty description, a configuration that was taken, and no scores.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Module {
+    /// The interfaces of WASI that it imports beside the log, and the world that does so, as WIT.
+    pub(crate) wit: &'static str,
+    /// Their functions.
+    pub(crate) imports: &'static str,
     pub(crate) start: &'static str,
     pub(crate) realloc: &'static str,
     pub(crate) configure: &'static str,
@@ -19,16 +57,17 @@ pub(crate) struct Module {
 
 impl Default for Module {
     fn default() -> Self {
-        Self { start: "", realloc: "(i32.const 32768)", configure: "(i32.const 16)", score: "(i32.const 16)" }
+        Self { wit: "", imports: "", start: "", realloc: "(i32.const 32768)", configure: "(i32.const 16)", score: "(i32.const 16)" }
     }
 }
 
 /// The core module of a scorer, with the interfaces that it is made from.
 pub(crate) fn plugin(module: &Module) -> Vec<u8> {
-    let Module { start, realloc, configure, score } = module;
+    let Module { wit, imports, start, realloc, configure, score } = module;
     let text = format!(
         r#"(module
             (import "pointsman:policy/log@0.1.0" "write" (func $log (param i32 i32 i32)))
+            {imports}
             (memory (export "memory") 1)
             (table 1 funcref)
             (func $start {start})
@@ -41,8 +80,12 @@ pub(crate) fn plugin(module: &Module) -> Vec<u8> {
     );
     let mut bytes = wat::parse_str(text).unwrap();
     let mut resolve = Resolve::default();
-    let (package, _) = resolve.push_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit")).unwrap();
-    let world = resolve.select_world(&[package], Some("scheduling-scorer")).unwrap();
+    let (mut package, _) = resolve.push_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit")).unwrap();
+    let mut world = "scheduling-scorer";
+    if !wit.is_empty() {
+        (package, world) = (resolve.push_str("test.wit", wit).unwrap(), "scorer");
+    }
+    let world = resolve.select_world(&[package], Some(world)).unwrap();
     embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8, false).unwrap();
     bytes
 }
@@ -50,6 +93,38 @@ pub(crate) fn plugin(module: &Module) -> Vec<u8> {
 /// Asks for the scores of endpoints that have one column.
 pub(crate) fn endpoints(matrix: &[f64]) -> Request<'_> {
     Request { question: Question::EndpointPick, columns: 1, matrix, row: None }
+}
+
+/// A WASI command: its body can `$answer` with `stdout`, and `$say` bytes of its memory on a descriptor.
+pub(crate) fn command(stdout: &[u8], body: &str) -> Vec<u8> {
+    let data = stdout.iter().map(|byte| format!("\\{byte:02x}")).collect::<Vec<_>>().concat();
+    let length = stdout.len();
+    let imports: String = [
+        ("fd_write", "(param i32 i32 i32 i32) (result i32)"),
+        ("fd_read", "(param i32 i32 i32 i32) (result i32)"),
+        ("fd_prestat_get", "(param i32 i32) (result i32)"),
+        ("path_open", "(param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)"),
+        ("poll_oneoff", "(param i32 i32 i32 i32) (result i32)"),
+        ("clock_time_get", "(param i32 i64 i32) (result i32)"),
+        ("random_get", "(param i32 i32) (result i32)"),
+        ("sock_shutdown", "(param i32 i32) (result i32)"),
+        ("proc_exit", "(param i32)"),
+    ]
+    .map(|(name, type_)| format!("(import \"wasi_snapshot_preview1\" \"{name}\" (func ${name} {type_}))"))
+    .concat();
+    let text = format!(
+        r#"(module
+            {imports}
+            (memory (export "memory") 3)
+            (data (i32.const 65536) "{data}")
+            (func $say (param $fd i32) (param $from i32) (param $length i32)
+                (i32.store (i32.const 0) (local.get $from))
+                (i32.store (i32.const 4) (local.get $length))
+                (drop (call $fd_write (local.get $fd) (i32.const 0) (i32.const 1) (i32.const 8))))
+            (func $answer (call $say (i32.const 1) (i32.const 65536) (i32.const {length})))
+            (func (export "_start") (local $i i32) {body}))"#
+    );
+    wat::parse_str(text).unwrap()
 }
 
 /// A core module whose description of its interfaces is anything.

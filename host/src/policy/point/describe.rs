@@ -82,10 +82,14 @@ impl Description {
         self.features.iter().find(|set| set.question == question).map_or(&[], |set| &set.features)
     }
 
-    /// What is wrong with it, given the policy points whose interfaces the binary exports.
+    /// What is wrong with it, given the policy points whose interfaces the binary exports: none if it is a command, which has no
+    /// interfaces.
     pub fn flaw(&self, exported: &[String]) -> Option<String> {
         if self.points.is_empty() {
             return Some("it describes itself as answering no policy point".to_owned());
+        }
+        if exported.is_empty() {
+            return None;
         }
         let missing = self.points().into_iter().map(name).find(|point| !exported.iter().any(|exported| exported == point))?;
         Some(format!("it describes itself as answering {missing}, but doesn't export that interface"))

@@ -1,7 +1,7 @@
 //! The policy points: the records that questions and answers are made of, as `wit/` defines them. Only this module knows their
 //! form: in memory as a component takes them, and as JSON, which is what commands, golden cases and `explain` speak.
 //!
-//! The image in JSON is that of docs/policies.md: a record is an object with names in camelCase, an enum its name, a variant an
+//! The image in JSON is that of docs/plugin-abi.md: a record is an object with names in camelCase, an enum its name, a variant an
 //! object with one field (or its name alone), an absent option is left out, the type `json` is the value itself, and NaN is null.
 
 // wasmtime's derive implements its traits, which are unsafe to implement by hand.
