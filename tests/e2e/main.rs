@@ -8,4 +8,5 @@ mod host;
 mod kubectl;
 mod leftovers;
 mod objects;
+mod revisions;
 mod validation;

@@ -1,6 +1,7 @@
 //! The command line, a file a subcommand.
 
 mod cache;
+mod check_config;
 mod compile;
 mod completions;
 mod controller;
@@ -8,7 +9,7 @@ mod crds;
 mod output;
 mod plugin;
 
-use crate::policy::compile::SUBCOMMAND;
+use crate::policy::{compile::SUBCOMMAND, schema};
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use kube::{
@@ -38,6 +39,9 @@ enum Command {
     /// Compiles a plugin, in a process of its own.
     #[command(name = SUBCOMMAND, hide = true)]
     Compile(compile::CompileArgs),
+    /// Checks a plugin's configuration against its schema, in a process of its own.
+    #[command(name = schema::SUBCOMMAND, hide = true)]
+    CheckConfig(check_config::CheckConfigArgs),
 }
 
 impl Cli {
@@ -49,6 +53,7 @@ impl Cli {
             Command::Plugin(args) => plugin::run(args).await,
             Command::Completions(args) => Ok(completions::run(&args)),
             Command::Compile(args) => Ok(compile::run(&args)),
+            Command::CheckConfig(args) => Ok(check_config::run(&args)),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! in a process of their own, which is this same program (`pointsman compile`), with a deadline and a bound on its memory.
 
 use super::{
+    apart::{self, Ended},
     binary::{Accepted, Form, Refused, accept},
     engine::{Engines, Use, compiler},
     limits::{COMPILE_WITHIN, COMPILER_MEMORY, COMPILERS, LARGEST_BINARY},
@@ -12,17 +13,14 @@ use super::{
     told,
 };
 use clap::ValueEnum;
-use rustix::process::{Resource, Rlimit, setrlimit};
 use sha2::{Digest, Sha256};
 use std::{
     fs,
     hash::{DefaultHasher, Hash, Hasher},
-    io::{self, Read, Write},
+    io::{self, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use wasmtime::{Engine, Module, component::Component};
 
@@ -141,8 +139,8 @@ impl Compilers {
     }
 
     /// Whether a configuration fits the schema that a plugin describes itself with.
-    pub fn check_config(&self, _schema: &str, _config: &str) -> Result<(), String> {
-        Ok(())
+    pub fn check_config(&self, schema: &str, config: &str) -> Result<(), String> {
+        super::schema::check_config(&self.program, schema, config).map_err(|error| error.to_string())
     }
 
     /// A cache that can't be written to costs time and nothing else.
@@ -160,17 +158,11 @@ impl Compilers {
 
     fn compile(&self, use_: Use, plugin: &[u8]) -> Result<Vec<u8>, CompileError> {
         let _turn = self.turns.take(None);
-        let mut process = Command::new(&self.program)
-            .args([SUBCOMMAND, "--memory", &self.memory.to_string(), &named(use_)])
-            .env_clear()
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let (code, complaint, status) = converse(&mut process, plugin, self.within)?;
+        let args = [SUBCOMMAND, "--memory", &self.memory.to_string(), &named(use_)];
+        let Ended { output, complaint, status } = apart::run(&self.program, &args, plugin, self.within)?;
         match status {
             None => Err(CompileError::TooLong(self.within)),
-            Some(status) if status.success() => Ok(code),
+            Some(status) if status.success() => Ok(output),
             Some(status) if status.code() == Some(1) => Err(CompileError::Refused(told(&complaint))),
             Some(status) => Err(CompileError::Crash(status.to_string())),
         }
@@ -212,42 +204,10 @@ fn checksum(name: &str, code: &[u8]) -> [u8; 32] {
     Sha256::new().chain_update(name).chain_update(code).finalize().into()
 }
 
-/// Gives a process its input and takes its output, and ends it if it isn't done in time. The last of the answer is how it
-/// ended, or none if we ended it.
-fn converse(process: &mut Child, input: &[u8], within: Duration) -> io::Result<(Vec<u8>, String, Option<ExitStatus>)> {
-    let until = Instant::now() + within;
-    let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
-    thread::scope(|scope| {
-        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
-        let code = scope.spawn(move || read(stdout));
-        let complaint = scope.spawn(move || String::from_utf8_lossy(&read(stderr)).trim().to_owned());
-        let status = loop {
-            if let Some(status) = process.try_wait()? {
-                break Some(status);
-            }
-            if Instant::now() >= until {
-                process.kill()?;
-                process.wait()?;
-                break None;
-            }
-            thread::sleep(Duration::from_millis(2));
-        };
-        Ok((code.join().unwrap_or_default(), complaint.join().unwrap_or_default(), status))
-    })
-}
-
-fn read(from: Option<impl Read>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    if let Some(mut from) = from {
-        from.read_to_end(&mut bytes).ok();
-    }
-    bytes
-}
-
 /// The other process: a plugin on stdin becomes, on stdout, a line with its form and its policy points, and machine code.
 pub fn serve(use_: Use, memory: u64) -> Result<(), CompileError> {
-    setrlimit(Resource::As, Rlimit { current: Some(memory), maximum: Some(memory) }).map_err(io::Error::from)?;
-    let plugin = read(Some(io::stdin().lock()));
+    apart::bound(memory)?;
+    let plugin = apart::read(Some(io::stdin().lock()));
     let Accepted { wasm, form, points } = accept(&plugin).map_err(|refused| CompileError::Refused(refused.to_string()))?;
     let refused = |error: wasmtime::Error| CompileError::Refused(format!("it doesn't compile: {error:#}"));
     let engine = compiler(use_).map_err(refused)?;

@@ -15,6 +15,21 @@ pub const COMPILER_MEMORY: u64 = 4 << 30;
 /// How many binaries are compiled at once.
 pub const COMPILERS: usize = 2;
 
+/// The longest JSON Schema and the longest configuration that are looked at. etcd takes no larger object.
+pub const LARGEST_CONFIG: usize = 3 << 19;
+
+/// How long checking a configuration may take. One of 100,000 properties takes 0.1 s.
+pub const CHECK_WITHIN: Duration = Duration::from_secs(5);
+
+/// How much address space that gets. Threads reserve a third of it and use next to nothing of that.
+pub const CHECKER_MEMORY: u64 = 512 << 20;
+
+/// Bytes of a component in one ConfigMap, which holds 1 MiB together with its keys.
+pub const PART: usize = 900 << 10;
+
+/// How many ConfigMaps one component may come in: as many as a PolicyPlugin can name.
+pub const PARTS: usize = 65;
+
 /// How long a call waits for a free slot before it fails.
 pub const SLOT_WITHIN: Duration = Duration::from_secs(2);
 

@@ -1,8 +1,12 @@
 //! The Wasm side: what a plugin is, how it is run, and what it may do.
 //!
+//! Bytes are brought (`source`), trusted or not (`trust`), and kept under their digest (`revision`); their configuration is
+//! checked against the schema that they tell (`schema`). What looks into strangers' bytes runs in another process (`apart`).
+//!
 //! Bytes are accepted (`binary`), compiled within limits or taken from the cache (`compile`), linked and asked (`plugin`, `call`);
 //! the engines are made once (`engine`), and every number stands in `limits`.
 
+mod apart;
 pub mod binary;
 pub mod cache;
 pub mod call;
@@ -20,10 +24,17 @@ pub mod member;
 mod patch;
 pub mod plugin;
 pub mod point;
+pub mod revision;
+pub mod schema;
 pub mod set;
 mod slots;
+pub mod source;
+pub mod trust;
 mod wasi;
 mod words;
+
+/// The namespace of the host, unless it is told another.
+pub const NAMESPACE: &str = "pointsman-system";
 
 /// The longest text of a plugin's that we pass on.
 const LONGEST: usize = 300;

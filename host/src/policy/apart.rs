@@ -1,0 +1,66 @@
+//! This same program as a process of its own, for what may take any time and any memory, or end the process that does it.
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use std::{
+    io::{self, Read, Write},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How a process ended.
+pub(super) struct Ended {
+    /// What it wrote to stdout.
+    pub(super) output: Vec<u8>,
+    /// What it wrote to stderr.
+    pub(super) complaint: String,
+    /// Its exit, or none if it was ended because it took too long.
+    pub(super) status: Option<ExitStatus>,
+}
+
+/// Runs a hidden subcommand of `program`, and blocks until it is done or its time is up.
+pub(super) fn run(program: &Path, args: &[&str], input: &[u8], within: Duration) -> io::Result<Ended> {
+    let mut process =
+        Command::new(program).args(args).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (output, complaint, status) = converse(&mut process, input, within)?;
+    Ok(Ended { output, complaint, status })
+}
+
+/// Gives a process its input and takes its output, and ends it if it isn't done in time. The last of the answer is how it
+/// ended, or none if we ended it.
+fn converse(process: &mut Child, input: &[u8], within: Duration) -> io::Result<(Vec<u8>, String, Option<ExitStatus>)> {
+    let until = Instant::now() + within;
+    let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
+    thread::scope(|scope| {
+        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
+        let code = scope.spawn(move || read(stdout));
+        let complaint = scope.spawn(move || String::from_utf8_lossy(&read(stderr)).trim().to_owned());
+        let status = loop {
+            if let Some(status) = process.try_wait()? {
+                break Some(status);
+            }
+            if Instant::now() >= until {
+                process.kill()?;
+                process.wait()?;
+                break None;
+            }
+            thread::sleep(Duration::from_millis(2));
+        };
+        Ok((code.join().unwrap_or_default(), complaint.join().unwrap_or_default(), status))
+    })
+}
+
+/// All that there is to read.
+pub(super) fn read(from: Option<impl Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(mut from) = from {
+        from.read_to_end(&mut bytes).ok();
+    }
+    bytes
+}
+
+/// In the other process: bounds its address space.
+pub(super) fn bound(memory: u64) -> io::Result<()> {
+    Ok(setrlimit(Resource::As, Rlimit { current: Some(memory), maximum: Some(memory) })?)
+}
