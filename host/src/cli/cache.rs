@@ -12,7 +12,7 @@ use std::{
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct CacheArgs {
     /// Where compiled plugins are kept; by default pointsman/plugins in XDG_CACHE_HOME or ~/.cache. It may be deleted at any time.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", env = "POINTSMAN_CACHE")]
     cache: Option<PathBuf>,
 }
 

@@ -60,10 +60,7 @@ fn parse(text: &str, file: &Path) -> Result<Vec<Case>> {
     let options = options! { with_snippet: false, strict_booleans: true };
     let documents: Vec<Spanned<Document>> = serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
         let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
-        let said = error.without_snippet().render_with_formatter(&UserMessageFormatter);
-        // The line stands in front already.
-        let said = said.split_once(" at line ").map_or(said.as_str(), |(said, _)| said);
-        anyhow!("{}{line}: {said}", file.display())
+        anyhow!("{}{line}: {}", file.display(), said(&error))
     })?;
     let mut cases = Vec::new();
     for Spanned { value, referenced, .. } in documents {
@@ -77,6 +74,12 @@ fn parse(text: &str, file: &Path) -> Result<Vec<Case>> {
         case(written, place.clone()).map_err(|error| anyhow!("{place}: {error}"))
     });
     placed.collect()
+}
+
+/// What is wrong with some YAML, without the place.
+pub(super) fn said(error: &serde_saphyr::Error) -> String {
+    let said = error.without_snippet().render_with_formatter(&UserMessageFormatter);
+    said.split_once(" at line ").map_or(said.as_str(), |(said, _)| said).replace('\n', " ")
 }
 
 fn case(written: Written, place: String) -> Result<Case> {
@@ -226,7 +229,9 @@ mod tests {
 
     #[test]
     fn a_document_is_a_case_or_a_list_of_cases() {
-        let text = format!("# A remark.\n{SCORES}answer: [1.0, null]\n---\n- name: b\n  point: scheduling-scoring\n  request: {{question: endpoint-pick}}\n  error: no\n\n- answer: []\n  request: {{question: endpoint-pick}}\n  point: scheduling-scoring\n  name: c\n");
+        let text = format!(
+            "# A remark.\n{SCORES}answer: [1.0, null]\n---\n- name: b\n  point: scheduling-scoring\n  request: {{question: endpoint-pick}}\n  error: no\n\n- answer: []\n  request: {{question: endpoint-pick}}\n  point: scheduling-scoring\n  name: c\n"
+        );
         let cases = parsed(&text).unwrap();
         let seen: Vec<_> = cases.iter().map(|case| (case.name.as_str(), case.place.as_str())).collect();
         assert_eq!(seen, [("a", "cases.yaml:2"), ("b", "cases.yaml:7"), ("c", "cases.yaml:12")]);
@@ -245,7 +250,10 @@ mod tests {
     fn what_is_wrong_is_told_with_file_and_line() {
         let cases = [
             ("name: [", "cases.yaml:1: "),
-            ("name: a\npoint: runtime\n", "cases.yaml:2: there is no policy point \"runtime\"; there are runtime-selection, pod-templating"),
+            (
+                "name: a\npoint: runtime\n",
+                "cases.yaml:2: there is no policy point \"runtime\"; there are runtime-selection, pod-templating",
+            ),
             ("name: a\npiont: x\n", "unknown field `piont`"),
             ("- point: pod-templating\n", "cases.yaml:1: the case has no name"),
             ("\n- name: a\n", "cases.yaml:2: the case \"a\" has no point"),

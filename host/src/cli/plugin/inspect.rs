@@ -168,7 +168,9 @@ fn outside(bytes: &[u8]) -> Result<Outside> {
                         outside.form = Form::Command;
                     }
                     // A function of an interface; what else a module exports is between it and its wrapping.
-                    outside.exports.extend(name.split_once('#').map(|(interface, _)| interface.to_owned()).filter(|i| !i.starts_with("cabi_")));
+                    outside
+                        .exports
+                        .extend(name.split_once('#').map(|(interface, _)| interface.to_owned()).filter(|i| !i.starts_with("cabi_")));
                 }
             }
             _ => {}

@@ -6,7 +6,11 @@ mod cases;
 mod diff;
 mod file;
 mod inspect;
+mod live;
 mod new;
+mod push;
+mod rollback;
+mod status;
 mod test;
 
 use crate::policy::point::{POINTS, name};
@@ -31,6 +35,12 @@ enum PluginCommand {
     Bench(bench::BenchArgs),
     /// Writes a new plugin's project.
     New(new::NewArgs),
+    /// Brings a plugin into a cluster: ConfigMaps, and the PolicyPlugin that binds them.
+    Push(Box<push::PushArgs>),
+    /// Tells how the plugins in a cluster are.
+    Status(status::StatusArgs),
+    /// Goes back to a revision of a plugin that is kept, and stays there.
+    Rollback(rollback::RollbackArgs),
 }
 
 pub(super) async fn run(args: PluginArgs) -> Result<ExitCode> {
@@ -39,6 +49,9 @@ pub(super) async fn run(args: PluginArgs) -> Result<ExitCode> {
         PluginCommand::Test(args) => test::run(&args),
         PluginCommand::Bench(args) => bench::run(&args),
         PluginCommand::New(args) => new::run(&args),
+        PluginCommand::Push(args) => push::run(*args).await,
+        PluginCommand::Status(args) => status::run(args).await,
+        PluginCommand::Rollback(args) => rollback::run(args).await,
     }
 }
 

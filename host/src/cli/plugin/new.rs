@@ -120,10 +120,9 @@ impl Language {
             ),
             Self::Go => (format!("GOOS=wasip1 GOARCH=wasm go build -trimpath -buildvcs=false -ldflags \"-s -w\" -o {here} ."), here),
             Self::JavaScript => ("npm install --ignore-scripts && npm run build".to_owned(), here),
-            Self::Python => (
-                format!("componentize-py --wit-path wit --world {} componentize --stub-wasi policy --output {here}", world(point)),
-                here,
-            ),
+            Self::Python => {
+                (format!("componentize-py --wit-path wit --world {} componentize --stub-wasi policy --output {here}", world(point)), here)
+            }
         }
     }
 }
@@ -169,10 +168,12 @@ fn filled(template: &str, name: &str, point: PolicyPoint, sdk: Option<&Path>) ->
     // A TOML string takes what a Rust one does, of all that a path has.
     let sdk = match sdk {
         Some(folder) => format!("pointsman-plugin = {{ path = {:?} }}", folder.display().to_string()),
-        None => "# The SDK isn't published yet: put the folder plugins/sdk of a checkout of Pointsman in the version's place, such as\n\
+        None => {
+            "# The SDK isn't published yet: put the folder plugins/sdk of a checkout of Pointsman in the version's place, such as\n\
                  # pointsman-plugin = { path = \"../pointsman/plugins/sdk\" }\n"
-            .to_owned()
-            + &format!("pointsman-plugin = \"{}\"", env!("CARGO_PKG_VERSION")),
+                .to_owned()
+                + &format!("pointsman-plugin = \"{}\"", env!("CARGO_PKG_VERSION"))
+        }
     };
     let point_name = self::name(point);
     let values = [("name", name), ("snake", &snake(name)), ("point", point_name), ("world", world(point)), ("sdk", &sdk)];
