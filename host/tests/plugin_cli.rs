@@ -181,7 +181,8 @@ fn bench_measures_each_case() {
 #[test]
 fn a_push_that_is_only_tried_shows_its_objects_and_needs_no_cluster() {
     let plugin = rust_labels();
-    let tried = |more: &[&str]| [&["push", path(&plugin), "--name", "labels", "--dry-run"], more].concat();
+    let words = ["push", path(&plugin), "--name", "labels", "--dry-run"];
+    let tried = |more: &[&'static str]| [&words[..], more].concat();
     let told = printed(&tried(&[]));
     assert!(
         told.contains("would apply   ConfigMap pointsman-system/labels,") && told.contains("would apply   PolicyPlugin labels, sha256:"),
