@@ -95,9 +95,9 @@ fn inspect_tells_what_a_plugin_is() {
 #[test]
 fn a_compressed_plugin_is_the_same_plugin() {
     let (plugin, folder) = (rust_labels(), folder("gzip"));
-    let mut packer = GzEncoder::new(fs::File::create(folder.join("labels.wasm.gz")).unwrap(), Compression::best());
-    packer.write_all(&fs::read(&plugin).unwrap()).unwrap();
-    packer.finish().unwrap();
+    let mut gzip = GzEncoder::new(fs::File::create(folder.join("labels.wasm.gz")).unwrap(), Compression::best());
+    gzip.write_all(&fs::read(&plugin).unwrap()).unwrap();
+    gzip.finish().unwrap();
     let inspected = |file: &Path| -> Value { serde_json::from_str(&printed(&["inspect", path(file), "-o", "json"])).unwrap() };
     let (plain, packed) = (inspected(&plugin), inspected(&folder.join("labels.wasm.gz")));
     assert_eq!((&plain["digest"], &plain["size"]), (&packed["digest"], &packed["size"]));

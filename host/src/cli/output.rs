@@ -55,7 +55,8 @@ pub(crate) fn columns<const N: usize>(headings: [&str; N], rows: &[[String; N]])
 /// Names with what they stand for, one below the other.
 pub(crate) fn pairs(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-    pairs.iter().map(|(name, value)| format!("{name:<width$}   {value}\n")).collect()
+    let lines = pairs.iter().map(|(name, value)| format!("{name:<width$}   {value}"));
+    lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ pub(super) fn place(expected: &Value, actual: &Value) -> Option<String> {
             })
         }
         (Value::Array(one), Value::Array(other)) => {
-            let both = one.iter().zip(other).enumerate();
-            let within = both.filter_map(|(at, (one, other))| place(one, other).map(|below| inside(format!("[{at}]"), &below))).next();
+            let mut both = one.iter().zip(other).enumerate();
+            let within = both.find_map(|(at, (one, other))| place(one, other).map(|below| inside(format!("[{at}]"), &below)));
             within.or_else(|| (one.len() != other.len()).then(|| format!("[{}]", one.len().min(other.len()))))
         }
         (one, other) => (one != other).then(String::new),

@@ -96,7 +96,7 @@ fn details(plugin: &PolicyPlugin, revisions: &[Revision]) -> String {
         )
     };
     let error = status.last_error.as_ref();
-    let mut told = pairs(&[
+    let facts = pairs(&[
         ("name", plugin.name_any()),
         ("points", points(plugin)),
         ("mode", format!("{:?}", plugin.spec.mode)),
@@ -109,9 +109,9 @@ fn details(plugin: &PolicyPlugin, revisions: &[Revision]) -> String {
     ]);
     let conditions: Vec<_> =
         status.conditions.iter().map(|c| [c.type_.clone(), c.status.clone(), c.reason.clone(), c.message.clone()]).collect();
-    told += &format!("\n{}", columns(["CONDITION", "STATUS", "REASON", "MESSAGE"], &conditions));
+    let conditions = columns(["CONDITION", "STATUS", "REASON", "MESSAGE"], &conditions);
     let kept: Vec<_> = revisions.iter().map(|kept| [kept.digest.to_string(), kept.version.clone(), kept.created.0.to_string()]).collect();
-    told + &format!("\n{}", columns(["REVISION", "VERSION", "KEPT SINCE"], &kept))
+    [facts, conditions, columns(["REVISION", "VERSION", "KEPT SINCE"], &kept)].join("\n")
 }
 
 #[cfg(test)]

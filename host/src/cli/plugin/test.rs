@@ -151,11 +151,9 @@ fn yaml(value: Option<&Value>) -> String {
 fn told(outcome: &Outcome) -> String {
     let Outcome { name, place, .. } = outcome;
     let Some(problem) = &outcome.problem else { return format!("ok      {name}") };
-    let mut told = format!("FAILED  {name} ({place})\n        {problem}\n");
-    for line in diff::lines(&yaml(outcome.expected.as_ref()), &yaml(outcome.actual.as_ref())) {
-        told += &format!("        {line}\n");
-    }
-    told
+    let differing = diff::lines(&yaml(outcome.expected.as_ref()), &yaml(outcome.actual.as_ref()));
+    let lines = [format!("FAILED  {name} ({place})"), format!("        {problem}")];
+    lines.into_iter().chain(differing.iter().map(|line| format!("        {line}"))).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -191,7 +189,7 @@ mod tests {
     fn a_failed_case_tells_where_it_stands_and_how_the_answers_differ() {
         assert_eq!(
             told(&of(Some(Expected::Answer(json!([0.5, 1]))), Ok(json!([0.5, 2])))),
-            "FAILED  a (cases.yaml:3)\n        the answer differs, first at [1]\n          - 0.5\n        - - 1\n        + - 2\n"
+            "FAILED  a (cases.yaml:3)\n        the answer differs, first at [1]\n          - 0.5\n        - - 1\n        + - 2"
         );
         assert_eq!(told(&of(Some(Expected::Answer(json!([]))), Ok(json!([])))), "ok      a");
     }
