@@ -13,6 +13,7 @@ use pointsman::{
     leader::{Timing, campaign},
     policy::{
         NAMESPACE,
+        compile::Compilers,
         decide::Policies,
         keeper::Options,
         source::config_map::Namespaces,
@@ -202,7 +203,8 @@ impl Engine {
             namespaces: Namespaces::Own,
             trust: Trust::default(),
         };
-        let settings = Settings { program: pointsman(), cache: cache.to_owned(), options };
+        let compilers = Compilers::new(pointsman(), cache).expect("a cache of compiled plugins");
+        let settings = Settings { compilers, options };
         let (Started { policies, mut obstacle }, keep) = start(client, settings, leadership).await.expect("starting the engine");
         let tasks = vec![tokio::spawn(keep), tokio::spawn(campaign)];
         obstacle.wait_for(Option::is_none).await.expect("the engine runs");

@@ -1,9 +1,13 @@
 //! The command line, a file a subcommand.
 
+mod cache;
 mod check_config;
 mod compile;
+mod completions;
 mod controller;
 mod crds;
+mod output;
+mod plugin;
 mod policies;
 
 use crate::policy::{compile::SUBCOMMAND, schema};
@@ -29,6 +33,10 @@ enum Command {
     Controller(controller::ControllerArgs),
     /// Prints, installs or checks the CustomResourceDefinitions.
     Crds(crds::CrdsArgs),
+    /// Makes, tests and delivers plugins.
+    Plugin(plugin::PluginArgs),
+    /// Prints the completions for a shell.
+    Completions(completions::CompletionsArgs),
     /// Compiles a plugin, in a process of its own.
     #[command(name = SUBCOMMAND, hide = true)]
     Compile(compile::CompileArgs),
@@ -43,6 +51,8 @@ impl Cli {
         match self.command {
             Command::Controller(args) => controller::run(args).await,
             Command::Crds(args) => crds::run(args).await,
+            Command::Plugin(args) => plugin::run(args).await,
+            Command::Completions(args) => Ok(completions::run(&args)),
             Command::Compile(args) => Ok(compile::run(&args)),
             Command::CheckConfig(args) => Ok(check_config::run(&args)),
         }

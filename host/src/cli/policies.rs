@@ -1,5 +1,6 @@
 //! What the command line tells the policy engine.
 
+use super::cache::CacheArgs;
 use crate::policy::{NAMESPACE, keeper::Options, source::config_map::Namespaces, start::Settings, trust::Trust};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -30,26 +31,6 @@ pub(super) struct PolicyArgs {
     cache: CacheArgs,
 }
 
-/// Where compiled plugins are kept.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct CacheArgs {
-    /// The folder of compiled plugins. It may be shared by hosts of one user and deleted at any time; by default it is the user's cache.
-    #[arg(long = "cache", value_name = "FOLDER", env = "POINTSMAN_CACHE")]
-    folder: Option<PathBuf>,
-}
-
-impl CacheArgs {
-    /// The folder.
-    pub(crate) fn folder(&self) -> PathBuf {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let user = || set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-        self.folder.clone().or_else(|| user().map(|cache| cache.join("pointsman/plugins"))).unwrap_or_else(|| {
-            // One that belongs to this user alone, or it would be refused.
-            std::env::temp_dir().join(format!("pointsman-{}/plugins", rustix::process::geteuid().as_raw()))
-        })
-    }
-}
-
 impl PolicyArgs {
     pub(super) fn settings(&self) -> Result<Settings> {
         let namespaces = match &self.plugin_namespaces[..] {
@@ -65,8 +46,7 @@ impl PolicyArgs {
             let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
             format!("{machine}-{}", std::process::id())
         });
-        let program = std::env::current_exe().context("finding this program, which compiles plugins in processes of its own")?;
         let options = Options { namespace: self.namespace.clone(), identity, directory: self.plugin_dir.clone(), namespaces, trust };
-        Ok(Settings { program, cache: self.cache.folder(), options })
+        Ok(Settings { compilers: self.cache.compilers()?, options })
     }
 }

@@ -1,7 +1,7 @@
 //! Puts the engine together: what the controller does when it starts, and a test that runs the engine by itself.
 
 use super::{
-    compile::{CompileError, Compilers},
+    compile::Compilers,
     decide::Policies,
     engine::Engines,
     keeper::{self, Inputs, Options, builtins},
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::leader::Leadership;
 use kube::Client;
-use std::{io, path::PathBuf, sync::Arc};
+use std::{io, sync::Arc};
 use tokio::sync::{mpsc, watch};
 
 /// Why the engine can't start.
@@ -19,9 +19,6 @@ pub enum StartError {
     /// The sandbox can't be set up.
     #[error("the engine for plugins can't be set up: {0}")]
     Engine(String),
-    /// The cache or the compiler can't be used.
-    #[error("{0}")]
-    Compilers(#[from] CompileError),
     /// The built-in plugins don't work, which is a fault of this build.
     #[error("{0}")]
     Builtins(String),
@@ -33,10 +30,8 @@ pub enum StartError {
 /// What the engine needs beside a cluster.
 #[derive(Debug)]
 pub struct Settings {
-    /// This program: it compiles plugins in processes of its own.
-    pub program: PathBuf,
-    /// The folder of compiled plugins.
-    pub cache: PathBuf,
+    /// What compiles plugins, and keeps what it compiled.
+    pub compilers: Compilers,
     /// Where plugins may come from.
     pub options: Options,
 }
@@ -52,10 +47,10 @@ pub struct Started {
 
 /// Starts the engine with the built-in policies. The future keeps the set what the cluster says, and never ends by itself.
 pub async fn start(client: Client, settings: Settings, leadership: Leadership) -> Result<(Started, impl Future<Output = ()>), StartError> {
-    let Settings { program, cache, options } = settings;
+    let Settings { compilers, options } = settings;
     let prepared = tokio::task::spawn_blocking(move || -> Result<_, StartError> {
         let engines = Engines::new().map_err(|error| StartError::Engine(format!("{error:#}")))?;
-        let loader = Loader::new(Arc::new(engines), Compilers::new(program, &cache)?);
+        let loader = Loader::new(Arc::new(engines), compilers);
         let set = builtins(&loader).map_err(StartError::Builtins)?;
         Ok((Arc::new(loader), set))
     });

@@ -1,0 +1,274 @@
+//! Golden cases: questions with the answers that a plugin should give, in YAML.
+
+use super::ask::Question;
+use crate::policy::point::name;
+use anyhow::{Context, Result, anyhow, bail};
+use pointsman_crds::policy::plugin::PolicyPoint;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::Value;
+use serde_saphyr::{Spanned, UserMessageFormatter, options};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+/// A question, and what should come of it.
+#[derive(Debug)]
+pub(super) struct Case {
+    pub(super) name: String,
+    /// The configuration, as JSON.
+    pub(super) config: String,
+    pub(super) question: Question,
+    pub(super) expected: Option<Expected>,
+    /// File and line, for people.
+    pub(super) place: String,
+}
+
+/// What should come of a question.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Expected {
+    /// This answer, in the image of its point.
+    Answer(Value),
+    /// A failure whose sentence has this part.
+    Error(String),
+}
+
+/// The cases of all files, in order. Names are unique, because that is how people choose among them.
+pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Case>> {
+    let mut cases: Vec<Case> = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(file).with_context(|| format!("reading the cases {}", file.display()))?;
+        for case in parse(&text, file)? {
+            if let Some(first) = cases.iter().find(|earlier| earlier.name == case.name) {
+                bail!("{}: there is a case {:?} already, at {}; give it another name", case.place, case.name, first.place);
+            }
+            cases.push(case);
+        }
+    }
+    if cases.is_empty() {
+        bail!("there are no cases in {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "));
+    }
+    Ok(cases)
+}
+
+/// The cases of one file: each document is a case or a list of them.
+fn parse(text: &str, file: &Path) -> Result<Vec<Case>> {
+    // Yes and No are names here, as in JSON.
+    let options = options! { with_snippet: false, strict_booleans: true };
+    let documents: Vec<Spanned<Document>> = serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+        let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
+        anyhow!("{}{line}: {}", file.display(), said(&error))
+    })?;
+    let mut cases = Vec::new();
+    for Spanned { value, referenced, .. } in documents {
+        match value {
+            Document::One(case) => cases.push((referenced.line(), *case)),
+            Document::Many(many) => cases.extend(many.into_iter().map(|case| (case.referenced.line(), case.value))),
+        }
+    }
+    let placed = cases.into_iter().map(|(line, written)| {
+        let place = format!("{}:{line}", file.display());
+        case(written, place.clone()).map_err(|error| anyhow!("{place}: {error}"))
+    });
+    placed.collect()
+}
+
+/// What is wrong with some YAML, without the place.
+pub(super) fn said(error: &serde_saphyr::Error) -> String {
+    let said = error.without_snippet().render_with_formatter(&UserMessageFormatter);
+    said.split_once(" at line ").map_or(said.as_str(), |(said, _)| said).replace('\n', " ")
+}
+
+fn case(written: Written, place: String) -> Result<Case> {
+    let Written { name, point, config, request, answer, error } = written;
+    let name = name.ok_or_else(|| anyhow!("the case has no name: add `name: what it shows`"))?;
+    let lacks = |field: &str| anyhow!("the case {name:?} has no {field}");
+    let point = point.ok_or_else(|| lacks("point"))?;
+    let question = match request.ok_or_else(|| lacks("request"))? {
+        Part::Read(question) => question,
+        Part::Unread(value) => Question::of(point, value).map_err(|error| anyhow!("request: {error}"))?,
+    };
+    let answer = answer.map(|answer| question.normal(answer)).transpose();
+    let expected = match (answer.map_err(|error| anyhow!("the case {name:?}: answer: {error}"))?, error) {
+        (Some(_), Some(_)) => bail!("the case {name:?} has both an answer and an error: keep one"),
+        (Some(answer), None) => Some(Expected::Answer(answer)),
+        (None, Some(error)) if error.trim().is_empty() => bail!("the case {name:?} has an empty error: write a part of the sentence"),
+        (None, error) => error.map(Expected::Error),
+    };
+    let config = config.map_or_else(|| "{}".to_owned(), |config| config.to_string());
+    Ok(Case { name, config, question, expected, place })
+}
+
+/// One document.
+enum Document {
+    One(Box<Written>),
+    Many(Vec<Spanned<Written>>),
+}
+
+/// A case as it is written.
+#[derive(Default)]
+struct Written {
+    name: Option<String>,
+    point: Option<PolicyPoint>,
+    config: Option<Value>,
+    request: Option<Part>,
+    answer: Option<Value>,
+    error: Option<String>,
+}
+
+/// A request: read where the point stands before it, so that errors tell its lines.
+enum Part {
+    Read(Question),
+    Unread(Value),
+}
+
+const FIELDS: &[&str] = &["name", "point", "config", "request", "answer", "error"];
+
+impl Written {
+    fn of<'de, M: MapAccess<'de>>(mut map: M) -> Result<Self, M::Error> {
+        let mut written = Self::default();
+        while let Some(field) = map.next_key::<String>()? {
+            match field.as_str() {
+                "name" => written.name = Some(map.next_value()?),
+                "point" => written.point = Some(map.next_value::<Named>()?.0),
+                "config" => written.config = Some(map.next_value()?),
+                "request" => {
+                    written.request = Some(match written.point {
+                        Some(point) => Part::Read(Question::read(point, &mut map)?),
+                        None => Part::Unread(map.next_value()?),
+                    });
+                }
+                "answer" => written.answer = Some(map.next_value()?),
+                "error" => written.error = Some(map.next_value()?),
+                other => {
+                    map.next_value::<IgnoredAny>().ok();
+                    return Err(de::Error::unknown_field(other, FIELDS));
+                }
+            }
+        }
+        Ok(written)
+    }
+}
+
+/// A policy point by its name.
+struct Named(PolicyPoint);
+
+impl<'de> Deserialize<'de> for Named {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        super::point(&String::deserialize(from)?).map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Map;
+        impl<'de> Visitor<'de> for Map {
+            type Value = Written;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a case: an object with name, point, request, and answer or error")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Written, M::Error> {
+                Written::of(map)
+            }
+        }
+        from.deserialize_map(Map)
+    }
+}
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Document;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a case or a list of cases")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Document, M::Error> {
+                Written::of(map).map(Box::new).map(Document::One)
+            }
+
+            fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Document, S::Error> {
+                let mut cases = Vec::new();
+                while let Some(case) = seq.next_element()? {
+                    cases.push(case);
+                }
+                Ok(Document::Many(cases))
+            }
+        }
+        from.deserialize_any(Either)
+    }
+}
+
+impl Case {
+    pub(super) fn point(&self) -> &'static str {
+        name(self.question.point())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn parsed(text: &str) -> Result<Vec<Case>, String> {
+        parse(text, Path::new("cases.yaml")).map_err(|error| error.to_string())
+    }
+
+    fn refused(text: &str) -> String {
+        parsed(text).unwrap_err()
+    }
+
+    const SCORES: &str = "name: a\npoint: scheduling-scoring\nrequest: {question: endpoint-pick, columns: 1, matrix: [1, null]}\n";
+
+    #[test]
+    fn a_document_is_a_case_or_a_list_of_cases() {
+        let text = format!(
+            "# A remark.\n{SCORES}answer: [1.0, null]\n---\n- name: b\n  point: scheduling-scoring\n  request: {{question: endpoint-pick}}\n  error: no\n\n- answer: []\n  request: {{question: endpoint-pick}}\n  point: scheduling-scoring\n  name: c\n"
+        );
+        let cases = parsed(&text).unwrap();
+        let seen: Vec<_> = cases.iter().map(|case| (case.name.as_str(), case.place.as_str())).collect();
+        assert_eq!(seen, [("a", "cases.yaml:2"), ("b", "cases.yaml:7"), ("c", "cases.yaml:12")]);
+        assert_eq!(cases[0].expected, Some(Expected::Answer(json!([1, null]))));
+        assert_eq!(cases[1].expected, Some(Expected::Error("no".into())));
+        assert_eq!(cases[2].config, "{}");
+    }
+
+    #[test]
+    fn json_is_yaml_too() {
+        let case = r#"[{"name": "a", "point": "scheduling-scoring", "request": {"question": "endpoint-pick"}, "answer": []}]"#;
+        assert_eq!(parsed(case).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_file_and_line() {
+        let cases = [
+            ("name: [", "cases.yaml:1: "),
+            (
+                "name: a\npoint: runtime\n",
+                "cases.yaml:2: there is no policy point \"runtime\"; there are runtime-selection, pod-templating",
+            ),
+            ("name: a\npiont: x\n", "unknown field `piont`"),
+            ("- point: pod-templating\n", "cases.yaml:1: the case has no name"),
+            ("\n- name: a\n", "cases.yaml:2: the case \"a\" has no point"),
+            ("name: a\npoint: pod-templating\n", "cases.yaml:1: the case \"a\" has no request"),
+            ("name: a\npoint: runtime-selection\nrequest:\n  subject:\n    nmae: x\n", "cases.yaml:5: unknown field `nmae`"),
+            ("name: a\npoint: runtime-selection\nrequest:\n  subject: {}\n", "missing field `model`"),
+            ("request: {subject: {}}\nname: a\npoint: runtime-selection\n", "cases.yaml:1: request: missing field `model`"),
+            ("just text\n", "a case or a list of cases"),
+        ];
+        for (text, says) in cases {
+            let said = refused(text);
+            assert!(said.starts_with("cases.yaml") && said.contains(says) && !said.contains('\n'), "{text:?}: {said}");
+        }
+        assert!(refused(&format!("{SCORES}answer: {{}}\n")).contains("answer: "));
+        assert!(refused(&format!("{SCORES}answer: []\nerror: x\n")).contains("both an answer and an error"));
+        assert!(refused(&format!("{SCORES}error: ''\n")).contains("an empty error"));
+    }
+}

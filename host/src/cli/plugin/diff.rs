@@ -1,0 +1,122 @@
+//! How two values differ, for people.
+
+use serde_json::Value;
+
+/// How many equal lines are shown around those that differ.
+const CONTEXT: usize = 3;
+
+/// Above this many pairs of lines nobody reads the difference, and finding it takes long.
+const MOST: usize = 4_000_000;
+
+/// The first place where the values differ, as a path, such as `labels[0].value`; none if they don't.
+pub(super) fn place(expected: &Value, actual: &Value) -> Option<String> {
+    let inside =
+        |step: String, below: &str| if below.is_empty() || below.starts_with('[') { step + below } else { format!("{step}.{below}") };
+    match (expected, actual) {
+        (Value::Object(one), Value::Object(other)) => {
+            let mut names = one.keys().chain(other.keys().filter(|name| !one.contains_key(*name)));
+            names.find_map(|name| match (one.get(name), other.get(name)) {
+                (Some(one), Some(other)) => place(one, other).map(|below| inside(name.clone(), &below)),
+                _ => Some(name.clone()),
+            })
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            let mut both = one.iter().zip(other).enumerate();
+            let within = both.find_map(|(at, (one, other))| place(one, other).map(|below| inside(format!("[{at}]"), &below)));
+            within.or_else(|| (one.len() != other.len()).then(|| format!("[{}]", one.len().min(other.len()))))
+        }
+        (one, other) => (one != other).then(String::new),
+    }
+}
+
+/// The lines that only the expected text has (`-`) and only the actual one (`+`), with a few around them.
+pub(super) fn lines(expected: &str, actual: &str) -> Vec<String> {
+    let (old, new): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), actual.lines().collect());
+    let before = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
+    let after = old[before..].iter().rev().zip(new[before..].iter().rev()).take_while(|(a, b)| a == b).count();
+    let mut marked: Vec<(char, &str)> = old[..before].iter().map(|line| (' ', *line)).collect();
+    marked.extend(middle(&old[before..old.len() - after], &new[before..new.len() - after]));
+    marked.extend(old[old.len() - after..].iter().map(|line| (' ', *line)));
+
+    let changed: Vec<usize> = marked.iter().enumerate().filter(|(_, (mark, _))| *mark != ' ').map(|(at, _)| at).collect();
+    let mut shown = Vec::new();
+    let mut last = None;
+    for (at, (mark, line)) in marked.iter().enumerate() {
+        let near = changed.partition_point(|change| change + CONTEXT < at);
+        if changed.get(near).is_some_and(|change| *change <= at + CONTEXT) {
+            if last.is_some_and(|last| last + 1 != at) || (last.is_none() && at > 0) {
+                shown.push("  ...".to_owned());
+            }
+            shown.push(format!("{mark} {line}"));
+            last = Some(at);
+        }
+    }
+    if last.is_some_and(|last| last + 1 < marked.len()) {
+        shown.push("  ...".to_owned());
+    }
+    shown
+}
+
+/// By the longest common subsequence.
+fn middle<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(char, &'a str)> {
+    let only = |mark: char, lines: &[&'a str]| lines.iter().map(move |line| (mark, *line)).collect::<Vec<_>>();
+    if old.len().saturating_mul(new.len()) > MOST {
+        return [only('-', old), only('+', new)].concat();
+    }
+    let width = new.len() + 1;
+    let mut common = vec![0_u32; (old.len() + 1) * width];
+    for (i, a) in old.iter().enumerate().rev() {
+        for (j, b) in new.iter().enumerate().rev() {
+            common[i * width + j] =
+                if a == b { common[(i + 1) * width + j + 1] + 1 } else { common[(i + 1) * width + j].max(common[i * width + j + 1]) };
+        }
+    }
+    let (mut i, mut j, mut marked) = (0, 0, Vec::new());
+    while i < old.len() && j < new.len() {
+        if old[i] == new[j] {
+            marked.push((' ', old[i]));
+            (i, j) = (i + 1, j + 1);
+        } else if common[(i + 1) * width + j] >= common[i * width + j + 1] {
+            marked.push(('-', old[i]));
+            i += 1;
+        } else {
+            marked.push(('+', new[j]));
+            j += 1;
+        }
+    }
+    marked.extend(only('-', &old[i..]));
+    marked.extend(only('+', &new[j..]));
+    marked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_place_is_the_first_that_differs() {
+        let cases = [
+            (json!({"a": [1, {"b": 2}]}), json!({"a": [1, {"b": 3}]}), Some("a[1].b")),
+            (json!({"a": 1}), json!({"a": 1, "b": null}), Some("b")),
+            (json!([1]), json!([1, 2]), Some("[1]")),
+            (json!([[1]]), json!([[2]]), Some("[0][0]")),
+            (json!(1), json!(2), Some("")),
+            (json!({"a": 1}), json!({"a": 1}), None),
+        ];
+        for (expected, actual, at) in cases {
+            assert_eq!(place(&expected, &actual).as_deref(), at, "{expected} {actual}");
+        }
+    }
+
+    #[test]
+    fn only_what_differs_is_shown_with_a_few_lines_around_it() {
+        assert_eq!(lines("a\nb\nc\n", "a\nx\nc\n"), ["  a", "- b", "+ x", "  c"]);
+        assert_eq!(lines("a\nb\n", "a\nb\n"), Vec::<String>::new());
+        assert_eq!(lines("", "a\n"), ["+ a"]);
+        let long: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+        let changed = long.join("\n").replace("10", "ten");
+        assert_eq!(lines(&long.join("\n"), &changed), ["  ...", "  7", "  8", "  9", "- 10", "+ ten", "  11", "  12", "  13", "  ..."]);
+        assert_eq!(lines("a\nb\nc\nd\n", "b\nd\ne\n"), ["- a", "  b", "- c", "  d", "+ e"]);
+    }
+}

@@ -1,0 +1,116 @@
+//! PolicyPlugins in a cluster.
+
+use anyhow::{Context, Result, bail};
+use kube::{Api, ResourceExt, runtime::wait::await_condition};
+use pointsman_crds::policy::plugin::{PolicyPlugin, PolicyPluginStatus};
+use std::{borrow::Cow, time::Duration};
+use tokio::time::{Instant, timeout};
+
+/// The field manager of what this command line writes.
+pub(super) const MANAGER: &str = "pointsman-cli";
+
+/// A refusal may be of what was there a moment ago: so long it must last.
+const LASTING: Duration = Duration::from_secs(3);
+
+/// What the host has made of a digest so far.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Active,
+    /// Why it can't be used.
+    Refused(String),
+    /// What is known meanwhile.
+    Pending(String),
+}
+
+/// Waits until a digest decides, or the host has said why it doesn't.
+pub(super) async fn decides(plugins: &Api<PolicyPlugin>, applied: &PolicyPlugin, digest: &str, seconds: u64) -> Result<()> {
+    let name = applied.name_any();
+    let generation = applied.metadata.generation;
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let see = |plugin: Option<&PolicyPlugin>| outcome(plugin, digest, generation);
+    let settled = |plugin: Option<&PolicyPlugin>| !matches!(see(plugin), Outcome::Pending(_));
+    let active = |plugin: Option<&PolicyPlugin>| see(plugin) == Outcome::Active;
+    let watching = || format!("watching the PolicyPlugin {name}");
+    let left = || until.saturating_duration_since(Instant::now());
+
+    if let Ok(seen) = timeout(left(), await_condition(plugins.clone(), &name, settled)).await
+        && see(seen.with_context(watching)?.as_ref()) != Outcome::Active
+        && let Ok(seen) = timeout(left().min(LASTING), await_condition(plugins.clone(), &name, active)).await
+    {
+        seen.with_context(watching)?;
+    }
+    let now = plugins.get_opt(&name).await.with_context(watching)?;
+    match see(now.as_ref()) {
+        Outcome::Active => Ok(()),
+        Outcome::Refused(why) => bail!("the host can't use {digest}: {why}{}", meanwhile(now.as_ref())),
+        Outcome::Pending(state) => {
+            bail!("{digest} doesn't decide after {seconds} s: {state}; `pointsman plugin status {name}` tells more")
+        }
+    }
+}
+
+fn meanwhile(plugin: Option<&PolicyPlugin>) -> String {
+    let active = plugin.and_then(|plugin| plugin.status.as_ref()?.active.as_ref());
+    active.map(|active| format!("; meanwhile {} decides", active.digest)).unwrap_or_default()
+}
+
+fn outcome(plugin: Option<&PolicyPlugin>, digest: &str, generation: Option<i64>) -> Outcome {
+    let Some(plugin) = plugin else { return Outcome::Refused("the PolicyPlugin was deleted".to_owned()) };
+    let Some(status) = &plugin.status else { return Outcome::Pending("no host has looked at it; is one running?".to_owned()) };
+    if status.observed_generation < generation {
+        return Outcome::Pending("no host has seen the newest state; is one running?".to_owned());
+    }
+    let loaded = status.conditions.iter().find(|condition| condition.type_ == "Loaded");
+    match loaded {
+        Some(loaded) if loaded.status == "False" => Outcome::Refused(loaded.message.clone()),
+        _ if status.active.as_ref().is_some_and(|active| active.digest == digest) => Outcome::Active,
+        Some(loaded) => Outcome::Pending(format!("Loaded is {} ({}): {}", loaded.status, loaded.reason, loaded.message)),
+        None => Outcome::Pending("the host says nothing of it".to_owned()),
+    }
+}
+
+/// In a word how a plugin is: the reason of the condition Ready.
+pub(super) fn state(status: Option<&PolicyPluginStatus>) -> Cow<'_, str> {
+    let ready = status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Ready"));
+    ready.map_or(Cow::Borrowed("Unknown"), |ready| Cow::Borrowed(&ready.reason))
+}
+
+/// The beginning of a digest, which is enough to tell it from others.
+pub(super) fn short(digest: &str) -> &str {
+    digest.get(..19).unwrap_or(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pointsman_crds::policy::plugin::PolicyPluginSpec;
+    use serde_json::{Value, json};
+
+    fn seen(status: Value) -> Outcome {
+        let mut plugin = PolicyPlugin::new("a", PolicyPluginSpec::default());
+        plugin.status = serde_json::from_value(status).unwrap();
+        outcome(Some(&plugin), "sha256:new", Some(2))
+    }
+
+    fn status(generation: i64, digest: &str, loaded: &str) -> Value {
+        let condition =
+            json!({"type": "Loaded", "status": loaded, "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        json!({"observedGeneration": generation, "active": {"digest": digest}, "conditions": [condition]})
+    }
+
+    #[test]
+    fn a_push_has_ended_when_the_digest_decides_or_is_refused() {
+        assert_eq!(seen(status(2, "sha256:new", "True")), Outcome::Active);
+        assert_eq!(seen(status(2, "sha256:old", "False")), Outcome::Refused("m".to_owned()));
+        assert_eq!(seen(status(2, "sha256:old", "True")), Outcome::Pending("Loaded is True (R): m".to_owned()));
+        assert!(matches!(seen(status(1, "sha256:old", "False")), Outcome::Pending(_)));
+        assert!(matches!(seen(Value::Null), Outcome::Pending(_)));
+        assert!(matches!(outcome(None, "sha256:new", None), Outcome::Refused(_)));
+    }
+
+    #[test]
+    fn a_digest_is_shortened_where_it_is_one() {
+        assert_eq!(short("sha256:0123456789abcdef"), "sha256:0123456789ab");
+        assert_eq!(short("sha256:one"), "sha256:one");
+    }
+}

@@ -1,0 +1,67 @@
+//! `pointsman plugin`, a file a subcommand.
+
+mod ask;
+mod bench;
+mod cases;
+mod diff;
+mod file;
+mod inspect;
+mod live;
+mod new;
+mod push;
+mod rollback;
+mod status;
+mod test;
+
+use crate::policy::point::{POINTS, name};
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use pointsman_crds::policy::plugin::PolicyPoint;
+use std::process::ExitCode;
+
+#[derive(Args, Debug)]
+pub(super) struct PluginArgs {
+    #[command(subcommand)]
+    command: PluginCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PluginCommand {
+    /// Tells what a plugin is. Exit code 1 if it is none.
+    Inspect(inspect::InspectArgs),
+    /// Asks a plugin the questions of golden cases and compares its answers. Exit code 1 if one differs.
+    Test(test::TestArgs),
+    /// Measures how long a plugin takes to answer the questions of golden cases.
+    Bench(bench::BenchArgs),
+    /// Writes a new plugin's project.
+    New(new::NewArgs),
+    /// Brings a plugin into a cluster: ConfigMaps, and the PolicyPlugin that binds them.
+    Push(Box<push::PushArgs>),
+    /// Tells how the plugins in a cluster are.
+    Status(status::StatusArgs),
+    /// Goes back to a revision of a plugin that is kept, and stays there.
+    Rollback(rollback::RollbackArgs),
+}
+
+pub(super) async fn run(args: PluginArgs) -> Result<ExitCode> {
+    match args.command {
+        PluginCommand::Inspect(args) => inspect::run(&args),
+        PluginCommand::Test(args) => test::run(&args),
+        PluginCommand::Bench(args) => bench::run(&args),
+        PluginCommand::New(args) => new::run(&args),
+        PluginCommand::Push(args) => push::run(*args).await,
+        PluginCommand::Status(args) => status::run(args).await,
+        PluginCommand::Rollback(args) => rollback::run(args).await,
+    }
+}
+
+/// Reads the name of a policy point.
+fn point(text: &str) -> Result<PolicyPoint, String> {
+    let known = || POINTS.map(name).join(", ");
+    POINTS.into_iter().find(|point| name(*point) == text).ok_or_else(|| format!("there is no policy point {text:?}; there are {}", known()))
+}
+
+/// A list for people.
+fn none_or(items: &[impl AsRef<str>]) -> String {
+    if items.is_empty() { "none".to_owned() } else { items.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ") }
+}

@@ -1,0 +1,288 @@
+//! `pointsman plugin push`.
+
+use super::{
+    file::{Bench, FileArgs},
+    live::{self, MANAGER},
+};
+use crate::{
+    cli::{ClusterArgs, output::print},
+    policy::{
+        NAMESPACE,
+        limits::PARTS,
+        point::name,
+        source::config_map::{DIGEST, split},
+    },
+};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, ValueEnum};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ObjectMeta, PartialObjectMeta, Patch, PatchParams},
+};
+use pointsman_crds::policy::plugin::{PluginInstances, PolicyPlugin, PolicyPoint};
+use serde_json::{Map, Value, json};
+use std::{fs, process::ExitCode};
+
+/// The key of the bytes in each ConfigMap; the default of a PolicyPlugin.
+const KEY: &str = "plugin.wasm";
+
+#[derive(Args, Debug)]
+pub(super) struct PushArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// The name of the PolicyPlugin and of the first ConfigMap.
+    #[arg(long)]
+    name: String,
+    /// The namespace of the ConfigMaps: the host's own, or one that it is configured to take plugins from.
+    #[arg(long, default_value = NAMESPACE)]
+    namespace: String,
+    /// A policy point that the plugin is asked at; may be repeated. By default all that it answers.
+    #[arg(long = "point", value_name = "POINT", value_parser = super::point)]
+    points: Vec<PolicyPoint>,
+    /// Where the plugin stands in line; lower numbers are asked first.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..=1000))]
+    order: Option<i32>,
+    /// Replace: plugins before it aren't asked.
+    #[arg(long, value_enum, ignore_case = true)]
+    mode: Option<Mode>,
+    /// The configuration: a JSON object, or a file with one in YAML or JSON.
+    #[arg(long, value_name = "FILE|JSON")]
+    config: Option<String>,
+    /// Writes nothing, and needs no cluster.
+    #[arg(long)]
+    dry_run: bool,
+    /// Yaml prints the objects themselves.
+    #[arg(short, long, value_enum, default_value_t = Form::Text, value_name = "FORM")]
+    output: Form,
+    /// How many seconds to wait until the plugin decides; 0 doesn't wait.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    wait: u64,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum Mode {
+    Extend,
+    Replace,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Text,
+    Yaml,
+}
+
+pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
+    let config = args.config.as_deref().map(configuration).transpose()?;
+    let bench = Bench::new(&args.file)?;
+    let answered = bench.described.description.points();
+    if let Some(other) = args.points.iter().find(|point| !answered.contains(point)) {
+        let answered: Vec<_> = answered.iter().map(|point| name(*point)).collect();
+        bail!("--point {}: the plugin doesn't answer there; it answers at {}", name(*other), answered.join(", "));
+    }
+    let checked = config.as_ref().map_or_else(|| "{}".to_owned(), Value::to_string);
+    bench.load(&checked, PluginInstances::Fresh).map_err(|error| anyhow!("the plugin can't be used like this: {error}"))?;
+
+    let digest = bench.plugin.digest().to_string();
+    let mut maps = split(&args.name, KEY, &bench.plugin.bytes)?;
+    for map in &mut maps {
+        map.metadata.namespace = Some(args.namespace.clone());
+    }
+    let binding = binding(&args, config, &maps);
+    if args.output == Form::Yaml {
+        for map in &maps {
+            print(&format!("---\n{}", serde_saphyr::to_string(map)?));
+        }
+        print(&format!("---\n{}", serde_saphyr::to_string(&binding)?));
+    }
+    let told = |line: &str| {
+        if args.output == Form::Text {
+            print(line);
+        }
+    };
+    if args.dry_run {
+        for map in &maps {
+            told(&format!("would apply   ConfigMap {}/{}, {} bytes", args.namespace, map.name_any(), size(map)));
+        }
+        told(&format!("would apply   PolicyPlugin {}, {digest}", args.name));
+        return Ok(ExitCode::SUCCESS);
+    }
+
+    let client = args.cluster.connect().await?;
+    let plugins: Api<PolicyPlugin> = Api::all(client.clone());
+    not_pinned(&plugins, &args.name, &digest).await?;
+    let target = ConfigMaps::new(client, &args.namespace);
+    for map in &maps {
+        target.refuse_foreign(&map.name_any()).await?;
+    }
+    for map in &maps {
+        target.apply(map).await?;
+        told(&format!("applied   ConfigMap {}/{}, {} bytes", args.namespace, map.name_any(), size(map)));
+    }
+    let applied = plugins.patch(&args.name, &PatchParams::apply(MANAGER), &Patch::Apply(&binding)).await;
+    let applied = applied.with_context(|| format!("applying the PolicyPlugin {}", args.name))?;
+    told(&format!("applied   PolicyPlugin {}, {digest}", args.name));
+    for stale in target.remove_after(&args.name, maps.len()).await? {
+        told(&format!("deleted   ConfigMap {}/{stale}, a part of what was there before", args.namespace));
+    }
+    if args.wait > 0 {
+        live::decides(&plugins, &applied, &digest, args.wait).await?;
+        told(&format!("active    {digest} decides"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A configuration that was given as JSON or as a file.
+fn configuration(given: &str) -> Result<Value> {
+    let (text, place) = if given.trim_start().starts_with('{') {
+        (given.to_owned(), "--config".to_owned())
+    } else {
+        let text =
+            fs::read_to_string(given).with_context(|| format!("--config {given}: it is no JSON object, and no file that can be read"))?;
+        (text, given.to_owned())
+    };
+    let read: Value = serde_saphyr::from_str(&text).map_err(|error| {
+        let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
+        anyhow!("{place}{line}: {}", super::cases::said(&error))
+    })?;
+    if read.is_object() { Ok(read) } else { bail!("{place}: a configuration is an object, such as {{\"label\": \"team\"}}") }
+}
+
+/// The PolicyPlugin with the fields that were given and no others: those that somebody else has set stay.
+fn binding(args: &PushArgs, config: Option<Value>, maps: &[ConfigMap]) -> Value {
+    let mut source = Map::from_iter([("name".to_owned(), json!(args.name)), ("key".to_owned(), json!(KEY))]);
+    if maps.len() > 1 {
+        source.insert("parts".to_owned(), maps[1..].iter().map(|map| json!(map.name_any())).collect());
+    }
+    if args.namespace != NAMESPACE {
+        source.insert("namespace".to_owned(), json!(args.namespace));
+    }
+    let mut spec = Map::from_iter([("source".to_owned(), json!({ "configMap": source }))]);
+    let mode = args.mode.map(|mode| json!(format!("{mode:?}")));
+    let points = (!args.points.is_empty()).then(|| json!(args.points));
+    let given = [("points", points), ("order", args.order.map(Value::from)), ("mode", mode), ("config", config)];
+    spec.extend(given.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?))));
+    json!({ "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicyPlugin", "metadata": { "name": args.name }, "spec": spec })
+}
+
+fn size(map: &ConfigMap) -> usize {
+    map.binary_data.iter().flatten().map(|(_, bytes)| bytes.0.len()).sum()
+}
+
+/// Bytes that a pin keeps out would be pushed in vain.
+async fn not_pinned(plugins: &Api<PolicyPlugin>, name: &str, digest: &str) -> Result<()> {
+    let there = plugins.get_opt(name).await.with_context(|| format!("looking for the PolicyPlugin {name}"))?;
+    match there.and_then(|plugin| plugin.spec.digest) {
+        Some(pinned) if pinned != digest => {
+            bail!(
+                "the PolicyPlugin {name} is pinned to {pinned}, so that these bytes would not be taken: `pointsman plugin rollback {name} --resume` removes the pin"
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The ConfigMaps of one namespace.
+struct ConfigMaps {
+    api: Api<ConfigMap>,
+    namespace: String,
+}
+
+impl ConfigMaps {
+    fn new(client: Client, namespace: &str) -> Self {
+        Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
+    }
+
+    async fn metadata(&self, name: &str) -> Result<Option<PartialObjectMeta<ConfigMap>>> {
+        self.api.get_metadata_opt(name).await.with_context(|| format!("looking for the ConfigMap {}/{name}", self.namespace))
+    }
+
+    /// What isn't a plugin's isn't overwritten.
+    async fn refuse_foreign(&self, name: &str) -> Result<()> {
+        match self.metadata(name).await? {
+            Some(there) if !is_part(&there.metadata) => {
+                bail!("the ConfigMap {}/{name} is there already and holds no plugin: choose another --name", self.namespace)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn apply(&self, map: &ConfigMap) -> Result<()> {
+        let name = map.name_any();
+        let applied = self.api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(map)).await;
+        applied.map(|_| ()).with_context(|| format!("applying the ConfigMap {}/{name}", self.namespace))
+    }
+
+    /// Deletes the parts that a larger push has left. Parts are numbered without gaps.
+    async fn remove_after(&self, name: &str, count: usize) -> Result<Vec<String>> {
+        let mut removed = Vec::new();
+        for number in count + 1..=PARTS {
+            let stale = format!("{name}-{number}");
+            match self.metadata(&stale).await? {
+                Some(there) if is_part(&there.metadata) && is_ours(&there.metadata) => {
+                    let deleted = self.api.delete(&stale, &DeleteParams::default()).await;
+                    deleted.with_context(|| format!("deleting the ConfigMap {}/{stale}", self.namespace))?;
+                    removed.push(stale);
+                }
+                _ => break,
+            }
+        }
+        Ok(removed)
+    }
+}
+
+fn is_part(metadata: &ObjectMeta) -> bool {
+    metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(DIGEST))
+}
+
+/// Whether this program has written it.
+fn is_ours(metadata: &ObjectMeta) -> bool {
+    metadata.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(MANAGER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: PushArgs,
+    }
+
+    fn bound(words: &[&str], parts: usize) -> Value {
+        let args = Only::try_parse_from(["push", "a.wasm", "--name", "a"].iter().chain(words)).unwrap().args;
+        let config = args.config.as_deref().map(configuration).transpose().unwrap();
+        let part = |number| ConfigMap {
+            metadata: ObjectMeta { name: Some(format!("a-{number}")), ..ObjectMeta::default() },
+            ..ConfigMap::default()
+        };
+        binding(&args, config, &(1..=parts).map(part).collect::<Vec<_>>())["spec"].take()
+    }
+
+    #[test]
+    fn only_what_was_given_is_applied() {
+        assert_eq!(bound(&[], 1), json!({"source": {"configMap": {"name": "a", "key": "plugin.wasm"}}}));
+        let words = ["--order", "7", "--mode", "replace", "--point", "pod-templating", "--config", r#"{"a": 1}"#, "--namespace", "n"];
+        let source = json!({"configMap": {"name": "a", "key": "plugin.wasm", "parts": ["a-2", "a-3"], "namespace": "n"}});
+        let all = json!({"source": source, "points": ["pod-templating"], "order": 7, "mode": "Replace", "config": {"a": 1}});
+        assert_eq!(bound(&words, 3), all);
+    }
+
+    #[test]
+    fn a_configuration_is_an_object() {
+        assert_eq!(configuration("{a: 1}").unwrap(), json!({"a": 1}));
+        assert!(configuration("{a").unwrap_err().to_string().starts_with("--config:1: "));
+        assert!(format!("{:#}", configuration("/nowhere/a.yaml").unwrap_err()).contains("no file that can be read"));
+    }
+
+    #[test]
+    fn the_order_of_built_in_plugins_is_refused() {
+        assert!(Cli::try_parse_from(["pointsman", "plugin", "push", "a.wasm", "--name", "a", "--order", "0"]).is_err());
+    }
+}

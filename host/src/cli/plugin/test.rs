@@ -1,0 +1,196 @@
+//! `pointsman plugin test`.
+
+use super::{
+    cases::{self, Case, Expected},
+    diff,
+    file::{Bench, FileArgs},
+};
+use crate::{
+    cli::output::{Output, OutputArgs, print},
+    policy::{member::Member, point::name},
+};
+use anyhow::{Result, bail};
+use clap::Args;
+use pointsman_crds::policy::plugin::PluginInstances;
+use serde::Serialize;
+use serde_json::Value;
+use std::{collections::HashMap, path::PathBuf, process::ExitCode, sync::Arc};
+
+#[derive(Args, Debug)]
+pub(super) struct TestArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// Files of golden cases: YAML documents that are a case or a list of cases.
+    #[arg(required = true)]
+    cases: Vec<PathBuf>,
+    /// Only the cases whose names contain this.
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What came of the cases.
+#[derive(Debug, Serialize)]
+struct Report {
+    passed: usize,
+    failed: usize,
+    cases: Vec<Outcome>,
+}
+
+/// What came of one case.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    name: String,
+    point: &'static str,
+    place: String,
+    passed: bool,
+    /// What is wrong, in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actual: Option<Value>,
+}
+
+pub(super) fn run(args: &TestArgs) -> Result<ExitCode> {
+    let mut cases = cases::read(&args.cases)?;
+    if let Some(part) = &args.filter {
+        cases.retain(|case| case.name.contains(part));
+        if cases.is_empty() {
+            bail!("no case has a name that contains {part:?}");
+        }
+    }
+    let mut members = Members::new(Bench::new(&args.file)?, PluginInstances::Fresh);
+    let mut report = Report { passed: 0, failed: 0, cases: Vec::new() };
+    for case in &cases {
+        let outcome = outcome(case, &members.answer(case));
+        *if outcome.passed { &mut report.passed } else { &mut report.failed } += 1;
+        if args.output.output == Output::Table {
+            print(&told(&outcome));
+        }
+        report.cases.push(outcome);
+    }
+    args.output.print(&report, || format!("{} passed, {} failed", report.passed, report.failed))?;
+    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The plugin with each configuration that the cases have.
+#[derive(Debug)]
+pub(super) struct Members {
+    pub(super) bench: Bench,
+    instances: PluginInstances,
+    loaded: HashMap<String, Result<Arc<Member>, String>>,
+}
+
+impl Members {
+    pub(super) fn new(bench: Bench, instances: PluginInstances) -> Self {
+        Self { bench, instances, loaded: HashMap::new() }
+    }
+
+    pub(super) fn of(&mut self, config: &str) -> Result<Arc<Member>, String> {
+        if let Some(known) = self.loaded.get(config) {
+            return known.clone();
+        }
+        let loaded = self.bench.load(config, self.instances).map(Arc::new);
+        self.loaded.insert(config.to_owned(), loaded.clone());
+        loaded
+    }
+
+    /// The answer to a case's question, or the sentence that says why there is none.
+    fn answer(&mut self, case: &Case) -> Result<Value, String> {
+        let answered = self.bench.described.description.points();
+        if !answered.contains(&case.question.point()) {
+            let points = answered.into_iter().map(name).collect::<Vec<_>>().join(", ");
+            return Err(format!("it doesn't answer at {}; it answers at {points}", case.point()));
+        }
+        let member = self.of(&case.config)?;
+        case.question.ask(&member).map(|answered| answered.value).map_err(|error| error.to_string())
+    }
+}
+
+fn outcome(case: &Case, answer: &Result<Value, String>) -> Outcome {
+    let mut outcome = Outcome {
+        name: case.name.clone(),
+        point: case.point(),
+        place: case.place.clone(),
+        passed: false,
+        problem: None,
+        expected: None,
+        actual: answer.as_ref().ok().cloned(),
+    };
+    outcome.problem = match (&case.expected, answer) {
+        (Some(Expected::Answer(expected)), Ok(actual)) => {
+            outcome.expected = Some(expected.clone());
+            diff::place(expected, actual).map(|at| match at.as_str() {
+                "" => "the answer differs".to_owned(),
+                at => format!("the answer differs, first at {at}"),
+            })
+        }
+        (Some(Expected::Answer(expected)), Err(error)) => {
+            outcome.expected = Some(expected.clone());
+            Some(format!("there should be an answer, but {error}"))
+        }
+        (Some(Expected::Error(part)), Ok(_)) => Some(format!("there should be an error with {part:?}, but it answers")),
+        (Some(Expected::Error(part)), Err(error)) => {
+            (!error.contains(part.as_str())).then(|| format!("there should be an error with {part:?}, but {error}"))
+        }
+        (None, Ok(_)) => Some("the case has neither answer nor error, and it answers".to_owned()),
+        (None, Err(error)) => Some(format!("the case has neither answer nor error, and {error}")),
+    };
+    outcome.passed = outcome.problem.is_none();
+    outcome
+}
+
+/// In the form of a case, so that it can be copied from the screen.
+fn yaml(value: Option<&Value>) -> String {
+    value.map(|value| serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}"))).unwrap_or_default()
+}
+
+fn told(outcome: &Outcome) -> String {
+    let Outcome { name, place, .. } = outcome;
+    let Some(problem) = &outcome.problem else { return format!("ok      {name}") };
+    let differing = diff::lines(&yaml(outcome.expected.as_ref()), &yaml(outcome.actual.as_ref()));
+    let lines = [format!("FAILED  {name} ({place})"), format!("        {problem}")];
+    lines.into_iter().chain(differing.iter().map(|line| format!("        {line}"))).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ask::Question;
+    use super::*;
+    use pointsman_crds::policy::plugin::PolicyPoint;
+    use serde_json::json;
+
+    fn of(expected: Option<Expected>, answer: Result<Value, &str>) -> Outcome {
+        let question = Question::of(PolicyPoint::SchedulingScoring, json!({"question": "endpoint-pick"})).unwrap();
+        let case = Case { name: "a".into(), config: "{}".into(), question, expected, place: "cases.yaml:3".into() };
+        outcome(&case, &answer.map_err(str::to_owned))
+    }
+
+    #[test]
+    fn a_case_passes_by_its_answer_or_by_a_part_of_its_error() {
+        assert!(of(Some(Expected::Answer(json!([1]))), Ok(json!([1]))).passed);
+        assert!(of(Some(Expected::Error("loops".into())), Err("it loops")).passed);
+        for (expected, answer, says) in [
+            (Some(Expected::Answer(json!([1]))), Ok(json!([2])), "first at [0]"),
+            (Some(Expected::Answer(json!([1]))), Err("it trapped"), "should be an answer, but it trapped"),
+            (Some(Expected::Error("loops".into())), Err("it trapped"), "with \"loops\", but it trapped"),
+            (Some(Expected::Error("loops".into())), Ok(json!([1])), "but it answers"),
+            (None, Ok(json!([1])), "neither answer nor error"),
+        ] {
+            let outcome = of(expected, answer);
+            assert!(!outcome.passed && outcome.problem.as_deref().unwrap().contains(says), "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_failed_case_tells_where_it_stands_and_how_the_answers_differ() {
+        assert_eq!(
+            told(&of(Some(Expected::Answer(json!([0.5, 1]))), Ok(json!([0.5, 2])))),
+            "FAILED  a (cases.yaml:3)\n        the answer differs, first at [1]\n          - 0.5\n        - - 1\n        + - 2"
+        );
+        assert_eq!(told(&of(Some(Expected::Answer(json!([]))), Ok(json!([])))), "ok      a");
+    }
+}

@@ -1,0 +1,264 @@
+//! `pointsman plugin`, as a plugin's author uses it: the program itself, on plugins built as they are shipped.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use flate2::{Compression, write::GzEncoder};
+use serde_json::Value;
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned()
+}
+
+fn checkout(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(path)
+}
+
+/// The core module of a package, up to date.
+fn module(package: &str) -> PathBuf {
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--profile", "plugin", "--target", "wasm32-unknown-unknown", "--package", package])
+        .arg("--target-dir")
+        .arg(target())
+        .status()
+        .unwrap();
+    assert!(built.success(), "the plugin can't be built; `rustup target add wasm32-unknown-unknown` adds what it needs");
+    target().join("wasm32-unknown-unknown/plugin").join(format!("{}.wasm", package.replace('-', "_")))
+}
+
+fn runtime_selection() -> PathBuf {
+    module("pointsman-runtime-selection")
+}
+
+fn rust_labels() -> PathBuf {
+    module("pointsman-example-rust-labels")
+}
+
+/// An empty folder that is made anew for each run.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-cli").join(name);
+    fs::remove_dir_all(&folder).ok();
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn pointsman(words: &[&str]) -> Output {
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
+    command.arg("plugin").args(words).env("POINTSMAN_CACHE", cache).env_remove("KUBECONFIG").output().unwrap()
+}
+
+/// What it printed; it must have ended well.
+fn printed(words: &[&str]) -> String {
+    let output = pointsman(words);
+    assert!(output.status.success(), "{words:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// What it complained of, in one line; it must have ended with 1.
+fn refused(words: &[&str]) -> String {
+    let output = pointsman(words);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+    assert!(said.starts_with("error: ") && said.trim_end().lines().count() == 1, "{said}");
+    said
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn inspect_tells_what_a_plugin_is() {
+    let plugin = runtime_selection();
+    let table = printed(&["inspect", path(&plugin)]);
+    for part in ["pointsman-runtime-selection", "core module", "formatWeight: integer", "imports      none", "sha256:"] {
+        assert!(table.contains(part), "{part} in {table}");
+    }
+    let json: Value = serde_json::from_str(&printed(&["inspect", path(&plugin), "-o", "json"])).unwrap();
+    assert_eq!(json["points"], serde_json::json!(["runtime-selection"]));
+    assert_eq!((&json["form"], &json["compressed"]), (&"core-module".into(), &false.into()));
+    assert_eq!(json["size"], fs::metadata(&plugin).unwrap().len());
+    assert!(json["configSchema"]["properties"]["formatWeight"].is_object(), "{json:#}");
+    let exports = json["exports"].as_array().unwrap();
+    assert!(exports.contains(&"pointsman:policy/runtime-selection@0.1.0".into()), "{exports:?}");
+}
+
+#[test]
+fn a_compressed_plugin_is_the_same_plugin() {
+    let (plugin, folder) = (rust_labels(), folder("gzip"));
+    let mut gzip = GzEncoder::new(fs::File::create(folder.join("labels.wasm.gz")).unwrap(), Compression::best());
+    gzip.write_all(&fs::read(&plugin).unwrap()).unwrap();
+    gzip.finish().unwrap();
+    let inspected = |file: &Path| -> Value { serde_json::from_str(&printed(&["inspect", path(file), "-o", "json"])).unwrap() };
+    let (plain, packed) = (inspected(&plugin), inspected(&folder.join("labels.wasm.gz")));
+    assert_eq!((&plain["digest"], &plain["size"]), (&packed["digest"], &packed["size"]));
+    assert_eq!(packed["compressed"], true);
+}
+
+#[test]
+fn what_is_no_plugin_is_told_in_a_sentence() {
+    let said = refused(&["inspect", path(&checkout("README.md"))]);
+    assert!(said.contains("README.md is no plugin: it is no WebAssembly"), "{said}");
+    let said = refused(&["inspect", "/nowhere/a.wasm"]);
+    assert!(said.contains("reading the plugin /nowhere/a.wasm: No such file"), "{said}");
+}
+
+#[test]
+fn the_golden_cases_of_the_policies_hold() {
+    for (plugin, cases) in [(runtime_selection(), "plugins/runtime-selection"), (rust_labels(), "plugins/examples/rust-labels")] {
+        let told = printed(&["test", path(&plugin), path(&checkout(cases).join("cases.yaml"))]);
+        assert!(told.ends_with(" passed, 0 failed\n") && !told.contains("FAILED"), "{told}");
+    }
+}
+
+#[test]
+fn a_case_that_fails_shows_what_differs_and_where() {
+    let (plugin, cases) = (rust_labels(), folder("failing").join("cases.yaml"));
+    let golden = fs::read_to_string(checkout("plugins/examples/rust-labels/cases.yaml")).unwrap();
+    fs::write(&cases, golden.replace(r#"value: "4711", layer: namespace"#, r#"value: "4712", layer: namespace"#)).unwrap();
+    let output = pointsman(&["test", path(&plugin), path(&cases)]);
+    let told = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let parts = [
+        "FAILED  pods get the namespace's label (",
+        "cases.yaml:3)",
+        "first at labels[0].value",
+        "- ",
+        "4712",
+        "+ ",
+        "4711",
+        "5 passed, 1 failed",
+    ];
+    for part in parts {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+
+    let output = pointsman(&["test", path(&plugin), path(&cases), "--filter", "pods get", "-o", "json"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["passed"], &json["failed"]), (&0.into(), &1.into()));
+    let case = &json["cases"][0];
+    assert_eq!((&case["expected"]["labels"][0]["value"], &case["actual"]["labels"][0]["value"]), (&"4712".into(), &"4711".into()));
+    assert!(refused(&["test", path(&plugin), path(&cases), "--filter", "nothing like it"]).contains("no case has a name"));
+}
+
+#[test]
+fn wrong_yaml_is_told_with_its_file_and_line() {
+    let (plugin, cases) = (rust_labels(), folder("wrong").join("cases.yaml"));
+    for (yaml, says) in [
+        ("- name: a\n  point: metadata-propagation\n  request:\n    subjekt: {}\n", "cases.yaml:4: unknown field `subjekt`"),
+        ("- name: a\n  point: nowhere\n", "cases.yaml:2: there is no policy point \"nowhere\""),
+        ("- name: a\n  point: metadata-propagation\n", "cases.yaml:1: the case \"a\" has no request"),
+        ("", "there are no cases in"),
+    ] {
+        fs::write(&cases, yaml).unwrap();
+        let said = refused(&["test", path(&plugin), path(&cases)]);
+        assert!(said.contains(says), "{says} in {said}");
+    }
+}
+
+#[test]
+fn bench_measures_each_case() {
+    let (plugin, cases) = (rust_labels(), checkout("plugins/examples/rust-labels/cases.yaml"));
+    let table = printed(&["bench", path(&plugin), path(&cases), "--calls", "5"]);
+    assert!(table.starts_with("CASE") && table.contains("another label can be configured"), "{table}");
+    let one = ["bench", path(&plugin), path(&cases), "--calls", "5", "--case", "another label can be configured", "-o", "json"];
+    let json: Value = serde_json::from_str(&printed(&one)).unwrap();
+    let [case] = &json.as_array().unwrap()[..] else { panic!("{json:#}") };
+    assert_eq!((&case["calls"], &case["instances"]), (&5.into(), &"Fresh".into()));
+    assert!(["min", "p50", "p90", "p99", "max", "fuel", "memory"].iter().all(|field| case[field].is_number()), "{case:#}");
+    assert!(refused(&["bench", path(&plugin), path(&cases), "--case", "none"]).contains("there is no case \"none\""));
+}
+
+#[test]
+fn a_push_that_is_only_tried_shows_its_objects_and_needs_no_cluster() {
+    let plugin = rust_labels();
+    let words = ["push", path(&plugin), "--name", "labels", "--dry-run"];
+    let tried = |more: &[&'static str]| [&words[..], more].concat();
+    let told = printed(&tried(&[]));
+    assert!(
+        told.contains("would apply   ConfigMap pointsman-system/labels,") && told.contains("would apply   PolicyPlugin labels, sha256:"),
+        "{told}"
+    );
+    let yaml = printed(&tried(&["-o", "yaml", "--order", "7", "--config", r#"{"label": "team"}"#]));
+    for part in ["kind: ConfigMap", "policy.pointsman.dev/digest", "kind: PolicyPlugin", "order: 7", "label: team"] {
+        assert!(yaml.contains(part), "{part} in {yaml}");
+    }
+    assert!(refused(&tried(&["--point", "pod-templating"])).contains("doesn't answer there; it answers at metadata-propagation"));
+    assert!(refused(&tried(&["--config", r#"{"lable": "team"}"#])).contains("can't be used like this"));
+}
+
+#[test]
+fn a_new_rust_plugin_builds_and_passes_its_first_case() {
+    let folder = folder("new-rust").join("my-policy");
+    let sdk = checkout("plugins/sdk");
+    let new = ["new", "my-policy", "--language", "rust", "--point", "metadata-propagation", "--dir", path(&folder), "--sdk", path(&sdk)];
+    let told = printed(&new);
+    assert_eq!(told.lines().count(), 3, "{told}");
+    assert!(refused(&new).contains("is there already, and nothing is overwritten"));
+
+    // The versions that are there already, and the profile whose dependencies are built.
+    fs::copy(checkout("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--profile", "plugin", "--target", "wasm32-unknown-unknown"])
+        .args(["--config", "profile.plugin.inherits='release'", "--target-dir"])
+        .arg(target())
+        .current_dir(&folder)
+        .status()
+        .unwrap();
+    assert!(built.success());
+    let plugin = target().join("wasm32-unknown-unknown/plugin/my_policy.wasm");
+    let told = printed(&["test", path(&plugin), path(&folder.join("cases.yaml"))]);
+    assert!(told.ends_with("1 passed, 0 failed\n"), "{told}");
+}
+
+#[test]
+fn a_new_project_of_each_language_and_point_has_its_files() {
+    let folder = folder("new-all");
+    for (language, source) in [("rust", "src/lib.rs"), ("go", "policy.go"), ("javascript", "policy.js"), ("python", "policy.py")] {
+        for point in ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring"] {
+            let dir = folder.join(format!("{language}-{point}"));
+            printed(&["new", "my-policy", "--language", language, "--point", point, "--dir", path(&dir)]);
+            for file in [source, "cases.yaml", "README.md"] {
+                assert!(dir.join(file).is_file(), "{language} {point} {file}");
+            }
+            assert_eq!(dir.join("wit/types.wit").is_file(), matches!(language, "javascript" | "python"), "{language}");
+        }
+    }
+}
+
+#[test]
+fn a_new_go_plugin_builds() {
+    if Command::new("go").arg("version").output().is_err() {
+        eprintln!("there is no Go here, so nothing is shown");
+        return;
+    }
+    let folder = folder("new-go");
+    printed(&["new", "my-policy", "--language", "go", "--point", "scheduling-scoring", "--dir", path(&folder.join("p"))]);
+    let built = Command::new("go")
+        .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", "my-policy.wasm", "."])
+        .envs([("GOOS", "wasip1"), ("GOARCH", "wasm"), ("GOFLAGS", "")])
+        .current_dir(folder.join("p"))
+        .status()
+        .unwrap();
+    assert!(built.success());
+    // An engine that was compiled without optimisation takes minutes for what Go makes.
+    if !cfg!(debug_assertions) {
+        let told = printed(&["test", path(&folder.join("p/my-policy.wasm")), path(&folder.join("p/cases.yaml"))]);
+        assert!(told.ends_with("2 passed, 0 failed\n"), "{told}");
+    }
+}
+
+#[test]
+fn completions_are_printed_for_a_shell() {
+    let output = Command::new(env!("CARGO_BIN_EXE_pointsman")).args(["completions", "bash"]).output().unwrap();
+    assert!(output.status.success() && text(&output.stdout).contains("_pointsman()"));
+}
