@@ -92,7 +92,7 @@ impl Pinned<'_> {
             // Whatever the order of its answer, the next plugin and the object see one.
             answer.labels.sort();
             answer.annotations.sort();
-            let known: BTreeSet<&str> = inputs.layers.iter().map(|layer| layer.name.as_str()).chain(["plugin"]).collect();
+            let known: BTreeSet<&str> = inputs.layers.iter().map(|layer| layer.name.as_str()).chain(ALWAYS).collect();
             let earlier = so_far.labels.iter().chain(&so_far.annotations).map(|placed| placed.layer.as_str());
             let known: BTreeSet<&str> = known.into_iter().chain(earlier).collect();
             check(&answer, &known).map_err(|sentence| CallError::Nonsense(told(&sentence)))?;
@@ -108,6 +108,9 @@ impl Pinned<'_> {
         Ok(())
     }
 }
+
+/// What something may come from beside the layers: the plugin itself, and what the question tells of the subject.
+const ALWAYS: [&str; 3] = ["namespace", "plugin", "subject"];
 
 /// What the API server would refuse is refused here, where the plugin is known.
 fn check(answer: &Answer, layers: &BTreeSet<&str>) -> Result<(), String> {
