@@ -7,6 +7,7 @@ use std::{
     fs::{self, File},
     hash::{DefaultHasher, Hash, Hasher},
     path::{Path, PathBuf},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -21,7 +22,7 @@ pub(crate) fn cargo(args: &[&str]) -> Result<Guarded> {
 }
 
 /// The policies that we write, each a crate below `plugins`.
-const PLUGINS: [&str; 2] = ["pointsman-runtime-selection", "pointsman-example-rust-labels"];
+const PLUGINS: [&str; 3] = ["pointsman-runtime-selection", "pointsman-example-rust-cost", "pointsman-example-rust-labels"];
 
 /// Builds the plugins.
 pub(crate) fn plugins() -> Result<()> {
@@ -50,12 +51,7 @@ pub(crate) fn control_plane() -> Result<()> {
     let out = cluster_dir();
     let bin = out.join("bin");
     fs::create_dir_all(&bin).with_context(|| format!("making {}", bin.display()))?;
-    // Two commands at once would write the same files.
-    let lock = File::create(out.join("lock")).context("making the control plane's lock file")?;
-    if lock.try_lock().is_err() {
-        println!("waiting for another build of the control plane");
-        lock.lock().context("waiting for another build of the control plane")?;
-    }
+    let _lock = lock(&out, "the control plane")?;
 
     let (major, minor, patch) = KUBERNETES;
     let mut ldflags = "-s -w".to_owned();
@@ -69,30 +65,50 @@ pub(crate) fn control_plane() -> Result<()> {
         .concat();
     }
     let (server, manager) = (bin.join("pointsman-cluster"), bin.join("lws-manager"));
-    let stamp = out.join("stamp");
-    let wanted = format!("{:016x}", digest(&source, &ldflags)?);
-    if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) && server.exists() && manager.exists() {
-        return Ok(());
-    }
-    tools::go()?;
-    fs::remove_file(&stamp).ok();
-    println!("building the control plane (Kubernetes, etcd, kwok, LeaderWorkerSet); the first time this takes about ten minutes");
-    go("etcd, the control plane, kwok", &source, &["build", "-ldflags", &ldflags, "-o", &text(&server), "."])?;
-    go("LeaderWorkerSet's manager", &source, &["build", "-ldflags", "-s -w", "-o", &text(&manager), "sigs.k8s.io/lws/cmd"])?;
-    let fetch = Guarded::new(&server)?.args(["fetch", "--out"]).args([out.join("neighbours")]);
-    logged("the neighbours' CRDs", fetch)?;
-    fs::write(&stamp, wanted).context("writing the control plane's stamp")
+    Sources { folders: &[&source], also: &ldflags }.unless_built(&out.join("stamp"), &[&server, &manager], || {
+        tools::go()?;
+        println!("building the control plane (Kubernetes, etcd, kwok, LeaderWorkerSet); the first time this takes about ten minutes");
+        go("etcd, the control plane, kwok", &source, &["build", "-ldflags", &ldflags, "-o", &text(&server), "."])?;
+        go("LeaderWorkerSet's manager", &source, &["build", "-ldflags", "-s -w", "-o", &text(&manager), "sigs.k8s.io/lws/cmd"])?;
+        let fetch = Guarded::new(&server)?.args(["fetch", "--out"]).args([out.join("neighbours")]);
+        logged(&out, "the neighbours' CRDs", fetch)
+    })
 }
 
 fn go(what: &str, dir: &Path, args: &[&str]) -> Result<()> {
-    logged(what, Guarded::new("go")?.args(args).dir(dir))
+    logged(&cluster_dir(), what, Guarded::new("go")?.args(args).dir(dir))
+}
+
+/// Keeps a second command from building the same at once: both would write the same files.
+pub(crate) fn lock(folder: &Path, what: &str) -> Result<File> {
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    let lock = File::create(folder.join("lock")).with_context(|| format!("making the lock file of {what}"))?;
+    if lock.try_lock().is_err() {
+        println!("waiting for another build of {what}");
+        lock.lock().with_context(|| format!("waiting for another build of {what}"))?;
+    }
+    Ok(lock)
+}
+
+/// Whether gofmt would leave the folder's files as they are.
+pub(crate) fn gofmt(dir: &Path) -> Result<()> {
+    let unformatted = Command::new("gofmt").arg("-l").arg(dir).output().context("running gofmt, which comes with Go")?;
+    if !unformatted.status.success() || !unformatted.stdout.is_empty() {
+        bail!(
+            "gofmt would change these files (run `gofmt -w {}`): {}",
+            dir.strip_prefix(workspace()).unwrap_or(dir).display(),
+            String::from_utf8_lossy(&unformatted.stdout).replace('\n', " ")
+        );
+    }
+    Ok(())
 }
 
 /// Runs a long step with its output in a file, a sign of life now and then, and the end of the file if it fails.
-pub(crate) fn logged(what: &str, command: Guarded) -> Result<()> {
+pub(crate) fn logged(folder: &Path, what: &str, command: Guarded) -> Result<()> {
     const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
     let name: String = what.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    let log = cluster_dir().join(format!("{name}.log"));
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    let log = folder.join(format!("{name}.log"));
     let started = Instant::now();
     let mut running = command.log(&log)?.start()?;
     let mut next = SIGN_OF_LIFE;
@@ -127,24 +143,56 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Of everything that the control plane is built from.
-fn digest(source: &Path, ldflags: &str) -> Result<u64> {
-    let mut hasher = DefaultHasher::new();
-    ldflags.hash(&mut hasher);
-    let mut folders = vec![source.to_owned()];
+/// What something is built from.
+pub(crate) struct Sources<'a> {
+    pub(crate) folders: &'a [&'a Path],
+    /// What else the outcome depends on.
+    pub(crate) also: &'a str,
+}
+
+impl Sources<'_> {
+    /// Builds it, unless the stamp tells that the same sources were built before and the outcome is still there.
+    pub(crate) fn unless_built(&self, stamp: &Path, outcome: &[&Path], build: impl FnOnce() -> Result<()>) -> Result<()> {
+        let wanted = format!("{:016x}", self.digest()?);
+        if fs::read_to_string(stamp).is_ok_and(|found| found == wanted) && outcome.iter().all(|file| file.exists()) {
+            return Ok(());
+        }
+        fs::remove_file(stamp).ok();
+        build()?;
+        fs::write(stamp, wanted).with_context(|| format!("writing {}", stamp.display()))
+    }
+
+    fn digest(&self) -> Result<u64> {
+        let mut hasher = DefaultHasher::new();
+        self.also.hash(&mut hasher);
+        for folder in self.folders {
+            for file in files(folder)? {
+                file.strip_prefix(folder)?.hash(&mut hasher);
+                fs::read(&file).with_context(|| format!("reading {}", file.display()))?.hash(&mut hasher);
+            }
+        }
+        Ok(hasher.finish())
+    }
+}
+
+/// What a language's tools leave beside the sources of somebody who runs them by hand.
+const LEFT_BY_TOOLS: [&str; 5] = ["__pycache__", "bindings", "dist", "node_modules", "venv"];
+
+/// The files of a folder, in order. What is only read by people is none of them.
+pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut folders = vec![folder.to_owned()];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
             let entry = entry?;
-            let of = if entry.file_type()?.is_dir() { &mut folders } else { &mut files };
-            of.push(entry.path());
+            if !entry.file_type()?.is_dir() {
+                files.push(entry.path());
+            } else if LEFT_BY_TOOLS.iter().all(|name| entry.file_name() != *name) {
+                folders.push(entry.path());
+            }
         }
     }
     files.retain(|file| file.extension().is_none_or(|extension| extension != "md"));
     files.sort();
-    for file in files {
-        file.strip_prefix(source)?.hash(&mut hasher);
-        fs::read(&file).with_context(|| format!("reading {}", file.display()))?.hash(&mut hasher);
-    }
-    Ok(hasher.finish())
+    Ok(files)
 }

@@ -2,6 +2,7 @@
 
 mod build;
 mod demo;
+mod examples;
 mod guard;
 mod test;
 mod tools;

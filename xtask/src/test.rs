@@ -1,8 +1,8 @@
 //! The checks and tests, in the order in which they fail fastest.
 
-use crate::{build, guard::Guarded, tools};
+use crate::{build, examples, guard::Guarded, tools};
 use anyhow::{Context, Result, bail};
-use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, workspace};
+use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, cluster_dir, workspace};
 use std::{
     process::Command,
     time::{Duration, Instant},
@@ -28,6 +28,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         tools::go()?;
         tools::kubectl()?;
     }
+    // Asked before the long steps, so that what is missing shows at once.
+    if !args.quick && args.only.is_none() {
+        tools::node()?;
+        tools::python()?;
+    }
     if let Some(name) = &args.only {
         steps.run("control plane", build::control_plane)?;
         return steps.run("end-to-end tests", || end_to_end(args, Some(name)));
@@ -45,6 +50,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         thorough(args, build::cargo(&["test", "--workspace"])?).succeed("a unit or doc test")
     })?;
     if !args.quick {
+        steps.run("examples in other languages", || {
+            examples::examples()?;
+            examples::tests()
+        })?;
         steps.run("control plane", build::control_plane)?;
         steps.run("control plane's own checks", || go_checks(args))?;
         steps.run("end-to-end tests", || end_to_end(args, None))?;
@@ -84,14 +93,8 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
 
 fn go_checks(args: &Args) -> Result<()> {
     let dir = workspace().join("tests/cluster");
-    let unformatted = Command::new("gofmt").arg("-l").arg(&dir).output().context("running gofmt, which comes with Go")?;
-    if !unformatted.status.success() || !unformatted.stdout.is_empty() {
-        bail!(
-            "gofmt would change these files (run `gofmt -w tests/cluster`): {}",
-            String::from_utf8_lossy(&unformatted.stdout).replace('\n', " ")
-        );
-    }
-    build::logged("go vet", Guarded::new("go")?.args(["vet", "./..."]).dir(&dir))?;
+    build::gofmt(&dir)?;
+    build::logged(&cluster_dir(), "go vet", Guarded::new("go")?.args(["vet", "./..."]).dir(&dir))?;
     // The long ones start control planes of their own, as the end-to-end tests do.
     let short: &[&str] = if args.full { &[] } else { &["-short"] };
     Guarded::new("go")?.args(["test"]).args(short).args(["./..."]).dir(&dir).succeed("a Go test")

@@ -9,6 +9,8 @@ type Version = (u32, u32, u32);
 /// The oldest versions that are known to work; the README names them too.
 const GO: Version = (1, 26, 4);
 const KUBECTL: Version = (1, 30, 0);
+const NODE: Version = (20, 19, 0);
+const PYTHON: Version = (3, 11, 0);
 const RUST: Version = (1, 95, 0);
 
 /// Where the plugins run.
@@ -34,13 +36,34 @@ pub(crate) fn rust() -> Result<()> {
     Guarded::new("rustup")?.args(["target", "add"]).args(missing).succeed("adding the Wasm targets (`rustup target add`)")
 }
 
-/// Checks Go, which builds the control plane.
-pub(crate) fn go() -> Result<()> {
+/// Checks Go, which builds the control plane and an example, and tells what it says of its version.
+pub(crate) fn go() -> Result<String> {
     at_least("go", &["version"], "go version go", GO, "install it from https://go.dev/dl, or put it on the PATH")
 }
 
+/// Checks Node.js with npm, which build an example, and tells what it says of its version.
+pub(crate) fn node() -> Result<String> {
+    let advice = "it builds the example plugin in JavaScript; install it from https://nodejs.org, or put it on the PATH";
+    let said = at_least("node", &["--version"], "v", NODE, advice)?;
+    if output("npm", &["--version"]).is_none() {
+        bail!("npm is needed and can't be run: {advice} (it comes with Node.js)");
+    }
+    Ok(said)
+}
+
+/// Checks Python, which builds an example, and tells what it says of its version.
+pub(crate) fn python() -> Result<String> {
+    let advice =
+        "it builds the example plugin in Python; install it, with its module venv, from https://www.python.org, or put it on the PATH";
+    let said = at_least("python3", &["--version"], "Python ", PYTHON, advice)?;
+    if output("python3", &["-c", "import ensurepip, venv"]).is_none() {
+        bail!("python3 lacks the module venv or ensurepip: {advice} (Debian and Ubuntu have it in the package python3-venv)");
+    }
+    Ok(said)
+}
+
 /// Checks kubectl, with which the demo and the tests look at the cluster as a user does.
-pub(crate) fn kubectl() -> Result<()> {
+pub(crate) fn kubectl() -> Result<String> {
     let advice = "install it as https://kubernetes.io/docs/tasks/tools says, or put it on the PATH";
     at_least("kubectl", &["version", "--client", "-o", "json"], "\"gitVersion\": \"v", KUBECTL, advice)
 }
@@ -50,13 +73,13 @@ fn output(program: &str, args: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn at_least(program: &str, args: &[&str], before: &str, wanted: Version, advice: &str) -> Result<()> {
+fn at_least(program: &str, args: &[&str], before: &str, wanted: Version, advice: &str) -> Result<String> {
     let (major, minor, patch) = wanted;
     let Some(said) = output(program, args) else {
         bail!("{program} {major}.{minor}.{patch} or newer is needed and can't be run: {advice}");
     };
     match version(&said, before) {
-        Some(found) if found >= wanted => Ok(()),
+        Some(found) if found >= wanted => Ok(said),
         Some((a, b, c)) => bail!("{program} {major}.{minor}.{patch} or newer is needed, and {a}.{b}.{c} is on the PATH: {advice}"),
         None => bail!("`{program} {}` doesn't tell a version: {advice}", args.join(" ")),
     }
@@ -79,6 +102,8 @@ mod tests {
         assert_eq!(version("rustc 1.95.0 (59807616e 2026-04-14)", "rustc "), Some((1, 95, 0)));
         assert_eq!(version("{\"gitVersion\": \"v1.32.4-x\"}", "\"gitVersion\": \"v"), Some((1, 32, 4)));
         assert_eq!(version("go version go1.27 linux/amd64", "go version go"), Some((1, 27, 0)));
+        assert_eq!(version("v20.20.2\n", "v"), Some((20, 20, 2)));
+        assert_eq!(version("Python 3.13.0rc1", "Python "), Some((3, 13, 0)));
         assert_eq!(version("gibberish", "go"), None);
     }
 }

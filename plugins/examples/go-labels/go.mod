@@ -1,0 +1,3 @@
+module pointsman.dev/examples/go-labels
+
+go 1.26

@@ -1,0 +1,146 @@
+//! The example policies that aren't written in Rust: each is built by its own language's tools, below `target/examples`.
+
+use crate::{
+    build::{self, Sources},
+    guard::Guarded,
+    tools,
+};
+use anyhow::{Context, Result};
+use pointsman_harness::{target_dir, workspace};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A policy below `plugins/examples`.
+struct Example {
+    name: &'static str,
+    /// What tells the tool's version. Its bytes may differ from one version to the next.
+    version: fn() -> Result<String>,
+    build: fn(&Place) -> Result<()>,
+    test: fn(&Place) -> Result<()>,
+}
+
+const EXAMPLES: [Example; 3] = [
+    Example { name: "go-labels", version: tools::go, build: go, test: go_test },
+    Example { name: "javascript-labels", version: tools::node, build: javascript, test: javascript_test },
+    Example { name: "python-labels", version: tools::python, build: python, test: python_test },
+];
+
+/// Where an example comes from and goes to.
+struct Place {
+    source: PathBuf,
+    /// For what its tools put beside it. They write no file into the source tree.
+    work: PathBuf,
+    wasm: PathBuf,
+}
+
+impl Place {
+    fn of(name: &str) -> Self {
+        let out = target_dir().join("examples");
+        Self { source: workspace().join("plugins/examples").join(name), work: out.join(name), wasm: out.join(format!("{name}.wasm")) }
+    }
+
+    /// Copies the sources to where the tools may write beside them.
+    fn copy(&self) -> Result<()> {
+        for file in build::files(&self.source)? {
+            let to = self.work.join(file.strip_prefix(&self.source)?);
+            fs::create_dir_all(to.parent().unwrap_or(&self.work))?;
+            fs::copy(&file, &to).with_context(|| format!("copying {}", file.display()))?;
+        }
+        Ok(())
+    }
+
+    fn logged(&self, what: &str, command: Guarded) -> Result<()> {
+        build::logged(&self.work, what, command)
+    }
+}
+
+/// Builds those whose sources or tools have changed, and tells where all of them are.
+pub(crate) fn examples() -> Result<Vec<PathBuf>> {
+    let _lock = build::lock(&target_dir().join("examples"), "the examples")?;
+    EXAMPLES.iter().map(Example::built).collect()
+}
+
+/// Runs each example's own tests.
+pub(crate) fn tests() -> Result<()> {
+    EXAMPLES.iter().try_for_each(|example| (example.test)(&Place::of(example.name)))
+}
+
+impl Example {
+    fn built(&self) -> Result<PathBuf> {
+        let place = Place::of(self.name);
+        let version = (self.version)()?;
+        let sources = Sources { folders: &[&place.source, &wit()], also: &version };
+        sources.unless_built(&place.work.join("stamp"), &[&place.wasm], || (self.build)(&place))?;
+        Ok(place.wasm)
+    }
+}
+
+fn wit() -> PathBuf {
+    workspace().join("wit")
+}
+
+fn go(place: &Place) -> Result<()> {
+    // Without the commit and the folder's name: the same source is to give the same bytes.
+    let build =
+        Guarded::new("go")?.args(["build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o"]).args([&place.wasm, Path::new(".")]);
+    place.logged("the example in Go", build.dir(&place.source).env("GOOS", "wasip1").env("GOARCH", "wasm"))
+}
+
+fn go_test(place: &Place) -> Result<()> {
+    build::gofmt(&place.source)?;
+    place.logged("go vet of the example", Guarded::new("go")?.args(["vet", "./..."]).dir(&place.source))?;
+    // Go would keep a result although the cases have changed: they lie outside its module.
+    Guarded::new("go")?.args(["test", "-count=1", "./..."]).dir(&place.source).succeed("a test of the example in Go")
+}
+
+fn javascript(place: &Place) -> Result<()> {
+    place.copy()?;
+    // Scripts of packages are a stranger's code, and none of these needs its own.
+    let install = Guarded::new("npm")?.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).dir(&place.work);
+    place.logged("the packages of the example in JavaScript", install)?;
+    let folder = place.wasm.parent().unwrap_or(&place.work);
+    let build = Guarded::new("node")?.args(["build.js".as_ref(), folder, &wit()]).dir(&place.work);
+    place.logged("the example in JavaScript", build)
+}
+
+fn javascript_test(place: &Place) -> Result<()> {
+    Guarded::new("node")?.args(["--test", "--test-reporter=spec"]).dir(&place.source).succeed("a test of the example in JavaScript")
+}
+
+fn python(place: &Place) -> Result<()> {
+    // componentize-py writes bytecode beside the sources.
+    place.copy()?;
+    let venv = Guarded::new("python3")?.args(["-m", "venv", "--clear", "venv"]).dir(&place.work);
+    place.logged("a virtual environment for the example in Python", venv)?;
+    let install = Guarded::new(place.work.join("venv/bin/pip"))?
+        .args(["--disable-pip-version-check", "install", "--require-hashes", "--requirement", "requirements.txt"])
+        .dir(&place.work);
+    place.logged("the packages of the example in Python", install)?;
+    componentize_py(place, "the bindings of the example in Python", &["bindings".as_ref(), Path::new("bindings")])?;
+    componentize_py(
+        place,
+        "the example in Python",
+        &["componentize".as_ref(), Path::new("--stub-wasi"), "policy".as_ref(), "--output".as_ref(), &place.wasm],
+    )
+}
+
+fn componentize_py(place: &Place, what: &str, args: &[&Path]) -> Result<()> {
+    let command = Guarded::new(place.work.join("venv/bin/componentize-py"))?
+        .args(["--wit-path"])
+        .args([wit()])
+        .args(["--world", "metadata-propagator"])
+        .args(args)
+        .dir(&place.work);
+    place.logged(what, command)
+}
+
+fn python_test(place: &Place) -> Result<()> {
+    Guarded::new("python3")?
+        .args(["-m", "unittest"])
+        .env("PYTHONPATH", place.work.join("bindings"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .dir(&place.source)
+        .succeed("a test of the example in Python")
+}
