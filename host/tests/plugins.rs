@@ -1,44 +1,17 @@
 //! The policies that come with the host, built as they are shipped, in the sandbox that they run in.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod policies;
+
 use pointsman::policy::{
     call::{CallError, Spent},
-    compile::Compilers,
-    engine::{Engines, Use},
-    limits::Limits,
-    plugin::{Instances, Plugin},
+    plugin::Plugin,
     point::{
         Subject,
         selection::{Candidate, Model, Request, Supported, SupportedModel, Verdict, Versioned},
     },
 };
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-    sync::Arc,
-};
-
-/// The core module of a package, up to date.
-fn module(package: &str) -> Vec<u8> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--profile", "plugin", "--target", "wasm32-unknown-unknown", "--package", package])
-        .arg("--target-dir")
-        .arg(target)
-        .status()
-        .unwrap();
-    assert!(built.success(), "the plugin can't be built; `rustup target add wasm32-unknown-unknown` adds what it needs");
-    let file: PathBuf = target.join("wasm32-unknown-unknown/plugin").join(format!("{}.wasm", package.replace('-', "_")));
-    std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-}
-
-fn load(package: &str, config: &str) -> Plugin {
-    let engines = Arc::new(Engines::with_slots(4).unwrap());
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
-    let compilers = Compilers::new(env!("CARGO_BIN_EXE_pointsman").into(), &cache).unwrap();
-    let compiled = compilers.load(&engines, Use::ControlPlane, &module(package)).unwrap();
-    Plugin::new(&engines, Use::ControlPlane, &compiled.component, config, Limits::DEFAULT, Instances::Fresh).unwrap()
-}
+use policies::load;
 
 fn candidate(name: &str, architecture: &str, priority: i32) -> Candidate {
     let model = SupportedModel {

@@ -22,7 +22,8 @@ pub(crate) fn cargo(args: &[&str]) -> Result<Guarded> {
 }
 
 /// The policies that we write, each a crate below `plugins`.
-const PLUGINS: [&str; 3] = ["pointsman-runtime-selection", "pointsman-example-rust-cost", "pointsman-example-rust-labels"];
+const PLUGINS: [&str; 4] =
+    ["pointsman-runtime-selection", "pointsman-example-rust-balance", "pointsman-example-rust-cost", "pointsman-example-rust-labels"];
 
 /// Builds the plugins.
 pub(crate) fn plugins() -> Result<()> {
