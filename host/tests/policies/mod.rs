@@ -40,10 +40,13 @@ pub(crate) fn compilers() -> Compilers {
     Compilers::new(env!("CARGO_BIN_EXE_pointsman").into(), &cache).unwrap()
 }
 
+/// Ample time: on a loaded machine a call may have to wait for its turn, and none of these loops.
+const LIMITS: Limits = Limits { deadline: Limits::MOST.deadline, ..Limits::DEFAULT };
+
 /// A plugin of a module's bytes.
 pub(crate) fn linked(module: &[u8], use_: Use, config: &str, instances: Instances) -> Plugin {
     let compiled = compilers().load(engines(), use_, module).unwrap();
-    Plugin::new(engines(), use_, &compiled.component, config, Limits::DEFAULT, instances).unwrap()
+    Plugin::new(engines(), use_, &compiled.component, config, LIMITS, instances).unwrap()
 }
 
 /// A package's plugin at a control-plane point.
