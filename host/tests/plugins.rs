@@ -1,48 +1,18 @@
 //! The policies that come with the host, built as they are shipped, in the sandbox that they run in.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod policies;
+
 use pointsman::policy::{
     call::{CallError, Spent},
-    compile::Compilers,
-    engine::{Engines, Use},
-    limits::Limits,
+    engine::Use,
     plugin::{Instances, Plugin},
     point::{
         Entry, Subject, propagation,
         selection::{Candidate, Model, Request, Supported, SupportedModel, Verdict, Versioned},
     },
 };
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-    sync::Arc,
-};
-
-/// A package built for a target, up to date.
-fn built(package: &str, target_triple: &str) -> Vec<u8> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--profile", "plugin", "--target", target_triple, "--package", package])
-        .arg("--target-dir")
-        .arg(target)
-        .status()
-        .unwrap();
-    assert!(built.success(), "the plugin can't be built; `rustup target add {target_triple}` adds what it needs");
-    let file: PathBuf = target.join(target_triple).join("plugin").join(format!("{}.wasm", package.replace('-', "_")));
-    std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-}
-
-fn load(package: &str, config: &str) -> Plugin {
-    sandboxed(&built(package, "wasm32-unknown-unknown"), config)
-}
-
-fn sandboxed(wasm: &[u8], config: &str) -> Plugin {
-    let engines = Arc::new(Engines::with_slots(4).unwrap());
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
-    let compilers = Compilers::new(env!("CARGO_BIN_EXE_pointsman").into(), &cache).unwrap();
-    let compiled = compilers.load(&engines, Use::ControlPlane, wasm).unwrap();
-    Plugin::new(&engines, Use::ControlPlane, &compiled.code, config, Limits::DEFAULT, Instances::Fresh).unwrap()
-}
+use policies::{built, linked, load};
 
 fn candidate(name: &str, architecture: &str, priority: i32) -> Candidate {
     let model = SupportedModel {
@@ -121,7 +91,7 @@ fn a_plugin_is_not_asked_at_a_point_that_it_does_not_answer() {
 #[test]
 fn a_plugin_that_was_built_for_wasi_answers_the_same() {
     let package = "pointsman-example-rust-labels";
-    let wasi = sandboxed(&built(package, "wasm32-wasip2"), "{}");
+    let wasi = linked(&built(package, "wasm32-wasip2"), Use::ControlPlane, "{}", Instances::Fresh);
     let bare = load(package, "{}");
     assert_eq!(wasi.describe().unwrap().0, bare.describe().unwrap().0);
 

@@ -22,11 +22,12 @@ pub(crate) fn cargo(args: &[&str]) -> Result<Guarded> {
 }
 
 /// The policies that we write, each a crate below `plugins`.
-const PLUGINS: [&str; 6] = [
+const PLUGINS: [&str; 7] = [
     "pointsman-runtime-selection",
     "pointsman-pod-templating",
     "pointsman-metadata-propagation",
     "pointsman-scheduling-scoring",
+    "pointsman-example-rust-balance",
     "pointsman-example-rust-cost",
     "pointsman-example-rust-labels",
 ];

@@ -1,5 +1,6 @@
 //! What `cargo xtask ...` runs.
 
+mod bench;
 mod build;
 mod demo;
 mod examples;
@@ -24,6 +25,8 @@ enum Command {
     Demo(demo::Args),
     /// Runs the checks and tests that every change must pass.
     Test(test::Args),
+    /// Measures what policies cost, beside plain functions, and holds it against the goals.
+    Bench(bench::Args),
     /// Runs the embedded control plane alone, until Ctrl-C.
     Cluster(demo::ClusterArgs),
     /// Makes the generated files anew: `crds/yaml`.
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Cluster(args) => demo::run_cluster(&args),
         Command::Generate => build::generate(),
         Command::Guard { command } => return guard::keep(&command),

@@ -191,10 +191,12 @@ fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<Compiled> {
 
 /// What the cache has under a name, if it is whole.
 fn cached(name: &str, file: &Path) -> Option<Vec<u8>> {
-    let kept = fs::read(file).ok()?;
+    let mut kept = fs::read(file).ok()?;
     let (sum, compiled) = kept.split_at_checked(32)?;
     if sum == checksum(name, compiled) {
-        return Some(compiled.to_vec());
+        // In place: half a megabyte of fresh pages would cost more than to move it.
+        kept.drain(..32);
+        return Some(kept);
     }
     tracing::warn!(file = %file.display(), "a compiled plugin in the cache is damaged; compiling it again");
     None

@@ -1,13 +1,13 @@
 //! The engines that run plugins: made once, shared by all calls.
 
-use super::limits::{CORE_INSTANCES, LARGEST_BINARY, Limits, SLOT_WITHIN, SLOTS, TICK};
+use super::limits::{CORE_INSTANCES, KEPT_RESIDENT, KEPT_RESIDENT_OF_TABLES, LARGEST_BINARY, Limits, SLOT_WITHIN, SLOTS, TICK};
 use super::slots::{Slot, Slots, locked};
 use clap::ValueEnum;
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
 };
-use wasmtime::{Config, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
+use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
 
 /// Which engine a call runs in: fuel and epochs are settings of compiled code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
@@ -114,7 +114,12 @@ fn config(use_: Use, slots: Option<u32>) -> Config {
             .max_component_instance_size(LARGEST_BINARY)
             .max_core_instance_size(1 << 20)
             .table_elements(Limits::MOST.table_elements)
-            .max_memory_size(Limits::MOST.memory);
+            .max_memory_size(Limits::MOST.memory)
+            // What a call has written is written over for the next one. To give the pages back, and to fault them in again, takes
+            // longer than a short call.
+            .linear_memory_keep_resident(KEPT_RESIDENT)
+            .table_keep_resident(KEPT_RESIDENT_OF_TABLES)
+            .pagemap_scan(Enabled::Auto);
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     }
     config

@@ -39,8 +39,17 @@ pub const SLOTS: u32 = 32;
 /// How many core instances and memories one component may have. Python's have more than 20.
 pub const CORE_INSTANCES: u32 = 48;
 
+/// Bytes of a memory that its slot keeps between two calls, and has cleared. A short call touches a few pages above a stack of 1 MiB.
+pub const KEPT_RESIDENT: usize = 2 << 20;
+
+/// The same of a table.
+pub const KEPT_RESIDENT_OF_TABLES: usize = 64 << 10;
+
 /// How often a plugin's deadline is looked at.
 pub const TICK: Duration = Duration::from_millis(1);
+
+/// The deadline of a call at a hot point, unless the PolicyPlugin says otherwise: nothing else bounds it, and a request waits.
+pub const HOT_DEADLINE: Duration = Duration::from_millis(200);
 
 /// How many calls a warm instance answers before a fresh one takes its place.
 pub const WARM_CALLS: u32 = 1000;
@@ -96,8 +105,9 @@ impl Limits {
     pub const DEFAULT: Self = Self {
         memory: 64 << 20,
         table_elements: 100_000,
-        fuel: 500_000_000,
-        deadline: Duration::from_millis(500),
+        fuel: 200_000_000,
+        // Ten times what that fuel takes on a quiet machine: what decides is the fuel.
+        deadline: Duration::from_secs(2),
         output: 4 << 20,
         host_calls: 10_000,
         log_lines: 64,

@@ -5,7 +5,7 @@ use super::{
     compile::{CompileError, Compilers},
     decide::scoring,
     engine::{Engines, Use},
-    limits::Limits,
+    limits::{HOT_DEADLINE, Limits},
     matching,
     member::Member,
     plugin::{Instances, Plugin},
@@ -130,7 +130,11 @@ impl Loader {
 
         let config = bound.config.as_deref().unwrap_or("{}");
         check_config(self.compilers.program(), &description.config_schema, config)?;
-        let plugin = |use_, instances| -> Result<Plugin, LoadError> {
+        let hot_limits = match bound.limits.as_ref().and_then(|limits| limits.deadline.as_ref()) {
+            Some(_) => limits,
+            None => Limits { deadline: HOT_DEADLINE, ..limits },
+        };
+        let plugin = |use_, limits, instances| -> Result<Plugin, LoadError> {
             let compiled = self.compilers.load(&self.engines, use_, bytes)?;
             let plugin = Plugin::new(&self.engines, use_, &compiled.code, config, limits, instances);
             // Whether it takes its configuration shows here and not at the first question.
@@ -143,9 +147,9 @@ impl Loader {
                     PluginInstances::Fresh => Instances::Fresh,
                     PluginInstances::Warm => Instances::Warm,
                 };
-                hot = Some(plugin(Use::Hot, instances)?);
+                hot = Some(plugin(Use::Hot, hot_limits, instances)?);
             } else if control_plane.is_none() {
-                control_plane = Some(plugin(Use::ControlPlane, Instances::Fresh)?);
+                control_plane = Some(plugin(Use::ControlPlane, limits, Instances::Fresh)?);
             }
         }
         Member::new(bound, description, control_plane, hot).map_err(|error| LoadError::Binding(error.to_string()))

@@ -27,6 +27,7 @@ pub mod log;
 #[doc(hidden)]
 pub mod bindings;
 mod export;
+mod image;
 mod matrix;
 mod metadata;
 mod policy;
@@ -65,7 +66,7 @@ pub mod metadata_propagation {
 /// why, `fn explain(&Config, Question, &Matrix, row: usize) -> Vec<Reason>`.
 pub mod scheduling_scoring {
     pub use crate::Question;
-    pub use crate::matrix::Matrix;
+    pub use crate::matrix::{Matrix, Request, Scores};
 }
 
 /// What `export!` needs, and nobody else.

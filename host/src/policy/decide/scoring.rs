@@ -20,9 +20,16 @@ pub const fn features(question: Question) -> &'static [&'static str] {
     match question {
         Question::NodePlacement => &["free-accelerators", "free-memory-bytes", "model-present", "pods", "zone-spread"],
         Question::MemoryAdmission => &["priority", "memory-bytes", "requests-per-second", "idle-seconds", "load-seconds", "resident"],
-        Question::EndpointPick => {
-            &["queue-length", "running-requests", "kv-cache-utilization", "prefix-match", "adapter-loaded", "requests-per-second"]
-        }
+        Question::EndpointPick => &[
+            "queue-length",
+            "running-requests",
+            "kv-cache-utilization",
+            "prefix-match",
+            "adapter-loaded",
+            "requests-per-second",
+            "time-to-first-token-seconds",
+            "time-per-output-token-seconds",
+        ],
     }
 }
 

@@ -1,0 +1,128 @@
+//! Same input, same bytes: a policy answers alike as a plain function, in a fresh instance and in a warm one, with fuel and without.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod policies;
+mod questions;
+
+use pointsman::policy::{
+    call::{CallError, Spent},
+    engine::Use,
+    plugin::{Instances, Plugin},
+};
+use pointsman_plugin as sdk;
+use policies::{linked, module};
+use questions::{Carrying, Dice, Scoring, Selecting};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Questions to each policy, for all its configurations together.
+const CASES: u64 = 1000;
+
+/// An answer in JSON, or the plugin's own sentence why there is none.
+type Answer = Result<String, String>;
+
+/// How one question is put to a sandbox.
+type Put<'a, Question> = &'a dyn Fn(&Plugin, &Question) -> Result<(String, Spent), CallError>;
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap()
+}
+
+/// The host's question as the SDK's, by way of JSON: that the two images are one is what `image.rs` tests.
+fn read<Sdk: DeserializeOwned>(question: &impl Serialize) -> Sdk {
+    serde_json::from_str(&json(question)).unwrap()
+}
+
+fn answer(outcome: Result<(String, Spent), CallError>) -> (Answer, Option<u64>) {
+    match outcome {
+        Ok((answer, spent)) => (Ok(answer), spent.fuel),
+        Err(CallError::Failed(sentence)) => (Err(sentence), None),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Puts the same questions to all forms of a policy. The two that are fresh must spend as much fuel, too.
+fn agree<Question>(
+    package: &str,
+    configs: &[&str],
+    question: impl Fn(&mut Dice) -> Question,
+    native: impl Fn(&str, &Question) -> Answer,
+    put: Put<'_, Question>,
+) {
+    let module = module(package);
+    let mut failed = 0;
+    for (number, config) in (0_u64..).zip(configs) {
+        let plugin = |use_, instances| linked(&module, use_, config, instances);
+        let fresh = plugin(Use::ControlPlane, Instances::Fresh);
+        let others = [
+            ("warm", plugin(Use::ControlPlane, Instances::Warm)),
+            ("warm, without fuel", plugin(Use::Hot, Instances::Warm)),
+            ("fresh, without fuel", plugin(Use::Hot, Instances::Fresh)),
+        ];
+        for seed in (number..CASES).step_by(configs.len()) {
+            let question = question(&mut Dice::new(seed));
+            let plain = native(config, &question);
+            let (first, fuel) = answer(put(&fresh, &question));
+            assert_eq!(first, plain, "{package}, case {seed}: fresh and native");
+            assert_eq!(answer(put(&fresh, &question)), (first, fuel), "{package}, case {seed}: fresh and again fresh");
+            assert_eq!(fuel.is_some(), plain.is_ok());
+            for (form, plugin) in &others {
+                assert_eq!(answer(put(plugin, &question)).0, plain, "{package}, case {seed}: {form} and native");
+            }
+            failed += u64::from(plain.is_err());
+        }
+    }
+    assert!(failed < CASES / 10, "most questions are to be answered, and {failed} weren't");
+}
+
+fn config<Config: DeserializeOwned>(text: &str) -> Config {
+    serde_json::from_str(text).unwrap()
+}
+
+fn told<Answer: Serialize>(answer: Result<Answer, sdk::Failure>) -> self::Answer {
+    answer.map(|answer| json(&answer)).map_err(|failure| failure.message)
+}
+
+fn judge(plugin: &Plugin, question: &Selecting) -> Result<(String, Spent), CallError> {
+    plugin.judge(question.request()).map(|(verdicts, spent)| (json(&verdicts), spent))
+}
+
+#[test]
+fn runtime_selection_answers_alike_natively_fresh_and_warm() {
+    use pointsman_runtime_selection as policy;
+    let native = |text: &str, question: &Selecting| told(policy::judge(&config(text), read(&question.request())));
+    agree("pointsman-runtime-selection", &["{}", r#"{"formatWeight":3,"frameworkWeight":0}"#], Selecting::new, native, &judge);
+}
+
+#[test]
+fn the_cost_policy_answers_alike_natively_fresh_and_warm() {
+    use pointsman_example_rust_cost as policy;
+    let native = |text: &str, question: &Selecting| told(policy::judge(&config(text), read(&question.request())));
+    agree("pointsman-example-rust-cost", &["{}", r#"{"weight":0.1,"maxPerHour":10}"#], Selecting::new, native, &judge);
+}
+
+#[test]
+fn the_label_policy_answers_alike_natively_fresh_and_warm() {
+    use pointsman_example_rust_labels as policy;
+    let native = |text: &str, question: &Carrying| told(policy::propagate(&config(text), read(&question.request())));
+    agree("pointsman-example-rust-labels", &["{}", r#"{"label":"team"}"#], Carrying::new, native, &|plugin, question| {
+        plugin.propagate(question.request()).map(|(answer, spent)| (json(&answer), spent))
+    });
+}
+
+#[test]
+fn the_balancing_policy_answers_alike_natively_fresh_and_warm() {
+    use pointsman::policy::point::scoring::Scores;
+    use pointsman_example_rust_balance as policy;
+    let native = |text: &str, question: &Scoring| {
+        let sdk::scheduling_scoring::Request { question, matrix, .. } = read(&question.request());
+        let scores = policy::score(&config(text), question, &matrix).map_err(|failure| failure.message)?;
+        let reasons = policy::explain(&config(text), question, &matrix, 0);
+        Ok(json(&(sdk::scheduling_scoring::Scores(scores), reasons)))
+    };
+    let configs = ["{}", r#"{"weights":{"prefix-match":-0.3,"queue-length":0}}"#];
+    agree("pointsman-example-rust-balance", &configs, |dice| Scoring::new(dice, 8), native, &|plugin, question| {
+        let (scores, spent) = plugin.score(question.request())?;
+        let (reasons, _) = plugin.explain(question.request(), 0)?;
+        Ok((json(&(Scores(scores), reasons)), spent))
+    });
+}

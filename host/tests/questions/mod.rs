@@ -1,0 +1,322 @@
+//! Questions and answers of all policy points, made by dice: the same number gives the same ones. Most of their words are few, so that
+//! they match now and then, and some are what nobody would write.
+
+#![allow(dead_code)] // Each test takes what it needs.
+
+use pointsman::policy::point::{
+    Entry, Question, Reason, Role, Subject, propagation,
+    selection::{Candidate, Comparison, Eligible, Model, Request, Supported, SupportedModel, Verdict, Versioned},
+    templating,
+};
+
+/// Numbers that look like chance.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    /// `seed` is what a failing case tells.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// SplitMix64.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, most: usize) -> usize {
+        usize::try_from(self.next() % most.max(1) as u64).unwrap()
+    }
+
+    /// So many times of a hundred.
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+
+    pub(crate) fn maybe<T>(&mut self, percent: usize, value: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.chance(percent).then(|| value(self))
+    }
+
+    /// Fewer than `most`, and now and then none.
+    pub(crate) fn list<T>(&mut self, most: usize, mut value: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        (0..self.below(most)).map(|_| value(self)).collect()
+    }
+
+    /// One of the usual words, or an odd one.
+    pub(crate) fn word(&mut self, usual: &[&str]) -> String {
+        const ODD: [&str; 12] =
+            ["", " ", "é", "漢字", "🚀🚀", "a\nb", "\"", "\\", "\0", "\u{202e}abc", "{}", "a-rather-long-word-that-fills-a-line"];
+        if self.chance(94) { self.pick(usual).to_owned() } else { self.pick(&ODD).to_owned() }
+    }
+
+    /// Any number: small ones, large ones, fractions, and those that aren't known.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn number(&mut self) -> f64 {
+        match self.below(10) {
+            0 => f64::NAN,
+            1 => 0.0,
+            2 => -0.0,
+            3 => self.next() as f64,
+            4..6 => self.below(20) as f64,
+            _ => self.next() as f64 / u64::MAX as f64,
+        }
+    }
+}
+
+fn entries(dice: &mut Dice) -> Vec<Entry> {
+    const KEYS: [&str; 5] = ["cost-centre", "team", "app.kubernetes.io/name", "example.com/owner", "tier"];
+    const VALUES: [&str; 4] = ["4711", "llm", "prod", "a.b-c_d"];
+    dice.list(4, |dice| Entry { key: dice.word(&KEYS), value: dice.word(&VALUES) })
+}
+
+pub(crate) fn subject(dice: &mut Dice) -> Subject {
+    Subject {
+        group: dice.word(&["ome.io", "serving.kserve.io"]),
+        version: "v1beta1".to_owned(),
+        kind: dice.word(&["InferenceService", "LLMInferenceService"]),
+        namespace: dice.word(&["prod", "default"]),
+        name: dice.word(&["llama-chat", "mistral"]),
+        labels: entries(dice),
+        annotations: entries(dice),
+        namespace_labels: entries(dice),
+    }
+}
+
+const VERSIONS: [&str; 8] = ["1", "v1", "4.43", "4.43.0", "4.44.1", "4.43.0.dev0", "1.2.3-rc.1", "01.x"];
+const SIZES: [&str; 9] = ["1B", "7B", "8B", "13B", "70B", "0.5T", "900M", "7.1B", "big"];
+const ARCHITECTURES: [&str; 2] = ["LlamaForCausalLM", "MistralForCausalLM"];
+const FORMATS: [&str; 2] = ["safetensors", "gguf"];
+const FRAMEWORKS: [&str; 2] = ["transformers", "onnx"];
+
+fn versioned(dice: &mut Dice, names: &[&str]) -> Versioned {
+    Versioned { name: dice.word(names), version: dice.maybe(30, |dice| dice.word(&VERSIONS)) }
+}
+
+fn model(dice: &mut Dice) -> Model {
+    Model {
+        kind: dice.word(&["BaseModel", "ClusterBaseModel"]),
+        namespace: dice.word(&["", "prod"]),
+        name: dice.word(&["llama", "mistral"]),
+        labels: entries(dice),
+        annotations: entries(dice),
+        disabled: dice.chance(5),
+        format: dice.maybe(90, |dice| versioned(dice, &FORMATS)),
+        framework: dice.maybe(30, |dice| versioned(dice, &FRAMEWORKS)),
+        model_type: dice.maybe(50, |dice| dice.word(&["llama", "mistral"])),
+        architecture: dice.maybe(90, |dice| dice.word(&ARCHITECTURES)),
+        quantization: dice.maybe(10, |dice| dice.word(&["fp8", "int4"])),
+        parameter_size: dice.maybe(80, |dice| dice.word(&SIZES)),
+        capabilities: dice.list(3, |dice| dice.word(&["TEXT_GENERATION", "EMBEDDING"])),
+    }
+}
+
+fn supported(dice: &mut Dice, names: &[&str]) -> Supported {
+    Supported {
+        name: dice.word(names),
+        version: dice.maybe(30, |dice| dice.word(&VERSIONS)),
+        comparison: dice.pick(&[Comparison::Equal, Comparison::GreaterThan, Comparison::GreaterThanOrEqual]),
+        weight: dice.maybe(30, |dice| dice.pick(&[0, 1, 7, -3, i64::MAX, i64::MIN])),
+    }
+}
+
+fn supported_model(dice: &mut Dice) -> SupportedModel {
+    SupportedModel {
+        format: dice.maybe(95, |dice| supported(dice, &FORMATS)),
+        framework: dice.maybe(30, |dice| supported(dice, &FRAMEWORKS)),
+        architecture: dice.maybe(90, |dice| dice.word(&ARCHITECTURES)),
+        quantization: dice.maybe(10, |dice| dice.word(&["fp8", "int4"])),
+        auto_select: dice.maybe(90, |dice| dice.chance(85)),
+        priority: dice.maybe(50, |dice| dice.pick(&[1, 2, 3, 0, -1, i32::MAX])),
+    }
+}
+
+fn candidate(dice: &mut Dice) -> Candidate {
+    let mut annotations = entries(dice);
+    if let Some(value) = dice.maybe(70, |dice| dice.word(&["0", "0.1", "2.48", "12.5", "1e3", " 3 ", "cheap", "-1", "inf"])) {
+        annotations.push(Entry { key: "cost.example.com/per-hour".to_owned(), value });
+    }
+    Candidate {
+        kind: dice.word(&["ServingRuntime", "ClusterServingRuntime"]),
+        namespace: dice.word(&["", "prod"]),
+        name: dice.word(&["vllm", "sglang", "trtllm"]),
+        labels: entries(dice),
+        annotations,
+        disabled: dice.chance(5),
+        models: dice.list(4, supported_model),
+        smallest: dice.maybe(50, |dice| dice.word(&SIZES)),
+        largest: dice.maybe(50, |dice| dice.word(&SIZES)),
+        protocols: dice.list(3, |dice| dice.word(&["openAI", "grpc-v2"])),
+    }
+}
+
+/// A question at runtime-selection.
+pub(crate) struct Selecting {
+    pub(crate) subject: Subject,
+    pub(crate) model: Model,
+    pub(crate) candidates: Vec<Candidate>,
+    pub(crate) named: bool,
+    pub(crate) now: Option<u64>,
+}
+
+impl Selecting {
+    pub(crate) fn new(dice: &mut Dice) -> Self {
+        Self {
+            subject: subject(dice),
+            model: model(dice),
+            candidates: dice.list(21, candidate),
+            named: dice.chance(20),
+            now: dice.maybe(20, Dice::next),
+        }
+    }
+
+    pub(crate) fn request(&self) -> Request<'_> {
+        let Self { subject, model, candidates, named, now } = self;
+        Request { subject, model, candidates, named: *named, now: *now }
+    }
+}
+
+fn role(dice: &mut Dice) -> Role {
+    use Role::{Decoder, Engine, Job, Leader, Main, Prefill, Router, Scheduler, Server, Worker};
+    dice.pick(&[Engine, Decoder, Router, Leader, Worker, Main, Prefill, Scheduler, Job, Server])
+}
+
+fn placed(dice: &mut Dice) -> Vec<propagation::Placed> {
+    let places = |dice: &mut Dice| dice.word(&["subject", "namespace", "plugin"]);
+    entries(dice).into_iter().map(|Entry { key, value }| propagation::Placed { key, value, layer: places(dice) }).collect()
+}
+
+/// A question at metadata-propagation.
+pub(crate) struct Carrying {
+    pub(crate) subject: Subject,
+    pub(crate) target: propagation::Target,
+    pub(crate) layers: Vec<propagation::Layer>,
+    pub(crate) labels: Vec<propagation::Placed>,
+    pub(crate) annotations: Vec<propagation::Placed>,
+    pub(crate) now: Option<u64>,
+}
+
+impl Carrying {
+    pub(crate) fn new(dice: &mut Dice) -> Self {
+        let target = propagation::Target {
+            group: dice.word(&["apps", ""]),
+            kind: dice.word(&["Deployment", "Service"]),
+            name: dice.word(&["llama-engine"]),
+            role: dice.maybe(80, role),
+            group_role: dice.maybe(20, role),
+            place: dice.pick(&[propagation::Place::Object, propagation::Place::PodTemplate]),
+        };
+        let layer = |dice: &mut Dice| propagation::Layer {
+            name: dice.word(&["subject", "runtime"]),
+            labels: entries(dice),
+            annotations: entries(dice),
+        };
+        Self {
+            subject: subject(dice),
+            target,
+            layers: dice.list(4, layer),
+            labels: placed(dice),
+            annotations: placed(dice),
+            now: dice.maybe(20, Dice::next),
+        }
+    }
+
+    pub(crate) fn request(&self) -> propagation::Request<'_> {
+        let Self { subject, target, layers, labels, annotations, now } = self;
+        propagation::Request { subject, target, layers, labels, annotations, now: *now }
+    }
+}
+
+fn json(dice: &mut Dice) -> String {
+    let texts =
+        ["null", "0", "-1.5e-7", "0.1", "[]", "{}", r#"{"b":1,"a":[true,null]}"#, r#"{"spec":{"containers":[{"name":"é"}]}}"#, "\"\""];
+    dice.pick(&texts).to_owned()
+}
+
+/// A question at pod-templating.
+pub(crate) struct Templating {
+    subject: Subject,
+    role: Role,
+    group_role: Option<Role>,
+    layers: Vec<templating::Layer>,
+    template: String,
+    now: Option<u64>,
+}
+
+impl Templating {
+    pub(crate) fn new(dice: &mut Dice) -> Self {
+        Self {
+            subject: subject(dice),
+            role: role(dice),
+            group_role: dice.maybe(30, role),
+            layers: dice.list(4, |dice| templating::Layer { name: dice.word(&["user", "runtime"]), content: json(dice) }),
+            template: json(dice),
+            now: dice.maybe(20, Dice::next),
+        }
+    }
+
+    pub(crate) fn request(&self) -> templating::Request<'_> {
+        let Self { subject, role, group_role, layers, template, now } = self;
+        templating::Request { subject, role: *role, group_role: *group_role, layers, template, now: *now }
+    }
+}
+
+/// A question at scheduling-scoring, with so many columns.
+pub(crate) struct Scoring {
+    pub(crate) question: Question,
+    pub(crate) columns: u32,
+    pub(crate) matrix: Vec<f64>,
+}
+
+impl Scoring {
+    pub(crate) fn new(dice: &mut Dice, columns: u32) -> Self {
+        let others = [Question::NodePlacement, Question::MemoryAdmission];
+        let question = if dice.chance(95) { Question::EndpointPick } else { dice.pick(&others) };
+        let rows = dice.below(21);
+        Self { question, columns, matrix: (0..rows * columns as usize).map(|_| dice.number()).collect() }
+    }
+
+    pub(crate) fn request(&self) -> pointsman::policy::point::scoring::Request<'_> {
+        let Self { question, columns, matrix } = self;
+        pointsman::policy::point::scoring::Request { question: *question, columns: *columns, matrix, row: None }
+    }
+}
+
+fn reason(dice: &mut Dice) -> Reason {
+    Reason { code: dice.word(&["Score", "TooExpensive"]), message: dice.word(&["It is so.", "It isn't."]) }
+}
+
+pub(crate) fn verdict(dice: &mut Dice) -> Verdict {
+    let finite = |dice: &mut Dice| Some(dice.number()).filter(|number| number.is_finite()).unwrap_or(-1.5);
+    match dice.below(3) {
+        0 => Verdict::Abstain,
+        1 => Verdict::Excluded(reason(dice)),
+        _ => Verdict::Eligible(Eligible { score: finite(dice), tie_break: dice.list(3, finite), reasons: dice.list(3, reason) }),
+    }
+}
+
+pub(crate) fn carried(dice: &mut Dice) -> propagation::Answer {
+    let dropped = |dice: &mut Dice| propagation::Dropped {
+        sort: dice.pick(&[propagation::Sort::Label, propagation::Sort::Annotation]),
+        key: dice.word(&["team"]),
+        layer: dice.word(&["subject"]),
+        reason: reason(dice),
+    };
+    propagation::Answer { labels: placed(dice), annotations: placed(dice), dropped: dice.list(3, dropped), reasons: dice.list(3, reason) }
+}
+
+pub(crate) fn templated(dice: &mut Dice) -> templating::Answer {
+    use templating::Action::{Add, Remove, Replace};
+    let operation = |dice: &mut Dice| templating::Operation {
+        action: dice.pick(&[Add, Remove, Replace]),
+        path: dice.word(&["/spec/containers/0/env/-"]),
+        value: dice.maybe(70, json),
+        layer: dice.word(&["user"]),
+    };
+    templating::Answer { operations: dice.list(4, operation), reasons: dice.list(3, reason) }
+}

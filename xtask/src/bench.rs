@@ -1,0 +1,173 @@
+//! Runs the benches and holds their numbers against the goals, in one table.
+
+use crate::{build, tools};
+use anyhow::{Context, Result, bail};
+use pointsman_harness::target_dir;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Measures for a shorter time: enough to see whether a change matters much.
+    #[arg(long)]
+    quick: bool,
+    /// Runs only the benches whose names contain this.
+    #[arg(value_name = "NAME")]
+    only: Option<String>,
+}
+
+/// What is to be reached.
+enum Goal {
+    /// In so many microseconds.
+    Micros(f64),
+    /// In so many times of what the plain function takes.
+    Times(f64),
+}
+
+/// By a bench's group and its name in there.
+const GOALS: [(&str, &str, Goal); 5] = [
+    ("selection of 1 runtime", "fresh", Goal::Times(16.0)),
+    ("selection of 100 runtimes", "fresh", Goal::Times(16.0)),
+    ("scores of 100 endpoints by 8 features", "warm", Goal::Micros(20.0)),
+    ("a decision among 100 runtimes", "kept", Goal::Micros(5.0)),
+    ("loading a compiled plugin", "both", Goal::Micros(1000.0)),
+];
+
+/// What the others of its group are compared with.
+const NATIVE: &str = "native";
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    tools::rust()?;
+    build::plugins()?;
+    let home = target_dir().join("criterion");
+    // What an earlier run has left there would be taken for this one's.
+    if home.exists() {
+        fs::remove_dir_all(&home).with_context(|| format!("clearing {}", home.display()))?;
+    }
+    // Always the whole workspace: another choice of packages would choose other features, and build everything again.
+    let benches = build::cargo(&["bench", "--workspace", "--bench", "*", "--"])?.env("CRITERION_HOME", &home);
+    let short: &[&str] = if args.quick { &["--warm-up-time", "0.2", "--measurement-time", "0.8", "--sample-size", "20"] } else { &[] };
+    benches.args(short).args(&args.only).succeed("a bench")?;
+
+    let measured = measured(&home)?;
+    if measured.is_empty() {
+        bail!("no bench has {} in its name", args.only.as_deref().unwrap_or_default());
+    }
+    print!("\n{}", table(&measured));
+    Ok(())
+}
+
+/// The median of one bench.
+#[derive(Clone, Debug, PartialEq)]
+struct Measured {
+    group: String,
+    name: String,
+    nanos: f64,
+}
+
+/// What criterion has written: a folder a group, in it one a bench.
+fn measured(home: &Path) -> Result<Vec<Measured>> {
+    let mut measured = Vec::new();
+    for group in folders(home)? {
+        for bench in folders(&group)? {
+            let Ok(estimates) = fs::read_to_string(bench.join("new/estimates.json")) else { continue };
+            let nanos = median(&estimates).with_context(|| format!("no median in the estimates of {}", bench.display()))?;
+            measured.push(Measured { group: name(&group), name: name(&bench), nanos });
+        }
+    }
+    // A group begins with what its others are compared with.
+    measured.sort_by(|a, b| {
+        (&a.group, a.name != NATIVE, a.nanos).partial_cmp(&(&b.group, b.name != NATIVE, b.nanos)).unwrap_or(std::cmp::Ordering::Equal)
+    });
+    Ok(measured)
+}
+
+fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
+    Ok(entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// In criterion's estimates, without a JSON parser: this program is to be built in seconds.
+fn median(estimates: &str) -> Option<f64> {
+    let (_, median) = estimates.split_once("\"median\":")?;
+    let (_, number) = median.split_once("\"point_estimate\":")?;
+    number[..number.find([',', '}'])?].trim().parse().ok()
+}
+
+fn table(measured: &[Measured]) -> String {
+    let mut rows = vec![["what", "how", "median", "x native", "goal", ""].map(str::to_owned)];
+    for Measured { group, name, nanos } in measured {
+        let native = measured.iter().find(|other| other.group == *group && other.name == NATIVE && name != NATIVE);
+        let times = native.map(|native| nanos / native.nanos);
+        let goal = GOALS.iter().find(|(of, how, _)| of == group && how == name).map(|(_, _, goal)| goal);
+        let (wanted, met) = match goal {
+            None => (String::new(), None),
+            Some(Goal::Micros(most)) => (format!("<= {}", told(most * 1e3)), Some(*nanos <= most * 1e3)),
+            Some(Goal::Times(most)) => (format!("<= {most} x native"), times.map(|times| times <= *most)),
+        };
+        let met = met.map_or("", |met| if met { "met" } else { "NOT MET" });
+        let times = times.map_or_else(String::new, |times| format!("{times:.1}"));
+        rows.push([group.clone(), name.clone(), told(*nanos), times, wanted, met.to_owned()]);
+    }
+    let widths: Vec<usize> = (0..6).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()).collect();
+    let line = |row: &[String; 6]| {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let mut lines: Vec<String> = rows.iter().map(line).collect();
+    let rule: Vec<String> = widths.iter().map(|width| "-".repeat(width + 2)).collect();
+    lines.insert(1, format!("|{}|\n", rule.join("|")));
+    lines.concat()
+}
+
+/// A time with three digits or so.
+fn told(nanos: f64) -> String {
+    let (number, unit) = match nanos {
+        ..1e3 => (nanos, "ns"),
+        ..1e6 => (nanos / 1e3, "µs"),
+        ..1e9 => (nanos / 1e6, "ms"),
+        _ => (nanos / 1e9, "s"),
+    };
+    let digits = if number < 10.0 { 2 } else { usize::from(number < 100.0) };
+    format!("{number:.digits$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(group: &str, name: &str, nanos: f64) -> Measured {
+        Measured { group: group.to_owned(), name: name.to_owned(), nanos }
+    }
+
+    #[test]
+    fn a_goal_is_met_beside_the_plain_function_of_the_same_run() {
+        let group = "selection of 1 runtime";
+        let row = |fresh: f64| {
+            let table = table(&[of(group, NATIVE, 1000.0), of(group, "fresh", fresh)]);
+            table.lines().last().unwrap().split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(row(15_900.0)[1..7], [group, "fresh", "15.9 µs", "15.9", "<= 16 x native", "met"]);
+        assert_eq!(row(17_000.0)[6], "NOT MET");
+    }
+
+    #[test]
+    fn a_goal_in_time_needs_nothing_to_compare_with() {
+        let table = table(&[of("a decision among 100 runtimes", "kept", 5_100.0), of("something", "new", 2e9)]);
+        assert!(table.contains("| 5.10 µs |          | <= 5.00 µs | NOT MET |"), "{table}");
+        assert!(table.contains("| 2.00 s "), "{table}");
+    }
+
+    #[test]
+    fn the_median_is_found_in_what_criterion_writes() {
+        let estimates = r#"{"mean":{"point_estimate":1.0},"median":{"confidence_interval":{"confidence_level":0.95},"point_estimate":1234.5,"standard_error":0.1},"slope":null}"#;
+        assert_eq!(median(estimates), Some(1234.5));
+        assert_eq!(median("{}"), None);
+    }
+}
