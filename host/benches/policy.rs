@@ -11,7 +11,7 @@ mod text;
 
 use criterion::{BatchSize, Criterion, SamplingMode, criterion_group, criterion_main};
 use pointsman::policy::{
-    compile::Compilers,
+    compile::{Code, Compilers},
     decide::{Policies, Standing, selection::Inputs},
     digest::Digested,
     engine::Use,
@@ -29,7 +29,6 @@ use pointsman_plugin as sdk;
 use policies::{compilers, engines, linked, module};
 use serde::{Serialize, de::DeserializeOwned};
 use std::{fs, hint::black_box, path::Path, sync::Arc};
-use wasmtime::component::Component;
 
 const SELECTION: &str = "pointsman-runtime-selection";
 
@@ -184,14 +183,13 @@ fn kept_answers(criterion: &mut Criterion) {
 
 fn loading(criterion: &mut Criterion) {
     let (module, compilers) = (module(SELECTION), compilers());
-    let link =
-        |component: &Component| Plugin::new(engines(), Use::ControlPlane, component, "{}", Limits::DEFAULT, Instances::Fresh).unwrap();
+    let link = |code: &Code| Plugin::new(engines(), Use::ControlPlane, code, "{}", Limits::DEFAULT, Instances::Fresh).unwrap();
     let compiled = compilers.load(engines(), Use::ControlPlane, &module).unwrap();
     let mut group = criterion.benchmark_group("loading a compiled plugin");
     group.bench_function("reading the cache", |bencher| bencher.iter(|| compilers.load(engines(), Use::ControlPlane, &module).unwrap()));
     group.bench_function("linking", |bencher| bencher.iter(|| link(&compiled.code)));
     group.bench_function("both", |bencher| {
-        bencher.iter(|| link(&compilers.load(engines(), Use::ControlPlane, &module).unwrap().component));
+        bencher.iter(|| link(&compilers.load(engines(), Use::ControlPlane, &module).unwrap().code));
     });
     group.finish();
 

@@ -47,11 +47,24 @@ pub fn plugin_bytes(package: &str) -> Vec<u8> {
 
 /// The same plugin under another digest: with a custom section that nobody reads.
 pub fn again(plugin: &[u8], number: usize) -> Vec<u8> {
-    let content = format!("\u{7}comment{number:08}");
+    with_section(plugin, format!("{number:08}").as_bytes())
+}
+
+/// A plugin with a custom section.
+pub fn with_section(plugin: &[u8], content: &[u8]) -> Vec<u8> {
+    let section = [b"\x07comment", content].concat();
     let mut bytes = plugin.to_vec();
     bytes.push(0);
-    bytes.push(u8::try_from(content.len()).expect("a short section"));
-    bytes.extend_from_slice(content.as_bytes());
+    let mut length = section.len();
+    loop {
+        let low = u8::try_from(length & 0x7f).expect("seven bits");
+        length >>= 7;
+        bytes.push(if length == 0 { low } else { low | 0x80 });
+        if length == 0 {
+            break;
+        }
+    }
+    bytes.extend(section);
     bytes
 }
 

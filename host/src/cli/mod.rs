@@ -49,7 +49,7 @@ impl Cli {
     /// Runs the subcommand that was asked for.
     pub async fn run(self) -> Result<ExitCode> {
         match self.command {
-            Command::Controller(args) => controller::run(args).await,
+            Command::Controller(args) => Box::pin(controller::run(args)).await,
             Command::Crds(args) => crds::run(args).await,
             Command::Plugin(args) => plugin::run(args).await,
             Command::Completions(args) => Ok(completions::run(&args)),

@@ -33,13 +33,12 @@ impl Cache {
     /// What was kept under a key.
     pub fn get<T: Send + Sync + 'static>(&self, key: &Digest) -> Option<Arc<T>> {
         let mut state = locked(&self.state);
-        let kept = match state.young.get(key) {
-            Some((kept, _)) => Arc::clone(kept),
-            None => {
-                let (kept, size) = state.old.remove(key)?;
-                state.keep(*key, Arc::clone(&kept), size, self.most);
-                kept
-            }
+        let kept = if let Some((kept, _)) = state.young.get(key) {
+            Arc::clone(kept)
+        } else {
+            let (kept, size) = state.old.remove(key)?;
+            state.keep(*key, Arc::clone(&kept), size, self.most);
+            kept
         };
         drop(state);
         kept.downcast().ok()

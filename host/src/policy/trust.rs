@@ -343,8 +343,7 @@ mod tests {
     fn a_key_is_read_from_pem_and_from_base64() {
         let expected = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
         for text in [PEM, BASE64, &PEM.replace('\n', "\r\n"), &format!("\n{BASE64}\n")] {
-            let hex: String = key(text.as_bytes()).unwrap().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(hex, expected, "{text}");
+            assert_eq!(Digest(*key(text.as_bytes()).unwrap().as_bytes()).hex(), expected, "{text}");
         }
     }
 

@@ -2,8 +2,8 @@
 
 use super::{decided_by, digest, propagated};
 use flate2::{Compression, write::GzEncoder};
-use pointsman::policy::{decide::Standing, source::config_map::split};
-use pointsman_tests::{Engine, Host, PolicyCluster, again, condition, eventually, plugin_bytes};
+use pointsman::policy::{decide::Standing, digest::Digest, source::config_map::split};
+use pointsman_tests::{Engine, Host, PolicyCluster, again, condition, eventually, plugin_bytes, with_section};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -83,24 +83,15 @@ async fn a_large_plugin_in_parts_is_used_whole_or_not_at_all() {
     let cluster = PolicyCluster::start().await;
     let engine = Engine::start(&cluster, "one", &cluster.folder("cache")).await;
     let plugin = plugin_bytes(LABELS);
-    // What can't be compressed: a custom section of noise.
-    let large = |seed: u64| {
-        let mut state = seed;
-        let mut noise = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 33) as u8
-        };
-        let content: Vec<u8> = b"\x05noise".iter().copied().chain((0..2_000_000).map(|_| noise())).collect();
-        let mut bytes = plugin.clone();
-        bytes.push(0);
-        let mut length = content.len();
-        while length >= 0x80 {
-            bytes.push((length & 0x7f) as u8 | 0x80);
-            length >>= 7;
+    // What can't be compressed: digests, each of the one before.
+    let large = |seed: u8| {
+        let mut last = Digest::of(&[seed]);
+        let mut noise = Vec::new();
+        while noise.len() < 2_000_000 {
+            last = Digest::of(&last.0);
+            noise.extend(last.0);
         }
-        bytes.push(length as u8);
-        bytes.extend(content);
-        bytes
+        with_section(&plugin, &noise)
     };
     let (first, second) = (large(1), large(2));
     let (old, new) = (split("labels", "plugin.wasm", &first).unwrap(), split("labels", "plugin.wasm", &second).unwrap());

@@ -13,7 +13,7 @@ use crate::policy::{
 };
 use pointsman_crds::policy::plugin::PolicyPoint;
 use serde::{Deserialize, Serialize};
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 /// The names of the features that the host knows, for each question.
 pub const fn features(question: Question) -> &'static [&'static str] {
@@ -63,6 +63,15 @@ impl<'a> Candidates<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scores(pub Vec<Option<f64>>);
 
+/// What one plugin says of one candidate's score.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// The name of its PolicyPlugin.
+    pub plugin: String,
+    /// Why the candidate has its score, or why the plugin doesn't say.
+    pub reasons: Result<Vec<Reason>, CallError>,
+}
+
 impl Pinned<'_> {
     /// Scores the candidates.
     pub fn score(&self, subject: &Subject, question: Question, candidates: Candidates<'_>) -> Result<Decision<Scores>, Undecided> {
@@ -101,13 +110,7 @@ impl Pinned<'_> {
     }
 
     /// Says why one candidate got its scores: what each plugin in line says.
-    pub fn explain(
-        &self,
-        subject: &Subject,
-        question: Question,
-        candidates: Candidates<'_>,
-        row: usize,
-    ) -> Vec<(Arc<Member>, Result<Vec<Reason>, CallError>)> {
+    pub fn explain(&self, subject: &Subject, question: Question, candidates: Candidates<'_>, row: usize) -> Vec<Explained> {
         let line = self.set.line(PolicyPoint::SchedulingScoring, subject, &std::collections::BTreeMap::new());
         let explained = line.into_iter().map(|member| {
             let wanted = member.features(question);
@@ -118,7 +121,7 @@ impl Pinned<'_> {
             let outcome = member.plugin(Use::Hot).and_then(|plugin| plugin.explain(request, row));
             self.note(&member, &outcome);
             let reasons = outcome.map(|(reasons, _)| reasons);
-            (member, reasons)
+            Explained { plugin: member.name().to_owned(), reasons }
         });
         explained.collect()
     }

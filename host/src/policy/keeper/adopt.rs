@@ -139,8 +139,8 @@ async fn member(bound: &PolicySetPlugin, active: &ActiveSet, loader: &Arc<Loader
         None => revisions.load(&digest).await.map_err(|error| error.to_string())?,
     };
     let (loader, wanted) = (Arc::clone(loader), bound.clone());
-    let loaded = tokio::task::spawn_blocking(move || loader.load(wanted, &bytes)).await.map_err(|error| error.to_string())?;
-    loaded.map(Arc::new).map_err(|error| error.to_string())
+    let outcome = tokio::task::spawn_blocking(move || loader.load(wanted, &bytes)).await.map_err(|error| error.to_string())?;
+    outcome.map(Arc::new).map_err(|error| error.to_string())
 }
 
 /// The set of a host that nobody has told anything: the built-in policies alone.

@@ -100,7 +100,7 @@ impl Keeper {
         if !self.leadership.held() {
             return Err(kube::Error::Service("this host no longer leads".into()));
         }
-        record.host = env!("CARGO_PKG_VERSION").to_owned();
+        env!("CARGO_PKG_VERSION").clone_into(&mut record.host);
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), &self.options.namespace);
         let wanted = record.to_config_map(&self.options.namespace, self.record_version.clone()).map_err(kube::Error::SerdeError)?;
         let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };

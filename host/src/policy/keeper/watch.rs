@@ -110,8 +110,9 @@ pub(super) struct ConfigMaps {
 #[derive(Debug)]
 struct Watched {
     task: JoinHandle<()>,
-    /// None until the first answer.
-    state: Option<Option<Arc<ConfigMap>>>,
+    /// Whether there was an answer.
+    known: bool,
+    found: Option<Arc<ConfigMap>>,
 }
 
 impl Drop for Watched {
@@ -131,7 +132,7 @@ impl ConfigMaps {
         for place in wanted {
             if !self.watched.contains_key(place) {
                 let task = tokio::spawn(config_map(self.client.clone(), place.clone(), self.seen.clone()));
-                self.watched.insert(place.clone(), Watched { task, state: None });
+                self.watched.insert(place.clone(), Watched { task, known: false, found: None });
             }
         }
     }
@@ -140,7 +141,8 @@ impl ConfigMaps {
     pub(super) fn take(&mut self, place: &Place, state: Option<Arc<ConfigMap>>) -> bool {
         match self.watched.get_mut(place) {
             Some(watched) => {
-                watched.state = Some(state);
+                watched.known = true;
+                watched.found = state;
                 true
             }
             None => false,
@@ -149,11 +151,11 @@ impl ConfigMaps {
 
     /// A ConfigMap, if it is there.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>> {
-        self.watched.get(&(namespace.to_owned(), name.to_owned()))?.state.clone().flatten()
+        self.watched.get(&(namespace.to_owned(), name.to_owned()))?.found.clone()
     }
 
     /// Whether all of these were seen, there or not.
     pub(super) fn known(&self, places: &BTreeSet<Place>) -> bool {
-        places.iter().all(|place| self.watched.get(place).is_some_and(|watched| watched.state.is_some()))
+        places.iter().all(|place| self.watched.get(place).is_some_and(|watched| watched.known))
     }
 }

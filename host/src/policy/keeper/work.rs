@@ -165,8 +165,8 @@ impl Keeper {
                 };
                 bound.digest = Digest::of(&bytes).to_string();
                 let (loading, loaded_bytes) = (Arc::clone(&loader), Arc::clone(&bytes));
-                let loaded = tokio::task::spawn_blocking(move || loading.load(bound, &loaded_bytes)).await;
-                match loaded {
+                let tried = tokio::task::spawn_blocking(move || loading.load(bound, &loaded_bytes)).await;
+                match tried {
                     Ok(Ok(member)) => Ok((Arc::new(member), bytes)),
                     Ok(Err(error)) => Err(load_problem(&error)),
                     Err(error) => Err(problem("LoadingFailed", &error)),

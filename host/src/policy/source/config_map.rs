@@ -365,11 +365,10 @@ mod tests {
     fn parts_that_are_half_replaced_are_waited_for() {
         let (old, new) = (three(1), three(2));
         // As a push writes them, one after the other.
-        for replaced in 1..3 {
+        for (replaced, other) in THREE.iter().enumerate().skip(1) {
             let mixed: Cluster = new.clone().into_iter().take(replaced).chain(old.clone().into_iter().skip(replaced)).collect();
             let (reason, sentence) = refused(&mixed, &THREE);
             assert_eq!(reason, "WaitingForParts");
-            let other = THREE[replaced];
             let (was, is) = (Digest::of(&noise(1, 1000)), Digest::of(&noise(2, 1000)));
             assert!(sentence.starts_with(&format!("the ConfigMap ours/a is a part of {is} and ours/{other} of {was}:")), "{sentence}");
         }
