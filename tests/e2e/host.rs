@@ -1,11 +1,13 @@
 //! The host by itself: it starts, becomes ready, notices what the cluster serves, and ends.
 
-use pointsman_tests::{Host, TestCluster, eventually};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, api::PostParams};
+use pointsman_tests::{Host, PolicyCluster, TestCluster, condition, eventually};
 
 #[tokio::test]
 async fn the_host_becomes_ready_and_ends_in_good_order() {
-    let cluster = TestCluster::shared();
-    let host = Host::start(cluster, &cluster.kubeconfig, &[]).await;
+    let cluster = PolicyCluster::start().await;
+    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
     assert_eq!(host.get("/healthz").unwrap(), (200, "ok\n".to_owned()));
     host.ready().await;
     let part = host.part.clone();
@@ -16,37 +18,53 @@ async fn the_host_becomes_ready_and_ends_in_good_order() {
 }
 
 #[tokio::test]
-async fn a_host_without_crds_says_what_is_missing_and_heals_without_a_restart() {
+async fn a_host_without_crds_or_its_namespace_says_what_is_missing_and_heals_without_a_restart() {
     let cluster = TestCluster::bare(&[]);
     let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
-    let said = eventually("it has asked the API server", async || {
-        let (code, body) = host.get("/readyz").ok()?;
-        body.contains("policyplugins").then_some((code, body))
-    })
-    .await;
-    assert_eq!(said.0, 503);
-    assert!(said.1.contains("`pointsman crds install` installs the CRDs"), "{}", said.1);
+    let says = async |what: &str| {
+        eventually(&format!("it misses {what}"), async || {
+            let (code, body) = host.get("/readyz").ok()?;
+            (code == 503 && body.contains(what)).then_some(body)
+        })
+        .await
+    };
+    let said = says("policyplugins").await;
+    assert!(said.contains("`pointsman crds install` installs the CRDs"), "{said}");
     assert_eq!(host.get("/healthz").unwrap().0, 200);
 
     cluster.pointsman(&["crds", "install"]).ok();
+    says("`kubectl create namespace pointsman-system`").await;
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some("pointsman-system".to_owned());
+    Api::all(cluster.client().await).create(&PostParams::default(), &namespace).await.unwrap();
     host.ready().await;
 }
 
 #[tokio::test]
-async fn an_idle_host_writes_nothing() {
-    let cluster = TestCluster::shared();
+async fn an_idle_host_writes_nothing_but_its_lease() {
+    let cluster = PolicyCluster::start().await;
     let kubeconfig = cluster.kubeconfig_of_user("idle-host", &["system:masters"]).unwrap();
-    let host = Host::start(cluster, &kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &kubeconfig, &[]).await;
     host.ready().await;
+    for name in ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring"] {
+        cluster.status(name, "it is ready", |status| condition(status, "Ready").is_some_and(|(is, ..)| is == "True")).await;
+    }
     let of_host = || -> Vec<_> { cluster.requests().into_iter().filter(|request| request["user"]["username"] == "idle-host").collect() };
-    // Once more after things have settled, and then no more.
-    eventually("it has nothing left to ask", async || {
-        let asked = |request: &&serde_json::Value| request["requestURI"].as_str().is_some_and(|uri| uri == "/apis");
-        (of_host().iter().filter(asked).count() >= 2).then_some(())
+    let is_lease = |request: &serde_json::Value| request["objectRef"]["resource"] == "leases";
+    let before = of_host().len();
+    // The beats of the lease are the clock: after four of them whatever was still to do is done.
+    eventually("the lease is renewed again and again", async || {
+        (of_host().iter().skip(before).filter(|request| is_lease(request)).count() >= 4).then_some(())
+    })
+    .await;
+    let settled = of_host().len();
+    eventually("the lease is renewed some more", async || {
+        (of_host().iter().skip(settled).filter(|request| is_lease(request)).count() >= 3).then_some(())
     })
     .await;
     host.stop();
-    let of_host = of_host();
-    let writes: Vec<_> = of_host.iter().filter(|request| !["get", "list", "watch"].contains(&request["verb"].as_str().unwrap())).collect();
+    let reads = ["get", "list", "watch"];
+    let later = of_host().split_off(settled);
+    let writes: Vec<_> = later.iter().filter(|request| !is_lease(request) && !reads.contains(&request["verb"].as_str().unwrap())).collect();
     assert!(writes.is_empty(), "{writes:?}");
 }

@@ -62,6 +62,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     heading("pointsman crds install");
     Guarded::new(&host)?.args(["crds", "install"]).env("KUBECONFIG", &kubeconfig).succeed("installing the CRDs")?;
 
+    let kubectl = |args: &[&str]| kubectl(&kubeconfig, cluster.as_ref(), args);
+    let deploy = |file: &str| workspace().join("deploy").join(file).to_string_lossy().into_owned();
+    kubectl(&["apply", "--server-side", "-f", &deploy("namespace.yaml")])?;
+
     let log = match &cluster {
         Some(cluster) => cluster.log_of("host"),
         None => std::env::temp_dir().join(format!("pointsman-host-{}.log", std::process::id())),
@@ -71,9 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let address = wait_until_ready(&mut controller, &log)?;
     heading(&format!("the host is ready: http://{address}/healthz answers, its log is {}", log.display()));
 
-    let sample = workspace().join("deploy/sample.yaml");
-    let kubectl = |args: &[&str]| kubectl(&kubeconfig, cluster.as_ref(), args);
-    kubectl(&["apply", "--server-side", "-f", &sample.to_string_lossy()])?;
+    kubectl(&["apply", "--server-side", "-f", &deploy("sample.yaml")])?;
     kubectl(&["get", "nodes"])?;
     kubectl(&["get", "pointsman", "--all-namespaces"])?;
     if args.exit {

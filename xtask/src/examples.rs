@@ -68,6 +68,20 @@ pub(crate) fn tests() -> Result<()> {
     EXAMPLES.iter().try_for_each(|example| (example.test)(&Place::of(example.name)?))
 }
 
+/// Puts the same questions to the label policy in each language, in the sandbox that they run in.
+pub(crate) fn agree(host: &Path) -> Result<()> {
+    let rust = target_dir().join("wasm32-unknown-unknown/plugin/pointsman_example_rust_labels.wasm");
+    let cases = workspace().join("plugins/examples/labels-cases.json");
+    let cache = target_dir().join("examples/cache");
+    let others = EXAMPLES.iter().map(|example| Place::of(example.name).map(|place| place.wasm));
+    for plugin in others.chain([Ok(rust)]) {
+        let plugin = plugin?;
+        let asked = Guarded::new(host)?.args(["plugin", "test"]).args([&plugin, &cases]).args(["--cache"]).args([&cache]);
+        asked.succeed(&format!("the golden cases of {}", plugin.display()))?;
+    }
+    Ok(())
+}
+
 impl Example {
     fn built(&self) -> Result<PathBuf> {
         let place = Place::of(self.name)?;

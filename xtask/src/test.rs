@@ -52,7 +52,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.quick {
         steps.run("examples in other languages", || {
             examples::examples()?;
-            examples::tests()
+            examples::tests()?;
+            examples::agree(&build::host()?)
         })?;
         steps.run("control plane", build::control_plane)?;
         steps.run("control plane's own checks", || go_checks(args))?;

@@ -1,5 +1,6 @@
 //! Policies end to end: delivered, activated, kept, and refused, on a real API server.
 
+mod commands;
 mod delivery;
 mod failure;
 mod hosts;

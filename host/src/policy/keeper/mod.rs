@@ -23,12 +23,14 @@ use super::{
     trust::Trust,
 };
 use crate::leader::Leadership;
+use crate::sentence;
 use adopt::Adopted;
 pub use adopt::builtins;
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
-    Client, ResourceExt,
+    Api, Client, ResourceExt,
     runtime::events::{Recorder, Reporter},
 };
 use pointsman_crds::policy::plugin::PolicyPlugin;
@@ -109,6 +111,8 @@ pub struct Keeper {
     works: BTreeMap<String, Work>,
     done: mpsc::UnboundedSender<Done>,
     again: Option<Instant>,
+    /// Whether the host's namespace was seen.
+    at_home: bool,
     ready: channel::Sender<Option<String>>,
 }
 
@@ -144,6 +148,7 @@ pub fn keep(
         works: BTreeMap::new(),
         done: done_sender,
         again: None,
+        at_home: false,
         ready,
     };
     let run = async move {
@@ -291,6 +296,9 @@ impl Keeper {
         if self.start_adoption() {
             return;
         }
+        if !self.at_home && !self.look_for_home().await {
+            return;
+        }
         self.ready.send_if_modified(|obstacle| obstacle.take().is_some());
         if !self.leadership.held() || !self.listed {
             return;
@@ -302,6 +310,31 @@ impl Keeper {
         }
         self.remove_gone().await;
         self.tell().await;
+    }
+
+    /// Whether the host's namespace is there: without it nothing can be kept, and nobody leads.
+    async fn look_for_home(&mut self) -> bool {
+        let name = &self.options.namespace;
+        let why = match Api::<Namespace>::all(self.client.clone()).get_metadata_opt(name).await {
+            Ok(Some(_)) => {
+                self.at_home = true;
+                return true;
+            }
+            Ok(None) => {
+                format!("the host's namespace {name} doesn't exist: `kubectl create namespace {name}` makes it, --namespace names another")
+            }
+            Err(error) => format!("the host's namespace {name} can't be read: {}", sentence(&error)),
+        };
+        self.ready.send_if_modified(|obstacle| {
+            let differs = obstacle.as_ref() != Some(&why);
+            if differs {
+                tracing::error!("{why}");
+                *obstacle = Some(why);
+            }
+            differs
+        });
+        self.try_again();
+        false
     }
 
     /// The ConfigMaps that matter now.

@@ -1,0 +1,71 @@
+//! `pointsman plugin` against a cluster: push, status, rollback, and back to the source.
+
+use super::digest;
+use pointsman_tests::{Host, PolicyCluster, again, eventually, plugin_bytes, with_section};
+use serde_json::Value;
+
+/// What can't be compressed, so that a push takes several ConfigMaps.
+fn large(plugin: &[u8]) -> Vec<u8> {
+    let mut last = pointsman::policy::digest::Digest::of(b"seed");
+    let mut noise = Vec::new();
+    while noise.len() < 1_500_000 {
+        last = pointsman::policy::digest::Digest::of(&last.0);
+        noise.extend(last.0);
+    }
+    with_section(plugin, &noise)
+}
+
+#[tokio::test]
+async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line() {
+    let cluster = PolicyCluster::start().await;
+    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    host.ready().await;
+    let folder = cluster.folder("plugins");
+    let cache = cluster.folder("cache");
+    let file = |name: &str, bytes: &[u8]| {
+        let file = folder.join(name);
+        std::fs::write(&file, bytes).unwrap();
+        file.to_string_lossy().into_owned()
+    };
+    let run = |args: &[&str]| cluster.pointsman(&[&["plugin"], args].concat());
+    let cache = cache.to_string_lossy().into_owned();
+
+    // Large first: the parts that are no longer needed go with the next push.
+    let labels = plugin_bytes("pointsman-example-rust-labels");
+    let (first, second) = (large(&labels), again(&labels, 2));
+    let push = |file: &str| run(&["push", file, "--name", "labels", "--config", r#"{"label": "team"}"#, "--cache", &cache]);
+    let said = push(&file("first.wasm", &first)).ok();
+    assert!(said.contains("labels-2") && said.contains("decides"), "{said}");
+    cluster.active("labels", &digest(&first)).await;
+    let said = push(&file("second.wasm", &second)).ok();
+    assert!(said.contains(&digest(&second)), "{said}");
+    cluster.active("labels", &digest(&second)).await;
+    let maps = cluster.kubectl(&["get", "configmaps", "-n", "pointsman-system", "-o", "name"]).ok();
+    assert!(maps.contains("configmap/labels\n") && !maps.contains("configmap/labels-2"), "{maps}");
+
+    let table = run(&["status"]).ok();
+    assert!(table.lines().any(|line| line.starts_with("labels") && line.contains("metadata-propagation")), "{table}");
+    let told: Value = serde_json::from_str(&run(&["status", "labels", "-o", "json"]).ok()).unwrap();
+    assert!(told.to_string().contains(&digest(&first)), "{told}");
+
+    let said = run(&["rollback", "labels"]).ok();
+    assert!(said.contains(&digest(&first)), "{said}");
+    cluster.active("labels", &digest(&first)).await;
+    let refused = run(&["rollback", "labels", "--to", "sha256:0000"]).refused();
+    assert!(refused.contains(&digest(&first)[..19]), "it lists those that there are: {refused}");
+    let refused = push(&file("third.wasm", &again(&labels, 3))).refused();
+    assert!(refused.contains("rollback"), "a pinned plugin isn't pushed over: {refused}");
+    run(&["rollback", "labels", "--resume"]).ok();
+    cluster.active("labels", &digest(&second)).await;
+
+    // What can't be used is refused before anything is written.
+    let refused = push(&file("nonsense.wasm", b"nonsense")).refused();
+    assert!(refused.contains("it is no WebAssembly"), "{refused}");
+    let refused =
+        run(&["push", &file("second.wasm", &second), "--name", "labels", "--config", r#"{"labell": 1}"#, "--cache", &cache]).refused();
+    assert!(refused.contains("labell"), "{refused}");
+    eventually("the plugin still decides", async || cluster.active("labels", &digest(&second)).await.active).await;
+    let refused = run(&["status", "nothing"]).refused();
+    assert!(refused.contains("nothing"), "{refused}");
+    host.stop();
+}
