@@ -42,7 +42,7 @@ pub(super) async fn decides(plugins: &Api<PolicyPlugin>, applied: &PolicyPlugin,
     let now = plugins.get_opt(&name).await.with_context(watching)?;
     match see(now.as_ref()) {
         Outcome::Active => Ok(()),
-        Outcome::Refused(why) => bail!("the host can't use {digest}: {why}{}", meanwhile(now.as_ref())),
+        Outcome::Refused(why) => bail!("the host can't use {digest}: {}{}", why.trim_end_matches('.'), meanwhile(now.as_ref())),
         Outcome::Pending(state) => {
             bail!("{digest} doesn't decide after {seconds} s: {state}; `pointsman plugin status {name}` tells more")
         }

@@ -22,7 +22,7 @@ pub(super) struct Adopted {
 impl Keeper {
     /// Takes the record as it is in the cluster now.
     pub(super) fn see_record(&mut self, config_map: Option<&ConfigMap>) {
-        self.record_known = true;
+        self.known.record = true;
         let version = config_map.and_then(ResourceExt::resource_version);
         let number = |version: &Option<String>| version.as_ref().and_then(|version| version.parse::<u64>().ok());
         // Our own last write may be newer than what the watch tells.

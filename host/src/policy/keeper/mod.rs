@@ -85,6 +85,14 @@ enum Done {
     Adopted(Box<Adopted>),
 }
 
+/// What was seen at least once, there or not.
+#[derive(Debug, Default)]
+struct Known {
+    plugins: bool,
+    record: bool,
+    namespace: bool,
+}
+
 /// The one that keeps the set.
 #[allow(missing_debug_implementations)] // The recorder of events has none.
 pub struct Keeper {
@@ -98,12 +106,11 @@ pub struct Keeper {
     leading: bool,
     /// The PolicyPlugins, by name.
     plugins: BTreeMap<String, PolicyPlugin>,
-    listed: bool,
     config_maps: ConfigMaps,
     /// The record as it is in the cluster, with its resource version.
     record: ActiveRecord,
     record_version: Option<String>,
-    record_known: bool,
+    known: Known,
     /// The digest of the record that is being adopted.
     adopting: Option<String>,
     /// The digest of the record that is in force here. None until the first: the set is then that of the built-ins.
@@ -111,8 +118,6 @@ pub struct Keeper {
     works: BTreeMap<String, Work>,
     done: mpsc::UnboundedSender<Done>,
     again: Option<Instant>,
-    /// Whether the host's namespace was seen.
-    at_home: bool,
     ready: channel::Sender<Option<String>>,
 }
 
@@ -139,16 +144,14 @@ pub fn keep(
         leadership: inputs.leadership.clone(),
         leading: false,
         plugins: BTreeMap::new(),
-        listed: false,
         record: ActiveRecord::default(),
         record_version: None,
-        record_known: false,
+        known: Known::default(),
         adopting: None,
         in_force: None,
         works: BTreeMap::new(),
         done: done_sender,
         again: None,
-        at_home: false,
         ready,
     };
     let run = async move {
@@ -210,7 +213,7 @@ impl Keeper {
             Seen::Plugins(names) => {
                 self.plugins.retain(|name, _| names.contains(name));
                 self.works.retain(|name, _| names.contains(name));
-                self.listed = true;
+                self.known.plugins = true;
             }
             Seen::ConfigMap(place, state) => {
                 if place == self.record_place() {
@@ -290,17 +293,17 @@ impl Keeper {
     /// Brings everything into line with what is known.
     async fn settle(&mut self) {
         self.config_maps.want(&self.places());
-        if !self.record_known {
+        if !self.known.record {
             return;
         }
         if self.start_adoption() {
             return;
         }
-        if !self.at_home && !self.look_for_home().await {
+        if !self.known.namespace && !self.look_for_home().await {
             return;
         }
         self.ready.send_if_modified(|obstacle| obstacle.take().is_some());
-        if !self.leadership.held() || !self.listed {
+        if !self.leadership.held() || !self.known.plugins {
             return;
         }
         self.make_builtins().await;
@@ -317,7 +320,7 @@ impl Keeper {
         let name = &self.options.namespace;
         let why = match Api::<Namespace>::all(self.client.clone()).get_metadata_opt(name).await {
             Ok(Some(_)) => {
-                self.at_home = true;
+                self.known.namespace = true;
                 return true;
             }
             Ok(None) => {

@@ -175,6 +175,9 @@ impl Keeper {
             let api = Api::<PolicyPlugin>::all(self.client.clone());
             match api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&patch)).await {
                 Ok(told) => {
+                    // The answer may tell of a newer spec than the watch has told so far.
+                    let newer = told.metadata.generation != after.observed_generation;
+                    self.works.entry(name.clone()).or_default().dirty |= newer;
                     self.plugins.insert(name, told);
                     for event in events {
                         if let Err(error) = self.recorder.publish(&event, &reference).await {

@@ -114,13 +114,13 @@ impl Keeper {
             let found = builtin::named(&builtin.name);
             return found.map(|builtin| Some(builtin.bytes.to_vec())).ok_or_else(|| {
                 let known: Vec<_> = builtin::BUILTINS.iter().map(|builtin| builtin.name).collect();
-                let message = format!("source.builtin: there is no built-in plugin {:?}; there are {}", builtin.name, known.join(", "));
+                let message = format!("source.builtin: there is no built-in plugin {:?}; there are {}.", builtin.name, known.join(", "));
                 Problem { reason: "BuiltinNotFound".to_owned(), message }
             });
         }
         if let Some(wanted) = &source.file {
             let Some(directory) = &self.options.directory else {
-                let message = "source.file: this host has no plugin directory; start it with --plugin-dir".to_owned();
+                let message = "source.file: this host has no plugin directory; start it with --plugin-dir.".to_owned();
                 return Err(Problem { reason: "NoPluginDirectory".to_owned(), message });
             };
             let read = file::read(directory, &wanted.path).map_err(|error| problem(error.reason(), &error))?;
@@ -129,7 +129,7 @@ impl Keeper {
         let Some(wanted) = &source.config_map else {
             return Err(Problem {
                 reason: "InvalidSpec".to_owned(),
-                message: "source: give one of builtin, file and configMap".to_owned(),
+                message: "source: give one of builtin, file and configMap.".to_owned(),
             });
         };
         let namespace = wanted.namespace.as_ref().unwrap_or(&self.options.namespace);
@@ -161,7 +161,7 @@ impl Keeper {
                         }
                         Arc::new(kept)
                     }
-                    (None, None) => return Err(Problem { reason: "InvalidSpec".to_owned(), message: "there are no bytes".to_owned() }),
+                    (None, None) => return Err(Problem { reason: "InvalidSpec".to_owned(), message: "there are no bytes.".to_owned() }),
                 };
                 bound.digest = Digest::of(&bytes).to_string();
                 let (loading, loaded_bytes) = (Arc::clone(&loader), Arc::clone(&bytes));
