@@ -3,9 +3,15 @@
 
 mod text;
 
-use pointsman::policy::{binary::accept, engine::Use, limits::LARGEST_BINARY};
+use pointsman::policy::{
+    binary::accept,
+    engine::Use,
+    limits::LARGEST_BINARY,
+    plugin::{Instances, Plugin},
+};
+use proptest::prelude::*;
 use std::time::Instant;
-use text::{LIMITS, Module, SLACK, endpoints, limits, load, plugin};
+use text::{LIMITS, Module, SLACK, endpoints, limits, linked_as, load, plugin};
 
 /// Asks for the scores of two candidates, and tells what comes of it.
 fn asked(use_: Use, module: &Module) -> Result<Vec<f64>, String> {
@@ -192,5 +198,39 @@ fn bytes_that_are_no_plugin_are_refused_with_the_reason() {
         let said = accept(&bytes).expect_err(what).to_string();
         assert!(said.contains(says), "{what}: {said}");
         assert!(said.len() < 400, "{what}: {said}");
+    }
+}
+
+/// Counts its calls in its memory, which only a warm instance still has.
+const TRAPS_ON_THE_THIRD: &str = "(i32.store (i32.const 4000) (i32.add (i32.load (i32.const 4000)) (i32.const 1)))
+    (if (i32.ge_u (i32.load (i32.const 4000)) (i32.const 3)) (then (unreachable))) (i32.const 16)";
+
+#[test]
+fn an_instance_that_traps_on_the_nth_call_is_dropped_and_a_fresh_one_answers() {
+    let module = plugin(&Module { score: TRAPS_ON_THE_THIRD, ..Module::default() });
+    let score = |plugin: &Plugin| plugin.score(endpoints(&[])).is_ok();
+    let warm = linked_as(Use::Hot, &module, Instances::Warm).unwrap();
+    assert_eq!((0..7).map(|_| score(&warm)).collect::<Vec<_>>(), [true, true, false, true, true, false, true]);
+    let fresh = load(Use::Hot, &module);
+    assert!((0..7).all(|_| score(&fresh)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 20_000 } else { 300 }))]
+
+    /// The image of the answer, and the strings and lists that it points to, are anything.
+    #[test]
+    fn whatever_a_plugin_answers_the_host_says_what_is_wrong(image in prop::collection::vec(any::<u8>(), 0..48), small: bool) {
+        // Pointers and lengths that lie within the memory say more than wild ones.
+        let byte = |(at, byte): (usize, &u8)| if small && at % 4 > 1 { "\\00".to_owned() } else { format!("\\{byte:02x}") };
+        let image: String = image.iter().enumerate().map(byte).collect();
+        let data = format!("(data (i32.const 16) \"{image}\") (data (i32.const 1024) \"{image}\")");
+        let plugin = load(Use::ControlPlane, &plugin(&Module { data: data.leak(), ..Module::default() }));
+        let request = endpoints(&[0.5, 1.0]);
+        let errors = [plugin.score(request).err(), plugin.explain(request, 0).err(), plugin.describe().err(), plugin.takes_config().err()];
+        for error in errors.into_iter().flatten() {
+            let said = error.to_string();
+            prop_assert!(!said.is_empty() && said.len() < 1000 && !said.contains('\n'), "{}", said);
+        }
     }
 }

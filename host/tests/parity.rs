@@ -11,7 +11,7 @@ use pointsman::policy::{
 };
 use pointsman_plugin as sdk;
 use policies::{linked, module};
-use questions::{Carrying, Dice, Scoring, Selecting};
+use questions::{Carrying, Dice, Scoring, Selecting, Templating};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Questions to each policy, for all its configurations together.
@@ -124,5 +124,26 @@ fn the_balancing_policy_answers_alike_natively_fresh_and_warm() {
         let (scores, spent) = plugin.score(question.request())?;
         let (reasons, _) = plugin.explain(question.request(), 0)?;
         Ok((json(&(Scores(scores), reasons)), spent))
+    });
+}
+
+#[test]
+fn the_defaults_that_leave_things_as_they_are_answer_alike_natively_fresh_and_warm() {
+    let none = || config::<sdk::NoConfig>("{}");
+    let native = |_: &str, question: &Carrying| told(pointsman_metadata_propagation::propagate(&none(), read(&question.request())));
+    agree("pointsman-metadata-propagation", &["{}"], Carrying::new, native, &|plugin, question| {
+        plugin.propagate(question.request()).map(|(answer, spent)| (json(&answer), spent))
+    });
+    let native = |_: &str, question: &Templating| told(pointsman_pod_templating::template(&none(), read(&question.request())));
+    agree("pointsman-pod-templating", &["{}"], Templating::new, native, &|plugin, question| {
+        plugin.template(question.request()).map(|(answer, spent)| (json(&answer), spent))
+    });
+    let native = |_: &str, question: &Scoring| {
+        let sdk::scheduling_scoring::Request { question, matrix, .. } = read(&question.request());
+        let scores = pointsman_scheduling_scoring::score(&none(), question, &matrix).map_err(|failure| failure.message)?;
+        Ok(json(&sdk::scheduling_scoring::Scores(scores)))
+    };
+    agree("pointsman-scheduling-scoring", &["{}"], |dice| Scoring::new(dice, 3), native, &|plugin, question| {
+        plugin.score(question.request()).map(|(scores, spent)| (json(&pointsman::policy::point::scoring::Scores(scores)), spent))
     });
 }

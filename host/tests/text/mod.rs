@@ -46,13 +46,18 @@ pub(crate) fn load(use_: Use, wasm: &[u8]) -> Plugin {
 
 /// The same, or why it can't be linked.
 pub(crate) fn linked(use_: Use, wasm: &[u8]) -> Result<Plugin, CallError> {
+    linked_as(use_, wasm, Instances::Fresh)
+}
+
+/// The same, with instances that may answer again.
+pub(crate) fn linked_as(use_: Use, wasm: &[u8], instances: Instances) -> Result<Plugin, CallError> {
     let Accepted { wasm, form, .. } = accept(wasm).unwrap();
     let engine = engines().of(use_);
     let code = match form {
         Form::Component | Form::Module => Code::Component(Component::new(engine, &wasm).unwrap()),
         Form::Command => Code::Command(wasmtime::Module::new(engine, &wasm).unwrap()),
     };
-    Plugin::new(engines(), use_, &code, "{}", limits(use_), Instances::Fresh)
+    Plugin::new(engines(), use_, &code, "{}", limits(use_), instances)
 }
 
 /// The bodies of a scorer's functions. An answer is the address of its image in memory; the first kilobytes are zero, and zeros
@@ -67,8 +72,8 @@ pub(crate) struct Module {
     pub(crate) realloc: &'static str,
     pub(crate) configure: &'static str,
     pub(crate) score: &'static str,
-    /// Whether it describes itself as a scorer that wants the feature queue-length of endpoints. Otherwise its description is empty.
-    pub(crate) described: bool,
+    /// What lies in its memory, such as `DESCRIPTION`.
+    pub(crate) data: &'static str,
 }
 
 impl Default for Module {
@@ -80,13 +85,13 @@ impl Default for Module {
             realloc: "(i32.const 32768)",
             configure: "(i32.const 16)",
             score: "(i32.const 16)",
-            described: false,
+            data: "",
         }
     }
 }
 
-/// Name and version, one point, no schema, one set of one feature.
-const DESCRIPTION: &str = r#"
+/// The description of a scorer that wants the feature queue-length of endpoints: name and version, one point, no schema, one set.
+pub(crate) const DESCRIPTION: &str = r#"
     (data (i32.const 1024) "\00\08\00\00\01\00\00\00" "\00\08\00\00\01\00\00\00" "\08\08\00\00\01\00\00\00"
         "\00\00\00\00\00\00\00\00" "\10\08\00\00\01\00\00\00" "\00")
     (data (i32.const 2048) "t")
@@ -96,15 +101,14 @@ const DESCRIPTION: &str = r#"
 
 /// The core module of a scorer, with the interfaces that it is made from.
 pub(crate) fn plugin(module: &Module) -> Vec<u8> {
-    let Module { wit, imports, start, realloc, configure, score, described } = module;
-    let description = if *described { DESCRIPTION } else { "" };
+    let Module { wit, imports, start, realloc, configure, score, data } = module;
     let text = format!(
         r#"(module
             (import "pointsman:policy/log@0.1.0" "write" (func $log (param i32 i32 i32)))
             {imports}
             (memory (export "memory") 1)
             (table 1 funcref)
-            {description}
+            {data}
             (func $start {start})
             (start $start)
             (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) {realloc})

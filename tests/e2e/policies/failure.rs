@@ -2,7 +2,7 @@
 
 use super::{
     digest,
-    text::{Module, plugin},
+    text::{DESCRIPTION, Module, plugin},
 };
 use pointsman::policy::{
     decide::{Pinned, Standing, Undecided, scoring::Candidates},
@@ -23,7 +23,7 @@ fn scored(pinned: &Pinned<'_>) -> Result<Vec<Option<f64>>, Undecided> {
 async fn a_plugin_that_traps_is_told_once_quarantined_and_stood_in_for_where_nothing_runs_yet() {
     let cluster = PolicyCluster::start().await;
     let engine = Engine::start(&cluster, "one", &cluster.folder("cache")).await;
-    let traps = plugin(&Module { score: "unreachable", described: true, ..Module::default() });
+    let traps = plugin(&Module { score: "unreachable", data: DESCRIPTION, ..Module::default() });
     cluster.config_map("traps", &traps).await;
     cluster.plugin_of_config_map("traps", json!({})).await;
     cluster.active("traps", &digest(&traps)).await;
