@@ -57,6 +57,8 @@ pub fn xtask() -> PathBuf {
 
 fn built(package: &str) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    Said::by(Command::new(cargo).args(["build", "--quiet", "--workspace"]).current_dir(workspace())).ok();
-    target_dir().join("debug").join(package)
+    // A bench measures what is shipped.
+    let (release, folder): (&[&str], _) = if cfg!(debug_assertions) { (&[], "debug") } else { (&["--release"], "release") };
+    Said::by(Command::new(cargo).args(["build", "--quiet", "--workspace"]).args(release).current_dir(workspace())).ok();
+    target_dir().join(folder).join(package)
 }

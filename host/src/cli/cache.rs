@@ -30,7 +30,10 @@ impl CacheArgs {
                 other => return other.with_context(|| format!("the folder {}; name another with --cache", folder.display())),
             }
         }
-        let folder = env::temp_dir().join(format!("pointsman-{}", rustix::process::geteuid().as_raw())).join("plugins");
+        let ours = env::temp_dir().join(format!("pointsman-{}", rustix::process::geteuid().as_raw()));
+        // Whoever owns the folder above could put another one in its place.
+        Compilers::new(program.clone(), &ours).with_context(|| format!("the folder {}; name another with --cache", ours.display()))?;
+        let folder = ours.join("plugins");
         Compilers::new(program, &folder).with_context(|| format!("the folder {}; name another with --cache", folder.display()))
     }
 }

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use wasmtime::{ResourceLimiter, Store, Trap};
+use wasmtime::{PoolConcurrencyLimitError, ResourceLimiter, Store, Trap};
 
 /// A line that a plugin has logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -313,6 +313,9 @@ impl Sandbox {
         // What a function of the host's has found.
         if let Some(found) = error.downcast_ref::<CallError>() {
             return found.clone();
+        }
+        if error.is::<PoolConcurrencyLimitError>() {
+            return CallError::Busy;
         }
         match error.downcast_ref::<Trap>() {
             Some(Trap::OutOfFuel) => CallError::Fuel(self.limits.fuel),

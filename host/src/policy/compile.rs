@@ -105,7 +105,8 @@ impl Compilers {
     /// by hosts of one user, and deleted at any time.
     pub fn new(program: PathBuf, cache: &Path) -> Result<Self, CompileError> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
-        let found = fs::metadata(cache)?;
+        // Not what a link leads to: it may lead elsewhere later.
+        let found = fs::symlink_metadata(cache)?;
         if found.uid() != rustix::process::geteuid().as_raw() || found.permissions().mode() & 0o022 != 0 {
             return Err(CompileError::Unsafe(cache.to_owned()));
         }

@@ -96,6 +96,13 @@ fn found(index: Option<&ComponentExportIndex>, interface: &'static str) -> Resul
     index.copied().ok_or(CallError::NotAnswered(interface))
 }
 
+impl Drop for Linked {
+    fn drop(&mut self) {
+        let kept = self.warm.as_ref().map_or(0, |warm| locked(warm).len());
+        self.sandbox.engines.cooled(u32::try_from(kept).unwrap_or(u32::MAX));
+    }
+}
+
 impl Linked {
     /// Links a component that was compiled by the sandbox's engine.
     pub(super) fn new(sandbox: Sandbox, component: &Component, config: &str, warm: bool) -> Result<Self, CallError> {
@@ -113,6 +120,7 @@ impl Linked {
         let entered = self.sandbox.enter()?;
         let warm = self.warm.as_ref().filter(|_| configured);
         let kept = warm.and_then(|warm| locked(warm).pop());
+        self.sandbox.engines.cooled(u32::from(kept.is_some()));
         let (mut store, mut instance, calls) = match kept {
             Some(Warm { store, instance, calls }) => (store, Some(instance), calls),
             None => (self.sandbox.store(), None, 0),
@@ -132,6 +140,7 @@ impl Linked {
         // Here it has neither trapped nor failed otherwise.
         if let (Some(warm), Some(instance)) = (warm, instance)
             && calls + 1 < WARM_CALLS
+            && self.sandbox.engines.warmed()
         {
             locked(warm).push(Warm { store, instance, calls: calls + 1 });
         }

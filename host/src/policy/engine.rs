@@ -1,10 +1,15 @@
 //! The engines that run plugins: made once, shared by all calls.
 
-use super::limits::{CORE_INSTANCES, KEPT_RESIDENT, KEPT_RESIDENT_OF_TABLES, LARGEST_BINARY, Limits, SLOT_WITHIN, SLOTS, TICK};
+use super::limits::{
+    CORE_INSTANCES, KEPT_RESIDENT, KEPT_RESIDENT_OF_TABLES, LARGEST_BINARY, Limits, SLOT_WITHIN, SLOTS, TICK, WARM_INSTANCES,
+};
 use super::slots::{Slot, Slots, locked};
 use clap::ValueEnum;
 use std::{
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
 };
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
@@ -27,6 +32,8 @@ pub struct Engines {
     ticker: Arc<Ticker>,
     /// Before the pool, so that a full one means waiting and not failing.
     slots: Slots,
+    /// How many instances are kept warm without being asked. They hold places of the pool, but no slot.
+    warm: AtomicU32,
 }
 
 impl Engines {
@@ -47,7 +54,7 @@ impl Engines {
         };
         let ticker = Arc::new(Ticker::default());
         ticker.start(vec![control_plane.clone(), hot.clone()]);
-        Ok(Self { control_plane, hot, pooled, ticker, slots: Slots::new(slots as usize) })
+        Ok(Self { control_plane, hot, pooled, ticker, slots: Slots::new(slots as usize), warm: AtomicU32::new(0) })
     }
 
     /// The engine for a use.
@@ -61,6 +68,17 @@ impl Engines {
     /// Whether instances come out of a pool.
     pub fn pooled(&self) -> bool {
         self.pooled
+    }
+
+    /// Whether one more instance may be kept warm; it counts until `cooled`.
+    pub(super) fn warmed(&self) -> bool {
+        let room = |warm: u32| (warm < WARM_INSTANCES).then_some(warm + 1);
+        self.warm.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
+    }
+
+    /// So many instances are kept warm no longer.
+    pub(super) fn cooled(&self, number: u32) {
+        self.warm.fetch_sub(number, Ordering::Relaxed);
     }
 
     /// Waits for a slot and keeps the clock ticking while it is held. None if no slot gets free in time.
@@ -103,6 +121,7 @@ fn config(use_: Use, slots: Option<u32>) -> Config {
         // A smaller reservation would force a bounds check on every access; the limiter bounds what is used.
         .memory_reservation(4 << 30);
     if let Some(slots) = slots {
+        let slots = slots + WARM_INSTANCES;
         let mut pool = PoolingAllocationConfig::default();
         pool.total_component_instances(slots)
             .total_core_instances(slots * CORE_INSTANCES)

@@ -75,6 +75,18 @@ pub const DECISION_CACHE: usize = 64 << 20;
 /// How many decisions are remembered for those who ask.
 pub const DECISIONS_REMEMBERED: usize = 1024;
 
+/// How many operations one answer at pod-templating may have: they are carried out by the host, beyond the plugin's deadline.
+pub const MOST_OPERATIONS: usize = 4096;
+
+/// The largest answer that is kept.
+pub const LARGEST_KEPT: usize = 256 << 10;
+
+/// Bytes of a PolicyPlugin's configuration: all that decide are in one object, together with what decided before.
+pub const LARGEST_BOUND_CONFIG: usize = 64 << 10;
+
+/// How many instances may be kept warm without being asked, over all plugins.
+pub const WARM_INSTANCES: u32 = 32;
+
 /// Bytes that a pod's template may have: an object in etcd has 1.5 MiB at most.
 pub const LARGEST_TEMPLATE: usize = 1 << 20;
 

@@ -5,7 +5,7 @@ use super::{
     compile::{CompileError, Compilers},
     decide::scoring,
     engine::{Engines, Use},
-    limits::{HOT_DEADLINE, Limits},
+    limits::{HOT_DEADLINE, LARGEST_BOUND_CONFIG, Limits},
     matching,
     member::Member,
     plugin::{Instances, Plugin},
@@ -58,6 +58,18 @@ impl LoadError {
     }
 }
 
+impl LoadError {
+    /// Whether the same bytes may well be loaded another time: what failed is this machine at this moment.
+    pub fn passing(&self) -> bool {
+        match self {
+            Self::Compile(error) => matches!(error, CompileError::Process(_) | CompileError::TooLong(_)),
+            Self::Config(error) => matches!(error, ConfigError::Process(_) | ConfigError::TooLong(_)),
+            Self::Describe(error) | Self::Configure(error) => matches!(error, CallError::Busy | CallError::Deadline(_)),
+            Self::Description(_) | Self::Points(..) | Self::Binding(_) => false,
+        }
+    }
+}
+
 fn names(points: &[PolicyPoint]) -> String {
     points.iter().map(|point| name(*point)).collect::<Vec<_>>().join(", ")
 }
@@ -90,9 +102,9 @@ impl Loader {
     }
 
     /// What a plugin says of itself. Blocks while it is compiled.
-    pub fn describe(&self, bytes: &[u8]) -> Result<Described, LoadError> {
+    pub fn describe(&self, bytes: &[u8], limits: Limits) -> Result<Described, LoadError> {
         let compiled = self.compilers.load(&self.engines, Use::ControlPlane, bytes)?;
-        let plugin = Plugin::new(&self.engines, Use::ControlPlane, &compiled.code, "{}", Limits::DEFAULT, Instances::Fresh);
+        let plugin = Plugin::new(&self.engines, Use::ControlPlane, &compiled.code, "{}", limits, Instances::Fresh);
         let (description, _) = plugin.and_then(|plugin| plugin.describe()).map_err(LoadError::Describe)?;
         if let Some(flaw) = description.flaw(&compiled.points) {
             return Err(LoadError::Description(flaw));
@@ -118,7 +130,11 @@ impl Loader {
             let sentence = "matchConditions: this host can't evaluate CEL yet; bind the plugin by match alone";
             return Err(LoadError::Binding(sentence.to_owned()));
         }
-        let Described { description, .. } = self.describe(bytes)?;
+        let size = bound.config.as_ref().map_or(0, String::len);
+        if size > LARGEST_BOUND_CONFIG {
+            return Err(LoadError::Binding(format!("config: it has {size} bytes, and {LARGEST_BOUND_CONFIG} are the most")));
+        }
+        let Described { description, .. } = self.describe(bytes, limits)?;
         let answered = description.points();
         if bound.points.is_empty() {
             bound.points.clone_from(&answered);

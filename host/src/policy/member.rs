@@ -19,7 +19,7 @@ pub struct Member {
     pub bound: PolicySetPlugin,
     /// What it says of itself.
     pub description: Description,
-    /// How it fares. Members of one plugin's bytes share it from set to set.
+    /// How it fares since it is bound so.
     pub health: Arc<Health>,
     /// What decided before it under the same name, for the failure policy `Previous`.
     pub previous: Option<Arc<Member>>,
@@ -66,16 +66,10 @@ impl Member {
     /// The same member with another one to fall back to.
     #[must_use]
     pub fn after(&self, previous: Option<Arc<Self>>) -> Self {
-        self.sharing(&self.health, previous)
-    }
-
-    /// The same member with the history of another one of its bytes.
-    #[must_use]
-    pub fn sharing(&self, health: &Arc<Health>, previous: Option<Arc<Self>>) -> Self {
         Self {
             bound: self.bound.clone(),
             description: self.description.clone(),
-            health: Arc::clone(health),
+            health: Arc::clone(&self.health),
             previous,
             identity: self.identity,
             control_plane: self.control_plane.clone(),

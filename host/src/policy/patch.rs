@@ -3,12 +3,18 @@
 use super::point::templating::{Action, Operation};
 use serde_json::Value;
 
+/// How deep a path may lead. A value has 127 levels at most, and what is nested without end overflows the stack of whoever walks it.
+const DEEPEST: usize = 64;
+
 /// Why an operation can't be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PatchError {
     /// The path isn't one.
     #[error("is no JSON Pointer: it begins with / (and the whole template can't be replaced)")]
     Pointer,
+    /// It leads too deep.
+    #[error("leads deeper than {DEEPEST} levels")]
+    TooDeep,
     /// A step on the way isn't there.
     #[error("leads through {0:?}, which isn't there")]
     NoWay(String),
@@ -38,6 +44,9 @@ pub(super) fn apply(document: &mut Value, operation: &Operation) -> Result<(), P
         (_, Some(text)) => Some(serde_json::from_str(text).map_err(|error| PatchError::Json(error.to_string()))?),
     };
     let (way, last) = operation.path.rsplit_once('/').ok_or(PatchError::Pointer)?;
+    if way.split('/').count() > DEEPEST {
+        return Err(PatchError::TooDeep);
+    }
     let mut place = document;
     for token in way.split('/').skip(1).map(unescaped) {
         place = match place {
@@ -145,6 +154,7 @@ mod tests {
             let said = patched(action, path, value).expect_err(path);
             assert!(said.contains(says), "{path}: {said}");
         }
+        assert!(patched(Add, &"/0".repeat(70), Some(json!(1))).unwrap_err().contains("deeper than 64"));
         let operation = Operation { action: Add, path: "/a".into(), value: Some("{".into()), layer: String::new() };
         assert!(apply(&mut json!({}), &operation).unwrap_err().to_string().contains("no JSON"));
     }

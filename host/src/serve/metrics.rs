@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 pub fn text(policies: &Policies, leadership: &Leadership) -> String {
     let mut text = String::new();
     let set = policies.active();
-    head(&mut text, "pointsman_policy_calls_total", "counter", "Questions put to a plugin since its bytes are active, by outcome.");
+    head(&mut text, "pointsman_policy_calls_total", "counter", "Questions put to a plugin since it is bound as it is, by outcome.");
     for member in set.members() {
         let (answered, failed) = member.health.counts();
         for (outcome, count) in [("answered", answered), ("failed", failed)] {

@@ -1,6 +1,7 @@
 //! Bytes come from where they are, and decide.
 
 use super::{decided_by, digest, propagated};
+use base64::Engine as _;
 use flate2::{Compression, write::GzEncoder};
 use pointsman::policy::{decide::Standing, digest::Digest, source::config_map::split};
 use pointsman_tests::{Engine, Host, PolicyCluster, again, condition, eventually, plugin_bytes, with_section};
@@ -170,4 +171,50 @@ async fn the_newest_of_many_updates_wins_and_a_delete_while_one_is_compiled_stay
     cluster.active("other", &digest(&plugin)).await;
     assert!(engine.policies.active().member("labels").is_none(), "a deleted plugin has come back");
     engine.stop().await;
+}
+
+/// The base64 of a signature by the test's key.
+fn signed(bytes: &[u8]) -> String {
+    use ed25519_dalek::{Signer, SigningKey};
+    let key = SigningKey::from_bytes(&[7; 32]);
+    base64::engine::general_purpose::STANDARD.encode(key.sign(bytes).to_bytes())
+}
+
+#[tokio::test]
+async fn where_signatures_are_demanded_only_signed_bytes_decide_and_a_mended_signature_heals() {
+    let cluster = PolicyCluster::start().await;
+    let keys = cluster.folder("keys");
+    let public = ed25519_dalek::SigningKey::from_bytes(&[7; 32]).verifying_key();
+    std::fs::write(keys.join("release.pub"), base64::engine::general_purpose::STANDARD.encode(public.as_bytes())).unwrap();
+    let plugin = plugin_bytes(LABELS);
+    // What was active before signatures were demanded isn't any more.
+    let cache = cluster.folder("cache");
+    let cache = ["--cache", cache.to_str().unwrap()];
+    let lax = Host::start(&cluster, &cluster.kubeconfig, &cache).await;
+    cluster.config_map("labels", &plugin).await;
+    cluster.plugin_of_config_map("labels", json!({})).await;
+    cluster.active("labels", &digest(&plugin)).await;
+    lax.stop();
+
+    let flags = [&["--trusted-keys", keys.to_str().unwrap(), "--require-signatures"], &cache[..]].concat();
+    let host = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
+    let (reason, message) = cluster.refused("labels").await;
+    assert_eq!(reason, "SignatureRequired", "{message}");
+    let (_, metrics) = host.get("/metrics").unwrap();
+    assert!(metrics.lines().any(|line| line.contains("plugin_info{plugin=\"labels\"") && line.ends_with(" 0")), "{metrics}");
+    cluster.plugin_of_config_map("labels", json!({"signature": {"keyName": "release", "ed25519": signed(b"other")}})).await;
+    let (reason, message) = cluster.refused("labels").await;
+    assert_eq!(reason, "WrongSignature", "{message}");
+    cluster.plugin_of_config_map("labels", json!({"signature": {"keyName": "release", "ed25519": signed(&plugin)}})).await;
+    cluster.active("labels", &digest(&plugin)).await;
+
+    // A digest that is pinned before its bytes are there heals when they come.
+    let second = again(&plugin, 2);
+    let spec = json!({"digest": digest(&second), "signature": {"ed25519": signed(&second)}});
+    cluster.plugin_of_config_map("labels", spec).await;
+    let (reason, message) = cluster.refused("labels").await;
+    assert_eq!(reason, "RevisionNotFound", "{message}");
+    cluster.config_map("labels", &second).await;
+    cluster.active("labels", &digest(&second)).await;
+    host.stop();
 }

@@ -45,13 +45,43 @@ async fn a_plugin_that_traps_is_told_once_quarantined_and_stood_in_for_where_not
     })
     .await;
     assert!(events.iter().filter(|(reason, _)| reason == "Trapped").count() <= 1, "{events:?}");
+    // Its quarantine ends by itself, and it is asked again.
+    cluster.status("traps", "its quarantine has ended", quarantined("False")).await;
+    let undecided = scored(&engine.policies.pin(Standing::New)).unwrap_err();
+    assert!(undecided.to_string().contains("it trapped"), "{undecided}");
 
     // With Skip the others answer for what doesn't run yet, and for nothing else.
     cluster.plugin_of_config_map("traps", json!({"failurePolicy": "Skip"})).await;
     eventually("it is skipped", async || scored(&engine.policies.pin(Standing::New)).ok()).await;
     scored(&engine.policies.pin(Standing::Running)).unwrap_err();
 
-    // Its quarantine ends by itself.
-    cluster.status("traps", "its quarantine has ended", quarantined("False")).await;
+    // With Default the built-in does.
+    cluster.plugin_of_config_map("traps", json!({"mode": "Replace", "failurePolicy": "Default"})).await;
+    eventually("the built-in answers", async || {
+        let pinned = engine.policies.pin(Standing::New);
+        let candidates = Candidates { features: &[SCORER], values: &[1.0, 2.0] };
+        let decision = pinned.score(&Subject::default(), Question::EndpointPick, candidates).ok()?;
+        (decision.plugins.len() == 1 && decision.plugins[0].plugin == "scheduling-scoring").then_some(())
+    })
+    .await;
+    scored(&engine.policies.pin(Standing::Running)).unwrap_err();
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn the_previous_revision_stands_in_for_a_newer_one_that_fails() {
+    let cluster = PolicyCluster::start().await;
+    let engine = Engine::start(&cluster, "one", &cluster.folder("cache")).await;
+    let scores = "(i32.store (i32.const 20) (i32.const 64)) (i32.store (i32.const 24) (i32.const 2)) (f64.store (i32.const 72) (f64.const 1)) (i32.const 16)";
+    let good = plugin(&Module { score: scores, data: DESCRIPTION, ..Module::default() });
+    let bad = plugin(&Module { score: "unreachable", data: DESCRIPTION, ..Module::default() });
+    let spec = json!({"failurePolicy": "Previous"});
+    for bytes in [&good, &bad] {
+        cluster.config_map("scores", bytes).await;
+        cluster.plugin_of_config_map("scores", spec.clone()).await;
+        cluster.active("scores", &digest(bytes)).await;
+    }
+    assert_eq!(scored(&engine.policies.pin(Standing::New)).unwrap(), [Some(0.5), Some(1.5)]);
+    scored(&engine.policies.pin(Standing::Running)).unwrap_err();
     engine.stop().await;
 }

@@ -45,8 +45,8 @@ async fn after_a_restart_with_a_broken_newest_version_and_a_lost_cache_the_last_
         host.ready().await;
         assert_eq!(decides(host, "labels"), Some(digest(&good)), "a ready host has the last good one");
     }
-    let status = cluster.status("labels", "it is still told", |status| condition(status, "Loaded").is_some()).await;
-    assert_eq!(condition(&status, "Active").unwrap().1, "LastGood");
+    let last_good = |status: &_| condition(status, "Active").is_some_and(|(_, reason, _)| reason == "LastGood");
+    let status = cluster.status("labels", "it is still told", last_good).await;
     assert_eq!(status.active.unwrap().digest, digest(&good));
 
     // A mended version decides in both.
@@ -108,5 +108,38 @@ async fn a_pinned_digest_rolls_back_without_a_rebuild_and_old_revisions_go() {
     let (reason, message) = cluster.refused("labels").await;
     assert_eq!(reason, "RevisionNotFound", "{message}");
     assert_eq!(decides(&host, "labels"), Some(before));
+    host.stop();
+}
+
+#[tokio::test]
+async fn a_lost_record_is_written_anew_and_a_lost_revision_is_told_and_mended_by_its_source() {
+    let cluster = PolicyCluster::start().await;
+    let cache = cluster.folder("cache");
+    let flags = ["--cache", cache.to_str().unwrap()];
+    let host = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
+    let good = plugin_bytes(LABELS);
+    cluster.config_map("labels", &good).await;
+    cluster.plugin_of_config_map("labels", json!({})).await;
+    cluster.active("labels", &digest(&good)).await;
+    let record = ["configmap", "-n", "pointsman-system", "pointsman-active"];
+    cluster.kubectl(&[&["delete"], &record[..]].concat()).ok();
+    eventually("the record is back", async || {
+        let told = cluster.kubectl(&[&["get", "-o", "json"], &record[..]].concat());
+        (told.success && told.stdout.contains(&digest(&good))).then_some(())
+    })
+    .await;
+    assert_eq!(decides(&host, "labels"), Some(digest(&good)));
+    host.stop();
+
+    // The source is gone too, so nothing has the bytes.
+    cluster.kubectl(&["delete", "configmap", "-n", "pointsman-system", "labels"]).ok();
+    cluster.kubectl(&["delete", "configmap", "-n", "pointsman-system", "-l", "policy.pointsman.dev/revision"]).ok();
+    let host = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
+    let missing = |status: &_| condition(status, "Active").is_some_and(|(is, reason, _)| is == "False" && reason == "RevisionMissing");
+    cluster.status("labels", "it can't be asked", missing).await;
+    assert_eq!(decides(&host, "labels"), None);
+    cluster.config_map("labels", &good).await;
+    cluster.active("labels", &digest(&good)).await;
+    decides_in(&host, "labels", &digest(&good)).await;
     host.stop();
 }

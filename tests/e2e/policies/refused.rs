@@ -3,7 +3,7 @@
 
 use super::{
     digest,
-    text::{Module, component_exporting, described_by, plugin},
+    text::{DESCRIPTION, Module, component_exporting, described_by, plugin},
 };
 use flate2::{Compression, write::GzEncoder};
 use pointsman_tests::{Host, PolicyCluster, eventually, plugin_bytes};
@@ -27,7 +27,7 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Value, &'static str, &'static str)> {
     let labels = plugin_bytes("pointsman-example-rust-labels");
     let half = labels[..labels.len() / 2].to_vec();
     let wat = |text: &str| wat::parse_str(text).unwrap();
-    let trap = |configure: &'static str| module(&Module { configure, ..Module::default() });
+    let trap = |configure: &'static str| module(&Module { configure, data: DESCRIPTION, ..Module::default() });
     vec![
         ("text", b"apiVersion: v1".to_vec(), json!({}), "NoPlugin", "it is no WebAssembly"),
         ("truncated", half, json!({}), "NoPlugin", "no valid WebAssembly"),
@@ -58,17 +58,12 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Value, &'static str, &'static str)> {
         ("start-loop", module(&Module { start: "(loop (br 0))", ..Module::default() }), json!({}), "OutOfFuel", "units of fuel"),
         ("start-trap", module(&Module { start: "unreachable", ..Module::default() }), json!({}), "Trapped", "unreachable"),
         ("undescribed", module(&Module::default()), json!({}), "InvalidDescription", "no policy point"),
-        ("configure-trap", trap("unreachable"), json!({}), "InvalidDescription", "no policy point"),
+        ("configure-trap", trap("unreachable"), json!({}), "Trapped", "unreachable"),
+        ("configure-loop", trap("(loop (br 0)) (unreachable)"), json!({}), "DeadlineExceeded", "200 ms"),
         ("wrong-point", labels.clone(), json!({"points": ["runtime-selection"]}), "PointNotAnswered", "answering metadata-propagation"),
         ("config-unknown", labels.clone(), json!({"config": {"x": 1}}), "InvalidConfig", "x"),
         ("config-type", labels.clone(), json!({"config": {"label": {"deep": [1]}}}), "InvalidConfig", "label"),
-        (
-            "config-bomb",
-            labels.clone(),
-            json!({"config": {"label": (0..60).fold(json!("x"), |inner, _| json!([inner, inner.to_string().len()]))}}),
-            "InvalidConfig",
-            "label",
-        ),
+        ("config-bomb", labels.clone(), json!({"config": {"label": "x".repeat(200_000)}}), "InvalidSpec", "65536 are the most"),
         ("wrong-digest", labels.clone(), json!({"digest": digest(b"other")}), "RevisionNotFound", "sha256:"),
         (
             "bad-signature",
@@ -104,12 +99,14 @@ async fn whatever_is_applied_the_host_survives_and_says_what_is_wrong() {
     cluster.plugin("missing", json!({"source": {"configMap": {"name": "nowhere"}}})).await;
     cluster.plugin("foreign", json!({"source": {"configMap": {"namespace": "kube-system", "name": "x"}}})).await;
     cluster.plugin("no-directory", json!({"source": {"file": {"path": "x.wasm"}}})).await;
+    cluster.plugin_of_config_map("pod-templating", json!({"source": {"configMap": {"name": "cel"}}, "order": 7})).await;
     cluster.plugin("no-builtin", json!({"source": {"builtin": {"name": "magic"}}})).await;
     let others = [
         ("missing", "ConfigMapNotFound", "nowhere"),
         ("foreign", "NamespaceNotAllowed", "kube-system"),
         ("no-directory", "NoPluginDirectory", "--plugin-dir"),
         ("no-builtin", "BuiltinNotFound", "runtime-selection"),
+        ("pod-templating", "NameReserved", "another name"),
     ];
     let all = cases.iter().map(|(name, _, _, reason, says)| (*name, *reason, *says)).chain(others);
     for (name, wanted, says) in all {

@@ -5,7 +5,7 @@ use crate::{
     policy::{
         digest::Digest,
         engine::Engines,
-        limits::LARGEST_BINARY,
+        limits::{LARGEST_BINARY, Limits},
         load::{Described, Loader},
         member::Member,
     },
@@ -93,7 +93,8 @@ impl Bench {
     pub(super) fn of(plugin: PluginFile, cache: &CacheArgs) -> Result<Self> {
         let engines = Engines::with_slots(4).map_err(|error| anyhow!("this machine can't run plugins: {error:#}"))?;
         let loader = Loader::new(Arc::new(engines), cache.compilers()?);
-        let described = loader.describe(&plugin.bytes).map_err(|error| anyhow!("{} is no plugin: {error}", plugin.path.display()))?;
+        let described =
+            loader.describe(&plugin.bytes, Limits::DEFAULT).map_err(|error| anyhow!("{} is no plugin: {error}", plugin.path.display()))?;
         Ok(Self { plugin, described, loader })
     }
 

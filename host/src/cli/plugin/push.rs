@@ -10,7 +10,7 @@ use crate::{
         NAMESPACE,
         limits::PARTS,
         point::name,
-        source::config_map::{DIGEST, split},
+        source::config_map::{DIGEST, PART_OF, split},
     },
 };
 use anyhow::{Context, Result, anyhow, bail};
@@ -115,8 +115,8 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     let plugins: Api<PolicyPlugin> = Api::all(client.clone());
     not_pinned(&plugins, &args.name, &digest).await?;
     let target = ConfigMaps::new(client, &args.namespace);
-    for map in &maps {
-        target.refuse_foreign(&map.name_any()).await?;
+    for (map, number) in maps.iter().zip(1..) {
+        target.refuse_foreign(&map.name_any(), number).await?;
     }
     for map in &maps {
         target.apply(map).await?;
@@ -201,9 +201,9 @@ impl ConfigMaps {
     }
 
     /// What isn't a plugin's isn't overwritten.
-    async fn refuse_foreign(&self, name: &str) -> Result<()> {
+    async fn refuse_foreign(&self, name: &str, number: usize) -> Result<()> {
         match self.metadata(name).await? {
-            Some(there) if !is_part(&there.metadata) => {
+            Some(there) if !is_part(&there.metadata, number) => {
                 bail!("the ConfigMap {}/{name} is there already and holds no plugin: choose another --name", self.namespace)
             }
             _ => Ok(()),
@@ -222,7 +222,7 @@ impl ConfigMaps {
         for number in count + 1..=PARTS {
             let stale = format!("{name}-{number}");
             match self.metadata(&stale).await? {
-                Some(there) if is_part(&there.metadata) && is_ours(&there.metadata) => {
+                Some(there) if is_part(&there.metadata, number) && is_ours(&there.metadata) => {
                     let deleted = self.api.delete(&stale, &DeleteParams::default()).await;
                     deleted.with_context(|| format!("deleting the ConfigMap {}/{stale}", self.namespace))?;
                     removed.push(stale);
@@ -234,8 +234,16 @@ impl ConfigMaps {
     }
 }
 
-fn is_part(metadata: &ObjectMeta) -> bool {
-    metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(DIGEST))
+/// Whether it is the part of that number of a plugin. The first may be all of one; what is called like a further one may be
+/// another plugin's first.
+fn is_part(metadata: &ObjectMeta, number: usize) -> bool {
+    let annotation = |key: &str| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
+    let told = annotation(PART_OF).and_then(|told| told.split_once('/'));
+    let told = told.and_then(|(part, of)| Some((part.parse::<usize>().ok()?, of.parse::<usize>().ok()?)));
+    match told {
+        Some((part, of)) => part == number && part <= of,
+        None => number == 1 && annotation(DIGEST).is_some(),
+    }
 }
 
 /// Whether this program has written it.

@@ -32,7 +32,8 @@ impl Pinned<'_> {
         loop {
             let line = self.set.line(point, subject, &stand_ins);
             if line.is_empty() {
-                return Err(Undecided::Nobody(point));
+                // Who was skipped says more than that nobody is left.
+                return Err(failed.pop().map_or(Undecided::Nobody(point), |failed| Undecided::Failed { point, failed }));
             }
             let quarantined = line.iter().position(|member| self.is_quarantined(member, &stand_ins));
             let fault = match quarantined {

@@ -18,15 +18,17 @@ use super::{
     call::{CallError, Spent},
     digest::Digest,
     health::Turn,
-    limits::{DECISION_CACHE, DECISIONS_REMEMBERED},
+    limits::{DECISION_CACHE, DECISIONS_REMEMBERED, LARGEST_KEPT},
     member::Member,
     point::{Subject, name},
     set::ActiveSet,
+    told,
 };
 use arc_swap::ArcSwap;
 use pointsman_crds::policy::plugin::PolicyPoint;
 use ring::Ring;
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use serde::Serialize;
+use std::{collections::BTreeSet, io, sync::Arc, time::Instant};
 use tokio::sync::mpsc;
 
 /// An answer, with all that led to it.
@@ -176,7 +178,7 @@ impl Pinned<'_> {
         let turn = match outcome {
             Ok((_, spent)) => {
                 for line in &spent.log {
-                    tracing::debug!(target: "pointsman::plugin", plugin = member.name(), level = %line.level, "{}", line.message);
+                    tracing::debug!(target: "pointsman::plugin", plugin = member.name(), level = %line.level, "{}", told(&line.message));
                 }
                 member.health.answered(now)
             }
@@ -189,7 +191,7 @@ impl Pinned<'_> {
     }
 
     /// An answer that was given before, or a new one, which is kept if it would be given again.
-    fn keep<Answer: Clone + Send + Sync + 'static>(
+    fn keep<Answer: Clone + Serialize + Send + Sync + 'static>(
         &self,
         point: PolicyPoint,
         subject: &Subject,
@@ -210,8 +212,9 @@ impl Pinned<'_> {
             Err(Undecided::Failed { failed, .. }) => vec![&failed.error],
             Err(_) => Vec::new(),
         };
-        if failures.into_iter().all(CallError::lasting) {
-            self.policies.cache.keep(key, Arc::new(decided.clone()), KEPT_ANSWER);
+        let size = decided.as_ref().map_or(0, |decision| size(&decision.answer));
+        if size <= LARGEST_KEPT && failures.into_iter().all(CallError::lasting) {
+            self.policies.cache.keep(key, Arc::new(decided.clone()), size + BESIDE_THE_ANSWER);
         }
         decided
     }
@@ -227,11 +230,16 @@ impl Pinned<'_> {
             }
             if let Some(previous) = &member.previous {
                 parts.push(*previous.identity());
+                wants_time |= previous.description.wants_time;
             }
             wants_time |= member.description.wants_time;
         }
         if let Some(default) = self.set.members().iter().find(|member| member.is_default(point)) {
             parts.push(*default.identity());
+            if self.quarantined.contains(default.name()) {
+                parts.push(marker(b"default quarantined"));
+            }
+            wants_time |= default.description.wants_time;
         }
         if wants_time {
             parts.push(marker(&now.unwrap_or_default().to_le_bytes()));
@@ -240,8 +248,24 @@ impl Pinned<'_> {
     }
 }
 
-/// About what an answer takes in the cache; most are smaller.
-const KEPT_ANSWER: usize = 8 << 10;
+/// About what a decision takes beside its answer.
+const BESIDE_THE_ANSWER: usize = 1 << 10;
+
+/// About what an answer takes: what it has in JSON.
+fn size(answer: &impl Serialize) -> usize {
+    struct Counted(usize);
+    impl io::Write for Counted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counted = Counted(0);
+    serde_json::to_writer(&mut counted, answer).map_or(usize::MAX, |()| counted.0)
+}
 
 /// Something small in the form of a digest.
 fn marker(bytes: &[u8]) -> Digest {

@@ -8,7 +8,7 @@ use crate::policy::{
     call::CallError,
     digest::Digested,
     engine::Use,
-    limits::LARGEST_TEMPLATE,
+    limits::{LARGEST_TEMPLATE, MOST_OPERATIONS},
     member::Member,
     patch,
     point::{
@@ -93,6 +93,10 @@ impl Pinned<'_> {
         let template = so_far.template.to_string();
         let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| {
             let (answer, spent) = plugin.template(Request { now, ..inputs.request(&template) })?;
+            let number = answer.operations.len();
+            if number > MOST_OPERATIONS {
+                return Err(CallError::Nonsense(format!("it has {number} operations, and {MOST_OPERATIONS} are the most")));
+            }
             let mut template = so_far.template.clone();
             for operation in &answer.operations {
                 let named = operation.layer == "plugin" || inputs.layers.iter().any(|layer| layer.name == operation.layer);

@@ -1,13 +1,16 @@
 //! From the record to an active set: what every host does, and the leader when it starts.
 
 use super::{
-    Done, Keeper,
+    Done, Keeper, Options,
     record::{self, ActiveRecord, Recorded},
 };
 use crate::policy::{digest::Digest, load::Loader, member::Member, revision::Revisions, set::ActiveSet, source::builtin::BUILTINS};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use pointsman_crds::policy::{plugin::PluginFailurePolicy, set::PolicySetPlugin};
+use pointsman_crds::policy::{
+    plugin::{PluginFailurePolicy, PluginSignature},
+    set::PolicySetPlugin,
+};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// A record that was made into members.
@@ -57,9 +60,9 @@ impl Keeper {
         if due && self.adopting.as_ref() != Some(&self.record.digest) {
             self.adopting = Some(self.record.digest.clone());
             let (loader, revisions, done) = (Arc::clone(&self.loader), Arc::clone(&self.revisions), self.done.clone());
-            let record = self.record.clone();
+            let (record, options) = (self.record.clone(), Arc::clone(&self.options));
             tokio::spawn(async move {
-                let adopted = adopt(&record, &active, &loader, &revisions).await;
+                let adopted = adopt(&record, &Loading { active, loader, revisions, options }).await;
                 done.send(Done::Adopted(Box::new(adopted))).ok();
             });
         }
@@ -74,7 +77,8 @@ impl Keeper {
         if digest != self.record.digest {
             return;
         }
-        let last_good = self.in_force.as_ref().is_some_and(|in_force| *in_force != digest);
+        // On the leader the sources may mend what is missing; every other host waits for that.
+        let last_good = self.in_force.as_ref().is_some_and(|in_force| *in_force != digest) && !self.leadership.held();
         for (plugin, why) in &missing {
             let what = if last_good { "the former set goes on to decide" } else { "its failurePolicy says who answers" };
             tracing::error!(plugin, set = digest, "the plugin's active revision can't be loaded; {what}: {why}");
@@ -85,62 +89,89 @@ impl Keeper {
                 return;
             }
         }
-        tracing::info!(set = digest, plugins = members.len(), "the recorded policy set is active");
-        self.policies.activate(ActiveSet::new(members));
+        let active = self.policies.active();
+        // Meanwhile one that was missing may have been mended.
+        let members: Vec<_> = members
+            .into_iter()
+            .map(|member| match active.member(member.name()) {
+                Some(mended) if member.missing().is_some() && mended.missing().is_none() && mended.bound == member.bound => {
+                    Arc::clone(mended)
+                }
+                _ => member,
+            })
+            .collect();
+        let told = |members: &[Arc<Member>]| -> Vec<_> { members.iter().map(|member| member.missing().map(str::to_owned)).collect() };
+        let set = ActiveSet::new(members);
+        if self.in_force.as_ref() == Some(&digest) && told(set.members()) == told(active.members()) {
+            return;
+        }
+        tracing::info!(set = digest, plugins = set.members().len(), "the recorded policy set is active");
+        self.policies.activate(set);
         self.in_force = Some(digest);
     }
 }
 
-async fn adopt(record: &ActiveRecord, active: &ActiveSet, loader: &Arc<Loader>, revisions: &Revisions) -> Adopted {
+/// What plugins are loaded with.
+struct Loading {
+    active: Arc<ActiveSet>,
+    loader: Arc<Loader>,
+    revisions: Arc<Revisions>,
+    options: Arc<Options>,
+}
+
+async fn adopt(record: &ActiveRecord, loading: &Loading) -> Adopted {
     let mut members = Vec::new();
     let mut missing = BTreeMap::new();
     for (name, recorded) in &record.plugins {
-        let member = match member(&recorded.active, active, loader, revisions).await {
+        let member = match loading.member(&recorded.active, recorded.signature.as_ref()).await {
             Ok(member) => member,
             Err(why) => {
                 missing.insert(name.clone(), why.clone());
                 Arc::new(Member::absent(recorded.active.clone(), why))
             }
         };
-        members.push(with_previous(member, recorded, active, loader, revisions).await);
+        members.push(loading.with_previous(member, recorded).await);
     }
     Adopted { digest: record.digest.clone(), members, missing }
 }
 
-/// Gives a member what it falls back to, where its failure policy wants that.
-async fn with_previous(
-    member: Arc<Member>,
-    recorded: &Recorded,
-    active: &ActiveSet,
-    loader: &Arc<Loader>,
-    revisions: &Revisions,
-) -> Arc<Member> {
-    let former = recorded.previous.as_ref().filter(|_| recorded.active.failure_policy == PluginFailurePolicy::Previous);
-    let Some(former) = former.filter(|_| member.previous.is_none()) else { return member };
-    match self::member(&former.plugin, active, loader, revisions).await {
-        Ok(previous) => Arc::new(member.after(Some(previous))),
-        Err(why) => {
-            tracing::warn!(plugin = member.name(), "the plugin's previous revision can't be loaded: {why}");
-            member
+impl Loading {
+    /// Gives a member what it falls back to, where its failure policy wants that.
+    async fn with_previous(&self, member: Arc<Member>, recorded: &Recorded) -> Arc<Member> {
+        let former = recorded.previous.as_ref().filter(|_| recorded.active.failure_policy == PluginFailurePolicy::Previous);
+        let Some(former) = former.filter(|_| member.previous.is_none()) else { return member };
+        match self.member(&former.plugin, former.signature.as_ref()).await {
+            // What came before that is nobody's stand-in any more.
+            Ok(previous) => Arc::new(member.after(Some(Arc::new(previous.after(None))))),
+            Err(why) => {
+                tracing::warn!(plugin = member.name(), "the plugin's previous revision can't be loaded: {why}");
+                member
+            }
         }
     }
-}
 
-/// A recorded plugin: as it is active already, of the bytes that this host brings, or of the revision.
-async fn member(bound: &PolicySetPlugin, active: &ActiveSet, loader: &Arc<Loader>, revisions: &Revisions) -> Result<Arc<Member>, String> {
-    let same = |member: &&Arc<Member>| member.bound == *bound && member.missing().is_none();
-    if let Some(member) = active.members().iter().find(same) {
-        return Ok(Arc::clone(member));
+    /// A recorded plugin: as it is active already, of the bytes that this host brings, or of the revision.
+    async fn member(&self, bound: &PolicySetPlugin, signature: Option<&PluginSignature>) -> Result<Arc<Member>, String> {
+        let same = |member: &&Arc<Member>| member.bound == *bound && member.missing().is_none();
+        if let Some(member) = self.active.members().iter().find(same) {
+            return Ok(Arc::clone(member));
+        }
+        let digest: Digest = bound.digest.parse().map_err(|error| format!("{error}"))?;
+        let brought = BUILTINS.iter().find(|builtin| Digest::of(builtin.bytes) == digest);
+        let bytes = if let Some(builtin) = brought {
+            builtin.bytes.to_vec()
+        } else {
+            let bytes = self.revisions.load(&digest).await.map_err(|error| error.to_string())?;
+            // Whoever can write into the host's namespace can write records and revisions, but no signature.
+            if self.options.trust.required {
+                self.options.trust.check(&bytes, &digest, None, signature).map_err(|error| error.to_string())?;
+            }
+            bytes
+        };
+        let (loader, wanted) = (Arc::clone(&self.loader), bound.clone());
+        let outcome = tokio::task::spawn_blocking(move || loader.load(wanted, &bytes)).await.map_err(|error| error.to_string())?;
+        outcome.map(Arc::new).map_err(|error| error.to_string())
     }
-    let digest: Digest = bound.digest.parse().map_err(|error| format!("{error}"))?;
-    let brought = BUILTINS.iter().find(|builtin| Digest::of(builtin.bytes) == digest);
-    let bytes = match brought {
-        Some(builtin) => builtin.bytes.to_vec(),
-        None => revisions.load(&digest).await.map_err(|error| error.to_string())?,
-    };
-    let (loader, wanted) = (Arc::clone(loader), bound.clone());
-    let outcome = tokio::task::spawn_blocking(move || loader.load(wanted, &bytes)).await.map_err(|error| error.to_string())?;
-    outcome.map(Arc::new).map_err(|error| error.to_string())
 }
 
 /// The set of a host that nobody has told anything: the built-in policies alone.

@@ -29,10 +29,7 @@ pub use adopt::builtins;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::{
-    Api, Client, ResourceExt,
-    runtime::events::{Recorder, Reporter},
-};
+use kube::{Api, Client, ResourceExt};
 use pointsman_crds::policy::plugin::PolicyPlugin;
 use record::ActiveRecord;
 use status::Problem;
@@ -51,6 +48,12 @@ use work::{Loaded, Work};
 
 /// After how long something that failed for a reason outside the plugin is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
+
+/// After how long at most.
+const AGAIN_MOST: Duration = Duration::from_mins(5);
+
+/// How long a write may take. The lease may be another's by then.
+const WRITE_WITHIN: Duration = Duration::from_secs(4);
 
 /// What a host is told about where plugins may come from.
 #[derive(Debug)]
@@ -94,14 +97,13 @@ struct Known {
 }
 
 /// The one that keeps the set.
-#[allow(missing_debug_implementations)] // The recorder of events has none.
+#[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct Keeper {
     client: Client,
     options: Arc<Options>,
     loader: Arc<Loader>,
     policies: Arc<Policies>,
     revisions: Arc<Revisions>,
-    recorder: Recorder,
     leadership: Leadership,
     leading: bool,
     /// The PolicyPlugins, by name.
@@ -132,10 +134,8 @@ pub fn keep(
     let (ready, obstacle) = channel::channel(Some("the policies in force haven't been read yet".to_owned()));
     let (seen_sender, seen) = mpsc::unbounded_channel();
     let (done_sender, done) = mpsc::unbounded_channel();
-    let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(options.identity.clone()) };
     let mut keeper = Keeper {
         revisions: Arc::new(Revisions::new(client.clone(), options.namespace.as_str())),
-        recorder: Recorder::new(client.clone(), reporter),
         config_maps: ConfigMaps::new(client.clone(), seen_sender.clone()),
         client: client.clone(),
         options: Arc::new(options),
@@ -220,11 +220,12 @@ impl Keeper {
                     self.see_record(state.as_deref());
                     self.config_maps.take(&place, state);
                 } else if self.config_maps.take(&place, state) {
-                    let users = self.plugins.iter().filter(|(_, plugin)| self.sources(plugin).contains(&place));
-                    let users: Vec<String> = users.map(|(name, _)| name.clone()).collect();
-                    for name in users {
-                        self.works.entry(name).or_default().dirty = true;
-                    }
+                    self.look_at_users(&place);
+                }
+            }
+            Seen::Unreadable(place, error) => {
+                if self.config_maps.fail(&place, error) {
+                    self.look_at_users(&place);
                 }
             }
         }
@@ -279,6 +280,15 @@ impl Keeper {
         for work in self.works.values_mut() {
             work.dirty = true;
             work.attempted = None;
+        }
+    }
+
+    /// Looks again at the PolicyPlugins that take their bytes from a ConfigMap.
+    fn look_at_users(&mut self, place: &Place) {
+        let users = self.plugins.iter().filter(|(_, plugin)| self.sources(plugin).contains(place));
+        let users: Vec<String> = users.map(|(name, _)| name.clone()).collect();
+        for name in users {
+            self.works.entry(name).or_default().dirty = true;
         }
     }
 
@@ -365,22 +375,20 @@ impl Keeper {
     fn wakes_at(&self) -> Option<Instant> {
         let quarantines = self.works.values().filter_map(|work| work.quarantine.as_ref().map(|(until, _)| *until));
         let now = Instant::now();
-        quarantines.filter(|until| *until > now).chain(self.again).min()
+        let retries = self.works.values().filter_map(|work| work.retry);
+        quarantines.filter(|until| *until > now).chain(self.again).chain(retries).min()
     }
 
     fn retry(&mut self) {
-        if self.again.is_none_or(|again| again > Instant::now()) {
-            return;
-        }
-        self.again = None;
-        for work in self.works.values_mut().filter(|work| work.retry) {
-            work.retry = false;
-            work.dirty = true;
+        let now = Instant::now();
+        self.again.take_if(|again| *again <= now);
+        for work in self.works.values_mut() {
+            work.dirty |= work.retry.take_if(|retry| *retry <= now).is_some();
         }
     }
 
     fn try_again(&mut self) {
-        self.again = Some(Instant::now() + AGAIN);
+        self.again.get_or_insert_with(|| Instant::now() + AGAIN);
     }
 
     /// The names of the built-ins' PolicyPlugins that aren't there.

@@ -1,7 +1,7 @@
 //! What the leader writes: revisions, the record of what decides, and what is told of PolicyPlugins.
 
 use super::{
-    Keeper, binding, now,
+    Keeper, WRITE_WITHIN, binding, now,
     record::{self, ActiveRecord},
     status::{Known, status},
     work::problem,
@@ -14,12 +14,18 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Resource, ResourceExt,
     api::{Patch, PatchParams, PostParams},
-    runtime::events::{Event, EventType},
+    runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use pointsman_crds::policy::plugin::{PolicyPlugin, PolicyPluginStatus};
+use pointsman_crds::policy::plugin::{PluginFailurePolicy, PolicyPlugin, PolicyPluginStatus};
 use serde_json::json;
 use std::{collections::BTreeSet, sync::Arc};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+
+/// What is said when a write takes too long.
+const NO_ANSWER: &str = "the API server doesn't answer in time";
+
+/// Bytes of an event's note that the API server takes.
+const LONGEST_NOTE: usize = 1024;
 
 /// The field manager of what we say of PolicyPlugins.
 const MANAGER: &str = "pointsman/policyplugin";
@@ -31,7 +37,11 @@ impl Keeper {
         let current = active.member(name);
         let version = member.bound.version.clone().unwrap_or_default();
         let Ok(digest) = member.bound.digest.parse::<Digest>() else { return };
-        if let Err(error) = self.revisions.keep(name, &version, &digest, bytes).await {
+        let kept = match timeout(WRITE_WITHIN, self.revisions.keep(name, &version, &digest, bytes)).await {
+            Ok(kept) => kept.map_err(|error| error.to_string()),
+            Err(_) => Err(NO_ANSWER.to_owned()),
+        };
+        if let Err(error) = kept {
             self.failed_outside(name, key, problem("RevisionNotKept", &error));
             return;
         }
@@ -43,26 +53,31 @@ impl Keeper {
         let mut record = self.record.clone();
         // The first record of all is of a set that was active without one.
         for unrecorded in active.members().iter().filter(|member| !self.record.plugins.contains_key(member.name())) {
-            record.promote(unrecorded.bound.clone(), now());
+            record.promote(unrecorded.bound.clone(), None, now());
         }
-        record.promote(member.bound.clone(), now());
+        let signature = self.plugins.get(name).and_then(|plugin| plugin.spec.signature.clone());
+        record.promote(member.bound.clone(), signature, now());
         let previous = current.filter(|current| current.bound.digest != member.bound.digest).map(|current| Arc::new(current.after(None)));
         let previous = previous.or_else(|| current.and_then(|current| current.previous.clone()));
-        let member = match current.filter(|current| current.bound.digest == member.bound.digest) {
-            // The same bytes have the same history, however they are bound.
-            Some(current) => Arc::new(member.sharing(&current.health, previous)),
-            None => Arc::new(member.after(previous)),
-        };
+        let member = Arc::new(member.after(previous.filter(|previous| previous.missing().is_none())));
+        let lacks_previous = member.previous.is_none()
+            && member.bound.failure_policy == PluginFailurePolicy::Previous
+            && record.plugins.get(name).is_some_and(|recorded| recorded.previous.is_some());
         let mut members: Vec<_> = active.members().iter().filter(|member| member.name() != name).cloned().collect();
         members.push(member);
         let set = ActiveSet::new(members);
         record.digest = set.digest().to_string();
         if let Err(error) = self.write_record(record).await {
-            self.failed_outside(name, key, problem("RecordNotWritten", &error));
+            self.failed_outside(name, key, problem("RecordNotWritten", &sentence(&error)));
             return;
         }
         tracing::info!(plugin = name, %digest, version, set = %set.digest(), "the plugin is active");
         self.policies.activate(set);
+        if lacks_previous {
+            // Adopting the record anew loads it.
+            self.in_force = None;
+        }
+        // However little has changed, it is another chance.
         if let Some(work) = self.works.get_mut(name) {
             work.failure = None;
             work.quarantine = None;
@@ -105,9 +120,10 @@ impl Keeper {
         let wanted = record.to_config_map(&self.options.namespace, self.record_version.clone()).map_err(kube::Error::SerdeError)?;
         let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
         let written = match &self.record_version {
-            Some(_) => api.replace(record::NAME, &parameters, &wanted).await?,
-            None => api.create(&parameters, &wanted).await?,
+            Some(_) => timeout(WRITE_WITHIN, api.replace(record::NAME, &parameters, &wanted)).await,
+            None => timeout(WRITE_WITHIN, api.create(&parameters, &wanted)).await,
         };
+        let written = written.map_err(|_| kube::Error::Service(NO_ANSWER.into()))??;
         self.record_version = written.resource_version();
         self.in_force = Some(record.digest.clone());
         self.record = record;
@@ -117,8 +133,14 @@ impl Keeper {
     async fn prune(&self, name: &str) {
         let in_use: BTreeSet<Digest> = self.record.digests(name).filter_map(|digest| digest.parse().ok()).collect();
         let limit = self.plugins.get(name).map_or(0, |plugin| usize::try_from(plugin.spec.revision_history_limit).unwrap_or_default());
-        if let Err(error) = self.revisions.prune(name, &in_use, limit).await {
-            tracing::warn!(plugin = name, error = sentence(&error), "old revisions can't be deleted");
+        // Another leader's revisions may be newer than the record that we know.
+        if !self.leadership.held() {
+            return;
+        }
+        match timeout(WRITE_WITHIN, self.revisions.prune(name, &in_use, limit)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(plugin = name, error = sentence(&error), "old revisions can't be deleted"),
+            Err(_) => tracing::warn!(plugin = name, error = NO_ANSWER, "old revisions can't be deleted"),
         }
     }
 
@@ -127,6 +149,9 @@ impl Keeper {
         let api = Api::<PolicyPlugin>::all(self.client.clone());
         let missing: Vec<_> = self.missing_builtins().collect();
         for builtin in missing {
+            if !self.leadership.held() {
+                return;
+            }
             let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
             match api.create(&parameters, &binding::of_builtin(builtin)).await {
                 Ok(made) => {
@@ -153,7 +178,9 @@ impl Keeper {
         let now_instant = Instant::now();
         for name in names {
             let (Some(plugin), Some(work)) = (self.plugins.get(&name), self.works.get(&name)) else { continue };
+            let active = self.policies.active();
             let known = Known {
+                missing: active.member(&name).and_then(|member| member.missing()),
                 recorded: self.record.plugins.get(&name),
                 problem: work.attempted.as_ref().and_then(|(_, problem)| problem.as_ref()),
                 loading: work.running,
@@ -162,7 +189,7 @@ impl Keeper {
             };
             let after = status(plugin, &known, &now());
             // What is only on its way is told once it has arrived.
-            let on_its_way = known.loading && plugin.status.is_some();
+            let on_its_way = (known.loading || work.pending) && plugin.status.is_some();
             if on_its_way || plugin.status.as_ref() == Some(&after) {
                 continue;
             }
@@ -172,6 +199,9 @@ impl Keeper {
                 "apiVersion": PolicyPlugin::api_version(&()), "kind": PolicyPlugin::kind(&()),
                 "metadata": {"name": name}, "status": after,
             });
+            if !self.leadership.held() {
+                return;
+            }
             let api = Api::<PolicyPlugin>::all(self.client.clone());
             match api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&patch)).await {
                 Ok(told) => {
@@ -180,7 +210,9 @@ impl Keeper {
                     self.works.entry(name.clone()).or_default().dirty |= newer;
                     self.plugins.insert(name, told);
                     for event in events {
-                        if let Err(error) = self.recorder.publish(&event, &reference).await {
+                        // One recorder would take a second event of a kind for the first, and tell that one's words.
+                        let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(self.options.identity.clone()) };
+                        if let Err(error) = Recorder::new(self.client.clone(), reporter).publish(&event, &reference).await {
                             tracing::warn!(error = sentence(&error), "an event can't be written");
                         }
                     }
@@ -199,7 +231,7 @@ impl Keeper {
 fn events(before: Option<&PolicyPluginStatus>, after: &PolicyPluginStatus) -> Vec<Event> {
     let mut events = Vec::new();
     let mut tell = |type_, reason: &str, note: String| {
-        events.push(Event { type_, reason: reason.to_owned(), note: Some(note), action: "Deciding".to_owned(), secondary: None });
+        events.push(Event { type_, reason: reason.to_owned(), note: Some(cut(note)), action: "Deciding".to_owned(), secondary: None });
     };
     let condition = |status: Option<&PolicyPluginStatus>, type_: &str| {
         let found = status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == type_));
@@ -226,7 +258,7 @@ fn events(before: Option<&PolicyPluginStatus>, after: &PolicyPluginStatus) -> Ve
     if let Some(failed) = failure(Some(after)).filter(|failed| failure(before).as_ref() != Some(failed))
         && events.is_empty()
     {
-        let note = failed.message;
+        let note = cut(failed.message);
         events.push(Event {
             type_: EventType::Warning,
             reason: failed.reason,
@@ -236,4 +268,10 @@ fn events(before: Option<&PolicyPluginStatus>, after: &PolicyPluginStatus) -> Ve
         });
     }
     events
+}
+
+fn cut(mut note: String) -> String {
+    let end = (0..=LONGEST_NOTE.min(note.len())).rev().find(|end| note.is_char_boundary(*end));
+    note.truncate(end.unwrap_or_default());
+    note
 }

@@ -5,7 +5,7 @@ use k8s_openapi::{
     api::core::v1::ConfigMap,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use pointsman_crds::policy::set::PolicySetPlugin;
+use pointsman_crds::policy::{plugin::PluginSignature, set::PolicySetPlugin};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -34,6 +34,9 @@ pub struct Recorded {
     pub active: PolicySetPlugin,
     /// Since when these bytes do.
     pub at: Time,
+    /// The signature over them, which a host that demands one checks again when it loads them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<PluginSignature>,
     /// What decided before it, under other bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<Former>,
@@ -47,16 +50,22 @@ pub struct Former {
     pub plugin: PolicySetPlugin,
     /// Since when it did.
     pub at: Time,
+    /// The signature over its bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<PluginSignature>,
 }
 
 impl ActiveRecord {
     /// With a plugin put in the place of the one of its name. Whether other bytes decide now is what makes the former ones previous.
-    pub fn promote(&mut self, active: PolicySetPlugin, now: Time) {
+    pub fn promote(&mut self, active: PolicySetPlugin, signature: Option<PluginSignature>, now: Time) {
         let former = self.plugins.remove(&active.name);
         let recorded = match former {
-            Some(former) if former.active.digest == active.digest => Recorded { active, ..former },
-            Some(former) => Recorded { active, at: now, previous: Some(Former { plugin: former.active, at: former.at }) },
-            None => Recorded { active, at: now, previous: None },
+            Some(former) if former.active.digest == active.digest => Recorded { active, signature, ..former },
+            Some(former) => {
+                let previous = Former { plugin: former.active, at: former.at, signature: former.signature };
+                Recorded { active, at: now, signature, previous: Some(previous) }
+            }
+            None => Recorded { active, at: now, signature, previous: None },
         };
         self.plugins.insert(recorded.active.name.clone(), recorded);
     }
@@ -106,9 +115,9 @@ mod tests {
     #[test]
     fn other_bytes_make_the_former_ones_previous_and_another_binding_does_not() {
         let mut record = ActiveRecord::default();
-        record.promote(plugin("one", 1), time(1));
-        record.promote(plugin("two", 1), time(2));
-        record.promote(plugin("two", 2), time(3));
+        record.promote(plugin("one", 1), None, time(1));
+        record.promote(plugin("two", 1), None, time(2));
+        record.promote(plugin("two", 2), None, time(3));
         let recorded = &record.plugins["a"];
         assert_eq!((recorded.active.order, &recorded.at), (2, &time(2)));
         let former = recorded.previous.as_ref().unwrap();
@@ -119,8 +128,8 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let mut record = ActiveRecord { digest: "d".to_owned(), host: "1".to_owned(), ..ActiveRecord::default() };
-        record.promote(plugin("one", 1), time(1));
-        record.promote(plugin("two", 1), time(2));
+        record.promote(plugin("one", 1), None, time(1));
+        record.promote(plugin("two", 1), None, time(2));
         assert_eq!(ActiveRecord::of(&record.to_config_map("ns", None).unwrap()), Ok(record));
         assert!(ActiveRecord::of(&ConfigMap::default()).unwrap_err().contains("set.json"));
     }

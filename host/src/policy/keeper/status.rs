@@ -18,6 +18,8 @@ pub struct Known<'a> {
     pub recorded: Option<&'a Recorded>,
     /// Why the newest bytes or binding can't be used, or none.
     pub problem: Option<&'a Problem>,
+    /// Why what the record says can't be asked, where it can't be loaded.
+    pub missing: Option<&'a str>,
     /// Whether the newest bytes are still being looked at.
     pub loading: bool,
     /// Why it isn't asked for a while, or none.
@@ -68,7 +70,7 @@ pub fn status(plugin: &PolicyPlugin, known: &Known<'_>, now: &Time) -> PolicyPlu
         points: known.recorded.map(|recorded| recorded.active.points.clone()).unwrap_or_default(),
         source: Some(binding::source(&plugin.spec.source)),
         active: known.recorded.map(|recorded| revision(&recorded.active, &recorded.at)),
-        previous: known.recorded.and_then(|recorded| recorded.previous.as_ref()).map(|Former { plugin, at }| revision(plugin, at)),
+        previous: known.recorded.and_then(|recorded| recorded.previous.as_ref()).map(|Former { plugin, at, .. }| revision(plugin, at)),
         candidate: None,
         last_error,
     }
@@ -86,6 +88,11 @@ fn loaded<'a>(known: &'a Known<'_>) -> (&'static str, &'a str, String) {
 }
 
 fn active(known: &Known<'_>) -> State {
+    if let (Some(recorded), Some(why)) = (known.recorded, known.missing) {
+        let digest = &recorded.active.digest;
+        let message = format!("{digest} is to decide and can't be loaded, so its failurePolicy says who answers: {why}.");
+        return ("False", "RevisionMissing", message);
+    }
     match (known.recorded, known.problem) {
         (Some(recorded), None) => ("True", "Active", format!("{} decides.", recorded.active.digest)),
         (Some(recorded), Some(_)) => (
@@ -119,6 +126,7 @@ fn ready(loaded: &(&'static str, &str, String), active: &State, quarantined: &(&
         (_, _, "True") => ("False", "Quarantined", quarantined.2.clone()),
         ("True", "True", _) => ("True", "Ready", "The newest version of the plugin decides.".to_owned()),
         ("False", _, _) => ("False", "NotLoaded", loaded.2.clone()),
+        (_, "False", _) => ("False", active.1, active.2.clone()),
         _ => ("Unknown", "Waiting", loaded.2.clone()),
     }
 }
@@ -139,7 +147,7 @@ mod tests {
 
     fn recorded() -> Recorded {
         let active = PolicySetPlugin { name: "a".into(), digest: "sha256:one".into(), ..PolicySetPlugin::default() };
-        Recorded { active, at: time(1), previous: None }
+        Recorded { active, at: time(1), signature: None, previous: None }
     }
 
     fn conditions(status: &PolicyPluginStatus) -> Vec<(&str, &str, &str)> {

@@ -32,6 +32,8 @@ pub(super) enum Seen {
     Plugins(BTreeSet<String>),
     /// A ConfigMap as it is now, or that it isn't there.
     ConfigMap(Place, Option<Arc<ConfigMap>>),
+    /// Why a ConfigMap can't be read.
+    Unreadable(Place, String),
 }
 
 /// Watches all PolicyPlugins.
@@ -89,6 +91,10 @@ async fn config_map(client: Client, (namespace, name): Place, seen: UnboundedSen
             Err(error) => {
                 if !std::mem::replace(&mut complained, true) {
                     tracing::warn!(error = sentence(&error), namespace, name, "watching a ConfigMap; trying again");
+                    let why = format!("the ConfigMap {namespace}/{name} can't be read: {}", sentence(&error));
+                    if seen.send(Seen::Unreadable((namespace.clone(), name.clone()), why)).is_err() {
+                        return;
+                    }
                 }
                 continue;
             }
@@ -112,6 +118,7 @@ struct Watched {
     task: JoinHandle<()>,
     /// Whether there was an answer.
     known: bool,
+    error: Option<String>,
     found: Option<Arc<ConfigMap>>,
 }
 
@@ -132,7 +139,7 @@ impl ConfigMaps {
         for place in wanted {
             if !self.watched.contains_key(place) {
                 let task = tokio::spawn(config_map(self.client.clone(), place.clone(), self.seen.clone()));
-                self.watched.insert(place.clone(), Watched { task, known: false, found: None });
+                self.watched.insert(place.clone(), Watched { task, known: false, error: None, found: None });
             }
         }
     }
@@ -147,6 +154,17 @@ impl ConfigMaps {
             }
             None => false,
         }
+    }
+
+    /// Takes why one can't be read. False if nobody wants it any more.
+    pub(super) fn fail(&mut self, place: &Place, error: String) -> bool {
+        self.watched.get_mut(place).map(|watched| watched.error = Some(error)).is_some()
+    }
+
+    /// Why one of these, which were never seen, can't be read.
+    pub(super) fn unreadable(&self, places: &BTreeSet<Place>) -> Option<String> {
+        let watched = places.iter().filter_map(|place| self.watched.get(place));
+        watched.filter(|watched| !watched.known).find_map(|watched| watched.error.clone())
     }
 
     /// A ConfigMap, if it is there.

@@ -1,11 +1,11 @@
 //! What the leader does about one PolicyPlugin: read its source, load what is there, put it into the set.
 
-use super::{Done, Keeper, binding::binding, status::Problem};
+use super::{AGAIN, AGAIN_MOST, Done, Keeper, binding::binding, status::Problem};
 use crate::policy::{
     call::CallError,
     digest::Digest,
-    load::LoadError,
     member::Member,
+    revision::RevisionError,
     source::{builtin, config_map, file, unpack::unpack},
 };
 use pointsman_crds::policy::{plugin::PolicyPluginSpec, set::PolicySetPlugin};
@@ -17,8 +17,12 @@ use tokio::time::Instant;
 pub(super) struct Work {
     /// Whether something may have changed.
     pub(super) dirty: bool,
-    /// Whether it is to be tried again although nothing has changed.
-    pub(super) retry: bool,
+    /// When it is to be tried again although nothing has changed.
+    pub(super) retry: Option<Instant>,
+    /// How often that was so in a row.
+    tries: u32,
+    /// Whether its source wasn't seen whole yet.
+    pub(super) pending: bool,
     /// Whether it is being loaded: one at a time, the newest next.
     pub(super) running: bool,
     /// What was loaded last.
@@ -37,7 +41,21 @@ pub(super) struct Loaded {
     pub(super) plugin: String,
     /// What was to be loaded: a digest of the binding and of the bytes.
     key: Digest,
-    outcome: Result<(Arc<Member>, Arc<Vec<u8>>), Problem>,
+    outcome: Result<(Arc<Member>, Arc<Vec<u8>>), Failed>,
+}
+
+/// Why nothing could be loaded.
+#[derive(Debug)]
+struct Failed {
+    problem: Problem,
+    /// Whether another try may do better although nothing has changed.
+    passing: bool,
+}
+
+impl From<Problem> for Failed {
+    fn from(problem: Problem) -> Self {
+        Self { problem, passing: false }
+    }
 }
 
 /// Where a source stands.
@@ -54,22 +72,32 @@ impl Keeper {
     pub(super) async fn consider(&mut self, name: &str) {
         let Some(plugin) = self.plugins.get(name) else { return };
         let bound = binding(name, &plugin.spec);
-        let source = self.source(&plugin.spec);
+        let terms = (&plugin.spec.digest, &plugin.spec.signature);
+        let terms = Digest::of_value(&terms).unwrap_or(Digest([0; 32]));
+        let key =
+            |bound: &PolicySetPlugin, bytes: &Digest, kept: bool| Digest::of_all([&key(bound, bytes), &terms, &Digest([kept.into(); 32])]);
+        let source = self.source(name, &plugin.spec);
         let Some(work) = self.works.get_mut(name) else { return };
         work.dirty = false;
+        work.pending = matches!(source, Ok(Source::Pending));
         let (key, bytes) = match source {
             Ok(Source::Pending) => return,
-            Ok(Source::Bytes(bytes)) => (key(&bound, &Digest::of(&bytes)), Some(Arc::new(bytes))),
-            Ok(Source::Revision(digest)) => (key(&bound, &digest), None),
+            Ok(Source::Bytes(bytes)) => (key(&bound, &Digest::of(&bytes), false), Some(Arc::new(bytes))),
+            Ok(Source::Revision(digest)) => (key(&bound, &digest, true), None),
             Err((digest, problem)) => {
-                work.attempted = Some((key(&bound, &digest), Some(problem)));
+                work.attempted = Some((key(&bound, &digest, false), Some(problem)));
                 return;
             }
         };
         if let Some(Loaded { outcome, .. }) = work.loaded.take_if(|loaded| loaded.key == key) {
-            work.attempted = Some((key, outcome.as_ref().err().cloned()));
-            if let Ok((member, bytes)) = outcome {
-                self.promote(name, key, member, &bytes).await;
+            match outcome {
+                Ok((member, bytes)) => {
+                    work.attempted = Some((key, None));
+                    work.tries = 0;
+                    self.promote(name, key, member, &bytes).await;
+                }
+                Err(Failed { problem, passing: true }) => self.failed_outside(name, key, problem),
+                Err(Failed { problem, .. }) => work.attempted = Some((key, Some(problem))),
             }
             return;
         }
@@ -83,7 +111,12 @@ impl Keeper {
     }
 
     /// The bytes that a PolicyPlugin wants, or what is wrong with their source.
-    fn source(&self, spec: &PolicyPluginSpec) -> Result<Source, (Digest, Problem)> {
+    fn source(&self, name: &str, spec: &PolicyPluginSpec) -> Result<Source, (Digest, Problem)> {
+        if builtin::named(name).is_some() && spec.source.builtin.is_none() {
+            let message =
+                "metadata.name: this is the name of a built-in plugin, which stands in for others; give yours another name.".to_owned();
+            return Err((Digest::of(name.as_bytes()), Problem { reason: "NameReserved".to_owned(), message }));
+        }
         let pinned = spec.digest.as_deref().and_then(|digest| digest.parse::<Digest>().ok());
         let bytes = match self.read(spec) {
             Ok(Some(bytes)) => bytes,
@@ -135,7 +168,8 @@ impl Keeper {
         let namespace = wanted.namespace.as_ref().unwrap_or(&self.options.namespace);
         let places = [&wanted.name].into_iter().chain(&wanted.parts).map(|name| (namespace.clone(), name.clone())).collect();
         if self.options.namespaces.check(namespace, &self.options.namespace).is_ok() && !self.config_maps.known(&places) {
-            return Ok(None);
+            let unreadable = self.config_maps.unreadable(&places);
+            return unreadable.map_or(Ok(None), |error| Err(problem("SourceUnreadable", &error)));
         }
         let get = |namespace: &str, name: &str| self.config_maps.get(namespace, name);
         config_map::assemble(wanted, &self.options.namespace, &self.options.namespaces, get)
@@ -153,23 +187,28 @@ impl Keeper {
                 let bytes = match (bytes, spec.digest.as_deref().and_then(|digest| digest.parse().ok())) {
                     (Some(bytes), _) => bytes,
                     (None, Some(pinned)) => {
-                        let kept = revisions.load(&pinned).await.map_err(|error| problem(error.reason(), &error))?;
+                        let kept = revisions.load(&pinned).await.map_err(|error| {
+                            let passing = matches!(error, RevisionError::Cluster { .. });
+                            Failed { problem: problem(error.reason(), &error), passing }
+                        })?;
                         // A kept revision was accepted once; where signatures are demanded, that isn't enough.
                         if options.trust.required {
                             let check = options.trust.check(&kept, &pinned, None, spec.signature.as_ref());
-                            check.map_err(|error| problem(error.reason(), &error))?;
+                            check.map_err(|error| Failed::from(problem(error.reason(), &error)))?;
                         }
                         Arc::new(kept)
                     }
-                    (None, None) => return Err(Problem { reason: "InvalidSpec".to_owned(), message: "there are no bytes.".to_owned() }),
+                    (None, None) => {
+                        return Err(Problem { reason: "InvalidSpec".to_owned(), message: "there are no bytes.".to_owned() }.into());
+                    }
                 };
                 bound.digest = Digest::of(&bytes).to_string();
                 let (loading, loaded_bytes) = (Arc::clone(&loader), Arc::clone(&bytes));
                 let tried = tokio::task::spawn_blocking(move || loading.load(bound, &loaded_bytes)).await;
                 match tried {
                     Ok(Ok(member)) => Ok((Arc::new(member), bytes)),
-                    Ok(Err(error)) => Err(load_problem(&error)),
-                    Err(error) => Err(problem("LoadingFailed", &error)),
+                    Ok(Err(error)) => Err(Failed { problem: problem(error.reason(), &error), passing: error.passing() }),
+                    Err(error) => Err(Failed { problem: problem("LoadingFailed", &error), passing: true }),
                 }
             };
             let outcome = outcome.await;
@@ -183,9 +222,10 @@ impl Keeper {
         if let Some(work) = self.works.get_mut(name) {
             // Another key than the next attempt's, so that there is one.
             work.attempted = Some((Digest::of_all([&key]), Some(problem)));
-            work.retry = true;
+            let pause = AGAIN.saturating_mul(1_u32.checked_shl(work.tries).unwrap_or(u32::MAX)).min(AGAIN_MOST);
+            work.tries = work.tries.saturating_add(1);
+            work.retry = Some(Instant::now() + pause);
         }
-        self.try_again();
     }
 }
 
@@ -197,8 +237,4 @@ fn key(bound: &PolicySetPlugin, bytes: &Digest) -> Digest {
 
 pub(super) fn problem(reason: &str, error: &dyn std::fmt::Display) -> Problem {
     Problem { reason: reason.to_owned(), message: format!("{error}.") }
-}
-
-pub(super) fn load_problem(error: &LoadError) -> Problem {
-    problem(error.reason(), error)
 }

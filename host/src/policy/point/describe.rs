@@ -91,6 +91,9 @@ impl Description {
         if exported.is_empty() {
             return None;
         }
+        if let Some(twice) = self.points.iter().enumerate().find(|(at, point)| self.points[..*at].contains(point)) {
+            return Some(format!("it describes itself as answering {} twice", name((*twice.1).into())));
+        }
         let missing = self.points().into_iter().map(name).find(|point| !exported.iter().any(|exported| exported == point))?;
         Some(format!("it describes itself as answering {missing}, but doesn't export that interface"))
     }
