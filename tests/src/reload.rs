@@ -52,8 +52,8 @@ impl Reloads {
     }
 }
 
-/// A plan's question that was never put before.
-fn question(number: u64) -> propagation::Inputs {
+/// A question at metadata-propagation, about a subject of that number in a namespace with a cost centre.
+pub fn question(number: u64) -> propagation::Inputs {
     let labels = vec![Entry { key: "cost-centre".into(), value: "r-7".into() }];
     let subject = Subject { name: format!("subject-{number}"), namespace_labels: labels, ..Subject::default() };
     let target = Target { kind: "Deployment".into(), place: Place::PodTemplate, ..Target::default() };

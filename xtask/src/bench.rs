@@ -27,12 +27,13 @@ enum Goal {
 }
 
 /// By a bench's group and its name in there.
-const GOALS: [(&str, &str, Goal); 5] = [
-    ("selection of 1 runtime", "fresh", Goal::Times(16.0)),
+const GOALS: [(&str, &str, Goal); 6] = [
+    ("a call that does nothing", "fresh", Goal::Micros(25.0)),
     ("selection of 100 runtimes", "fresh", Goal::Times(16.0)),
     ("scores of 100 endpoints by 8 features", "warm", Goal::Micros(20.0)),
     ("a decision among 100 runtimes", "kept", Goal::Micros(5.0)),
     ("loading a compiled plugin", "both", Goal::Micros(1000.0)),
+    ("a reload under load", "p99", Goal::Micros(500_000.0)),
 ];
 
 /// What the others of its group are compared with.
@@ -40,7 +41,10 @@ const NATIVE: &str = "native";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     tools::rust()?;
+    tools::go()?;
     build::plugins()?;
+    // What a reload is measured on.
+    build::control_plane()?;
     let home = target_dir().join("criterion");
     // What an earlier run has left there would be taken for this one's.
     if home.exists() {
@@ -148,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_goal_is_met_beside_the_plain_function_of_the_same_run() {
-        let group = "selection of 1 runtime";
+        let group = "selection of 100 runtimes";
         let row = |fresh: f64| {
             let table = table(&[of(group, NATIVE, 1000.0), of(group, "fresh", fresh)]);
             table.lines().last().unwrap().split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()

@@ -11,10 +11,9 @@ mod text;
 
 use pointsman::policy::{
     decide::{Decision, Pinned, Standing, propagation},
-    digest::{Digest, Digested},
-    point::{Entry, Subject, propagation::Target},
+    digest::Digest,
 };
-use pointsman_tests::Engine;
+use pointsman_tests::{Engine, reload::question};
 use std::sync::Arc;
 
 /// The digest of bytes as objects tell it.
@@ -22,28 +21,12 @@ fn digest(bytes: &[u8]) -> String {
     Digest::of(bytes).to_string()
 }
 
-/// A question at metadata-propagation that was never put before.
-fn question(number: usize) -> propagation::Inputs {
-    let labels = vec![Entry { key: "cost-centre".into(), value: "r-7".into() }];
-    let subject = Subject { name: format!("subject-{number}"), namespace_labels: labels, ..Subject::default() };
-    let target =
-        Target { kind: "Deployment".into(), place: pointsman::policy::point::propagation::Place::PodTemplate, ..Target::default() };
-    propagation::Inputs {
-        subject: Digested::new(subject).unwrap(),
-        target: Digested::new(target).unwrap(),
-        layers: Digested::default(),
-        labels: Digested::default(),
-        annotations: Digested::default(),
-        now: None,
-    }
-}
-
-fn propagated(pinned: &Pinned<'_>, number: usize) -> Arc<Decision<propagation::Propagated>> {
+fn propagated(pinned: &Pinned<'_>, number: u64) -> Arc<Decision<propagation::Propagated>> {
     pinned.propagate(&question(number)).unwrap()
 }
 
 /// Which bytes of a plugin a decision comes from, or none if it wasn't asked.
-fn decided_by(engine: &Engine, plugin: &str, number: usize) -> Option<String> {
+fn decided_by(engine: &Engine, plugin: &str, number: u64) -> Option<String> {
     let decision = propagated(&engine.policies.pin(Standing::New), number);
     decision.plugins.iter().find(|asked| asked.plugin == plugin).map(|asked| asked.digest.clone())
 }
