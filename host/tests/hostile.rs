@@ -201,6 +201,22 @@ fn bytes_that_are_no_plugin_are_refused_with_the_reason() {
     }
 }
 
+#[test]
+fn a_trap_in_any_export_is_told_by_whoever_calls_it() {
+    let trapping = |module: Module| load(Use::ControlPlane, &plugin(&module));
+    let traps = "unreachable";
+    let described = trapping(Module { describe: traps, ..Module::default() }).describe().map(|_| ());
+    let configured = trapping(Module { configure: traps, ..Module::default() }).takes_config().map(|_| ());
+    let scored = trapping(Module { score: traps, ..Module::default() }).score(endpoints(&[1.0])).map(|_| ());
+    let explained = trapping(Module { explain: traps, ..Module::default() }).explain(endpoints(&[1.0]), 0).map(|_| ());
+    let started = trapping(Module { start: traps, ..Module::default() }).describe().map(|_| ());
+    let allocated = trapping(Module { realloc: traps, ..Module::default() }).score(endpoints(&[1.0])).map(|_| ());
+    for outcome in [described, configured, scored, explained, started, allocated] {
+        let said = outcome.unwrap_err().to_string();
+        assert!(said.contains("unreachable"), "{said}");
+    }
+}
+
 /// Counts its calls in its memory, which only a warm instance still has.
 const TRAPS_ON_THE_THIRD: &str = "(i32.store (i32.const 4000) (i32.add (i32.load (i32.const 4000)) (i32.const 1)))
     (if (i32.ge_u (i32.load (i32.const 4000)) (i32.const 3)) (then (unreachable))) (i32.const 16)";

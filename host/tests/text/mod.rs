@@ -72,6 +72,8 @@ pub(crate) struct Module {
     pub(crate) realloc: &'static str,
     pub(crate) configure: &'static str,
     pub(crate) score: &'static str,
+    pub(crate) describe: &'static str,
+    pub(crate) explain: &'static str,
     /// What lies in its memory, such as `DESCRIPTION`.
     pub(crate) data: &'static str,
 }
@@ -85,6 +87,8 @@ impl Default for Module {
             realloc: "(i32.const 32768)",
             configure: "(i32.const 16)",
             score: "(i32.const 16)",
+            describe: "(i32.const 1024)",
+            explain: "(i32.const 16)",
             data: "",
         }
     }
@@ -101,7 +105,7 @@ pub(crate) const DESCRIPTION: &str = r#"
 
 /// The core module of a scorer, with the interfaces that it is made from.
 pub(crate) fn plugin(module: &Module) -> Vec<u8> {
-    let Module { wit, imports, start, realloc, configure, score, data } = module;
+    let Module { wit, imports, start, realloc, configure, score, describe, explain, data } = module;
     let text = format!(
         r#"(module
             (import "pointsman:policy/log@0.1.0" "write" (func $log (param i32 i32 i32)))
@@ -112,10 +116,10 @@ pub(crate) fn plugin(module: &Module) -> Vec<u8> {
             (func $start {start})
             (start $start)
             (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) {realloc})
-            (func (export "pointsman:policy/plugin@0.1.0#describe") (result i32) (i32.const 1024))
+            (func (export "pointsman:policy/plugin@0.1.0#describe") (result i32) {describe})
             (func (export "pointsman:policy/plugin@0.1.0#configure") (param i32 i32) (result i32) {configure})
             (func $score (export "pointsman:policy/scheduling-scoring@0.1.0#score") (param i32 i32 i32 i32) (result i32) {score})
-            (func (export "pointsman:policy/scheduling-scoring@0.1.0#explain") (param i32 i32 i32 i32 i32) (result i32) (i32.const 16)))"#
+            (func (export "pointsman:policy/scheduling-scoring@0.1.0#explain") (param i32 i32 i32 i32 i32) (result i32) {explain}))"#
     );
     let mut bytes = wat::parse_str(text).unwrap();
     let mut resolve = Resolve::default();

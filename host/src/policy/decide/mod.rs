@@ -26,7 +26,7 @@ use super::{
 };
 use arc_swap::ArcSwap;
 use pointsman_crds::policy::plugin::PolicyPoint;
-use ring::Ring;
+use ring::{Reasoned, Ring};
 use serde::Serialize;
 use std::{collections::BTreeSet, io, sync::Arc, time::Instant};
 use tokio::sync::mpsc;
@@ -191,7 +191,7 @@ impl Pinned<'_> {
     }
 
     /// An answer that was given before, or a new one, which is kept if it would be given again.
-    fn keep<Answer: Clone + Serialize + Send + Sync + 'static>(
+    fn keep<Answer: Clone + Reasoned + Serialize + Send + Sync + 'static>(
         &self,
         point: PolicyPoint,
         subject: &Subject,

@@ -3,6 +3,7 @@
 use super::{
     Decision, Pinned, Undecided,
     lines::{Answered, Fault},
+    ring::Reasoned,
 };
 use crate::policy::{
     call::{CallError, Spent},
@@ -63,6 +64,12 @@ pub struct Propagated {
     pub dropped: Vec<(String, Dropped)>,
     /// Why, each with the plugin that says so.
     pub reasons: Vec<(String, Reason)>,
+}
+
+impl Reasoned for Propagated {
+    fn reasons(&self, most: usize) -> Vec<Reason> {
+        self.reasons.iter().take(most).map(|(_, reason)| reason.clone()).collect()
+    }
 }
 
 impl Pinned<'_> {

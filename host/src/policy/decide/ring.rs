@@ -1,13 +1,26 @@
 //! The last decisions, for those who ask.
 
 use super::{Decision, Undecided};
-use crate::policy::{digest::Digest, point::Subject, slots::locked};
+use crate::policy::{
+    digest::Digest,
+    point::{Reason, Subject},
+    slots::locked,
+};
 use pointsman_crds::policy::plugin::PolicyPoint;
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
     time::{Duration, SystemTime},
 };
+
+/// How many reasons of a decision are remembered.
+const REASONS: usize = 16;
+
+/// An answer that says why.
+pub(super) trait Reasoned {
+    /// The first of its reasons.
+    fn reasons(&self, most: usize) -> Vec<Reason>;
+}
 
 /// One decision, as it is remembered.
 #[derive(Clone, Debug)]
@@ -24,12 +37,14 @@ pub struct Record {
     pub inputs: Digest,
     /// The plugins that gave it, or why there is none.
     pub outcome: Result<Vec<super::Asked>, Undecided>,
+    /// Why it fell so: the first of the answer's reasons.
+    pub reasons: Vec<Reason>,
     /// How long it took.
     pub took: Duration,
 }
 
 impl Record {
-    pub(super) fn new<Answer>(
+    pub(super) fn new<Answer: Reasoned>(
         point: PolicyPoint,
         subject: &Subject,
         set: &Digest,
@@ -44,6 +59,7 @@ impl Record {
             subject: [group, kind, namespace, name].map(Clone::clone),
             set: *set,
             inputs,
+            reasons: decided.as_ref().map(|decision| decision.answer.reasons(REASONS)).unwrap_or_default(),
             outcome: decided.as_ref().map(|decision| decision.plugins.clone()).map_err(Clone::clone),
             took,
         }

@@ -84,10 +84,7 @@ impl Pinned<'_> {
             let mut sums = vec![Some(0.0); rows];
             for (at, member) in line.iter().enumerate() {
                 let scores = self.scores(member, question, candidates).map_err(|error| Fault { at, error })?;
-                for (sum, score) in sums.iter_mut().zip(scores) {
-                    // NaN of one plugin excludes, whatever the others say.
-                    *sum = sum.filter(|_| !score.is_nan()).map(|sum| sum + member.weight() * score.clamp(0.0, 1.0));
-                }
+                add(&mut sums, &scores, member.weight());
             }
             Ok(Scores(sums))
         })?;
@@ -127,9 +124,24 @@ impl Pinned<'_> {
     }
 }
 
+/// Clamped before it is weighed; NaN of one plugin excludes, whatever the others say.
+fn add(sums: &mut [Option<f64>], scores: &[f64], weight: f64) {
+    for (sum, score) in sums.iter_mut().zip(scores) {
+        *sum = sum.filter(|_| !score.is_nan()).map(|sum| sum + weight * score.clamp(0.0, 1.0));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scores_are_clamped_before_they_are_weighed_and_nan_excludes() {
+        let mut sums = vec![Some(0.0); 3];
+        add(&mut sums, &[7.0, -1.0, f64::NAN], 2.0);
+        add(&mut sums, &[0.5, f64::INFINITY, 1.0], 3.0);
+        assert_eq!(sums, [Some(3.5), Some(3.0), None]);
+    }
 
     #[test]
     fn a_plugin_gets_the_columns_that_it_wants_in_its_order() {

@@ -3,6 +3,7 @@
 use super::{
     Decision, Pinned, Undecided,
     lines::{Answered, Fault},
+    ring::Reasoned,
 };
 use crate::policy::{
     digest::Digested,
@@ -66,6 +67,22 @@ pub enum Judged {
         /// Why.
         reason: Reason,
     },
+}
+
+impl Reasoned for Selection {
+    /// Of the best runtime; where there is none, why each is excluded.
+    fn reasons(&self, most: usize) -> Vec<Reason> {
+        match self.ranking.first().and_then(|best| self.judged.get(*best)) {
+            Some(Judged::Eligible(best)) => best.reasons.iter().take(most).cloned().collect(),
+            _ => {
+                let excluded = self.judged.iter().filter_map(|judged| match judged {
+                    Judged::Excluded { reason, .. } => Some(reason.clone()),
+                    Judged::Eligible(_) => None,
+                });
+                excluded.take(most).collect()
+            }
+        }
+    }
 }
 
 impl Pinned<'_> {
@@ -151,4 +168,67 @@ fn combine(inputs: &Inputs, verdicts: Vec<(&Arc<Member>, Vec<Verdict>)>) -> Sele
 /// A total order in which the two zeros are equal.
 fn compare(a: f64, b: f64) -> Ordering {
     (a + 0.0).total_cmp(&(b + 0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::point::describe::Description;
+    use pointsman_crds::policy::set::PolicySetPlugin;
+
+    fn member(name: &str, weight: i32) -> Arc<Member> {
+        let bound = PolicySetPlugin { name: name.to_owned(), weight, ..PolicySetPlugin::default() };
+        Arc::new(Member::new(bound, Description::default(), None, None).unwrap())
+    }
+
+    fn eligible(score: f64, tie_break: &[f64]) -> Verdict {
+        Verdict::Eligible(Eligible { score, tie_break: tie_break.to_vec(), reasons: Vec::new() })
+    }
+
+    fn excluded(code: &str) -> Verdict {
+        Verdict::Excluded(Reason { code: code.to_owned(), message: String::new() })
+    }
+
+    /// Of candidates with these namespaces and names, for a subject in `chat`.
+    fn combined(candidates: &[(&str, &str)], verdicts: Vec<(&Arc<Member>, Vec<Verdict>)>) -> Selection {
+        let candidate = |(namespace, name): &(&str, &str)| Candidate {
+            namespace: (*namespace).to_owned(),
+            name: (*name).to_owned(),
+            ..Candidate::default()
+        };
+        let inputs = Inputs {
+            subject: Digested::new(Subject { namespace: "chat".to_owned(), ..Subject::default() }).unwrap(),
+            model: Digested::default(),
+            candidates: Digested::new(candidates.iter().map(candidate).collect()).unwrap(),
+            named: false,
+            now: None,
+        };
+        combine(&inputs, verdicts)
+    }
+
+    #[test]
+    fn one_exclusion_excludes_and_scores_are_weighed_and_added_up() {
+        let (a, b) = (member("a", 1), member("b", 3));
+        let all = [("", "x"), ("", "y"), ("", "z"), ("", "w")];
+        let first = vec![eligible(500.0, &[]), eligible(1.0, &[]), Verdict::Abstain, Verdict::Abstain];
+        let second = vec![excluded("No"), eligible(-2.0, &[]), eligible(2.0, &[]), Verdict::Abstain];
+        let selection = combined(&all, vec![(&a, first), (&b, second)]);
+        assert!(matches!(&selection.judged[0], Judged::Excluded { plugin: Some(plugin), reason } if plugin == "b" && reason.code == "No"));
+        assert!(matches!(&selection.judged[1], Judged::Eligible(sum) if (sum.score + 5.0).abs() < f64::EPSILON));
+        assert!(matches!(&selection.judged[3], Judged::Excluded { plugin: None, reason } if reason.code == "NotJudged"));
+        assert_eq!((selection.ranking, selection.tie), (vec![2, 1], false));
+    }
+
+    #[test]
+    fn the_own_namespace_comes_first_then_scores_then_tie_breaks_then_names() {
+        let a = member("a", 1);
+        let ranked = |all: &[(&str, &str)], verdicts: Vec<Verdict>| {
+            let selection = combined(all, vec![(&a, verdicts)]);
+            (selection.ranking, selection.tie)
+        };
+        assert_eq!(ranked(&[("", "a"), ("chat", "b")], vec![eligible(9.0, &[]), eligible(1.0, &[])]), (vec![1, 0], false));
+        assert_eq!(ranked(&[("", "a"), ("", "b")], vec![eligible(1.0, &[2.0]), eligible(1.0, &[1.0])]), (vec![1, 0], false));
+        assert_eq!(ranked(&[("", "b"), ("", "a")], vec![eligible(0.0, &[]), eligible(-0.0, &[])]), (vec![1, 0], true));
+        assert_eq!(ranked(&[("", "b"), ("other", "a")], vec![eligible(1.0, &[]), eligible(1.0, &[])]), (vec![1, 0], true));
+    }
 }

@@ -3,6 +3,7 @@
 use super::{
     Decision, Pinned, Undecided,
     lines::{Answered, Fault},
+    ring::Reasoned,
 };
 use crate::policy::{
     call::CallError,
@@ -67,6 +68,12 @@ pub struct Step {
     pub plugin: String,
     /// What was done.
     pub operation: Operation,
+}
+
+impl Reasoned for Templated {
+    fn reasons(&self, most: usize) -> Vec<Reason> {
+        self.reasons.iter().take(most).map(|(_, reason)| reason.clone()).collect()
+    }
 }
 
 impl Pinned<'_> {
