@@ -72,16 +72,14 @@ pub enum Judged {
 impl Reasoned for Selection {
     /// Of the best runtime; where there is none, why each is excluded.
     fn reasons(&self, most: usize) -> Vec<Reason> {
-        match self.ranking.first().and_then(|best| self.judged.get(*best)) {
-            Some(Judged::Eligible(best)) => best.reasons.iter().take(most).cloned().collect(),
-            _ => {
-                let excluded = self.judged.iter().filter_map(|judged| match judged {
-                    Judged::Excluded { reason, .. } => Some(reason.clone()),
-                    Judged::Eligible(_) => None,
-                });
-                excluded.take(most).collect()
-            }
+        if let Some(Judged::Eligible(best)) = self.ranking.first().and_then(|best| self.judged.get(*best)) {
+            return best.reasons.iter().take(most).cloned().collect();
         }
+        let excluded = self.judged.iter().filter_map(|judged| match judged {
+            Judged::Excluded { reason, .. } => Some(reason.clone()),
+            Judged::Eligible(_) => None,
+        });
+        excluded.take(most).collect()
     }
 }
 
