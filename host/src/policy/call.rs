@@ -1,6 +1,7 @@
 //! One call of a plugin: what it may use, what it has used, and how it can fail.
 
 use super::{
+    cut,
     engine::{Engines, Entered, Use},
     limits::{CORE_INSTANCES, Limits, TICK},
     told,
@@ -154,8 +155,7 @@ impl State {
         if self.log.len() >= self.limits.log_lines {
             return;
         }
-        let end = (0..=self.limits.log_line.min(message.len())).rev().find(|end| message.is_char_boundary(*end));
-        message.truncate(end.unwrap_or_default());
+        cut(&mut message, self.limits.log_line);
         self.log.push(LogLine { level, message });
     }
 

@@ -52,6 +52,12 @@ fn told(words: &str) -> String {
     words
 }
 
+/// At most so many bytes of a text, whole characters only.
+fn cut(text: &mut String, most: usize) {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.truncate(end.unwrap_or_default());
+}
+
 #[cfg(test)]
 mod tests {
     use super::{LONGEST, told};

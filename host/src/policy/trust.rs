@@ -171,6 +171,11 @@ impl Trust {
         Err(Untrusted::WrongSignature { digest: Box::new(*digest), keys })
     }
 
+    /// Whether bytes that were accepted once, and kept, may be loaded again: only where signatures are demanded that isn't enough.
+    pub fn check_kept(&self, bytes: &[u8], digest: &Digest, signature: Option<&PluginSignature>) -> Result<(), Untrusted> {
+        if self.required { self.check(bytes, digest, None, signature) } else { Ok(()) }
+    }
+
     fn known(&self) -> String {
         self.keys.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
     }

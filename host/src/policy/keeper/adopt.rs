@@ -163,9 +163,7 @@ impl Loading {
         } else {
             let bytes = self.revisions.load(&digest).await.map_err(|error| error.to_string())?;
             // Whoever can write into the host's namespace can write records and revisions, but no signature.
-            if self.options.trust.required {
-                self.options.trust.check(&bytes, &digest, None, signature).map_err(|error| error.to_string())?;
-            }
+            self.options.trust.check_kept(&bytes, &digest, signature).map_err(|error| error.to_string())?;
             bytes
         };
         let (loader, wanted) = (Arc::clone(&self.loader), bound.clone());

@@ -7,7 +7,7 @@ use super::{
     work::problem,
 };
 use crate::{
-    policy::{digest::Digest, member::Member, set::ActiveSet},
+    policy::{cut, digest::Digest, member::Member, set::ActiveSet},
     sentence,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -230,9 +230,6 @@ impl Keeper {
 /// The transitions between two statuses: what is so for long is no event.
 fn events(before: Option<&PolicyPluginStatus>, after: &PolicyPluginStatus) -> Vec<Event> {
     let mut events = Vec::new();
-    let mut tell = |type_, reason: &str, note: String| {
-        events.push(Event { type_, reason: reason.to_owned(), note: Some(cut(note)), action: "Deciding".to_owned(), secondary: None });
-    };
     let condition = |status: Option<&PolicyPluginStatus>, type_: &str| {
         let found = status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == type_));
         found.map(|condition| (condition.status.clone(), condition.reason.clone(), condition.message.clone()))
@@ -240,38 +237,30 @@ fn events(before: Option<&PolicyPluginStatus>, after: &PolicyPluginStatus) -> Ve
     let digest = |status: Option<&PolicyPluginStatus>| status.and_then(|status| status.active.as_ref()).map(|active| active.digest.clone());
     if let Some(now) = digest(Some(after)).filter(|now| digest(before).as_ref() != Some(now)) {
         let version = after.active.as_ref().and_then(|active| active.version.clone()).unwrap_or_default();
-        tell(EventType::Normal, "Activated", format!("{now} (version {version}) decides now."));
+        events.push(event(EventType::Normal, "Activated", format!("{now} (version {version}) decides now.")));
     }
     let loaded = condition(Some(after), "Loaded");
     if let Some((status, reason, message)) = loaded.clone().filter(|_| loaded != condition(before, "Loaded"))
         && status == "False"
     {
-        tell(EventType::Warning, &reason, message);
+        events.push(event(EventType::Warning, &reason, message));
     }
     let quarantined = |status| condition(status, "Quarantined").filter(|(status, ..)| status == "True");
     match (quarantined(before), quarantined(Some(after))) {
-        (None, Some((_, _, message))) => tell(EventType::Warning, "Quarantined", message),
-        (Some(_), None) => tell(EventType::Normal, "Released", "The plugin is asked again.".to_owned()),
+        (None, Some((_, _, message))) => events.push(event(EventType::Warning, "Quarantined", message)),
+        (Some(_), None) => events.push(event(EventType::Normal, "Released", "The plugin is asked again.".to_owned())),
         _ => {}
     }
     let failure = |status: Option<&PolicyPluginStatus>| status.and_then(|status| status.last_error.clone());
     if let Some(failed) = failure(Some(after)).filter(|failed| failure(before).as_ref() != Some(failed))
         && events.is_empty()
     {
-        let note = cut(failed.message);
-        events.push(Event {
-            type_: EventType::Warning,
-            reason: failed.reason,
-            note: Some(note),
-            action: "Deciding".to_owned(),
-            secondary: None,
-        });
+        events.push(event(EventType::Warning, &failed.reason, failed.message));
     }
     events
 }
 
-fn cut(mut note: String) -> String {
-    let end = (0..=LONGEST_NOTE.min(note.len())).rev().find(|end| note.is_char_boundary(*end));
-    note.truncate(end.unwrap_or_default());
-    note
+fn event(type_: EventType, reason: &str, mut note: String) -> Event {
+    cut(&mut note, LONGEST_NOTE);
+    Event { type_, reason: reason.to_owned(), note: Some(note), action: "Deciding".to_owned(), secondary: None }
 }

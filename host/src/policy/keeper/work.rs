@@ -8,7 +8,10 @@ use crate::policy::{
     revision::RevisionError,
     source::{builtin, config_map, file, unpack::unpack},
 };
-use pointsman_crds::policy::{plugin::PolicyPluginSpec, set::PolicySetPlugin};
+use pointsman_crds::policy::{
+    plugin::{PluginSignature, PolicyPluginSpec},
+    set::PolicySetPlugin,
+};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -58,10 +61,8 @@ impl From<Problem> for Failed {
     }
 }
 
-/// Where a source stands.
+/// What a source gives.
 enum Source {
-    /// Not all of it was seen yet.
-    Pending,
     Bytes(Vec<u8>),
     /// The bytes of a revision that is kept.
     Revision(Digest),
@@ -72,20 +73,19 @@ impl Keeper {
     pub(super) async fn consider(&mut self, name: &str) {
         let Some(plugin) = self.plugins.get(name) else { return };
         let bound = binding(name, &plugin.spec);
-        let terms = (&plugin.spec.digest, &plugin.spec.signature);
-        let terms = Digest::of_value(&terms).unwrap_or(Digest([0; 32]));
-        let key =
-            |bound: &PolicySetPlugin, bytes: &Digest, kept: bool| Digest::of_all([&key(bound, bytes), &terms, &Digest([kept.into(); 32])]);
+        let key = |bytes: &Digest, kept: bool| key(&bound, &plugin.spec, bytes, kept);
         let source = self.source(name, &plugin.spec);
         let Some(work) = self.works.get_mut(name) else { return };
         work.dirty = false;
-        work.pending = matches!(source, Ok(Source::Pending));
-        let (key, bytes) = match source {
-            Ok(Source::Pending) => return,
-            Ok(Source::Bytes(bytes)) => (key(&bound, &Digest::of(&bytes), false), Some(Arc::new(bytes))),
-            Ok(Source::Revision(digest)) => (key(&bound, &digest, true), None),
+        work.pending = matches!(source, Ok(None));
+        let (key, source) = match source {
+            Ok(None) => return,
+            Ok(Some(source)) => match &source {
+                Source::Bytes(bytes) => (key(&Digest::of(bytes), false), source),
+                Source::Revision(digest) => (key(digest, true), source),
+            },
             Err((digest, problem)) => {
-                work.attempted = Some((key(&bound, &digest, false), Some(problem)));
+                work.attempted = Some((key(&digest, false), Some(problem)));
                 return;
             }
         };
@@ -107,11 +107,12 @@ impl Keeper {
         }
         work.attempted = None;
         work.running = true;
-        self.load(name.to_owned(), key, bound, bytes);
+        let signature = plugin.spec.signature.clone();
+        self.load(name.to_owned(), key, bound, source, signature);
     }
 
-    /// The bytes that a PolicyPlugin wants, or what is wrong with their source.
-    fn source(&self, name: &str, spec: &PolicyPluginSpec) -> Result<Source, (Digest, Problem)> {
+    /// The bytes that a PolicyPlugin wants, none if not all of them were seen yet, or what is wrong with their source.
+    fn source(&self, name: &str, spec: &PolicyPluginSpec) -> Result<Option<Source>, (Digest, Problem)> {
         if builtin::named(name).is_some() && spec.source.builtin.is_none() {
             let message =
                 "metadata.name: this is the name of a built-in plugin, which stands in for others; give yours another name.".to_owned();
@@ -120,23 +121,23 @@ impl Keeper {
         let pinned = spec.digest.as_deref().and_then(|digest| digest.parse::<Digest>().ok());
         let bytes = match self.read(spec) {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return Ok(Source::Pending),
+            Ok(None) => return Ok(None),
             // What is pinned may be kept although the source is gone.
             Err(problem) => match pinned {
-                Some(pinned) => return Ok(Source::Revision(pinned)),
+                Some(pinned) => return Ok(Some(Source::Revision(pinned))),
                 None => return Err((Digest::of(problem.message.as_bytes()), problem)),
             },
         };
         let digest = Digest::of(&bytes);
         if let Some(pinned) = pinned.filter(|pinned| *pinned != digest) {
-            return Ok(Source::Revision(pinned));
+            return Ok(Some(Source::Revision(pinned)));
         }
         // What this host brings it trusts.
         if spec.source.builtin.is_some() {
-            return Ok(Source::Bytes(bytes));
+            return Ok(Some(Source::Bytes(bytes)));
         }
         match self.options.trust.check(&bytes, &digest, spec.digest.as_deref(), spec.signature.as_ref()) {
-            Ok(()) => Ok(Source::Bytes(bytes)),
+            Ok(()) => Ok(Some(Source::Bytes(bytes))),
             Err(error) => Err((digest, problem(error.reason(), &error))),
         }
     }
@@ -178,30 +179,24 @@ impl Keeper {
     }
 
     /// Loads beside the keeper; the result comes back as `Done`.
-    fn load(&self, plugin: String, key: Digest, mut bound: PolicySetPlugin, bytes: Option<Arc<Vec<u8>>>) {
+    fn load(&self, plugin: String, key: Digest, mut bound: PolicySetPlugin, source: Source, signature: Option<PluginSignature>) {
         let (loader, revisions, done) = (Arc::clone(&self.loader), Arc::clone(&self.revisions), self.done.clone());
-        let spec = self.plugins.get(&plugin).map(|plugin| plugin.spec.clone()).unwrap_or_default();
         let options = Arc::clone(&self.options);
         tokio::spawn(async move {
             let outcome = async {
-                let bytes = match (bytes, spec.digest.as_deref().and_then(|digest| digest.parse().ok())) {
-                    (Some(bytes), _) => bytes,
-                    (None, Some(pinned)) => {
+                let bytes = match source {
+                    Source::Bytes(bytes) => bytes,
+                    Source::Revision(pinned) => {
                         let kept = revisions.load(&pinned).await.map_err(|error| {
                             let passing = matches!(error, RevisionError::Cluster { .. });
                             Failed { problem: problem(error.reason(), &error), passing }
                         })?;
-                        // A kept revision was accepted once; where signatures are demanded, that isn't enough.
-                        if options.trust.required {
-                            let check = options.trust.check(&kept, &pinned, None, spec.signature.as_ref());
-                            check.map_err(|error| Failed::from(problem(error.reason(), &error)))?;
-                        }
-                        Arc::new(kept)
-                    }
-                    (None, None) => {
-                        return Err(Problem { reason: "InvalidSpec".to_owned(), message: "there are no bytes.".to_owned() }.into());
+                        let check = options.trust.check_kept(&kept, &pinned, signature.as_ref());
+                        check.map_err(|error| Failed::from(problem(error.reason(), &error)))?;
+                        kept
                     }
                 };
+                let bytes = Arc::new(bytes);
                 bound.digest = Digest::of(&bytes).to_string();
                 let (loading, loaded_bytes) = (Arc::clone(&loader), Arc::clone(&bytes));
                 let tried = tokio::task::spawn_blocking(move || loading.load(bound, &loaded_bytes)).await;
@@ -229,10 +224,11 @@ impl Keeper {
     }
 }
 
-fn key(bound: &PolicySetPlugin, bytes: &Digest) -> Digest {
+/// Of all that another try depends on: how and on which terms it is bound, its bytes, and whether those are a kept revision's.
+fn key(bound: &PolicySetPlugin, spec: &PolicyPluginSpec, bytes: &Digest, kept: bool) -> Digest {
     // A binding is plain data, which always has JSON.
-    let bound = Digest::of_value(bound).unwrap_or(Digest([0; 32]));
-    Digest::of_all([&bound, bytes])
+    let bound = Digest::of_value(&(bound, &spec.digest, &spec.signature)).unwrap_or(Digest([0; 32]));
+    Digest::of_all([&bound, bytes, &Digest([kept.into(); 32])])
 }
 
 pub(super) fn problem(reason: &str, error: &dyn std::fmt::Display) -> Problem {
