@@ -110,6 +110,16 @@ fn the_label_policy_answers_alike_natively_fresh_and_warm() {
 }
 
 #[test]
+fn metadata_propagation_answers_alike_natively_fresh_and_warm() {
+    use pointsman_metadata_propagation as policy;
+    let native = |text: &str, question: &Carrying| told(policy::propagate(&config(text), read(&question.request())));
+    let configs = ["{}", r#"{"upstreamKeys":false,"namespaceLabels":["*"],"internalKeys":["example.com/"]}"#];
+    agree("pointsman-metadata-propagation", &configs, Carrying::new, native, &|plugin, question| {
+        plugin.propagate(question.request()).map(|(answer, spent)| (json(&answer), spent))
+    });
+}
+
+#[test]
 fn the_balancing_policy_answers_alike_natively_fresh_and_warm() {
     use pointsman::policy::point::scoring::Scores;
     use pointsman_example_rust_balance as policy;
@@ -130,10 +140,6 @@ fn the_balancing_policy_answers_alike_natively_fresh_and_warm() {
 #[test]
 fn the_defaults_that_leave_things_as_they_are_answer_alike_natively_fresh_and_warm() {
     let none = || config::<sdk::NoConfig>("{}");
-    let native = |_: &str, question: &Carrying| told(pointsman_metadata_propagation::propagate(&none(), read(&question.request())));
-    agree("pointsman-metadata-propagation", &["{}"], Carrying::new, native, &|plugin, question| {
-        plugin.propagate(question.request()).map(|(answer, spent)| (json(&answer), spent))
-    });
     let native = |_: &str, question: &Templating| told(pointsman_pod_templating::template(&none(), read(&question.request())));
     agree("pointsman-pod-templating", &["{}"], Templating::new, native, &|plugin, question| {
         plugin.template(question.request()).map(|(answer, spent)| (json(&answer), spent))

@@ -1,17 +1,43 @@
-//! The default policy at metadata-propagation. Until it carries some, it leaves the labels and annotations so far as they are.
+//! The default policy at metadata-propagation: which labels and annotations reach what is made for a service.
+//!
+//! The rules depend on the subject's kind. A kind without rules keeps the host's frame, and nothing is carried.
+
+pub mod config;
+pub mod inference_service;
+pub mod internal;
+pub mod offer;
+pub mod upstream;
+pub mod words;
+
+pub use config::{Config, Pattern};
+pub use words::valid_label_value;
 
 use pointsman_plugin::{
-    Failure, NoConfig,
+    Failure,
     metadata_propagation::{Answer, Request},
     reason,
 };
 
-/// Carries nothing, and says so.
+/// Says what the target gets.
 #[allow(clippy::unnecessary_wraps, reason = "it has the form that all policies have")]
-pub fn propagate(_: &NoConfig, request: Request) -> Result<Answer, Failure> {
-    let mut answer = Answer::of(request);
-    answer.reasons.push(reason("Unchanged", "The labels and annotations so far stay as they are."));
-    Ok(answer)
+pub fn propagate(config: &Config, request: Request) -> Result<Answer, Failure> {
+    let rules = match (request.subject.group.as_str(), request.subject.kind.as_str()) {
+        ("ome.io", "InferenceService") => inference_service::propagate,
+        _ => without_rules,
+    };
+    Ok(rules(config, request))
 }
 
-pointsman_plugin::export! { metadata_propagation: propagate }
+fn without_rules(_: &Config, request: Request) -> Answer {
+    let message = format!(
+        "This policy has no rules for the kind {} of {}: nothing is carried to what is made for it.",
+        request.subject.kind, request.subject.group
+    );
+    let mut answer = Answer::of(request);
+    answer.labels.sort_by(|one, other| one.key.cmp(&other.key));
+    answer.annotations.sort_by(|one, other| one.key.cmp(&other.key));
+    answer.reasons.push(reason("NoRules", message));
+    answer
+}
+
+pointsman_plugin::export! { config: Config, metadata_propagation: propagate }

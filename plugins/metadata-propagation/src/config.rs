@@ -1,0 +1,64 @@
+//! What can be configured.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// What can be configured.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Config {
+    /// The value of the label ome.io/managed-by.
+    pub managed_by: String,
+    /// Whether what is made also gets the labels and annotations that OME's own controller sets, such as base-model-name, for selectors
+    /// and dashboards made for it.
+    pub upstream_keys: bool,
+    /// The namespace's labels that are carried, to objects and to pods: a change of such a label restarts the pods.
+    pub namespace_labels: Vec<Pattern>,
+    /// Labels and annotations that are never carried, beside those that never are. What the host knows and gives under a key of these
+    /// stays.
+    pub internal_keys: Vec<Pattern>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        // What OME's documentation tells to select by.
+        let managed_by = "ome-controller".to_owned();
+        Self { managed_by, upstream_keys: true, namespace_labels: Vec::new(), internal_keys: Vec::new() }
+    }
+}
+
+/// A key, or all keys that begin alike, written with a / or a * at the end: team.example.com/, app-*.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+pub struct Pattern {
+    text: String,
+    prefix: bool,
+}
+
+impl Pattern {
+    /// Whether it names the key.
+    pub fn names(&self, key: &str) -> bool {
+        if self.prefix { key.starts_with(&self.text) } else { key == self.text }
+    }
+}
+
+impl TryFrom<String> for Pattern {
+    type Error = String;
+
+    fn try_from(mut text: String) -> Result<Self, Self::Error> {
+        let prefix = text.ends_with(['*', '/']);
+        if text.ends_with('*') {
+            text.pop();
+        }
+        // It would name nothing, and nobody would notice.
+        if text.contains('*') || (text.is_empty() && !prefix) {
+            return Err(format!("`{text}` names no keys: write a whole key, or how keys begin with a / or a single * at the end"));
+        }
+        Ok(Self { text, prefix })
+    }
+}
+
+/// Whether one of the patterns names the key.
+pub fn named(patterns: &[Pattern], key: &str) -> bool {
+    patterns.iter().any(|pattern| pattern.names(key))
+}

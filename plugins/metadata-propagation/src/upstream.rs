@@ -1,0 +1,59 @@
+//! The labels and annotations that OME's own controller sets, for selectors and dashboards that were made for it.
+
+use crate::offer::Offer;
+use pointsman_plugin::{Entry, Role, lookup, metadata_propagation::Target};
+
+/// The one that the facts have under its own key.
+pub const FINE_TUNED: &str = "fine-tuned-serving";
+
+const LABELS: [(&str, &[&str]); 5] = [
+    ("serving-runtime", &["serving.ome.io/runtime"]),
+    ("base-model-name", MODEL),
+    ("base-model-size", &["model.ome.io/size"]),
+    ("base-model-type", &["model.ome.io/type"]),
+    ("base-model-vendor", &["model.ome.io/vendor"]),
+];
+
+const ANNOTATIONS: [(&str, &[&str]); 4] = [
+    ("ome.io/base-model-name", MODEL),
+    ("ome.io/base-model-vendor", &["model.ome.io/vendor"]),
+    ("ome.io/base-model-format", &["model.ome.io/format"]),
+    ("ome.io/serving-runtime", &["serving.ome.io/runtime"]),
+];
+
+/// The first of these that is known.
+const MODEL: &[&str] = &["serving.ome.io/model", "model.ome.io/name"];
+
+/// Offers those whose facts are known; all but one are for what has a role.
+pub fn offer(target: &Target, facts: &[Entry], labels: &mut Vec<Offer>, annotations: &mut Vec<Offer>) {
+    if let Some(name) = lookup(facts, "serving.ome.io/inferenceservice") {
+        labels.push(Offer::of_policy("ome.io/inferenceservice", name, "facts"));
+    }
+    if target.role.is_none() {
+        return;
+    }
+    if let Some(component) = component(target) {
+        // No fact tells it but the target.
+        labels.push(Offer::of_policy("component", component, "plugin"));
+    }
+    let known = |(key, facts_names): (&'static str, &[&str])| {
+        let value = facts_names.iter().find_map(|name| lookup(facts, name))?;
+        Some(Offer::of_policy(key, value, "facts"))
+    };
+    labels.extend(LABELS.into_iter().filter_map(known));
+    annotations.extend(ANNOTATIONS.into_iter().filter_map(known));
+}
+
+/// A leader and a worker belong to the component that their group is.
+fn component(target: &Target) -> Option<&'static str> {
+    let role = match target.role? {
+        Role::Leader | Role::Worker => target.group_role?,
+        role => role,
+    };
+    match role {
+        Role::Engine => Some("engine"),
+        Role::Decoder => Some("decoder"),
+        Role::Router => Some("router"),
+        _ => None,
+    }
+}
