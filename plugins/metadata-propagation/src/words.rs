@@ -19,7 +19,7 @@ const SUFFIX: usize = 9;
 /// 4. `-` and eight hexadecimal digits in lower case follow: FNV-1a of 64 bits over the raw value's UTF-8, the upper half xor the lower.
 ///    If nothing is left by the third step, these digits are the value.
 ///
-/// So equal values stay equal, and different ones stay different. An empty value is fine as it is.
+/// So equal values stay equal, and different ones differ by their hash. An empty value is fine as it is.
 ///
 /// ```
 /// use pointsman_metadata_propagation::valid_label_value;

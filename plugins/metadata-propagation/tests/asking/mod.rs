@@ -1,6 +1,6 @@
 //! Short ways to ask the policy.
 #![allow(clippy::unwrap_used)]
-#![allow(dead_code, reason = "each test uses some of them")]
+#![allow(dead_code, unused_imports, reason = "each test uses some of them")]
 
 use pointsman_metadata_propagation::{Config, Pattern, propagate};
 use pointsman_plugin::{
