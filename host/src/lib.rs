@@ -1,10 +1,17 @@
 //! Pointsman's host: everything but the judgement, which WebAssembly policies bring.
 
+pub mod apply;
 pub mod cli;
+pub mod controller;
 pub mod crds;
+pub mod kinds;
 pub mod leader;
+pub mod objects;
+pub mod plan;
 pub mod policy;
+pub mod queue;
 pub mod serve;
+pub mod status;
 pub mod world;
 
 /// An error and its causes, without those that the error before has told already.

@@ -14,8 +14,8 @@ pub struct InferenceServiceStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The state of the service. Known types: EngineReady, DecoderReady, RouterReady and IngressReady for its parts, and
-    /// Ready for all of them together.
+    /// The state of the service. Known types: Accepted, ModelReady, RuntimeSelected, RuntimeUpToDate, Decided and Applied on the way to
+    /// its objects; EngineReady, DecoderReady, RouterReady and IngressReady for its parts; and Ready for all of them together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<DuckCondition>,
@@ -63,6 +63,10 @@ pub struct RuntimeChoice {
     /// The generation of the service's spec for which it was chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen_at_generation: Option<i64>,
+
+    /// The value that the annotation pointsman.dev/choose-runtime had when it was chosen. Another value asks for a new choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chosen_on_request: Option<String>,
 }
 
 /// What is observed of a component.

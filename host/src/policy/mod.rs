@@ -33,7 +33,7 @@ pub mod source;
 pub mod start;
 pub mod trust;
 mod wasi;
-mod words;
+pub mod words;
 
 /// The namespace of the host, unless it is told another.
 pub const NAMESPACE: &str = "pointsman-system";

@@ -1,10 +1,10 @@
 //! What Kubernetes takes for the key of a label or annotation, and for the value of a label.
 
 /// Bytes of all annotations of an object together.
-pub(super) const ANNOTATIONS_MOST: usize = 256 << 10;
+pub const ANNOTATIONS_MOST: usize = 256 << 10;
 
 /// Whether a key is one.
-pub(super) fn key(key: &str) -> Result<(), &'static str> {
+pub fn key(key: &str) -> Result<(), &'static str> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -25,7 +25,7 @@ pub(super) fn key(key: &str) -> Result<(), &'static str> {
 }
 
 /// Whether a label may have this value.
-pub(super) fn label_value(value: &str) -> Result<(), &'static str> {
+pub fn label_value(value: &str) -> Result<(), &'static str> {
     if value.is_empty() || word(value) {
         Ok(())
     } else {

@@ -1,6 +1,6 @@
 //! /healthz, /readyz and /metrics.
 
-use super::metrics;
+use super::metrics::{self, Reconciles};
 use crate::{leader::Leadership, policy::decide::Policies, world::apis::Apis};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use std::sync::Arc;
@@ -17,11 +17,13 @@ pub struct Told {
     pub policies: Arc<Policies>,
     /// Whether this host leads.
     pub leadership: Leadership,
+    /// What the controller has counted.
+    pub reconciles: Arc<Reconciles>,
 }
 
 /// Answers until the process ends.
 pub async fn serve(listener: TcpListener, told: Told) -> std::io::Result<()> {
-    let metrics = |State(told): State<Told>| async move { metrics::text(&told.policies, &told.leadership) };
+    let metrics = |State(told): State<Told>| async move { metrics::text(&told.policies, &told.leadership, &told.reconciles) };
     let routes = Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(ready)).route("/metrics", get(metrics));
     axum::serve(listener, routes.with_state(told)).await
 }

@@ -1,10 +1,76 @@
 //! /metrics, in Prometheus' text format.
 
 use crate::{leader::Leadership, policy::decide::Policies};
-use std::fmt::Write as _;
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// The bounds of the histogram of how long one look at a subject takes, in seconds.
+const BOUNDS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+
+/// What the controller counts.
+#[derive(Debug, Default)]
+pub struct Reconciles {
+    kinds: Mutex<BTreeMap<&'static str, Counts>>,
+    depth: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    done: u64,
+    failed: u64,
+    within: [u64; BOUNDS.len()],
+    seconds: f64,
+}
+
+impl Reconciles {
+    /// Counts one look at a subject of a kind.
+    pub fn done(&self, kind: &'static str, well: bool, seconds: f64) {
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = kinds.entry(kind).or_default();
+        *(if well { &mut counts.done } else { &mut counts.failed }) += 1;
+        counts.seconds += seconds;
+        for (within, bound) in counts.within.iter_mut().zip(BOUNDS) {
+            *within += u64::from(seconds <= bound);
+        }
+    }
+
+    /// Says how many subjects wait.
+    pub fn depth(&self, depth: usize) {
+        self.depth.store(depth, Ordering::Relaxed);
+    }
+
+    fn text(&self, text: &mut String) {
+        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        head(text, "controller_runtime_reconcile_total", "counter", "Looks at a subject, by kind and result.");
+        for (kind, counts) in &*kinds {
+            for (result, count) in [("success", counts.done), ("error", counts.failed)] {
+                line(text, "controller_runtime_reconcile_total", &[("controller", kind), ("result", result)], count);
+            }
+        }
+        let name = "controller_runtime_reconcile_time_seconds";
+        head(text, name, "histogram", "How long one look at a subject takes.");
+        for (kind, counts) in &*kinds {
+            for (count, bound) in counts.within.iter().zip(BOUNDS) {
+                line(text, &format!("{name}_bucket"), &[("controller", kind), ("le", &bound.to_string())], *count);
+            }
+            let all = counts.done + counts.failed;
+            line(text, &format!("{name}_bucket"), &[("controller", kind), ("le", "+Inf")], all);
+            writeln!(text, "{name}_sum{{controller=\"{kind}\"}} {}", counts.seconds).ok();
+            line(text, &format!("{name}_count"), &[("controller", kind)], all);
+        }
+        head(text, "workqueue_depth", "gauge", "Subjects that wait to be looked at.");
+        line(text, "workqueue_depth", &[("name", "subjects")], self.depth.load(Ordering::Relaxed) as u64);
+    }
+}
 
 /// All metrics as they are now.
-pub fn text(policies: &Policies, leadership: &Leadership) -> String {
+pub fn text(policies: &Policies, leadership: &Leadership, reconciles: &Reconciles) -> String {
     let mut text = String::new();
     let set = policies.active();
     head(&mut text, "pointsman_policy_calls_total", "counter", "Questions put to a plugin since it is bound as it is, by outcome.");
@@ -32,6 +98,7 @@ pub fn text(policies: &Policies, leadership: &Leadership) -> String {
     line(&mut text, "pointsman_policy_cached_decisions", &[], policies.cached() as u64);
     head(&mut text, "pointsman_leader", "gauge", "Whether this host leads: only the leader writes.");
     line(&mut text, "pointsman_leader", &[], leadership.held().into());
+    reconciles.text(&mut text);
     text
 }
 

@@ -32,6 +32,11 @@ pub struct Apis {
 }
 
 impl Apis {
+    /// Whether the API server has been asked at all.
+    pub fn known(&self) -> bool {
+        self.known
+    }
+
     /// Whether a kind can be read and written.
     pub fn serves(&self, group: &str, version: &str, plural: &str) -> bool {
         self.served.contains(&(group.to_owned(), version.to_owned(), plural.to_owned()))

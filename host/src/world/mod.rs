@@ -1,3 +1,289 @@
-//! What we know of the cluster.
+//! What we know of the cluster: filled by the watches, or offline by files, and read by plans through snapshots.
+//!
+//! Every change says which subjects it touches: the one that an object belongs to, and those whose last plan has read it. What is
+//! kept is pruned to what plans and statuses are made from.
 
 pub mod apis;
+pub mod child;
+pub mod ome;
+pub mod owned;
+pub mod pod;
+mod readers;
+pub mod resource;
+mod snapshot;
+pub mod subject;
+pub mod watch;
+
+pub use child::{Child, ObjectKey};
+pub use pod::Pod;
+pub use readers::Read;
+pub use snapshot::Snapshot;
+pub use subject::Subject;
+
+use ome::{Models, RuntimeView, Runtimes};
+use readers::Readers;
+use resource::{
+    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, NAMESPACE, POD, Resource, SERVING_RUNTIME,
+};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+/// What a subject's namespace says.
+pub type Labels = BTreeMap<String, String>;
+
+/// Everything that is known.
+#[derive(Debug, Default)]
+pub struct World {
+    /// Counts up with each change.
+    revision: u64,
+    /// The kinds that can be read and written now.
+    available: Arc<BTreeSet<&'static Resource>>,
+    namespaces: BTreeMap<String, Arc<Labels>>,
+    subjects: BTreeMap<ObjectKey, Arc<Subject>>,
+    models: Arc<Models>,
+    runtimes: Arc<Runtimes>,
+    /// What belongs to a subject, by its uid.
+    children: HashMap<String, BTreeMap<ObjectKey, Arc<Child>>>,
+    owners: HashMap<ObjectKey, String>,
+    /// The subjects by uid, and by what their pods' label says.
+    uids: HashMap<String, ObjectKey>,
+    labels: HashMap<(String, String), ObjectKey>,
+    pods: HashMap<(String, String), BTreeMap<String, Arc<Pod>>>,
+    readers: Readers,
+    touched: BTreeSet<ObjectKey>,
+}
+
+impl World {
+    /// Takes an object as it is now. One that is older than what is known is no news.
+    pub fn put(&mut self, resource: &'static Resource, object: &Value) {
+        self.revision += 1;
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let (namespace, name) = (if resource.namespaced { text("/metadata/namespace") } else { "" }, text("/metadata/name"));
+        let key = || ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() };
+        if *resource == INFERENCE_SERVICE {
+            self.put_subject(Subject::of(key(), object));
+        } else if *resource == NAMESPACE {
+            let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+            let labels = labels.into_iter().flatten().map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()));
+            self.set_namespace(name, Some(labels.collect()));
+        } else if *resource == BASE_MODEL || *resource == CLUSTER_BASE_MODEL {
+            let model = ome::model(object).inspect_err(|error| tracing::warn!(object = %key(), "the model can't be read: {error}")).ok();
+            Arc::make_mut(&mut self.models).set(namespace, name, model);
+            self.changed(&Read::Object(key()));
+        } else if *resource == SERVING_RUNTIME || *resource == CLUSTER_SERVING_RUNTIME {
+            let runtime = ome::runtime(object).inspect_err(|error| tracing::warn!(object = %key(), "the runtime can't be read: {error}")).ok();
+            self.set_runtime(key(), runtime);
+        } else if *resource == POD {
+            if let Some(pod) = Pod::of(object) {
+                self.put_pod(pod);
+            }
+        } else if let Some(child) = Child::of(resource, object) {
+            self.put_child(child);
+        }
+    }
+
+    /// Takes it that an object is gone.
+    pub fn remove(&mut self, key: &ObjectKey) {
+        self.revision += 1;
+        let ObjectKey { resource, namespace, name } = key;
+        if **resource == INFERENCE_SERVICE {
+            if let Some(subject) = self.subjects.remove(key) {
+                self.uids.remove(&subject.uid);
+                self.labels.remove(&(namespace.clone(), subject.label.clone()));
+                self.readers.forget(key);
+                self.touched.insert(key.clone());
+            }
+        } else if **resource == NAMESPACE {
+            self.set_namespace(name, None);
+        } else if **resource == BASE_MODEL || **resource == CLUSTER_BASE_MODEL {
+            Arc::make_mut(&mut self.models).set(namespace, name, None);
+            self.changed(&Read::Object(key.clone()));
+        } else if **resource == SERVING_RUNTIME || **resource == CLUSTER_SERVING_RUNTIME {
+            self.set_runtime(key.clone(), None);
+        } else if **resource == POD {
+            // Only the pod itself knows whose it is.
+            let of = self.pods.iter_mut().find_map(|(of, pods)| {
+                (of.0 == *namespace && pods.remove(name).is_some()).then(|| (of.clone(), pods.is_empty()))
+            });
+            if let Some((of, last)) = of {
+                if last {
+                    self.pods.remove(&of);
+                }
+                self.touched.extend(self.labels.get(&of).cloned());
+            }
+        } else if let Some(owner) = self.owners.remove(key) {
+            self.touch_owner(&owner);
+            if let Some(children) = self.children.get_mut(&owner) {
+                children.remove(key);
+                if children.is_empty() {
+                    self.children.remove(&owner);
+                }
+            }
+        }
+    }
+
+    /// All objects of a kind that are known, for one that was listed anew.
+    pub fn keys(&self, resource: &'static Resource) -> BTreeSet<ObjectKey> {
+        let key = |namespace: &str, name: &str| ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() };
+        if *resource == INFERENCE_SERVICE {
+            self.subjects.keys().cloned().collect()
+        } else if *resource == NAMESPACE {
+            self.namespaces.keys().map(|name| key("", name)).collect()
+        } else if *resource == BASE_MODEL || *resource == CLUSTER_BASE_MODEL {
+            self.models.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
+        } else if *resource == SERVING_RUNTIME || *resource == CLUSTER_SERVING_RUNTIME {
+            self.runtimes.all.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
+        } else if *resource == POD {
+            self.pods.iter().flat_map(|((namespace, _), pods)| pods.keys().map(|name| key(namespace, name))).collect()
+        } else {
+            self.owners.keys().filter(|key| key.resource == resource).cloned().collect()
+        }
+    }
+
+    /// Takes it that these kinds, and no others, can be read and written now.
+    pub fn set_available(&mut self, available: BTreeSet<&'static Resource>) {
+        if *self.available != available {
+            self.revision += 1;
+            self.available = Arc::new(available);
+            self.touch_all();
+        }
+    }
+
+    /// Has every subject looked at again.
+    pub fn touch_all(&mut self) {
+        self.touched.extend(self.subjects.keys().cloned());
+    }
+
+    /// The subjects that changes have touched since this was asked last.
+    pub fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Has these subjects looked at again.
+    pub fn touch(&mut self, subjects: BTreeSet<ObjectKey>) {
+        self.touched.extend(subjects);
+    }
+
+    /// All subjects.
+    pub fn subjects(&self) -> impl Iterator<Item = &Arc<Subject>> {
+        self.subjects.values()
+    }
+
+    /// All that a plan for the subject may see; none if the subject is gone.
+    pub fn snapshot(&self, key: &ObjectKey, now: u64) -> Option<Snapshot> {
+        let subject = self.subjects.get(key)?;
+        let pods = self.pods.get(&(key.namespace.clone(), subject.label.clone()));
+        Some(Snapshot {
+            revision: self.revision,
+            namespace_labels: self.namespaces.get(&key.namespace).cloned().unwrap_or_default(),
+            models: Arc::clone(&self.models),
+            runtimes: Arc::clone(&self.runtimes),
+            children: self.children.get(&subject.uid).into_iter().flat_map(BTreeMap::values).cloned().collect(),
+            pods: pods.into_iter().flat_map(BTreeMap::values).cloned().collect(),
+            available: Arc::clone(&self.available),
+            subject: Arc::clone(subject),
+            // The finest that policies may know.
+            now: now - now % 60,
+        })
+    }
+
+    /// Notes what the last plan of a subject has read. What has changed since the snapshot touches the subject at once.
+    pub fn read(&mut self, key: &ObjectKey, snapshot: u64, reads: BTreeSet<Read>) {
+        if self.subjects.contains_key(key) && self.readers.note(key, reads, snapshot) {
+            self.touched.insert(key.clone());
+        }
+    }
+
+    fn changed(&mut self, read: &Read) {
+        self.touched.extend(self.readers.changed(read, self.revision));
+    }
+
+    fn put_subject(&mut self, subject: Subject) {
+        let key = subject.key.clone();
+        let before = self.subjects.get(&key);
+        if before.is_some_and(|before| before.uid == subject.uid && before.version > subject.version) {
+            return;
+        }
+        // What we ourselves say of it is no reason to look at it again.
+        let news = before.is_none_or(|before| before.differs(&subject));
+        if let Some(before) = before {
+            self.uids.remove(&before.uid);
+        }
+        self.uids.insert(subject.uid.clone(), key.clone());
+        self.labels.insert((key.namespace.clone(), subject.label.clone()), key.clone());
+        self.subjects.insert(key.clone(), Arc::new(subject));
+        if news {
+            self.touched.insert(key);
+        }
+    }
+
+    fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
+        let before = self.namespaces.get(name);
+        if before.map(|before| &**before) == labels.as_ref() {
+            return;
+        }
+        match labels {
+            Some(labels) => self.namespaces.insert(name.to_owned(), Arc::new(labels)),
+            None => self.namespaces.remove(name),
+        };
+        self.changed(&Read::Namespace(name.to_owned()));
+    }
+
+    fn set_runtime(&mut self, key: ObjectKey, runtime: Option<RuntimeView>) {
+        let before = self.runtimes.all.get(&key.namespace, &key.name);
+        // Whoever only might use it cares for what makes it a candidate.
+        let candidate = before.map(|before| &before.candidate) != runtime.as_ref().map(|runtime| &runtime.candidate);
+        Arc::make_mut(&mut self.runtimes).set(&key.namespace, &key.name, runtime, candidate);
+        if candidate {
+            self.changed(&Read::Candidates(key.namespace.clone()));
+        }
+        self.changed(&Read::Object(key));
+    }
+
+    fn put_pod(&mut self, pod: Pod) {
+        let of = (pod.namespace.clone(), pod.subject.clone());
+        let pods = self.pods.entry(of.clone()).or_default();
+        let before = pods.get(&pod.name);
+        if before.is_some_and(|before| before.version > pod.version) {
+            return;
+        }
+        let news = before.is_none_or(|before| Pod { version: pod.version, ..(**before).clone() } != pod);
+        pods.insert(pod.name.clone(), Arc::new(pod));
+        if news {
+            self.touched.extend(self.labels.get(&of).cloned());
+        }
+    }
+
+    fn put_child(&mut self, child: Child) {
+        let key = child.key.clone();
+        let known = self.owners.get(&key).and_then(|owner| self.children.get(owner)?.get(&key));
+        if known.is_some_and(|known| known.uid == child.uid && known.version > child.version) {
+            return;
+        }
+        let news = known.is_none_or(|known| known.differs(&child));
+        let Some(owner) = child.owner.clone() else {
+            // Nobody's any more: whose it was makes it anew, or finds out why it can't.
+            if known.is_some() {
+                self.remove(&key);
+            }
+            return;
+        };
+        if let Some(before) = self.owners.insert(key.clone(), owner.clone())
+            && before != owner
+        {
+            self.touch_owner(&before);
+            self.children.get_mut(&before).map(|children| children.remove(&key));
+        }
+        self.children.entry(owner.clone()).or_default().insert(key, Arc::new(child));
+        if news {
+            self.touch_owner(&owner);
+        }
+    }
+
+    fn touch_owner(&mut self, uid: &str) {
+        self.touched.extend(self.uids.get(uid).cloned());
+    }
+}

@@ -29,7 +29,7 @@ use pointsman_crds::policy::plugin::PolicyPoint;
 use ring::{Reasoned, Ring};
 use serde::Serialize;
 use std::{collections::BTreeSet, io, sync::Arc, time::Instant};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// An answer, with all that led to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,17 +110,33 @@ pub struct Policies {
     cache: Cache,
     ring: Ring,
     news: mpsc::UnboundedSender<News>,
+    changes: watch::Sender<u64>,
 }
 
 impl Policies {
     /// Starts with a set. What becomes known of its plugins goes to `news`.
     pub fn new(set: ActiveSet, news: mpsc::UnboundedSender<News>) -> Self {
-        Self { set: ArcSwap::from_pointee(set), cache: Cache::new(DECISION_CACHE), ring: Ring::new(DECISIONS_REMEMBERED), news }
+        Self {
+            set: ArcSwap::from_pointee(set),
+            cache: Cache::new(DECISION_CACHE),
+            ring: Ring::new(DECISIONS_REMEMBERED),
+            news,
+            changes: watch::Sender::new(0),
+        }
     }
 
     /// Puts another set in the place of the active one. Decisions that have begun end under theirs.
     pub fn activate(&self, set: ActiveSet) {
+        let same = self.active().digest() == set.digest();
         self.set.store(Arc::new(set));
+        if !same {
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Counts up when another set decides.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// The set that is active now.

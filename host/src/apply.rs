@@ -1,0 +1,277 @@
+//! Carries plans out: the only writer. Everything goes by server-side apply under one field manager a kind, on the leader alone.
+
+use crate::{
+    leader::Leadership,
+    plan::Object,
+    sentence,
+    status::Applied,
+    world::{
+        Child, ObjectKey, Snapshot, Subject,
+        child::{fingerprint, manager},
+        resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT},
+        watch::Shared,
+    },
+};
+use kube::{
+    Client,
+    api::{DeleteParams, Patch, PatchParams, PropagationPolicy},
+    core::{Request, params::Preconditions},
+};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// How long a write may take. The lease may be another's by then.
+const WRITE_WITHIN: Duration = Duration::from_secs(4);
+
+/// The objects that own the replicas of others. They go before the replicas are taken back, and come after they were handed over.
+static AUTOSCALERS: [&Resource; 2] = [&HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT];
+
+/// Why a plan was not carried out to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// Another host writes now.
+    #[error("this host leads no more")]
+    NotLeading,
+    /// Another try may well do.
+    #[error("{0}: {1}")]
+    Passing(String, String),
+    /// The API server refuses it.
+    #[error("{message}")]
+    Refused {
+        /// One CamelCase word.
+        reason: &'static str,
+        /// What, why, and what to do.
+        message: String,
+    },
+}
+
+/// The writer.
+#[allow(missing_debug_implementations)] // A Kubernetes client has none.
+#[derive(Clone)]
+pub struct Applier {
+    client: Client,
+    leadership: Leadership,
+    shared: Shared,
+    /// What was written and yet came out otherwise (a webhook may insist on it, or a CRD drop a field): writing it once more
+    /// would only do so for ever. The fingerprints of what was planned and of what came of it.
+    insisted: Arc<Mutex<HashMap<(ObjectKey, bool), (u64, u64)>>>,
+}
+
+impl Applier {
+    /// A writer that puts what comes of its writes into the world.
+    pub fn new(client: Client, leadership: Leadership, shared: Shared) -> Self {
+        Self { client, leadership, shared, insisted: Arc::default() }
+    }
+
+    /// Makes the subject's objects what is planned, and removes what isn't planned any more.
+    pub async fn apply(&self, snapshot: &Snapshot, objects: &[Object]) -> Result<Applied, ApplyError> {
+        let planned: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
+        let (first, last): (Vec<_>, Vec<_>) = snapshot
+            .children
+            .iter()
+            .filter(|child| !child.deleting && !planned.contains(&child.key))
+            .partition(|child| AUTOSCALERS.contains(&child.key.resource));
+        let manager = manager(snapshot.subject.key.resource.kind);
+        for child in first {
+            self.delete(child).await?;
+        }
+        for object in objects {
+            self.bring_about(snapshot, object, &manager).await?;
+        }
+        for child in last {
+            self.delete(child).await?;
+        }
+        Ok(Applied::Done)
+    }
+
+    async fn bring_about(&self, snapshot: &Snapshot, object: &Object, manager: &str) -> Result<(), ApplyError> {
+        let key = &object.key;
+        let live = snapshot.child(key.resource, &key.name);
+        let Some(live) = live else {
+            // Not forced: what is there under that name, and unknown to us, is somebody else's.
+            let made = self.patch(key, manager, false, &object.whole()).await.map_err(|error| refused(key, &error, true))?;
+            self.take(key.resource, &made, object, false);
+            return Ok(());
+        };
+        if live.deleting {
+            // When it is gone we are told, and make it anew.
+            return Ok(());
+        }
+        if live.settled(&object.body, object.fingerprint) || self.insists(key, false, object.fingerprint, live.fingerprint()) {
+            return Ok(());
+        }
+        if object.yields_replicas && live.observed.replicas_ours {
+            // Were it only left out, it would fall back to its default. So another owner holds it until the autoscaler takes it.
+            let held = json!({
+                "apiVersion": key.resource.api_version(), "kind": key.resource.kind,
+                "metadata": {"name": key.name, "namespace": key.namespace}, "spec": {"replicas": live.observed.replicas},
+            });
+            self.patch(key, &format!("{manager}.replicas"), true, &held).await.map_err(|error| refused(key, &error, false))?;
+        }
+        let made = self.patch(key, manager, true, &object.whole()).await.map_err(|error| refused(key, &error, false))?;
+        self.take(key.resource, &made, object, true);
+        Ok(())
+    }
+
+    /// Puts what came of a write into the world: the watch tells of it only later.
+    fn take(&self, resource: &'static Resource, made: &Value, object: &Object, existed: bool) {
+        if let Some(child) = Child::of(resource, made)
+            && !child.settled(&object.body, object.fingerprint)
+        {
+            let differs = self.insist(&object.key, false, object.fingerprint, child.fingerprint());
+            if differs {
+                tracing::info!(object = %object.key, "the API server keeps the object otherwise than it was written");
+            }
+        }
+        self.shared.change(|world| {
+            let before = world.take_touched();
+            world.put(resource, made);
+            // Of what we have just made there is nothing to learn. An object that existed may have changed by others too.
+            if !existed {
+                world.take_touched();
+            }
+            world.touch(before);
+        });
+    }
+
+    async fn delete(&self, child: &Child) -> Result<(), ApplyError> {
+        let preconditions = Preconditions { uid: Some(child.uid.clone()), resource_version: None };
+        let params = DeleteParams {
+            preconditions: Some(preconditions),
+            propagation_policy: Some(PropagationPolicy::Background),
+            ..DeleteParams::default()
+        };
+        let request = Request::new(url(&child.key)).delete(&child.key.name, &params);
+        let request = request.map_err(|error| ApplyError::Passing(child.key.to_string(), error.to_string()))?;
+        match self.send(request).await {
+            Ok(_) => Ok(()),
+            Err(Sent::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+            Err(error) => Err(refused(&child.key, &error, false)),
+        }
+    }
+
+    async fn patch(&self, key: &ObjectKey, manager: &str, force: bool, whole: &Value) -> Result<Value, Sent> {
+        let params = PatchParams { force, field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+        let request = Request::new(url(key)).patch(&key.name, &params, &Patch::Apply(whole));
+        self.send(request.map_err(|error| Sent::Passing(error.to_string()))?).await
+    }
+
+    /// Writes the status of a subject. False if that would change nothing.
+    pub async fn status(&self, subject: &Subject, before: &Value, status: &Value) -> Result<bool, ApplyError> {
+        let (planned, live) = (fingerprint(&status.to_string()), fingerprint(&before.to_string()));
+        if before == status || self.insists(&subject.key, true, planned, live) {
+            return Ok(false);
+        }
+        let ObjectKey { resource, namespace, name } = &subject.key;
+        let whole = json!({
+            "apiVersion": resource.api_version(), "kind": resource.kind,
+            // The uid keeps us from making anew what was deleted meanwhile.
+            "metadata": {"name": name, "namespace": namespace, "uid": subject.uid}, "status": status,
+        });
+        let params = PatchParams { force: true, field_manager: Some(manager(resource.kind)), ..PatchParams::default() };
+        let request = Request::new(url(&subject.key)).patch_subresource("status", name, &params, &Patch::Apply(&whole));
+        let request = request.map_err(|error| ApplyError::Passing(subject.key.to_string(), error.to_string()))?;
+        let made = match self.send(request).await {
+            // It is gone, or another one has its name: whoever watches it is told.
+            Err(Sent::Api(answer)) if answer.code == 404 || answer.code == 409 => return Ok(false),
+            made => made.map_err(|error| refused(&subject.key, &error, false))?,
+        };
+        let after = made.get("status").cloned().unwrap_or_default();
+        if after != *status {
+            self.insist(&subject.key, true, planned, fingerprint(&after.to_string()));
+        }
+        let generation = made.pointer("/metadata/generation").and_then(Value::as_i64);
+        let metadata = |name: &str| made.get("metadata").and_then(|metadata| metadata.get(name)).cloned().unwrap_or_default();
+        let known = subject.content();
+        let same = generation == subject.generation
+            && ["labels", "annotations"].iter().all(|name| without_last_applied(metadata(name)) == known["metadata"][*name]);
+        self.shared.change(|world| {
+            let before = world.take_touched();
+            world.put(resource, &made);
+            // That is news only if somebody else has changed it too.
+            if same {
+                world.take_touched();
+            }
+            world.touch(before);
+        });
+        Ok(true)
+    }
+
+    /// Sends a request, if we lead.
+    async fn send(&self, request: http::Request<Vec<u8>>) -> Result<Value, Sent> {
+        if !self.leadership.held() {
+            return Err(Sent::NotLeading);
+        }
+        match timeout(WRITE_WITHIN, self.client.request::<Value>(request)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(kube::Error::Api(status))) => Err(Sent::Api(status)),
+            Ok(Err(error)) => Err(Sent::Passing(sentence(&error))),
+            Err(_) => Err(Sent::Passing(format!("the API server took longer than {} s", WRITE_WITHIN.as_secs()))),
+        }
+    }
+
+    fn insists(&self, key: &ObjectKey, status: bool, planned: u64, live: u64) -> bool {
+        let insisted = self.insisted.lock().unwrap_or_else(PoisonError::into_inner);
+        insisted.get(&(key.clone(), status)) == Some(&(planned, live))
+    }
+
+    /// Notes it, and says whether that is new.
+    fn insist(&self, key: &ObjectKey, status: bool, planned: u64, live: u64) -> bool {
+        let mut insisted = self.insisted.lock().unwrap_or_else(PoisonError::into_inner);
+        insisted.insert((key.clone(), status), (planned, live)) != Some((planned, live))
+    }
+
+    /// Forgets a subject that is gone.
+    pub fn forget(&self, subject: &ObjectKey) {
+        self.insisted.lock().unwrap_or_else(PoisonError::into_inner).remove(&(subject.clone(), true));
+    }
+}
+
+/// What came of a request that did not succeed.
+enum Sent {
+    NotLeading,
+    Api(Box<kube::core::Status>),
+    Passing(String),
+}
+
+fn url(key: &ObjectKey) -> String {
+    let ObjectKey { resource, namespace, .. } = key;
+    let api = if resource.group.is_empty() { format!("/api/{}", resource.version) } else { format!("/apis/{}", resource.api_version()) };
+    if resource.namespaced { format!("{api}/namespaces/{namespace}/{}", resource.plural) } else { format!("{api}/{}", resource.plural) }
+}
+
+fn without_last_applied(mut annotations: Value) -> Value {
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.shift_remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+    annotations
+}
+
+/// What an answer of the API server means for a user.
+fn refused(key: &ObjectKey, error: &Sent, creating: bool) -> ApplyError {
+    let status = match error {
+        Sent::NotLeading => return ApplyError::NotLeading,
+        Sent::Passing(why) => return ApplyError::Passing(key.to_string(), why.clone()),
+        Sent::Api(status) => status,
+    };
+    let said = status.message.trim_end_matches('.');
+    let (reason, message) = match status.code {
+        409 if creating => (
+            "NameTaken",
+            format!("There is a {key} already that isn't this service's: delete it or give the service another name. The API server says: {said}."),
+        ),
+        409 | 429 | 500.. => return ApplyError::Passing(key.to_string(), said.to_owned()),
+        403 => ("Forbidden", format!("The API server refuses the {key}: {said}.")),
+        404 => ("NotFound", format!("The {key} can't be written: {said}.")),
+        422 if said.contains("Only one reference can have Controller set to true") => {
+            ("NameTaken", format!("The {key} belongs to something else: delete it or give the service another name."))
+        }
+        _ => ("Invalid", format!("The API server takes the {key} for invalid: {said}.")),
+    };
+    ApplyError::Refused { reason, message }
+}

@@ -1,0 +1,212 @@
+//! Wiring: a change touches subjects, they queue up, and each is planned from a snapshot and brought about. Only on the leader.
+
+use crate::{
+    apply::{Applier, ApplyError},
+    kinds::{self, Settings},
+    leader::Leadership,
+    plan::Plan,
+    policy::decide::Policies,
+    queue::Queue,
+    sentence,
+    serve::metrics::Reconciles,
+    status::{Applied, Turned, settle},
+    world::{ObjectKey, Snapshot, Subject, apis::Apis, watch, watch::Shared},
+};
+use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
+use kube::{
+    Client,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use std::sync::Arc;
+use tokio::{sync::watch as channel, task::JoinSet};
+
+/// How many subjects are worked on at once, unless the host is told otherwise.
+pub const WORKERS: usize = 8;
+
+/// The longest note of an event.
+const NOTE: usize = 1024;
+
+/// What the controller needs.
+#[allow(missing_debug_implementations)] // A Kubernetes client has none.
+pub struct Inputs {
+    /// The cluster.
+    pub client: Client,
+    /// Which kinds it serves.
+    pub apis: channel::Receiver<Apis>,
+    /// What decides.
+    pub policies: Arc<Policies>,
+    /// What keeps the policies from being in force, or none.
+    pub obstacle: channel::Receiver<Option<String>>,
+    /// Whether this host leads.
+    pub leadership: Leadership,
+    /// Who this host is, for events.
+    pub identity: String,
+    /// What an administrator has set.
+    pub settings: Settings,
+    /// How many subjects are worked on at once.
+    pub workers: usize,
+    /// What was counted.
+    pub reconciles: Arc<Reconciles>,
+}
+
+struct Controller {
+    shared: Shared,
+    queue: Queue<ObjectKey>,
+    applier: Applier,
+    policies: Arc<Policies>,
+    settings: Settings,
+    recorder: Recorder,
+    leadership: Leadership,
+    reconciles: Arc<Reconciles>,
+}
+
+/// Runs until it is dropped.
+pub async fn run(inputs: Inputs) {
+    let Inputs { client, apis, policies, obstacle, leadership, identity, settings, workers, reconciles } = inputs;
+    let shared = Shared::default();
+    let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(identity) };
+    let controller = Arc::new(Controller {
+        queue: Queue::default(),
+        applier: Applier::new(client.clone(), leadership.clone(), shared.clone()),
+        recorder: Recorder::new(client.clone(), reporter),
+        shared: shared.clone(),
+        policies,
+        settings,
+        leadership,
+        reconciles,
+    });
+    let (tell, listed) = channel::channel(false);
+    // What is dropped with this future ends with it.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(watch::keep(client, apis, shared, tell));
+    tasks.spawn(Arc::clone(&controller).follow(obstacle, listed));
+    for _ in 0..workers.max(1) {
+        tasks.spawn(Arc::clone(&controller).work());
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+impl Controller {
+    /// Queues what changes touch: nothing before everything was listed and the policies are in force, and only while we lead.
+    async fn follow(self: Arc<Self>, mut obstacle: channel::Receiver<Option<String>>, mut listed: channel::Receiver<bool>) {
+        let mut leadership = self.leadership.clone();
+        let mut news = self.shared.news();
+        let mut sets = self.policies.changes();
+        loop {
+            leadership.acquired().await;
+            if listed.wait_for(|listed| *listed).await.is_err() || obstacle.wait_for(Option::is_none).await.is_err() {
+                return;
+            }
+            // Another host may have written since.
+            self.shared.lock().touch_all();
+            loop {
+                let touched = self.shared.lock().take_touched();
+                self.queue.add(touched);
+                self.reconciles.depth(self.queue.depth());
+                tokio::select! {
+                    changed = news.changed() => if changed.is_err() { return },
+                    // Whoever stands in for a plugin that failed may have changed too.
+                    changed = sets.changed() => {
+                        if changed.is_err() { return }
+                        self.shared.lock().touch_all();
+                    }
+                    () = leadership.lost() => break,
+                }
+            }
+        }
+    }
+
+    async fn work(self: Arc<Self>) {
+        loop {
+            let key = self.queue.next().await;
+            if self.leadership.held() {
+                self.look_at(&key).await;
+            }
+            self.queue.done(&key);
+            self.reconciles.depth(self.queue.depth());
+        }
+    }
+
+    async fn look_at(&self, key: &ObjectKey) {
+        let started = Timestamp::now();
+        let snapshot = self.shared.lock().snapshot(key, started.as_second().unsigned_abs());
+        let (Some(snapshot), Some(kind)) = (snapshot, kinds::of(key.resource)) else {
+            self.queue.forgive(key);
+            self.applier.forget(key);
+            return;
+        };
+        // Its objects go with it: the garbage collector needs nobody's judgement.
+        if snapshot.subject.deleting {
+            return;
+        }
+        let plan = tokio::task::block_in_place(|| kind.plan(&snapshot, &self.policies, &self.settings));
+        let again = plan.again;
+        let outcome = self.bring_about(&snapshot, plan).await;
+        self.reconciles.done(key.resource.kind, outcome.is_ok(), Timestamp::now().duration_since(started).as_secs_f64());
+        match outcome {
+            Ok(true) => {
+                self.queue.forgive(key);
+                if let Some(again) = again {
+                    self.queue.add_after(key.clone(), again);
+                }
+            }
+            Ok(false) | Err(ApplyError::NotLeading) => {}
+            Err(error) => {
+                tracing::warn!(subject = %key, "{error}; trying again");
+                self.queue.retry(key.clone());
+            }
+        }
+    }
+
+    /// Applies the plan and tells of it.
+    async fn bring_about(&self, snapshot: &Snapshot, plan: Plan) -> Result<bool, ApplyError> {
+        let subject = &snapshot.subject;
+        let Plan { objects, status, reads, .. } = plan;
+        // Noted before anything is awaited: what changes meanwhile comes again.
+        self.shared.change(|world| world.read(&subject.key, snapshot.revision, reads));
+        let applied = match &objects {
+            None => Ok(Applied::Held),
+            Some(objects) => self.applier.apply(snapshot, objects).await,
+        };
+        let (applied, failed) = match applied {
+            Ok(applied) => (applied, None),
+            Err(ApplyError::Refused { reason, message }) => {
+                (Applied::Failed(reason.to_owned(), message.clone()), Some(ApplyError::Refused { reason, message }))
+            }
+            Err(error) => return Err(error),
+        };
+        let before = subject.status();
+        let (after, turned) = settle(&before, status, &applied, subject.generation, Timestamp::now());
+        if self.applier.status(subject, &before, &after).await? {
+            self.tell(subject, turned).await;
+        }
+        failed.map_or(Ok(true), Err)
+    }
+
+    async fn tell(&self, subject: &Subject, turned: Vec<Turned>) {
+        let ObjectKey { resource, namespace, name } = &subject.key;
+        let reference = ObjectReference {
+            api_version: Some(resource.api_version()),
+            kind: Some(resource.kind.to_owned()),
+            name: Some(name.clone()),
+            namespace: Some(namespace.clone()),
+            uid: Some(subject.uid.clone()),
+            ..ObjectReference::default()
+        };
+        for Turned { warning, reason, message } in turned {
+            if !self.leadership.held() {
+                return;
+            }
+            let event = Event {
+                type_: if warning { EventType::Warning } else { EventType::Normal },
+                reason,
+                note: Some(message.chars().take(NOTE / 4).collect()),
+                action: "Reconciling".to_owned(),
+                secondary: None,
+            };
+            if let Err(error) = self.recorder.publish(&event, &reference).await {
+                tracing::warn!(subject = %subject.key, error = sentence(&error), "an event could not be written");
+            }
+        }
+    }
+}

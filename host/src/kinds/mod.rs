@@ -1,0 +1,53 @@
+//! A folder an API system, a file a kind: each a pure function from a snapshot and the policies to a plan. Nothing here awaits, logs or
+//! calls the API.
+
+pub mod ome;
+
+use crate::{
+    plan::Plan,
+    policy::decide::Policies,
+    world::{
+        Snapshot,
+        resource::{INFERENCE_SERVICE, Resource},
+    },
+};
+use std::fmt::Debug;
+
+/// A kind of subject.
+pub trait Kind: Debug + Send + Sync {
+    /// What is to become of the subject.
+    fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan;
+}
+
+/// The kind of a resource, if we serve it.
+pub fn of(resource: &Resource) -> Option<&'static dyn Kind> {
+    (*resource == INFERENCE_SERVICE).then_some(&ome::InferenceServices as &dyn Kind)
+}
+
+/// What an administrator has set, for all subjects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The Gateway that services are reached through.
+    pub gateway: Option<Gateway>,
+    /// The cluster's own domain.
+    pub cluster_domain: String,
+    /// The version of this host.
+    pub version: String,
+}
+
+/// A Gateway, and the names below which services are reached there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gateway {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The domain: a service is NAME.NAMESPACE.DOMAIN.
+    pub domain: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { gateway: None, cluster_domain: "cluster.local".to_owned(), version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned() }
+    }
+}

@@ -1,0 +1,185 @@
+//! ome.io: InferenceService.
+
+mod choice;
+mod component;
+mod metadata;
+mod model;
+mod objects;
+mod pods;
+mod scaling;
+mod service;
+mod state;
+
+use super::{Kind, Settings};
+use crate::{
+    plan::{Condition, Decided, Object, Plan, Status},
+    policy::{
+        decide::{Pinned, Policies, Standing, Undecided},
+        point::Entry,
+    },
+    world::{
+        Read, Snapshot,
+        ome::{ModelView, RuntimeView},
+    },
+};
+use component::Deployed;
+use serde_json::Value;
+use service::Service;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// How long to wait before a plan that a policy failed to make is tried again.
+const AGAIN: Duration = Duration::from_secs(15);
+
+/// The kind InferenceService.
+#[derive(Debug)]
+pub struct InferenceServices;
+
+/// Whether the service says what can be done.
+const ACCEPTED: &str = "Accepted";
+/// Whether there is a model that can be served.
+const MODEL_READY: &str = "ModelReady";
+/// Whether there is a runtime for it.
+const RUNTIME_SELECTED: &str = "RuntimeSelected";
+/// Whether that is the best there is.
+const RUNTIME_UP_TO_DATE: &str = "RuntimeUpToDate";
+/// Whether the policies have said what the objects look like.
+const DECIDED: &str = "Decided";
+
+/// The steps on the way to the objects, in their order.
+const STEPS: [&str; 5] = [ACCEPTED, MODEL_READY, RUNTIME_SELECTED, RUNTIME_UP_TO_DATE, DECIDED];
+
+/// Why there is no plan for the objects: the condition that says it.
+struct Stop {
+    condition: Condition,
+    again: Option<Duration>,
+    /// What kind of failure it is, in upstream's words.
+    failure: &'static str,
+}
+
+impl Stop {
+    fn new(step: &'static str, reason: impl Into<String>, message: impl Into<String>, failure: &'static str) -> Box<Self> {
+        Box::new(Self { condition: Condition::no(step, reason, message), again: None, failure })
+    }
+}
+
+/// A plan in the making.
+struct Making<'a> {
+    snapshot: &'a Snapshot,
+    settings: &'a Settings,
+    policies: Pinned<'a>,
+    service: Service,
+    /// The status as it was.
+    before: Value,
+    reads: BTreeSet<Read>,
+    decisions: Vec<Decided>,
+    conditions: Vec<Condition>,
+    /// What the status says of the choice of a runtime.
+    choice: Option<Value>,
+}
+
+/// What the steps have found out, as far as they came.
+#[derive(Default)]
+struct Found {
+    model: Option<Arc<ModelView>>,
+    runtime: Option<Arc<RuntimeView>>,
+    components: Vec<Deployed>,
+    objects: Option<Vec<Object>>,
+    /// The newest revision of each component.
+    revisions: BTreeMap<&'static str, String>,
+}
+
+impl Kind for InferenceServices {
+    fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
+        let standing = if snapshot.children.is_empty() { Standing::New } else { Standing::Running };
+        let mut making = Making {
+            snapshot,
+            settings,
+            policies: policies.pin(standing),
+            service: Service::default(),
+            before: snapshot.subject.status(),
+            reads: BTreeSet::from([Read::Namespace(snapshot.subject.key.namespace.clone())]),
+            decisions: Vec::new(),
+            conditions: Vec::new(),
+            choice: None,
+        };
+        let mut found = Found::default();
+        let stop = making.steps(&mut found).err();
+        making.finish(found, stop)
+    }
+}
+
+impl Making<'_> {
+    fn steps(&mut self, found: &mut Found) -> Result<(), Box<Stop>> {
+        self.service = Service::read(self.snapshot)?;
+        self.service.check()?;
+        found.model = self.model()?;
+        found.runtime = self.runtime(found.model.as_ref())?;
+        let (components, notes) = self.components(found.runtime.as_deref())?;
+        // It is only known now, because the runtime has a say in what conflicts.
+        if !notes.is_empty() {
+            self.conditions.push(Condition::yes(ACCEPTED, "AnnotationOverridden", notes.join(" ")).noted());
+        }
+        let made = self.objects(found.model.as_deref(), found.runtime.as_deref(), &components)?;
+        found.components = components;
+        found.revisions = made.revisions;
+        found.objects = Some(made.objects);
+        self.conditions.push(Condition::yes(DECIDED, "Decided", "The policies have said what the objects look like."));
+        Ok(())
+    }
+
+    /// Puts the plan together. Each state is told however far the steps came.
+    fn finish(mut self, found: Found, stop: Option<Box<Stop>>) -> Plan {
+        let (mut again, mut failure, mut stopped) = (None, None, None);
+        if let Some(stop) = stop {
+            failure = Some((stop.failure, stop.condition.message.clone()));
+            again = stop.again;
+            stopped = Some(stop.condition);
+        }
+        let at = stopped.as_ref().map(|condition| condition.type_);
+        let told = STEPS.map(|step| {
+            if at == Some(step)
+                && let Some(condition) = stopped.take()
+            {
+                return condition;
+            }
+            let known = self.conditions.iter().position(|condition| condition.type_ == step).map(|place| self.conditions.remove(place));
+            known.unwrap_or_else(|| match (step, at) {
+                (ACCEPTED, _) => Condition::yes(ACCEPTED, "Accepted", "The service says what can be done."),
+                (RUNTIME_UP_TO_DATE, _) => Condition::unknown(step, "Blocked", format!("Waits for {RUNTIME_SELECTED}.")).aside(),
+                (_, at) => Condition::unknown(step, "Blocked", format!("Waits for {}.", at.unwrap_or(ACCEPTED))),
+            })
+        });
+        let mut conditions = Vec::from(told);
+        let parts = self.parts(&found);
+        let fields = self.fields(&found, &parts, failure);
+        conditions.extend(parts.conditions);
+        Plan { objects: found.objects, status: Status { conditions, fields }, reads: self.reads, decisions: self.decisions, again }
+    }
+
+    /// Turns what a policy couldn't decide into the condition that says it.
+    fn undecided(&self, step: &'static str, undecided: &Undecided) -> Box<Stop> {
+        let stays = if self.snapshot.children.is_empty() { "Nothing is made" } else { "What runs stays as it is" };
+        let condition = Condition::no(step, undecided.reason(), format!("{stays}: {}.", undecided.to_string().trim_end_matches('.')));
+        Box::new(Stop { condition, again: Some(AGAIN), failure: "RuntimeUnhealthy" })
+    }
+
+    /// A part of the status as it was.
+    fn former(&self, field: &str) -> Option<Value> {
+        self.before.get(field).filter(|value| !value.is_null()).cloned()
+    }
+}
+
+/// The entries of a map, as policies see them.
+fn entries(map: &BTreeMap<String, String>) -> Vec<Entry> {
+    map.iter().map(|(key, value)| Entry { key: key.clone(), value: value.clone() }).collect()
+}
+
+/// A map of an object's metadata.
+fn strings(value: &Value) -> BTreeMap<String, String> {
+    let map = value.as_object().into_iter().flatten();
+    map.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+}

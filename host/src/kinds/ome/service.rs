@@ -1,0 +1,129 @@
+//! What a service says, read and checked.
+
+use super::{ACCEPTED, Stop, entries, strings};
+use crate::{
+    policy::{digest::Digested, point},
+    world::{Snapshot, ome::Component},
+};
+use pointsman_crds::ome::{
+    component::KedaConfig,
+    inference_service::{ModelRef, ServingRuntimeRef},
+};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The longest name of a service: `-decoder` comes behind it, and a Service's name has 63 characters at most.
+const LONGEST_NAME: usize = 55;
+
+/// A service.
+#[derive(Debug, Default)]
+pub(super) struct Service {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) model: Option<ModelRef>,
+    pub(super) runtime: Option<ServingRuntimeRef>,
+    pub(super) engine: Option<Component>,
+    pub(super) decoder: Option<Component>,
+    pub(super) router: Option<Component>,
+    pub(super) keda: KedaConfig,
+    predictor: bool,
+    /// As policies see it.
+    pub(super) subject: Digested<point::Subject>,
+}
+
+impl Service {
+    /// Reads it.
+    pub(super) fn read(snapshot: &Snapshot) -> Result<Self, Box<Stop>> {
+        let key = &snapshot.subject.key;
+        let content = snapshot.subject.content();
+        let spec = &content["spec"];
+        let given = |name: &str| spec.get(name).filter(|value| !value.is_null());
+        let wrong = |field: &str, error: serde_json::Error| {
+            Stop::new(ACCEPTED, "Unreadable", format!("spec.{field} can't be read: {error}."), "InvalidPredictorSpec")
+        };
+        let component = |name: &str| given(name).map(Component::of).transpose().map_err(|error| wrong(name, error));
+        let labels = strings(&content["metadata"]["labels"]);
+        let annotations = strings(&content["metadata"]["annotations"]);
+        let subject = point::Subject {
+            group: key.resource.group.to_owned(),
+            version: key.resource.version.to_owned(),
+            kind: key.resource.kind.to_owned(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            labels: entries(&labels),
+            annotations: entries(&annotations),
+            namespace_labels: entries(&snapshot.namespace_labels),
+        };
+        let keda = given("kedaConfig").map(KedaConfig::deserialize).transpose().map_err(|error| wrong("kedaConfig", error))?;
+        Ok(Self {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            labels,
+            annotations,
+            model: given("model").map(ModelRef::deserialize).transpose().map_err(|error| wrong("model", error))?,
+            runtime: given("runtime").map(ServingRuntimeRef::deserialize).transpose().map_err(|error| wrong("runtime", error))?,
+            engine: component("engine")?,
+            decoder: component("decoder")?,
+            router: component("router")?,
+            keda: keda.unwrap_or_default(),
+            predictor: given("predictor").is_some_and(says_something),
+            subject: Digested::new(subject).unwrap_or_default(),
+        })
+    }
+
+    /// Whether it can be served at all.
+    pub(super) fn check(&self) -> Result<(), Box<Stop>> {
+        let refused = |reason: &str, message: String| Err(Stop::new(ACCEPTED, reason, message, "InvalidPredictorSpec"));
+        let name = &self.name;
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if name.len() > LONGEST_NAME || !name.starts_with(|c: char| c.is_ascii_lowercase()) || name.ends_with('-') || !name.chars().all(inner) {
+            let message = format!(
+                "The name {name} can't be that of a Service: it begins with a lower-case letter, has lower-case letters, digits and -, and \
+                 {LONGEST_NAME} characters at most. Make the service anew under another name."
+            );
+            return refused("InvalidName", message);
+        }
+        if self.predictor {
+            let message = "spec.predictor is deprecated and not supported yet: say it with spec.model, spec.runtime and spec.engine.";
+            return refused("NotSupported", message.to_owned());
+        }
+        if let Some(model) = &self.model {
+            if !model.fine_tuned_weights.is_empty() {
+                return refused("NotSupported", "spec.model.fineTunedWeights is not supported yet: leave it out.".to_owned());
+            }
+            if !["ClusterBaseModel", "BaseModel"].contains(&model.kind.as_str()) || model.api_group != "ome.io" {
+                let message = format!(
+                    "spec.model names the kind {} of {}: it must be ClusterBaseModel or BaseModel of ome.io.",
+                    model.kind, model.api_group
+                );
+                return refused("InvalidReference", message);
+            }
+        }
+        if let Some(runtime) = &self.runtime
+            && (!["ClusterServingRuntime", "ServingRuntime", ""].contains(&runtime.kind.as_str()) || runtime.api_group != "ome.io")
+        {
+            let message = format!(
+                "spec.runtime names the kind {} of {}: it must be ClusterServingRuntime or ServingRuntime of ome.io.",
+                runtime.kind, runtime.api_group
+            );
+            return refused("InvalidReference", message);
+        }
+        if self.model.is_none() && self.runtime.is_none() && self.engine.is_none() {
+            return refused("NothingToServe", "The service says neither a model nor a runtime nor an engine: set spec.model.".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Go's clients write a predictor even where none is meant: with nothing in it, or with an empty list of containers.
+fn says_something(predictor: &Value) -> bool {
+    match predictor {
+        Value::Object(fields) => fields.values().any(says_something),
+        Value::Array(items) => !items.is_empty(),
+        Value::Null => false,
+        _ => true,
+    }
+}

@@ -1,0 +1,78 @@
+//! How pods are reached: Services and routes.
+
+use super::Metadata;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// A port of a Service, and the container's port behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// Its own number.
+    pub port: i64,
+    /// The container's.
+    pub target: i64,
+    /// TCP, UDP or SCTP.
+    pub protocol: String,
+}
+
+/// The port on which a container is taken to listen that declares none.
+pub const DEFAULT_PORT: i64 = 8080;
+
+/// The port on which every Service answers.
+pub const HTTP: i64 = 80;
+
+/// The ports of a Service for a container: 80 to its first one, and each of them under its own number.
+pub fn ports(container: Option<&Value>) -> Vec<Port> {
+    let declared = container.and_then(|container| container["ports"].as_array()).cloned().unwrap_or_default();
+    let number = |port: &Value| port["containerPort"].as_i64();
+    let protocol = |port: &Value| port["protocol"].as_str().unwrap_or("TCP").to_owned();
+    let first = declared.iter().find(|port| protocol(port) == "TCP").and_then(number).unwrap_or(DEFAULT_PORT);
+    let mut ports = vec![Port { name: "http".to_owned(), port: HTTP, target: first, protocol: "TCP".to_owned() }];
+    for port in &declared {
+        let (Some(target), protocol) = (number(port), protocol(port)) else { continue };
+        if ports.iter().any(|port| port.port == target && port.protocol == protocol) {
+            continue;
+        }
+        let named = port["name"].as_str().filter(|name| ports.iter().all(|port| port.name != *name));
+        let name = named.map_or_else(|| format!("{}-{target}", protocol.to_lowercase()), str::to_owned);
+        ports.push(Port { name, port: target, target, protocol });
+    }
+    ports
+}
+
+/// A Service's body.
+pub fn service(metadata: Metadata, selector: &BTreeMap<String, String>, ports: &[Port]) -> Value {
+    let port = |Port { name, port, target, protocol }: &Port| json!({"name": name, "port": port, "targetPort": target, "protocol": protocol});
+    let ports: Vec<Value> = ports.iter().map(port).collect();
+    json!({"metadata": metadata.into_value(), "spec": {"selector": selector, "ports": ports}})
+}
+
+/// An HTTPRoute's body: everything for a host name goes to a Service.
+pub fn http_route(metadata: Metadata, gateway: (&str, &str), host: &str, service: &str, seconds: Option<i64>) -> Value {
+    let mut rule = json!({
+        "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
+        "backendRefs": [{"group": "", "kind": "Service", "name": service, "port": HTTP, "weight": 1}],
+    });
+    if let Some(seconds) = seconds {
+        rule["timeouts"] = json!({"request": format!("{seconds}s")});
+    }
+    let (namespace, name) = gateway;
+    let parent = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": namespace, "name": name});
+    json!({"metadata": metadata.into_value(), "spec": {"parentRefs": [parent], "hostnames": [host], "rules": [rule]}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_answers_on_80_and_on_each_declared_port() {
+        let container = json!({"ports": [{"containerPort": 9000, "name": "metrics"}, {"containerPort": 53, "protocol": "UDP"}, {"containerPort": 80}]});
+        let ports: Vec<_> = ports(Some(&container)).into_iter().map(|port| (port.name, port.port, port.target)).collect();
+        let expected = [("http", 80, 9000), ("metrics", 9000, 9000), ("udp-53", 53, 53)];
+        assert_eq!(ports, expected.map(|(name, port, target)| (name.to_owned(), port, target)));
+        assert_eq!(super::ports(None)[0].target, DEFAULT_PORT);
+    }
+}

@@ -1,0 +1,68 @@
+//! What changes the number of pods, and what keeps them from going all at once.
+
+use super::Metadata;
+use crate::world::resource::Resource;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What is scaled: its kind and name.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// Its kind.
+    pub resource: &'static Resource,
+    /// Its name.
+    pub name: &'a str,
+}
+
+impl Target<'_> {
+    fn reference(self) -> Value {
+        json!({"apiVersion": self.resource.api_version(), "kind": self.resource.kind, "name": self.name})
+    }
+}
+
+/// A HorizontalPodAutoscaler's body: by the share that is used of what was requested of `cpu` or `memory`.
+pub fn horizontal(metadata: Metadata, target: Target<'_>, least: i64, most: i64, metric: &str, percent: i64) -> Value {
+    json!({
+        "metadata": metadata.into_value(),
+        "spec": {
+            "scaleTargetRef": target.reference(),
+            "minReplicas": least,
+            "maxReplicas": most,
+            "metrics": [{"type": "Resource", "resource": {"name": metric, "target": {"type": "Utilization", "averageUtilization": percent}}}],
+        },
+    })
+}
+
+/// A Prometheus query that KEDA scales by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The server's URL.
+    pub server: String,
+    /// The query.
+    pub query: String,
+    /// The number that one replica is worth.
+    pub threshold: String,
+}
+
+/// A KEDA ScaledObject's body.
+pub fn scaled_object(metadata: Metadata, target: Target<'_>, least: i64, most: i64, query: &Query) -> Value {
+    let Query { server, query, threshold } = query;
+    json!({
+        "metadata": metadata.into_value(),
+        "spec": {
+            "scaleTargetRef": target.reference(),
+            "minReplicaCount": least,
+            "maxReplicaCount": most,
+            "triggers": [{"type": "prometheus", "metadata": {"serverAddress": server, "query": query, "threshold": threshold}}],
+        },
+    })
+}
+
+/// A PodDisruptionBudget's body: pods go one at a time, so that a node can be drained whatever their number, and one that doesn't
+/// work anyway never holds a node up.
+pub fn disruption_budget(metadata: Metadata, selector: &BTreeMap<String, String>) -> Value {
+    json!({
+        "metadata": metadata.into_value(),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector}, "unhealthyPodEvictionPolicy": "AlwaysAllow"},
+    })
+}

@@ -1,0 +1,137 @@
+//! What is to become of one subject: pure data, which leaves no choice to whoever carries it out.
+
+use crate::{
+    policy::{
+        decide::{Decision, propagation, propagation::Propagated, selection, selection::Selection, templating, templating::Templated},
+        point::propagation::Target,
+    },
+    world::{ObjectKey, Read, child::fingerprint},
+};
+use serde_json::{Map, Value};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+/// The full desired outcome for one subject.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// The objects that it is to have, in the order in which they are written, and no others. None: what there is stays as it is.
+    pub objects: Option<Vec<Object>>,
+    /// What is told of it.
+    pub status: Status,
+    /// What was read: a change of it asks for another plan.
+    pub reads: BTreeSet<Read>,
+    /// What was decided, for those who want to know why.
+    pub decisions: Vec<Decided>,
+    /// When to look again although nothing has changed.
+    pub again: Option<Duration>,
+}
+
+/// An object that a subject is to have.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// What names it.
+    pub key: ObjectKey,
+    /// Everything that we say of it but its kind and name.
+    pub body: Value,
+    /// Whether something else owns its replicas from now on: the number that there is stays.
+    pub yields_replicas: bool,
+    /// Of the body.
+    pub fingerprint: u64,
+}
+
+impl Object {
+    /// Puts one together.
+    pub fn new(key: ObjectKey, body: Value) -> Self {
+        Self { key, fingerprint: fingerprint(&body.to_string()), body, yields_replicas: false }
+    }
+
+    /// The whole object, as it is applied.
+    pub fn whole(&self) -> Value {
+        let ObjectKey { resource, namespace, name } = &self.key;
+        let mut whole = Map::new();
+        whole.insert("apiVersion".to_owned(), resource.api_version().into());
+        whole.insert("kind".to_owned(), resource.kind.into());
+        let mut metadata = Map::new();
+        metadata.insert("name".to_owned(), name.as_str().into());
+        if !namespace.is_empty() {
+            metadata.insert("namespace".to_owned(), namespace.as_str().into());
+        }
+        for (key, value) in self.body.get("metadata").and_then(Value::as_object).into_iter().flatten() {
+            metadata.insert(key.clone(), value.clone());
+        }
+        whole.insert("metadata".to_owned(), Value::Object(metadata));
+        let rest = self.body.as_object().into_iter().flatten().filter(|(key, _)| *key != "metadata");
+        whole.extend(rest.map(|(key, value)| (key.clone(), value.clone())));
+        Value::Object(whole)
+    }
+}
+
+/// A state that is told, without a time: that is when it is first told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// What it is about.
+    pub type_: &'static str,
+    /// Whether that is so; none while it isn't known.
+    pub status: Option<bool>,
+    /// One CamelCase word.
+    pub reason: String,
+    /// What is the case, and what to do about it.
+    pub message: String,
+    /// Whether the subject can't be ready without it.
+    pub needed: bool,
+    /// Whether those who watch events want to know of it even if it is fine.
+    pub notable: bool,
+}
+
+impl Condition {
+    /// One that is needed for the subject to be ready.
+    pub fn new(type_: &'static str, status: Option<bool>, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { type_, status, reason: reason.into(), message: message.into(), needed: true, notable: false }
+    }
+
+    /// That something is so.
+    pub fn yes(type_: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(type_, Some(true), reason, message)
+    }
+
+    /// That something isn't so.
+    pub fn no(type_: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(type_, Some(false), reason, message)
+    }
+
+    /// That something isn't known.
+    pub fn unknown(type_: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(type_, None, reason, message)
+    }
+
+    /// One that the subject can be ready without.
+    #[must_use]
+    pub fn aside(self) -> Self {
+        Self { needed: false, ..self }
+    }
+
+    /// One that makes an event even where it is fine.
+    #[must_use]
+    pub fn noted(self) -> Self {
+        Self { notable: true, ..self }
+    }
+}
+
+/// What is told of a subject.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// The states, in the order in which they depend on one another. `Applied` and `Ready` are added when the plan was carried out.
+    pub conditions: Vec<Condition>,
+    /// Everything else, as it stands in the status.
+    pub fields: Map<String, Value>,
+}
+
+/// One decision, with what it was about.
+#[derive(Clone, Debug)]
+pub enum Decided {
+    /// Which runtime.
+    Selection(selection::Inputs, Arc<Decision<Selection>>),
+    /// What a pod looks like: the object that makes it, and the decision.
+    Template(ObjectKey, templating::Inputs, Arc<Decision<Templated>>),
+    /// Which labels and annotations.
+    Metadata(Target, propagation::Inputs, Arc<Decision<Propagated>>),
+}

@@ -1,0 +1,230 @@
+//! The queue of what is to be looked at: each at most once, none twice at the same time, failures later and later.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    hash::Hash,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+/// After how long a failure is tried again the first time; twice as long each further time.
+const FIRST: Duration = Duration::from_millis(100);
+
+/// After how long at most.
+const MOST: Duration = Duration::from_mins(2);
+
+/// A queue of keys.
+#[derive(Debug)]
+pub struct Queue<K> {
+    state: Mutex<State<K>>,
+    news: Notify,
+}
+
+#[derive(Debug)]
+struct State<K> {
+    ready: VecDeque<K>,
+    waiting: HashSet<K>,
+    working: HashSet<K>,
+    /// Added while it is being worked on.
+    again: HashSet<K>,
+    later: BTreeMap<(Instant, u64), K>,
+    due: HashMap<K, (Instant, u64)>,
+    failures: HashMap<K, u32>,
+    count: u64,
+}
+
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            waiting: HashSet::new(),
+            working: HashSet::new(),
+            again: HashSet::new(),
+            later: BTreeMap::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+            count: 0,
+        };
+        Self { state: Mutex::new(state), news: Notify::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Queue<K> {
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds keys. One that waits already waits once.
+    pub fn add(&self, keys: impl IntoIterator<Item = K>) {
+        let mut state = self.state();
+        for key in keys {
+            state.add(key);
+        }
+        drop(state);
+        self.news.notify_one();
+    }
+
+    /// Adds a key after a time, or sooner if it is due sooner already.
+    pub fn add_after(&self, key: K, after: Duration) {
+        let mut state = self.state();
+        let at = Instant::now() + after;
+        if state.due.get(&key).is_some_and(|(due, _)| *due <= at) {
+            return;
+        }
+        if let Some(due) = state.due.remove(&key) {
+            state.later.remove(&due);
+        }
+        state.count += 1;
+        let due = (at, state.count);
+        state.later.insert(due, key.clone());
+        state.due.insert(key, due);
+        drop(state);
+        self.news.notify_one();
+    }
+
+    /// Adds a key that failed: later each time.
+    pub fn retry(&self, key: K) {
+        let after = {
+            let mut state = self.state();
+            let failures = state.failures.entry(key.clone()).or_default();
+            let after = FIRST.saturating_mul(1 << (*failures).min(16)).min(MOST);
+            *failures += 1;
+            after
+        };
+        self.add_after(key, after);
+    }
+
+    /// Forgets that a key ever failed.
+    pub fn forgive(&self, key: &K) {
+        self.state().failures.remove(key);
+    }
+
+    /// The next key. It must be given back with `done`.
+    pub async fn next(&self) -> K {
+        loop {
+            let wake = {
+                let mut state = self.state();
+                state.ripen();
+                if let Some(key) = state.ready.pop_front() {
+                    state.waiting.remove(&key);
+                    state.working.insert(key.clone());
+                    if !state.ready.is_empty() {
+                        // Another worker may sleep.
+                        self.news.notify_one();
+                    }
+                    return key;
+                }
+                state.later.keys().next().map(|(at, _)| *at)
+            };
+            match wake {
+                Some(at) => tokio::select! {
+                    () = self.news.notified() => {}
+                    () = sleep_until(at) => {}
+                },
+                None => self.news.notified().await,
+            }
+        }
+    }
+
+    /// Says that a key was worked on.
+    pub fn done(&self, key: &K) {
+        let mut state = self.state();
+        state.working.remove(key);
+        if state.again.remove(key) {
+            state.add(key.clone());
+            drop(state);
+            self.news.notify_one();
+        }
+    }
+
+    /// How many keys wait to be worked on now.
+    pub fn depth(&self) -> usize {
+        self.state().ready.len()
+    }
+}
+
+impl<K: Clone + Eq + Hash> State<K> {
+    fn add(&mut self, key: K) {
+        if self.working.contains(&key) {
+            self.again.insert(key);
+        } else if self.waiting.insert(key.clone()) {
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Moves what is due.
+    fn ripen(&mut self) {
+        let now = Instant::now();
+        while let Some(entry) = self.later.first_entry() {
+            if entry.key().0 > now {
+                return;
+            }
+            let key = entry.remove();
+            self.due.remove(&key);
+            self.add(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_added_twice_is_worked_on_once() {
+        let queue = Queue::default();
+        queue.add(["a", "b", "a"]);
+        assert_eq!((queue.depth(), queue.next().await, queue.next().await), (2, "a", "b"));
+        assert!(queue.next().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_added_while_it_is_worked_on_comes_again_afterwards() {
+        let queue = Queue::default();
+        queue.add(["a"]);
+        let key = queue.next().await;
+        queue.add(["a", "a"]);
+        assert!(queue.next().now_or_never().is_none());
+        queue.done(&key);
+        assert_eq!(queue.next().await, "a");
+        queue.done(&"a");
+        assert!(queue.next().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_come_back_later_and_later_until_they_are_forgiven() {
+        let queue = Queue::default();
+        let mut waited = Vec::new();
+        for _ in 0..3 {
+            queue.retry("a");
+            let before = Instant::now();
+            let key = queue.next().await;
+            waited.push(before.elapsed().as_millis());
+            queue.done(&key);
+        }
+        assert_eq!(waited, [100, 200, 400]);
+        queue.forgive(&"a");
+        queue.retry("a");
+        let before = Instant::now();
+        queue.next().await;
+        assert_eq!(before.elapsed().as_millis(), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_sooner_of_two_times_counts() {
+        let queue = Queue::default();
+        queue.add_after("a", Duration::from_secs(60));
+        queue.add_after("a", Duration::from_secs(1));
+        queue.add_after("a", Duration::from_secs(30));
+        let before = Instant::now();
+        let key = queue.next().await;
+        assert_eq!(before.elapsed().as_secs(), 1);
+        queue.done(&key);
+        assert!(queue.next().now_or_never().is_none());
+    }
+}

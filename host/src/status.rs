@@ -1,0 +1,163 @@
+//! From what a plan tells to the status that is written, and the events that go with a change of it.
+
+use crate::plan::{Condition, Status};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+/// What came of carrying out a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// Everything is as planned.
+    Done,
+    /// Nothing was to be done: what there is stays as it is.
+    Held,
+    /// Something could not be written: a word and a sentence.
+    Failed(String, String),
+}
+
+/// Whether what is planned is what the cluster has.
+pub const APPLIED: &str = "Applied";
+
+/// All of it together.
+pub const READY: &str = "Ready";
+
+/// An event that is due because a condition has turned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turned {
+    /// Whether something is wrong.
+    pub warning: bool,
+    /// The condition's reason.
+    pub reason: String,
+    /// The condition's message.
+    pub message: String,
+}
+
+/// The status that a subject should have, and the events of the way there. The times of what hasn't turned stay as they were, so that
+/// an unchanged status is the same to the byte.
+pub fn settle(before: &Value, planned: Status, applied: &Applied, generation: Option<i64>, now: Timestamp) -> (Value, Vec<Turned>) {
+    let Status { mut conditions, mut fields } = planned;
+    conditions.push(match applied {
+        Applied::Done => Condition::yes(APPLIED, "Applied", "The objects of the service are as planned."),
+        Applied::Held => Condition::unknown(APPLIED, "Held", "Nothing is written: what there is stays as it is. The other conditions say why."),
+        Applied::Failed(reason, message) => Condition::no(APPLIED, reason, message),
+    });
+    conditions.push(ready(&conditions));
+    let mut events = Vec::new();
+    let known = before["conditions"].as_array();
+    let told = conditions.into_iter().map(|condition| {
+        let former = known.into_iter().flatten().find(|former| former["type"] == condition.type_);
+        events.extend(turned(former, &condition));
+        let status = word(condition.status);
+        let since = former.filter(|former| former["status"] == status).and_then(|former| former["lastTransitionTime"].as_str());
+        let mut told = Map::new();
+        told.insert("type".to_owned(), condition.type_.into());
+        told.insert("status".to_owned(), status.into());
+        // As Knative's clients read it: one that the service can be ready without is no error.
+        if !condition.needed && condition.status != Some(true) {
+            told.insert("severity".to_owned(), "Info".into());
+        }
+        let now = || now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        told.insert("lastTransitionTime".to_owned(), since.map_or_else(now, str::to_owned).into());
+        told.insert("reason".to_owned(), condition.reason.into());
+        told.insert("message".to_owned(), condition.message.into());
+        if let Some(generation) = generation {
+            told.insert("observedGeneration".to_owned(), generation.into());
+        }
+        Value::Object(told)
+    });
+    let told: Vec<Value> = told.collect();
+    let mut status = Map::new();
+    if let Some(generation) = generation {
+        status.insert("observedGeneration".to_owned(), json!(generation));
+    }
+    status.insert("conditions".to_owned(), told.into());
+    status.append(&mut fields);
+    (Value::Object(status), events)
+}
+
+/// The first state that is needed and isn't there, or that everything is.
+fn ready(conditions: &[Condition]) -> Condition {
+    let needed = || conditions.iter().filter(|condition| condition.needed);
+    // What failed says more than what isn't known yet.
+    let missing = needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
+    match missing {
+        None => Condition::yes(READY, "Ready", "Everything works."),
+        Some(missing) => Condition { type_: READY, ..missing.clone() },
+    }
+}
+
+pub(crate) fn word(status: Option<bool>) -> &'static str {
+    match status {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => "Unknown",
+    }
+}
+
+/// The event that a change of a condition makes, if it makes one.
+fn turned(before: Option<&Value>, after: &Condition) -> Option<Turned> {
+    let status = word(after.status);
+    let same = before.is_some_and(|before| {
+        before["status"] == status && before["reason"] == after.reason && (!after.notable || before["message"] == after.message)
+    });
+    if same {
+        return None;
+    }
+    let failed = after.status == Some(false);
+    // Ready repeats what another condition says, until it is True.
+    let wanted = match after.type_ {
+        READY => after.status == Some(true),
+        _ => (failed && after.needed) || after.notable,
+    };
+    wanted.then(|| Turned {
+        warning: after.type_ != READY && (failed || after.notable),
+        reason: after.reason.clone(),
+        message: after.message.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(conditions: Vec<Condition>) -> Status {
+        Status { conditions, fields: Map::new() }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_status_that_did_not_turn_is_the_same_to_the_byte() {
+        let planned = || status(vec![Condition::yes("A", "Fine", "It is."), Condition::unknown("B", "Waiting", "It may be.")]);
+        let (first, events) = settle(&Value::Null, planned(), &Applied::Done, Some(1), at(1));
+        assert!(events.is_empty(), "{events:?}");
+        let (second, events) = settle(&first, planned(), &Applied::Done, Some(1), at(99));
+        assert_eq!(first.to_string(), second.to_string());
+        assert!(events.is_empty());
+        assert_eq!(first["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:01Z");
+    }
+
+    #[test]
+    fn ready_says_what_is_missing_first_of_all_what_failed() {
+        let conditions = vec![Condition::unknown("A", "Waiting", "a"), Condition::no("B", "Broken", "b"), Condition::no("C", "Aside", "c").aside()];
+        let (told, events) = settle(&Value::Null, status(conditions), &Applied::Done, None, at(1));
+        let ready = told["conditions"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!((ready["status"].as_str(), ready["reason"].as_str()), (Some("False"), Some("Broken")));
+        let reasons: Vec<&str> = events.iter().map(|event| event.reason.as_str()).collect();
+        assert_eq!(reasons, ["Broken"]);
+    }
+
+    #[test]
+    fn an_event_comes_with_the_turn_and_never_again() {
+        let fine = || status(vec![Condition::yes("A", "Tie", "b and c").noted()]);
+        let (told, events) = settle(&Value::Null, fine(), &Applied::Done, None, at(1));
+        assert_eq!(events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["Tie", "Ready"]);
+        assert!(settle(&told, fine(), &Applied::Done, None, at(2)).1.is_empty());
+        let failed = Applied::Failed("Forbidden".to_owned(), "no".to_owned());
+        let (told, events) = settle(&told, fine(), &failed, None, at(3));
+        assert_eq!(events.iter().map(|event| (event.warning, event.reason.as_str())).collect::<Vec<_>>(), [(true, "Forbidden")]);
+        assert_eq!(settle(&told, fine(), &Applied::Done, None, at(4)).1.len(), 1);
+    }
+}

@@ -1,0 +1,103 @@
+//! The kinds of object that we read and write, by name.
+
+use kube::core::ApiResource;
+
+/// A kind of object in the API.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Resource {
+    /// Its group; empty for core kinds.
+    pub group: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its name in URLs.
+    pub plural: &'static str,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+    /// What brings it into a cluster that lacks it; none for Kubernetes' own.
+    pub neighbour: Option<&'static str>,
+}
+
+impl Resource {
+    /// As an object says it.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// As kube asks for it.
+    pub fn api_resource(&self) -> ApiResource {
+        ApiResource {
+            group: self.group.to_owned(),
+            version: self.version.to_owned(),
+            api_version: self.api_version(),
+            kind: self.kind.to_owned(),
+            plural: self.plural.to_owned(),
+        }
+    }
+
+    /// As people know a CustomResourceDefinition.
+    pub fn crd_name(&self) -> String {
+        format!("{}.{}", self.plural, self.group)
+    }
+
+    /// The one that an object says it is of, among those that we know.
+    pub fn of(api_version: &str, kind: &str) -> Option<&'static Self> {
+        ALL.iter().copied().find(|resource| resource.kind == kind && resource.api_version() == api_version)
+    }
+}
+
+macro_rules! resources {
+    ($($name:ident: $group:literal $version:literal $kind:literal $plural:literal $namespaced:literal $neighbour:expr;)*) => {
+        $(
+            #[allow(missing_docs)] // Their names say what they are.
+            pub static $name: Resource = Resource {
+                group: $group, version: $version, kind: $kind, plural: $plural, namespaced: $namespaced, neighbour: $neighbour,
+            };
+        )*
+
+        /// All of them.
+        pub static ALL: &[&Resource] = &[$(&$name),*];
+    };
+}
+
+resources! {
+    NAMESPACE: "" "v1" "Namespace" "namespaces" false None;
+    POD: "" "v1" "Pod" "pods" true None;
+    SERVICE: "" "v1" "Service" "services" true None;
+    SERVICE_ACCOUNT: "" "v1" "ServiceAccount" "serviceaccounts" true None;
+    DEPLOYMENT: "apps" "v1" "Deployment" "deployments" true None;
+    HORIZONTAL_POD_AUTOSCALER: "autoscaling" "v2" "HorizontalPodAutoscaler" "horizontalpodautoscalers" true None;
+    POD_DISRUPTION_BUDGET: "policy" "v1" "PodDisruptionBudget" "poddisruptionbudgets" true None;
+    ROLE: "rbac.authorization.k8s.io" "v1" "Role" "roles" true None;
+    ROLE_BINDING: "rbac.authorization.k8s.io" "v1" "RoleBinding" "rolebindings" true None;
+    LEADER_WORKER_SET: "leaderworkerset.x-k8s.io" "v1" "LeaderWorkerSet" "leaderworkersets" true Some("LeaderWorkerSet");
+    SCALED_OBJECT: "keda.sh" "v1alpha1" "ScaledObject" "scaledobjects" true Some("KEDA");
+    HTTP_ROUTE: "gateway.networking.k8s.io" "v1" "HTTPRoute" "httproutes" true Some("the Gateway API");
+    INFERENCE_SERVICE: "ome.io" "v1beta1" "InferenceService" "inferenceservices" true Some("`pointsman crds install`");
+    SERVING_RUNTIME: "ome.io" "v1beta1" "ServingRuntime" "servingruntimes" true Some("`pointsman crds install`");
+    CLUSTER_SERVING_RUNTIME: "ome.io" "v1beta1" "ClusterServingRuntime" "clusterservingruntimes" false Some("`pointsman crds install`");
+    BASE_MODEL: "ome.io" "v1beta1" "BaseModel" "basemodels" true Some("`pointsman crds install`");
+    CLUSTER_BASE_MODEL: "ome.io" "v1beta1" "ClusterBaseModel" "clusterbasemodels" false Some("`pointsman crds install`");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pointsman_crds::KINDS;
+
+    #[test]
+    fn our_own_kinds_are_named_as_their_crds_name_them() {
+        for resource in ALL.iter().filter(|resource| resource.group == "ome.io") {
+            let crd = KINDS.iter().map(|kind| (kind.resource)()).find(|ours| ours.kind == resource.kind).unwrap();
+            assert_eq!(crd, resource.api_resource());
+        }
+    }
+
+    #[test]
+    fn a_kind_is_found_by_what_an_object_says() {
+        assert_eq!(Resource::of("apps/v1", "Deployment"), Some(&DEPLOYMENT));
+        assert_eq!(Resource::of("v1", "Service"), Some(&SERVICE));
+        assert_eq!(Resource::of("apps/v2", "Deployment"), None);
+    }
+}

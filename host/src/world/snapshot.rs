@@ -1,0 +1,41 @@
+//! What one plan may see.
+
+use super::{Child, Labels, ObjectKey, Pod, Subject, ome::Models, ome::Runtimes, resource::Resource};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// The world as one subject sees it, at one moment. It never changes.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Which state of the world it was taken from.
+    pub revision: u64,
+    /// The subject.
+    pub subject: Arc<Subject>,
+    /// The labels of its namespace.
+    pub namespace_labels: Arc<Labels>,
+    /// The models.
+    pub models: Arc<Models>,
+    /// The runtimes.
+    pub runtimes: Arc<Runtimes>,
+    /// The objects that belong to the subject, in order.
+    pub children: Vec<Arc<Child>>,
+    /// Its pods, by name.
+    pub pods: Vec<Arc<Pod>>,
+    /// The kinds that can be read and written.
+    pub available: Arc<BTreeSet<&'static Resource>>,
+    /// Seconds since 1970, rounded down to a minute, for policies that want the time.
+    pub now: u64,
+}
+
+impl Snapshot {
+    /// One of the subject's objects.
+    pub fn child(&self, resource: &'static Resource, name: &str) -> Option<&Arc<Child>> {
+        let key = ObjectKey { resource, namespace: self.subject.key.namespace.clone(), name: name.to_owned() };
+        let at = self.children.binary_search_by(|child| child.key.cmp(&key)).ok()?;
+        self.children.get(at)
+    }
+
+    /// Whether a kind can be read and written.
+    pub fn serves(&self, resource: &'static Resource) -> bool {
+        resource.neighbour.is_none() || self.available.contains(resource)
+    }
+}

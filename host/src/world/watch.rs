@@ -1,0 +1,274 @@
+//! The watches that fill the world: a task a kind, for as long as the cluster serves it.
+
+use super::{
+    ObjectKey, World,
+    apis::Apis,
+    child::SUBJECT_KIND,
+    resource::{
+        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_SERVICE,
+        LEADER_WORKER_SET, NAMESPACE, POD, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
+        SERVING_RUNTIME,
+    },
+};
+use crate::sentence;
+use futures::StreamExt;
+use kube::{
+    Api, Client,
+    api::{ApiResource, ObjectMeta},
+    core::PartialObjectMeta,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::{sync::watch, task::JoinHandle};
+
+/// How much of a kind is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// Everything.
+    All,
+    /// The metadata of everything.
+    Metadata,
+    /// What we made ourselves.
+    Ours,
+}
+
+/// What is watched.
+static WATCHED: &[(&Resource, Extent)] = &[
+    (&NAMESPACE, Extent::Metadata),
+    (&INFERENCE_SERVICE, Extent::All),
+    (&SERVING_RUNTIME, Extent::All),
+    (&CLUSTER_SERVING_RUNTIME, Extent::All),
+    (&BASE_MODEL, Extent::All),
+    (&CLUSTER_BASE_MODEL, Extent::All),
+    (&DEPLOYMENT, Extent::Ours),
+    (&LEADER_WORKER_SET, Extent::Ours),
+    (&SERVICE, Extent::Ours),
+    (&HORIZONTAL_POD_AUTOSCALER, Extent::Ours),
+    (&SCALED_OBJECT, Extent::Ours),
+    (&POD_DISRUPTION_BUDGET, Extent::Ours),
+    (&HTTP_ROUTE, Extent::Ours),
+    (&SERVICE_ACCOUNT, Extent::Ours),
+    (&ROLE, Extent::Ours),
+    (&ROLE_BINDING, Extent::Ours),
+    (&POD, Extent::Ours),
+];
+
+/// How many objects are listed at once: their JSON is in memory together.
+const PAGE: u32 = 100;
+
+/// The world, shared by the watches and the workers.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    world: Arc<Mutex<World>>,
+    news: Arc<watch::Sender<u64>>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { world: Arc::default(), news: Arc::new(watch::Sender::new(0)) }
+    }
+}
+
+impl Shared {
+    /// The world. What is done with it is short: nobody waits for I/O while holding it.
+    pub fn lock(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the world, and tells those who follow it.
+    pub fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
+        let (done, touched) = {
+            let mut world = self.lock();
+            (change(&mut world), !world.touched.is_empty())
+        };
+        if touched {
+            self.news.send_modify(|count| *count += 1);
+        }
+        done
+    }
+
+    /// Counts up when subjects were touched.
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+}
+
+/// An object as it came: its JSON, and of its metadata what a watch needs.
+#[derive(Clone, Debug)]
+struct Seen {
+    metadata: ObjectMeta,
+    value: Value,
+}
+
+impl<'de> Deserialize<'de> for Seen {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(from)?;
+        let text = |name: &str| value.get("metadata").and_then(|metadata| metadata.get(name)?.as_str()).map(str::to_owned);
+        let metadata = ObjectMeta {
+            name: text("name"),
+            namespace: text("namespace"),
+            resource_version: text("resourceVersion"),
+            ..ObjectMeta::default()
+        };
+        Ok(Self { metadata, value })
+    }
+}
+
+impl Serialize for Seen {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.value.serialize(to)
+    }
+}
+
+impl kube::Resource for Seen {
+    type DynamicType = ApiResource;
+    type Scope = kube::core::DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
+    }
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
+    }
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
+    }
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// One kind's watch.
+struct Watch {
+    task: JoinHandle<()>,
+    /// Whether everything was listed at least once.
+    listed: watch::Receiver<bool>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Keeps the world what the cluster is. `listed` tells once all that the cluster serves has been listed. It never ends by itself.
+pub async fn keep(client: Client, mut apis: watch::Receiver<Apis>, shared: Shared, listed: watch::Sender<bool>) {
+    let mut watches: BTreeMap<&'static Resource, Watch> = BTreeMap::new();
+    let (tell, mut told) = watch::channel(());
+    loop {
+        let served = apis.borrow_and_update().clone();
+        for (resource, extent) in WATCHED {
+            let serves = resource.neighbour.is_none() || served.serves(resource.group, resource.version, resource.plural);
+            if served.known() && serves && !watches.contains_key(resource) {
+                watches.insert(resource, start(&client, resource, *extent, &shared, tell.clone()));
+            } else if !serves && watches.remove(resource).is_some() {
+                shared.change(|world| world.keys(resource).iter().for_each(|key| world.remove(key)));
+            }
+        }
+        let ready: BTreeSet<&'static Resource> =
+            watches.iter().filter(|(_, watch)| *watch.listed.borrow()).map(|(resource, _)| *resource).collect();
+        let all = served.known() && ready.len() == watches.len();
+        shared.change(|world| world.set_available(ready));
+        // Before that, objects that are there would be taken for absent. Later, a kind that comes is not available until it is listed.
+        listed.send_if_modified(|listed| !std::mem::replace(listed, *listed || all) && all);
+        let gone = tokio::select! {
+            changed = apis.changed() => changed.is_err(),
+            changed = told.changed() => changed.is_err(),
+        };
+        if gone {
+            return;
+        }
+    }
+}
+
+fn start(client: &Client, resource: &'static Resource, extent: Extent, shared: &Shared, tell: watch::Sender<()>) -> Watch {
+    let (done, listed) = watch::channel(false);
+    let config = watcher::Config::default().page_size(PAGE);
+    let config = if extent == Extent::Ours { config.labels(SUBJECT_KIND) } else { config };
+    let (client, shared, ar) = (client.clone(), shared.clone(), resource.api_resource());
+    let task = tokio::spawn(async move {
+        let said = move || {
+            done.send_replace(true);
+            tell.send_replace(());
+        };
+        if extent == Extent::Metadata {
+            let api: Api<PartialObjectMeta<kube::api::DynamicObject>> = Api::all_with(client, &ar);
+            follow(resource, api, config, shared, said, |seen| serde_json::to_value(seen).unwrap_or_default()).await;
+        } else {
+            let api: Api<Seen> = Api::all_with(client, &ar);
+            follow(resource, api, config, shared, said, |seen| seen.value).await;
+        }
+    });
+    Watch { task, listed }
+}
+
+async fn follow<K>(
+    resource: &'static Resource,
+    api: Api<K>,
+    config: watcher::Config,
+    shared: Shared,
+    listed: impl Fn(),
+    value: impl Fn(K) -> Value,
+) where
+    K: kube::Resource + Clone + Debug + for<'de> Deserialize<'de> + Send + 'static,
+{
+    let key = |seen: &K| ObjectKey {
+        resource,
+        namespace: seen.meta().namespace.clone().unwrap_or_default(),
+        name: seen.meta().name.clone().unwrap_or_default(),
+    };
+    let mut events = pin!(watcher::watcher(api, config).default_backoff());
+    let mut there = BTreeSet::new();
+    let mut complained = false;
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => there.clear(),
+            Ok(Event::InitApply(seen)) => {
+                there.insert(key(&seen));
+                let value = value(seen);
+                shared.change(|world| world.put(resource, &value));
+            }
+            Ok(Event::InitDone) => {
+                let there = std::mem::take(&mut there);
+                shared.change(|world| {
+                    for gone in world.keys(resource).difference(&there) {
+                        world.remove(gone);
+                    }
+                });
+                listed();
+            }
+            Ok(Event::Apply(seen)) => {
+                let value = value(seen);
+                shared.change(|world| world.put(resource, &value));
+            }
+            Ok(Event::Delete(seen)) => {
+                let key = key(&seen);
+                shared.change(|world| world.remove(&key));
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut complained, true) {
+                    tracing::warn!(error = sentence(&error), kind = resource.kind, "watching; trying again");
+                }
+                continue;
+            }
+        }
+        complained = false;
+    }
+}
