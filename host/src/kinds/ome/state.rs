@@ -1,0 +1,244 @@
+//! What is told of the parts of a service, from what its objects and pods tell.
+
+use super::{Found, Making, component::Part};
+use crate::{
+    plan::Condition,
+    world::{
+        Child, Pod,
+        pod::PodFailure,
+        resource::{DEPLOYMENT, HTTP_ROUTE, LEADER_WORKER_SET},
+    },
+};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// Whether the service can be reached.
+const INGRESS: &str = "IngressReady";
+
+/// What is known of the parts.
+pub(super) struct Parts {
+    pub(super) conditions: Vec<Condition>,
+    states: Vec<(Part, State)>,
+}
+
+/// How a component fares.
+struct State {
+    condition: Condition,
+    /// The revision that its workload has now, as the component's name and a number.
+    running: Option<String>,
+    /// Whether all its pods are of that revision and work.
+    rolled_out: bool,
+    /// Its pods that take requests.
+    ready: usize,
+    failing: Vec<(String, PodFailure)>,
+}
+
+impl Making<'_> {
+    /// The conditions of all parts.
+    pub(super) fn parts(&self, found: &Found) -> Parts {
+        let mut states = Vec::new();
+        let mut conditions = Vec::new();
+        for part in Part::ALL {
+            let wanted = found.components.iter().any(|component| component.part == part);
+            let live = self.live(part);
+            let state = match live {
+                Some(live) => self.state(part, live),
+                None if wanted || found.components.is_empty() && part == Part::Engine => State::waiting(part, found.objects.is_some()),
+                None => {
+                    let message = format!("The service has no {}.", part.name());
+                    conditions.push(Condition::yes(part.condition(), "NotWanted", message).aside());
+                    continue;
+                }
+            };
+            conditions.push(state.condition.clone());
+            states.push((part, state));
+        }
+        conditions.push(self.ingress(found));
+        Parts { conditions, states }
+    }
+
+    /// What runs a component's pods now: while its kind changes that may be two.
+    fn live(&self, part: Part) -> Option<&Arc<Child>> {
+        let name = format!("{}-{}", self.service_name(), part.name());
+        let group = self.snapshot.child(&LEADER_WORKER_SET, &format!("{name}-mn"));
+        self.snapshot.child(&DEPLOYMENT, &name).or(group).filter(|live| !live.deleting)
+    }
+
+    fn service_name(&self) -> &str {
+        &self.snapshot.subject.key.name
+    }
+
+    fn state(&self, part: Part, live: &Child) -> State {
+        let observed = &live.observed;
+        let pods: Vec<&Arc<Pod>> =
+            self.snapshot.pods.iter().filter(|pod| pod.component == part.name() && !pod.deleting).collect();
+        let failing: Vec<(String, PodFailure)> =
+            pods.iter().filter_map(|pod| Some((pod.name.clone(), pod.failure.clone()?))).collect();
+        let ready = pods.iter().filter(|pod| pod.ready && !pod.follower).count();
+        let wanted = observed.replicas.unwrap_or(1);
+        let current = observed.current_generation() || (live.key.resource == &LEADER_WORKER_SET && observed.condition("Available").is_some());
+        let name = format!("{} {}", live.key.resource.kind, live.key.name);
+        let type_ = part.condition();
+        let available = observed.condition("Available").is_some_and(|condition| condition.status == "True");
+        let refused = observed.condition("ReplicaFailure").filter(|condition| condition.status == "True");
+        let late = observed.condition("Progressing").filter(|condition| condition.status == "False");
+        let broken = failing.iter().find(|(_, failure)| failure.started);
+        let homeless = failing.iter().find(|(_, failure)| !failure.started);
+        let condition = if current && available && wanted == 0 {
+            Condition::yes(type_, "ScaledToZero", format!("The {name} has no replicas for now."))
+        } else if current && available {
+            Condition::yes(type_, "Available", format!("The {name} is available."))
+        } else if let Some((pod, failure)) = broken {
+            Condition::no(type_, "PodsFailing", format!("The pod {pod} fails. {}.", failure.message.trim_end_matches('.')))
+        } else if let Some(refused) = refused {
+            Condition::no(type_, "PodsRefused", format!("The pods of the {name} can't be made: {}.", refused.message.trim_end_matches('.')))
+        } else if let Some(late) = late.filter(|_| current) {
+            Condition::no(type_, late.reason.clone(), format!("The {name} doesn't get on: {}", late.message))
+        } else if let Some((pod, failure)) = homeless {
+            Condition::unknown(type_, "Unschedulable", format!("The pod {pod} has no node. {}.", failure.message.trim_end_matches('.')))
+        } else {
+            Condition::unknown(type_, "Progressing", format!("The {name} isn't available yet."))
+        };
+        let rolled_out = current && available && observed.updated >= wanted && observed.available >= wanted && observed.current <= wanted;
+        let number = observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
+        let running = number.map(|(number, _)| format!("{}-{}-{number}", self.service_name(), part.name()));
+        State { condition, running, rolled_out, ready, failing }
+    }
+
+    fn ingress(&self, found: &Found) -> Condition {
+        let Some(gateway) = &self.settings.gateway else {
+            let message = "No Gateway is configured (--gateway): the service is reached within the cluster, by its Service.";
+            return Condition::yes(INGRESS, "ClusterLocal", message);
+        };
+        if !self.snapshot.serves(&HTTP_ROUTE) {
+            let message = format!(
+                "A Gateway is configured, and the cluster serves no HTTPRoute: install the Gateway API (it brings the CRD {}). Meanwhile the \
+                 service is reached within the cluster.",
+                HTTP_ROUTE.crd_name()
+            );
+            return Condition::no(INGRESS, "MissingApi", message);
+        }
+        let Some(route) = self.snapshot.child(&HTTP_ROUTE, self.service_name()) else {
+            let reason = if found.objects.is_some() { "Progressing" } else { "Blocked" };
+            return Condition::unknown(INGRESS, reason, "There is no route yet.");
+        };
+        let place = format!("{}/{}", gateway.namespace, gateway.name);
+        if let Some(refused) = route.observed.conditions.iter().find(|condition| condition.status == "False") {
+            let message = format!("The Gateway {place} doesn't take the route ({}): {}", refused.type_, refused.message);
+            return Condition::no(INGRESS, refused.reason.clone(), message);
+        }
+        match route.observed.condition("Accepted") {
+            Some(accepted) if accepted.status == "True" => Condition::yes(INGRESS, "Accepted", format!("The Gateway {place} has taken the route.")),
+            _ => Condition::unknown(INGRESS, "Progressing", format!("The Gateway {place} hasn't said whether it takes the route.")),
+        }
+    }
+
+    /// Everything of the status but its conditions.
+    pub(super) fn fields(&self, found: &Found, parts: &Parts, failure: Option<(&'static str, String)>) -> Map<String, Value> {
+        let mut fields = Map::new();
+        let mut keep = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                fields.insert(name.to_owned(), value);
+            }
+        };
+        if found.objects.is_some() {
+            let cluster = self.url_of(self.service_name());
+            let url = self.host().map_or_else(|| cluster.clone(), |host| format!("http://{host}"));
+            keep("address", Some(json!({"url": cluster})));
+            keep("url", Some(url.into()));
+        } else {
+            keep("address", self.former("address"));
+            keep("url", self.former("url"));
+        }
+        let components: Map<String, Value> =
+            parts.states.iter().filter_map(|(part, state)| Some((part.name().to_owned(), self.component_status(*part, state, found)?))).collect();
+        keep("components", (!components.is_empty()).then_some(Value::Object(components)));
+        keep("modelStatus", Some(self.model_status(found, parts, failure)));
+        keep("runtime", self.choice.clone().or_else(|| self.former("runtime")));
+        fields
+    }
+
+    fn url_of(&self, service: &str) -> String {
+        format!("http://{service}.{}.svc.{}", self.snapshot.subject.key.namespace, self.settings.cluster_domain)
+    }
+
+    fn component_status(&self, part: Part, state: &State, found: &Found) -> Option<Value> {
+        let before = &self.before["components"][part.name()];
+        let former = |field: &str| before[field].as_str().map(str::to_owned);
+        let created = found.revisions.get(part.name()).cloned().or_else(|| state.running.clone())?;
+        // What is ready is what the workload has rolled out, which may be older than what is planned now.
+        let rolled_out = state.running.clone().filter(|_| state.rolled_out);
+        let latest = rolled_out.clone().or_else(|| former("latestRolledoutRevision"));
+        let previous = match (former("latestRolledoutRevision"), &rolled_out) {
+            (Some(before), Some(now)) if before != *now => Some(before),
+            _ => former("previousRolledoutRevision"),
+        };
+        let url = self.url_of(&format!("{}-{}", self.service_name(), part.name()));
+        let mut status = json!({"latestCreatedRevision": created, "url": url, "address": {"url": url}});
+        for (field, value) in [("latestReadyRevision", &latest), ("latestRolledoutRevision", &latest), ("previousRolledoutRevision", &previous)] {
+            if let Some(value) = value {
+                status[field] = value.as_str().into();
+            }
+        }
+        if let Some(latest) = latest {
+            status["traffic"] = json!([{"revisionName": latest, "latestRevision": latest == created, "percent": 100}]);
+        }
+        Some(status)
+    }
+
+    fn model_status(&self, found: &Found, parts: &Parts, failure: Option<(&'static str, String)>) -> Value {
+        let serving: Vec<&State> = parts.states.iter().filter(|(part, _)| *part != Part::Router).map(|(_, state)| state).collect();
+        let ready: usize = serving.iter().map(|state| state.ready).sum();
+        let failing: Vec<&(String, PodFailure)> =
+            serving.iter().flat_map(|state| &state.failing).filter(|(_, failure)| failure.started).collect();
+        let up_to_date = found.objects.is_some()
+            && !serving.is_empty()
+            && parts.states.iter().all(|(part, state)| {
+                state.rolled_out && (found.revisions.get(part.name()) == state.running.as_ref())
+            });
+        let (transition, target) = if failure.is_some() {
+            ("InvalidSpec", "Pending")
+        } else if up_to_date {
+            ("UpToDate", "Loaded")
+        } else if !failing.is_empty() {
+            ("BlockedByFailedLoad", "FailedToLoad")
+        } else {
+            ("InProgress", "Loading")
+        };
+        let mut states = json!({"targetModelState": target});
+        if ready > 0 {
+            states["activeModelState"] = "Loaded".into();
+        }
+        let mut status = json!({
+            "transitionStatus": transition,
+            "modelRevisionStates": states,
+            "modelCopies": {"failedCopies": failing.len(), "totalCopies": ready},
+        });
+        if let Some((reason, message)) = failure {
+            status["lastFailureInfo"] = json!({"location": self.service_name(), "reason": reason, "message": message});
+        } else if let Some((pod, failure)) = failing.first().filter(|_| !up_to_date) {
+            let mut info = json!({"location": pod, "reason": "ModelLoadFailed", "message": failure.message});
+            if let Some(code) = failure.exit_code {
+                info["exitCode"] = code.into();
+            }
+            if let Some(time) = &failure.time {
+                info["time"] = time.as_str().into();
+            }
+            status["lastFailureInfo"] = info;
+        }
+        status
+    }
+}
+
+impl State {
+    fn waiting(part: Part, planned: bool) -> Self {
+        let name = part.name();
+        let (reason, message) = if planned {
+            ("Progressing", format!("The {name} is on its way."))
+        } else {
+            ("Blocked", format!("There is no {name} yet: the conditions above say why."))
+        };
+        let condition = Condition::unknown(part.condition(), reason, message);
+        Self { condition, running: None, rolled_out: false, ready: 0, failing: Vec::new() }
+    }
+}
