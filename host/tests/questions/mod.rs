@@ -293,8 +293,10 @@ impl Templating {
         layers.extend(dice.maybe(70, |dice| layer("model", dice.pick(&MODELS).to_owned())));
         layers.extend(dice.maybe(30, |dice| layer("group", dice.pick(&[r#"{"nodes":1}"#, r#"{"nodes":3}"#]).to_owned())));
         layers.extend(dice.list(2, odd));
+        // It stands in sentences, out of which the host takes line breaks.
+        let subject = Subject { namespace: dice.pick(&["prod", "default"]).to_owned(), ..subject(dice) };
         Self {
-            subject: subject(dice),
+            subject,
             role: role(dice),
             group_role: dice.maybe(30, role),
             layers,
