@@ -63,8 +63,8 @@ fn groups(words: Vec<Node<'_>>) -> Vec<Group<'_>> {
 /// The name of a flag, one for `--a-b` and `--a_b`; nothing for another word, which a negative number is.
 pub(crate) fn flag(word: &str) -> Option<String> {
     let name = word.split('=').next().unwrap_or_default();
-    let bare = name.trim_start_matches('-');
-    (name.starts_with('-') && !bare.is_empty() && bare.parse::<f64>().is_err()).then(|| name.replace('_', "-"))
+    let begins = name.trim_start_matches('-').chars().next()?;
+    (name.starts_with('-') && !begins.is_ascii_digit() && begins != '.').then(|| name.replace('_', "-"))
 }
 
 /// The last part of a path.

@@ -13,6 +13,7 @@ mod place;
 mod placeholder;
 mod pod;
 mod readiness;
+mod resources;
 mod steps;
 
 use model::Model;
@@ -80,6 +81,7 @@ pub fn template(config: &Config, request: Request) -> Result<Answer, Failure> {
     let mut reasons = Vec::new();
     let mut pod = Pod::merged(config, &request, frame.as_ref())?;
     has_image(&request, &pod)?;
+    resources::settle(&mut pod);
     let router = request.role == Role::Router;
     let model = request.layer::<Option<Model>>("model")?.flatten().filter(|_| !router);
     if let Some(model) = &model {

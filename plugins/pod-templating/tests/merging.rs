@@ -99,6 +99,23 @@ fn the_users_resources_win_key_by_key_and_the_runtime_fills() {
 }
 
 #[test]
+fn of_devices_the_stronger_number_is_both_limit_and_request() {
+    let of = |limits: Value, requests: Value| json!({"limits": limits, "requests": requests});
+    let runtime = of(
+        json!({"nvidia.com/gpu": 1, "cpu": "4", "hugepages-2Mi": "1Gi"}),
+        json!({"nvidia.com/gpu": 1, "cpu": "2", "hugepages-2Mi": "1Gi"}),
+    );
+    let resources = merged("resources", runtime.clone(), json!({"limits": {"nvidia.com/gpu": 2, "cpu": "8"}}));
+    let expected = of(
+        json!({"nvidia.com/gpu": 2, "cpu": "8", "hugepages-2Mi": "1Gi"}),
+        json!({"nvidia.com/gpu": 2, "cpu": "2", "hugepages-2Mi": "1Gi"}),
+    );
+    assert_eq!(resources, expected);
+    let resources = merged("resources", runtime, json!({"requests": {"nvidia.com/gpu": 4}}));
+    assert_eq!((&resources["limits"]["nvidia.com/gpu"], &resources["requests"]["nvidia.com/gpu"]), (&json!(4), &json!(4)));
+}
+
+#[test]
 fn one_of_several_replaces_another_and_merges_with_itself() {
     let volumes = merged_pod(
         "volumes",
