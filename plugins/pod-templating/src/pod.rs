@@ -142,6 +142,7 @@ impl<'a> Pod<'a> {
         let Some(mut args) = args else { return };
         if config.arguments == Arguments::MergeByFlag
             && !arguments::is_shell(&line_of(container))
+            && !arguments::is_shell(&args.items().iter().filter_map(Node::as_str).collect::<Vec<_>>())
             && let Some(Node { form: Form::List(weak), .. }) = container.take("args")
             && let Form::List(strong) = args.form
         {

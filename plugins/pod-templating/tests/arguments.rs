@@ -66,4 +66,5 @@ fn a_script_is_replaced_and_never_merged() {
     let user = json!({"runner": {"args": ["exec vllm serve --a 2"]}});
     let asked = ask([("runtime", runtime), ("user", user)]).config(json!({"arguments": "MergeByFlag"}));
     assert_eq!(words(&asked, "args"), ["exec vllm serve --a 2"]);
+    assert_eq!(by_flag(&["--a", "1"], &["bash", "-c", "engine --a 2"]), ["bash", "-c", "engine --a 2"]);
 }
