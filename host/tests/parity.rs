@@ -138,12 +138,18 @@ fn the_balancing_policy_answers_alike_natively_fresh_and_warm() {
 }
 
 #[test]
-fn the_defaults_that_leave_things_as_they_are_answer_alike_natively_fresh_and_warm() {
-    let none = || config::<sdk::NoConfig>("{}");
-    let native = |_: &str, question: &Templating| told(pointsman_pod_templating::template(&none(), read(&question.request())));
-    agree("pointsman-pod-templating", &["{}"], Templating::new, native, &|plugin, question| {
+fn pod_templating_answers_alike_natively_fresh_and_warm() {
+    use pointsman_pod_templating as policy;
+    let native = |text: &str, question: &Templating| told(policy::template(&config(text), read(&question.request())));
+    let configs = ["{}", r#"{"arguments":"MergeByFlag","modelRoot":"/raid","placement":false,"parallelism":false,"gpuResources":[]}"#];
+    agree("pointsman-pod-templating", &configs, Templating::new, native, &|plugin, question| {
         plugin.template(question.request()).map(|(answer, spent)| (json(&answer), spent))
     });
+}
+
+#[test]
+fn the_defaults_that_leave_things_as_they_are_answer_alike_natively_fresh_and_warm() {
+    let none = || config::<sdk::NoConfig>("{}");
     let native = |_: &str, question: &Scoring| {
         let sdk::scheduling_scoring::Request { question, matrix, .. } = read(&question.request());
         let scores = pointsman_scheduling_scoring::score(&none(), question, &matrix).map_err(|failure| failure.message)?;

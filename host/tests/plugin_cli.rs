@@ -34,6 +34,14 @@ fn runtime_selection() -> PathBuf {
     module("pointsman-runtime-selection")
 }
 
+fn pod_templating() -> PathBuf {
+    module("pointsman-pod-templating")
+}
+
+fn metadata_propagation() -> PathBuf {
+    module("pointsman-metadata-propagation")
+}
+
 fn rust_labels() -> PathBuf {
     module("pointsman-example-rust-labels")
 }
@@ -114,7 +122,13 @@ fn what_is_no_plugin_is_told_in_a_sentence() {
 
 #[test]
 fn the_golden_cases_of_the_policies_hold() {
-    for (plugin, cases) in [(runtime_selection(), "plugins/runtime-selection"), (rust_labels(), "plugins/examples/rust-labels")] {
+    let policies = [
+        (runtime_selection(), "plugins/runtime-selection"),
+        (pod_templating(), "plugins/pod-templating"),
+        (metadata_propagation(), "plugins/metadata-propagation"),
+        (rust_labels(), "plugins/examples/rust-labels"),
+    ];
+    for (plugin, cases) in policies {
         let told = printed(&["test", path(&plugin), path(&checkout(cases).join("cases.yaml"))]);
         assert!(told.ends_with(" passed, 0 failed\n") && !told.contains("FAILED"), "{told}");
     }

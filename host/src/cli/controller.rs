@@ -1,15 +1,16 @@
 //! `pointsman controller`.
 
-use super::{ClusterArgs, policies::PolicyArgs};
+use super::{ClusterArgs, policies::PolicyArgs, settings::SettingsArgs};
 use crate::{
+    controller,
     leader::{Timing, campaign},
     policy::{self, keeper::Options, start::Started},
-    serve::health,
+    serve::{health, metrics::Reconciles},
     world::apis,
 };
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use std::{net::SocketAddr, process::ExitCode};
+use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 use tokio::{net::TcpListener, sync::watch};
 use tracing_subscriber::{EnvFilter, fmt};
 
@@ -22,6 +23,11 @@ pub(super) struct ControllerArgs {
     cluster: ClusterArgs,
     #[command(flatten)]
     policies: PolicyArgs,
+    #[command(flatten)]
+    settings: SettingsArgs,
+    /// How many services are worked on at once; each uses one connection.
+    #[arg(long, value_name = "NUMBER", default_value_t = controller::WORKERS)]
+    workers: usize,
     /// Where /healthz, /readyz and /metrics are answered.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
@@ -52,17 +58,31 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         async move { _ = stopping.wait_for(|stopping| *stopping).await }
     };
     let Options { namespace, identity, .. } = &settings.options;
-    let (leadership, campaign) = campaign(client.clone(), namespace, LEASE, identity, Timing::default(), resigning);
+    let identity = identity.clone();
+    let (leadership, campaign) = campaign(client.clone(), namespace, LEASE, &identity, Timing::default(), resigning);
     let campaign = tokio::spawn(campaign);
 
     let (Started { policies, obstacle }, keep_policies) = policy::start::start(client.clone(), settings, leadership.clone()).await?;
     let (served, apis) = watch::channel(apis::Apis::default());
-    let told = health::Told { apis, obstacle, policies, leadership };
+    let reconciles = Arc::<Reconciles>::default();
+    let inputs = controller::Inputs {
+        client: client.clone(),
+        apis: apis.clone(),
+        policies: Arc::clone(&policies),
+        obstacle: obstacle.clone(),
+        leadership: leadership.clone(),
+        identity: identity.clone(),
+        settings: args.settings.settings(),
+        workers: args.workers,
+        reconciles: Arc::clone(&reconciles),
+    };
+    let told = health::Told { apis, obstacle, policies, leadership, reconciles };
     let stopped = stop_signal()?;
     tokio::select! {
         result = health::serve(listener, told) => result.context("answering /healthz")?,
         () = apis::keep(client, served) => bail!("the watch of CustomResourceDefinitions has ended for good"),
         () = keep_policies => bail!("the watch of PolicyPlugins has ended for good"),
+        () = controller::run(inputs) => bail!("the controller has ended for good"),
         () = stopped => tracing::info!("stopping"),
     }
     // Nothing writes any more: the lease can go to another host at once.

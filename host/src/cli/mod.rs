@@ -9,6 +9,7 @@ mod crds;
 mod output;
 mod plugin;
 mod policies;
+mod settings;
 
 use crate::policy::{compile::SUBCOMMAND, schema};
 use anyhow::{Context, Result};

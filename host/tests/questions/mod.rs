@@ -238,6 +238,42 @@ fn json(dice: &mut Dice) -> String {
     dice.pick(&texts).to_owned()
 }
 
+const FRAMES: [&str; 3] = [
+    r#"{"metadata":{},"spec":{}}"#,
+    r#"{"metadata":{"labels":{"b":"1","a":"2"}},"spec":{"serviceAccountName":"chat","nodeSelector":{"zone":"b","arch":"arm64"}}}"#,
+    r#"{"spec":{"containers":[{"name":"proxy","image":"proxy:1"}],"volumes":[{"name":"model","emptyDir":{}}]}}"#,
+];
+
+const MODELS: [&str; 5] = [
+    "null",
+    r#"{"kind":"ClusterBaseModel","namespace":"","name":"llama","path":"/data/llama","storageUri":"hf://m","nodeLabel":"models.ome.io/llama"}"#,
+    r#"{"name":"llama","storageUri":"pvc://claim/llama"}"#,
+    r#"{"storageUri":"pvc://prod:claim","name":"é"}"#,
+    r#"{"name":"llama","nodeLabel":"zone"}"#,
+];
+
+/// What a runtime or a service says of a component; the fields aren't sorted, and numbers are of all sorts.
+fn said(dice: &mut Dice) -> String {
+    const PODS: [&str; 5] = [
+        "null",
+        r#"{"tolerations":[{"key":"gpu"}],"nodeSelector":{"zone":"a","gpu":"h100"},"terminationGracePeriodSeconds":18446744073709551615}"#,
+        r#"{"volumes":[{"name":"shm","emptyDir":{"medium":"Memory"}},{"name":"z","hostPath":{"path":"/z"}}],"x":[0.1,-1.5e-7,1e300]}"#,
+        r#"{"containers":[{"name":"sidecar","image":"s","args":["$(MODEL_PATH)","{{.Labels.team}}"]},{"name":"ome-container","args":["--z"]}]}"#,
+        r#"{"volumes":[{"name":"shm","emptyDir":{"sizeLimit":"1Gi"}}],"affinity":{"nodeAffinity":{"b":{"y":1,"x":2},"a":[{"d":1,"c":2}]}}}"#,
+    ];
+    const RUNNERS: [&str; 6] = [
+        r#"{"image":"engine:1","args":["--port","80","{{.Name}}"],"env":[{"value":"1","name":"B"},{"name":"A","value":"{{ .Namespace }}"}]}"#,
+        r#"{"image":"vllm/vllm-openai","args":["--a_b=1"],"resources":{"limits":{"nvidia.com/gpu":"4","cpu":0.5},"requests":{"cpu":"1"}}}"#,
+        r#"{"image":"e","command":["python3","-m","sglang.launch_server"],"resources":{"limits":{"amd.com/gpu":8}},"ports":[{"containerPort":9}]}"#,
+        r#"{"image":"e","name":"main","command":["bash","-c"],"args":["exec vllm serve $(MODEL_PATH)"],"env":[{"name":"B","valueFrom":{"f":{}}}]}"#,
+        r#"{"image":"e","args":["--a-b","2","--z"],"volumeMounts":[{"name":"shm","mountPath":"/dev/shm"}],"readinessProbe":{"exec":{}}}"#,
+        r#"{"image":"e","resources":{"limits":{"nvidia.com/gpu":"many"}}}"#,
+    ];
+    let runner = if dice.chance(97) { dice.pick(&RUNNERS[..5]) } else { dice.pick(&RUNNERS) };
+    let config = dice.pick(&["null", "{}", r#"{"Z":"1","A":"2"}"#]);
+    format!(r#"{{"runner":{runner},"pod":{},"config":{config}}}"#, dice.pick(&PODS))
+}
+
 /// A question at pod-templating.
 pub(crate) struct Templating {
     subject: Subject,
@@ -250,12 +286,21 @@ pub(crate) struct Templating {
 
 impl Templating {
     pub(crate) fn new(dice: &mut Dice) -> Self {
+        let odd = |dice: &mut Dice| templating::Layer { name: "accelerator".to_owned(), content: json(dice) };
+        let layer = |name: &str, content: String| templating::Layer { name: name.to_owned(), content };
+        let mut layers = vec![layer("runtime", said(dice))];
+        layers.extend(dice.maybe(70, |dice| layer(dice.pick(&["user", "user-leader", "user-worker"]), said(dice))));
+        layers.extend(dice.maybe(70, |dice| layer("model", dice.pick(&MODELS).to_owned())));
+        layers.extend(dice.maybe(30, |dice| layer("group", dice.pick(&[r#"{"nodes":1}"#, r#"{"nodes":3}"#]).to_owned())));
+        layers.extend(dice.list(2, odd));
+        // It stands in sentences, out of which the host takes line breaks.
+        let subject = Subject { namespace: dice.pick(&["prod", "default"]).to_owned(), ..subject(dice) };
         Self {
-            subject: subject(dice),
+            subject,
             role: role(dice),
             group_role: dice.maybe(30, role),
-            layers: dice.list(4, |dice| templating::Layer { name: dice.word(&["user", "runtime"]), content: json(dice) }),
-            template: json(dice),
+            layers,
+            template: if dice.chance(97) { dice.pick(&FRAMES).to_owned() } else { json(dice) },
             now: dice.maybe(20, Dice::next),
         }
     }

@@ -1,0 +1,37 @@
+//! What an administrator sets for all subjects: the controller and whoever foretells what it does take the same.
+
+use crate::kinds::{Gateway, Settings};
+use clap::Args;
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct SettingsArgs {
+    /// The Gateway that services are reached through from outside. Without one they are reached within the cluster.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = place, requires = "ingress_domain")]
+    gateway: Option<(String, String)>,
+    /// The domain of the host names there: a service is NAME.NAMESPACE.DOMAIN.
+    #[arg(long, value_name = "DOMAIN", requires = "gateway")]
+    ingress_domain: Option<String>,
+    /// The cluster's own domain.
+    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
+    cluster_domain: String,
+}
+
+fn place(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("it has the form NAMESPACE/NAME".to_owned()),
+    }
+}
+
+impl SettingsArgs {
+    pub(super) fn settings(&self) -> Settings {
+        let gateway = self.gateway.clone().zip(self.ingress_domain.clone());
+        Settings {
+            gateway: gateway.map(|((namespace, name), domain)| Gateway { namespace, name, domain }),
+            cluster_domain: self.cluster_domain.clone(),
+            ..Settings::default()
+        }
+    }
+}

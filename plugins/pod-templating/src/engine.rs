@@ -1,0 +1,161 @@
+//! How many GPUs there are, and how the engine is told.
+
+use crate::{
+    Config, arguments,
+    node::{By, Node},
+    pod::{Pod, line_of, set_variable},
+};
+use pointsman_plugin::{Failure, Reason, reason};
+use serde_json::Value;
+
+/// An engine whose flags are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Engine {
+    Vllm,
+    Sglang,
+}
+
+/// The GPUs of one pod, and the pods of its group.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    gpus: u64,
+    nodes: u64,
+}
+
+/// Tells the main container how many GPUs it has in all, and an engine that says nothing of it how to spread over them.
+pub(crate) fn spread(config: &Config, nodes: u32, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
+    let Some(main) = pod.main_mut() else { return Ok(()) };
+    let extent = Extent { gpus: gpus(config, main)?, nodes: nodes.max(1).into() };
+    if extent.gpus == 0 {
+        return Ok(());
+    }
+    set_variable(main, "PARALLELISM_SIZE", extent.all().to_string(), By::PLUGIN);
+    if !config.parallelism || extent.all() == 1 {
+        return Ok(());
+    }
+    let line = line_of(main);
+    let Some(engine) = Engine::of(&line, main.text_at("image").unwrap_or_default()) else { return Ok(()) };
+    let given: Vec<String> = line.iter().filter_map(|word| arguments::flag(word)).collect();
+    if engine.parallelism().iter().any(|flag| given.iter().any(|given| given == flag)) {
+        return Ok(());
+    }
+    let flags: Vec<_> = engine.flags(extent).into_iter().filter(|(flag, _)| !given.iter().any(|given| given == flag)).collect();
+    let told: Vec<_> = flags.iter().map(|(flag, value)| format!("{flag} {value}")).collect();
+    if let Some(args) = main.list_at("args", By::PLUGIN) {
+        args.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).map(|word| Node::text(word, By::PLUGIN)));
+    }
+    let over = match extent {
+        Extent { gpus, nodes: 1 } => format!("{gpus} GPUs"),
+        Extent { gpus, nodes } => format!("{gpus} GPUs on each of {nodes} nodes"),
+    };
+    reasons.push(reason("Parallelism", format!("{} is spread over {over}: {}.", engine.name(), told.join(" "))));
+    Ok(())
+}
+
+impl Extent {
+    fn all(self) -> u64 {
+        self.gpus.saturating_mul(self.nodes)
+    }
+}
+
+/// The GPUs that the container asks for.
+fn gpus(config: &Config, container: &Node<'_>) -> Result<u64, Failure> {
+    let Some(resources) = container.get("resources") else { return Ok(0) };
+    let of = |field: &str| resources.get(field).and_then(Node::fields);
+    let (limits, requests) = (of("limits"), of("requests"));
+    // A limit is a request as well, so each counts once.
+    let asked = limits.into_iter().flatten();
+    let asked = asked.chain(requests.into_iter().flatten().filter(|(key, _)| !limits.is_some_and(|limits| limits.contains_key(*key))));
+    let mut gpus = 0_u64;
+    for (key, quantity) in asked.filter(|(key, _)| key.ends_with("/gpu") || config.gpu_resources.iter().any(|known| known == *key)) {
+        let number = match quantity.scalar() {
+            Some(Value::String(text)) => text.parse::<u32>().ok(),
+            Some(Value::Number(number)) => number.as_u64().and_then(|number| number.try_into().ok()),
+            _ => None,
+        };
+        let Some(number) = number else {
+            let (name, said) = (container.text_at("name").unwrap_or_default(), quantity.scalar().map(Value::to_string).unwrap_or_default());
+            return Err(format!("the container {name} asks for {said} of {key}, which must be a whole number, such as 8").into());
+        };
+        gpus = gpus.saturating_add(number.into());
+    }
+    Ok(gpus)
+}
+
+impl Engine {
+    /// The engine that the command line starts, or by the image's name the one that gets it as arguments.
+    ///
+    /// Where there is no command line, the image starts something of its own, which its arguments would replace.
+    fn of(line: &[&str], image: &str) -> Option<Self> {
+        if line.is_empty() || arguments::is_shell(line) {
+            return None;
+        }
+        let serves = |program: &str| line.windows(2).any(|pair| arguments::basename(pair[0]) == program && pair[1] == "serve");
+        let runs =
+            |module: &str| line.iter().any(|word| word.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')));
+        if runs("vllm.entrypoints") || serves("vllm") {
+            return Some(Self::Vllm);
+        }
+        if runs("sglang.launch_server") || serves("sglang") {
+            return Some(Self::Sglang);
+        }
+        let name = image.split('@').next().unwrap_or_default();
+        // Behind the last slash a colon begins the tag; before it, the registry's port.
+        let name = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name);
+        [("sglang", Self::Sglang), ("vllm", Self::Vllm)].into_iter().find(|(word, _)| name.contains(word)).map(|(_, engine)| engine)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Vllm => "vLLM",
+            Self::Sglang => "SGLang",
+        }
+    }
+
+    /// The flags by which somebody says it himself.
+    fn parallelism(self) -> &'static [&'static str] {
+        match self {
+            Self::Vllm => &["--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp", "--data-parallel-size", "-dp"],
+            Self::Sglang => &[
+                "--tp-size",
+                "--tp",
+                "--tensor-parallel-size",
+                "--pp-size",
+                "--pp",
+                "--pipeline-parallel-size",
+                "--dp-size",
+                "--dp",
+                "--data-parallel-size",
+                "--ep-size",
+                "--ep",
+                "--expert-parallel-size",
+            ],
+        }
+    }
+
+    /// The flags that it gets: vLLM splits layers within a node and stages between nodes, SGLang layers over all.
+    fn flags(self, extent: Extent) -> Vec<(&'static str, String)> {
+        let Extent { gpus, nodes } = extent;
+        let mut flags = Vec::new();
+        match self {
+            Self::Vllm => {
+                if gpus > 1 {
+                    flags.push(("--tensor-parallel-size", gpus.to_string()));
+                }
+                if nodes > 1 {
+                    flags.push(("--pipeline-parallel-size", nodes.to_string()));
+                }
+            }
+            Self::Sglang => {
+                flags.push(("--tp-size", extent.all().to_string()));
+                if nodes > 1 {
+                    // LeaderWorkerSet gives every pod these variables, and the kubelet puts them in.
+                    flags.push(("--nnodes", nodes.to_string()));
+                    flags.push(("--node-rank", "$(LWS_WORKER_INDEX)".to_owned()));
+                    flags.push(("--dist-init-addr", "$(LWS_LEADER_ADDRESS):20000".to_owned()));
+                }
+            }
+        }
+        flags
+    }
+}

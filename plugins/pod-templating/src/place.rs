@@ -1,0 +1,203 @@
+//! What stands where in a pod's spec: how lists merge there, which fields exclude one another, and what a value must be.
+
+use crate::node::{Form, Node};
+use pointsman_plugin::Failure;
+use serde_json::Value;
+
+/// A place in a pod's spec.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// The spec itself.
+    Pod,
+    /// A container of any sort.
+    Container,
+    /// A volume or a resource claim: beside its name there is one source.
+    Volume,
+    /// An environment variable.
+    Variable,
+    /// Where one field excludes all others, such as `valueFrom`.
+    OneOf,
+    /// A probe or a lifecycle's handler: what is done is one of several, the rest are numbers.
+    Handler,
+    /// What is done when a container starts and before it stops.
+    Lifecycle,
+    /// A security context.
+    Security,
+    /// A container's resources.
+    Resources,
+    /// An object whose fields are merged one by one.
+    Fields,
+    /// An object that is only taken as a whole, because its fields belong together.
+    Whole,
+    /// A list of texts, which is replaced as a whole.
+    Words,
+    /// A text.
+    Text,
+    /// A list whose items have keys.
+    List(&'static Keyed),
+    /// Anything else: objects merge field by field, lists are replaced.
+    Any,
+}
+
+/// How the items of a list are told apart.
+#[derive(Debug)]
+pub(crate) struct Keyed {
+    /// The fields that are the key, and what stands for one that is missing.
+    keys: &'static [(&'static str, Option<&'static str>)],
+    /// What an item is.
+    pub(crate) item: Place,
+    /// Whether a key may come but once in a layer. Where it may come again, the last counts, as the kubelet has it.
+    once: bool,
+}
+
+// A container's name may be missing: it is then the main container, and who merges sees to it.
+static CONTAINERS: Keyed = Keyed { keys: &[("name", Some(""))], item: Place::Container, once: false };
+static INIT_CONTAINERS: Keyed = Keyed { keys: &[("name", None)], item: Place::Container, once: true };
+static VOLUMES: Keyed = Keyed { keys: &[("name", None)], item: Place::Volume, once: true };
+static VARIABLES: Keyed = Keyed { keys: &[("name", None)], item: Place::Variable, once: false };
+static PORTS: Keyed = Keyed { keys: &[("containerPort", None), ("protocol", Some("TCP"))], item: Place::Any, once: false };
+static MOUNTS: Keyed = Keyed { keys: &[("mountPath", None)], item: Place::Any, once: true };
+static DEVICES: Keyed = Keyed { keys: &[("devicePath", None)], item: Place::Any, once: true };
+static NAMED: Keyed = Keyed { keys: &[("name", Some(""))], item: Place::Any, once: false };
+static CLAIMS: Keyed = Keyed { keys: &[("name", None)], item: Place::Volume, once: true };
+static ALIASES: Keyed = Keyed { keys: &[("ip", None)], item: Place::Any, once: false };
+static SPREADS: Keyed = Keyed { keys: &[("topologyKey", None), ("whenUnsatisfiable", None)], item: Place::Any, once: false };
+
+/// What a probe or a handler does.
+const DOES: [&str; 5] = ["exec", "grpc", "httpGet", "sleep", "tcpSocket"];
+
+impl Place {
+    /// What stands in that field.
+    pub(crate) fn field(self, name: &str) -> Self {
+        match (self, name) {
+            (Self::Pod, "containers") => Self::List(&CONTAINERS),
+            (Self::Pod, "initContainers" | "ephemeralContainers") => Self::List(&INIT_CONTAINERS),
+            (Self::Pod, "volumes") => Self::List(&VOLUMES),
+            (Self::Pod, "resourceClaims") => Self::List(&CLAIMS),
+            (Self::Pod, "imagePullSecrets" | "schedulingGates") | (Self::Resources, "claims") => Self::List(&NAMED),
+            (Self::Pod, "hostAliases") => Self::List(&ALIASES),
+            (Self::Pod, "topologySpreadConstraints") => Self::List(&SPREADS),
+            (Self::Pod, "nodeSelector") | (Self::Resources, "limits" | "requests") => Self::Fields,
+            (Self::Pod | Self::Container, "securityContext") => Self::Security,
+            (Self::Security, "seccompProfile" | "appArmorProfile") => Self::Whole,
+            (Self::Container, "name" | "image") | (Self::Variable, "name" | "value") | (Self::Volume, "name") => Self::Text,
+            (Self::Container, "args" | "command") => Self::Words,
+            (Self::Container, "env") => Self::List(&VARIABLES),
+            (Self::Container, "ports") => Self::List(&PORTS),
+            (Self::Container, "volumeMounts") => Self::List(&MOUNTS),
+            (Self::Container, "volumeDevices") => Self::List(&DEVICES),
+            (Self::Container, "resources") => Self::Resources,
+            (Self::Container, "livenessProbe" | "readinessProbe" | "startupProbe") | (Self::Lifecycle, "postStart" | "preStop") => {
+                Self::Handler
+            }
+            (Self::Container, "lifecycle") => Self::Lifecycle,
+            (Self::Variable, "valueFrom") => Self::OneOf,
+            _ => Self::Any,
+        }
+    }
+
+    /// Whether the one field leaves no room for the other.
+    pub(crate) fn excludes(self, given: &str, other: &str) -> bool {
+        given != other
+            && match self {
+                Self::OneOf => true,
+                Self::Volume | Self::Variable => given != "name" && other != "name",
+                Self::Handler => DOES.contains(&given) && DOES.contains(&other),
+                _ => false,
+            }
+    }
+
+    /// Looks whether the value can be merged there.
+    pub(crate) fn check(self, node: &Node<'_>, name: &str) -> Result<(), Failure> {
+        self.misfit(node).map_err(|misfit| {
+            let Misfit { mut way, what } = misfit;
+            way.push(name.to_owned());
+            way.reverse();
+            Failure { message: format!("{} {what}; mend it there", way.join(".")) }
+        })
+    }
+
+    fn misfit(self, node: &Node<'_>) -> Result<(), Misfit> {
+        match (self, &node.form) {
+            (Self::Any | Self::Whole, _) => Ok(()),
+            (Self::Text, _) if node.as_str().is_some() => Ok(()),
+            (Self::Text, _) => Err(Misfit::new("must be a text")),
+            (Self::Words, Form::List(items)) => match items.iter().position(|item| item.as_str().is_none()) {
+                None => Ok(()),
+                Some(index) => Err(Misfit::new("must be a text, so write it in quotes").below(&index.to_string())),
+            },
+            (Self::List(keyed), Form::List(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    keyed.misfit(item, &items[..index]).map_err(|misfit| misfit.below(&index.to_string()))?;
+                }
+                Ok(())
+            }
+            (Self::Words | Self::List(_), _) => Err(Misfit::new("must be a list")),
+            (_, Form::Object(fields)) => {
+                fields.iter().try_for_each(|(name, node)| self.field(name).misfit(node).map_err(|misfit| misfit.below(name)))
+            }
+            _ => Err(Misfit::new("must be an object")),
+        }
+    }
+}
+
+impl Keyed {
+    /// Whether both are the same item.
+    pub(crate) fn same(&self, one: &Node<'_>, other: &Node<'_>) -> bool {
+        self.keys.iter().all(|(field, default)| match (key(one, field), key(other, field)) {
+            (Some(one), Some(other)) => one == other,
+            (None, None) => default.is_some(),
+            (Some(given), None) | (None, Some(given)) => default.is_some_and(|default| given == default),
+        })
+    }
+
+    /// Whether that field is a part of the key.
+    pub(crate) fn is_key(&self, field: &str) -> bool {
+        self.keys.iter().any(|(key, _)| *key == field)
+    }
+
+    /// Whether it is the list of a pod's containers, of one sort or another.
+    pub(crate) fn holds_containers(&self) -> bool {
+        matches!(self.item, Place::Container)
+    }
+
+    fn misfit(&self, item: &Node<'_>, before: &[Node<'_>]) -> Result<(), Misfit> {
+        if item.fields().is_none() {
+            return Err(Misfit::new("must be an object"));
+        }
+        for (field, default) in self.keys {
+            match item.get(field) {
+                None if default.is_none() => return Err(Misfit::new(format!("needs a {field}"))),
+                Some(node) if node.scalar().is_none() => return Err(Misfit::new("must be a text or a number").below(field)),
+                _ => {}
+            }
+        }
+        if self.once && before.iter().any(|other| self.same(item, other)) {
+            let keys: Vec<_> = self.keys.iter().filter_map(|(field, _)| Some(key(item, field)?.to_string())).collect();
+            return Err(Misfit::new(format!("is the second with the {} {}", self.keys[0].0, keys.join(" and "))));
+        }
+        self.item.misfit(item)
+    }
+}
+
+fn key<'n>(item: &'n Node<'_>, field: &str) -> Option<&'n Value> {
+    item.get(field).and_then(Node::scalar)
+}
+
+/// What doesn't fit, and the way to it from the inside out.
+#[derive(Debug)]
+struct Misfit {
+    way: Vec<String>,
+    what: String,
+}
+
+impl Misfit {
+    fn new(what: impl Into<String>) -> Self {
+        Self { way: Vec::new(), what: what.into() }
+    }
+
+    fn below(mut self, step: &str) -> Self {
+        self.way.push(step.to_owned());
+        self
+    }
+}

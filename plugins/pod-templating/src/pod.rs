@@ -1,0 +1,235 @@
+//! The pod's spec, as the layers make it one after the other.
+
+use crate::{
+    Arguments, Config, arguments,
+    merge::merge,
+    node::{By, Form, Node},
+    place::Place,
+};
+use pointsman_plugin::{
+    Failure, Role,
+    pod_templating::{Layer, Request},
+};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What the main container is called where nobody names it.
+pub(crate) const MAIN: &str = "ome-container";
+
+/// The spec so far.
+#[derive(Debug)]
+pub(crate) struct Pod<'a> {
+    pub(crate) spec: Node<'a>,
+    /// The container that the weakest runner went to.
+    runner: Option<String>,
+    /// The entries of all layers' `config`, each of the strongest.
+    config: BTreeMap<String, Node<'a>>,
+}
+
+/// The command line of a container, of one layer.
+#[derive(Debug, Default)]
+struct Line<'a> {
+    container: String,
+    args: Option<Node<'a>>,
+    command: Option<Node<'a>>,
+}
+
+impl<'a> Pod<'a> {
+    /// What all layers and the host's frame together make.
+    pub(crate) fn merged(config: &Config, request: &'a Request, frame: Option<&Value>) -> Result<Self, Failure> {
+        let by = By { rank: 0, layer: By::PLUGIN.layer };
+        let mut pod = Self { spec: Node::object([], by), runner: None, config: BTreeMap::new() };
+        let mut frame = frame.cloned();
+        for (index, layer) in request.layers.iter().enumerate() {
+            if !speaks(&layer.name, request.role) {
+                continue;
+            }
+            if layer.name.starts_with("user") {
+                pod.lay_frame(config, frame.take(), 2 * index + 1)?;
+            }
+            pod.lay_layer(config, layer, By { rank: 2 * index + 2, layer: &layer.name })?;
+        }
+        pod.lay_frame(config, frame.take(), 2 * request.layers.len() + 1)?;
+        pod.set_config();
+        Ok(pod)
+    }
+
+    fn lay_frame(&mut self, config: &Config, frame: Option<Value>, rank: usize) -> Result<(), Failure> {
+        match frame.and_then(|spec| Node::of(spec, By { rank, layer: By::PLUGIN.layer })) {
+            None => Ok(()),
+            Some(spec) => self.lay(config, Some(spec), None, ["the template's spec", ""]),
+        }
+    }
+
+    fn lay_layer(&mut self, config: &Config, layer: &'a Layer, by: By<'a>) -> Result<(), Failure> {
+        let Some(mut content) = Node::of(layer.content()?, by) else { return Ok(()) };
+        let name = &layer.name;
+        Place::Fields.check(&content, name)?;
+        self.lay(config, content.take("pod"), content.take("runner"), [&format!("{name}.pod"), &format!("{name}.runner")])?;
+        let Some(entries) = content.take("config") else { return Ok(()) };
+        let Form::Object(entries) = entries.form else { return Err(format!("{name}.config must be an object; mend it there").into()) };
+        for (key, value) in entries {
+            Place::Text.check(&value, &format!("{name}.config.{key}"))?;
+            self.config.insert(key, value);
+        }
+        Ok(())
+    }
+
+    /// Lays one layer's parts over the spec so far. The names are those of the two parts.
+    fn lay(&mut self, config: &Config, pod: Option<Node<'a>>, runner: Option<Node<'a>>, names: [&str; 2]) -> Result<(), Failure> {
+        let mut lines: Vec<Line<'a>> = Vec::new();
+        if let Some(mut pod) = pod {
+            Place::Pod.check(&pod, names[0])?;
+            let containers = pod.take("containers");
+            merge(&mut self.spec, pod, Place::Pod);
+            if let Some(Node { by, form: Form::List(containers) }) = containers {
+                self.spec.list_at("containers", by);
+                for container in containers {
+                    let line = self.lay_container(container);
+                    if lines.iter().any(|other| other.container == line.container) {
+                        return Err(format!(
+                            "{}.containers has two containers that are {}; give each a name of its own",
+                            names[0], line.container
+                        )
+                        .into());
+                    }
+                    lines.push(line);
+                }
+            }
+        }
+        if let Some(runner) = runner {
+            Place::Container.check(&runner, names[1])?;
+            let line = self.lay_container(runner);
+            self.runner.get_or_insert_with(|| line.container.clone());
+            match lines.iter_mut().find(|other| other.container == line.container) {
+                None => lines.push(line),
+                // Within a layer the two are one command line: the container begins it, the runner goes on.
+                Some(before) => {
+                    before.args = joined(before.args.take(), line.args);
+                    before.command = joined(before.command.take(), line.command);
+                }
+            }
+        }
+        for line in lines {
+            self.lay_line(config, line);
+        }
+        Ok(())
+    }
+
+    /// All of a container but its command line, which is told.
+    fn lay_container(&mut self, mut node: Node<'a>) -> Line<'a> {
+        let by = node.by;
+        let given = node.take("name").and_then(|name| name.as_str().filter(|name| !name.is_empty()).map(str::to_owned));
+        let name = given.or_else(|| self.main_name().map(str::to_owned)).unwrap_or_else(|| MAIN.to_owned());
+        let (args, command) = (node.take("args"), node.take("command"));
+        if self.named_mut(&name).is_none()
+            && let Some(containers) = self.spec.list_at("containers", by)
+        {
+            containers.push(Node::object([("name", Node::text(&*name, by))], by));
+        }
+        if let Some(container) = self.named_mut(&name) {
+            merge(container, node, Place::Container);
+        }
+        Line { container: name, args, command }
+    }
+
+    fn lay_line(&mut self, config: &Config, line: Line<'a>) {
+        let Line { container: name, args, command } = line;
+        let Some(container) = self.named_mut(&name) else { return };
+        if let Some(command) = command {
+            container.set("command", command);
+        }
+        let Some(mut args) = args else { return };
+        if config.arguments == Arguments::MergeByFlag
+            && !arguments::is_shell(&line_of(container))
+            && !arguments::is_shell(&args.items().iter().filter_map(Node::as_str).collect::<Vec<_>>())
+            && let Some(Node { form: Form::List(weak), .. }) = container.take("args")
+            && let Form::List(strong) = args.form
+        {
+            args = Node::list(arguments::merge(weak, strong), args.by);
+        }
+        container.set("args", args);
+    }
+
+    /// Sets the variables that `config` asks for, except where a layer that is no weaker sets them by `env`.
+    fn set_config(&mut self) {
+        let entries = std::mem::take(&mut self.config);
+        let Some(main) = self.main_mut() else { return };
+        for (name, value) in entries {
+            let by = value.by;
+            let Some(env) = main.list_at("env", by) else { return };
+            let existing = env.iter_mut().find(|variable| variable.text_at("name") == Some(&*name));
+            let Some(variable) = existing else {
+                env.push(Node::object([("name", Node::text(name, by)), ("value", value)], by));
+                continue;
+            };
+            let set = ["value", "valueFrom"].iter().filter_map(|field| variable.get(field)).map(|node| node.strongest().rank).max();
+            if set.is_none_or(|rank| rank < by.rank) {
+                merge(variable, Node::object([("value", value)], by), Place::Variable);
+            }
+        }
+    }
+
+    /// The main container: the one of that name, else the one that is the runner, else the first.
+    ///
+    /// A runner with a name of its own counts for more than the first container, which may be a sidecar.
+    fn main_name(&self) -> Option<&str> {
+        let names = || self.spec.items_at("containers").iter().filter_map(|container| container.text_at("name"));
+        names().find(|name| *name == MAIN).or(self.runner.as_deref()).or_else(|| names().next())
+    }
+
+    pub(crate) fn main(&self) -> Option<&Node<'a>> {
+        let name = self.main_name()?;
+        self.spec.items_at("containers").iter().find(|container| container.text_at("name") == Some(name))
+    }
+
+    pub(crate) fn main_mut(&mut self) -> Option<&mut Node<'a>> {
+        let name = self.main_name()?.to_owned();
+        self.named_mut(&name)
+    }
+
+    fn named_mut(&mut self, name: &str) -> Option<&mut Node<'a>> {
+        let containers = self.spec.fields_mut()?.get_mut("containers")?.items_mut()?;
+        containers.iter_mut().find(|container| container.text_at("name") == Some(name))
+    }
+}
+
+/// The command and the arguments of a container.
+pub(crate) fn line_of<'n>(container: &'n Node<'_>) -> Vec<&'n str> {
+    ["command", "args"].iter().flat_map(|field| container.items_at(field)).filter_map(Node::as_str).collect()
+}
+
+/// Sets a variable unless it is set.
+///
+/// It comes before the others, because the kubelet expands a `$(VAR)` in a variable's value only where VAR stands above it.
+pub(crate) fn set_variable<'a>(container: &mut Node<'a>, name: &str, value: impl Into<String>, by: By<'a>) {
+    if !has_variable(container, name)
+        && let Some(env) = container.list_at("env", by)
+    {
+        env.insert(0, Node::object([("name", Node::text(name, by)), ("value", Node::text(value, by))], by));
+    }
+}
+
+pub(crate) fn has_variable(container: &Node<'_>, name: &str) -> bool {
+    container.items_at("env").iter().any(|variable| variable.text_at("name") == Some(name))
+}
+
+fn joined<'a>(first: Option<Node<'a>>, then: Option<Node<'a>>) -> Option<Node<'a>> {
+    match (first, then) {
+        (Some(Node { by, form: Form::List(mut words) }), Some(Node { form: Form::List(more), .. })) => {
+            words.extend(more);
+            Some(Node::list(words, by))
+        }
+        (first, then) => first.or(then),
+    }
+}
+
+/// Whether the layer has a say in the pod's spec.
+fn speaks(layer: &str, role: Role) -> bool {
+    match layer {
+        "runtime" | "user" => true,
+        "runtime-leader" | "user-leader" => role == Role::Leader,
+        "runtime-worker" | "user-worker" => role == Role::Worker,
+        _ => false,
+    }
+}

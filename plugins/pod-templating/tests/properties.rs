@@ -1,0 +1,226 @@
+//! What holds whatever is asked.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
+
+mod asked;
+
+use asked::{Asked, ask};
+use pointsman_plugin::{Role, pod_templating::Layer};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+use serde_json::{Map, Value, json};
+
+const ROLES: [Role; 6] = [Role::Engine, Role::Decoder, Role::Router, Role::Leader, Role::Worker, Role::Job];
+
+const LAYERS: [&str; 9] =
+    ["runtime", "runtime-leader", "runtime-worker", "user", "user-leader", "user-worker", "model", "group", "accelerator"];
+
+/// Names that the policy knows, so that arbitrary values meet its rules.
+const FIELDS: [&str; 44] = [
+    "pod",
+    "runner",
+    "config",
+    "containers",
+    "initContainers",
+    "volumes",
+    "env",
+    "args",
+    "command",
+    "image",
+    "name",
+    "value",
+    "valueFrom",
+    "ports",
+    "containerPort",
+    "protocol",
+    "volumeMounts",
+    "mountPath",
+    "resources",
+    "limits",
+    "requests",
+    "nvidia.com/gpu",
+    "readinessProbe",
+    "httpGet",
+    "tcpSocket",
+    "emptyDir",
+    "hostPath",
+    "path",
+    "storageUri",
+    "nodeLabel",
+    "nodes",
+    "nodeSelector",
+    "securityContext",
+    "seccompProfile",
+    "tolerations",
+    "imagePullSecrets",
+    "hostAliases",
+    "ip",
+    "topologySpreadConstraints",
+    "lifecycle",
+    "affinity",
+    "a/b~c",
+    "MODEL_PATH",
+    "spec",
+];
+
+const TEXTS: [&str; 20] = [
+    "",
+    "a",
+    "b",
+    "ome-container",
+    "vllm",
+    "serve",
+    "--tp=1",
+    "--tensor_parallel_size",
+    "-n",
+    "--",
+    "$(MODEL_PATH)",
+    "{{.Name}}",
+    "{{.Labels.none}}",
+    "{{ x }}",
+    "8",
+    "1.5",
+    "pvc://a/b",
+    "pvc://x:a",
+    "/mnt/a",
+    "vllm/vllm-openai:1",
+];
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![9 => select(TEXTS.to_vec()).prop_map(str::to_owned), 1 => any::<String>()]
+}
+
+fn scalar() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        1 => Just(Value::Null),
+        1 => any::<bool>().prop_map(Value::from),
+        2 => any::<i64>().prop_map(Value::from),
+        1 => (-1e9..1e9).prop_map(Value::from),
+        6 => text().prop_map(Value::from),
+    ]
+}
+
+fn object(fields: Vec<(&'static str, Value)>) -> Value {
+    Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>())
+}
+
+/// Any value at all.
+fn any_value() -> impl Strategy<Value = Value> {
+    scalar().prop_recursive(6, 64, 6, |inner| {
+        prop_oneof![vec(inner.clone(), 0..4).prop_map(Value::from), vec((select(FIELDS.to_vec()), inner), 0..6).prop_map(object),]
+    })
+}
+
+/// A list of things with a key, each with some of those fields.
+fn keyed(key: &'static str, fields: &'static [&'static str]) -> impl Strategy<Value = Vec<Value>> {
+    let item = (select(vec!["a", "b", "ome-container"]), vec((select(fields.to_vec()), any_value()), 0..3));
+    vec(item, 0..3).prop_map(move |items| {
+        let item = |(name, fields): (&str, Vec<(&'static str, Value)>)| {
+            let mut item = object(fields);
+            item[key] = json!(name);
+            item
+        };
+        distinct(items.into_iter().map(item).collect(), key)
+    })
+}
+
+/// Mostly without those whose name is there already: they would all be refused.
+fn distinct(items: Vec<Value>, key: &str) -> Vec<Value> {
+    let keep = items.len() > 1 && items[0][key] == "b";
+    let name = |item: &Value| item[key].as_str().filter(|name| !name.is_empty()).unwrap_or("ome-container").to_owned();
+    let mut names = Vec::new();
+    items
+        .into_iter()
+        .filter(|item| {
+            keep || !names.contains(&name(item)) && {
+                names.push(name(item));
+                true
+            }
+        })
+        .collect()
+}
+
+fn container() -> impl Strategy<Value = Value> {
+    let words = || option::of(vec(text(), 0..6));
+    let gpus = prop_oneof![9 => select(vec![json!(0), json!(1), json!("8"), Value::Null]), 1 => scalar()];
+    let parts = (option::of(select(vec!["a", "ome-container", ""])), words(), words());
+    let lists = (keyed("name", &["value"]), keyed("mountPath", &["name"]), gpus, option::of(any_value()));
+    (parts, lists).prop_map(|((name, args, command), (mut env, mounts, gpus, odd))| {
+        for variable in &mut env {
+            variable["value"] = json!(variable["value"].to_string());
+        }
+        json!({"image": "vllm", "name": name, "args": args, "command": command, "env": env, "volumeMounts": mounts, "lifecycle": null,
+            "terminationMessagePath": odd, "resources": {"limits": {"nvidia.com/gpu": gpus}}})
+    })
+}
+
+/// What a layer may well say.
+fn likely() -> impl Strategy<Value = Value> {
+    let volumes = keyed("name", &["emptyDir", "hostPath"]);
+    (vec(container(), 0..3), option::of(container()), volumes, option::of(any_value())).prop_map(
+        |(containers, runner, volumes, affinity)| {
+            let pod = json!({"containers": distinct(containers, "name"), "volumes": volumes, "affinity": affinity, "tolerations": [1]});
+            json!({"pod": pod, "runner": runner, "config": {"A": "1"}, "path": "/m", "nodeLabel": "l", "nodes": 2})
+        },
+    )
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let content = prop_oneof![9 => likely(), 1 => any_value()];
+    let layers = vec((select(LAYERS.to_vec()), content), 0..5);
+    let frame = prop_oneof![
+        6 => Just(json!({"metadata": {}, "spec": {}})),
+        2 => likely().prop_map(|layer| json!({"spec": layer["pod"]})),
+        1 => any_value().prop_map(|spec| json!({"spec": spec})),
+        1 => any_value(),
+    ];
+    let config = select(vec![json!({}), json!({"arguments": "MergeByFlag", "modelRoot": "", "placement": false, "parallelism": false})]);
+    (layers, frame, config, select(ROLES.to_vec())).prop_map(|(layers, frame, config, role)| {
+        let mut asked = ask([]).template(&frame).config(config).role(role);
+        let layer = |(name, content): (&str, Value)| Layer { name: name.to_owned(), content: content.to_string() };
+        asked.request.layers = layers.into_iter().map(layer).collect();
+        asked
+    })
+}
+
+/// The same value with the fields of its objects the other way round, where the order is kept.
+fn reversed(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mut names: Vec<_> = fields.keys().collect();
+            names.reverse();
+            Value::Object(names.into_iter().map(|name| (name.clone(), reversed(&fields[name]))).collect())
+        }
+        Value::Array(items) => items.iter().map(reversed).collect(),
+        scalar => scalar.clone(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_question_is_answered_or_refused_with_a_sentence(asked in asked()) {
+        match asked.answer() {
+            Err(sentence) => prop_assert!(sentence.len() > 20, "{}", sentence),
+            Ok(answer) => {
+                let finished = asked.finished();
+                prop_assert!(finished["spec"]["containers"].as_array().is_some_and(|containers| !containers.is_empty()));
+                for operation in &answer.operations {
+                    let known = operation.layer == "plugin" || asked.request.layers.iter().any(|layer| layer.name == operation.layer);
+                    prop_assert!(known && operation.path.matches('/').count() < 60, "{:?}", operation);
+                }
+                prop_assert_eq!(asked.answer(), Ok(answer));
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_an_objects_fields_says_nothing(asked in asked()) {
+        let mut other = asked.clone();
+        let turned = |text: &str| reversed(&serde_json::from_str(text).unwrap()).to_string();
+        other.request.template = turned(&asked.request.template);
+        for layer in &mut other.request.layers {
+            layer.content = turned(&layer.content);
+        }
+        prop_assert_eq!(asked.answer(), other.answer());
+    }
+}
