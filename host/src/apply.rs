@@ -263,7 +263,9 @@ fn refused(key: &ObjectKey, error: &Sent, creating: bool) -> ApplyError {
     let (reason, message) = match status.code {
         409 if creating => (
             "NameTaken",
-            format!("There is a {key} already that isn't this service's: delete it or give the service another name. The API server says: {said}."),
+            format!(
+                "There is a {key} already that isn't this service's: delete it or give the service another name. The API server says: {said}."
+            ),
         ),
         409 | 429 | 500.. => return ApplyError::Passing(key.to_string(), said.to_owned()),
         403 => ("Forbidden", format!("The API server refuses the {key}: {said}.")),

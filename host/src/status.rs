@@ -38,7 +38,9 @@ pub fn settle(before: &Value, planned: Status, applied: &Applied, generation: Op
     let Status { mut conditions, mut fields } = planned;
     conditions.push(match applied {
         Applied::Done => Condition::yes(APPLIED, "Applied", "The objects of the service are as planned."),
-        Applied::Held => Condition::unknown(APPLIED, "Held", "Nothing is written: what there is stays as it is. The other conditions say why."),
+        Applied::Held => {
+            Condition::unknown(APPLIED, "Held", "Nothing is written: what there is stays as it is. The other conditions say why.")
+        }
         Applied::Failed(reason, message) => Condition::no(APPLIED, reason, message),
     });
     conditions.push(ready(&conditions));
@@ -79,7 +81,8 @@ pub fn settle(before: &Value, planned: Status, applied: &Applied, generation: Op
 fn ready(conditions: &[Condition]) -> Condition {
     let needed = || conditions.iter().filter(|condition| condition.needed);
     // What failed says more than what isn't known yet.
-    let missing = needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
+    let missing =
+        needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
     match missing {
         None => Condition::yes(READY, "Ready", "Everything works."),
         Some(missing) => Condition { type_: READY, ..missing.clone() },
@@ -141,7 +144,8 @@ mod tests {
 
     #[test]
     fn ready_says_what_is_missing_first_of_all_what_failed() {
-        let conditions = vec![Condition::unknown("A", "Waiting", "a"), Condition::no("B", "Broken", "b"), Condition::no("C", "Aside", "c").aside()];
+        let conditions =
+            vec![Condition::unknown("A", "Waiting", "a"), Condition::no("B", "Broken", "b"), Condition::no("C", "Aside", "c").aside()];
         let (told, events) = settle(&Value::Null, status(conditions), &Applied::Done, None, at(1));
         let ready = told["conditions"].as_array().unwrap().last().unwrap().clone();
         assert_eq!((ready["status"].as_str(), ready["reason"].as_str()), (Some("False"), Some("Broken")));

@@ -44,7 +44,8 @@ pub fn ports(container: Option<&Value>) -> Vec<Port> {
 
 /// A Service's body.
 pub fn service(metadata: Metadata, selector: &BTreeMap<String, String>, ports: &[Port]) -> Value {
-    let port = |Port { name, port, target, protocol }: &Port| json!({"name": name, "port": port, "targetPort": target, "protocol": protocol});
+    let port =
+        |Port { name, port, target, protocol }: &Port| json!({"name": name, "port": port, "targetPort": target, "protocol": protocol});
     let ports: Vec<Value> = ports.iter().map(port).collect();
     json!({"metadata": metadata.into_value(), "spec": {"selector": selector, "ports": ports}})
 }
@@ -69,7 +70,8 @@ mod tests {
 
     #[test]
     fn a_service_answers_on_80_and_on_each_declared_port() {
-        let container = json!({"ports": [{"containerPort": 9000, "name": "metrics"}, {"containerPort": 53, "protocol": "UDP"}, {"containerPort": 80}]});
+        let container =
+            json!({"ports": [{"containerPort": 9000, "name": "metrics"}, {"containerPort": 53, "protocol": "UDP"}, {"containerPort": 80}]});
         let ports: Vec<_> = ports(Some(&container)).into_iter().map(|port| (port.name, port.port, port.target)).collect();
         let expected = [("http", 80, 9000), ("metrics", 9000, 9000), ("udp-53", 53, 53)];
         assert_eq!(ports, expected.map(|(name, port, target)| (name.to_owned(), port, target)));

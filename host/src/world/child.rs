@@ -174,9 +174,8 @@ pub fn manager(kind: &str) -> String {
 
 fn observed(live: &Value, part: &Value) -> Observed {
     let number = |path: &str| live.pointer(path).and_then(Value::as_i64);
-    let metadata = |map: &str, key: &str| {
-        live.get("metadata").and_then(|metadata| metadata.get(map)?.get(key)?.as_str()).map(str::to_owned)
-    };
+    let metadata =
+        |map: &str, key: &str| live.get("metadata").and_then(|metadata| metadata.get(map)?.get(key)?.as_str()).map(str::to_owned);
     let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
     let conditions = list(live.pointer("/status/conditions"));
     let of_parents = list(live.pointer("/status/parents")).into_iter().flat_map(|parent| list(parent.get("conditions")));

@@ -22,9 +22,7 @@ pub use subject::Subject;
 
 use ome::{Models, RuntimeView, Runtimes};
 use readers::Readers;
-use resource::{
-    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, NAMESPACE, POD, Resource, SERVING_RUNTIME,
-};
+use resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, NAMESPACE, POD, Resource, SERVING_RUNTIME};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -74,7 +72,8 @@ impl World {
             Arc::make_mut(&mut self.models).set(namespace, name, model);
             self.changed(&Read::Object(key()));
         } else if *resource == SERVING_RUNTIME || *resource == CLUSTER_SERVING_RUNTIME {
-            let runtime = ome::runtime(object).inspect_err(|error| tracing::warn!(object = %key(), "the runtime can't be read: {error}")).ok();
+            let runtime =
+                ome::runtime(object).inspect_err(|error| tracing::warn!(object = %key(), "the runtime can't be read: {error}")).ok();
             self.set_runtime(key(), runtime);
         } else if *resource == POD {
             if let Some(pod) = Pod::of(object) {
@@ -105,9 +104,10 @@ impl World {
             self.set_runtime(key.clone(), None);
         } else if **resource == POD {
             // Only the pod itself knows whose it is.
-            let of = self.pods.iter_mut().find_map(|(of, pods)| {
-                (of.0 == *namespace && pods.remove(name).is_some()).then(|| (of.clone(), pods.is_empty()))
-            });
+            let of = self
+                .pods
+                .iter_mut()
+                .find_map(|(of, pods)| (of.0 == *namespace && pods.remove(name).is_some()).then(|| (of.clone(), pods.is_empty())));
             if let Some((of, last)) = of {
                 if last {
                     self.pods.remove(&of);

@@ -32,9 +32,8 @@ fn cut(live: &Value, fields: &Value) -> Option<Value> {
     match live {
         Value::Object(object) => {
             let named = fields.iter().filter_map(|(name, fields)| Some((name.strip_prefix("f:")?, fields)));
-            let part = named.map(|(name, fields)| {
-                (name.to_owned(), object.get(name).and_then(|live| cut(live, fields)).unwrap_or_default())
-            });
+            let part =
+                named.map(|(name, fields)| (name.to_owned(), object.get(name).and_then(|live| cut(live, fields)).unwrap_or_default()));
             Some(Value::Object(part.collect()))
         }
         Value::Array(items) => {

@@ -139,7 +139,8 @@ mod tests {
 
     #[test]
     fn a_pod_that_is_starting_has_not_failed() {
-        let starting = json!({"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}});
+        let starting =
+            json!({"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}});
         assert_eq!(Pod::of(&starting).unwrap().failure, None);
         let ready = json!({"metadata": {"name": "p"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
         assert!(Pod::of(&ready).unwrap().ready);

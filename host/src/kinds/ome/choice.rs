@@ -68,7 +68,8 @@ impl Making<'_> {
             let decision = self.judge(model, candidates, true)?;
             if let Some(Judged::Excluded { reason, .. }) = decision.answer.judged.first() {
                 let why = sentence(&reason.message);
-                let message = format!("The {kind} {name}, which spec.runtime names, can't serve the model: {why} Name another, or mend it.");
+                let message =
+                    format!("The {kind} {name}, which spec.runtime names, can't serve the model: {why} Name another, or mend it.");
                 let failure = if runtime.candidate.disabled { "RuntimeDisabled" } else { "NoSupportingRuntime" };
                 return stopped(&reason.code, message, failure);
             }
@@ -143,7 +144,12 @@ impl Making<'_> {
         Err(Stop::new(RUNTIME_SELECTED, "RuntimeUnsuitable", message, "NoSupportingRuntime"))
     }
 
-    fn judge(&mut self, model: &ModelView, candidates: Digested<Vec<Candidate>>, named: bool) -> Result<Arc<Decision<Selection>>, Box<Stop>> {
+    fn judge(
+        &mut self,
+        model: &ModelView,
+        candidates: Digested<Vec<Candidate>>,
+        named: bool,
+    ) -> Result<Arc<Decision<Selection>>, Box<Stop>> {
         let (subject, model) = (self.service.subject.clone(), model.model.clone());
         let inputs = Inputs { subject, model, candidates, named, now: Some(self.snapshot.now) };
         let decision = self.policies.select(&inputs).map_err(|undecided| self.undecided(RUNTIME_SELECTED, &undecided))?;

@@ -173,10 +173,8 @@ impl Making<'_> {
                 ("canaryTrafficPercent", settings.canary_traffic_percent.is_some_and(|percent| percent < 100)),
             ];
             if let Some((field, _)) = unbuilt.iter().find(|(_, set)| *set) {
-                let message = format!(
-                    "{field} of the {} works in the mode Serverless only, which is not supported yet: leave it out.",
-                    part.name()
-                );
+                let message =
+                    format!("{field} of the {} works in the mode Serverless only, which is not supported yet: leave it out.", part.name());
                 return Err(refused(message));
             }
         }

@@ -9,7 +9,7 @@ use crate::{
         digest::Digested,
         point::{
             Entry, Role,
-            propagation::{Layer, Placed, Place as Where, Target},
+            propagation::{Layer, Place as Where, Placed, Target},
         },
     },
     world::{

@@ -49,7 +49,8 @@ impl Making<'_> {
                 return stopped("ModelFailed", format!("No node could fetch the {kind} {name}: {nodes}."));
             }
             state => {
-                let state = state.map_or_else(|| "has no state yet".to_owned(), |state| format!("is {}", json!(state).as_str().unwrap_or_default()));
+                let state = state
+                    .map_or_else(|| "has no state yet".to_owned(), |state| format!("is {}", json!(state).as_str().unwrap_or_default()));
                 let message = format!("The {kind} {name} {state}: the service goes on once its status.state is Ready.");
                 return stopped("ModelNotReady", message);
             }

@@ -42,7 +42,13 @@ pub(super) enum Scaling {
 }
 
 /// Notes that a field of the spec and an annotation say different things.
-fn conflict<T: PartialEq + std::fmt::Display>(notes: &mut Vec<String>, part: Part, field: &str, said: Option<T>, annotation: Option<&(T, Annotation)>) {
+fn conflict<T: PartialEq + std::fmt::Display>(
+    notes: &mut Vec<String>,
+    part: Part,
+    field: &str,
+    said: Option<T>,
+    annotation: Option<&(T, Annotation)>,
+) {
     if let (Some(said), Some((value, annotation))) = (said, annotation)
         && said != *value
     {
@@ -79,7 +85,11 @@ impl Making<'_> {
                 part.name()
             )));
         }
-        let class = annotations.read(CLASS, |text| ["hpa", "keda", "external"].iter().find(|class| **class == text).copied(), "hpa, keda or external")?;
+        let class = annotations.read(
+            CLASS,
+            |text| ["hpa", "keda", "external"].iter().find(|class| **class == text).copied(),
+            "hpa, keda or external",
+        )?;
         let class = class.map(|(class, _)| class);
         if class == Some("external") {
             return Ok(Scaling::External);
@@ -179,7 +189,11 @@ fn metric(
         ScaleMetric::Rps => "rps",
     };
     let known = ["cpu", "memory", "concurrency", "rps", "gpu-utilization"];
-    let noted = annotations.read(METRIC, |text| known.iter().find(|metric| **metric == text).copied(), "cpu, memory, concurrency, rps or gpu-utilization")?;
+    let noted = annotations.read(
+        METRIC,
+        |text| known.iter().find(|metric| **metric == text).copied(),
+        "cpu, memory, concurrency, rps or gpu-utilization",
+    )?;
     conflict(notes, part, "scaleMetric", ours.scale_metric.map(name), noted.as_ref());
     let metric = ours.scale_metric.map(name).or(noted.map(|(metric, _)| metric)).or(theirs.scale_metric.map(name)).unwrap_or("cpu");
     let metric = match metric {

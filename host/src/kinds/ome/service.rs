@@ -79,7 +79,11 @@ impl Service {
         let refused = |reason: &str, message: String| Err(Stop::new(ACCEPTED, reason, message, "InvalidPredictorSpec"));
         let name = &self.name;
         let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if name.len() > LONGEST_NAME || !name.starts_with(|c: char| c.is_ascii_lowercase()) || name.ends_with('-') || !name.chars().all(inner) {
+        if name.len() > LONGEST_NAME
+            || !name.starts_with(|c: char| c.is_ascii_lowercase())
+            || name.ends_with('-')
+            || !name.chars().all(inner)
+        {
             let message = format!(
                 "The name {name} can't be that of a Service: it begins with a lower-case letter, has lower-case letters, digits and -, and \
                  {LONGEST_NAME} characters at most. Make the service anew under another name."

@@ -70,13 +70,12 @@ impl Making<'_> {
 
     fn state(&self, part: Part, live: &Child) -> State {
         let observed = &live.observed;
-        let pods: Vec<&Arc<Pod>> =
-            self.snapshot.pods.iter().filter(|pod| pod.component == part.name() && !pod.deleting).collect();
-        let failing: Vec<(String, PodFailure)> =
-            pods.iter().filter_map(|pod| Some((pod.name.clone(), pod.failure.clone()?))).collect();
+        let pods: Vec<&Arc<Pod>> = self.snapshot.pods.iter().filter(|pod| pod.component == part.name() && !pod.deleting).collect();
+        let failing: Vec<(String, PodFailure)> = pods.iter().filter_map(|pod| Some((pod.name.clone(), pod.failure.clone()?))).collect();
         let ready = pods.iter().filter(|pod| pod.ready && !pod.follower).count();
         let wanted = observed.replicas.unwrap_or(1);
-        let current = observed.current_generation() || (live.key.resource == &LEADER_WORKER_SET && observed.condition("Available").is_some());
+        let current =
+            observed.current_generation() || (live.key.resource == &LEADER_WORKER_SET && observed.condition("Available").is_some());
         let name = format!("{} {}", live.key.resource.kind, live.key.name);
         let type_ = part.condition();
         let available = observed.condition("Available").is_some_and(|condition| condition.status == "True");
@@ -128,7 +127,9 @@ impl Making<'_> {
             return Condition::no(INGRESS, refused.reason.clone(), message);
         }
         match route.observed.condition("Accepted") {
-            Some(accepted) if accepted.status == "True" => Condition::yes(INGRESS, "Accepted", format!("The Gateway {place} has taken the route.")),
+            Some(accepted) if accepted.status == "True" => {
+                Condition::yes(INGRESS, "Accepted", format!("The Gateway {place} has taken the route."))
+            }
             _ => Condition::unknown(INGRESS, "Progressing", format!("The Gateway {place} hasn't said whether it takes the route.")),
         }
     }
@@ -150,8 +151,11 @@ impl Making<'_> {
             keep("address", self.former("address"));
             keep("url", self.former("url"));
         }
-        let components: Map<String, Value> =
-            parts.states.iter().filter_map(|(part, state)| Some((part.name().to_owned(), self.component_status(*part, state, found)?))).collect();
+        let components: Map<String, Value> = parts
+            .states
+            .iter()
+            .filter_map(|(part, state)| Some((part.name().to_owned(), self.component_status(*part, state, found)?)))
+            .collect();
         keep("components", (!components.is_empty()).then_some(Value::Object(components)));
         keep("modelStatus", Some(self.model_status(found, parts, failure)));
         keep("runtime", self.choice.clone().or_else(|| self.former("runtime")));
@@ -175,7 +179,9 @@ impl Making<'_> {
         };
         let url = self.url_of(&format!("{}-{}", self.service_name(), part.name()));
         let mut status = json!({"latestCreatedRevision": created, "url": url, "address": {"url": url}});
-        for (field, value) in [("latestReadyRevision", &latest), ("latestRolledoutRevision", &latest), ("previousRolledoutRevision", &previous)] {
+        for (field, value) in
+            [("latestReadyRevision", &latest), ("latestRolledoutRevision", &latest), ("previousRolledoutRevision", &previous)]
+        {
             if let Some(value) = value {
                 status[field] = value.as_str().into();
             }
@@ -193,9 +199,7 @@ impl Making<'_> {
             serving.iter().flat_map(|state| &state.failing).filter(|(_, failure)| failure.started).collect();
         let up_to_date = found.objects.is_some()
             && !serving.is_empty()
-            && parts.states.iter().all(|(part, state)| {
-                state.rolled_out && (found.revisions.get(part.name()) == state.running.as_ref())
-            });
+            && parts.states.iter().all(|(part, state)| state.rolled_out && (found.revisions.get(part.name()) == state.running.as_ref()));
         let (transition, target) = if failure.is_some() {
             ("InvalidSpec", "Pending")
         } else if up_to_date {
