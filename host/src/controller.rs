@@ -10,18 +10,21 @@ use crate::{
     sentence,
     serve::metrics::Reconciles,
     status::{Applied, Turned, settle},
-    world::{ObjectKey, Snapshot, Subject, apis::Apis, watch, watch::Shared},
+    world::{ObjectKey, Snapshot, Subject, Touched, apis::Apis, watch, watch::Shared},
 };
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 use kube::{
     Client,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch as channel, task::JoinSet};
 
 /// How many subjects are worked on at once, unless the host is told otherwise.
 pub const WORKERS: usize = 8;
+
+/// How long reports of objects and pods are gathered: a rollout makes a burst of them, and each would be a status of its own.
+const SOON: Duration = Duration::from_millis(200);
 
 /// The longest note of an event.
 const NOTE: usize = 1024;
@@ -100,8 +103,11 @@ impl Controller {
             // Another host may have written since.
             self.shared.lock().touch_all();
             loop {
-                let touched = self.shared.lock().take_touched();
-                self.queue.add(touched);
+                let Touched { now, soon } = self.shared.lock().take_touched();
+                self.queue.add(now);
+                for key in soon {
+                    self.queue.add_after(key, SOON);
+                }
                 self.reconciles.depth(self.queue.depth());
                 tokio::select! {
                     changed = news.changed() => if changed.is_err() { return },
@@ -193,12 +199,12 @@ impl Controller {
             uid: Some(subject.uid.clone()),
             ..ObjectReference::default()
         };
-        for Turned { warning, reason, message } in turned {
+        for Turned { reason, message } in turned {
             if !self.leadership.held() {
                 return;
             }
             let event = Event {
-                type_: if warning { EventType::Warning } else { EventType::Normal },
+                type_: EventType::Warning,
                 reason,
                 note: Some(message.chars().take(NOTE / 4).collect()),
                 action: "Reconciling".to_owned(),

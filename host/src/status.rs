@@ -21,11 +21,9 @@ pub const APPLIED: &str = "Applied";
 /// All of it together.
 pub const READY: &str = "Ready";
 
-/// An event that is due because a condition has turned.
+/// An event that is due because a condition has turned: always a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turned {
-    /// Whether something is wrong.
-    pub warning: bool,
     /// The condition's reason.
     pub reason: String,
     /// The condition's message.
@@ -107,16 +105,9 @@ fn turned(before: Option<&Value>, after: &Condition) -> Option<Turned> {
         return None;
     }
     let failed = after.status == Some(false);
-    // Ready repeats what another condition says, until it is True.
-    let wanted = match after.type_ {
-        READY => after.status == Some(true),
-        _ => (failed && after.needed) || after.notable,
-    };
-    wanted.then(|| Turned {
-        warning: after.type_ != READY && (failed || after.notable),
-        reason: after.reason.clone(),
-        message: after.message.clone(),
-    })
+    // Ready repeats what another condition says. That all is well needs no event: each would be a write more a service.
+    let wanted = after.type_ != READY && ((failed && after.needed) || after.notable);
+    wanted.then(|| Turned { reason: after.reason.clone(), message: after.message.clone() })
 }
 
 #[cfg(test)]
@@ -157,11 +148,11 @@ mod tests {
     fn an_event_comes_with_the_turn_and_never_again() {
         let fine = || status(vec![Condition::yes("A", "Tie", "b and c").noted()]);
         let (told, events) = settle(&Value::Null, fine(), &Applied::Done, None, at(1));
-        assert_eq!(events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["Tie", "Ready"]);
+        assert_eq!(events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["Tie"]);
         assert!(settle(&told, fine(), &Applied::Done, None, at(2)).1.is_empty());
         let failed = Applied::Failed("Forbidden".to_owned(), "no".to_owned());
         let (told, events) = settle(&told, fine(), &failed, None, at(3));
-        assert_eq!(events.iter().map(|event| (event.warning, event.reason.as_str())).collect::<Vec<_>>(), [(true, "Forbidden")]);
-        assert_eq!(settle(&told, fine(), &Applied::Done, None, at(4)).1.len(), 1);
+        assert_eq!(events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["Forbidden"]);
+        assert!(settle(&told, fine(), &Applied::Done, None, at(4)).1.is_empty());
     }
 }

@@ -32,6 +32,15 @@ use std::{
 /// What a subject's namespace says.
 pub type Labels = BTreeMap<String, String>;
 
+/// Subjects that changes have touched.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// To be looked at now.
+    pub now: BTreeSet<ObjectKey>,
+    /// To be looked at soon.
+    pub soon: BTreeSet<ObjectKey>,
+}
+
 /// Everything that is known.
 #[derive(Debug, Default)]
 pub struct World {
@@ -49,9 +58,12 @@ pub struct World {
     /// The subjects by uid, and by what their pods' label says.
     uids: HashMap<String, ObjectKey>,
     labels: HashMap<(String, String), ObjectKey>,
+    /// The pods that fail.
     pods: HashMap<(String, String), BTreeMap<String, Arc<Pod>>>,
     readers: Readers,
     touched: BTreeSet<ObjectKey>,
+    /// Touched only by what their objects and pods report.
+    reported: BTreeSet<ObjectKey>,
 }
 
 impl World {
@@ -112,7 +124,7 @@ impl World {
                 if last {
                     self.pods.remove(&of);
                 }
-                self.touched.extend(self.labels.get(&of).cloned());
+                self.reported.extend(self.labels.get(&of).cloned());
             }
         } else if let Some(owner) = self.owners.remove(key) {
             self.touch_owner(&owner);
@@ -157,14 +169,22 @@ impl World {
         self.touched.extend(self.subjects.keys().cloned());
     }
 
-    /// The subjects that changes have touched since this was asked last.
-    pub fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
-        std::mem::take(&mut self.touched)
+    /// The subjects that changes have touched since this was asked last: those that should be looked at now, and those about which
+    /// something was only reported. Reports come in bursts, and the last one counts.
+    pub fn take_touched(&mut self) -> Touched {
+        let (now, mut soon) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.reported));
+        soon.retain(|key| !now.contains(key));
+        Touched { now, soon }
+    }
+
+    fn is_touched(&self) -> bool {
+        !self.touched.is_empty() || !self.reported.is_empty()
     }
 
     /// Has these subjects looked at again.
-    pub fn touch(&mut self, subjects: BTreeSet<ObjectKey>) {
-        self.touched.extend(subjects);
+    pub fn touch(&mut self, Touched { now, soon }: Touched) {
+        self.touched.extend(now);
+        self.reported.extend(soon);
     }
 
     /// All subjects.
@@ -243,17 +263,29 @@ impl World {
         self.changed(&Read::Object(key));
     }
 
+    /// Of a pod that works there is nothing to know: what runs it counts those.
     fn put_pod(&mut self, pod: Pod) {
         let of = (pod.namespace.clone(), pod.subject.clone());
-        let pods = self.pods.entry(of.clone()).or_default();
-        let before = pods.get(&pod.name);
+        let before = self.pods.get(&of).and_then(|pods| pods.get(&pod.name));
         if before.is_some_and(|before| before.version > pod.version) {
             return;
         }
-        let news = before.is_none_or(|before| Pod { version: pod.version, ..(**before).clone() } != pod);
-        pods.insert(pod.name.clone(), Arc::new(pod));
-        if news {
-            self.touched.extend(self.labels.get(&of).cloned());
+        let works = pod.failure.is_none() || pod.deleting;
+        let same = match before {
+            Some(before) => Pod { version: pod.version, ..(**before).clone() } == pod,
+            None => works,
+        };
+        let pods = self.pods.entry(of.clone()).or_default();
+        if works {
+            pods.remove(&pod.name);
+        } else {
+            pods.insert(pod.name.clone(), Arc::new(pod));
+        }
+        if pods.is_empty() {
+            self.pods.remove(&of);
+        }
+        if !same {
+            self.reported.extend(self.labels.get(&of).cloned());
         }
     }
 
@@ -284,6 +316,6 @@ impl World {
     }
 
     fn touch_owner(&mut self, uid: &str) {
-        self.touched.extend(self.uids.get(uid).cloned());
+        self.reported.extend(self.uids.get(uid).cloned());
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of a pod: whether it is ready, and why not.
+//! What is kept of a pod: what is wrong with it.
 
 use serde_json::Value;
 
@@ -15,12 +15,8 @@ pub struct Pod {
     pub subject: String,
     /// The component's, as the label has it.
     pub component: String,
-    /// Whether it follows the leader of a group.
-    pub follower: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// Whether it can take requests.
-    pub ready: bool,
     /// What is wrong with it.
     pub failure: Option<PodFailure>,
 }
@@ -56,16 +52,13 @@ impl Pod {
         let metadata = live.get("metadata")?;
         let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
         let label = |key: &str| text(metadata.get("labels").and_then(|labels| labels.get(key)));
-        let index = label(WORKER_INDEX);
         Some(Self {
             namespace: text(metadata.get("namespace")),
             name: metadata.get("name")?.as_str()?.to_owned(),
             version: text(metadata.get("resourceVersion")).parse().unwrap_or_default(),
             subject: label(SUBJECT),
             component: label(COMPONENT),
-            follower: !index.is_empty() && index != "0",
             deleting: metadata.get("deletionTimestamp").is_some_and(|time| !time.is_null()),
-            ready: conditions(live).any(|condition| condition["type"] == "Ready" && condition["status"] == "True"),
             failure: failure(live),
         })
     }
@@ -123,7 +116,7 @@ mod tests {
     #[test]
     fn a_container_that_keeps_ending_is_told_with_its_exit_code() {
         let pod = Pod::of(&json!({
-            "metadata": {"name": "p", "labels": {SUBJECT: "chat", COMPONENT: "engine", WORKER_INDEX: "1"}},
+            "metadata": {"name": "p", "labels": {SUBJECT: "chat", COMPONENT: "engine"}},
             "status": {"phase": "Running", "containerStatuses": [{
                 "name": "ome-container",
                 "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
@@ -131,7 +124,7 @@ mod tests {
             }]},
         }))
         .unwrap();
-        assert!(!pod.ready && pod.follower && pod.subject == "chat");
+        assert_eq!((pod.subject.as_str(), pod.component.as_str()), ("chat", "engine"));
         let failure = pod.failure.unwrap();
         assert_eq!((failure.reason.as_str(), failure.exit_code), ("CrashLoopBackOff", Some(137)));
         assert!(failure.message.contains("out of memory"), "{}", failure.message);
@@ -143,7 +136,7 @@ mod tests {
             json!({"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}});
         assert_eq!(Pod::of(&starting).unwrap().failure, None);
         let ready = json!({"metadata": {"name": "p"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-        assert!(Pod::of(&ready).unwrap().ready);
+        assert_eq!(Pod::of(&ready).unwrap().failure, None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub struct Snapshot {
     pub runtimes: Arc<Runtimes>,
     /// The objects that belong to the subject, in order.
     pub children: Vec<Arc<Child>>,
-    /// Its pods, by name.
+    /// Its pods that fail, by name.
     pub pods: Vec<Arc<Pod>>,
     /// The kinds that can be read and written.
     pub available: Arc<BTreeSet<&'static Resource>>,

@@ -90,7 +90,7 @@ impl Shared {
     pub fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
         let (done, touched) = {
             let mut world = self.lock();
-            (change(&mut world), !world.touched.is_empty())
+            (change(&mut world), world.is_touched())
         };
         if touched {
             self.news.send_modify(|count| *count += 1);

@@ -4,7 +4,7 @@ use super::{Found, Making, component::Part};
 use crate::{
     plan::Condition,
     world::{
-        Child, Pod,
+        Child,
         pod::PodFailure,
         resource::{DEPLOYMENT, HTTP_ROUTE, LEADER_WORKER_SET},
     },
@@ -28,8 +28,8 @@ struct State {
     running: Option<String>,
     /// Whether all its pods are of that revision and work.
     rolled_out: bool,
-    /// Its pods that take requests.
-    ready: usize,
+    /// Its replicas that take requests.
+    ready: i64,
     failing: Vec<(String, PodFailure)>,
 }
 
@@ -70,9 +70,8 @@ impl Making<'_> {
 
     fn state(&self, part: Part, live: &Child) -> State {
         let observed = &live.observed;
-        let pods: Vec<&Arc<Pod>> = self.snapshot.pods.iter().filter(|pod| pod.component == part.name() && !pod.deleting).collect();
-        let failing: Vec<(String, PodFailure)> = pods.iter().filter_map(|pod| Some((pod.name.clone(), pod.failure.clone()?))).collect();
-        let ready = pods.iter().filter(|pod| pod.ready && !pod.follower).count();
+        let pods = self.snapshot.pods.iter().filter(|pod| pod.component == part.name());
+        let failing: Vec<(String, PodFailure)> = pods.filter_map(|pod| Some((pod.name.clone(), pod.failure.clone()?))).collect();
         let wanted = observed.replicas.unwrap_or(1);
         let current =
             observed.current_generation() || (live.key.resource == &LEADER_WORKER_SET && observed.condition("Available").is_some());
@@ -101,7 +100,7 @@ impl Making<'_> {
         let rolled_out = current && available && observed.updated >= wanted && observed.available >= wanted && observed.current <= wanted;
         let number = observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
         let running = number.map(|(number, _)| format!("{}-{}-{number}", self.service_name(), part.name()));
-        State { condition, running, rolled_out, ready, failing }
+        State { condition, running, rolled_out, ready: observed.available, failing }
     }
 
     fn ingress(&self, found: &Found) -> Condition {
@@ -194,7 +193,7 @@ impl Making<'_> {
 
     fn model_status(&self, found: &Found, parts: &Parts, failure: Option<(&'static str, String)>) -> Value {
         let serving: Vec<&State> = parts.states.iter().filter(|(part, _)| *part != Part::Router).map(|(_, state)| state).collect();
-        let ready: usize = serving.iter().map(|state| state.ready).sum();
+        let ready: i64 = serving.iter().map(|state| state.ready).sum();
         let failing: Vec<&(String, PodFailure)> =
             serving.iter().flat_map(|state| &state.failing).filter(|(_, failure)| failure.started).collect();
         let up_to_date = found.objects.is_some()
