@@ -8,6 +8,7 @@ mod host;
 mod kubectl;
 mod leftovers;
 mod objects;
+mod plans;
 mod policies;
 mod revisions;
 mod validation;
