@@ -2,10 +2,17 @@
 
 use serde_saphyr::UserMessageFormatter;
 
-/// How it is read: yes and no are names, as in JSON.
+/// How it is read: yes and no are names, as in JSON. A file may well hold all services of a cluster, and CRDs are deep; what a few
+/// lines of aliases can stand for stays bounded.
 macro_rules! as_written {
     () => {
-        serde_saphyr::options! { with_snippet: false, strict_booleans: true }
+        serde_saphyr::options! {
+            with_snippet: false,
+            strict_booleans: true,
+            budget: serde_saphyr::budget! {
+                max_documents: 1_000_000, max_nodes: 100_000_000, max_events: 200_000_000, max_depth: 250, max_total_scalar_bytes: 1 << 30,
+            },
+        }
     };
 }
 pub(super) use as_written;
