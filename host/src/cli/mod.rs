@@ -6,10 +6,14 @@ mod compile;
 mod completions;
 mod controller;
 mod crds;
+mod explain;
+pub mod offline;
 mod output;
 mod plugin;
 mod policies;
+pub mod render;
 mod settings;
+mod yaml;
 
 use crate::policy::{compile::SUBCOMMAND, schema};
 use anyhow::{Context, Result};
@@ -34,6 +38,10 @@ enum Command {
     Controller(controller::ControllerArgs),
     /// Prints, installs or checks the CustomResourceDefinitions.
     Crds(crds::CrdsArgs),
+    /// Prints what the controller would apply for the services in files, without a cluster.
+    Render(render::RenderArgs),
+    /// Tells why services get what they get: which runtime, what pods, which labels. Of files, or of a cluster.
+    Explain(explain::ExplainArgs),
     /// Makes, tests and delivers plugins.
     Plugin(plugin::PluginArgs),
     /// Prints the completions for a shell.
@@ -52,6 +60,8 @@ impl Cli {
         match self.command {
             Command::Controller(args) => Box::pin(controller::run(args)).await,
             Command::Crds(args) => crds::run(args).await,
+            Command::Render(args) => render::run(&args),
+            Command::Explain(args) => Box::pin(explain::run(args)).await,
             Command::Plugin(args) => plugin::run(args).await,
             Command::Completions(args) => Ok(completions::run(&args)),
             Command::Compile(args) => Ok(compile::run(&args)),
