@@ -10,4 +10,5 @@ mod leftovers;
 mod objects;
 mod policies;
 mod revisions;
+mod services;
 mod validation;
