@@ -11,4 +11,5 @@ mod objects;
 mod plans;
 mod policies;
 mod revisions;
+mod services;
 mod validation;

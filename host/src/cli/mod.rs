@@ -18,6 +18,7 @@ mod yaml;
 use crate::policy::{compile::SUBCOMMAND, schema};
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use http::{HeaderValue, header::USER_AGENT};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -70,6 +71,9 @@ impl Cli {
     }
 }
 
+/// Who we are in the API server's audit log and metrics.
+const AGENT: &str = concat!("pointsman/", env!("CARGO_PKG_VERSION"));
+
 /// Which cluster is meant, as kubectl asks for it.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ClusterArgs {
@@ -98,7 +102,7 @@ impl ClusterArgs {
 
     async fn config(&self) -> Result<Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = match &self.kubeconfig {
+        let mut config = match &self.kubeconfig {
             Some(file) => {
                 let kubeconfig = Kubeconfig::read_from(file).with_context(|| format!("reading the kubeconfig {}", file.display()))?;
                 Config::from_custom_kubeconfig(kubeconfig, &options)
@@ -110,6 +114,7 @@ impl ClusterArgs {
                 .await
                 .context("no cluster to talk to: name one with --kubeconfig or KUBECONFIG, or run in a pod with a ServiceAccount")?,
         };
+        config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
         Ok(config)
     }
 }
