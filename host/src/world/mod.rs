@@ -334,3 +334,6 @@ impl World {
         self.reported.extend(self.uids.get(uid).cloned());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -175,7 +175,8 @@ impl Making<'_> {
     fn tell_choice(&mut self, candidates: &[Candidate], selection: &Selection, place: usize) {
         let name = |place: usize| format!("{} {}", candidates[place].kind, candidates[place].name);
         let score = |place: usize| match &selection.judged[place] {
-            Judged::Eligible(eligible) => eligible.score,
+            // Three places tell any two scores apart that people mean to be different.
+            Judged::Eligible(eligible) => (eligible.score * 1000.0).round() / 1000.0,
             Judged::Excluded { .. } => 0.0,
         };
         let best = selection.ranking.first().copied().unwrap_or(place);

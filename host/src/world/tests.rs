@@ -1,0 +1,137 @@
+use super::{
+    ObjectKey, Read, Touched, World,
+    child::SUBJECT_KIND,
+    pod::{COMPONENT, SUBJECT},
+    resource::{CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, INFERENCE_SERVICE, NAMESPACE, POD, Resource},
+};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+fn key(resource: &'static Resource, name: &str) -> ObjectKey {
+    let namespace = if resource.namespaced { "chat".to_owned() } else { String::new() };
+    ObjectKey { resource, namespace, name: name.to_owned() }
+}
+
+fn service(name: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "chat", "uid": format!("uid-{name}"), "generation": 1, "resourceVersion": "1"}, "spec": {}})
+}
+
+fn runtime(image: &str, architecture: &str) -> Value {
+    json!({
+        "kind": "ClusterServingRuntime", "metadata": {"name": "vllm"},
+        "spec": {
+            "supportedModelFormats": [{"modelFormat": {"name": "safetensors"}, "modelArchitecture": architecture}],
+            "engineConfig": {"runner": {"image": image}},
+        },
+    })
+}
+
+fn deployment(owner: &str, version: u64, available: i64) -> Value {
+    json!({
+        "metadata": {
+            "name": "a-engine", "namespace": "chat", "uid": "d", "resourceVersion": version.to_string(),
+            "labels": {SUBJECT_KIND: "InferenceService"}, "ownerReferences": [{"uid": owner, "controller": true}],
+        },
+        "status": {"availableReplicas": available},
+    })
+}
+
+/// A world of three services that has been looked at.
+fn world() -> World {
+    let mut world = World::default();
+    for name in ["a", "b", "c"] {
+        world.put(&INFERENCE_SERVICE, &service(name));
+    }
+    world.put(&CLUSTER_SERVING_RUNTIME, &runtime("vllm:1", "Llama"));
+    world.take_touched();
+    world
+}
+
+fn reads(world: &mut World, service: &str, reads: &[Read]) {
+    let revision = world.revision;
+    world.read(&key(&INFERENCE_SERVICE, service), revision, reads.iter().cloned().collect());
+}
+
+fn names(keys: BTreeSet<ObjectKey>) -> Vec<String> {
+    keys.into_iter().map(|key| key.name).collect()
+}
+
+fn touched(world: &mut World) -> (Vec<String>, Vec<String>) {
+    let Touched { now, soon } = world.take_touched();
+    (names(now), names(soon))
+}
+
+#[test]
+fn an_edit_of_a_runtime_reaches_those_who_use_it_and_if_it_suits_others_now_those_who_choose() {
+    let mut world = world();
+    reads(&mut world, "a", &[Read::Object(key(&CLUSTER_SERVING_RUNTIME, "vllm"))]);
+    reads(&mut world, "b", &[Read::Candidates(String::new())]);
+    world.put(&CLUSTER_SERVING_RUNTIME, &runtime("vllm:2", "Llama"));
+    assert_eq!(touched(&mut world).0, ["a"]);
+    world.put(&CLUSTER_SERVING_RUNTIME, &runtime("vllm:2", "Mistral"));
+    assert_eq!(touched(&mut world).0, ["a", "b"]);
+    world.remove(&key(&CLUSTER_SERVING_RUNTIME, "vllm"));
+    assert_eq!(touched(&mut world).0, ["a", "b"]);
+}
+
+#[test]
+fn what_was_read_and_not_there_counts_when_it_comes() {
+    let mut world = world();
+    reads(&mut world, "c", &[Read::Object(key(&CLUSTER_BASE_MODEL, "llama")), Read::Namespace("chat".to_owned())]);
+    let model = json!({"kind": "ClusterBaseModel", "metadata": {"name": "llama"}, "spec": {"storage": {"storageUri": "hf://a/b"}}});
+    world.put(&CLUSTER_BASE_MODEL, &model);
+    assert_eq!(touched(&mut world).0, ["c"]);
+    world.put(&NAMESPACE, &json!({"metadata": {"name": "chat", "labels": {"team": "a"}}}));
+    assert_eq!(touched(&mut world).0, ["c"]);
+    world.put(&NAMESPACE, &json!({"metadata": {"name": "chat", "labels": {"team": "a"}, "annotations": {"other": "thing"}}}));
+    assert!(touched(&mut world).0.is_empty());
+}
+
+#[test]
+fn a_change_between_the_snapshot_and_the_note_of_what_was_read_is_not_lost() {
+    let mut world = world();
+    let snapshot = world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap();
+    world.put(&CLUSTER_SERVING_RUNTIME, &runtime("vllm:2", "Llama"));
+    assert!(touched(&mut world).0.is_empty());
+    let read = BTreeSet::from([Read::Object(key(&CLUSTER_SERVING_RUNTIME, "vllm"))]);
+    world.read(&key(&INFERENCE_SERVICE, "a"), snapshot.revision, read);
+    assert_eq!(touched(&mut world).0, ["a"]);
+}
+
+#[test]
+fn what_objects_and_failing_pods_report_touches_their_subject_soon_and_only_once() {
+    let mut world = world();
+    world.put(&DEPLOYMENT, &deployment("uid-a", 5, 0));
+    assert_eq!(touched(&mut world), (vec![], vec!["a".to_owned()]));
+    world.put(&DEPLOYMENT, &deployment("uid-a", 6, 0));
+    assert_eq!(touched(&mut world), (vec![], vec![]), "nothing that matters has changed");
+    world.put(&DEPLOYMENT, &deployment("uid-a", 4, 9));
+    assert_eq!(touched(&mut world), (vec![], vec![]), "an older state is no news");
+    let pod = |waiting: Value| {
+        json!({
+            "metadata": {"name": "p", "namespace": "chat", "labels": {SUBJECT: "b", COMPONENT: "engine"}},
+            "status": {"containerStatuses": [{"name": "x", "state": waiting}]},
+        })
+    };
+    world.put(&POD, &pod(json!({"running": {}})));
+    assert_eq!(touched(&mut world), (vec![], vec![]), "a pod that works is no news");
+    world.put(&POD, &pod(json!({"waiting": {"reason": "CrashLoopBackOff"}})));
+    assert_eq!(touched(&mut world).1, ["b"]);
+    assert_eq!(world.snapshot(&key(&INFERENCE_SERVICE, "b"), 0).unwrap().pods.len(), 1);
+    world.remove(&key(&POD, "p"));
+    assert_eq!(touched(&mut world).1, ["b"]);
+}
+
+#[test]
+fn an_object_goes_with_its_owner_and_a_list_made_anew_counts_even_if_it_seems_older() {
+    let mut world = world();
+    world.put(&DEPLOYMENT, &deployment("uid-a", 5, 1));
+    world.put(&DEPLOYMENT, &deployment("uid-b", 6, 1));
+    assert!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children.is_empty());
+    assert_eq!(world.owner(&key(&DEPLOYMENT, "a-engine")), Some(Some(&key(&INFERENCE_SERVICE, "b"))));
+    world.relist(&DEPLOYMENT, &deployment("uid-b", 2, 7));
+    assert_eq!(world.snapshot(&key(&INFERENCE_SERVICE, "b"), 0).unwrap().children[0].observed.available, 7);
+    world.remove(&key(&INFERENCE_SERVICE, "b"));
+    assert_eq!(world.owner(&key(&DEPLOYMENT, "a-engine")), Some(None));
+    assert_eq!(world.keys(&DEPLOYMENT).len(), 1);
+}
