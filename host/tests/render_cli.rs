@@ -203,7 +203,7 @@ fn explain_is_for_people_and_for_programs() {
         "pod-templating: Deployment chat-engine, engine (by",
         "/spec/containers/0/image = \"vllm:1\"",
         "metadata-propagation: Service chat, object (by",
-        "RuntimeSelected    True",
+        "RuntimeSelected   True",
     ] {
         assert!(table.contains(part), "{part}: {table}");
     }
