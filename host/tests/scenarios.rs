@@ -115,6 +115,7 @@ fn give(case: &Path, loader: &Loader, plugins: &Path) -> Result<Given, String> {
         Ok(offline) => offline,
         Err(error) => {
             let said = format!("# error: {error:#}\n").replace(&format!("{}/", case.display()), "");
+            let said = said.replace(&format!("{}", plugins.display()), "plugins");
             return Ok(Given { plan: Some(said), explain: None });
         }
     };

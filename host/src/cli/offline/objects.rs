@@ -3,7 +3,7 @@
 use super::{
     fields,
     files::{Document, Place},
-    schema::Kind,
+    schema,
 };
 use crate::world::{
     ObjectKey, World,
@@ -11,11 +11,10 @@ use crate::world::{
 };
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
-use pointsman_crds::{KINDS, Served, policy::plugin::PolicyPlugin};
+use pointsman_crds::policy::plugin::PolicyPlugin;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{
-    cell::LazyCell,
     collections::{BTreeMap, HashMap},
     path::PathBuf,
     sync::Arc,
@@ -48,25 +47,18 @@ pub(super) struct Bound {
     pub(super) folder: PathBuf,
 }
 
-/// Our kinds, by apiVersion and kind. A schema is made when the first object of its kind is met.
-type Ours = HashMap<(String, String), LazyCell<Kind, Box<dyn FnOnce() -> Kind>>>;
-
 /// Sorts the documents. Objects without a namespace get this one.
 pub(super) fn gather(documents: Vec<Document>, namespace: &str) -> Result<Gathered> {
-    let named = |served: &'static Served| {
-        let resource = (served.resource)();
-        ((resource.api_version, resource.kind), LazyCell::new(Box::new(|| Kind::of(served)) as Box<dyn FnOnce() -> Kind>))
-    };
-    let ours: Ours = KINDS.iter().map(named).collect();
+    let ours = schema::kinds();
     let mut gathered = Gathered::default();
     for document in documents {
-        gathered.take(document, namespace, &ours)?;
+        gathered.take(document, namespace, ours)?;
     }
     Ok(gathered)
 }
 
 impl Gathered {
-    fn take(&mut self, document: Document, namespace: &str, ours: &Ours) -> Result<()> {
+    fn take(&mut self, document: Document, namespace: &str, ours: &schema::Kinds) -> Result<()> {
         let Document { place, mut object } = document;
         let text = |object: &Map<String, Value>, field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (api_version, kind) = (text(&object, "apiVersion"), text(&object, "kind"));

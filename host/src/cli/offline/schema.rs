@@ -2,22 +2,44 @@
 //! the schema's defaults. Plans depend on both.
 
 use super::fields::Step;
-use pointsman_crds::Served;
+use pointsman_crds::{KINDS, Served};
 use serde_json::{Map, Value};
+use std::{
+    collections::HashMap,
+    sync::{LazyLock, OnceLock},
+};
 
 /// A kind of ours.
 #[derive(Debug)]
 pub(super) struct Kind {
     /// Reads an object into our type and writes it again.
     pub(super) read: fn(Value) -> serde_json::Result<Value>,
-    schema: Value,
+    served: &'static Served,
+    /// It takes a while to make, and most kinds aren't met.
+    schema: OnceLock<Value>,
+}
+
+/// Our kinds, by apiVersion and kind.
+pub(super) type Kinds = HashMap<(String, String), Kind>;
+
+/// All of them.
+pub(super) fn kinds() -> &'static Kinds {
+    static ALL: LazyLock<Kinds> = LazyLock::new(|| {
+        let named = |served: &'static Served| {
+            let resource = (served.resource)();
+            ((resource.api_version, resource.kind), Kind { read: served.read, served, schema: OnceLock::new() })
+        };
+        KINDS.iter().map(named).collect()
+    });
+    &ALL
 }
 
 impl Kind {
-    /// With its schema, which takes some milliseconds.
-    pub(super) fn of(served: &Served) -> Self {
-        let schema = (served.crd)().spec.versions.pop().and_then(|version| version.schema?.open_api_v3_schema);
-        Self { read: served.read, schema: serde_json::to_value(schema).unwrap_or_default() }
+    fn schema(&self) -> &Value {
+        self.schema.get_or_init(|| {
+            let schema = (self.served.crd)().spec.versions.pop().and_then(|version| version.schema?.open_api_v3_schema);
+            serde_json::to_value(schema).unwrap_or_default()
+        })
     }
 
     /// The object as it is kept. Tells the fields that the schema doesn't know.
@@ -29,7 +51,7 @@ impl Kind {
         }
         object.retain(|name, _| known.contains(&name.as_str()));
         for name in ["spec", "status"] {
-            if let (Some(value), Some(schema)) = (object.get_mut(name), self.schema["properties"].get(name)) {
+            if let (Some(value), Some(schema)) = (object.get_mut(name), self.schema()["properties"].get(name)) {
                 shape(value, schema, &mut vec![Step::Field(name.to_owned())], &mut unknown);
             }
         }

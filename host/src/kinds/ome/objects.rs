@@ -274,10 +274,12 @@ fn reached(component: &Deployed, selector: &BTreeMap<String, String>) -> BTreeMa
     reached
 }
 
-/// The container that takes requests.
+/// The container that takes requests, by the rule that the default policy at pod-templating follows too: it puts the model there.
 fn main_container<'a>(component: &Deployed, spec: &'a Value) -> Option<&'a Value> {
-    let runner = component.either(|side| side.part.0.get("runner")?.get("name")?.as_str().map(str::to_owned));
     let containers = spec["containers"].as_array()?;
     let named = |name: &str| containers.iter().find(|container| container["name"] == name);
-    runner.and_then(|name| named(&name)).or_else(|| named(MAIN_CONTAINER)).or_else(|| containers.first())
+    let sides = [&component.runtime, &component.user];
+    let mut parts = sides.into_iter().flat_map(|side| [Some(&side.part), side.leader.as_ref()]).flatten();
+    let mut runner = || parts.find_map(|part| part.0.get("runner")?.get("name")?.as_str().filter(|name| !name.is_empty()));
+    named(MAIN_CONTAINER).or_else(|| runner().and_then(named)).or_else(|| containers.first())
 }

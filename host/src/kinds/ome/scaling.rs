@@ -118,8 +118,11 @@ impl Making<'_> {
     /// The replicas that there are, whoever says so.
     fn live_replicas(&self, part: Part, mode: Mode) -> i64 {
         let name = format!("{}-{}", self.service.name, part.name());
-        let resource = if mode == Mode::Raw { &DEPLOYMENT } else { &LEADER_WORKER_SET };
-        self.snapshot.child(resource, &name).and_then(|child| child.observed.replicas).unwrap_or_default()
+        let live = match mode {
+            Mode::Raw => self.snapshot.child(&DEPLOYMENT, &name),
+            Mode::MultiNode(_) => self.snapshot.child(&LEADER_WORKER_SET, &format!("{name}-mn")),
+        };
+        live.and_then(|child| child.observed.replicas).unwrap_or_default()
     }
 
     /// KEDA's query, if KEDA scales.

@@ -1,0 +1,220 @@
+//! `pointsman render` and `pointsman explain`, as people and pipelines use them: the program itself.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod policies;
+
+use flate2::{Compression, write::GzEncoder};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+const CONTEXT: &str = r#"
+apiVersion: ome.io/v1beta1
+kind: ClusterBaseModel
+metadata: {name: llama}
+spec: {modelFormat: {name: safetensors}, modelParameterSize: 8B, storage: {storageUri: "hf://a/b", path: /mnt/llama}}
+---
+apiVersion: ome.io/v1beta1
+kind: ClusterServingRuntime
+metadata: {name: vllm, annotations: {cost.example.com/per-hour: "9"}}
+spec:
+  supportedModelFormats: [{modelFormat: {name: safetensors}, autoSelect: true}]
+  engineConfig: {runner: {name: ome-container, image: "vllm:1"}}
+"#;
+
+const CHAT: &str = "apiVersion: ome.io/v1beta1\nkind: InferenceService\nmetadata: {name: chat}\nspec:\n  model: {name: llama}\n";
+
+/// An empty folder that is made anew for each run, with the model and the runtime in it.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("render-cli").join(name);
+    fs::remove_dir_all(&folder).ok();
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("context.yaml"), CONTEXT).unwrap();
+    folder
+}
+
+fn pointsman(folder: &Path, words: &[&str], stdin: &str) -> Output {
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
+    command.args(words).current_dir(folder).env("POINTSMAN_CACHE", cache).env("KUBECONFIG", "/nowhere");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It needn't read all of it, nor any.
+    child.stdin.take().unwrap().write_all(stdin.as_bytes()).ok();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What it printed, and what it said beside; it must have ended with this code.
+fn ended(code: i32, folder: &Path, words: &[&str], stdin: &str) -> (String, String) {
+    let output = pointsman(folder, words, stdin);
+    let (printed, said) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {printed}{said}");
+    (printed, said)
+}
+
+/// The one sentence that it complained in.
+fn refused(folder: &Path, words: &[&str]) -> String {
+    let (printed, said) = ended(1, folder, words, "");
+    assert!(printed.is_empty() && said.starts_with("error: ") && said.trim_end().lines().count() == 1, "{printed}{said}");
+    said
+}
+
+#[test]
+fn a_folder_a_file_and_standard_input_say_the_same() {
+    let folder = folder("sources");
+    fs::create_dir(folder.join("below")).unwrap();
+    fs::write(folder.join("below/chat.yml"), CHAT).unwrap();
+    fs::write(folder.join("notes.txt"), "not: [yaml").unwrap();
+    fs::write(folder.join("values.yaml"), "replicas: 3\n").unwrap();
+    let (of_folder, said) = ended(0, &folder, &["render", "-f", "."], "");
+    assert!(said.contains("1 that are no Kubernetes objects"), "{said}");
+    assert!(of_folder.contains("name: chat-engine") && of_folder.contains("namespace: default") && !of_folder.contains("ownerReferences"));
+    let (of_files, said) = ended(0, &folder, &["render", "-f", "below/chat.yml", "-f", "context.yaml", "-f", "./context.yaml"], "");
+    assert_eq!((of_files.as_str(), said.as_str()), (of_folder.as_str(), ""));
+    let (of_stdin, _) = ended(0, &folder, &["render", "-f", "-", "-f", "context.yaml"], CHAT);
+    assert_eq!(of_stdin, of_folder);
+    let (elsewhere, _) = ended(0, &folder, &["render", "-f", ".", "--namespace", "chat"], "");
+    assert!(elsewhere.contains("namespace: chat") && !elsewhere.contains("namespace: default"));
+}
+
+#[test]
+fn json_is_one_list_and_takes_lists() {
+    let folder = folder("json");
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "ome.io/v1beta1", "kind": "InferenceService", "metadata": {"name": "chat"}, "spec": {"model": {"name": "llama"}}},
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}},
+        {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}},
+    ]});
+    fs::write(folder.join("list.json"), list.to_string()).unwrap();
+    let (printed, said) = ended(0, &folder, &["render", "-f", ".", "-o", "json"], "");
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((printed["kind"].as_str(), printed["items"][0]["kind"].as_str()), (Some("List"), Some("Service")));
+    assert!(said.contains("1 Thing (example.com/v1)") && !said.contains("Node"), "{said}");
+}
+
+#[test]
+fn one_that_gets_nothing_is_told_and_the_others_are_printed() {
+    let folder = folder("held");
+    let lost = CHAT.replace("chat", "lost").replace("llama", "nowhere");
+    fs::write(folder.join("chat.yaml"), format!("{CHAT}---\n{lost}")).unwrap();
+    let (printed, said) = ended(2, &folder, &["render", "-f", "."], "");
+    assert!(printed.contains("name: chat-engine") && !printed.contains("lost"), "{printed}");
+    assert!(said.starts_with("default/lost: ModelReady ModelNotFound: There is neither ") && said.lines().count() == 1, "{said}");
+    let (printed, said) = ended(0, &folder, &["render", "-f", ".", "--for", "default/chat"], "");
+    assert!(printed.contains("name: chat-engine") && said.is_empty(), "{said}");
+    let (printed, said) = ended(0, &folder, &["render", "-f", ".", "--for", "other/chat"], "");
+    assert!(printed.is_empty() && said.contains("no InferenceService of that name"), "{said}");
+}
+
+#[test]
+fn what_is_wrong_is_told_with_file_and_line() {
+    let folder = folder("wrong");
+    let cases = [
+        ("name: [", "a.yaml:1: "),
+        ("# x\njust text\n", "a.yaml:2: this is no Kubernetes object"),
+        ("---\nkind: InferenceService\n", "a.yaml:2: this is no Kubernetes object: it has no apiVersion"),
+        ("apiVersion: ome.io/v1beta1\nkind: InferenceService\nspec: {}\n", "a.yaml:1: the InferenceService has no metadata.name"),
+        (&format!("{CHAT}---\n{CHAT}"), "a.yaml:7: there is a InferenceService default/chat already, at a.yaml:1"),
+        (&format!("{CHAT}  engine:\n    minReplicas: [1]\n"), "a.yaml:7: spec.engine.minReplicas: invalid type: sequence"),
+        (
+            &format!("kind: List\napiVersion: v1\nitems:\n- {}", CHAT.replace('\n', "\n  ").replace("{name: llama}", "5")),
+            "a.yaml:8: spec.model: invalid type: integer `5`",
+        ),
+    ];
+    for (yaml, says) in cases {
+        fs::write(folder.join("a.yaml"), yaml).unwrap();
+        let said = refused(&folder, &["render", "-f", "a.yaml"]);
+        assert!(said.contains(says), "{yaml}: {said}");
+        assert_eq!(refused(&folder, &["explain", "-f", "a.yaml"]), said);
+    }
+    assert!(refused(&folder, &["render", "-f", "nowhere.yaml"]).contains("reading nowhere.yaml: No such file"));
+    fs::create_dir(folder.join("empty")).unwrap();
+    assert!(refused(&folder, &["render", "-f", "empty"]).contains("there is no file *.yaml, *.yml, *.json in empty"));
+    assert!(refused(&folder, &["render"]).contains("name files with -f"));
+    assert!(refused(&folder, &["explain"]).contains("name a service of the cluster"));
+    assert!(refused(&folder, &["explain", "pod/a"]).contains("no kind that is explained"));
+    let (_, said) = ended(2, &folder, &["render", "-f", "a.yaml", "--without", "things.example.com"], "");
+    assert!(said.contains("things.example.com") && said.contains("scaledobjects.keda.sh"), "{said}");
+}
+
+#[test]
+fn a_field_that_nobody_knows_is_told() {
+    let folder = folder("unknown");
+    fs::write(folder.join("chat.yaml"), format!("{CHAT}  engine:\n    minReplica: 1\n")).unwrap();
+    let (_, said) = ended(0, &folder, &["render", "-f", "."], "");
+    assert!(said.contains("chat.yaml:7: spec.engine.minReplica: no such field is known"), "{said}");
+}
+
+#[test]
+fn plugins_come_from_files_and_from_config_maps() {
+    let folder = folder("plugins");
+    let plugin = policies::module("pointsman-example-rust-cost");
+    fs::create_dir(folder.join("policies")).unwrap();
+    fs::write(folder.join("policies/cost.wasm"), &plugin).unwrap();
+    fs::write(folder.join("chat.yaml"), CHAT).unwrap();
+    let bound = |source: &str, config: &str| {
+        let object = format!(
+            "apiVersion: policy.pointsman.dev/v1alpha1\nkind: PolicyPlugin\nmetadata: {{name: cost}}\nspec: {{order: 9, source: {source}, config: {config}}}\n"
+        );
+        fs::write(folder.join("policies/cost.yaml"), object).unwrap();
+    };
+    let says = "RuntimeSelected NoSupportingRuntime: No runtime suits the model. ClusterServingRuntime vllm: The runtime costs 9 an hour";
+    bound("{file: {path: cost.wasm}}", "{maxPerHour: 5}");
+    assert!(ended(2, &folder, &["render", "-f", "."], "").1.contains(says));
+
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&plugin).unwrap();
+    let config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cost", "namespace": "policies"},
+        "binaryData": {"plugin.wasm": k8s_openapi::ByteString(packed.finish().unwrap())},
+    });
+    fs::write(folder.join("cost.json"), config_map.to_string()).unwrap();
+    bound("{configMap: {name: cost, namespace: policies}}", "{maxPerHour: 5}");
+    assert!(ended(2, &folder, &["render", "-f", "."], "").1.contains(says));
+    bound("{configMap: {name: cost}}", "{maxPerHour: 10}");
+    ended(0, &folder, &["render", "-f", ".", "--host-namespace", "policies"], "");
+    let said = refused(&folder, &["render", "-f", "."]);
+    assert!(
+        said.contains("policies/cost.yaml:1: the PolicyPlugin cost can't be loaded: there is no ConfigMap pointsman-system/cost"),
+        "{said}"
+    );
+    bound("{file: {path: other.wasm}}", "{}");
+    assert!(refused(&folder, &["render", "-f", "."]).contains("other.wasm doesn't exist"));
+    bound("{file: {path: cost.wasm}}", "{maxPerHour: free}");
+    assert!(refused(&folder, &["render", "-f", "."]).contains("config.maxPerHour must be"));
+}
+
+#[test]
+fn explain_is_for_people_and_for_programs() {
+    let folder = folder("explain");
+    fs::write(folder.join("chat.yaml"), format!("{CHAT}---\n{}", CHAT.replace("chat", "other"))).unwrap();
+    let (table, _) = ended(0, &folder, &["explain", "-f", ".", "--for", "default/chat"], "");
+    for part in [
+        "InferenceService default/chat\n",
+        "runtime-selection (by runtime-selection sha256:",
+        "ClusterServingRuntime vllm   score 10   selected",
+        "pod-templating: Deployment chat-engine, engine (by",
+        "/spec/containers/0/image = \"vllm:1\"",
+        "metadata-propagation: Service chat, object (by",
+        "RuntimeSelected   True",
+    ] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    let (lines, _) = ended(0, &folder, &["explain", "-f", ".", "-o", "json"], "");
+    let told: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(told.len(), 2);
+    assert_eq!(told[0]["subject"], json!({"kind": "InferenceService", "namespace": "default", "name": "chat"}));
+    let selection = &told[0]["decisions"][0];
+    assert_eq!(selection["point"], "runtime-selection");
+    assert_eq!(selection["selected"], json!({"kind": "ClusterServingRuntime", "namespace": "", "name": "vllm"}));
+    assert_eq!(selection["ranked"], json!([{"kind": "ClusterServingRuntime", "namespace": "", "name": "vllm", "score": 10}]));
+    assert!(selection["plugins"][0]["digest"].as_str().unwrap().starts_with("sha256:"));
+    assert_eq!(told[0]["conditions"][0]["type"], "Accepted");
+}
