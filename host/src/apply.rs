@@ -14,7 +14,7 @@ use crate::{
 };
 use kube::{
     Client,
-    api::{DeleteParams, Patch, PatchParams, PropagationPolicy},
+    api::{DeleteParams, GetParams, Patch, PatchParams, PropagationPolicy},
     core::{Request, params::Preconditions},
 };
 use serde_json::{Value, json};
@@ -94,7 +94,8 @@ impl Applier {
         let live = snapshot.child(key.resource, &key.name);
         let Some(live) = live else {
             self.free(key)?;
-            // Not forced: what is there under that name, and unknown to us, is somebody else's.
+            self.unclaimed(&snapshot.subject, key).await?;
+            // Not forced: what has come there meanwhile is somebody else's.
             let made = self.patch(key, manager, false, &object.whole()).await.map_err(|error| refused(key, &error, true))?;
             self.take(key.resource, &made, object, false);
             return Ok(());
@@ -129,6 +130,23 @@ impl Applier {
                 reason: "NameTaken",
                 message: format!("The {key} belongs to the {other}: give one of the two another name."),
             }),
+        }
+    }
+
+    /// Whether nobody else has the name, of whom we know nothing. Applying alone doesn't tell: where no field of theirs says otherwise (a ServiceAccount has none),
+    /// ours would be merged into it, and it would go with the service.
+    async fn unclaimed(&self, subject: &Subject, key: &ObjectKey) -> Result<(), ApplyError> {
+        let request = Request::new(url(key)).get_metadata(&key.name, &GetParams::default());
+        let there = match self.send(request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?).await {
+            Err(Sent::Api(status)) if status.code == 404 => return Ok(()),
+            there => there.map_err(|error| refused(key, &error, false))?,
+        };
+        let owners = there.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+        match owner {
+            // Another host has just made it, and the watch is yet to tell.
+            Some(owner) if owner["uid"] == subject.uid.as_str() => Ok(()),
+            _ => Err(ApplyError::Refused { reason: "NameTaken", message: taken(key) }),
         }
     }
 
@@ -266,6 +284,10 @@ fn without_last_applied(mut annotations: Value) -> Value {
     annotations
 }
 
+fn taken(key: &ObjectKey) -> String {
+    format!("There is a {key} already that isn't this service's: delete it or give the service another name.")
+}
+
 /// What an answer of the API server means for a user.
 fn refused(key: &ObjectKey, error: &Sent, creating: bool) -> ApplyError {
     let status = match error {
@@ -275,12 +297,7 @@ fn refused(key: &ObjectKey, error: &Sent, creating: bool) -> ApplyError {
     };
     let said = status.message.trim_end_matches('.');
     let (reason, message) = match status.code {
-        409 if creating => (
-            "NameTaken",
-            format!(
-                "There is a {key} already that isn't this service's: delete it or give the service another name. The API server says: {said}."
-            ),
-        ),
+        409 if creating => ("NameTaken", format!("{} The API server says: {said}.", taken(key))),
         409 | 429 | 503.. => return ApplyError::Passing(key.to_string(), said.to_owned()),
         // Mostly a webhook that doesn't answer. It is tried again as well, but whoever looks should know.
         500..=502 => ("ApiServerError", format!("The {key} can't be written: {said}.")),

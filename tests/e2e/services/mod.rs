@@ -1,14 +1,13 @@
 //! Inference services end to end: what they become, on an embedded control plane with its real controllers.
 
-// mod choice;
-// mod healing;
+mod choice;
+mod healing;
 // mod ingress;
 mod modes;
 // mod policies;
 // mod quiet;
-// mod replicas;
 mod scaling;
-// mod trouble;
+mod trouble;
 
 use k8s_openapi::api::core::v1::{Event, Namespace, Node};
 use kube::{
