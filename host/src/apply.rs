@@ -4,7 +4,7 @@ use crate::{
     leader::Leadership,
     plan::Object,
     sentence,
-    status::Applied,
+    status::{Applied, difference},
     world::{
         Child, ObjectKey, Snapshot, Subject,
         child::{fingerprint, manager},
@@ -21,12 +21,17 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::time::timeout;
 
 /// How long a write may take. The lease may be another's by then.
 const WRITE_WITHIN: Duration = Duration::from_secs(4);
+
+/// How often the same plan is written over an object within so long, before somebody else must be at work.
+const HEALS: u32 = 10;
+/// See [`HEALS`].
+const CONTEST: Duration = Duration::from_mins(1);
 
 /// The objects that own the replicas of others. They go before the replicas are taken back, and come after they were handed over.
 static AUTOSCALERS: [&Resource; 2] = [&HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT];
@@ -60,12 +65,14 @@ pub struct Applier {
     /// What was written and yet came out otherwise (a webhook may insist on it, or a CRD drop a field): writing it once more
     /// would only do so for ever. The fingerprints of what was planned and of what came of it.
     insisted: Arc<Mutex<HashMap<(ObjectKey, bool), (u64, u64)>>>,
+    /// How often the same plan was written over an object: the plan's fingerprint, since when, how often.
+    healed: Arc<Mutex<HashMap<ObjectKey, (u64, Instant, u32)>>>,
 }
 
 impl Applier {
     /// A writer that puts what comes of its writes into the world.
     pub fn new(client: Client, leadership: Leadership, shared: Shared) -> Self {
-        Self { client, leadership, shared, insisted: Arc::default() }
+        Self { client, leadership, shared, insisted: Arc::default(), healed: Arc::default() }
     }
 
     /// Makes the subject's objects what is planned, and removes what isn't planned any more.
@@ -74,7 +81,8 @@ impl Applier {
         let (first, last): (Vec<_>, Vec<_>) = snapshot
             .children
             .iter()
-            .filter(|child| !child.deleting && !planned.contains(&child.key))
+            // What somebody has copied from ours carries our labels and the service as its owner, but not our hand.
+            .filter(|child| child.ours() && !child.deleting && !planned.contains(&child.key))
             .partition(|child| AUTOSCALERS.contains(&child.key.resource));
         let manager = manager(snapshot.subject.key.resource.kind);
         for child in first {
@@ -107,6 +115,7 @@ impl Applier {
         if live.settled(&object.body, object.fingerprint) || self.insists(key, false, object.fingerprint, live.fingerprint()) {
             return Ok(());
         }
+        self.contested(object)?;
         if object.yields_replicas && live.observed.replicas_ours {
             // Were it only left out, it would fall back to its default. So another owner holds it until the autoscaler takes it.
             let held = json!({
@@ -150,6 +159,27 @@ impl Applier {
         }
     }
 
+    /// Whether something else changes the object back each time: to answer every time would be a war, fought with pods.
+    fn contested(&self, object: &Object) -> Result<(), ApplyError> {
+        let mut healed = self.healed.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let entry = healed.entry(object.key.clone()).or_insert((object.fingerprint, now, 0));
+        if entry.0 != object.fingerprint || now.duration_since(entry.1) > CONTEST {
+            *entry = (object.fingerprint, now, 0);
+        }
+        entry.2 += 1;
+        if entry.2 <= HEALS {
+            return Ok(());
+        }
+        let key = &object.key;
+        let message = format!(
+            "The {key} was written as planned {HEALS} times within a minute, and something else changes it back: `kubectl get {} {} -n {} -o yaml \
+             --show-managed-fields` tells who.",
+            key.resource.plural, key.name, key.namespace
+        );
+        Err(ApplyError::Refused { reason: "Contested", message })
+    }
+
     /// Puts what came of a write into the world: the watch tells of it only later.
     fn take(&self, resource: &'static Resource, made: &Value, object: &Object, existed: bool) {
         if let Some(child) = Child::of(resource, made)
@@ -162,7 +192,7 @@ impl Applier {
         }
         self.shared.change(|world| {
             let before = world.take_touched();
-            world.put(resource, made);
+            world.answer(resource, made);
             // Of what we have just made there is nothing to learn. An object that existed may have changed by others too.
             if !existed {
                 world.take_touched();
@@ -199,14 +229,12 @@ impl Applier {
         if before == status || self.insists(&subject.key, true, planned, live) {
             return Ok(false);
         }
-        let ObjectKey { resource, namespace, name } = &subject.key;
-        let whole = json!({
-            "apiVersion": resource.api_version(), "kind": resource.kind,
-            // The uid keeps us from making anew what was deleted meanwhile.
-            "metadata": {"name": name, "namespace": namespace, "uid": subject.uid}, "status": status,
-        });
-        let params = PatchParams { force: true, field_manager: Some(manager(resource.kind)), ..PatchParams::default() };
-        let request = Request::new(url(&subject.key)).patch_subresource("status", name, &params, &Patch::Apply(&whole));
+        let ObjectKey { resource, name, .. } = &subject.key;
+        // Not by server-side apply: that refuses a field that the CRD doesn't have, and OME's own has no place for some of ours. Those are
+        // dropped from a merge patch. The uid keeps us from telling of one what is true of another.
+        let patch = json!({"metadata": {"uid": subject.uid}, "status": difference(before, status)});
+        let params = PatchParams { field_manager: Some(manager(resource.kind)), ..PatchParams::default() };
+        let request = Request::new(url(&subject.key)).patch_subresource("status", name, &params, &Patch::Merge(&patch));
         let request = request.map_err(|error| ApplyError::Passing(subject.key.to_string(), error.to_string()))?;
         let made = match self.send(request).await {
             // It is gone, or another one has its name: whoever watches it is told.
@@ -224,7 +252,7 @@ impl Applier {
             && ["labels", "annotations"].iter().all(|name| without_last_applied(metadata(name)) == known["metadata"][*name]);
         self.shared.change(|world| {
             let before = world.take_touched();
-            world.put(resource, &made);
+            world.answer(resource, &made);
             // That is news only if somebody else has changed it too.
             if same {
                 world.take_touched();
@@ -258,9 +286,11 @@ impl Applier {
         insisted.insert((key.clone(), status), (planned, live)) != Some((planned, live))
     }
 
-    /// Forgets a subject that is gone.
+    /// Forgets a subject that is gone, and its objects.
     pub fn forget(&self, subject: &ObjectKey) {
-        self.insisted.lock().unwrap_or_else(PoisonError::into_inner).remove(&(subject.clone(), true));
+        let gone = |key: &ObjectKey| key.namespace == subject.namespace && key.name.starts_with(&subject.name);
+        self.insisted.lock().unwrap_or_else(PoisonError::into_inner).retain(|(key, _), _| !gone(key));
+        self.healed.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, _| !gone(key));
     }
 }
 

@@ -26,6 +26,9 @@ pub const WORKERS: usize = 8;
 /// How long reports of objects and pods are gathered: a rollout makes a burst of them, and each would be a status of its own.
 const SOON: Duration = Duration::from_millis(200);
 
+/// After how many failures in a row one that may pass is told.
+const TOLD_AFTER: u32 = 5;
+
 /// The longest note of an event.
 const NOTE: usize = 1024;
 
@@ -88,7 +91,8 @@ pub async fn run(inputs: Inputs) {
     for _ in 0..workers.max(1) {
         tasks.spawn(Arc::clone(&controller).work());
     }
-    while tasks.join_next().await.is_some() {}
+    // None of them ends by itself. If one does, the host isn't whole any more, and another had better take over.
+    tasks.join_next().await;
 }
 
 impl Controller {
@@ -108,7 +112,7 @@ impl Controller {
                 let Touched { now, soon } = self.shared.lock().take_touched();
                 self.queue.add(now);
                 for key in soon {
-                    self.queue.add_after(key, SOON);
+                    self.queue.add_soon(key, SOON);
                 }
                 self.reconciles.depth(self.queue.depth());
                 tokio::select! {
@@ -147,10 +151,15 @@ impl Controller {
         if snapshot.subject.deleting {
             return;
         }
+        // Half of what there is to choose from would make another choice. When the rest is listed, everything is looked at again.
+        if !kind.needs().iter().all(|resource| snapshot.serves(resource)) {
+            return;
+        }
         let plan = tokio::task::block_in_place(|| kind.plan(&snapshot, &self.policies, &self.settings));
         let again = plan.again;
         let outcome = self.bring_about(&snapshot, plan).await;
-        self.reconciles.done(key.resource.kind, outcome.is_ok(), Timestamp::now().duration_since(started).as_secs_f64());
+        let well = !matches!(outcome, Err(ApplyError::Passing(..) | ApplyError::Refused { .. }));
+        self.reconciles.done(key.resource.kind, well, Timestamp::now().duration_since(started).as_secs_f64());
         match outcome {
             Ok(true) => {
                 self.queue.forgive(key);
@@ -180,6 +189,11 @@ impl Controller {
             Ok(applied) => (applied, None),
             Err(ApplyError::Refused { reason, message }) => {
                 (Applied::Failed(reason.to_owned(), message.clone()), Some(ApplyError::Refused { reason, message }))
+            }
+            // It may well go on so, and whoever looks should know.
+            Err(ApplyError::Passing(object, why)) if self.queue.failures(&subject.key) >= TOLD_AFTER => {
+                let message = format!("The {object} can't be written, and is tried again: {why}.");
+                (Applied::Failed("Retrying".to_owned(), message), Some(ApplyError::Passing(object, why)))
             }
             Err(error) => return Err(error),
         };

@@ -121,7 +121,7 @@ impl Condition {
 pub struct Status {
     /// The states, in the order in which they depend on one another. `Applied` and `Ready` are added when the plan was carried out.
     pub conditions: Vec<Condition>,
-    /// Everything else, as it stands in the status.
+    /// Everything else, as it stands in the status; null where there is nothing to tell.
     pub fields: Map<String, Value>,
 }
 

@@ -86,6 +86,22 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.news.notify_one();
     }
 
+    /// Adds a key after a time because something was reported of it. One that failed and waits goes on waiting: a report is no remedy.
+    pub fn add_soon(&self, key: K, after: Duration) {
+        let waits = {
+            let state = self.state();
+            state.failures.contains_key(&key) && state.due.contains_key(&key)
+        };
+        if !waits {
+            self.add_after(key, after);
+        }
+    }
+
+    /// How often a key has failed in a row.
+    pub fn failures(&self, key: &K) -> u32 {
+        self.state().failures.get(key).copied().unwrap_or_default()
+    }
+
     /// Adds a key that failed: later each time.
     pub fn retry(&self, key: K) {
         let after = {
@@ -213,6 +229,16 @@ mod tests {
         let before = Instant::now();
         queue.next().await;
         assert_eq!(before.elapsed().as_millis(), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_does_not_shorten_the_wait_after_a_failure() {
+        let queue = Queue::default();
+        queue.retry("a");
+        queue.add_soon("a", Duration::from_millis(1));
+        let before = Instant::now();
+        queue.next().await;
+        assert_eq!((before.elapsed().as_millis(), queue.failures(&"a")), (100, 1));
     }
 
     #[tokio::test(start_paused = true)]

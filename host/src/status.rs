@@ -66,13 +66,26 @@ pub fn settle(before: &Value, planned: Status, applied: &Applied, generation: Op
         Value::Object(told)
     });
     let told: Vec<Value> = told.collect();
-    let mut status = Map::new();
+    let ours = |type_: &Value| told.iter().any(|ours| ours["type"] == *type_);
+    let of_others: Vec<Value> = known.into_iter().flatten().filter(|other| !ours(&other["type"])).cloned().collect();
+    // What others tell stays: their fields, and the conditions that we don't know.
+    let mut status = before.as_object().cloned().unwrap_or_default();
     if let Some(generation) = generation {
         status.insert("observedGeneration".to_owned(), json!(generation));
     }
-    status.insert("conditions".to_owned(), told.into());
+    status.insert("conditions".to_owned(), told.into_iter().chain(of_others).collect());
     status.append(&mut fields);
+    status.retain(|_, value| !value.is_null());
     (Value::Object(status), events)
+}
+
+/// The JSON merge patch that makes the one value the other. A field that is gone becomes null.
+pub fn difference(before: &Value, after: &Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (before, after) else { return after.clone() };
+    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(value));
+    let changed = changed.map(|(key, value)| (key.clone(), old.get(key).map_or_else(|| value.clone(), |old| difference(old, value))));
+    Value::Object(gone.chain(changed).collect())
 }
 
 /// The first state that is needed and isn't there, or that everything is.
@@ -131,6 +144,24 @@ mod tests {
         assert_eq!(first.to_string(), second.to_string());
         assert!(events.is_empty());
         assert_eq!(first["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:01Z");
+    }
+
+    #[test]
+    fn what_others_tell_stays_and_what_is_told_no_more_goes() {
+        let before = json!({
+            "theirs": 1, "url": "http://old", "runtime": {"name": "a", "x": 1},
+            "conditions": [{"type": "Theirs", "status": "True"}, {"type": "A", "status": "True", "reason": "Old"}],
+        });
+        let fields = Map::from_iter([("url".to_owned(), Value::Null), ("runtime".to_owned(), json!({"name": "b"}))]);
+        let planned = Status { conditions: vec![Condition::yes("A", "Fine", "It is.")], fields };
+        let (after, _) = settle(&before, planned, &Applied::Done, Some(2), at(1));
+        let types: Vec<&str> = after["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap()).collect();
+        assert_eq!(types, ["A", "Applied", "Ready", "Theirs"]);
+        assert_eq!((&after["theirs"], after.get("url")), (&json!(1), None));
+        let patch = difference(&before, &after);
+        assert_eq!((&patch["url"], patch.get("theirs")), (&Value::Null, None));
+        assert_eq!(patch["runtime"], json!({"x": null, "name": "b"}));
+        assert_eq!(difference(&after, &after), json!({}));
     }
 
     #[test]

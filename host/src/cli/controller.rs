@@ -47,6 +47,7 @@ enum LogFormat {
 
 pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     start_logging(&args)?;
+    end_on_panic();
     let client = args.cluster.client().await?;
     let settings = args.policies.settings()?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
@@ -92,6 +93,17 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     stopping.mark_unchanged();
     campaign.await.context("giving the lease back")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A task that panics would leave the rest of the host leading and answering as if all were well. Another host, or this one started
+/// again, does better.
+fn end_on_panic() {
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        told(panic);
+        tracing::error!("a task has panicked: the host ends");
+        std::process::abort();
+    }));
 }
 
 fn start_logging(args: &ControllerArgs) -> Result<()> {

@@ -15,6 +15,9 @@ use std::fmt::Debug;
 
 /// A kind of subject.
 pub trait Kind: Debug + Send + Sync {
+    /// The kinds that must have been listed before anything can be planned.
+    fn needs(&self) -> &'static [&'static Resource];
+
     /// What is to become of the subject.
     fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan;
 }

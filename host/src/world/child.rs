@@ -74,8 +74,12 @@ pub struct Observed {
     pub conditions: Vec<Condition>,
     /// The annotation that says which revision of a component it is, and the hash of its template.
     pub revision: Option<String>,
-    /// The runtime that it was made with, as kind and name.
+    /// The revision that its label says.
+    pub revision_label: Option<String>,
+    /// The choice of a runtime that it was made with.
     pub runtime: Option<String>,
+    /// Of an autoscaler: the most replicas, where nobody has said them.
+    pub derived_most: Option<i64>,
     /// The version of ours that made it.
     pub made_by: Option<String>,
 }
@@ -93,6 +97,9 @@ pub struct Condition {
     pub reason: String,
     /// A sentence.
     pub message: String,
+    /// The generation that it speaks of.
+    #[serde(rename = "observedGeneration")]
+    pub observed_generation: Option<i64>,
 }
 
 impl Observed {
@@ -103,16 +110,24 @@ impl Observed {
 
     /// Whether its own controller has seen its newest spec.
     pub fn current_generation(&self) -> bool {
-        self.observed_generation.is_some() && self.observed_generation >= self.generation
+        // Some kinds say it in their conditions alone.
+        let seen = self.observed_generation.or_else(|| self.condition("Available")?.observed_generation);
+        seen.is_some() && seen >= self.generation
     }
 }
 
 /// The annotation of a workload that names its revision and its template's hash.
 pub const REVISION: &str = "pointsman.dev/revision";
 
-/// The annotation of a workload that names the runtime which it was made with. Where OME's own CRDs are installed, the status has no place
-/// for the choice, and this keeps it.
+/// The annotation of a workload that tells the choice of a runtime which it was made with. Where OME's own CRDs are installed, the status
+/// has no place for the choice, and this keeps it.
 pub const RUNTIME: &str = "pointsman.dev/runtime";
+
+/// The annotation of an autoscaler whose maximum nobody has said.
+pub const DERIVED: &str = "pointsman.dev/derived-max";
+
+/// The label that says which revision of a component an object or a pod is.
+pub const REVISION_LABEL: &str = "serving.ome.io/revision";
 
 /// The label that says which version of ours has made an object.
 pub const VERSION: &str = "ome.io/version";
@@ -149,6 +164,17 @@ impl Child {
             self.settled.store(fingerprint, Ordering::Relaxed);
         }
         same
+    }
+
+    /// Whether we have written it.
+    pub fn ours(&self) -> bool {
+        &*self.owned != "null"
+    }
+
+    /// Whether a part of it is as planned.
+    pub fn settled_at(&self, path: &str, planned: &Value) -> bool {
+        let owned: Value = serde_json::from_str(&self.owned).unwrap_or_default();
+        owned.pointer(path).is_some_and(|owned| owned::same(planned, owned))
     }
 
     /// Whether another state of it may lead to another plan or status.
@@ -198,7 +224,10 @@ fn observed(live: &Value, part: &Value) -> Observed {
         available,
         conditions: conditions.collect(),
         revision: metadata("annotations", REVISION),
+        revision_label: metadata("labels", REVISION_LABEL),
         runtime: metadata("annotations", RUNTIME),
+        derived_most: metadata("annotations", DERIVED)
+            .and_then(|_| number("/spec/maxReplicas").or_else(|| number("/spec/maxReplicaCount"))),
         made_by: metadata("labels", VERSION),
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod apis;
 pub mod child;
+mod news;
 pub mod ome;
 pub mod owned;
 pub mod pod;
@@ -15,11 +16,13 @@ pub mod subject;
 pub mod watch;
 
 pub use child::{Child, ObjectKey};
+pub use news::News;
 pub use pod::Pod;
 pub use readers::Read;
 pub use snapshot::Snapshot;
 pub use subject::Subject;
 
+use news::What;
 use ome::{Models, RuntimeView, Runtimes};
 use readers::Readers;
 use resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, NAMESPACE, POD, Resource, SERVING_RUNTIME};
@@ -64,51 +67,73 @@ pub struct World {
     touched: BTreeSet<ObjectKey>,
     /// Whether what comes is from a list.
     relisting: bool,
+    /// The version that the watch of each kind has come to.
+    passed: HashMap<&'static Resource, u64>,
+    /// What is known by an answer to a write alone: the watch hasn't come to it.
+    answered: HashMap<ObjectKey, u64>,
     /// Touched only by what their objects and pods report.
     reported: BTreeSet<ObjectKey>,
 }
 
 impl World {
-    /// Takes an object from a list that was asked for anew: it counts even if it seems older than what is known, as it does when the
-    /// cluster was restored from a backup.
-    pub fn relist(&mut self, resource: &'static Resource, object: &Value) {
-        self.relisting = true;
-        self.put(resource, object);
+    /// Takes an object as it is now. One that is older than what is known is no news.
+    pub fn put(&mut self, resource: &'static Resource, object: &Value) {
+        self.learn(News::read(resource, object));
+    }
+
+    /// Takes what a watch has told.
+    pub fn learn(&mut self, news: News) {
+        self.pass(news.key.resource, news.version);
+        self.answered.remove(&news.key);
+        self.know(news);
+    }
+
+    /// Takes an object from a list that was asked for anew. It counts even if it seems older than what is known, as it does when the
+    /// cluster was restored from a backup; but not if what is known is an answer that the list can't know of yet.
+    pub fn relist(&mut self, news: News) {
+        self.relisting = !self.answered.contains_key(&news.key);
+        self.know(news);
         self.relisting = false;
     }
 
-    /// Takes an object as it is now. One that is older than what is known is no news.
-    pub fn put(&mut self, resource: &'static Resource, object: &Value) {
+    /// Takes what the API server has answered to a write of ours. What the watch has passed already it knows better: the object may be
+    /// gone since.
+    pub fn answer(&mut self, resource: &'static Resource, object: &Value) {
+        let news = News::read(resource, object);
+        if self.passed.get(resource).is_some_and(|passed| news.version <= *passed) {
+            return;
+        }
+        self.answered.insert(news.key.clone(), news.version);
+        self.know(news);
+    }
+
+    /// Takes it that a watch has come to a version.
+    pub fn pass(&mut self, resource: &'static Resource, version: u64) {
+        let passed = self.passed.entry(resource).or_default();
+        *passed = version.max(*passed);
+    }
+
+    fn know(&mut self, news: News) {
         self.revision += 1;
-        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        let (namespace, name) = (if resource.namespaced { text("/metadata/namespace") } else { "" }, text("/metadata/name"));
-        let key = || ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() };
-        if *resource == INFERENCE_SERVICE {
-            self.put_subject(Subject::of(key(), object));
-        } else if *resource == NAMESPACE {
-            let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
-            let labels = labels.into_iter().flatten().map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()));
-            self.set_namespace(name, Some(labels.collect()));
-        } else if *resource == BASE_MODEL || *resource == CLUSTER_BASE_MODEL {
-            let model = ome::model(object).inspect_err(|error| tracing::warn!(object = %key(), "the model can't be read: {error}")).ok();
-            Arc::make_mut(&mut self.models).set(namespace, name, model);
-            self.changed(&Read::Object(key()));
-        } else if *resource == SERVING_RUNTIME || *resource == CLUSTER_SERVING_RUNTIME {
-            let runtime =
-                ome::runtime(object).inspect_err(|error| tracing::warn!(object = %key(), "the runtime can't be read: {error}")).ok();
-            self.set_runtime(key(), runtime);
-        } else if *resource == POD {
-            if let Some(pod) = Pod::of(object) {
-                self.put_pod(pod);
+        let News { key, what, .. } = news;
+        match what {
+            What::Subject(subject) => self.put_subject(subject),
+            What::Namespace(labels) => self.set_namespace(&key.name, Some(labels)),
+            What::Model(model) => {
+                Arc::make_mut(&mut self.models).set(&key.namespace, &key.name, model.map(|model| *model));
+                self.changed(&Read::Object(key));
             }
-        } else if let Some(child) = Child::of(resource, object) {
-            self.put_child(child);
+            What::Runtime(runtime) => self.set_runtime(key, runtime.map(|runtime| *runtime)),
+            What::Pod(pod) => self.put_pod(pod),
+            What::Child(child) => self.put_child(child),
+            What::Nothing => {}
         }
     }
 
     /// Takes it that an object is gone.
     pub fn remove(&mut self, key: &ObjectKey) {
         self.revision += 1;
+        self.answered.remove(key);
         let ObjectKey { resource, namespace, name } = key;
         if **resource == INFERENCE_SERVICE {
             if let Some(subject) = self.subjects.remove(key) {

@@ -78,10 +78,16 @@ fn equal(planned: &Value, live: &Value, strictness: Strictness, quantities: bool
             equal(planned, &whole[WHOLE], Strictness::Defaulted, quantities)
         }
         (Value::Object(planned), Value::Object(live)) => {
-            let all = planned.iter().filter(|(_, value)| !nothing(value));
-            let mut all = all.map(|(key, value)| (key, value, live.get(key).unwrap_or(&Value::Null)));
-            let held = |key: &str| quantities || matches!(key, "limits" | "requests" | "sizeLimit" | "divisor" | "averageValue");
-            all.all(|(key, value, live)| equal(value, live, strictness, held(key)))
+            let mut all = planned.iter().filter(|(_, value)| !nothing(value));
+            let held =
+                |key: &str| quantities || matches!(key, "limits" | "requests" | "overhead" | "sizeLimit" | "divisor" | "averageValue");
+            // A field that is owned and has no value is one whose zero the API server leaves out.
+            let same = |key: &String, value: &Value| match live.get(key) {
+                Some(Value::Null) => zero(value),
+                Some(live) => equal(value, live, strictness, held(key)),
+                None => strictness == Strictness::Defaulted && zero(value),
+            };
+            all.all(|(key, value)| same(key, value))
                 && (strictness == Strictness::Defaulted
                     || live.iter().all(|(key, value)| nothing(value) || planned.get(key).is_some_and(|value| !nothing(value))))
         }
@@ -93,6 +99,11 @@ fn equal(planned: &Value, live: &Value, strictness: Strictness, quantities: bool
         (Value::Number(planned), Value::Number(live)) => planned.as_f64() == live.as_f64(),
         (planned, live) => quantities && quantity::parse(planned).is_some_and(|planned| quantity::parse(live) == Some(planned)),
     }
+}
+
+/// What Kubernetes leaves out where a field says nothing else.
+fn zero(value: &Value) -> bool {
+    *value == Value::Bool(false) || value.as_f64() == Some(0.0)
 }
 
 /// What means the same as if it were absent.
@@ -189,6 +200,16 @@ mod tests {
         live["metadata"]["managedFields"][2]["fieldsV1"]["f:spec"].as_object_mut().unwrap().remove("f:replicas");
         assert!(!same(&planned(), &part(&live, "us")));
         assert!(!same(&planned(), &part(&live, "nobody")));
+    }
+
+    #[test]
+    fn a_zero_that_the_api_server_leaves_out_is_no_difference_and_one_that_somebody_took_is() {
+        let live = json!({
+            "metadata": {"managedFields": [{"manager": "us", "operation": "Apply", "fieldsV1": {"f:spec": {"f:hostNetwork": {}}}}]}, "spec": {},
+        });
+        assert!(same(&json!({"spec": {"hostNetwork": false}}), &part(&live, "us")));
+        assert!(!same(&json!({"spec": {"hostNetwork": true}}), &part(&live, "us")));
+        assert!(!same(&json!({"spec": {"hostNetwork": false, "replicas": 0}}), &part(&live, "us")));
     }
 
     #[test]

@@ -14,6 +14,9 @@ pub enum Read {
     Namespace(String),
 }
 
+/// How many changes are remembered before those are forgotten that nobody has read: names come and go.
+const CHANGED: usize = 10_000;
+
 /// Who reads what.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
@@ -50,6 +53,9 @@ impl Readers {
 
     /// Takes it that something has changed, and tells who has read it.
     pub(super) fn changed(&mut self, read: &Read, revision: u64) -> Vec<ObjectKey> {
+        if self.changed.len() > CHANGED {
+            self.changed.retain(|read, _| self.readers.contains_key(read));
+        }
         self.changed.insert(read.clone(), revision);
         self.readers.get(read).into_iter().flatten().cloned().collect()
     }

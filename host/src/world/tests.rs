@@ -1,5 +1,5 @@
 use super::{
-    ObjectKey, Read, Touched, World,
+    News, ObjectKey, Read, Touched, World,
     child::SUBJECT_KIND,
     pod::{COMPONENT, SUBJECT},
     resource::{CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, INFERENCE_SERVICE, NAMESPACE, POD, Resource},
@@ -129,9 +129,21 @@ fn an_object_goes_with_its_owner_and_a_list_made_anew_counts_even_if_it_seems_ol
     world.put(&DEPLOYMENT, &deployment("uid-b", 6, 1));
     assert!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children.is_empty());
     assert_eq!(world.owner(&key(&DEPLOYMENT, "a-engine")), Some(Some(&key(&INFERENCE_SERVICE, "b"))));
-    world.relist(&DEPLOYMENT, &deployment("uid-b", 2, 7));
+    world.relist(News::read(&DEPLOYMENT, &deployment("uid-b", 2, 7)));
     assert_eq!(world.snapshot(&key(&INFERENCE_SERVICE, "b"), 0).unwrap().children[0].observed.available, 7);
     world.remove(&key(&INFERENCE_SERVICE, "b"));
     assert_eq!(world.owner(&key(&DEPLOYMENT, "a-engine")), Some(None));
     assert_eq!(world.keys(&DEPLOYMENT).len(), 1);
+}
+
+#[test]
+fn an_answer_to_a_write_brings_nothing_back_and_no_older_list_takes_it_away() {
+    let mut world = world();
+    world.answer(&DEPLOYMENT, &deployment("uid-a", 10, 3));
+    world.relist(News::read(&DEPLOYMENT, &deployment("uid-a", 8, 1)));
+    assert_eq!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children[0].observed.available, 3);
+    world.pass(&DEPLOYMENT, 11);
+    world.remove(&key(&DEPLOYMENT, "a-engine"));
+    world.answer(&DEPLOYMENT, &deployment("uid-a", 10, 3));
+    assert!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children.is_empty());
 }

@@ -1,7 +1,7 @@
 //! The watches that fill the world: a task a kind, for as long as the cluster serves it.
 
 use super::{
-    ObjectKey, World,
+    News, ObjectKey, World,
     apis::Apis,
     child::SUBJECT_KIND,
     resource::{
@@ -250,7 +250,8 @@ async fn follow<K>(
             Ok(Event::InitApply(seen)) => {
                 there.insert(key(&seen));
                 let value = value(seen);
-                shared.change(|world| world.relist(resource, &value));
+                let news = News::read(resource, &value);
+                shared.change(|world| world.relist(news));
             }
             Ok(Event::InitDone) => {
                 let there = std::mem::take(&mut there);
@@ -263,11 +264,16 @@ async fn follow<K>(
             }
             Ok(Event::Apply(seen)) => {
                 let value = value(seen);
-                shared.change(|world| world.put(resource, &value));
+                let news = News::read(resource, &value);
+                shared.change(|world| world.learn(news));
             }
             Ok(Event::Delete(seen)) => {
                 let key = key(&seen);
-                shared.change(|world| world.remove(&key));
+                let version = seen.meta().resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or_default();
+                shared.change(|world| {
+                    world.pass(resource, version);
+                    world.remove(&key);
+                });
             }
             Err(error) => {
                 if !std::mem::replace(&mut complained, true) {

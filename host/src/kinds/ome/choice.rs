@@ -92,7 +92,7 @@ impl Making<'_> {
         let selection = &decision.answer;
         let best = selection.ranking.first().copied();
         let request = self.service.annotations.get(CHOOSE).cloned();
-        let former = self.former("runtime").or_else(|| self.made_with(request.as_deref()));
+        let former = self.former("runtime").or_else(|| self.made_with());
         let former = former.filter(|former| self.stays(former, request.as_deref()));
         let kept = former.as_ref().map(|former| self.kept(former, &candidates, selection)).transpose()?.flatten();
         let Some(place) = kept.or(best) else {
@@ -117,12 +117,14 @@ impl Making<'_> {
         runtime.ok_or_else(|| Stop::new(RUNTIME_SELECTED, "RuntimeNotFound", "The runtime is gone.", "RuntimeNotRecognized"))
     }
 
-    /// The choice that the engine was made with, for a status that has no place for it: what the generation was then is the status's.
-    fn made_with(&self, request: Option<&str>) -> Option<Value> {
-        let runtime = self.live(Part::Engine)?.observed.runtime.as_ref()?;
-        let (kind, name) = runtime.split_once('/')?;
+    /// The choice that the engine was made with, for a status that has no place for it, or was lost.
+    fn made_with(&self) -> Option<Value> {
+        let written = self.live(Part::Engine)?.observed.runtime.as_ref()?;
+        let (rest, request) = written.split_once('#').map_or((written.as_str(), None), |(rest, request)| (rest, Some(request)));
+        let (rest, generation) = rest.split_once('@').map_or((rest, None), |(rest, generation)| (rest, generation.parse::<i64>().ok()));
+        let (kind, name) = rest.split_once('/')?;
         let mut choice = json!({"name": name, "kind": kind, "apiGroup": "ome.io"});
-        if let Some(generation) = self.before["observedGeneration"].as_i64() {
+        if let Some(generation) = generation {
             choice["chosenAtGeneration"] = generation.into();
         }
         if let Some(request) = request {
@@ -179,8 +181,10 @@ impl Making<'_> {
             Judged::Eligible(eligible) => (eligible.score * 1000.0).round() / 1000.0,
             Judged::Excluded { .. } => 0.0,
         };
-        let best = selection.ranking.first().copied().unwrap_or(place);
-        let second = selection.ranking.get(1).filter(|_| selection.tie && place == best);
+        // Among equals the one in use is as good as the first.
+        let best = selection.ranking.first().copied().filter(|best| !equal(candidates, selection, *best, place)).unwrap_or(place);
+        let other = selection.ranking.iter().take(2).find(|other| **other != place);
+        let second = other.filter(|other| place == best && equal(candidates, selection, **other, place));
         self.conditions.push(match second {
             Some(second) => {
                 let message = format!(
@@ -214,9 +218,26 @@ impl Making<'_> {
     }
 }
 
+/// A choice as a workload carries it: `KIND/NAME@GENERATION#REQUEST`, of which the last two may be absent.
+pub(super) fn written(choice: &Value) -> String {
+    let text = |field: &str| choice[field].as_str().unwrap_or_default().to_owned();
+    let generation = choice["chosenAtGeneration"].as_i64().map(|generation| format!("@{generation}")).unwrap_or_default();
+    let request = choice["chosenOnRequest"].as_str().map(|request| format!("#{request}")).unwrap_or_default();
+    format!("{}/{}{generation}{request}", text("kind"), text("name"))
+}
+
 /// A plugin's message with an end.
 fn sentence(message: &str) -> String {
     if message.ends_with(['.', '!', '?']) { message.to_owned() } else { format!("{message}.") }
+}
+
+/// Whether nothing but the name decides between two.
+fn equal(candidates: &[Candidate], selection: &Selection, one: usize, other: usize) -> bool {
+    let merit = |place: usize| match selection.judged.get(place) {
+        Some(Judged::Eligible(eligible)) => Some((eligible.score + 0.0, eligible.tie_break.clone())),
+        _ => None,
+    };
+    candidates[one].namespace == candidates[other].namespace && merit(one) == merit(other)
 }
 
 fn nothing_suits(candidates: &[Candidate], selection: &Selection) -> String {

@@ -67,6 +67,8 @@ pub(super) struct Deployed {
     pub(super) name: String,
     pub(super) mode: Mode,
     pub(super) scaling: Scaling,
+    /// Whether nobody says how many replicas there may be at the most.
+    pub(super) derived: bool,
     /// What the runtime and the service say of it.
     pub(super) runtime: Component,
     pub(super) user: Component,
@@ -189,8 +191,8 @@ impl Making<'_> {
                 return Err(refused(message));
             }
         }
-        let scaling = self.scaling(part, mode, (&user, &runtime), &annotations, notes)?;
-        Ok(Deployed { part, name: format!("{}-{}", self.service.name, part.name()), mode, scaling, runtime, user })
+        let (scaling, derived) = self.scaling(part, mode, (&user, &runtime), &annotations, notes)?;
+        Ok(Deployed { part, name: format!("{}-{}", self.service.name, part.name()), mode, scaling, derived, runtime, user })
     }
 }
 

@@ -25,9 +25,6 @@ use std::{
     sync::Arc,
 };
 
-/// The label that says which revision of a component an object or a pod is.
-pub(super) const REVISION_LABEL: &str = "serving.ome.io/revision";
-
 /// What the labels and annotations of all objects are made from.
 pub(super) struct Sources<'a> {
     pub(super) model: Option<&'a ModelView>,

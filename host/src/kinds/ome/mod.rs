@@ -20,6 +20,7 @@ use crate::{
     world::{
         Read, Snapshot,
         ome::{ModelView, RuntimeView},
+        resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME},
     },
 };
 use component::Deployed;
@@ -66,6 +67,24 @@ impl Stop {
     }
 }
 
+/// What a stop means for the model.
+struct Failure {
+    /// What kind of failure it is, in upstream's words.
+    kind: &'static str,
+    /// What it is to blame on, as the status of its transition; none if nothing of that.
+    blames: Option<&'static str>,
+    message: String,
+}
+
+/// Upstream's clients read it: a service that waits for its model isn't wrong.
+fn blames(condition: &Condition) -> Option<&'static str> {
+    match condition.reason.as_str() {
+        "ModelNotReady" | "MissingApi" | "PolicyFailed" | "NoPolicy" => None,
+        "ModelFailed" => Some("BlockedByFailedLoad"),
+        _ => Some("InvalidSpec"),
+    }
+}
+
 /// A plan in the making.
 struct Making<'a> {
     snapshot: &'a Snapshot,
@@ -93,6 +112,11 @@ struct Found {
 }
 
 impl Kind for InferenceServices {
+    fn needs(&self) -> &'static [&'static Resource] {
+        static NEEDS: [&Resource; 4] = [&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME];
+        &NEEDS
+    }
+
     fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
         let standing = if snapshot.children.is_empty() { Standing::New } else { Standing::Running };
         let mut making = Making {
@@ -135,7 +159,7 @@ impl Making<'_> {
     fn finish(mut self, found: Found, stop: Option<Box<Stop>>) -> Plan {
         let (mut again, mut failure, mut stopped) = (None, None, None);
         if let Some(stop) = stop {
-            failure = Some((stop.failure, stop.condition.message.clone()));
+            failure = Some(Failure { kind: stop.failure, blames: blames(&stop.condition), message: stop.condition.message.clone() });
             again = stop.again;
             stopped = Some(stop.condition);
         }

@@ -1,9 +1,9 @@
 //! The objects that a service becomes.
 
 use super::{
-    ACCEPTED, Making, Stop,
+    ACCEPTED, DECIDED, Making, Stop, choice,
     component::{Deployed, Mode, Part},
-    metadata::{For, REVISION_LABEL, Sources, follows},
+    metadata::{For, Sources, follows},
     pods::Place,
     scaling::Scaling,
 };
@@ -12,8 +12,8 @@ use crate::{
     plan::Object,
     policy::digest::Digest,
     world::{
-        ObjectKey,
-        child::{REVISION, RUNTIME},
+        Child, ObjectKey,
+        child::{DERIVED, REVISION, REVISION_LABEL, RUNTIME},
         ome::{ModelView, RuntimeView},
         pod::WORKER_INDEX,
         resource::{
@@ -122,8 +122,8 @@ impl Making<'_> {
         let mut metadata = self.of(sources, component, &key)?;
         metadata.labels.insert(REVISION_LABEL.to_owned(), pods.revision.clone());
         metadata.annotations.insert(REVISION.to_owned(), format!("{}-{}", pods.revision, pods.hash));
-        if let Some(RuntimeView { candidate, .. }) = sources.runtime {
-            metadata.annotations.insert(RUNTIME.to_owned(), format!("{}/{}", candidate.kind, candidate.name));
+        if let Some(choice) = &self.choice {
+            metadata.annotations.insert(RUNTIME.to_owned(), choice::written(choice));
         }
         made.objects.push(self.running(component, key, metadata, &selector, pods.templates));
         made.revisions.insert(component.part.name(), format!("{}-{}", component.name, pods.revision));
@@ -133,15 +133,17 @@ impl Making<'_> {
         made.objects.push(Object::new(budget, scaling::disruption_budget(metadata, &selector)));
         let target = Target { resource, name: &name };
         match &component.scaling {
-            Scaling::Fixed(_) | Scaling::External => {}
+            Scaling::Fixed(_) | Scaling::External(_) => {}
             Scaling::Horizontal(least, most, metric, percent) => {
                 let key = self.key(&HORIZONTAL_POD_AUTOSCALER, &component.name);
-                let metadata = self.of(sources, component, &key)?;
+                let mut metadata = self.of(sources, component, &key)?;
+                metadata.annotations.extend(component.derived.then(|| (DERIVED.to_owned(), "true".to_owned())));
                 made.objects.push(Object::new(key, scaling::horizontal(metadata, target, *least, *most, metric, *percent)));
             }
             Scaling::Keda(least, most, query) => {
                 let key = self.key(&SCALED_OBJECT, &component.name);
-                let metadata = self.of(sources, component, &key)?;
+                let mut metadata = self.of(sources, component, &key)?;
+                metadata.annotations.extend(component.derived.then(|| (DERIVED.to_owned(), "true".to_owned())));
                 made.objects.push(Object::new(key, scaling::scaled_object(metadata, target, *least, *most, query)));
             }
         }
@@ -163,8 +165,12 @@ impl Making<'_> {
     ) -> Object {
         let replicas = match component.scaling {
             Scaling::Fixed(replicas) => Some(replicas),
-            Scaling::Horizontal(..) | Scaling::Keda(..) | Scaling::External => None,
+            // It begins with the fewest that are asked for; as soon as it is there, the number is handed over.
+            Scaling::Horizontal(least, ..) | Scaling::Keda(least, ..) | Scaling::External(least) => {
+                (least > 1 && self.snapshot.child(key.resource, &key.name).is_none()).then_some(least)
+            }
         };
+        let ours = matches!(component.scaling, Scaling::Fixed(_));
         let mut templates = templates.into_iter();
         let first = templates.next().unwrap_or_default();
         let body = match component.mode {
@@ -174,7 +180,7 @@ impl Making<'_> {
             }
             Mode::MultiNode(size) => workload::leader_worker_set(metadata, replicas, size, first, templates.next().unwrap_or_default()),
         };
-        Object { yields_replicas: replicas.is_none(), ..Object::new(key, body) }
+        Object { yields_replicas: !ours, ..Object::new(key, body) }
     }
 
     fn pods(&mut self, sources: &mut Sources<'_>, component: &Deployed, key: &ObjectKey) -> Result<Pods, Box<Stop>> {
@@ -191,8 +197,13 @@ impl Making<'_> {
         }
         // A group of another size is another one for LeaderWorkerSet too.
         let size = if let Mode::MultiNode(size) = component.mode { size } else { 1 };
-        let hash = Digest::of_value(&(&templates, size)).map(|digest| digest.hex()[..HASH].to_owned()).unwrap_or_default();
-        let revision = self.revision(component, &hash);
+        // What says the same is the same, in whatever order its keys were given.
+        let sorted: Vec<Value> = templates.iter().map(sorted).collect();
+        let hash = Digest::of_value(&(sorted, size)).map(|digest| digest.hex()[..HASH].to_owned());
+        let hash = hash.map_err(|error| {
+            Stop::new(DECIDED, "InvalidTemplate", format!("The pods' template has no JSON: {error}."), "RuntimeUnhealthy")
+        })?;
+        let revision = self.revision(component, &templates, &hash);
         for template in &mut templates {
             template["metadata"]["labels"][REVISION_LABEL] = revision.as_str().into();
         }
@@ -200,19 +211,36 @@ impl Making<'_> {
     }
 
     /// The number of the revision with this hash: that of what runs, or the next.
-    fn revision(&self, component: &Deployed, hash: &str) -> String {
+    fn revision(&self, component: &Deployed, templates: &[Value], hash: &str) -> String {
         let names = [(&DEPLOYMENT, component.name.clone()), (&LEADER_WORKER_SET, format!("{}-mn", component.name))];
-        let live = names.iter().filter_map(|(resource, name)| self.snapshot.child(resource, name)?.observed.revision.clone());
-        let known = live.filter_map(|revision| {
-            let (number, hash) = revision.split_once('-')?;
-            Some((number.parse::<u64>().ok()?, hash.to_owned()))
+        let live = names.iter().filter_map(|(resource, name)| self.snapshot.child(resource, name));
+        let numbers = live.filter_map(|live| {
+            let label = live.observed.revision_label.as_ref()?;
+            let number: u64 = label.parse().ok()?;
+            let told = live.observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
+            let same = match told.filter(|(number, _)| number == label) {
+                Some((_, known)) => known == hash,
+                // Whoever has taken the annotation away or edited it must not restart pods by that: the templates themselves tell.
+                None => Self::runs(live, templates, label),
+            };
+            Some(if same { number } else { number + 1 })
         });
-        let number = match known.max() {
-            Some((number, known)) if known == hash => number,
-            Some((number, _)) => number + 1,
-            None => 1,
+        format!("{:05}", numbers.max().unwrap_or(1))
+    }
+
+    /// Whether a workload has these templates, under the number of a revision.
+    fn runs(live: &Child, templates: &[Value], revision: &str) -> bool {
+        let paths: &[&str] = if live.key.resource == &DEPLOYMENT {
+            &["/spec/template"]
+        } else {
+            &["/spec/leaderWorkerTemplate/leaderTemplate", "/spec/leaderWorkerTemplate/workerTemplate"]
         };
-        format!("{number:05}")
+        paths.len() == templates.len()
+            && paths.iter().zip(templates).all(|(path, template)| {
+                let mut numbered = template.clone();
+                numbered["metadata"]["labels"][REVISION_LABEL] = revision.into();
+                live.settled_at(path, &numbered)
+            })
     }
 
     /// A router looks for the pods that it routes to.
@@ -262,6 +290,18 @@ impl Making<'_> {
     pub(super) fn host(&self) -> Option<String> {
         let gateway = self.settings.gateway.as_ref().filter(|_| self.snapshot.serves(&HTTP_ROUTE))?;
         Some(format!("{}.{}.{}", self.service.name, self.service.namespace, gateway.domain))
+    }
+}
+
+/// The same value with the keys of all objects in order.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields: BTreeMap<&String, Value> = fields.iter().map(|(key, value)| (key, sorted(value))).collect();
+            Value::Object(fields.into_iter().map(|(key, value)| (key.clone(), value)).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+        other => other.clone(),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     objects::scaling::Query,
     world::{
         ome::Component,
-        resource::{DEPLOYMENT, LEADER_WORKER_SET},
+        resource::{DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, LEADER_WORKER_SET, SCALED_OBJECT},
     },
 };
 use pointsman_crds::ome::component::{KedaConfig, ScaleMetric};
@@ -37,8 +37,8 @@ pub(super) enum Scaling {
     Horizontal(i64, i64, &'static str, i64),
     /// KEDA: at least, at most, by which query.
     Keda(i64, i64, Query),
-    /// Somebody else.
-    External,
+    /// Somebody else, from so many on.
+    External(i64),
 }
 
 /// Notes that a field of the spec and an annotation say different things.
@@ -57,6 +57,7 @@ fn conflict<T: PartialEq + std::fmt::Display>(
 }
 
 impl Making<'_> {
+    /// Who says it, and whether the most that there may be was derived.
     pub(super) fn scaling(
         &self,
         part: Part,
@@ -64,7 +65,7 @@ impl Making<'_> {
         (user, runtime): (&Component, &Component),
         annotations: &Annotations<'_>,
         notes: &mut Vec<String>,
-    ) -> Result<Scaling, Box<Stop>> {
+    ) -> Result<(Scaling, bool), Box<Stop>> {
         let whole = |text: &str| text.trim().parse::<i64>().ok().filter(|number| (0..=i64::from(i32::MAX)).contains(number));
         let (ours, theirs) = (&user.settings, &runtime.settings);
         let some = |number: Option<i32>| number.map(i64::from);
@@ -92,13 +93,18 @@ impl Making<'_> {
         )?;
         let class = class.map(|(class, _)| class);
         if class == Some("external") {
-            return Ok(Scaling::External);
+            return Ok((Scaling::External(least), false));
         }
         let keda = self.keda(part, (user, runtime), class, annotations, notes)?;
         let live = self.live_replicas(part, mode);
-        let ceiling = || most.unwrap_or_else(|| MOST.max(least).max(live));
+        // Once derived it never falls: else what was scaled down at night couldn't come back in the morning.
+        let kept = |resource| {
+            let scaler = self.snapshot.child(resource, &format!("{}-{}", self.service.name, part.name()));
+            scaler.and_then(|scaler| scaler.observed.derived_most).unwrap_or_default()
+        };
+        let ceiling = |resource| most.unwrap_or_else(|| MOST.max(least).max(live).max(kept(resource)));
         if let Some(query) = keda {
-            return Ok(Scaling::Keda(least, ceiling(), query));
+            return Ok((Scaling::Keda(least, ceiling(&SCALED_OBJECT), query), most.is_none()));
         }
         if least == 0 {
             return Err(invalid(format!(
@@ -109,10 +115,10 @@ impl Making<'_> {
         // A group of nodes is scaled only where a range is asked for: another replica is another group of GPUs.
         let ranged = most.is_some_and(|most| most > least);
         if most == Some(least) || (matches!(mode, Mode::MultiNode(_)) && !ranged) {
-            return Ok(Scaling::Fixed(least));
+            return Ok((Scaling::Fixed(least), false));
         }
         let (metric, percent) = metric(part, (user, runtime), annotations, notes)?;
-        Ok(Scaling::Horizontal(least, ceiling(), metric, percent))
+        Ok((Scaling::Horizontal(least, ceiling(&HORIZONTAL_POD_AUTOSCALER), metric, percent), most.is_none()))
     }
 
     /// The replicas that there are, whoever says so.

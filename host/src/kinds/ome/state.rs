@@ -1,10 +1,10 @@
 //! What is told of the parts of a service, from what its objects and pods tell.
 
-use super::{Found, Making, component::Part};
+use super::{Failure, Found, Making, component::Part};
 use crate::{
     plan::Condition,
     world::{
-        Child,
+        Child, child,
         pod::PodFailure,
         resource::{DEPLOYMENT, HTTP_ROUTE, LEADER_WORKER_SET},
     },
@@ -73,8 +73,7 @@ impl Making<'_> {
         let pods = self.snapshot.pods.iter().filter(|pod| pod.component == part.name());
         let failing: Vec<(String, PodFailure)> = pods.filter_map(|pod| Some((pod.name.clone(), pod.failure.clone()?))).collect();
         let wanted = observed.replicas.unwrap_or(1);
-        let current =
-            observed.current_generation() || (live.key.resource == &LEADER_WORKER_SET && observed.condition("Available").is_some());
+        let current = observed.current_generation();
         let name = format!("{} {}", live.key.resource.kind, live.key.name);
         let type_ = part.condition();
         let available = observed.condition("Available").is_some_and(|condition| condition.status == "True");
@@ -121,11 +120,14 @@ impl Making<'_> {
             return Condition::unknown(INGRESS, reason, "There is no route yet.");
         };
         let place = format!("{}/{}", gateway.namespace, gateway.name);
-        if let Some(refused) = route.observed.conditions.iter().find(|condition| condition.status == "False") {
+        // What was said of a former state of the route counts for nothing.
+        let current =
+            |condition: &&child::Condition| condition.observed_generation.is_none_or(|seen| Some(seen) >= route.observed.generation);
+        if let Some(refused) = route.observed.conditions.iter().filter(current).find(|condition| condition.status == "False") {
             let message = format!("The Gateway {place} doesn't take the route ({}): {}", refused.type_, refused.message);
             return Condition::no(INGRESS, refused.reason.clone(), message);
         }
-        match route.observed.condition("Accepted") {
+        match route.observed.condition("Accepted").filter(|accepted| current(accepted)) {
             Some(accepted) if accepted.status == "True" => {
                 Condition::yes(INGRESS, "Accepted", format!("The Gateway {place} has taken the route."))
             }
@@ -134,13 +136,9 @@ impl Making<'_> {
     }
 
     /// Everything of the status but its conditions.
-    pub(super) fn fields(&self, found: &Found, parts: &Parts, failure: Option<(&'static str, String)>) -> Map<String, Value> {
+    pub(super) fn fields(&self, found: &Found, parts: &Parts, failure: Option<Failure>) -> Map<String, Value> {
         let mut fields = Map::new();
-        let mut keep = |name: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                fields.insert(name.to_owned(), value);
-            }
-        };
+        let mut keep = |name: &str, value: Option<Value>| fields.insert(name.to_owned(), value.unwrap_or_default());
         if found.objects.is_some() {
             let cluster = self.url_of(self.service_name());
             let url = self.host().map_or_else(|| cluster.clone(), |host| format!("http://{host}"));
@@ -157,7 +155,14 @@ impl Making<'_> {
             .collect();
         keep("components", (!components.is_empty()).then_some(Value::Object(components)));
         keep("modelStatus", Some(self.model_status(found, parts, failure)));
-        keep("runtime", self.choice.clone().or_else(|| self.former("runtime")));
+        // What runs was made with the former choice until it is made with another.
+        let held = found.objects.is_none() && !self.snapshot.children.is_empty();
+        let choice = if held {
+            self.former("runtime").or_else(|| self.choice.clone())
+        } else {
+            self.choice.clone().or_else(|| self.former("runtime"))
+        };
+        keep("runtime", choice);
         fields
     }
 
@@ -191,7 +196,7 @@ impl Making<'_> {
         Some(status)
     }
 
-    fn model_status(&self, found: &Found, parts: &Parts, failure: Option<(&'static str, String)>) -> Value {
+    fn model_status(&self, found: &Found, parts: &Parts, failure: Option<Failure>) -> Value {
         let serving: Vec<&State> = parts.states.iter().filter(|(part, _)| *part != Part::Router).map(|(_, state)| state).collect();
         let ready: i64 = serving.iter().map(|state| state.ready).sum();
         let failing: Vec<&(String, PodFailure)> =
@@ -199,8 +204,8 @@ impl Making<'_> {
         let up_to_date = found.objects.is_some()
             && !serving.is_empty()
             && parts.states.iter().all(|(part, state)| state.rolled_out && (found.revisions.get(part.name()) == state.running.as_ref()));
-        let (transition, target) = if failure.is_some() {
-            ("InvalidSpec", "Pending")
+        let (transition, target) = if let Some(failure) = &failure {
+            (failure.blames.unwrap_or("InProgress"), "Pending")
         } else if up_to_date {
             ("UpToDate", "Loaded")
         } else if !failing.is_empty() {
@@ -217,8 +222,8 @@ impl Making<'_> {
             "modelRevisionStates": states,
             "modelCopies": {"failedCopies": failing.len(), "totalCopies": ready},
         });
-        if let Some((reason, message)) = failure {
-            status["lastFailureInfo"] = json!({"location": self.service_name(), "reason": reason, "message": message});
+        if let Some(Failure { kind, message, blames: Some(_) }) = failure {
+            status["lastFailureInfo"] = json!({"location": self.service_name(), "reason": kind, "message": message});
         } else if let Some((pod, failure)) = failing.first().filter(|_| !up_to_date) {
             let mut info = json!({"location": pod, "reason": "ModelLoadFailed", "message": failure.message});
             if let Some(code) = failure.exit_code {
