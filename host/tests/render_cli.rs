@@ -121,7 +121,7 @@ fn what_is_wrong_is_told_with_file_and_line() {
         ("# x\njust text\n", "a.yaml:2: this is no Kubernetes object"),
         ("---\nkind: InferenceService\n", "a.yaml:2: this is no Kubernetes object: it has no apiVersion"),
         ("apiVersion: ome.io/v1beta1\nkind: InferenceService\nspec: {}\n", "a.yaml:1: the InferenceService has no metadata.name"),
-        (&format!("{CHAT}---\n{CHAT}"), "a.yaml:7: there is a InferenceService default/chat already, at a.yaml:1"),
+        (&format!("{CHAT}---\n{CHAT}"), "a.yaml:7: the InferenceService default/chat is there already, at a.yaml:1"),
         (&format!("{CHAT}  engine:\n    minReplicas: [1]\n"), "a.yaml:7: spec.engine.minReplicas: invalid type: sequence"),
         (
             &format!("kind: List\napiVersion: v1\nitems:\n- {}", CHAT.replace('\n', "\n  ").replace("{name: llama}", "5")),
@@ -139,6 +139,8 @@ fn what_is_wrong_is_told_with_file_and_line() {
     assert!(refused(&folder, &["render", "-f", "empty"]).contains("there is no file *.yaml, *.yml, *.json in empty"));
     assert!(refused(&folder, &["render"]).contains("name files with -f"));
     assert!(refused(&folder, &["explain"]).contains("name a service of the cluster"));
+    let (_, said) = ended(2, &folder, &["explain", "isvc/a", "-f", "a.yaml"], "");
+    assert!(said.contains("cannot be used with"), "{said}");
     assert!(refused(&folder, &["explain", "pod/a"]).contains("no kind that is explained"));
     let (_, said) = ended(2, &folder, &["render", "-f", "a.yaml", "--without", "things.example.com"], "");
     assert!(said.contains("things.example.com") && said.contains("scaledobjects.keda.sh"), "{said}");

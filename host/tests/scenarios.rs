@@ -8,7 +8,7 @@ use clap::Parser;
 use pointsman::{
     cli::{
         offline::{Offline, OfflineArgs, Planned},
-        render::{Form, rendered},
+        render::{Form, clashes, rendered},
     },
     explain,
     policy::load::Loader,
@@ -19,8 +19,10 @@ use std::{
     env,
     fmt::Write,
     fs,
+    num::NonZero,
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
 };
 
 /// Set by `cargo xtask scenarios --update`.
@@ -120,7 +122,7 @@ fn give(case: &Path, loader: &Loader, plugins: &Path) -> Result<Given, String> {
         }
     };
     // Another version of ours must not change them all.
-    offline.settings.version = "v0.0.0".to_owned();
+    "v0.0.0".clone_into(&mut offline.settings.version);
     let plans = offline.plans();
     let plan = show.plan.then(|| plan(&offline, &plans, &show, case));
     let explain = show.explain.then(|| plans.iter().map(|planned| explained(planned, &show.points)).collect::<String>());
@@ -132,7 +134,7 @@ fn plan(offline: &Offline, plans: &[Planned], show: &Show, case: &Path) -> Strin
     for note in &offline.notes {
         writeln!(text, "# note: {}", note.replace(&format!("{}/", case.display()), "")).unwrap();
     }
-    for held in plans.iter().filter_map(Planned::held) {
+    for held in plans.iter().filter_map(Planned::held).chain(clashes(plans)) {
         writeln!(text, "# {held}").unwrap();
     }
     if show.kinds.is_empty() && !show.bare {
@@ -206,11 +208,20 @@ fn every_scenario_gives_what_is_expected() {
     cases.retain(|case| case.is_dir() && !case.ends_with("shared") && case.file_name().unwrap().to_string_lossy().contains(&only));
     cases.sort();
     assert!(!cases.is_empty(), "there is no scenario with {only:?} in its name");
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let given: Vec<Result<Given, String>> = thread::scope(|scope| {
+        let (loader, plugins) = (&loader, &plugins);
+        let mut parts = Vec::new();
+        for cases in cases.chunks(cases.len().div_ceil(threads)) {
+            parts.push(scope.spawn(move || cases.iter().map(|case| give(case, loader, plugins)).collect::<Vec<_>>()));
+        }
+        parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
+    });
     let mut failed = Vec::new();
-    for case in &cases {
+    for (case, given) in cases.iter().zip(given) {
         let name = case.file_name().unwrap().to_string_lossy().into_owned();
         let mut problems = String::new();
-        match give(case, &loader, &plugins) {
+        match given {
             Err(error) => problems = format!("    {error}\n"),
             Ok(Given { plan, explain }) => {
                 for (file, given) in [(PLAN, plan), (EXPLAIN, explain)] {

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 #[derive(Args, Debug)]
 pub(super) struct ExplainArgs {
     /// A service of the cluster, such as inferenceservice/llama-chat or isvc/llama-chat. Without one, the services in the files.
-    #[arg(value_name = "KIND/NAME", conflicts_with = "files")]
+    #[arg(value_name = "KIND/NAME", conflicts_with_all = ["files", "without", "only", "plugin_dir"])]
     subject: Option<String>,
     #[command(flatten)]
     offline: OfflineArgs,

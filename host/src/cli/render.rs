@@ -8,11 +8,12 @@ use super::{
 use crate::{
     plan::Object,
     policy::{engine::Engines, load::Loader},
+    world::ObjectKey,
 };
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use std::{process::ExitCode, sync::Arc};
+use std::{collections::HashMap, process::ExitCode, sync::Arc};
 
 /// What it is to end with where a service gets no objects.
 const HELD: u8 = 2;
@@ -68,11 +69,27 @@ pub(super) fn loader(cache: &CacheArgs) -> Result<Loader> {
 /// Says which services get no objects, and why. Tells what to end with.
 pub(super) fn told(plans: &[Planned]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
-    for held in plans.iter().filter_map(Planned::held) {
-        eprintln!("{held}");
+    for sentence in plans.iter().filter_map(Planned::held).chain(clashes(plans)) {
+        eprintln!("{sentence}");
         code = ExitCode::from(HELD);
     }
     code
+}
+
+/// The objects that two services would take from one another: `chat` has a Service `chat-engine`, and so has `chat-engine`.
+pub fn clashes(plans: &[Planned]) -> Vec<String> {
+    let mut makers: HashMap<&ObjectKey, &Planned> = HashMap::new();
+    let mut clashes = Vec::new();
+    for planned in plans {
+        for Object { key, .. } in planned.plan.objects.iter().flatten() {
+            if let Some(first) = makers.insert(key, planned) {
+                let (first, second) = (&first.subject.key, &planned.subject.key);
+                let [first, second] = [first, second].map(|subject| format!("{}/{}", subject.namespace, subject.name));
+                clashes.push(format!("{first} and {second} both make the {key}: give one of the two services another name"));
+            }
+        }
+    }
+    clashes
 }
 
 /// The objects of all plans.

@@ -85,11 +85,8 @@ impl Offline {
         let set = policies::set(loader, &gathered, &args.host_namespace, args.plugin_dir.as_deref())?;
         let available = ALL.iter().copied().filter(|resource| !args.without.contains(resource));
         gathered.world.set_available(available.collect());
-        let Gathered { world, mut subjects, skipped, mut notes, .. } = gathered;
-        if !skipped.is_empty() {
-            let skipped: Vec<String> = skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-            notes.push(format!("skipped, because the controller does nothing with them: {}", skipped.join(", ")));
-        }
+        let mut notes = gathered.notes();
+        let Gathered { world, mut subjects, .. } = gathered;
         if subjects.is_empty() {
             notes.push("there is no InferenceService in the files".to_owned());
         } else if !args.only.is_empty() {

@@ -23,6 +23,9 @@ use std::{
 /// What names an object: apiVersion, kind, namespace, name.
 type Id = (String, String, String, String);
 
+/// How many unknown fields are told: each is looked for in its file.
+const TOLD: usize = 10;
+
 /// What the files say.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
@@ -32,9 +35,9 @@ pub(super) struct Gathered {
     pub(super) plugins: Vec<Bound>,
     pub(super) config_maps: HashMap<(String, String), Arc<ConfigMap>>,
     /// How many objects of which kind say nothing to us.
-    pub(super) skipped: BTreeMap<String, usize>,
-    /// What people should know of the files.
-    pub(super) notes: Vec<String>,
+    skipped: BTreeMap<String, usize>,
+    /// Fields that no schema knows.
+    unknown: Vec<(Place, Vec<fields::Step>)>,
     seen: HashMap<Id, Place>,
 }
 
@@ -58,6 +61,23 @@ pub(super) fn gather(documents: Vec<Document>, namespace: &str) -> Result<Gather
 }
 
 impl Gathered {
+    /// What people should know of the files.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let told = self.unknown.iter().take(TOLD).map(|(place, path)| {
+            let (place, field) = fields::told(place, path);
+            format!("{place}: {field}: no such field is known, so it counts for nothing")
+        });
+        let mut notes: Vec<String> = told.collect();
+        if self.unknown.len() > TOLD {
+            notes.push(format!("and {} more fields that are not known", self.unknown.len() - TOLD));
+        }
+        if !self.skipped.is_empty() {
+            let skipped: Vec<String> = self.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+            notes.push(format!("skipped, because the controller does nothing with them: {}", skipped.join(", ")));
+        }
+        notes
+    }
+
     fn take(&mut self, document: Document, namespace: &str, ours: &schema::Kinds) -> Result<()> {
         let Document { place, mut object } = document;
         let text = |object: &Map<String, Value>, field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -89,7 +109,7 @@ impl Gathered {
         let id = (api_version, kind.clone(), namespace.clone(), name.clone());
         if let Some(first) = self.seen.get(&id) {
             let of = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-            bail!("{place}: there is a {kind} {of}{name} already, at {first}: remove one of the two");
+            bail!("{place}: the {kind} {of}{name} is there already, at {first}: remove one of the two");
         }
         self.seen.insert(id, place.clone());
 
@@ -98,10 +118,7 @@ impl Gathered {
             if let Err(error) = (kind.read)(whole.clone()) {
                 bail!(fields::wrong(&place, &whole, kind.read, &error));
             }
-            for path in kind.shape(&mut object) {
-                let (place, field) = fields::told(&place, &path);
-                self.notes.push(format!("{place}: {field}: no such field is known, so it counts for nothing"));
-            }
+            self.unknown.extend(kind.shape(&mut object).into_iter().map(|path| (place.clone(), path)));
         }
         let value = Value::Object(object);
         if let Some(resource) = resource {
