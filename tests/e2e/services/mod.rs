@@ -2,9 +2,9 @@
 
 mod choice;
 mod healing;
-// mod ingress;
 mod modes;
-// mod policies;
+mod neighbours;
+mod policies;
 // mod quiet;
 mod scaling;
 mod trouble;

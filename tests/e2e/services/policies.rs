@@ -1,0 +1,80 @@
+//! Policies that fail while services run.
+
+use super::{INFERENCE_SERVICE, Space, condition, fixed, own_cluster, with_model};
+use pointsman_tests::{Host, TestCluster};
+use serde_json::{Value, json};
+
+/// What it says of itself, and to any configuration.
+const SAYS: &str = r#"{"ok": {"name": "traps", "points": ["pod-templating", "runtime-selection"]}}"#;
+
+/// A command that traps where it is asked to decide: it looks at the first letter behind `{"call":"`.
+fn traps() -> Vec<u8> {
+    let (data, length) = (SAYS.replace('"', "\\22"), SAYS.len());
+    let text = format!(
+        r#"(module
+            (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
+            (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+            (memory (export "memory") 1)
+            (data (i32.const 100) "{data}")
+            (func (export "_start")
+                (i32.store (i32.const 0) (i32.const 1024)) (i32.store (i32.const 4) (i32.const 10))
+                (drop (call $read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 8)))
+                (if (i32.gt_u (i32.load8_u (i32.const 1033)) (i32.const 100)) (then unreachable))
+                (i32.store (i32.const 0) (i32.const 100)) (i32.store (i32.const 4) (i32.const {length}))
+                (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))))"#
+    );
+    wat::parse_str(text).unwrap()
+}
+
+/// Lets a plugin that traps answer alone at a policy point.
+fn bind(cluster: &TestCluster, point: &str) {
+    let plugin = json!({
+        "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicyPlugin", "metadata": {"name": "traps"},
+        "spec": {"points": [point], "mode": "Replace", "source": {"configMap": {"name": "traps"}}},
+    });
+    cluster.apply(&plugin).ok();
+}
+
+#[tokio::test]
+async fn while_a_plugin_fails_nothing_is_made_or_changed_and_without_it_all_goes_on() {
+    let cluster = own_cluster(Some(&[])).await;
+    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let space = Space::on(&cluster, "plugin").await;
+    space.serves("chat", with_model(json!({"engine": fixed(1)}))).await;
+    let (pods, made) = (space.pod_uids("chat").await, space.made().await);
+
+    let file = cluster.dir.join("plugin.wasm");
+    std::fs::write(&file, traps()).unwrap();
+    let from = format!("--from-file={}", file.display());
+    cluster.kubectl(&["create", "configmap", "traps", "-n", pointsman::policy::NAMESPACE, &from]).ok();
+    for (number, (point, step)) in [("pod-templating", "Decided"), ("runtime-selection", "RuntimeSelected")].into_iter().enumerate() {
+        bind(&cluster, point);
+        let said = space.says("chat", step, "False", "PolicyFailed").await;
+        assert!(said.contains("What runs stays as it is") && said.contains("the plugin traps can't answer"), "{said}");
+        assert!(space.warned("chat", "PolicyFailed").await.contains("What runs stays as it is"));
+        let service = space.get(&INFERENCE_SERVICE, "chat").await;
+        assert_eq!(
+            (&condition(&service, "Ready")["status"], &condition(&service, "Applied")["status"]),
+            (&json!("False"), &json!("Unknown"))
+        );
+        assert_eq!(condition(&service, "EngineReady")["status"], "True", "it serves on");
+        let later = format!("later-{number}");
+        space.service(&later, with_model(json!({"engine": fixed(1)}))).await;
+        let said = space.says(&later, step, "False", "PolicyFailed").await;
+        assert!(said.contains("Nothing is made"), "{said}");
+    }
+    // A change waits as well.
+    space.change("chat", json!({"engine": fixed(3)})).await;
+    space.says("chat", "RuntimeSelected", "False", "PolicyFailed").await;
+    assert_eq!((space.pod_uids("chat").await, space.made().await), (pods.clone(), made));
+
+    cluster.kubectl(&["delete", "policyplugin", "traps"]).ok();
+    for service in ["chat", "later-0", "later-1"] {
+        space.ready(service).await;
+    }
+    let now = space.pod_uids("chat").await;
+    assert_eq!((now.len(), now.is_superset(&pods)), (3, true));
+    let service: Value = space.get(&INFERENCE_SERVICE, "chat").await;
+    assert_eq!(condition(&service, "Decided")["status"], "True");
+    host.stop();
+}
