@@ -215,10 +215,10 @@ impl Making<'_> {
         let names = [(&DEPLOYMENT, component.name.clone()), (&LEADER_WORKER_SET, format!("{}-mn", component.name))];
         let live = names.iter().filter_map(|(resource, name)| self.snapshot.child(resource, name));
         let numbers = live.filter_map(|live| {
-            let label = live.observed.revision_label.as_ref()?;
-            let number: u64 = label.parse().ok()?;
             let told = live.observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
-            let same = match told.filter(|(number, _)| number == label) {
+            let label = live.observed.revision_label.as_deref().or(told.map(|(number, _)| number))?;
+            let number: u64 = label.parse().ok()?;
+            let same = match told.filter(|(number, _)| *number == label) {
                 Some((_, known)) => known == hash,
                 // Whoever has taken the annotation away or edited it must not restart pods by that: the templates themselves tell.
                 None => Self::runs(live, templates, label),
