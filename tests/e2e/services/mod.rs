@@ -5,7 +5,7 @@ mod healing;
 mod modes;
 mod neighbours;
 mod policies;
-// mod quiet;
+mod quiet;
 mod scaling;
 mod trouble;
 

@@ -1,0 +1,167 @@
+//! What works is left alone: after a second look, a resync, a restart, and when another host takes over.
+
+use super::{AGENT, DEPLOYMENT, INFERENCE_SERVICE, SERVING_RUNTIME, Space, fixed, own_cluster, simple_runtime, with_model, writes};
+use pointsman_tests::{Host, TestCluster, eventually};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Of each kind so many services, with the number of objects that one becomes.
+fn kinds() -> [(&'static str, Value, usize, usize); 5] {
+    let keda = json!({"enableKeda": true, "promServerAddress": "http://prometheus:9090", "customPromQuery": "sum(queue)"});
+    let router = json!({"runner": {"name": "router", "image": "example.com/router:1"}, "minReplicas": 1, "maxReplicas": 1});
+    [
+        ("scaled", json!({}), 8, 5),
+        ("fixed", json!({"engine": fixed(2)}), 5, 4),
+        ("queue", json!({"kedaConfig": keda}), 2, 5),
+        ("routed", json!({"engine": fixed(1), "router": router}), 3, 10),
+        ("group", json!({"runtime": {"name": "grouped"}, "engine": fixed(1)}), 2, 4),
+    ]
+}
+
+fn services() -> Vec<(String, Value, usize)> {
+    let all = kinds().into_iter();
+    all.flat_map(|(kind, spec, number, objects)| (0..number).map(move |at| (format!("{kind}-{at}"), spec.clone(), objects))).collect()
+}
+
+/// How often a service's status may be written on its way: that it is coming, and of each workload that it is available and that it is
+/// up to date. On a machine with nothing else to do it is 2, because reports are gathered for a moment; that is too short a time to rely on.
+fn statuses(service: &str) -> usize {
+    if service.starts_with("routed") { 5 } else { 3 }
+}
+
+/// The requests of our hosts, but for those about leases.
+fn requests(cluster: &TestCluster) -> (Vec<Value>, usize) {
+    let of_hosts =
+        cluster.requests().into_iter().filter(|request| request["userAgent"].as_str().is_some_and(|agent| agent.starts_with(AGENT)));
+    let (leases, others): (Vec<_>, Vec<_>) = of_hosts.partition(|request| request["objectRef"]["resource"] == "leases");
+    (others, leases.len())
+}
+
+/// Waits for so many renewals of the lease: the clock of the hosts.
+async fn beats(cluster: &TestCluster, number: usize) {
+    let before = requests(cluster).1;
+    eventually("the lease is renewed", async || (requests(cluster).1 >= before + number).then_some(())).await;
+}
+
+/// How many times a host has looked at a service.
+fn looks(host: &Host<'_>) -> u64 {
+    let Ok((_, metrics)) = host.get("/metrics") else { return 0 };
+    let counts = metrics.lines().filter(|line| line.starts_with("controller_runtime_reconcile_total"));
+    counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+async fn has_looked(host: &Host<'_>, times: u64) {
+    eventually("the host has looked", async || (looks(host) >= times).then_some(())).await;
+}
+
+async fn all_pods(space: &Space<'_>) -> BTreeSet<String> {
+    let mut uids = BTreeSet::new();
+    for (service, ..) in services() {
+        uids.extend(space.pod_uids(&service).await);
+    }
+    uids
+}
+
+/// Makes the services, and counts what that took.
+async fn make(space: &Space<'_>) {
+    let runner = json!({"runner": {"name": "ome-container", "image": "example.com/engine:1"}});
+    let mut grouped = simple_runtime();
+    grouped["engineConfig"] = json!({"leader": runner, "worker": runner});
+    // For those that name it.
+    grouped["supportedModelFormats"][0]["autoSelect"] = false.into();
+    space.create(&SERVING_RUNTIME, "grouped", json!({"spec": grouped})).await;
+    for (service, spec, _) in services() {
+        space.service(&service, with_model(spec)).await;
+    }
+    for (service, ..) in services() {
+        space.ready(&service).await;
+    }
+    beats(space.0.cluster, 2).await;
+    let writes = space.writes();
+    for (service, _, objects) in services() {
+        let own = |write: &&String| write.split('/').nth(1).is_some_and(|name| name == service || name.starts_with(&format!("{service}-")));
+        let (told, made): (Vec<_>, Vec<_>) = writes.iter().filter(own).partition(|write| write.ends_with("/status"));
+        assert_eq!(made.len(), objects, "{service}: each object is written once: {made:#?}");
+        assert!(told.len() <= statuses(&service), "{service}: {told:#?}");
+    }
+    // Nothing is written without a name, such as an event.
+    let all: usize = services().iter().map(|(service, _, objects)| objects + statuses(service)).sum();
+    println!("{} writes for {} services", writes.len(), services().len());
+    assert!(writes.len() <= all, "{writes:#?}");
+}
+
+/// Nothing is asked of the API server but what keeps watches and the lease.
+async fn rests(cluster: &TestCluster) {
+    let before = requests(cluster).0.len();
+    beats(cluster, 3).await;
+    let later = requests(cluster).0.split_off(before);
+    let asked: Vec<_> = later.iter().filter(|request| request["verb"] != "watch").collect();
+    assert!(asked.is_empty(), "{asked:#?}");
+}
+
+/// What was written since, but for leases.
+fn written(cluster: &TestCluster, since: usize) -> Vec<String> {
+    writes(cluster, |request| request["objectRef"]["resource"] != "leases").split_off(since)
+}
+
+#[tokio::test]
+async fn services_that_work_are_left_alone_through_touches_resyncs_restarts_and_changes_of_the_leader() {
+    let cluster = own_cluster(None).await;
+    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let space = Space::on(&cluster, "quiet").await;
+    make(&space).await;
+    rests(&cluster).await;
+    let pods = all_pods(&space).await;
+    let so_far = written(&cluster, 0).len();
+
+    // A touch that changes nothing, and a second one as kubectl makes it.
+    let before = looks(&host);
+    space.kubectl(&["annotate", "inferenceservices", "--all", "pointsman.dev/note=nothing"]).ok();
+    has_looked(&host, before + services().len() as u64).await;
+    let (name, spec, _) = services().remove(0);
+    let again = json!({
+        "apiVersion": "ome.io/v1beta1", "kind": "InferenceService", "metadata": {"name": name, "namespace": space.0.name},
+        "spec": with_model(spec),
+    });
+    cluster.apply(&again).ok();
+    rests(&cluster).await;
+    assert_eq!(written(&cluster, so_far), [""; 0], "after a touch");
+
+    // The API server comes back with a new memory of what happened, so everything is listed again.
+    let before = requests(&cluster).0.len();
+    cluster.stop_part("apiserver").unwrap();
+    cluster.start_part("apiserver").unwrap();
+    eventually("what there is is listed again", async || {
+        let later = requests(&cluster).0.split_off(before);
+        let listed = |plural: &str| later.iter().any(|request| request["verb"] == "list" && request["objectRef"]["resource"] == plural);
+        ["inferenceservices", "deployments", "services", "pods", "servingruntimes"].iter().all(|plural| listed(plural)).then_some(())
+    })
+    .await;
+    beats(&cluster, 3).await;
+    assert_eq!(written(&cluster, so_far), [""; 0], "after a resync");
+
+    // Another process, that has decided nothing yet.
+    host.stop();
+    let leader = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    has_looked(&leader, services().len() as u64).await;
+    // It asks once more what the cluster serves.
+    beats(&cluster, 3).await;
+    rests(&cluster).await;
+    assert_eq!(written(&cluster, so_far), [""; 0], "after a restart");
+
+    // One that stands by, and has to wait until the lease has run out.
+    let standby = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    standby.ready().await;
+    cluster.kill_part(&leader.part).unwrap();
+    space.change("fixed-0", json!({"engine": fixed(3)})).await;
+    space.becomes(&DEPLOYMENT, "fixed-0-engine", "it has 3", |now| now["spec"]["replicas"] == 3).await;
+    has_looked(&standby, services().len() as u64).await;
+    space.ready("fixed-0").await;
+    beats(&cluster, 2).await;
+    let wrote = written(&cluster, so_far);
+    let needless: Vec<_> = wrote.iter().filter(|write| !write.contains("/fixed-0")).collect();
+    assert!(needless.is_empty(), "{needless:#?}");
+    assert!(all_pods(&space).await.is_superset(&pods), "no pod was restarted");
+    assert!(space.find(&INFERENCE_SERVICE, "fixed-0").await.is_some());
+    standby.stop();
+}
