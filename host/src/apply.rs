@@ -55,6 +55,12 @@ pub enum ApplyError {
     },
 }
 
+/// An object, and whether its status is meant.
+type Written = (ObjectKey, bool);
+
+/// The plan's fingerprint, since when, how often.
+type Healed = (u64, Instant, u32);
+
 /// The writer.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 #[derive(Clone)]
@@ -64,9 +70,9 @@ pub struct Applier {
     shared: Shared,
     /// What was written and yet came out otherwise (a webhook may insist on it, or a CRD drop a field): writing it once more
     /// would only do so for ever. The fingerprints of what was planned and of what came of it.
-    insisted: Arc<Mutex<HashMap<(ObjectKey, bool), (u64, u64)>>>,
-    /// How often the same plan was written over an object: the plan's fingerprint, since when, how often.
-    healed: Arc<Mutex<HashMap<ObjectKey, (u64, Instant, u32)>>>,
+    insisted: Arc<Mutex<HashMap<Written, (u64, u64)>>>,
+    /// How often the same plan was written over an object.
+    healed: Arc<Mutex<HashMap<ObjectKey, Healed>>>,
 }
 
 impl Applier {

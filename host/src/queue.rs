@@ -244,7 +244,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_sooner_of_two_times_counts() {
         let queue = Queue::default();
-        queue.add_after("a", Duration::from_secs(60));
+        queue.add_after("a", Duration::from_mins(1));
         queue.add_after("a", Duration::from_secs(1));
         queue.add_after("a", Duration::from_secs(30));
         let before = Instant::now();

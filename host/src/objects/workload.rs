@@ -10,7 +10,7 @@ pub fn deployment(
     selector: &BTreeMap<String, String>,
     replicas: Option<i64>,
     strategy: Option<Value>,
-    template: Value,
+    template: &Value,
 ) -> Value {
     let mut spec = json!({"selector": {"matchLabels": selector}, "template": template});
     if let Some(replicas) = replicas {
@@ -23,7 +23,7 @@ pub fn deployment(
 }
 
 /// A LeaderWorkerSet's body. A group is made anew as a whole when one of its pods restarts: what is left of it can't go on.
-pub fn leader_worker_set(metadata: Metadata, replicas: Option<i64>, size: i64, leader: Value, worker: Value) -> Value {
+pub fn leader_worker_set(metadata: Metadata, replicas: Option<i64>, size: i64, leader: &Value, worker: &Value) -> Value {
     let mut spec = json!({
         "startupPolicy": "LeaderCreated",
         "leaderWorkerTemplate": {

@@ -20,8 +20,8 @@ const CHANGED: usize = 10_000;
 /// Who reads what.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
-    reads: HashMap<ObjectKey, BTreeSet<Read>>,
-    readers: HashMap<Read, HashSet<ObjectKey>>,
+    by_subject: HashMap<ObjectKey, BTreeSet<Read>>,
+    by_read: HashMap<Read, HashSet<ObjectKey>>,
     /// When something changed last: a plan may have been made before, and be noted after.
     changed: HashMap<Read, u64>,
 }
@@ -30,22 +30,22 @@ impl Readers {
     /// Notes what a subject's plan has read of the world at a revision. True if some of that has changed since.
     pub(super) fn note(&mut self, subject: &ObjectKey, reads: BTreeSet<Read>, revision: u64) -> bool {
         let stale = reads.iter().any(|read| self.changed.get(read).is_some_and(|changed| *changed > revision));
-        if self.reads.get(subject) != Some(&reads) {
+        if self.by_subject.get(subject) != Some(&reads) {
             self.forget(subject);
             for read in &reads {
-                self.readers.entry(read.clone()).or_default().insert(subject.clone());
+                self.by_read.entry(read.clone()).or_default().insert(subject.clone());
             }
-            self.reads.insert(subject.clone(), reads);
+            self.by_subject.insert(subject.clone(), reads);
         }
         stale
     }
 
     pub(super) fn forget(&mut self, subject: &ObjectKey) {
-        for read in self.reads.remove(subject).unwrap_or_default() {
-            if let Some(readers) = self.readers.get_mut(&read) {
+        for read in self.by_subject.remove(subject).unwrap_or_default() {
+            if let Some(readers) = self.by_read.get_mut(&read) {
                 readers.remove(subject);
                 if readers.is_empty() {
-                    self.readers.remove(&read);
+                    self.by_read.remove(&read);
                 }
             }
         }
@@ -54,9 +54,9 @@ impl Readers {
     /// Takes it that something has changed, and tells who has read it.
     pub(super) fn changed(&mut self, read: &Read, revision: u64) -> Vec<ObjectKey> {
         if self.changed.len() > CHANGED {
-            self.changed.retain(|read, _| self.readers.contains_key(read));
+            self.changed.retain(|read, _| self.by_read.contains_key(read));
         }
         self.changed.insert(read.clone(), revision);
-        self.readers.get(read).into_iter().flatten().cloned().collect()
+        self.by_read.get(read).into_iter().flatten().cloned().collect()
     }
 }

@@ -1,5 +1,7 @@
 //! ome.io: InferenceService.
 
+#![allow(clippy::unnecessary_box_returns, reason = "a step's error is large, and boxed wherever it is made")]
+
 mod choice;
 mod component;
 mod metadata;

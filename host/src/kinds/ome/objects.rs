@@ -125,7 +125,7 @@ impl Making<'_> {
         if let Some(choice) = &self.choice {
             metadata.annotations.insert(RUNTIME.to_owned(), choice::written(choice));
         }
-        made.objects.push(self.running(component, key, metadata, &selector, pods.templates));
+        made.objects.push(self.running(component, key, metadata, &selector, &pods.templates));
         made.revisions.insert(component.part.name(), format!("{}-{}", component.name, pods.revision));
 
         let budget = self.key(&POD_DISRUPTION_BUDGET, &component.name);
@@ -161,7 +161,7 @@ impl Making<'_> {
         key: ObjectKey,
         metadata: Metadata,
         selector: &BTreeMap<String, String>,
-        templates: Vec<Value>,
+        templates: &[Value],
     ) -> Object {
         let replicas = match component.scaling {
             Scaling::Fixed(replicas) => Some(replicas),
@@ -171,14 +171,14 @@ impl Making<'_> {
             }
         };
         let ours = matches!(component.scaling, Scaling::Fixed(_));
-        let mut templates = templates.into_iter();
-        let first = templates.next().unwrap_or_default();
+        let none = Value::Null;
+        let template = |at: usize| templates.get(at).unwrap_or(&none);
         let body = match component.mode {
             Mode::Raw => {
                 let strategy = component.either(|side| side.settings.deployment_strategy.clone()).map(|strategy| json!(strategy));
-                workload::deployment(metadata, selector, replicas, strategy, first)
+                workload::deployment(metadata, selector, replicas, strategy, template(0))
             }
-            Mode::MultiNode(size) => workload::leader_worker_set(metadata, replicas, size, first, templates.next().unwrap_or_default()),
+            Mode::MultiNode(size) => workload::leader_worker_set(metadata, replicas, size, template(0), template(1)),
         };
         Object { yields_replicas: !ours, ..Object::new(key, body) }
     }
