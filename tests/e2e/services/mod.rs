@@ -79,7 +79,9 @@ fn simple_runtime() -> Value {
 /// The spec of a service that leaves everything to its runtime, plus more.
 fn with_model(more: Value) -> Value {
     let mut spec = json!({"model": {"name": "model", "kind": "BaseModel"}});
-    spec.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
+        spec.extend(more);
+    }
     spec
 }
 
