@@ -78,11 +78,9 @@ fn simple_runtime() -> Value {
 
 /// The spec of a service that leaves everything to its runtime, plus more.
 fn with_model(more: Value) -> Value {
-    let mut spec = json!({"model": {"name": "model", "kind": "BaseModel"}});
-    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
-        spec.extend(more);
-    }
-    spec
+    let Value::Object(mut spec) = more else { panic!("{more} is no spec") };
+    spec.insert("model".to_owned(), json!({"name": "model", "kind": "BaseModel"}));
+    spec.into()
 }
 
 /// Fixes a component's number of replicas.
