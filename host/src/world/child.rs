@@ -1,6 +1,9 @@
 //! What is kept of an object that was made for a subject: what we own of it, and what it tells of its state.
 
-use super::{owned, resource::Resource};
+use super::{
+    owned,
+    resource::{DEPLOYMENT, HTTP_ROUTE, LEADER_WORKER_SET, Resource},
+};
 use serde::Deserialize;
 use serde_json::Value;
 use std::{
@@ -147,7 +150,7 @@ impl Child {
             version: text("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or_default(),
             owner: owner.and_then(|owner| owner["uid"].as_str()).map(str::to_owned),
             deleting: metadata.get("deletionTimestamp").is_some_and(|time| !time.is_null()),
-            observed: observed(live, &part),
+            observed: observed(resource, live, &part),
             owned: part.to_string().into(),
             settled: AtomicU64::new(0),
         })
@@ -204,11 +207,15 @@ pub fn manager(kind: &str) -> String {
     format!("{MANAGER}{}", kind.to_lowercase())
 }
 
-fn observed(live: &Value, part: &Value) -> Observed {
+/// The kinds whose conditions are looked at. What an autoscaler or a budget tells of itself changes with every pod, and a plan or a status
+/// says nothing of it.
+static TELLING: [&Resource; 3] = [&DEPLOYMENT, &LEADER_WORKER_SET, &HTTP_ROUTE];
+
+fn observed(resource: &'static Resource, live: &Value, part: &Value) -> Observed {
     let number = |path: &str| live.pointer(path).and_then(Value::as_i64);
     let metadata =
         |map: &str, key: &str| live.get("metadata").and_then(|metadata| metadata.get(map)?.get(key)?.as_str()).map(str::to_owned);
-    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+    let list = |value: Option<&Value>| value.filter(|_| TELLING.contains(&resource)).and_then(Value::as_array).cloned().unwrap_or_default();
     let conditions = list(live.pointer("/status/conditions"));
     let of_parents = list(live.pointer("/status/parents")).into_iter().flat_map(|parent| list(parent.get("conditions")));
     let conditions = conditions.into_iter().chain(of_parents).filter_map(|condition| serde_json::from_value(condition).ok());

@@ -59,7 +59,7 @@ impl Making<'_> {
             now: Some(self.snapshot.now),
         };
         let decision = self.policies.template(&inputs).map_err(|undecided| self.undecided(DECIDED, &undecided))?;
-        let template = decision.answer.template.clone();
+        let template = serde_json::from_str(&decision.answer.template).unwrap_or_default();
         self.decisions.push(Decided::Template(workload.clone(), inputs, Arc::clone(&decision)));
         Ok(template)
     }

@@ -1,6 +1,9 @@
 //! What is told of the parts of a service, from what its objects and pods tell.
 
-use super::{Failure, Found, Making, component::Part};
+use super::{
+    Failure, Found, Making,
+    component::{Deployed, Part},
+};
 use crate::{
     plan::Condition,
     world::{
@@ -39,11 +42,13 @@ impl Making<'_> {
         let mut states = Vec::new();
         let mut conditions = Vec::new();
         for part in Part::ALL {
-            let wanted = found.components.iter().any(|component| component.part == part);
+            let wanted = found.components.iter().find(|component| component.part == part);
             let live = self.live(part);
             let state = match live {
                 Some(live) => self.state(part, live),
-                None if wanted || found.components.is_empty() && part == Part::Engine => State::waiting(part, found.objects.is_some()),
+                None if wanted.is_some() || found.components.is_empty() && part == Part::Engine => {
+                    State::waiting(part, wanted.filter(|_| found.objects.is_some()))
+                }
                 None => {
                     let message = format!("The service has no {}.", part.name());
                     conditions.push(Condition::yes(part.condition(), "NotWanted", message).aside());
@@ -94,7 +99,7 @@ impl Making<'_> {
         } else if let Some((pod, failure)) = homeless {
             Condition::unknown(type_, "Unschedulable", format!("The pod {pod} has no node. {}.", failure.message.trim_end_matches('.')))
         } else {
-            Condition::unknown(type_, "Progressing", format!("The {name} isn't available yet."))
+            Condition::unknown(type_, "Progressing", unavailable(&name))
         };
         let rolled_out = current && available && observed.updated >= wanted && observed.available >= wanted && observed.current <= wanted;
         let number = observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
@@ -238,13 +243,19 @@ impl Making<'_> {
     }
 }
 
+fn unavailable(workload: &str) -> String {
+    format!("The {workload} isn't available yet.")
+}
+
 impl State {
-    fn waiting(part: Part, planned: bool) -> Self {
-        let name = part.name();
-        let (reason, message) = if planned {
-            ("Progressing", format!("The {name} is on its way."))
-        } else {
-            ("Blocked", format!("There is no {name} yet: the conditions above say why."))
+    /// Before there is what runs its pods: the same is told as soon as that is made and until it works, so that it is written once.
+    fn waiting(part: Part, planned: Option<&Deployed>) -> Self {
+        let (reason, message) = match planned {
+            Some(component) => {
+                let (resource, name) = Making::workload(component);
+                ("Progressing", unavailable(&format!("{} {name}", resource.kind)))
+            }
+            None => ("Blocked", format!("There is no {} yet: the conditions above say why.", part.name())),
         };
         let condition = Condition::unknown(part.condition(), reason, message);
         Self { condition, running: None, rolled_out: false, ready: 0, failing: Vec::new() }

@@ -217,8 +217,11 @@ impl Pinned<'_> {
     ) -> Result<Arc<Decision<Answer>>, Undecided> {
         let started = Instant::now();
         let inputs = Digest::of_all(inputs.iter().copied());
-        let key = self.key(point, subject, &inputs, now);
-        if let Some(kept) = self.policies.cache.get::<Result<Arc<Decision<Answer>>, Undecided>>(&key) {
+        // Whether the subject has objects says who may stand in for a plugin, and nothing else: where each has answered it is all the same.
+        let of_all = self.key(point, subject, &inputs, now);
+        let of_standing = || Digest::of_all([&of_all, &marker(&[self.standing as u8])]);
+        let kept = |key| self.policies.cache.get::<Result<Arc<Decision<Answer>>, Undecided>>(key);
+        if let Some(kept) = kept(&of_all).or_else(|| kept(&of_standing())) {
             return (*kept).clone();
         }
         let decided = decide(inputs).map(Arc::new);
@@ -230,14 +233,16 @@ impl Pinned<'_> {
         };
         let size = decided.as_ref().map_or(0, |decision| size(&decision.answer));
         if size <= LARGEST_KEPT && failures.into_iter().all(CallError::lasting) {
+            let by_all = decided.as_ref().is_ok_and(|decision| decision.failed.is_empty());
+            let key = if by_all { of_all } else { of_standing() };
             self.policies.cache.keep(key, Arc::new(decided.clone()), size + BESIDE_THE_ANSWER);
         }
         decided
     }
 
-    /// Of all that the answer depends on.
+    /// Of all that the answer depends on, where no plugin fails.
     fn key(&self, point: PolicyPoint, subject: &Subject, inputs: &Digest, now: Option<u64>) -> Digest {
-        let mut parts = vec![*inputs, marker(&[point as u8, self.standing as u8, 0])];
+        let mut parts = vec![*inputs, marker(&[point as u8])];
         let mut wants_time = false;
         for member in self.set.members().iter().filter(|member| super::set::asked(member, point, subject)) {
             parts.push(*member.identity());

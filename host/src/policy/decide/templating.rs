@@ -13,7 +13,7 @@ use crate::policy::{
     member::Member,
     patch,
     point::{
-        Reason, Role, Subject,
+        Reason, Role, Subject, image,
         templating::{Layer, Operation, Request},
     },
 };
@@ -53,8 +53,9 @@ impl Inputs {
 /// What all plugins together made of the template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Templated {
-    /// The template.
-    pub template: Value,
+    /// The template as JSON: as a value it would take ten times the memory, and decisions are kept.
+    #[serde(serialize_with = "image::json::serialize")]
+    pub template: String,
     /// What was done, in order.
     pub steps: Vec<Step>,
     /// Why, each with the plugin that says so.
@@ -84,7 +85,7 @@ impl Pinned<'_> {
         let parts = [inputs.subject.digest(), inputs.layers.digest(), inputs.template.digest(), &roles];
         self.keep(point, &inputs.subject, &parts, inputs.now, |digest| {
             let Answered { answer, plugins, failed } = self.ask_line(point, &inputs.subject, |line| {
-                let mut answer = Templated { template: (*inputs.template).clone(), ..Templated::default() };
+                let mut answer = Templated { template: inputs.template.to_string(), ..Templated::default() };
                 for (at, member) in line.iter().enumerate() {
                     self.lay(member, inputs, &mut answer).map_err(|error| Fault { at, error })?;
                 }
@@ -97,14 +98,13 @@ impl Pinned<'_> {
     /// Lets one plugin go on with the template.
     fn lay(&self, member: &Member, inputs: &Inputs, so_far: &mut Templated) -> Result<(), CallError> {
         let now = inputs.now.filter(|_| member.description.wants_time);
-        let template = so_far.template.to_string();
         let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| {
-            let (answer, spent) = plugin.template(Request { now, ..inputs.request(&template) })?;
+            let (answer, spent) = plugin.template(Request { now, ..inputs.request(&so_far.template) })?;
             let number = answer.operations.len();
             if number > MOST_OPERATIONS {
                 return Err(CallError::Nonsense(format!("it has {number} operations, and {MOST_OPERATIONS} are the most")));
             }
-            let mut template = so_far.template.clone();
+            let mut template: Value = serde_json::from_str(&so_far.template).unwrap_or_default();
             for operation in &answer.operations {
                 let named = operation.layer == "plugin" || inputs.layers.iter().any(|layer| layer.name == operation.layer);
                 if !named {
@@ -115,7 +115,8 @@ impl Pinned<'_> {
                 patch::apply(&mut template, operation)
                     .map_err(|error| CallError::Nonsense(super::super::told(&format!("{} {error}", operation.path))))?;
             }
-            let size = template.to_string().len();
+            let template = template.to_string();
+            let size = template.len();
             if size > LARGEST_TEMPLATE {
                 return Err(CallError::Nonsense(format!("it makes a template of {size} bytes, and {LARGEST_TEMPLATE} are the most")));
             }
