@@ -93,6 +93,7 @@ impl Applier {
         let key = &object.key;
         let live = snapshot.child(key.resource, &key.name);
         let Some(live) = live else {
+            self.free(key)?;
             // Not forced: what is there under that name, and unknown to us, is somebody else's.
             let made = self.patch(key, manager, false, &object.whole()).await.map_err(|error| refused(key, &error, true))?;
             self.take(key.resource, &made, object, false);
@@ -116,6 +117,19 @@ impl Applier {
         let made = self.patch(key, manager, true, &object.whole()).await.map_err(|error| refused(key, &error, false))?;
         self.take(key.resource, &made, object, true);
         Ok(())
+    }
+
+    /// Whether the name isn't taken by an object of ours that belongs to something else.
+    fn free(&self, key: &ObjectKey) -> Result<(), ApplyError> {
+        match self.shared.lock().owner(key) {
+            None => Ok(()),
+            // The subject was deleted and made anew, and its former objects are on their way out.
+            Some(None) => Err(ApplyError::Passing(key.to_string(), "it still belongs to what had the name before".to_owned())),
+            Some(Some(other)) => Err(ApplyError::Refused {
+                reason: "NameTaken",
+                message: format!("The {key} belongs to the {other}: give one of the two another name."),
+            }),
+        }
     }
 
     /// Puts what came of a write into the world: the watch tells of it only later.
@@ -267,7 +281,9 @@ fn refused(key: &ObjectKey, error: &Sent, creating: bool) -> ApplyError {
                 "There is a {key} already that isn't this service's: delete it or give the service another name. The API server says: {said}."
             ),
         ),
-        409 | 429 | 500.. => return ApplyError::Passing(key.to_string(), said.to_owned()),
+        409 | 429 | 503.. => return ApplyError::Passing(key.to_string(), said.to_owned()),
+        // Mostly a webhook that doesn't answer. It is tried again as well, but whoever looks should know.
+        500..=502 => ("ApiServerError", format!("The {key} can't be written: {said}.")),
         403 => ("Forbidden", format!("The API server refuses the {key}: {said}.")),
         404 => ("NotFound", format!("The {key} can't be written: {said}.")),
         422 if said.contains("Only one reference can have Controller set to true") => {

@@ -50,6 +50,8 @@ pub struct Inputs {
     pub workers: usize,
     /// What was counted.
     pub reconciles: Arc<Reconciles>,
+    /// Where it is told what hasn't been listed yet. Until everything was, nothing is written.
+    pub unlisted: channel::Sender<Option<String>>,
 }
 
 struct Controller {
@@ -65,7 +67,7 @@ struct Controller {
 
 /// Runs until it is dropped.
 pub async fn run(inputs: Inputs) {
-    let Inputs { client, apis, policies, obstacle, leadership, identity, settings, workers, reconciles } = inputs;
+    let Inputs { client, apis, policies, obstacle, leadership, identity, settings, workers, reconciles, unlisted } = inputs;
     let shared = Shared::default();
     let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(identity) };
     let controller = Arc::new(Controller {
@@ -78,10 +80,10 @@ pub async fn run(inputs: Inputs) {
         leadership,
         reconciles,
     });
-    let (tell, listed) = channel::channel(false);
+    let listed = unlisted.subscribe();
     // What is dropped with this future ends with it.
     let mut tasks = JoinSet::new();
-    tasks.spawn(watch::keep(client, apis, shared, tell));
+    tasks.spawn(watch::keep(client, apis, shared, unlisted));
     tasks.spawn(Arc::clone(&controller).follow(obstacle, listed));
     for _ in 0..workers.max(1) {
         tasks.spawn(Arc::clone(&controller).work());
@@ -91,13 +93,13 @@ pub async fn run(inputs: Inputs) {
 
 impl Controller {
     /// Queues what changes touch: nothing before everything was listed and the policies are in force, and only while we lead.
-    async fn follow(self: Arc<Self>, mut obstacle: channel::Receiver<Option<String>>, mut listed: channel::Receiver<bool>) {
+    async fn follow(self: Arc<Self>, mut obstacle: channel::Receiver<Option<String>>, mut listed: channel::Receiver<Option<String>>) {
         let mut leadership = self.leadership.clone();
         let mut news = self.shared.news();
         let mut sets = self.policies.changes();
         loop {
             leadership.acquired().await;
-            if listed.wait_for(|listed| *listed).await.is_err() || obstacle.wait_for(Option::is_none).await.is_err() {
+            if listed.wait_for(Option::is_none).await.is_err() || obstacle.wait_for(Option::is_none).await.is_err() {
                 return;
             }
             // Another host may have written since.
@@ -203,13 +205,9 @@ impl Controller {
             if !self.leadership.held() {
                 return;
             }
-            let event = Event {
-                type_: EventType::Warning,
-                reason,
-                note: Some(message.chars().take(NOTE / 4).collect()),
-                action: "Reconciling".to_owned(),
-                secondary: None,
-            };
+            let mut note = message;
+            note.truncate(note.floor_char_boundary(NOTE));
+            let event = Event { type_: EventType::Warning, reason, note: Some(note), action: "Reconciling".to_owned(), secondary: None };
             if let Err(error) = self.recorder.publish(&event, &reference).await {
                 tracing::warn!(subject = %subject.key, error = sentence(&error), "an event could not be written");
             }

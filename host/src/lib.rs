@@ -4,6 +4,7 @@ pub mod apply;
 pub mod cli;
 pub mod controller;
 pub mod crds;
+pub mod explain;
 pub mod kinds;
 pub mod leader;
 pub mod objects;

@@ -8,6 +8,8 @@ mod host;
 mod kubectl;
 mod leftovers;
 mod objects;
+mod plans;
 mod policies;
 mod revisions;
+mod services;
 mod validation;

@@ -6,7 +6,7 @@ use crate::{
     tools,
 };
 use anyhow::{Context, Result, bail};
-use pointsman_harness::{Cluster, Options, http_get, listening_address, workspace};
+use pointsman_harness::{Cluster, Options, http_get, listening_address, target_dir, workspace};
 use std::{
     path::{Path, PathBuf},
     sync::{
@@ -39,6 +39,12 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "PORT")]
     api_port: Option<u16>,
 }
+
+/// The sample's model.
+const MODEL: &str = "llama-3-1-8b-instruct";
+
+/// How long something may take that kubectl waits for.
+const WAIT: &str = "120s";
 
 /// How long the host may take to become ready.
 const READY_WITHIN: Duration = Duration::from_mins(1);
@@ -75,9 +81,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let address = wait_until_ready(&mut controller, &log)?;
     heading(&format!("the host is ready: http://{address}/healthz answers, its log is {}", log.display()));
 
-    kubectl(&["apply", "--server-side", "-f", &deploy("sample.yaml")])?;
-    kubectl(&["get", "nodes"])?;
-    kubectl(&["get", "pointsman", "--all-namespaces"])?;
+    let pointsman = |args: &[&str]| {
+        heading(&format!("pointsman {}", args.join(" ")));
+        Guarded::new(&host)?.args(args).env("KUBECONFIG", &kubeconfig).succeed("pointsman")
+    };
+    show(&kubectl, &pointsman, &deploy, cluster.is_some())?;
     if args.exit {
         return Ok(());
     }
@@ -85,10 +93,46 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     heading("it stays up until Ctrl-C; in another shell:");
     println!("export KUBECONFIG={}", kubeconfig.display());
     println!("kubectl get pointsman -A");
+    println!("kubectl annotate isvc llama-chat pointsman.dev/choose-runtime=now   # takes the better runtime");
     stop.wait(|| match controller.ended() {
         Some(status) => bail!("the host ended ({status}); its log is {}", log.display()),
         None => Ok(()),
     })
+}
+
+/// Serves a model three times, changes the policy, and serves it once more.
+fn show(
+    kubectl: &impl Fn(&[&str]) -> Result<()>,
+    pointsman: &impl Fn(&[&str]) -> Result<()>,
+    deploy: &impl Fn(&str) -> String,
+    embedded: bool,
+) -> Result<()> {
+    kubectl(&["apply", "--server-side", "-f", &deploy("sample.yaml")])?;
+    // What an agent on the nodes will say, once there is one: that the model is there, and where.
+    let ready = r#"{"status":{"state":"Ready"}}"#;
+    kubectl(&["patch", "clusterbasemodel", MODEL, "--subresource", "status", "--type", "merge", "--patch", ready])?;
+    if !embedded {
+        heading(&format!("pods go to nodes with the label models.ome.io/clusterbasemodel.{MODEL}=Ready; yours are left alone"));
+        return kubectl(&["get", "pointsman", "--all-namespaces"]);
+    }
+    kubectl(&["label", "nodes", "--selector", "nvidia.com/gpu.product", &format!("models.ome.io/clusterbasemodel.{MODEL}=Ready")])?;
+    kubectl(&["wait", "--for=condition=Ready", "isvc", "--all", "--timeout", WAIT])?;
+    kubectl(&["get", "isvc"])?;
+    kubectl(&["get", "deployments,leaderworkersets,services,hpa,pdb,pods", "--selector", "serving.ome.io/inferenceservice"])?;
+
+    // The policy changes by a ConfigMap. A new service gets what it prefers; those that run stay, and say what they would get.
+    let cheap = target_dir().join("wasm32-unknown-unknown/plugin/pointsman_example_rust_cost.wasm");
+    pointsman(&["plugin", "push", "--name", "prefer-cheap", "--order", "100", "--config", r#"{"weight":100}"#, &cheap.to_string_lossy()])?;
+    kubectl(&["apply", "--server-side", "-f", &deploy("sample-later.yaml")])?;
+    kubectl(&["wait", "--for=condition=Ready", "isvc/llama-later", "--timeout", WAIT])?;
+    kubectl(&["wait", "--for=condition=RuntimeUpToDate=False", "isvc/llama-chat", "--timeout", WAIT])?;
+    let condition = |field: &str| format!(r#".status.conditions[?(@.type=="RuntimeUpToDate")].{field}"#);
+    let columns = format!(
+        "custom-columns=NAME:.metadata.name,RUNTIME:.status.runtime.name,UP-TO-DATE:{},WHY:{}",
+        condition("status"),
+        condition("message")
+    );
+    kubectl(&["get", "isvc", "--output", &columns])
 }
 
 /// `cargo xtask cluster`.

@@ -5,6 +5,7 @@ mod build;
 mod demo;
 mod examples;
 mod guard;
+mod scenarios;
 mod test;
 mod tools;
 
@@ -25,6 +26,8 @@ enum Command {
     Demo(demo::Args),
     /// Runs the checks and tests that every change must pass.
     Test(test::Args),
+    /// Runs the scenario tests (tests/scenarios), which tell what services become.
+    Scenarios(scenarios::Args),
     /// Measures what policies cost, beside plain functions, and holds it against the goals.
     Bench(bench::Args),
     /// Runs the embedded control plane alone, until Ctrl-C.
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Scenarios(args) => scenarios::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Cluster(args) => demo::run_cluster(&args),
         Command::Generate => build::generate(),

@@ -65,6 +65,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let (Started { policies, obstacle }, keep_policies) = policy::start::start(client.clone(), settings, leadership.clone()).await?;
     let (served, apis) = watch::channel(apis::Apis::default());
     let reconciles = Arc::<Reconciles>::default();
+    let (unlisted, listed) = watch::channel(Some("the watches haven't begun yet".to_owned()));
     let inputs = controller::Inputs {
         client: client.clone(),
         apis: apis.clone(),
@@ -75,8 +76,9 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         settings: args.settings.settings(),
         workers: args.workers,
         reconciles: Arc::clone(&reconciles),
+        unlisted,
     };
-    let told = health::Told { apis, obstacle, policies, leadership, reconciles };
+    let told = health::Told { apis, obstacle, listed, policies, leadership, reconciles };
     let stopped = stop_signal()?;
     tokio::select! {
         result = health::serve(listener, told) => result.context("answering /healthz")?,

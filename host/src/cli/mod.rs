@@ -6,14 +6,19 @@ mod compile;
 mod completions;
 mod controller;
 mod crds;
+mod explain;
+pub mod offline;
 mod output;
 mod plugin;
 mod policies;
+pub mod render;
 mod settings;
+mod yaml;
 
 use crate::policy::{compile::SUBCOMMAND, schema};
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use http::{HeaderValue, header::USER_AGENT};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -34,6 +39,10 @@ enum Command {
     Controller(controller::ControllerArgs),
     /// Prints, installs or checks the CustomResourceDefinitions.
     Crds(crds::CrdsArgs),
+    /// Prints what the controller would apply for the services in files, without a cluster.
+    Render(render::RenderArgs),
+    /// Tells why services get what they get: which runtime, what pods, which labels. Of files, or of a cluster.
+    Explain(explain::ExplainArgs),
     /// Makes, tests and delivers plugins.
     Plugin(plugin::PluginArgs),
     /// Prints the completions for a shell.
@@ -52,6 +61,8 @@ impl Cli {
         match self.command {
             Command::Controller(args) => Box::pin(controller::run(args)).await,
             Command::Crds(args) => crds::run(args).await,
+            Command::Render(args) => render::run(&args),
+            Command::Explain(args) => Box::pin(explain::run(args)).await,
             Command::Plugin(args) => plugin::run(args).await,
             Command::Completions(args) => Ok(completions::run(&args)),
             Command::Compile(args) => Ok(compile::run(&args)),
@@ -59,6 +70,9 @@ impl Cli {
         }
     }
 }
+
+/// Who we are in the API server's audit log and metrics.
+const AGENT: &str = concat!("pointsman/", env!("CARGO_PKG_VERSION"));
 
 /// Which cluster is meant, as kubectl asks for it.
 #[derive(Args, Clone, Debug, Default)]
@@ -88,7 +102,7 @@ impl ClusterArgs {
 
     async fn config(&self) -> Result<Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = match &self.kubeconfig {
+        let mut config = match &self.kubeconfig {
             Some(file) => {
                 let kubeconfig = Kubeconfig::read_from(file).with_context(|| format!("reading the kubeconfig {}", file.display()))?;
                 Config::from_custom_kubeconfig(kubeconfig, &options)
@@ -100,6 +114,7 @@ impl ClusterArgs {
                 .await
                 .context("no cluster to talk to: name one with --kubeconfig or KUBECONFIG, or run in a pod with a ServiceAccount")?,
         };
+        config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
         Ok(config)
     }
 }

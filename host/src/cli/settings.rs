@@ -3,6 +3,7 @@
 use crate::kinds::{Gateway, Settings};
 use clap::Args;
 
+/// What an administrator sets for all subjects.
 #[derive(Args, Clone, Debug)]
 pub(super) struct SettingsArgs {
     /// The Gateway that services are reached through from outside. Without one they are reached within the cluster.
@@ -16,7 +17,7 @@ pub(super) struct SettingsArgs {
     cluster_domain: String,
 }
 
-fn place(text: &str) -> Result<(String, String), String> {
+pub(super) fn place(text: &str) -> Result<(String, String), String> {
     match text.split_once('/') {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok((namespace.to_owned(), name.to_owned()))

@@ -13,6 +13,8 @@ pub struct Told {
     pub apis: watch::Receiver<Apis>,
     /// What keeps the policies from being in force, or none.
     pub obstacle: watch::Receiver<Option<String>>,
+    /// What hasn't been listed yet, or none.
+    pub listed: watch::Receiver<Option<String>>,
     /// What decides.
     pub policies: Arc<Policies>,
     /// Whether this host leads.
@@ -30,7 +32,7 @@ pub async fn serve(listener: TcpListener, told: Told) -> std::io::Result<()> {
 
 /// Ready as soon as we know what the cluster serves and the recorded policies are in force, and while it serves what we can't do without.
 async fn ready(State(told): State<Told>) -> (StatusCode, String) {
-    let obstacle = told.apis.borrow().obstacle().or_else(|| told.obstacle.borrow().clone());
+    let obstacle = told.apis.borrow().obstacle().or_else(|| told.obstacle.borrow().clone()).or_else(|| told.listed.borrow().clone());
     match obstacle {
         None => (StatusCode::OK, "ok\n".to_owned()),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),

@@ -111,7 +111,8 @@ async fn notable<K>(event: watcher::Result<Event<K>>) -> Option<()> {
     }
 }
 
-async fn discover(client: &Client) -> kube::Result<Apis> {
+/// Asks the API server once.
+pub async fn discover(client: &Client) -> kube::Result<Apis> {
     let groups = client.list_api_groups_aggregated().await?;
     let mut served = BTreeSet::new();
     for group in groups.items {

@@ -74,6 +74,8 @@ pub struct Observed {
     pub conditions: Vec<Condition>,
     /// The annotation that says which revision of a component it is, and the hash of its template.
     pub revision: Option<String>,
+    /// The runtime that it was made with, as kind and name.
+    pub runtime: Option<String>,
     /// The version of ours that made it.
     pub made_by: Option<String>,
 }
@@ -107,6 +109,10 @@ impl Observed {
 
 /// The annotation of a workload that names its revision and its template's hash.
 pub const REVISION: &str = "pointsman.dev/revision";
+
+/// The annotation of a workload that names the runtime which it was made with. Where OME's own CRDs are installed, the status has no place
+/// for the choice, and this keeps it.
+pub const RUNTIME: &str = "pointsman.dev/runtime";
 
 /// The label that says which version of ours has made an object.
 pub const VERSION: &str = "ome.io/version";
@@ -192,6 +198,7 @@ fn observed(live: &Value, part: &Value) -> Observed {
         available,
         conditions: conditions.collect(),
         revision: metadata("annotations", REVISION),
+        runtime: metadata("annotations", RUNTIME),
         made_by: metadata("labels", VERSION),
     }
 }

@@ -62,11 +62,21 @@ pub struct World {
     pods: HashMap<(String, String), BTreeMap<String, Arc<Pod>>>,
     readers: Readers,
     touched: BTreeSet<ObjectKey>,
+    /// Whether what comes is from a list.
+    relisting: bool,
     /// Touched only by what their objects and pods report.
     reported: BTreeSet<ObjectKey>,
 }
 
 impl World {
+    /// Takes an object from a list that was asked for anew: it counts even if it seems older than what is known, as it does when the
+    /// cluster was restored from a backup.
+    pub fn relist(&mut self, resource: &'static Resource, object: &Value) {
+        self.relisting = true;
+        self.put(resource, object);
+        self.relisting = false;
+    }
+
     /// Takes an object as it is now. One that is older than what is known is no news.
     pub fn put(&mut self, resource: &'static Resource, object: &Value) {
         self.revision += 1;
@@ -187,6 +197,11 @@ impl World {
         self.reported.extend(soon);
     }
 
+    /// Whose an object is, if it is known: a subject, or one that is gone.
+    pub fn owner(&self, key: &ObjectKey) -> Option<Option<&ObjectKey>> {
+        self.owners.get(key).map(|uid| self.uids.get(uid))
+    }
+
     /// All subjects.
     pub fn subjects(&self) -> impl Iterator<Item = &Arc<Subject>> {
         self.subjects.values()
@@ -224,7 +239,7 @@ impl World {
     fn put_subject(&mut self, subject: Subject) {
         let key = subject.key.clone();
         let before = self.subjects.get(&key);
-        if before.is_some_and(|before| before.uid == subject.uid && before.version > subject.version) {
+        if !self.relisting && before.is_some_and(|before| before.uid == subject.uid && before.version > subject.version) {
             return;
         }
         // What we ourselves say of it is no reason to look at it again.
@@ -267,7 +282,7 @@ impl World {
     fn put_pod(&mut self, pod: Pod) {
         let of = (pod.namespace.clone(), pod.subject.clone());
         let before = self.pods.get(&of).and_then(|pods| pods.get(&pod.name));
-        if before.is_some_and(|before| before.version > pod.version) {
+        if !self.relisting && before.is_some_and(|before| before.version > pod.version) {
             return;
         }
         let works = pod.failure.is_none() || pod.deleting;
@@ -292,7 +307,7 @@ impl World {
     fn put_child(&mut self, child: Child) {
         let key = child.key.clone();
         let known = self.owners.get(&key).and_then(|owner| self.children.get(owner)?.get(&key));
-        if known.is_some_and(|known| known.uid == child.uid && known.version > child.version) {
+        if !self.relisting && known.is_some_and(|known| known.uid == child.uid && known.version > child.version) {
             return;
         }
         let news = known.is_none_or(|known| known.differs(&child));

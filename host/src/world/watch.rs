@@ -168,8 +168,8 @@ impl Drop for Watch {
     }
 }
 
-/// Keeps the world what the cluster is. `listed` tells once all that the cluster serves has been listed. It never ends by itself.
-pub async fn keep(client: Client, mut apis: watch::Receiver<Apis>, shared: Shared, listed: watch::Sender<bool>) {
+/// Keeps the world what the cluster is. `obstacle` tells what hasn't been listed yet, until everything was. It never ends by itself.
+pub async fn keep(client: Client, mut apis: watch::Receiver<Apis>, shared: Shared, obstacle: watch::Sender<Option<String>>) {
     let mut watches: BTreeMap<&'static Resource, Watch> = BTreeMap::new();
     let (tell, mut told) = watch::channel(());
     loop {
@@ -184,10 +184,17 @@ pub async fn keep(client: Client, mut apis: watch::Receiver<Apis>, shared: Share
         }
         let ready: BTreeSet<&'static Resource> =
             watches.iter().filter(|(_, watch)| *watch.listed.borrow()).map(|(resource, _)| *resource).collect();
-        let all = served.known() && ready.len() == watches.len();
+        let waiting: Vec<&str> = watches.keys().filter(|resource| !ready.contains(*resource)).map(|resource| resource.plural).collect();
+        let now = if !served.known() {
+            Some("the API server hasn't said yet what it serves".to_owned())
+        } else if waiting.is_empty() {
+            None
+        } else {
+            Some(format!("these haven't been listed yet: {} (the log says why, if it fails)", waiting.join(", ")))
+        };
         shared.change(|world| world.set_available(ready));
         // Before that, objects that are there would be taken for absent. Later, a kind that comes is not available until it is listed.
-        listed.send_if_modified(|listed| !std::mem::replace(listed, *listed || all) && all);
+        obstacle.send_if_modified(|obstacle| obstacle.is_some() && std::mem::replace(obstacle, now.clone()) != now);
         let gone = tokio::select! {
             changed = apis.changed() => changed.is_err(),
             changed = told.changed() => changed.is_err(),
@@ -243,7 +250,7 @@ async fn follow<K>(
             Ok(Event::InitApply(seen)) => {
                 there.insert(key(&seen));
                 let value = value(seen);
-                shared.change(|world| world.put(resource, &value));
+                shared.change(|world| world.relist(resource, &value));
             }
             Ok(Event::InitDone) => {
                 let there = std::mem::take(&mut there);

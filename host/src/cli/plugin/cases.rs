@@ -1,7 +1,10 @@
 //! Golden cases: questions with the answers that a plugin should give, in YAML.
 
 use super::ask::Question;
-use crate::policy::point::name;
+use crate::{
+    cli::yaml::{as_written, said},
+    policy::point::name,
+};
 use anyhow::{Context, Result, anyhow, bail};
 use pointsman_crds::policy::plugin::PolicyPoint;
 use serde::{
@@ -9,7 +12,7 @@ use serde::{
     de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::Value;
-use serde_saphyr::{Spanned, UserMessageFormatter, options};
+use serde_saphyr::Spanned;
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
@@ -56,9 +59,7 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Case>> {
 
 /// The cases of one file: each document is a case or a list of them.
 fn parse(text: &str, file: &Path) -> Result<Vec<Case>> {
-    // Yes and No are names here, as in JSON.
-    let options = options! { with_snippet: false, strict_booleans: true };
-    let documents: Vec<Spanned<Document>> = serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+    let documents: Vec<Spanned<Document>> = serde_saphyr::from_multiple_with_options(text, as_written!()).map_err(|error| {
         let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
         anyhow!("{}{line}: {}", file.display(), said(&error))
     })?;
@@ -74,12 +75,6 @@ fn parse(text: &str, file: &Path) -> Result<Vec<Case>> {
         case(written, place.clone()).map_err(|error| anyhow!("{place}: {error}"))
     });
     placed.collect()
-}
-
-/// What is wrong with some YAML, without the place.
-pub(super) fn said(error: &serde_saphyr::Error) -> String {
-    let said = error.without_snippet().render_with_formatter(&UserMessageFormatter);
-    said.split_once(" at line ").map_or(said.as_str(), |(said, _)| said).replace('\n', " ")
 }
 
 fn case(written: Written, place: String) -> Result<Case> {

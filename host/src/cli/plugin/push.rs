@@ -146,7 +146,7 @@ fn configuration(given: &str) -> Result<Value> {
     };
     let read: Value = serde_saphyr::from_str(&text).map_err(|error| {
         let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
-        anyhow!("{place}{line}: {}", super::cases::said(&error))
+        anyhow!("{place}{line}: {}", crate::cli::yaml::said(&error))
     })?;
     if read.is_object() { Ok(read) } else { bail!("{place}: a configuration is an object, such as {{\"label\": \"team\"}}") }
 }

@@ -1,6 +1,6 @@
 //! The runtime of a service: named and checked, or chosen, and then kept.
 
-use super::{Making, RUNTIME_SELECTED, RUNTIME_UP_TO_DATE, Stop};
+use super::{Making, RUNTIME_SELECTED, RUNTIME_UP_TO_DATE, Stop, component::Part};
 use crate::{
     plan::{Condition, Decided},
     policy::{
@@ -92,7 +92,8 @@ impl Making<'_> {
         let selection = &decision.answer;
         let best = selection.ranking.first().copied();
         let request = self.service.annotations.get(CHOOSE).cloned();
-        let former = self.former("runtime").filter(|former| self.stays(former, request.as_deref()));
+        let former = self.former("runtime").or_else(|| self.made_with(request.as_deref()));
+        let former = former.filter(|former| self.stays(former, request.as_deref()));
         let kept = former.as_ref().map(|former| self.kept(former, &candidates, selection)).transpose()?.flatten();
         let Some(place) = kept.or(best) else {
             return Err(Stop::new(RUNTIME_SELECTED, "NoSupportingRuntime", nothing_suits(&candidates, selection), "NoSupportingRuntime"));
@@ -114,6 +115,20 @@ impl Making<'_> {
         let runtime = self.snapshot.runtimes.all.get(&chosen.namespace, &chosen.name).cloned();
         // Candidates and runtimes are of one snapshot, so it is there.
         runtime.ok_or_else(|| Stop::new(RUNTIME_SELECTED, "RuntimeNotFound", "The runtime is gone.", "RuntimeNotRecognized"))
+    }
+
+    /// The choice that the engine was made with, for a status that has no place for it: what the generation was then is the status's.
+    fn made_with(&self, request: Option<&str>) -> Option<Value> {
+        let runtime = self.live(Part::Engine)?.observed.runtime.as_ref()?;
+        let (kind, name) = runtime.split_once('/')?;
+        let mut choice = json!({"name": name, "kind": kind, "apiGroup": "ome.io"});
+        if let Some(generation) = self.before["observedGeneration"].as_i64() {
+            choice["chosenAtGeneration"] = generation.into();
+        }
+        if let Some(request) = request {
+            choice["chosenOnRequest"] = request.into();
+        }
+        Some(choice)
     }
 
     /// Whether nothing asks for another choice than the former one.

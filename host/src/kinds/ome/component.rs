@@ -10,6 +10,10 @@ use std::collections::BTreeMap;
 /// The annotation that says how a component is deployed.
 const MODE: &str = "ome.io/deploymentMode";
 
+/// The longest name of a service with groups of pods: `-decoder-mn` comes behind it, and a StatefulSet's name has 52 characters at most,
+/// because its pods carry it, with a hash, in a label.
+const LONGEST_OF_GROUPS: usize = 41;
+
 /// A part of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
@@ -166,6 +170,13 @@ impl Making<'_> {
         // How a service is deployed and scaled is said of what serves the model; a router says it for itself.
         let annotations = Annotations { part, own, service: if part == Part::Router { &none } else { &self.service.annotations } };
         let mode = mode(part, &user, &runtime, &annotations, notes)?;
+        if matches!(mode, Mode::MultiNode(_)) && self.service.name.len() > LONGEST_OF_GROUPS {
+            let message = format!(
+                "The name {} has more than {LONGEST_OF_GROUPS} characters, the most for a service of several nodes: its groups are named after                  it. Make the service anew under another name.",
+                self.service.name
+            );
+            return Err(Stop::new(ACCEPTED, "InvalidName", message, "InvalidPredictorSpec"));
+        }
         for component in [&user, &runtime] {
             let settings = &component.settings;
             let unbuilt = [

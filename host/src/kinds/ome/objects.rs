@@ -13,7 +13,7 @@ use crate::{
     policy::digest::Digest,
     world::{
         ObjectKey,
-        child::REVISION,
+        child::{REVISION, RUNTIME},
         ome::{ModelView, RuntimeView},
         pod::WORKER_INDEX,
         resource::{
@@ -122,6 +122,9 @@ impl Making<'_> {
         let mut metadata = self.of(sources, component, &key)?;
         metadata.labels.insert(REVISION_LABEL.to_owned(), pods.revision.clone());
         metadata.annotations.insert(REVISION.to_owned(), format!("{}-{}", pods.revision, pods.hash));
+        if let Some(RuntimeView { candidate, .. }) = sources.runtime {
+            metadata.annotations.insert(RUNTIME.to_owned(), format!("{}/{}", candidate.kind, candidate.name));
+        }
         made.objects.push(self.running(component, key, metadata, &selector, pods.templates));
         made.revisions.insert(component.part.name(), format!("{}-{}", component.name, pods.revision));
 

@@ -58,7 +58,7 @@ impl Making<'_> {
     }
 
     /// What runs a component's pods now: while its kind changes that may be two.
-    fn live(&self, part: Part) -> Option<&Arc<Child>> {
+    pub(super) fn live(&self, part: Part) -> Option<&Arc<Child>> {
         let name = format!("{}-{}", self.service_name(), part.name());
         let group = self.snapshot.child(&LEADER_WORKER_SET, &format!("{name}-mn"));
         self.snapshot.child(&DEPLOYMENT, &name).or(group).filter(|live| !live.deleting)

@@ -4,9 +4,17 @@ use super::{
     Done, Keeper, Options,
     record::{self, ActiveRecord, Recorded},
 };
-use crate::policy::{digest::Digest, load::Loader, member::Member, revision::Revisions, set::ActiveSet, source::builtin::BUILTINS};
+use crate::policy::{
+    digest::Digest,
+    load::Loader,
+    member::Member,
+    revision::Revisions,
+    set::ActiveSet,
+    source::{builtin::BUILTINS, config_map::Namespaces},
+    trust::Trust,
+};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::ResourceExt;
+use kube::{Api, Client, ResourceExt};
 use pointsman_crds::policy::{
     plugin::{PluginFailurePolicy, PluginSignature},
     set::PolicySetPlugin,
@@ -170,6 +178,27 @@ impl Loading {
         let outcome = tokio::task::spawn_blocking(move || loader.load(wanted, &bytes)).await.map_err(|error| error.to_string())?;
         outcome.map(Arc::new).map_err(|error| error.to_string())
     }
+}
+
+/// The set that the cluster's record names, for whoever only wants to see what it decides. Where there is no record yet, the built-in
+/// policies decide.
+pub async fn recorded(client: Client, namespace: &str, loader: Arc<Loader>) -> Result<ActiveSet, String> {
+    let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let reading = |error: &dyn std::fmt::Display| format!("reading the ConfigMap {namespace}/{}: {error}", record::NAME);
+    let found = api.get_opt(record::NAME).await.map_err(|error| reading(&error))?;
+    let active = builtins(&loader)?;
+    let Some(found) = found else { return Ok(active) };
+    let record = ActiveRecord::of(&found).map_err(|error| reading(&error))?;
+    let options = Options {
+        namespace: namespace.to_owned(),
+        identity: String::new(),
+        directory: None,
+        namespaces: Namespaces::default(),
+        trust: Trust::default(),
+    };
+    let revisions = Arc::new(Revisions::new(client, namespace));
+    let loading = Loading { active: Arc::new(active), loader, revisions, options: Arc::new(options) };
+    Ok(ActiveSet::new(adopt(&record, &loading).await.members))
 }
 
 /// The set of a host that nobody has told anything: the built-in policies alone.

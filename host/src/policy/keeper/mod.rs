@@ -25,7 +25,7 @@ use super::{
 use crate::leader::Leadership;
 use crate::sentence;
 use adopt::Adopted;
-pub use adopt::builtins;
+pub use adopt::{builtins, recorded};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;

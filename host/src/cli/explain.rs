@@ -1,0 +1,57 @@
+//! `pointsman explain`: why a service gets what it gets.
+
+mod live;
+
+use super::{
+    ClusterArgs,
+    cache::CacheArgs,
+    offline::{OfflineArgs, Planned},
+    output::{Output, OutputArgs, print},
+    render::{read, told},
+};
+use crate::explain;
+use anyhow::{Result, bail};
+use clap::Args;
+use std::process::ExitCode;
+
+#[derive(Args, Debug)]
+pub(super) struct ExplainArgs {
+    /// A service of the cluster, such as inferenceservice/llama-chat or isvc/llama-chat. Without one, the services in the files.
+    #[arg(value_name = "KIND/NAME", conflicts_with = "files")]
+    subject: Option<String>,
+    #[command(flatten)]
+    offline: OfflineArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
+    let offline = match &args.subject {
+        Some(subject) => live::read(subject, &args.offline, &args.cache, &args.cluster).await?,
+        None if args.offline.files.is_empty() => {
+            bail!("nothing to explain: name a service of the cluster (KIND/NAME), or files with -f FILE")
+        }
+        None => read(&args.offline, &args.cache)?,
+    };
+    let plans = tokio::task::block_in_place(|| offline.plans());
+    let text = explained(&plans, args.output.output)?;
+    if !text.is_empty() {
+        print(&text);
+    }
+    Ok(if args.subject.is_some() { ExitCode::SUCCESS } else { told(&plans) })
+}
+
+fn explained(plans: &[Planned], output: Output) -> Result<String> {
+    let mut lines = Vec::new();
+    for Planned { subject, plan } in plans {
+        lines.push(match output {
+            Output::Table => explain::text::text(subject, plan),
+            Output::Json => serde_json::to_string(&explain::json(subject, plan))?,
+        });
+    }
+    Ok(lines.join("\n"))
+}

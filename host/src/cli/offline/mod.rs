@@ -1,0 +1,148 @@
+//! What the controller would do, from files alone: the same world, the same policies, the same plans, and no cluster.
+
+mod fields;
+mod files;
+mod objects;
+mod policies;
+mod schema;
+
+use super::settings::SettingsArgs;
+use crate::{
+    kinds::{self, Settings},
+    plan::Plan,
+    policy::{NAMESPACE, decide::Policies, load::Loader},
+    world::{
+        ObjectKey, Subject, World,
+        resource::{ALL, Resource},
+    },
+};
+use anyhow::Result;
+use clap::Args;
+use k8s_openapi::jiff::Timestamp;
+use objects::{Gathered, gather};
+use std::{num::NonZero, path::PathBuf, sync::Arc, thread};
+use tokio::sync::mpsc;
+
+/// What is read, and how the cluster is that isn't there.
+#[derive(Args, Clone, Debug)]
+pub struct OfflineArgs {
+    /// A file of Kubernetes objects in YAML or JSON, a folder of such files (*.yaml, *.yml, *.json, those in folders below too), or -
+    /// for standard input; may be repeated. A model without a status is taken as Ready.
+    #[arg(short, long = "file", value_name = "FILE|FOLDER|-")]
+    pub(super) files: Vec<PathBuf>,
+    /// The namespace of objects that name none.
+    #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
+    pub(super) namespace: String,
+    /// A kind that the cluster lacks, such as httproutes.gateway.networking.k8s.io; may be repeated. By default none is missing.
+    #[arg(long, value_name = "PLURAL.GROUP", value_parser = neighbour)]
+    without: Vec<&'static Resource>,
+    /// Only this service; may be repeated.
+    #[arg(long = "for", value_name = "NAMESPACE/NAME", value_parser = super::settings::place)]
+    only: Vec<(String, String)>,
+    /// The host's own namespace: ConfigMaps with plugins are looked for there where a source names no namespace.
+    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = NAMESPACE)]
+    pub(super) host_namespace: String,
+    /// The folder of plugins that PolicyPlugins take from source.file; by default that of the file that the PolicyPlugin is in.
+    #[arg(long, value_name = "FOLDER")]
+    plugin_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) settings: SettingsArgs,
+}
+
+fn neighbour(name: &str) -> Result<&'static Resource, String> {
+    let mut neighbours = ALL.iter().copied().filter(|resource| resource.neighbour.is_some());
+    neighbours.find(|resource| resource.crd_name() == name).ok_or_else(|| {
+        let neighbours = ALL.iter().filter(|resource| resource.neighbour.is_some());
+        format!("it is one of {}", neighbours.map(|resource| resource.crd_name()).collect::<Vec<_>>().join(", "))
+    })
+}
+
+/// Everything that plans are made from.
+#[derive(Debug)]
+pub struct Offline {
+    pub(super) world: World,
+    pub(super) subjects: Vec<ObjectKey>,
+    pub(super) policies: Policies,
+    /// What an administrator has set.
+    pub settings: Settings,
+    /// What people should know of the files.
+    pub notes: Vec<String>,
+}
+
+/// A subject with its plan.
+#[derive(Debug)]
+pub struct Planned {
+    /// The subject.
+    pub subject: Arc<Subject>,
+    /// What is to become of it.
+    pub plan: Plan,
+}
+
+impl Offline {
+    /// Reads the files, and loads the policies that decide. Blocks while plugins are compiled.
+    pub fn read(args: &OfflineArgs, loader: &Loader) -> Result<Self> {
+        let mut gathered = gather(files::read(&args.files)?, &args.namespace)?;
+        let set = policies::set(loader, &gathered, &args.host_namespace, args.plugin_dir.as_deref())?;
+        let available = ALL.iter().copied().filter(|resource| !args.without.contains(resource));
+        gathered.world.set_available(available.collect());
+        let Gathered { world, mut subjects, skipped, mut notes, .. } = gathered;
+        if !skipped.is_empty() {
+            let skipped: Vec<String> = skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+            notes.push(format!("skipped, because the controller does nothing with them: {}", skipped.join(", ")));
+        }
+        if subjects.is_empty() {
+            notes.push("there is no InferenceService in the files".to_owned());
+        } else if !args.only.is_empty() {
+            subjects.retain(|key| args.only.iter().any(|(namespace, name)| *namespace == key.namespace && *name == key.name));
+            if subjects.is_empty() {
+                notes.push("there is no InferenceService of that name in the files (--for)".to_owned());
+            }
+        }
+        let (news, _) = mpsc::unbounded_channel();
+        Ok(Self { world, subjects, policies: Policies::new(set, news), settings: args.settings.settings(), notes })
+    }
+
+    /// The plan of each subject, in order. One that is being deleted has none.
+    pub fn plans(&self) -> Vec<Planned> {
+        let now = Timestamp::now().as_second().unsigned_abs();
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(self.subjects.len()).max(1);
+        let one = |key: &ObjectKey| {
+            let snapshot = self.world.snapshot(key, now).filter(|snapshot| !snapshot.subject.deleting)?;
+            let plan = kinds::of(key.resource)?.plan(&snapshot, &self.policies, &self.settings);
+            Some(Planned { subject: snapshot.subject, plan })
+        };
+        let mut planned: Vec<(usize, Planned)> = thread::scope(|scope| {
+            // Each takes every so manieth: large and small services are mostly mixed.
+            let part = |thread: usize| {
+                let keys = self.subjects.iter().enumerate().skip(thread).step_by(threads);
+                move || keys.filter_map(|(number, key)| Some((number, one(key)?))).collect::<Vec<_>>()
+            };
+            let others: Vec<_> = (1..threads).map(|thread| scope.spawn(part(thread))).collect();
+            let mut planned = part(0)();
+            for other in others {
+                match other.join() {
+                    Ok(others) => planned.extend(others),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            planned
+        });
+        planned.sort_by_key(|(number, _)| *number);
+        planned.into_iter().map(|(_, planned)| planned).collect()
+    }
+}
+
+impl Planned {
+    /// What keeps the subject from getting objects, in a line; none if nothing does.
+    pub fn held(&self) -> Option<String> {
+        if self.plan.objects.is_some() {
+            return None;
+        }
+        let needed = || self.plan.status.conditions.iter().filter(|condition| condition.needed);
+        let why =
+            needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
+        let ObjectKey { namespace, name, .. } = &self.subject.key;
+        let why = why.map_or_else(String::new, |why| format!(": {} {}: {}", why.type_, why.reason, why.message));
+        Some(format!("{namespace}/{name}{why}"))
+    }
+}

@@ -1,0 +1,157 @@
+//! From objects in files to a world, as the watches fill it in a cluster.
+
+use super::{
+    fields,
+    files::{Document, Place},
+    schema::Kind,
+};
+use crate::world::{
+    ObjectKey, World,
+    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, INFERENCE_SERVICE, Resource},
+};
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::ConfigMap;
+use pointsman_crds::{KINDS, Served, policy::plugin::PolicyPlugin};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::{
+    cell::LazyCell,
+    collections::{BTreeMap, HashMap},
+    path::PathBuf,
+    sync::Arc,
+};
+
+/// What names an object: apiVersion, kind, namespace, name.
+type Id = (String, String, String, String);
+
+/// What the files say.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    pub(super) world: World,
+    /// In the order of the files.
+    pub(super) subjects: Vec<ObjectKey>,
+    pub(super) plugins: Vec<Bound>,
+    pub(super) config_maps: HashMap<(String, String), Arc<ConfigMap>>,
+    /// How many objects of which kind say nothing to us.
+    pub(super) skipped: BTreeMap<String, usize>,
+    /// What people should know of the files.
+    pub(super) notes: Vec<String>,
+    seen: HashMap<Id, Place>,
+}
+
+/// A PolicyPlugin, with its place and the folder that its file may be in.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) place: Place,
+    pub(super) name: String,
+    pub(super) plugin: PolicyPlugin,
+    pub(super) folder: PathBuf,
+}
+
+/// Our kinds, by apiVersion and kind. A schema is made when the first object of its kind is met.
+type Ours = HashMap<(String, String), LazyCell<Kind, Box<dyn FnOnce() -> Kind>>>;
+
+/// Sorts the documents. Objects without a namespace get this one.
+pub(super) fn gather(documents: Vec<Document>, namespace: &str) -> Result<Gathered> {
+    let named = |served: &'static Served| {
+        let resource = (served.resource)();
+        ((resource.api_version, resource.kind), LazyCell::new(Box::new(|| Kind::of(served)) as Box<dyn FnOnce() -> Kind>))
+    };
+    let ours: Ours = KINDS.iter().map(named).collect();
+    let mut gathered = Gathered::default();
+    for document in documents {
+        gathered.take(document, namespace, &ours)?;
+    }
+    Ok(gathered)
+}
+
+impl Gathered {
+    fn take(&mut self, document: Document, namespace: &str, ours: &Ours) -> Result<()> {
+        let Document { place, mut object } = document;
+        let text = |object: &Map<String, Value>, field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (api_version, kind) = (text(&object, "apiVersion"), text(&object, "kind"));
+        if api_version.is_empty() || kind.is_empty() {
+            if place.file.named {
+                bail!("{place}: this is no Kubernetes object: it has no {}", if kind.is_empty() { "kind" } else { "apiVersion" });
+            }
+            *self.skipped.entry("that are no Kubernetes objects".to_owned()).or_default() += 1;
+            return Ok(());
+        }
+        let resource = Resource::of(&api_version, &kind);
+        let kind_of_ours = ours.get(&(api_version.clone(), kind.clone()));
+        let config_map = api_version == "v1" && kind == "ConfigMap";
+        let plugin = api_version.starts_with("policy.pointsman.dev/") && kind == "PolicyPlugin";
+        if resource.is_none() && !config_map && !(plugin && kind_of_ours.is_some()) {
+            if !well_known(&api_version) {
+                *self.skipped.entry(format!("{kind} ({api_version})")).or_default() += 1;
+            }
+            return Ok(());
+        }
+
+        let name = object.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default().to_owned();
+        if name.is_empty() {
+            bail!("{place}: the {kind} has no metadata.name");
+        }
+        let namespaced = resource.map_or(config_map, |resource| resource.namespaced);
+        let namespace = settle_namespace(&mut object, namespaced.then_some(namespace));
+        let id = (api_version, kind.clone(), namespace.clone(), name.clone());
+        if let Some(first) = self.seen.get(&id) {
+            let of = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
+            bail!("{place}: there is a {kind} {of}{name} already, at {first}: remove one of the two");
+        }
+        self.seen.insert(id, place.clone());
+
+        if let Some(kind) = kind_of_ours {
+            let whole = Value::Object(object.clone());
+            if let Err(error) = (kind.read)(whole.clone()) {
+                bail!(fields::wrong(&place, &whole, kind.read, &error));
+            }
+            for path in kind.shape(&mut object) {
+                let (place, field) = fields::told(&place, &path);
+                self.notes.push(format!("{place}: {field}: no such field is known, so it counts for nothing"));
+            }
+        }
+        let value = Value::Object(object);
+        if let Some(resource) = resource {
+            self.put(resource, value, ObjectKey { resource, namespace, name });
+        } else if config_map {
+            let map = ConfigMap::deserialize(&value).with_context(|| format!("{place}: the ConfigMap {name}"))?;
+            self.config_maps.insert((namespace, name), Arc::new(map));
+        } else {
+            let plugin = PolicyPlugin::deserialize(&value).with_context(|| format!("{place}: the PolicyPlugin {name}"))?;
+            let folder = place.file.folder.clone();
+            self.plugins.push(Bound { place, name, plugin, folder });
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, resource: &'static Resource, mut value: Value, key: ObjectKey) {
+        // A status is never in Git: nobody who checks manifests there can say that the model was fetched.
+        if (*resource == BASE_MODEL || *resource == CLUSTER_BASE_MODEL) && value.get("status").is_none_or(Value::is_null) {
+            value["status"] = json!({"state": "Ready"});
+        }
+        self.world.put(resource, &value);
+        if *resource == INFERENCE_SERVICE {
+            self.subjects.push(key);
+        }
+    }
+}
+
+/// Gives an object that belongs into a namespace one, and takes it from one that doesn't. Tells which it has then.
+fn settle_namespace(object: &mut Map<String, Value>, default: Option<&str>) -> String {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return String::new() };
+    let Some(default) = default else {
+        metadata.shift_remove("namespace");
+        return String::new();
+    };
+    let given = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    let namespace = if given.is_empty() { default.to_owned() } else { given.to_owned() };
+    metadata.insert("namespace".to_owned(), namespace.as_str().into());
+    namespace
+}
+
+/// Kubernetes' own kinds and ours, which nobody expects to be rendered.
+fn well_known(api_version: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    !group.contains('.') || group.ends_with(".k8s.io") || group.ends_with(".pointsman.dev")
+}

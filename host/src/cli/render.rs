@@ -1,0 +1,91 @@
+//! `pointsman render`: what the controller would apply.
+
+use super::{
+    cache::CacheArgs,
+    offline::{Offline, OfflineArgs, Planned},
+    output::print,
+};
+use crate::{
+    plan::Object,
+    policy::{engine::Engines, load::Loader},
+};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use std::{process::ExitCode, sync::Arc};
+
+/// What it is to end with where a service gets no objects.
+const HELD: u8 = 2;
+
+#[derive(Args, Debug)]
+pub(super) struct RenderArgs {
+    #[command(flatten)]
+    offline: OfflineArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
+    /// In which form the objects are printed.
+    #[arg(short, long, value_enum, default_value_t = Form::Yaml, value_name = "FORM")]
+    output: Form,
+}
+
+/// In which form objects are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// A document an object.
+    #[default]
+    Yaml,
+    /// One List of all objects.
+    Json,
+}
+
+pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
+    let offline = read(&args.offline, &args.cache)?;
+    let plans = offline.plans();
+    let text = rendered(&plans, args.output)?;
+    if !text.is_empty() {
+        print(&text);
+    }
+    Ok(told(&plans))
+}
+
+/// Reads what the command line names, and tells people what they should know of it.
+pub(super) fn read(args: &OfflineArgs, cache: &CacheArgs) -> Result<Offline> {
+    if args.files.is_empty() {
+        bail!("nothing to read: name files with -f FILE, or - for standard input");
+    }
+    let offline = Offline::read(args, &loader(cache)?)?;
+    for note in &offline.notes {
+        eprintln!("{note}");
+    }
+    Ok(offline)
+}
+
+pub(super) fn loader(cache: &CacheArgs) -> Result<Loader> {
+    let engines = Engines::with_slots(16).map_err(|error| anyhow!("this machine can't run plugins: {error:#}"))?;
+    Ok(Loader::new(Arc::new(engines), cache.compilers()?))
+}
+
+/// Says which services get no objects, and why. Tells what to end with.
+pub(super) fn told(plans: &[Planned]) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    for held in plans.iter().filter_map(Planned::held) {
+        eprintln!("{held}");
+        code = ExitCode::from(HELD);
+    }
+    code
+}
+
+/// The objects of all plans.
+pub fn rendered(plans: &[Planned], form: Form) -> Result<String> {
+    let objects = plans.iter().filter_map(|planned| planned.plan.objects.as_ref()).flatten().map(Object::whole);
+    match form {
+        Form::Yaml => {
+            let documents = objects.map(|object| serde_saphyr::to_string(&object).context("writing YAML"));
+            Ok(documents.collect::<Result<Vec<_>>>()?.join("---\n"))
+        }
+        Form::Json => {
+            let items: Vec<Value> = objects.collect();
+            Ok(serde_json::to_string_pretty(&json!({"apiVersion": "v1", "kind": "List", "items": items}))?)
+        }
+    }
+}

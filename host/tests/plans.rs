@@ -1,0 +1,140 @@
+//! What must hold of every plan.
+#![allow(clippy::unwrap_used)]
+
+mod policies;
+
+use pointsman::{
+    kinds::{self, Settings},
+    plan::Plan,
+    policy::{decide::Policies, keeper::builtins, load::Loader},
+    world::{
+        ObjectKey, World,
+        resource::{ALL, Resource},
+    },
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::mpsc;
+
+const NAMESPACE: &str = "chat";
+
+/// The built-in policies.
+fn decide() -> &'static Policies {
+    static POLICIES: OnceLock<Policies> = OnceLock::new();
+    POLICIES.get_or_init(|| {
+        let loader = Loader::new(Arc::clone(policies::engines()), policies::compilers());
+        Policies::new(builtins(&loader).unwrap(), mpsc::unbounded_channel().0)
+    })
+}
+
+fn resource(object: &Value) -> &'static Resource {
+    let text = |field: &str| object[field].as_str().unwrap();
+    Resource::of(text("apiVersion"), text("kind")).unwrap()
+}
+
+fn world<'a>(objects: impl IntoIterator<Item = &'a Value>) -> World {
+    let mut world = World::default();
+    for object in objects {
+        world.put(resource(object), object);
+    }
+    world.set_available(ALL.iter().copied().collect());
+    world
+}
+
+fn plan(world: &World, service: &Value) -> Plan {
+    let text = |field: &str| service["metadata"][field].as_str().unwrap().to_owned();
+    let key = ObjectKey { resource: resource(service), namespace: text("namespace"), name: text("name") };
+    let snapshot = world.snapshot(&key, 1_000_000_000).unwrap();
+    kinds::of(key.resource).unwrap().plan(&snapshot, decide(), &Settings::default())
+}
+
+/// All of a plan that reaches the cluster, as text.
+fn told(plan: &Plan) -> String {
+    let objects = plan.objects.as_ref().map(|objects| objects.iter().map(pointsman::plan::Object::whole).collect::<Vec<_>>());
+    let conditions: Vec<Value> = plan
+        .status
+        .conditions
+        .iter()
+        .map(|condition| json!([condition.type_, condition.status, condition.reason, condition.message]))
+        .collect();
+    json!([objects, conditions, plan.status.fields]).to_string()
+}
+
+/// The service as a cluster has it, with a prior choice of runtime if there is one.
+fn living(mut service: Value, prior: Option<&str>) -> Value {
+    service["metadata"]["uid"] = "12345678-1234-1234-1234-123456789abc".into();
+    service["metadata"]["generation"] = 1.into();
+    if let Some(prior) = prior {
+        service["status"] = json!({"runtime": {"name": prior, "kind": "ClusterServingRuntime", "chosenAtGeneration": 1}});
+    }
+    service
+}
+
+/// A live object as the API server would show it, once it was applied.
+fn applied(object: Value, version: usize) -> Value {
+    let mut object = object;
+    object["metadata"]["uid"] = format!("child-{version}").into();
+    object["metadata"]["resourceVersion"] = version.to_string().into();
+    object["metadata"]["generation"] = 1.into();
+    object
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 5000 } else { 300 }))]
+
+    #[test]
+    fn any_order_of_events_gives_the_same_plan(
+        service in pointsman_samples::service(NAMESPACE),
+        prior in prop::option::of(prop::sample::select(vec!["vllm", "vllm-twin", "gone"])),
+        order in Just((0..64_usize).collect::<Vec<_>>()).prop_shuffle(),
+        noise in prop::collection::vec(0..64_usize, 0..20),
+    ) {
+        let service = living(service, prior);
+        let mut events = pointsman_samples::context(NAMESPACE);
+        events.push(service.clone());
+        let expected = told(&plan(&world(&events), &service));
+
+        // The same in another order, with things that come, change and go between.
+        let mut world = World::default();
+        let shuffled: Vec<usize> = order.into_iter().filter(|at| *at < events.len()).collect();
+        for at in &shuffled {
+            world.put(resource(&events[*at]), &events[*at]);
+        }
+        for at in noise.into_iter().map(|at| at % events.len()) {
+            let event = &events[at];
+            let text = |field: &str| event["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let key = ObjectKey { resource: resource(event), namespace: text("namespace"), name: text("name") };
+            let mut other = event.clone();
+            other["spec"] = json!({"disabled": true, "storage": {"storageUri": "local:///x"}});
+            world.put(key.resource, &other);
+            world.remove(&key);
+            world.put(key.resource, event);
+        }
+        world.set_available(ALL.iter().copied().collect());
+        prop_assert_eq!(told(&plan(&world, &service)), expected);
+    }
+
+    #[test]
+    fn planning_twice_gives_the_same_bytes_and_what_was_applied_is_as_planned(service in pointsman_samples::service(NAMESPACE)) {
+        let service = living(service, None);
+        let mut objects = pointsman_samples::context(NAMESPACE);
+        objects.push(service.clone());
+        let mut world = world(&objects);
+        let first = plan(&world, &service);
+        prop_assert_eq!(told(&first), told(&plan(&world, &service)));
+
+        // The choice is kept in the status, and the objects are there: nothing else changes.
+        let mut later = service.clone();
+        later["status"] = Value::Object(first.status.fields.clone());
+        world.put(resource(&later), &later);
+        for (number, object) in first.objects.iter().flatten().enumerate() {
+            world.put(object.key.resource, &applied(object.whole(), number + 1));
+        }
+        let second = plan(&world, &later);
+        let bodies = |plan: &Plan| -> Option<Vec<String>> {
+            plan.objects.as_ref().map(|objects| objects.iter().map(|object| object.whole().to_string()).collect())
+        };
+        prop_assert_eq!(bodies(&first), bodies(&second));
+    }
+}

@@ -1,0 +1,350 @@
+//! Inference services end to end: what they become, on an embedded control plane with its real controllers.
+
+// mod choice;
+// mod healing;
+// mod ingress;
+mod modes;
+// mod policies;
+// mod quiet;
+// mod replicas;
+mod scaling;
+// mod trouble;
+
+use k8s_openapi::api::core::v1::{Event, Namespace, Node};
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+};
+use pointsman::world::{
+    child::SUBJECT_KIND,
+    resource::{
+        BASE_MODEL, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_SERVICE, LEADER_WORKER_SET, POD, POD_DISRUPTION_BUDGET,
+        ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME,
+    },
+};
+use pointsman_tests::{Host, Said, TestCluster, TestNamespace, eventually};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Mutex,
+};
+use tokio::sync::OnceCell;
+
+/// What our host calls itself in the audit log.
+const AGENT: &str = "pointsman/";
+
+/// What a service may become.
+static CHILDREN: [&Resource; 10] = [
+    &DEPLOYMENT,
+    &HORIZONTAL_POD_AUTOSCALER,
+    &HTTP_ROUTE,
+    &LEADER_WORKER_SET,
+    &POD_DISRUPTION_BUDGET,
+    &ROLE,
+    &ROLE_BINDING,
+    &SCALED_OBJECT,
+    &SERVICE,
+    &SERVICE_ACCOUNT,
+];
+
+/// A namespace with what a service needs: a model that is ready, and a runtime that suits it.
+struct Space<'a>(TestNamespace<'a>);
+
+/// The namespace that hosts need.
+async fn home(cluster: &TestCluster) {
+    let mut home = Namespace::default();
+    home.metadata.name = Some(pointsman::policy::NAMESPACE.to_owned());
+    match Api::all(cluster.client().await).create(&PostParams::default(), &home).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        made => drop(made.unwrap()),
+    }
+}
+
+/// A control plane of a test's own, with all parts and CRDs but only some neighbours.
+async fn own_cluster(neighbours: Option<&[&str]>) -> TestCluster {
+    let neighbours = neighbours.map(|some| some.iter().map(ToString::to_string).collect());
+    let cluster = TestCluster::start(&pointsman_harness::Options { neighbours, ..Default::default() });
+    cluster.pointsman(&["crds", "install"]).ok();
+    home(&cluster).await;
+    cluster
+}
+
+/// The spec of a runtime whose engine is one container.
+fn simple_runtime() -> Value {
+    json!({
+        "supportedModelFormats": [{"modelFormat": {"name": "checkpoint"}, "autoSelect": true}],
+        "engineConfig": {"runner": {"name": "ome-container", "image": "example.com/engine:1", "ports": [{"containerPort": 8000}]}},
+    })
+}
+
+/// The spec of a service that leaves everything to its runtime, plus more.
+fn with_model(more: Value) -> Value {
+    let mut spec = json!({"model": {"name": "model", "kind": "BaseModel"}});
+    spec.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+    spec
+}
+
+/// Fixes a component's number of replicas.
+fn fixed(replicas: u32) -> Value {
+    json!({"minReplicas": replicas, "maxReplicas": replicas})
+}
+
+/// What was seen last, told where a test fails.
+#[derive(Default)]
+struct LastSeen(Mutex<String>);
+
+impl LastSeen {
+    fn note(&self, seen: impl Into<String>) {
+        *self.0.lock().unwrap() = seen.into();
+    }
+}
+
+impl Drop for LastSeen {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seen last: {}", self.0.lock().unwrap());
+        }
+    }
+}
+
+impl<'a> Space<'a> {
+    /// One on the shared control plane, where one host works for all of these tests.
+    async fn shared(what: &str) -> Space<'static> {
+        static HOST: OnceCell<Host<'static>> = OnceCell::const_new();
+        let cluster = TestCluster::shared();
+        HOST.get_or_init(async || {
+            home(cluster).await;
+            let host = Host::start(cluster, &cluster.kubeconfig, &[]).await;
+            host.ready().await;
+            host
+        })
+        .await;
+        Space::on(cluster, what).await
+    }
+
+    /// One on a control plane where a host is, or will be.
+    async fn on(cluster: &'a TestCluster, what: &str) -> Self {
+        let space = Self::bare(cluster, what).await;
+        space.model("model").await;
+        space.create(&SERVING_RUNTIME, "runtime", json!({"spec": simple_runtime()})).await;
+        space
+    }
+
+    /// The same, with neither a model nor a runtime.
+    async fn bare(cluster: &'a TestCluster, what: &str) -> Self {
+        Self(cluster.namespace(&format!("isvc-{what}")).await)
+    }
+
+    /// The same on the shared control plane.
+    async fn shared_bare(what: &str) -> Space<'static> {
+        drop(Space::shared("host").await);
+        Space::bare(TestCluster::shared(), what).await
+    }
+
+    fn api(&self, resource: &Resource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.0.client.clone(), &self.0.name, &resource.api_resource())
+    }
+
+    async fn create(&self, resource: &Resource, name: &str, more: Value) -> Value {
+        let mut object = json!({"apiVersion": resource.api_version(), "kind": resource.kind, "metadata": {}});
+        object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        object["metadata"]["name"] = name.into();
+        let object = serde_json::from_value(object).unwrap();
+        serde_json::to_value(self.api(resource).create(&PostParams::default(), &object).await.unwrap()).unwrap()
+    }
+
+    async fn patch(&self, resource: &Resource, name: &str, change: Value) -> Value {
+        let made = self.api(resource).patch(name, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+        serde_json::to_value(made).unwrap()
+    }
+
+    async fn patch_status(&self, resource: &Resource, name: &str, status: Value) {
+        let change = Patch::Merge(json!({"status": status}));
+        self.api(resource).patch_status(name, &PatchParams::default(), &change).await.unwrap();
+    }
+
+    async fn delete(&self, resource: &Resource, name: &str) {
+        self.api(resource).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// An object as it is now, if it is there.
+    async fn find(&self, resource: &Resource, name: &str) -> Option<Value> {
+        self.api(resource).get_opt(name).await.unwrap().map(|object| serde_json::to_value(object).unwrap())
+    }
+
+    /// An object that is there.
+    async fn get(&self, resource: &Resource, name: &str) -> Value {
+        self.find(resource, name).await.unwrap_or_else(|| panic!("there is no {} {name}", resource.kind))
+    }
+
+    /// Waits until an object is as expected.
+    async fn becomes(&self, resource: &Resource, name: &str, what: &str, expected: impl Fn(&Value) -> bool) -> Value {
+        let last = LastSeen::default();
+        eventually(&format!("{} {name}: {what}", resource.kind), async || {
+            let found = self.find(resource, name).await;
+            last.note(format!("{found:#?}"));
+            found.filter(&expected)
+        })
+        .await
+    }
+
+    /// Waits until an object is gone.
+    async fn goes(&self, resource: &Resource, name: &str) {
+        eventually(&format!("{} {name} goes", resource.kind), async || self.find(resource, name).await.is_none().then_some(())).await;
+    }
+
+    /// A model that is ready, on the nodes for ordinary pods.
+    async fn model(&self, name: &str) {
+        self.unready_model(name, json!({})).await;
+        self.patch_status(&BASE_MODEL, name, json!({"state": "Ready"})).await;
+    }
+
+    async fn unready_model(&self, name: &str, more: Value) {
+        let mut spec =
+            json!({"modelFormat": {"name": "checkpoint"}, "modelParameterSize": "7B", "storage": {"storageUri": "hf://some/model"}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.create(&BASE_MODEL, name, json!({"spec": spec})).await;
+        let label = format!("models.ome.io/{}.basemodel.{name}", self.0.name);
+        let nodes = Api::<Node>::all(self.0.client.clone());
+        for node in ["cpu-0", "cpu-1", "cpu-2"] {
+            let change = Patch::Merge(json!({"metadata": {"labels": {&label: "Ready"}}}));
+            nodes.patch(node, &PatchParams::default(), &change).await.unwrap();
+        }
+    }
+
+    async fn service(&self, name: &str, spec: Value) -> Value {
+        self.create(&INFERENCE_SERVICE, name, json!({"spec": spec})).await
+    }
+
+    /// A service with annotations.
+    async fn annotated(&self, name: &str, annotations: Value, spec: Value) -> Value {
+        self.create(&INFERENCE_SERVICE, name, json!({"metadata": {"annotations": annotations}, "spec": spec})).await
+    }
+
+    async fn annotate(&self, name: &str, annotations: Value) {
+        self.patch(&INFERENCE_SERVICE, name, json!({"metadata": {"annotations": annotations}})).await;
+    }
+
+    async fn change(&self, name: &str, spec: Value) {
+        self.patch(&INFERENCE_SERVICE, name, json!({"spec": spec})).await;
+    }
+
+    /// Waits until a condition of a service says this of the service's newest state, and tells its message.
+    async fn says(&self, name: &str, type_: &str, status: &str, reason: &str) -> String {
+        let expected = |service: &Value| {
+            let told = condition(service, type_);
+            (told["status"].as_str(), told["reason"].as_str()) == (Some(status), Some(reason))
+                && told["observedGeneration"] == service["metadata"]["generation"]
+        };
+        let service = self.becomes(&INFERENCE_SERVICE, name, &format!("{type_} is {status} {reason}"), expected).await;
+        condition(&service, type_)["message"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until a service is Ready, with all its pods of the newest revision, and tells it.
+    async fn ready(&self, name: &str) -> Value {
+        let expected = |service: &Value| {
+            let ready = condition(service, "Ready");
+            ready["status"] == "True"
+                && ready["observedGeneration"] == service["metadata"]["generation"]
+                && service["status"]["modelStatus"]["transitionStatus"] == "UpToDate"
+        };
+        self.becomes(&INFERENCE_SERVICE, name, "it is Ready and UpToDate", expected).await
+    }
+
+    /// Makes a service and waits until it is Ready.
+    async fn serves(&self, name: &str, spec: Value) -> Value {
+        self.service(name, spec).await;
+        self.ready(name).await
+    }
+
+    /// Everything that we have made here, as `Kind name`.
+    async fn made(&self) -> BTreeSet<String> {
+        let mut made = BTreeSet::new();
+        for resource in CHILDREN {
+            let ours = ListParams::default().labels(SUBJECT_KIND);
+            let listed = match self.api(resource).list(&ours).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                listed => listed.unwrap(),
+            };
+            // What a workload makes carries its labels; ours is what a service owns.
+            let owned = listed
+                .items
+                .into_iter()
+                .filter(|object| object.metadata.owner_references.iter().flatten().any(|owner| owner.kind == INFERENCE_SERVICE.kind));
+            made.extend(owned.map(|object| format!("{} {}", resource.kind, object.metadata.name.unwrap())));
+        }
+        made
+    }
+
+    /// The pods of a service, by name.
+    async fn pods(&self, service: &str) -> BTreeMap<String, Value> {
+        let of = ListParams::default().labels(&format!("serving.ome.io/inferenceservice={service}"));
+        let pods = self.api(&POD).list(&of).await.unwrap().items;
+        pods.into_iter().map(|pod| (pod.metadata.name.clone().unwrap(), serde_json::to_value(pod).unwrap())).collect()
+    }
+
+    /// The uids of a service's pods: others after a restart.
+    async fn pod_uids(&self, service: &str) -> BTreeSet<String> {
+        self.pods(service).await.values().map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The events about a service: type, reason and note.
+    async fn events(&self, service: &str) -> Vec<(String, String, String)> {
+        let events = Api::<Event>::namespaced(self.0.client.clone(), &self.0.name).list(&ListParams::default()).await.unwrap();
+        let about = events.items.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(service));
+        about.map(|event| (event.type_.unwrap_or_default(), event.reason.unwrap_or_default(), event.message.unwrap_or_default())).collect()
+    }
+
+    /// Waits for a warning about a service, and tells its note.
+    async fn warned(&self, service: &str, reason: &str) -> String {
+        eventually(&format!("a warning {reason} about {service}"), async || {
+            let events = self.events(service).await;
+            events.into_iter().find_map(|(type_, why, note)| (type_ == "Warning" && why == reason).then_some(note))
+        })
+        .await
+    }
+
+    /// The writes of our host in this namespace so far.
+    fn writes(&self) -> Vec<String> {
+        writes(self.0.cluster, |request| request["objectRef"]["namespace"] == self.0.name.as_str())
+    }
+
+    fn kubectl(&self, args: &[&str]) -> Said {
+        self.0.cluster.kubectl(&[&["-n", &self.0.name], args].concat())
+    }
+}
+
+/// The writes of our hosts, as `verb resource/name/subresource`.
+fn writes(cluster: &TestCluster, such: impl Fn(&Value) -> bool) -> Vec<String> {
+    let reads = ["get", "list", "watch"];
+    let requests = cluster.requests().into_iter().filter(|request| {
+        request["userAgent"].as_str().is_some_and(|agent| agent.starts_with(AGENT))
+            && !reads.contains(&request["verb"].as_str().unwrap_or_default())
+            && such(request)
+    });
+    let told = requests.map(|request| {
+        let text = |field: &str| request["objectRef"][field].as_str().unwrap_or_default().to_owned();
+        let verb = request["verb"].as_str().unwrap_or_default();
+        let whole = format!("{verb} {}/{}/{}", text("resource"), text("name"), text("subresource"));
+        whole.trim_end_matches('/').to_owned()
+    });
+    told.collect()
+}
+
+/// A condition of an object; null if there is none.
+fn condition(object: &Value, type_: &str) -> Value {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().find(|condition| condition["type"] == type_).cloned().unwrap_or_default()
+}
+
+fn is_ready(pod: &Value) -> bool {
+    condition(pod, "Ready")["status"] == "True"
+}
+
+fn generation(object: &Value) -> i64 {
+    object["metadata"]["generation"].as_i64().unwrap()
+}
+
+fn set<const N: usize>(items: [&str; N]) -> BTreeSet<String> {
+    items.map(str::to_owned).into()
+}
