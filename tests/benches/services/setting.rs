@@ -23,9 +23,13 @@ pub(crate) const SERVICES_ARE_IN: &str = "bench";
 /// The objects of each: two Services, a Deployment, a HorizontalPodAutoscaler, a PodDisruptionBudget.
 pub(crate) const OBJECTS: usize = 5;
 
-/// Room for the pods of ten thousand services.
-const NODES: &str =
-    "nodes:\n- name: large\n  count: 10\n  capacity: {cpu: \"20000\", memory: 200Ti, nvidia.com/gpu: \"4000\", pods: \"1200\"}\n";
+/// Room for the pods of ten thousand services, and the model on every node.
+const NODES: &str = r#"nodes:
+- name: large
+  count: 10
+  labels: {models.ome.io/clusterbasemodel.llama: Ready}
+  capacity: {cpu: "20000", memory: 200Ti, nvidia.com/gpu: "4000", pods: "1200"}
+"#;
 
 /// A control plane with all its parts.
 pub(crate) async fn cluster() -> TestCluster {
@@ -48,7 +52,7 @@ fn model() -> Value {
         "apiVersion": "ome.io/v1beta1", "kind": "ClusterBaseModel", "metadata": {"name": "llama"},
         "spec": {
             "modelFormat": {"name": "safetensors"}, "modelFramework": {"name": "transformers", "version": "4.43.0"},
-            "modelArchitecture": "LlamaForCausalLM", "modelParameterSize": "8B", "storage": {"storageUri": "pvc://models/llama"},
+            "modelArchitecture": "LlamaForCausalLM", "modelParameterSize": "8B", "storage": {"storageUri": "hf://meta/llama", "path": "/mnt/models/llama"},
         },
     })
 }
