@@ -43,10 +43,10 @@ impl Said {
     }
 }
 
-/// The host's binary, up to date.
+/// The host's binary, up to date, or the one that `POINTSMAN_BINARY` names.
 pub fn pointsman() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| built("pointsman")).clone()
+    BUILT.get_or_init(|| std::env::var_os("POINTSMAN_BINARY").map_or_else(|| built("pointsman"), PathBuf::from)).clone()
 }
 
 /// The `cargo xtask` binary, up to date.

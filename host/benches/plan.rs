@@ -1,0 +1,258 @@
+//! What a plan costs in a cluster of 1,000 services and 200 runtimes, on one thread. `cargo xtask bench` runs this; docs/benchmarks.md says
+//! what the numbers mean.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../tests/policies/mod.rs"]
+mod policies;
+
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use pointsman::{
+    kinds::{self, Settings},
+    plan::{Decided, Plan},
+    policy::{
+        decide::{Policies, Standing},
+        engine::Use,
+        member::Member,
+        plugin::Instances,
+        set::ActiveSet,
+    },
+    world::{
+        ObjectKey, Snapshot, World,
+        child::SUBJECT_KIND,
+        resource::{ALL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, NAMESPACE},
+    },
+};
+use pointsman_crds::policy::{plugin::PolicyPoint, set::PolicySetPlugin};
+use policies::{linked, module};
+use serde_json::{Value, json};
+use std::{
+    cell::{Cell, RefCell},
+    hint::black_box,
+    sync::Arc,
+};
+
+const SERVICES: usize = 1_000;
+const RUNTIMES: usize = 200;
+const MODELS: usize = 20;
+
+/// When all of this happens.
+const NOW: u64 = 1_800_000_000;
+
+fn model(number: usize) -> Value {
+    json!({
+        "apiVersion": "ome.io/v1beta1", "kind": "ClusterBaseModel",
+        "metadata": {"name": format!("model-{number:02}"), "labels": {"family": "llama"}, "resourceVersion": "1"},
+        "spec": {
+            "vendor": "meta", "modelFormat": {"name": "safetensors"}, "modelFramework": {"name": "transformers", "version": "4.43.0"},
+            "modelArchitecture": format!("Architecture{number:02}ForCausalLM"), "modelParameterSize": "8B",
+            "modelCapabilities": ["TEXT_GENERATION"],
+            "storage": {"storageUri": format!("hf://meta/model-{number:02}"), "path": format!("/raid/models/model-{number:02}")},
+        },
+        "status": {"state": "Ready", "nodesReady": ["h100-0", "h100-1"]},
+    })
+}
+
+fn pod(image: &str) -> Value {
+    json!({
+        "runner": {
+            "name": "ome-container", "image": image, "command": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
+            "args": ["--model", "$(MODEL_PATH)", "--port", "8080", "--served-model-name", "vllm-model", "--max-model-len", "32768",
+                     "--gpu-memory-utilization", "0.95", "--enable-chunked-prefill"],
+            "env": [{"name": "VLLM_LOGGING_LEVEL", "value": "INFO"}, {"name": "HF_HUB_OFFLINE", "value": "1"},
+                    {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+            "ports": [{"containerPort": 8080, "name": "http1", "protocol": "TCP"}],
+            "resources": {"requests": {"cpu": 10, "memory": "64Gi", "nvidia.com/gpu": 2}, "limits": {"cpu": 10, "memory": "64Gi", "nvidia.com/gpu": 2}},
+            "readinessProbe": {"httpGet": {"path": "/health", "port": 8080}, "periodSeconds": 10, "failureThreshold": 3},
+            "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}],
+        },
+        "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory"}}],
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    })
+}
+
+/// Each is for two of the models.
+fn runtime(number: usize) -> Value {
+    let suits = |model: usize| {
+        json!({
+            "modelFormat": {"name": "safetensors", "weight": 2}, "modelFramework": {"name": "transformers", "version": "4.43.0"},
+            "modelArchitecture": format!("Architecture{:02}ForCausalLM", model % MODELS), "autoSelect": true, "priority": number / MODELS,
+        })
+    };
+    let image = format!("registry.example.com/vllm:0.9.{number}");
+    let mut decoder = pod(&image);
+    decoder["runner"]["args"].as_array_mut().unwrap().extend(["--role".into(), "decode".into()]);
+    let mut engine = pod(&image);
+    engine["labels"] = json!({"logging-forward": "enabled"});
+    engine["annotations"] = json!({"prometheus.io/scrape": "true", "prometheus.io/port": "8080"});
+    json!({
+        "apiVersion": "ome.io/v1beta1", "kind": "ClusterServingRuntime",
+        "metadata": {"name": format!("runtime-{number:03}"), "labels": {"app.kubernetes.io/name": "vllm"}, "resourceVersion": "1"},
+        "spec": {
+            "supportedModelFormats": [suits(number), suits(number + 7)], "protocolVersions": ["openAI"],
+            "modelSizeRange": {"min": "1B", "max": "13B"}, "engineConfig": engine,
+            "decoderConfig": if number % 10 == 3 { decoder } else { Value::Null },
+        },
+    })
+}
+
+/// Half of them say nothing but the model; the others have arguments of their own, a router, a decoder, or several nodes.
+fn service(number: usize) -> Value {
+    let mut spec = json!({"model": {"name": format!("model-{:02}", number % MODELS)}});
+    match number % 10 {
+        5 => {
+            spec["engine"] = json!({"minReplicas": 2, "maxReplicas": 8, "runner": {
+                "name": "ome-container", "args": ["--model", "$(MODEL_PATH)", "--max-model-len", "8192"],
+                "env": [{"name": "VLLM_LOGGING_LEVEL", "value": "DEBUG"}],
+            }});
+        }
+        6 => spec["engine"] = json!({"minReplicas": 1, "maxReplicas": 1, "nodeSelector": {"pool": "h100"}}),
+        7 => spec["router"] = json!({"runner": {"name": "router", "image": "registry.example.com/router:1", "args": ["--port", "8000"]}}),
+        8 => {
+            spec["engine"] = json!({"minReplicas": 1});
+            spec["decoder"] = pod("registry.example.com/vllm:0.9.1");
+        }
+        9 => {
+            let runner = json!({"name": "ome-container", "image": "registry.example.com/vllm:0.9.1"});
+            spec["engine"] = json!({"leader": pod("registry.example.com/vllm:0.9.1"), "worker": {"size": 1, "runner": runner}});
+        }
+        _ => {}
+    }
+    json!({
+        "apiVersion": "ome.io/v1beta1", "kind": "InferenceService",
+        "metadata": {
+            "name": format!("service-{number:04}"), "namespace": format!("team-{}", number % 20), "uid": format!("uid-{number}"),
+            "resourceVersion": "1", "generation": 1, "labels": {"app.kubernetes.io/name": "chat", "team": format!("team-{}", number % 20)},
+            "annotations": {"example.com/owner": "search@example.com"},
+        },
+        "spec": spec,
+    })
+}
+
+fn key(number: usize) -> ObjectKey {
+    ObjectKey { resource: &INFERENCE_SERVICE, namespace: format!("team-{}", number % 20), name: format!("service-{number:04}") }
+}
+
+fn world() -> World {
+    let mut world = World::default();
+    world.set_available(ALL.iter().copied().collect());
+    for team in 0..20 {
+        let name = format!("team-{team}");
+        let labels = json!({"kubernetes.io/metadata.name": name, "cost-centre": "4711"});
+        world.put(&NAMESPACE, &json!({"metadata": {"name": name, "labels": labels}}));
+    }
+    (0..MODELS).for_each(|number| world.put(&CLUSTER_BASE_MODEL, &model(number)));
+    (0..RUNTIMES).for_each(|number| world.put(&CLUSTER_SERVING_RUNTIME, &runtime(number)));
+    (0..SERVICES).for_each(|number| world.put(&INFERENCE_SERVICE, &service(number)));
+    world
+}
+
+/// The default policies, as the host binds them.
+fn members() -> Vec<Arc<Member>> {
+    let default = |name: &str, point| {
+        let plugin = linked(&module(&format!("pointsman-{name}")), Use::ControlPlane, "{}", Instances::Fresh);
+        let (description, _) = plugin.describe().unwrap();
+        let bound = PolicySetPlugin { name: name.to_owned(), points: vec![point], ..PolicySetPlugin::default() };
+        Arc::new(Member::new(bound, description, Some(plugin), None).unwrap())
+    };
+    vec![
+        default("runtime-selection", PolicyPoint::RuntimeSelection),
+        default("pod-templating", PolicyPoint::PodTemplating),
+        default("metadata-propagation", PolicyPoint::MetadataPropagation),
+    ]
+}
+
+/// Policies that have decided nothing yet.
+fn policies_of(members: &[Arc<Member>]) -> Policies {
+    let (news, _) = tokio::sync::mpsc::unbounded_channel();
+    Policies::new(ActiveSet::new(members.to_vec()), news)
+}
+
+fn planned(snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
+    let plan = kinds::of(&INFERENCE_SERVICE).unwrap().plan(snapshot, policies, settings);
+    assert!(plan.objects.is_some(), "{}: {:?}", snapshot.subject.key, plan.status.conditions);
+    plan
+}
+
+/// The same services with all their objects in place, as the API server keeps them.
+fn settle(world: &mut World, policies: &Policies, settings: &Settings) {
+    for number in 0..SERVICES {
+        let plan = planned(&world.snapshot(&key(number), NOW).unwrap(), policies, settings);
+        for object in plan.objects.into_iter().flatten() {
+            let mut live = object.whole();
+            live["metadata"]["uid"] = format!("{}-{}", object.key.resource.kind, object.key.name).into();
+            live["metadata"]["resourceVersion"] = "2".into();
+            assert_eq!(live["metadata"]["labels"][SUBJECT_KIND], "InferenceService");
+            world.put(object.key.resource, &live);
+        }
+    }
+}
+
+fn snapshots(world: &World) -> Vec<Snapshot> {
+    (0..SERVICES).map(|number| world.snapshot(&key(number), NOW).unwrap()).collect()
+}
+
+/// What the plans ask the policies: of each decision what it takes to ask again.
+fn ask(policies: &Policies, decided: &[Decided], standing: Standing) {
+    let pinned = policies.pin(standing);
+    for decided in decided {
+        match decided {
+            Decided::Selection(inputs, _) => drop(black_box(pinned.select(inputs).unwrap())),
+            Decided::Template(_, inputs, _) => drop(black_box(pinned.template(inputs).unwrap())),
+            Decided::Metadata(_, inputs, _) => drop(black_box(pinned.propagate(inputs).unwrap())),
+        }
+    }
+}
+
+fn plans(criterion: &mut Criterion) {
+    let (members, settings, mut world) = (members(), Settings::default(), world());
+    let new = snapshots(&world);
+    let policies = policies_of(&members);
+    let plans: Vec<Plan> = new.iter().map(|snapshot| planned(snapshot, &policies, &settings)).collect();
+    let decisions = |of: fn(&Decided) -> bool| plans.iter().flat_map(|plan| &plan.decisions).filter(|decided| of(decided)).count();
+    let objects: usize = plans.iter().flat_map(|plan| &plan.objects).map(Vec::len).sum();
+    println!(
+        "{SERVICES} services, {RUNTIMES} runtimes: {objects} objects by {} selections, {} templates, {} label sets",
+        decisions(|decided| matches!(decided, Decided::Selection(..))),
+        decisions(|decided| matches!(decided, Decided::Template(..))),
+        decisions(|decided| matches!(decided, Decided::Metadata(..))),
+    );
+    let next = Cell::new(0);
+    let place = || next.replace(next.get() + 1) % SERVICES;
+
+    let mut group = criterion.benchmark_group("a plan among 200 runtimes");
+    // Each service once, and then policies that know nothing again.
+    let fresh = RefCell::new(policies_of(&members));
+    let cold = || {
+        let place = place();
+        if place == 0 {
+            fresh.replace(policies_of(&members));
+        }
+        place
+    };
+    group.bench_function("new", |bencher| {
+        bencher.iter_batched(cold, |place| planned(&new[place], &fresh.borrow(), &settings), BatchSize::PerIteration);
+    });
+    group.bench_function("new, what the policies take of it", |bencher| {
+        let asked = |place: usize| ask(&fresh.borrow(), &plans[place].decisions, Standing::New);
+        bencher.iter_batched(cold, asked, BatchSize::PerIteration);
+    });
+    group.bench_function("new, what the selection takes of it", |bencher| {
+        let asked = |place: usize| ask(&fresh.borrow(), &plans[place].decisions[..1], Standing::New);
+        bencher.iter_batched(cold, asked, BatchSize::PerIteration);
+    });
+    settle(&mut world, &policies, &settings);
+    let settled = snapshots(&world);
+    for snapshot in &settled {
+        planned(snapshot, &policies, &settings);
+    }
+    let before = policies.decisions().first().map(|record| record.at);
+    group.bench_function("decided before", |bencher| bencher.iter(|| planned(&settled[place()], &policies, &settings)));
+    if policies.decisions().first().map(|record| record.at) != before {
+        println!("some were decided anew: the cache doesn't hold the decisions of {SERVICES} services");
+    }
+    group.bench_function("a snapshot", |bencher| bencher.iter(|| world.snapshot(&key(place()), NOW).unwrap()));
+    group.finish();
+}
+
+criterion_group!(benches, plans);
+criterion_main!(benches);

@@ -1,0 +1,329 @@
+//! Many services on the embedded control plane: how long it takes until their objects are there, beside a bare client that writes the same
+//! ones; what the host asks for meanwhile, what it takes of the machine, and what it does when there is nothing to do.
+//!
+//! `POINTSMAN_SERVICES=5000` makes more of them. `POINTSMAN_ROUNDS=0` leaves the bare client out, and another number says how often both
+//! are measured: each time on control planes of their own, with the order changed, so that what one leaves behind is nothing to the other.
+#![allow(clippy::unwrap_used)]
+
+mod audit;
+mod process;
+mod setting;
+
+use audit::{Audit, Request};
+use pointsman::{
+    kinds::{self, Settings},
+    world::{
+        World,
+        resource::{INFERENCE_SERVICE, NAMESPACE, Resource},
+    },
+};
+use pointsman_tests::{Engine, Host, TestCluster, eventually};
+use process::{Taken, taken};
+use serde_json::{Value, json};
+use setting::{OBJECTS, SERVICES_ARE_IN};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+    str::FromStr,
+    time::{Duration, Instant},
+};
+use tokio::time::sleep;
+
+/// How many services the host works on at once, and over how many connections the bare client writes.
+const CONNECTIONS: usize = 8;
+
+/// How long nothing may come before what was begun is taken for finished.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// How long the host is watched while there is nothing to do: several renewals of its Lease.
+const IDLE: Duration = Duration::from_secs(35);
+
+const HOST: &str = "bench-host";
+const BARE: &str = "bench-bare";
+
+/// What was seen of a host.
+struct Seen {
+    /// From its first write to the last object, and to the last status.
+    objects: Duration,
+    ready: Duration,
+    /// From its start until it was ready, all services being there.
+    started: Duration,
+    /// All requests until everything was as it should be, but those for the Lease.
+    requests: Vec<Request>,
+    looks: f64,
+    empty: Taken,
+    full: Taken,
+    /// What it asked for while nothing was to be done, and at a restart, but for watches and the Lease.
+    idle: Vec<Request>,
+    restart: Vec<Request>,
+    restarted: Taken,
+    /// The pods that are not the same after the restart.
+    pods_changed: usize,
+}
+
+fn main() {
+    // Cargo hands every bench its own flags, such as --bench.
+    let (number, rounds) = (of_environment("POINTSMAN_SERVICES", 500), of_environment("POINTSMAN_ROUNDS", 2_u32));
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let (mut hosts, mut bare) = (Vec::new(), Vec::new());
+        for round in 0..rounds.max(1) {
+            if round % 2 == 1 {
+                bare.push(bare_client(number).await);
+            }
+            let seen = host(number).await;
+            tell(&seen, number);
+            hosts.push(seen);
+            if round % 2 == 0 && rounds > 0 {
+                bare.push(bare_client(number).await);
+            }
+        }
+        let sum = |times: &mut dyn Iterator<Item = Duration>| times.sum::<Duration>().as_secs_f64();
+        let (host, plain) = (sum(&mut hosts.iter().map(|seen| seen.objects)), sum(&mut bare.iter().copied()));
+        if rounds > 0 {
+            println!(
+                "bare client, the same objects: {bare:.1?}; the host's {:.1?}",
+                hosts.iter().map(|seen| seen.objects).collect::<Vec<_>>()
+            );
+            goal("host / bare client", &format!("{:.2}", host / plain), "<= 1.25", host <= 1.25 * plain);
+            let (host, plain) = (host / f64::from(rounds), plain / f64::from(rounds));
+            keep("the objects of many services", &[("native", plain), ("host", host)]);
+        }
+        if let Some(seen) = hosts.last() {
+            keep("a service among many", &[("CPU", cpu(seen, number).as_secs_f64())]);
+        }
+    });
+}
+
+fn of_environment<N: FromStr>(name: &str, otherwise: N) -> N {
+    std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Lets a host serve so many services that are there already.
+async fn host(number: usize) -> Seen {
+    let cluster = setting::cluster().await;
+    let kubeconfig = cluster.kubeconfig_of_user(HOST, &["system:masters"]).unwrap();
+    let client = cluster.client().await;
+    let mut audit = Audit::of(&cluster.audit_log, HOST);
+    let (workers, cache) = (CONNECTIONS.to_string(), cluster.dir.join("bench-cache"));
+    let flags = ["--workers", &workers, "--cache", &cache.to_string_lossy()];
+
+    // What it takes without a service, with its plugins compiled.
+    for again in [false, true] {
+        let host = Host::start(&cluster, &kubeconfig, &flags).await;
+        leads(&host).await;
+        quiet(&mut audit).await;
+        if again {
+            let empty = taken(&cluster, &host);
+            host.stop();
+            setting::make_services(&cluster, number).await;
+            audit.take();
+            return with_services(&cluster, &client, (audit, &flags), number, empty).await;
+        }
+        host.stop();
+    }
+    unreachable!("the second turn returns")
+}
+
+async fn with_services(
+    cluster: &TestCluster,
+    client: &kube::Client,
+    (mut audit, flags): (Audit, &[&str]),
+    number: usize,
+    empty: Taken,
+) -> Seen {
+    let kubeconfig = cluster.kubeconfig_of_user(HOST, &["system:masters"]).unwrap();
+    let begun = Instant::now();
+    let host = Host::start(cluster, &kubeconfig, flags).await;
+    host.ready().await;
+    let started = begun.elapsed();
+    let mut requests = Vec::new();
+    wait("all objects are there", async || {
+        requests.extend(audit.take());
+        requests.iter().filter(|request| request.makes()).count() >= number * OBJECTS
+    })
+    .await;
+    wait("all services are ready", async || {
+        sleep(Duration::from_secs(1)).await;
+        setting::services(client).await.iter().all(is_ready)
+    })
+    .await;
+    requests.extend(quiet(&mut audit).await);
+    requests.retain(|request| !request.elects());
+    let full = taken(cluster, &host);
+    let looks = metric(&host, "controller_runtime_reconcile_total");
+    sleep(IDLE).await;
+    let idle = audit.take();
+
+    let pods = setting::pods(client).await;
+    host.stop();
+    audit.take();
+    let host = Host::start(cluster, &kubeconfig, flags).await;
+    #[allow(clippy::cast_precision_loss)]
+    wait("each service was looked at again", async || metric(&host, "controller_runtime_reconcile_total") >= number as f64).await;
+    let restart = quiet(&mut audit).await;
+    let restarted = taken(cluster, &host);
+    let after: BTreeSet<String> = setting::pods(client).await.into_iter().collect();
+    let pods_changed = pods.iter().filter(|pod| !after.contains(*pod)).count();
+    host.stop();
+
+    let first = requests.iter().filter(|request| request.writes()).map(|request| request.received).min().unwrap();
+    let until = |of: fn(&Request) -> bool| {
+        let last = requests.iter().filter(|request| of(request)).map(|request| request.answered).max().unwrap();
+        last.duration_since(first).unsigned_abs()
+    };
+    let nothing_else =
+        |requests: Vec<Request>| requests.into_iter().filter(|request| !request.elects() && request.verb != "watch").collect();
+    Seen {
+        objects: until(Request::makes),
+        ready: until(Request::writes),
+        started,
+        looks,
+        empty,
+        full,
+        idle: nothing_else(idle),
+        restart: nothing_else(restart),
+        restarted,
+        pods_changed,
+        requests,
+    }
+}
+
+/// Lets a bare client write the same objects.
+async fn bare_client(number: usize) -> Duration {
+    let cluster = setting::cluster().await;
+    setting::make_services(&cluster, number).await;
+    let client = cluster.client().await;
+    let mut world = World::default();
+    let labels = json!({"kubernetes.io/metadata.name": SERVICES_ARE_IN});
+    world.put(&NAMESPACE, &json!({"metadata": {"name": SERVICES_ARE_IN, "labels": labels}}));
+    for (resource, object) in setting::inputs(&client).await {
+        world.put(resource, &object);
+    }
+    for service in setting::services(&client).await {
+        world.put(&INFERENCE_SERVICE, &service);
+    }
+    let engine = Engine::start(&cluster, BARE, &cluster.dir.join("bench-cache")).await;
+    let plan = |key| {
+        let plan = kinds::of(&INFERENCE_SERVICE).unwrap().plan(&world.snapshot(key, 0).unwrap(), &engine.policies, &Settings::default());
+        let objects: Vec<_> = plan.objects.unwrap().iter().map(|object| (object.key.resource, object.whole())).collect();
+        assert_eq!(objects.len(), OBJECTS, "{key}: {objects:?}");
+        objects
+    };
+    let batches: Vec<Vec<(&'static Resource, Value)>> = world.subjects().map(|subject| plan(&subject.key)).collect();
+    engine.stop().await;
+    let mut audit = Audit::of(&cluster.audit_log, BARE);
+    audit.take();
+    setting::write(&cluster, BARE, batches, CONNECTIONS).await;
+    let made: Vec<Request> = audit.take().into_iter().filter(Request::makes).collect();
+    assert_eq!(made.len(), number * OBJECTS);
+    let (first, last) = (made.iter().map(|request| request.received).min(), made.iter().map(|request| request.answered).max());
+    last.unwrap().duration_since(first.unwrap()).unsigned_abs()
+}
+
+fn is_ready(service: &Value) -> bool {
+    let conditions = service["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Waits without a bound: thousands of services take what they take.
+async fn wait(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !done().await {
+        assert!(begun.elapsed() < Duration::from_hours(1), "it never happened: {what}");
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn leads(host: &Host<'_>) {
+    host.ready().await;
+    eventually("the host leads", async || (metric(host, "pointsman_leader") > 0.0).then_some(())).await;
+}
+
+/// The sum of a metric over its labels.
+fn metric(host: &Host<'_>, name: &str) -> f64 {
+    let Ok((200, text)) = host.get("/metrics") else { return 0.0 };
+    let lines = text.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
+    lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+}
+
+/// Waits until nothing more comes, and tells what came.
+async fn quiet(audit: &mut Audit) -> Vec<Request> {
+    let (mut all, mut since) = (audit.take(), Instant::now());
+    while since.elapsed() < QUIET {
+        sleep(Duration::from_millis(200)).await;
+        let new = audit.take();
+        if new.iter().any(|request| !request.elects() && request.verb != "watch") {
+            since = Instant::now();
+        }
+        all.extend(new);
+    }
+    all
+}
+
+fn cpu(seen: &Seen, number: usize) -> Duration {
+    seen.full.cpu().saturating_sub(seen.empty.cpu()) / u32::try_from(number).unwrap()
+}
+
+#[allow(clippy::cast_precision_loss)] // Counts, and megabytes.
+fn tell(seen: &Seen, number: usize) {
+    let services = number as f64;
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    println!("\n{number} services, {CONNECTIONS} workers");
+    println!(
+        "  ready {:.1?} after its start; all objects {:.1?} after the first write, all is told after {:.1?}",
+        seen.started, seen.objects, seen.ready
+    );
+    println!("  {:.2} plans a service", seen.looks / services);
+    for (what, number) in counted(&seen.requests) {
+        println!("  {:>8.2} a service  {what}", number as f64 / services);
+    }
+    let writes = seen.requests.iter().filter(|request| request.writes()).count();
+    let most = OBJECTS + 2;
+    goal("writes a service", &format!("{:.2}", writes as f64 / services), &format!("<= {most}"), writes <= most * number);
+    let Taken { user, system, .. } = seen.full;
+    println!("  CPU {user:.2?} of its own and {system:.2?} of the kernel's, of which {:.2?} without a service", seen.empty.cpu());
+    goal("CPU a service", &format!("{:.2?}", cpu(seen, number)), "<= 3 ms", cpu(seen, number) <= Duration::from_millis(3));
+    let above = |taken: &Taken| mebibytes(taken.resident) - mebibytes(seen.empty.resident);
+    println!(
+        "  resident memory {:.1} MiB without a service, {:.1} MiB with all (at the most {:.1} MiB), {:.1} MiB after a restart",
+        mebibytes(seen.empty.resident),
+        mebibytes(seen.full.resident),
+        mebibytes(seen.full.peak),
+        mebibytes(seen.restarted.resident)
+    );
+    let growth = above(&seen.full).max(above(&seen.restarted));
+    goal("memory above an empty host", &format!("{growth:.1} MiB"), "<= 80 MiB with 5,000 services", growth <= 80.0);
+    goal("asked while idle", &format!("{:?}", counted(&seen.idle)), "watches and the Lease", seen.idle.is_empty());
+    let written: Vec<&Request> = seen.restart.iter().filter(|request| request.writes()).collect();
+    for request in written.iter().take(5) {
+        println!("  a restart wrote: {} {} {} ({})", request.verb, request.resource, request.name, request.code);
+    }
+    println!("  a restart: {:?}, {:.2?} of CPU", counted(&seen.restart), seen.restarted.cpu());
+    goal("writes of a restart", &written.len().to_string(), "0", written.is_empty());
+    goal("pods that a restart changed", &seen.pods_changed.to_string(), "0", seen.pods_changed == 0);
+}
+
+fn counted(requests: &[Request]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for Request { verb, resource, code, .. } in requests {
+        let failed = if *code >= 400 { format!(" ({code})") } else { String::new() };
+        *counts.entry(format!("{verb} {resource}{failed}")).or_default() += 1;
+    }
+    counts
+}
+
+fn goal(what: &str, seen: &str, wanted: &str, met: bool) {
+    println!("  {what:<28} {seen:>12}   goal {wanted}: {}", if met { "met" } else { "NOT MET" });
+}
+
+/// Writes the numbers where criterion's benches write theirs, so that `cargo xtask bench` has them in its table.
+fn keep(group: &str, measured: &[(&str, f64)]) {
+    let Some(home) = std::env::var_os("CRITERION_HOME").map(PathBuf::from) else { return };
+    for (name, seconds) in measured {
+        let folder = home.join(group).join(name).join("new");
+        fs::create_dir_all(&folder).unwrap();
+        let estimates = json!({"median": {"point_estimate": seconds * 1e9}});
+        fs::write(folder.join("estimates.json"), estimates.to_string()).unwrap();
+    }
+}
