@@ -120,11 +120,13 @@ impl Making<'_> {
             );
             return Condition::no(INGRESS, "MissingApi", message);
         }
-        let Some(route) = self.snapshot.child(&HTTP_ROUTE, self.service_name()) else {
-            let reason = if found.objects.is_some() { "Progressing" } else { "Blocked" };
-            return Condition::unknown(INGRESS, reason, "There is no route yet.");
-        };
         let place = format!("{}/{}", gateway.namespace, gateway.name);
+        // The same whether the route was just made or is known: nothing else may happen to it for long.
+        let unsaid = || Condition::unknown(INGRESS, "Progressing", format!("The Gateway {place} hasn't said whether it takes the route."));
+        let Some(route) = self.snapshot.child(&HTTP_ROUTE, self.service_name()) else {
+            let blocked = || Condition::unknown(INGRESS, "Blocked", "There is no route yet.");
+            return if found.objects.is_some() { unsaid() } else { blocked() };
+        };
         // What was said of a former state of the route counts for nothing.
         let current =
             |condition: &&child::Condition| condition.observed_generation.is_none_or(|seen| Some(seen) >= route.observed.generation);
@@ -136,7 +138,7 @@ impl Making<'_> {
             Some(accepted) if accepted.status == "True" => {
                 Condition::yes(INGRESS, "Accepted", format!("The Gateway {place} has taken the route."))
             }
-            _ => Condition::unknown(INGRESS, "Progressing", format!("The Gateway {place} hasn't said whether it takes the route.")),
+            _ => unsaid(),
         }
     }
 
