@@ -220,7 +220,7 @@ impl Pinned<'_> {
         // Whether the subject has objects says who may stand in for a plugin, and nothing else: where each has answered it is all the same.
         let of_all = self.key(point, subject, &inputs, now);
         let of_standing = || Digest::of_all([&of_all, &marker(&[self.standing as u8])]);
-        let kept = |key| self.policies.cache.get::<Result<Arc<Decision<Answer>>, Undecided>>(key);
+        let kept = |key: &Digest| self.policies.cache.get::<Result<Arc<Decision<Answer>>, Undecided>>(key);
         if let Some(kept) = kept(&of_all).or_else(|| kept(&of_standing())) {
             return (*kept).clone();
         }
