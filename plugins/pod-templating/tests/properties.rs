@@ -221,6 +221,10 @@ proptest! {
         for layer in &mut other.request.layers {
             layer.content = turned(&layer.content);
         }
-        prop_assert_eq!(asked.answer(), other.answer());
+        // Of what can't be read the sentence tells the first place, which is another one then.
+        match (asked.answer(), other.answer()) {
+            (Err(one), Err(another)) => prop_assert!(!one.is_empty() && !another.is_empty()),
+            (one, another) => prop_assert_eq!(one, another),
+        }
     }
 }

@@ -174,7 +174,7 @@ impl Making<'_> {
         let mode = mode(part, &user, &runtime, &annotations, notes)?;
         if matches!(mode, Mode::MultiNode(_)) && self.service.name.len() > LONGEST_OF_GROUPS {
             let message = format!(
-                "The name {} has more than {LONGEST_OF_GROUPS} characters, the most for a service of several nodes: its groups are named after                  it. Make the service anew under another name.",
+                "The name {} has more than {LONGEST_OF_GROUPS} characters, the most for a service of several nodes: its groups are named after it. Make the service anew under another name.",
                 self.service.name
             );
             return Err(Stop::new(ACCEPTED, "InvalidName", message, "InvalidPredictorSpec"));
