@@ -4,9 +4,9 @@ use crate::{
     leader::Leadership,
     plan::Object,
     sentence,
-    status::{Applied, difference},
+    status::difference,
     world::{
-        Child, ObjectKey, Snapshot, Subject,
+        Child, News, ObjectKey, Snapshot, Subject,
         child::{fingerprint, manager},
         resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT},
         watch::Shared,
@@ -82,7 +82,7 @@ impl Applier {
     }
 
     /// Makes the subject's objects what is planned, and removes what isn't planned any more.
-    pub async fn apply(&self, snapshot: &Snapshot, objects: &[Object]) -> Result<Applied, ApplyError> {
+    pub async fn apply(&self, snapshot: &Snapshot, objects: &[Object]) -> Result<(), ApplyError> {
         let planned: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
         let (first, last): (Vec<_>, Vec<_>) = snapshot
             .children
@@ -100,7 +100,7 @@ impl Applier {
         for child in last {
             self.delete(child).await?;
         }
-        Ok(Applied::Done)
+        Ok(())
     }
 
     async fn bring_about(&self, snapshot: &Snapshot, object: &Object, manager: &str) -> Result<(), ApplyError> {
@@ -148,8 +148,8 @@ impl Applier {
         }
     }
 
-    /// Whether nobody else has the name, of whom we know nothing. Applying alone doesn't tell: where no field of theirs says otherwise (a ServiceAccount has none),
-    /// ours would be merged into it, and it would go with the service.
+    /// Whether nobody else has the name, of whom we know nothing. Applying alone doesn't tell: where no field of theirs says otherwise (a
+    /// ServiceAccount has none), ours would be merged into it, and it would go with the service.
     async fn unclaimed(&self, subject: &Subject, key: &ObjectKey) -> Result<(), ApplyError> {
         let request = Request::new(url(key)).get_metadata(&key.name, &GetParams::default());
         let there = match self.send(request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?).await {
@@ -188,7 +188,8 @@ impl Applier {
 
     /// Puts what came of a write into the world: the watch tells of it only later.
     fn take(&self, resource: &'static Resource, made: &Value, object: &Object, existed: bool) {
-        if let Some(child) = Child::of(resource, made)
+        let news = News::read(resource, made);
+        if let Some(child) = news.child()
             && !child.settled(&object.body, object.fingerprint)
         {
             let differs = self.insist(&object.key, false, object.fingerprint, child.fingerprint());
@@ -196,11 +197,16 @@ impl Applier {
                 tracing::info!(object = %object.key, "the API server keeps the object otherwise than it was written");
             }
         }
+        // Of what we have just made there is nothing to learn. An object that existed may have changed by others too.
+        self.answered(news, existed);
+    }
+
+    /// Puts an answer into the world. Whether it touches anybody is for the writer to say.
+    fn answered(&self, news: News, touches: bool) {
         self.shared.change(|world| {
             let before = world.take_touched();
-            world.answer(resource, made);
-            // Of what we have just made there is nothing to learn. An object that existed may have changed by others too.
-            if !existed {
+            world.answer(news);
+            if !touches {
                 world.take_touched();
             }
             world.touch(before);
@@ -251,20 +257,10 @@ impl Applier {
         if after != *status {
             self.insist(&subject.key, true, planned, fingerprint(&after.to_string()));
         }
-        let generation = made.pointer("/metadata/generation").and_then(Value::as_i64);
-        let metadata = |name: &str| made.get("metadata").and_then(|metadata| metadata.get(name)).cloned().unwrap_or_default();
-        let known = subject.content();
-        let same = generation == subject.generation
-            && ["labels", "annotations"].iter().all(|name| without_last_applied(metadata(name)) == known["metadata"][*name]);
-        self.shared.change(|world| {
-            let before = world.take_touched();
-            world.answer(resource, &made);
-            // That is news only if somebody else has changed it too.
-            if same {
-                world.take_touched();
-            }
-            world.touch(before);
-        });
+        let news = News::read(resource, &made);
+        // That is news only if somebody else has changed it too.
+        let touches = !news.subject().is_some_and(|made| made.asks_the_same(subject));
+        self.answered(news, touches);
         Ok(true)
     }
 
@@ -311,13 +307,6 @@ fn url(key: &ObjectKey) -> String {
     let ObjectKey { resource, namespace, .. } = key;
     let api = if resource.group.is_empty() { format!("/api/{}", resource.version) } else { format!("/apis/{}", resource.api_version()) };
     if resource.namespaced { format!("{api}/namespaces/{namespace}/{}", resource.plural) } else { format!("{api}/{}", resource.plural) }
-}
-
-fn without_last_applied(mut annotations: Value) -> Value {
-    if let Some(annotations) = annotations.as_object_mut() {
-        annotations.shift_remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
-    annotations
 }
 
 fn taken(key: &ObjectKey) -> String {

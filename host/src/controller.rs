@@ -161,13 +161,13 @@ impl Controller {
         let well = !matches!(outcome, Err(ApplyError::Passing(..) | ApplyError::Refused { .. }));
         self.reconciles.done(key.resource.kind, well, Timestamp::now().duration_since(started).as_secs_f64());
         match outcome {
-            Ok(true) => {
+            Ok(()) => {
                 self.queue.forgive(key);
                 if let Some(again) = again {
                     self.queue.add_after(key.clone(), again);
                 }
             }
-            Ok(false) | Err(ApplyError::NotLeading) => {}
+            Err(ApplyError::NotLeading) => {}
             Err(error) => {
                 tracing::warn!(subject = %key, "{error}; trying again");
                 self.queue.retry(key.clone());
@@ -176,14 +176,14 @@ impl Controller {
     }
 
     /// Applies the plan and tells of it.
-    async fn bring_about(&self, snapshot: &Snapshot, plan: Plan) -> Result<bool, ApplyError> {
+    async fn bring_about(&self, snapshot: &Snapshot, plan: Plan) -> Result<(), ApplyError> {
         let subject = &snapshot.subject;
         let Plan { objects, status, reads, .. } = plan;
         // Noted before anything is awaited: what changes meanwhile comes again.
         self.shared.change(|world| world.read(&subject.key, snapshot.revision, reads));
         let applied = match &objects {
             None => Ok(Applied::Held),
-            Some(objects) => self.applier.apply(snapshot, objects).await,
+            Some(objects) => self.applier.apply(snapshot, objects).await.map(|()| Applied::Done),
         };
         let (applied, failed) = match applied {
             Ok(applied) => (applied, None),
@@ -202,7 +202,7 @@ impl Controller {
         if self.applier.status(subject, &before, &after).await? {
             self.tell(subject, turned).await;
         }
-        failed.map_or(Ok(true), Err)
+        failed.map_or(Ok(()), Err)
     }
 
     async fn tell(&self, subject: &Subject, turned: Vec<Turned>) {

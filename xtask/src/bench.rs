@@ -27,13 +27,15 @@ enum Goal {
 }
 
 /// By a bench's group and its name in there.
-const GOALS: [(&str, &str, Goal); 6] = [
+const GOALS: [(&str, &str, Goal); 8] = [
     ("a call that does nothing", "fresh", Goal::Micros(25.0)),
     ("selection of 100 runtimes", "fresh", Goal::Times(16.0)),
     ("scores of 100 endpoints by 8 features", "warm", Goal::Micros(20.0)),
     ("a decision among 100 runtimes", "kept", Goal::Micros(5.0)),
     ("loading a compiled plugin", "both", Goal::Micros(1000.0)),
     ("a reload under load", "p99", Goal::Micros(500_000.0)),
+    ("the objects of many services", "host", Goal::Times(1.25)),
+    ("a service among many", "CPU", Goal::Micros(3000.0)),
 ];
 
 /// What the others of its group are compared with.
@@ -43,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     tools::rust()?;
     tools::go()?;
     build::plugins()?;
-    // What a reload is measured on.
+    // What reloads and services are measured on.
     build::control_plane()?;
     let home = target_dir().join("criterion");
     // What an earlier run has left there would be taken for this one's.

@@ -11,6 +11,7 @@ pub mod owned;
 pub mod pod;
 mod readers;
 pub mod resource;
+mod seen;
 mod snapshot;
 pub mod subject;
 pub mod watch;
@@ -98,9 +99,8 @@ impl World {
 
     /// Takes what the API server has answered to a write of ours. What the watch has passed already it knows better: the object may be
     /// gone since.
-    pub fn answer(&mut self, resource: &'static Resource, object: &Value) {
-        let news = News::read(resource, object);
-        if self.passed.get(resource).is_some_and(|passed| news.version <= *passed) {
+    pub fn answer(&mut self, news: News) {
+        if self.passed.get(news.key.resource).is_some_and(|passed| news.version <= *passed) {
             return;
         }
         self.answered.insert(news.key.clone(), news.version);

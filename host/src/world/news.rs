@@ -30,6 +30,16 @@ pub(super) enum What {
 }
 
 impl News {
+    /// The object that was made for a subject, if it is one.
+    pub fn child(&self) -> Option<&Child> {
+        if let What::Child(child) = &self.what { Some(child) } else { None }
+    }
+
+    /// The subject, if it is one.
+    pub fn subject(&self) -> Option<&Subject> {
+        if let What::Subject(subject) = &self.what { Some(subject) } else { None }
+    }
+
     /// Reads an object.
     pub fn read(resource: &'static Resource, object: &Value) -> Self {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();

@@ -55,12 +55,13 @@ impl Subject {
         serde_json::from_str(&self.status).unwrap_or_default()
     }
 
+    /// Whether another state of it asks for the same plan.
+    pub fn asks_the_same(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.generation == other.generation && self.deleting == other.deleting && self.content == other.content
+    }
+
     /// Whether another state of it asks for another plan, or has another status than we know.
     pub fn differs(&self, other: &Self) -> bool {
-        self.uid != other.uid
-            || self.generation != other.generation
-            || self.deleting != other.deleting
-            || self.content != other.content
-            || self.status != other.status
+        !self.asks_the_same(other) || self.status != other.status
     }
 }

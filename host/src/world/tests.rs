@@ -139,11 +139,11 @@ fn an_object_goes_with_its_owner_and_a_list_made_anew_counts_even_if_it_seems_ol
 #[test]
 fn an_answer_to_a_write_brings_nothing_back_and_no_older_list_takes_it_away() {
     let mut world = world();
-    world.answer(&DEPLOYMENT, &deployment("uid-a", 10, 3));
+    world.answer(News::read(&DEPLOYMENT, &deployment("uid-a", 10, 3)));
     world.relist(News::read(&DEPLOYMENT, &deployment("uid-a", 8, 1)));
     assert_eq!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children[0].observed.available, 3);
     world.pass(&DEPLOYMENT, 11);
     world.remove(&key(&DEPLOYMENT, "a-engine"));
-    world.answer(&DEPLOYMENT, &deployment("uid-a", 10, 3));
+    world.answer(News::read(&DEPLOYMENT, &deployment("uid-a", 10, 3)));
     assert!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children.is_empty());
 }

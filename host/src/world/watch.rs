@@ -9,22 +9,21 @@ use super::{
         LEADER_WORKER_SET, NAMESPACE, POD, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
         SERVING_RUNTIME,
     },
+    seen::Seen,
 };
 use crate::sentence;
 use futures::StreamExt;
 use kube::{
     Api, Client,
-    api::{ApiResource, ObjectMeta},
     core::PartialObjectMeta,
     runtime::{
         WatchStreamExt,
         watcher::{self, Event},
     },
 };
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::Deserialize;
 use serde_json::Value;
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
     pin::pin,
@@ -104,57 +103,6 @@ impl Shared {
     }
 }
 
-/// An object as it came: its JSON, and of its metadata what a watch needs.
-#[derive(Clone, Debug)]
-struct Seen {
-    metadata: ObjectMeta,
-    value: Value,
-}
-
-impl<'de> Deserialize<'de> for Seen {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(from)?;
-        let text = |name: &str| value.get("metadata").and_then(|metadata| metadata.get(name)?.as_str()).map(str::to_owned);
-        let metadata = ObjectMeta {
-            name: text("name"),
-            namespace: text("namespace"),
-            resource_version: text("resourceVersion"),
-            ..ObjectMeta::default()
-        };
-        Ok(Self { metadata, value })
-    }
-}
-
-impl Serialize for Seen {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.value.serialize(to)
-    }
-}
-
-impl kube::Resource for Seen {
-    type DynamicType = ApiResource;
-    type Scope = kube::core::DynamicResourceScope;
-
-    fn kind(resource: &ApiResource) -> Cow<'_, str> {
-        resource.kind.as_str().into()
-    }
-    fn group(resource: &ApiResource) -> Cow<'_, str> {
-        resource.group.as_str().into()
-    }
-    fn version(resource: &ApiResource) -> Cow<'_, str> {
-        resource.version.as_str().into()
-    }
-    fn plural(resource: &ApiResource) -> Cow<'_, str> {
-        resource.plural.as_str().into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
 /// One kind's watch.
 struct Watch {
     task: JoinHandle<()>,
@@ -218,8 +166,12 @@ fn start(client: &Client, resource: &'static Resource, extent: Extent, shared: &
         if extent == Extent::Metadata {
             let api: Api<PartialObjectMeta<kube::api::DynamicObject>> = Api::all_with(client, &ar);
             follow(resource, api, config, shared, said, |seen| serde_json::to_value(seen).unwrap_or_default()).await;
+        } else if *resource == POD {
+            // What a pod is to be says its owner.
+            let api: Api<Seen<false>> = Api::all_with(client, &ar);
+            follow(resource, api, config, shared, said, |seen| seen.value).await;
         } else {
-            let api: Api<Seen> = Api::all_with(client, &ar);
+            let api: Api<Seen<true>> = Api::all_with(client, &ar);
             follow(resource, api, config, shared, said, |seen| seen.value).await;
         }
     });

@@ -275,9 +275,11 @@ fn tell(seen: &Seen, number: usize) {
         seen.started, seen.objects, seen.ready
     );
     println!("  {:.2} plans a service", seen.looks / services);
-    for (what, number) in counted(&seen.requests) {
+    for (what, number) in counted(seen.requests.iter().filter(|request| request.writes())) {
         println!("  {:>8.2} a service  {what}", number as f64 / services);
     }
+    let reads = seen.requests.iter().filter(|request| !request.writes());
+    println!("  {:>8.2} a service  reads and watches", reads.count() as f64 / services);
     let writes = seen.requests.iter().filter(|request| request.writes()).count();
     let most = OBJECTS + 2;
     goal("writes a service", &format!("{:.2}", writes as f64 / services), &format!("<= {most}"), writes <= most * number);
@@ -299,12 +301,12 @@ fn tell(seen: &Seen, number: usize) {
     for request in written.iter().take(5) {
         println!("  a restart wrote: {} {} {} ({})", request.verb, request.resource, request.name, request.code);
     }
-    println!("  a restart: {:?}, {:.2?} of CPU", counted(&seen.restart), seen.restarted.cpu());
+    println!("  a restart: {} reads, {:.2?} of CPU", seen.restart.len() - written.len(), seen.restarted.cpu());
     goal("writes of a restart", &written.len().to_string(), "0", written.is_empty());
     goal("pods that a restart changed", &seen.pods_changed.to_string(), "0", seen.pods_changed == 0);
 }
 
-fn counted(requests: &[Request]) -> BTreeMap<String, usize> {
+fn counted<'a>(requests: impl IntoIterator<Item = &'a Request>) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for Request { verb, resource, code, .. } in requests {
         let failed = if *code >= 400 { format!(" ({code})") } else { String::new() };

@@ -3,7 +3,10 @@
 use super::{ACCEPTED, Making, Stop, scaling::Scaling};
 use crate::{
     policy::point::Role,
-    world::ome::{Component, RuntimeView},
+    world::{
+        ome::{Component, RuntimeView},
+        resource::{DEPLOYMENT, LEADER_WORKER_SET, Resource},
+    },
 };
 use std::collections::BTreeMap;
 
@@ -41,6 +44,19 @@ impl Part {
         }
     }
 
+    /// What may run its pods: a Deployment, or groups of pods. LeaderWorkerSet makes a headless Service of its own name, so that can't be
+    /// the name of ours.
+    pub(super) fn workloads(self, service: &str) -> [(&'static Resource, String); 2] {
+        let name = format!("{service}-{}", self.name());
+        [(&DEPLOYMENT, name.clone()), (&LEADER_WORKER_SET, format!("{name}-mn"))]
+    }
+
+    /// What runs its pods.
+    pub(super) fn workload(self, mode: Mode, service: &str) -> (&'static Resource, String) {
+        let [deployment, groups] = self.workloads(service);
+        if mode == Mode::Raw { deployment } else { groups }
+    }
+
     pub(super) const fn condition(self) -> &'static str {
         match self {
             Self::Engine => "EngineReady",
@@ -66,6 +82,8 @@ pub(super) struct Deployed {
     /// Of the Deployment and what goes with it.
     pub(super) name: String,
     pub(super) mode: Mode,
+    /// What runs its pods.
+    pub(super) workload: (&'static Resource, String),
     pub(super) scaling: Scaling,
     /// Whether nobody says how many replicas there may be at the most.
     pub(super) derived: bool,
@@ -192,7 +210,16 @@ impl Making<'_> {
             }
         }
         let (scaling, derived) = self.scaling(part, mode, (&user, &runtime), &annotations, notes)?;
-        Ok(Deployed { part, name: format!("{}-{}", self.service.name, part.name()), mode, scaling, derived, runtime, user })
+        Ok(Deployed {
+            part,
+            name: format!("{}-{}", self.service.name, part.name()),
+            mode,
+            workload: part.workload(mode, &self.service.name),
+            scaling,
+            derived,
+            runtime,
+            user,
+        })
     }
 }
 

@@ -17,8 +17,8 @@ use crate::{
         ome::{ModelView, RuntimeView},
         pod::WORKER_INDEX,
         resource::{
-            DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, LEADER_WORKER_SET, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource,
-            SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
+            DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE,
+            SERVICE_ACCOUNT,
         },
     },
 };
@@ -77,17 +77,8 @@ impl Making<'_> {
         ObjectKey { resource, namespace: self.service.namespace.clone(), name: name.to_owned() }
     }
 
-    /// What runs a component's pods.
-    pub(super) fn workload(component: &Deployed) -> (&'static Resource, String) {
-        match component.mode {
-            Mode::Raw => (&DEPLOYMENT, component.name.clone()),
-            // LeaderWorkerSet makes a headless Service of its own name, so that can't be the name of ours.
-            Mode::MultiNode(_) => (&LEADER_WORKER_SET, format!("{}-mn", component.name)),
-        }
-    }
-
     fn neighbours(&self, component: &Deployed) -> Result<(), Box<Stop>> {
-        let (workload, _) = Self::workload(component);
+        let (workload, _) = component.workload;
         let scaler = matches!(component.scaling, Scaling::Keda(..)).then_some(&SCALED_OBJECT);
         for resource in [Some(workload), scaler].into_iter().flatten() {
             if !self.snapshot.serves(resource) {
@@ -106,7 +97,7 @@ impl Making<'_> {
 
     /// A component's objects. Tells the ports that it is reached by.
     fn deploy(&mut self, sources: &mut Sources<'_>, component: &Deployed, made: &mut Made) -> Result<Vec<network::Port>, Box<Stop>> {
-        let (resource, name) = Self::workload(component);
+        let (resource, name) = component.workload.clone();
         let key = self.key(resource, &name);
         let selector = self.selector(Some(component));
         if component.part == Part::Router {
@@ -212,7 +203,7 @@ impl Making<'_> {
 
     /// The number of the revision with this hash: that of what runs, or the next.
     fn revision(&self, component: &Deployed, templates: &[Value], hash: &str) -> String {
-        let names = [(&DEPLOYMENT, component.name.clone()), (&LEADER_WORKER_SET, format!("{}-mn", component.name))];
+        let names = component.part.workloads(&self.service.name);
         let live = names.iter().filter_map(|(resource, name)| self.snapshot.child(resource, name));
         let numbers = live.filter_map(|live| {
             let told = live.observed.revision.as_ref().and_then(|revision| revision.split_once('-'));

@@ -8,7 +8,7 @@ use crate::{
     objects::scaling::Query,
     world::{
         ome::Component,
-        resource::{DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, LEADER_WORKER_SET, SCALED_OBJECT},
+        resource::{HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT},
     },
 };
 use pointsman_crds::ome::component::{KedaConfig, ScaleMetric};
@@ -123,11 +123,8 @@ impl Making<'_> {
 
     /// The replicas that there are, whoever says so.
     fn live_replicas(&self, part: Part, mode: Mode) -> i64 {
-        let name = format!("{}-{}", self.service.name, part.name());
-        let live = match mode {
-            Mode::Raw => self.snapshot.child(&DEPLOYMENT, &name),
-            Mode::MultiNode(_) => self.snapshot.child(&LEADER_WORKER_SET, &format!("{name}-mn")),
-        };
+        let (resource, name) = part.workload(mode, &self.service.name);
+        let live = self.snapshot.child(resource, &name);
         live.and_then(|child| child.observed.replicas).unwrap_or_default()
     }
 

@@ -6,11 +6,7 @@ use super::{
 };
 use crate::{
     plan::Condition,
-    world::{
-        Child, child,
-        pod::PodFailure,
-        resource::{DEPLOYMENT, HTTP_ROUTE, LEADER_WORKER_SET},
-    },
+    world::{Child, child, pod::PodFailure, resource::HTTP_ROUTE},
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -64,9 +60,8 @@ impl Making<'_> {
 
     /// What runs a component's pods now: while its kind changes that may be two.
     pub(super) fn live(&self, part: Part) -> Option<&Arc<Child>> {
-        let name = format!("{}-{}", self.service_name(), part.name());
-        let group = self.snapshot.child(&LEADER_WORKER_SET, &format!("{name}-mn"));
-        self.snapshot.child(&DEPLOYMENT, &name).or(group).filter(|live| !live.deleting)
+        let live = part.workloads(self.service_name()).into_iter().find_map(|(resource, name)| self.snapshot.child(resource, &name));
+        live.filter(|live| !live.deleting)
     }
 
     fn service_name(&self) -> &str {
@@ -254,7 +249,7 @@ impl State {
     fn waiting(part: Part, planned: Option<&Deployed>) -> Self {
         let (reason, message) = match planned {
             Some(component) => {
-                let (resource, name) = Making::workload(component);
+                let (resource, name) = &component.workload;
                 ("Progressing", unavailable(&format!("{} {name}", resource.kind)))
             }
             None => ("Blocked", format!("There is no {} yet: the conditions above say why.", part.name())),
