@@ -2,6 +2,7 @@
 
 use crate::{
     leader::Leadership,
+    locked,
     plan::Object,
     sentence,
     status::difference,
@@ -9,6 +10,7 @@ use crate::{
         Child, News, ObjectKey, Snapshot, Subject,
         child::{fingerprint, manager},
         resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT},
+        seen::Seen,
         watch::Shared,
     },
 };
@@ -20,7 +22,7 @@ use kube::{
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 use tokio::time::timeout;
@@ -111,7 +113,7 @@ impl Applier {
             self.unclaimed(&snapshot.subject, key).await?;
             // Not forced: what has come there meanwhile is somebody else's.
             let made = self.patch(key, manager, false, &object.whole()).await.map_err(|error| refused(key, &error, true))?;
-            self.take(key.resource, &made, object, false);
+            self.take(&made, object, false);
             return Ok(());
         };
         if live.deleting {
@@ -131,7 +133,7 @@ impl Applier {
             self.patch(key, &format!("{manager}.replicas"), true, &held).await.map_err(|error| refused(key, &error, false))?;
         }
         let made = self.patch(key, manager, true, &object.whole()).await.map_err(|error| refused(key, &error, false))?;
-        self.take(key.resource, &made, object, true);
+        self.take(&made, object, true);
         Ok(())
     }
 
@@ -156,18 +158,16 @@ impl Applier {
             Err(Sent::Api(status)) if status.code == 404 => return Ok(()),
             there => there.map_err(|error| refused(key, &error, false))?,
         };
-        let owners = there.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-        let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
-        match owner {
+        match there.owner() {
             // Another host has just made it, and the watch is yet to tell.
-            Some(owner) if owner["uid"] == subject.uid.as_str() => Ok(()),
+            Some(owner) if owner == subject.uid => Ok(()),
             _ => Err(ApplyError::Refused { reason: "NameTaken", message: taken(key) }),
         }
     }
 
     /// Whether something else changes the object back each time: to answer every time would be a war, fought with pods.
     fn contested(&self, object: &Object) -> Result<(), ApplyError> {
-        let mut healed = self.healed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut healed = locked(&self.healed);
         let now = Instant::now();
         let entry = healed.entry(object.key.clone()).or_insert((object.fingerprint, now, 0));
         if entry.0 != object.fingerprint || now.duration_since(entry.1) > CONTEST {
@@ -187,8 +187,8 @@ impl Applier {
     }
 
     /// Puts what came of a write into the world: the watch tells of it only later.
-    fn take(&self, resource: &'static Resource, made: &Value, object: &Object, existed: bool) {
-        let news = News::read(resource, made);
+    fn take(&self, made: &Seen, object: &Object, existed: bool) {
+        let news = self.read(object.key.resource, made);
         if let Some(child) = news.child()
             && !child.settled(&object.body, object.fingerprint)
         {
@@ -199,6 +199,10 @@ impl Applier {
         }
         // Of what we have just made there is nothing to learn. An object that existed may have changed by others too.
         self.answered(news, existed);
+    }
+
+    fn read(&self, resource: &'static Resource, made: &Seen) -> News {
+        News::read(resource, made.text(), |key| self.shared.lock().child(key))
     }
 
     /// Puts an answer into the world. Whether it touches anybody is for the writer to say.
@@ -229,7 +233,7 @@ impl Applier {
         }
     }
 
-    async fn patch(&self, key: &ObjectKey, manager: &str, force: bool, whole: &Value) -> Result<Value, Sent> {
+    async fn patch(&self, key: &ObjectKey, manager: &str, force: bool, whole: &Value) -> Result<Seen, Sent> {
         let params = PatchParams { force, field_manager: Some(manager.to_owned()), ..PatchParams::default() };
         let request = Request::new(url(key)).patch(&key.name, &params, &Patch::Apply(whole));
         self.send(request.map_err(|error| Sent::Passing(error.to_string()))?).await
@@ -253,11 +257,11 @@ impl Applier {
             Err(Sent::Api(answer)) if answer.code == 404 || answer.code == 409 => return Ok(false),
             made => made.map_err(|error| refused(&subject.key, &error, false))?,
         };
-        let after = made.get("status").cloned().unwrap_or_default();
+        let news = self.read(resource, &made);
+        let after = news.subject().map(Subject::status).unwrap_or_default();
         if after != *status {
             self.insist(&subject.key, true, planned, fingerprint(&after.to_string()));
         }
-        let news = News::read(resource, &made);
         // That is news only if somebody else has changed it too.
         let touches = !news.subject().is_some_and(|made| made.asks_the_same(subject));
         self.answered(news, touches);
@@ -265,11 +269,11 @@ impl Applier {
     }
 
     /// Sends a request, if we lead.
-    async fn send(&self, request: http::Request<Vec<u8>>) -> Result<Value, Sent> {
+    async fn send(&self, request: http::Request<Vec<u8>>) -> Result<Seen, Sent> {
         if !self.leadership.held() {
             return Err(Sent::NotLeading);
         }
-        match timeout(WRITE_WITHIN, self.client.request::<Value>(request)).await {
+        match timeout(WRITE_WITHIN, self.client.request::<Seen>(request)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(kube::Error::Api(status))) => Err(Sent::Api(status)),
             Ok(Err(error)) => Err(Sent::Passing(sentence(&error))),
@@ -278,21 +282,21 @@ impl Applier {
     }
 
     fn insists(&self, key: &ObjectKey, status: bool, planned: u64, live: u64) -> bool {
-        let insisted = self.insisted.lock().unwrap_or_else(PoisonError::into_inner);
+        let insisted = locked(&self.insisted);
         insisted.get(&(key.clone(), status)) == Some(&(planned, live))
     }
 
     /// Notes it, and says whether that is new.
     fn insist(&self, key: &ObjectKey, status: bool, planned: u64, live: u64) -> bool {
-        let mut insisted = self.insisted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut insisted = locked(&self.insisted);
         insisted.insert((key.clone(), status), (planned, live)) != Some((planned, live))
     }
 
     /// Forgets a subject that is gone, and its objects.
     pub fn forget(&self, subject: &ObjectKey) {
         let gone = |key: &ObjectKey| key.namespace == subject.namespace && key.name.starts_with(&subject.name);
-        self.insisted.lock().unwrap_or_else(PoisonError::into_inner).retain(|(key, _), _| !gone(key));
-        self.healed.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, _| !gone(key));
+        locked(&self.insisted).retain(|(key, _), _| !gone(key));
+        locked(&self.healed).retain(|key, _| !gone(key));
     }
 }
 

@@ -15,6 +15,13 @@ pub mod serve;
 pub mod status;
 pub mod world;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// For what is right at every moment, whatever panicked.
+fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// An error and its causes, without those that the error before has told already.
 pub fn sentence(error: &(dyn std::error::Error + 'static)) -> String {
     let mut told: Vec<String> = Vec::new();

@@ -1,9 +1,10 @@
 //! The queue of what is to be looked at: each at most once, none twice at the same time, failures later and later.
 
+use crate::locked;
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     hash::Hash,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 use tokio::{
@@ -55,7 +56,7 @@ impl<K> Default for Queue<K> {
 
 impl<K: Clone + Eq + Hash> Queue<K> {
     fn state(&self) -> MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// Adds keys. One that waits already waits once.

@@ -1,6 +1,7 @@
 //! Answers that were given before, by the digests of everything that they depend on.
 
-use super::{digest::Digest, slots::locked};
+use super::digest::Digest;
+use crate::locked;
 use std::{
     any::Any,
     collections::HashMap,
@@ -47,6 +48,15 @@ impl Cache {
     /// Keeps something that takes about `size` bytes.
     pub fn keep<T: Send + Sync + 'static>(&self, key: Digest, value: Arc<T>, size: usize) {
         locked(&self.state).keep(key, value, size, self.most);
+    }
+
+    /// Keeps something that takes about `size` bytes, unless it is kept already; and tells what is kept.
+    pub fn share<T: Send + Sync + 'static>(&self, key: Digest, value: Arc<T>, size: usize) -> Arc<T> {
+        if let Some(kept) = self.get(&key) {
+            return kept;
+        }
+        self.keep(key, Arc::clone(&value), size);
+        value
     }
 
     /// How many answers are kept.

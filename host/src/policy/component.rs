@@ -5,10 +5,10 @@ use super::{
     call::{CallError, Sandbox, Spent, State},
     limits::WARM_CALLS,
     point::{Failure, Reason, describe::Description, name, propagation, scoring, selection, templating},
-    slots::locked,
     told,
     wasi::preview2,
 };
+use crate::locked;
 use pointsman_crds::policy::plugin::PolicyPoint;
 use std::{fmt, sync::Mutex};
 use wasmtime::{

@@ -3,7 +3,8 @@
 use super::limits::{
     CORE_INSTANCES, KEPT_RESIDENT, KEPT_RESIDENT_OF_TABLES, LARGEST_BINARY, Limits, SLOT_WITHIN, SLOTS, TICK, WARM_INSTANCES,
 };
-use super::slots::{Slot, Slots, locked};
+use super::slots::{Slot, Slots};
+use crate::locked;
 use clap::ValueEnum;
 use std::{
     sync::{

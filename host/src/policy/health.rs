@@ -3,8 +3,8 @@
 use super::{
     call::CallError,
     limits::{ERROR_BUDGET, ERROR_WINDOW, QUARANTINE, QUARANTINE_MOST, RECOVERED_AFTER},
-    slots::locked,
 };
+use crate::locked;
 use std::{
     collections::VecDeque,
     hash::{BuildHasher, RandomState},

@@ -70,7 +70,7 @@ pub const QUARANTINE_MOST: Duration = Duration::from_mins(5);
 pub const RECOVERED_AFTER: u32 = 10;
 
 /// Bytes of answers that are kept, about.
-pub const DECISION_CACHE: usize = 64 << 20;
+pub const DECISION_CACHE: usize = 24 << 20;
 
 /// How many decisions are remembered for those who ask.
 pub const DECISIONS_REMEMBERED: usize = 1024;
@@ -79,7 +79,7 @@ pub const DECISIONS_REMEMBERED: usize = 1024;
 pub const MOST_OPERATIONS: usize = 4096;
 
 /// The largest answer that is kept.
-pub const LARGEST_KEPT: usize = 256 << 10;
+pub const LARGEST_KEPT: usize = 1 << 20;
 
 /// Bytes of a PolicyPlugin's configuration: all that decide are in one object, together with what decided before.
 pub const LARGEST_BOUND_CONFIG: usize = 64 << 10;

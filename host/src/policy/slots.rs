@@ -1,7 +1,8 @@
 //! A number of places, for calls and for compilers alike.
 
+use crate::locked;
 use std::{
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -44,9 +45,4 @@ impl Drop for Slot<'_> {
         *locked(&self.0.free) += 1;
         self.0.changed.notify_one();
     }
-}
-
-/// For numbers that are right at every moment, whatever panicked.
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

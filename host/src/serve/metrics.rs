@@ -1,11 +1,11 @@
 //! /metrics, in Prometheus' text format.
 
-use crate::{leader::Leadership, policy::decide::Policies};
+use crate::{leader::Leadership, locked, policy::decide::Policies};
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -31,7 +31,7 @@ struct Counts {
 impl Reconciles {
     /// Counts one look at a subject of a kind.
     pub fn done(&self, kind: &'static str, well: bool, seconds: f64) {
-        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = locked(&self.kinds);
         let counts = kinds.entry(kind).or_default();
         *(if well { &mut counts.done } else { &mut counts.failed }) += 1;
         counts.seconds += seconds;
@@ -46,7 +46,7 @@ impl Reconciles {
     }
 
     fn text(&self, text: &mut String) {
-        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let kinds = locked(&self.kinds);
         head(text, "controller_runtime_reconcile_total", "counter", "Looks at a subject, by kind and result.");
         for (kind, counts) in &*kinds {
             for (result, count) in [("success", counts.done), ("error", counts.failed)] {

@@ -1,14 +1,16 @@
 //! What is kept of an object that was made for a subject: what we own of it, and what it tells of its state.
 
 use super::{
+    live::{self, Live},
     owned,
     resource::{DEPLOYMENT, HTTP_ROUTE, LEADER_WORKER_SET, Resource},
 };
+use crate::locked;
 use serde::Deserialize;
 use serde_json::Value;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::Mutex,
 };
 
 /// The label that every object which we make carries, and every pod: its value is the kind of the subject. Only what has it is
@@ -50,10 +52,21 @@ pub struct Child {
     pub deleting: bool,
     /// What it tells of itself.
     pub observed: Observed,
-    /// The part of it that we own, as text.
-    owned: Box<str>,
-    /// The fingerprint of the plan that was found to be settled, so that it isn't compared twice.
-    settled: AtomicU64,
+    /// A fingerprint of all that is read of it but its state.
+    content: u64,
+    /// Whether we have written it.
+    ours: bool,
+    /// The part of it that we own, as text, and the fingerprint of that.
+    owned: Mutex<Owned>,
+    fingerprint: u64,
+}
+
+/// What we own of an object.
+#[derive(Clone, Debug)]
+enum Owned {
+    Text(Box<str>),
+    /// What the plan with this fingerprint says: there is nothing more to compare, and thousands of texts would be in memory for nothing.
+    Settled(u64),
 }
 
 /// What a subject's status and plan are made from.
@@ -136,47 +149,50 @@ pub const REVISION_LABEL: &str = "serving.ome.io/revision";
 pub const VERSION: &str = "ome.io/version";
 
 impl Child {
-    /// Reads a live object. What has no name is none.
-    pub fn of(resource: &'static Resource, live: &Value) -> Option<Self> {
-        let metadata = live.get("metadata")?;
-        let text = |name: &str| metadata.get(name).and_then(Value::as_str).map(str::to_owned);
-        let kind = metadata.pointer("/labels").and_then(|labels| labels.get(SUBJECT_KIND)).and_then(Value::as_str).unwrap_or_default();
-        let owners = metadata.get("ownerReferences").and_then(Value::as_array);
-        let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
-        let part = owned::part(live, &manager(kind));
-        Some(Self {
-            key: ObjectKey { resource, namespace: text("namespace").unwrap_or_default(), name: text("name")? },
-            uid: text("uid").unwrap_or_default(),
-            version: text("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or_default(),
-            owner: owner.and_then(|owner| owner["uid"].as_str()).map(str::to_owned),
-            deleting: metadata.get("deletionTimestamp").is_some_and(|time| !time.is_null()),
-            observed: observed(resource, live, &part),
-            owned: part.to_string().into(),
-            settled: AtomicU64::new(0),
-        })
+    /// Reads a live object. What is known of an earlier state of it needs not be found out again.
+    pub(super) fn of(key: ObjectKey, (text, live): (&str, &Live<'_>), known: Option<&Self>) -> Self {
+        let uid = live.uid();
+        let content = live.fingerprint();
+        let same = known.filter(|known| known.uid == uid && known.content == content);
+        let (observed, ours, owned, fingerprint) = if let Some(known) = same {
+            (known.observed.clone(), known.ours, locked(&known.owned).clone(), known.fingerprint)
+        } else {
+            let live = live::value(text);
+            let kind = live.pointer("/metadata/labels").and_then(|labels| labels.get(SUBJECT_KIND)?.as_str());
+            let part = owned::part(&live, &manager(kind.unwrap_or_default()));
+            let owned = part.to_string();
+            (asked(&live, &part), !part.is_null(), Owned::Text(owned.as_str().into()), fingerprint(&owned))
+        };
+        let observed = told(key.resource, live, observed);
+        let (version, owner, deleting) = (live.version(), live.owner(), live.deleting());
+        Self { key, uid, version, owner, deleting, observed, content, ours, owned: Mutex::new(owned), fingerprint }
     }
 
     /// Whether it is as planned. The fingerprint is the plan's.
     pub fn settled(&self, planned: &Value, fingerprint: u64) -> bool {
-        if self.settled.load(Ordering::Relaxed) == fingerprint {
-            return true;
+        let mut owned = locked(&self.owned);
+        match &*owned {
+            // By another plan it would be something else.
+            Owned::Settled(by) => *by == fingerprint,
+            Owned::Text(text) => {
+                let same = owned::same(planned, &serde_json::from_str(text).unwrap_or_default());
+                if same {
+                    *owned = Owned::Settled(fingerprint);
+                }
+                same
+            }
         }
-        let owned: Value = serde_json::from_str(&self.owned).unwrap_or_default();
-        let same = owned::same(planned, &owned);
-        if same {
-            self.settled.store(fingerprint, Ordering::Relaxed);
-        }
-        same
     }
 
     /// Whether we have written it.
     pub fn ours(&self) -> bool {
-        &*self.owned != "null"
+        self.ours
     }
 
-    /// Whether a part of it is as planned.
+    /// Whether a part of what isn't settled is as planned.
     pub fn settled_at(&self, path: &str, planned: &Value) -> bool {
-        let owned: Value = serde_json::from_str(&self.owned).unwrap_or_default();
+        let Owned::Text(text) = &*locked(&self.owned) else { return false };
+        let owned: Value = serde_json::from_str(text).unwrap_or_default();
         owned.pointer(path).is_some_and(|owned| owned::same(planned, owned))
     }
 
@@ -186,12 +202,12 @@ impl Child {
             || self.owner != other.owner
             || self.deleting != other.deleting
             || self.observed != other.observed
-            || self.owned != other.owned
+            || self.fingerprint != other.fingerprint
     }
 
     /// A fingerprint of what we own of it.
     pub fn fingerprint(&self) -> u64 {
-        fingerprint(&self.owned)
+        self.fingerprint
     }
 }
 
@@ -211,31 +227,59 @@ pub fn manager(kind: &str) -> String {
 /// says nothing of it.
 static TELLING: [&Resource; 3] = [&DEPLOYMENT, &LEADER_WORKER_SET, &HTTP_ROUTE];
 
-fn observed(resource: &'static Resource, live: &Value, part: &Value) -> Observed {
+/// What an object is asked to be.
+fn asked(live: &Value, part: &Value) -> Observed {
     let number = |path: &str| live.pointer(path).and_then(Value::as_i64);
     let metadata =
         |map: &str, key: &str| live.get("metadata").and_then(|metadata| metadata.get(map)?.get(key)?.as_str()).map(str::to_owned);
-    let list = |value: Option<&Value>| value.filter(|_| TELLING.contains(&resource)).and_then(Value::as_array).cloned().unwrap_or_default();
-    let conditions = list(live.pointer("/status/conditions"));
-    let of_parents = list(live.pointer("/status/parents")).into_iter().flat_map(|parent| list(parent.get("conditions")));
-    let conditions = conditions.into_iter().chain(of_parents).filter_map(|condition| serde_json::from_value(condition).ok());
-    // A LeaderWorkerSet calls a group that is ready what a Deployment calls an available replica.
-    let available = number("/status/availableReplicas").or_else(|| number("/status/readyReplicas")).unwrap_or_default();
     Observed {
-        generation: number("/metadata/generation"),
-        observed_generation: number("/status/observedGeneration"),
         replicas: number("/spec/replicas"),
         replicas_ours: part.pointer("/spec/replicas").is_some(),
-        current: number("/status/replicas").unwrap_or_default(),
-        updated: number("/status/updatedReplicas").unwrap_or_default(),
-        available,
-        conditions: conditions.collect(),
         revision: metadata("annotations", REVISION),
         revision_label: metadata("labels", REVISION_LABEL),
         runtime: metadata("annotations", RUNTIME),
         derived_most: metadata("annotations", DERIVED)
             .and_then(|_| number("/spec/maxReplicas").or_else(|| number("/spec/maxReplicaCount"))),
         made_by: metadata("labels", VERSION),
+        ..Observed::default()
+    }
+}
+
+/// What its own controller says of it.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct State {
+    observed_generation: Option<i64>,
+    replicas: i64,
+    updated_replicas: i64,
+    available_replicas: Option<i64>,
+    ready_replicas: Option<i64>,
+    conditions: Vec<Condition>,
+    parents: Vec<Parent>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Parent {
+    conditions: Vec<Condition>,
+}
+
+fn told(resource: &'static Resource, live: &Live<'_>, asked: Observed) -> Observed {
+    let state: State = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
+    let mut conditions = state.conditions;
+    conditions.extend(state.parents.into_iter().flat_map(|parent| parent.conditions));
+    if !TELLING.contains(&resource) {
+        conditions.clear();
+    }
+    Observed {
+        generation: live.metadata.generation,
+        observed_generation: state.observed_generation,
+        current: state.replicas,
+        updated: state.updated_replicas,
+        // A LeaderWorkerSet calls a group that is ready what a Deployment calls an available replica.
+        available: state.available_replicas.or(state.ready_replicas).unwrap_or_default(),
+        conditions,
+        ..asked
     }
 }
 
@@ -257,12 +301,27 @@ mod tests {
             "spec": {"replicas": 5, "paused": true},
             "status": {"observedGeneration": 1, "replicas": 4, "availableReplicas": 3, "conditions": [{"type": "Available", "status": "True"}]},
         });
-        let child = Child::of(&DEPLOYMENT, &live).unwrap();
+        let read = |live: &Value, known: Option<&Child>| {
+            let (key, text) = (ObjectKey { resource: &DEPLOYMENT, namespace: "b".to_owned(), name: "a".to_owned() }, live.to_string());
+            Child::of(key, (&text, &Live::of(&text)), known)
+        };
+        let child = read(&live, None);
         assert_eq!((child.version, child.owner.as_deref()), (17, Some("y")));
         assert_eq!((child.observed.replicas, child.observed.available, child.observed.replicas_ours), (Some(5), 3, false));
         assert!(!child.observed.current_generation());
         assert!(child.observed.condition("Available").is_some());
-        assert!(child.settled(&json!({"spec": {"paused": true}}), 7) && child.settled(&json!({}), 7));
         assert!(!child.settled(&json!({"spec": {"paused": false}}), 8));
+        assert!(child.settled_at("/spec", &json!({"paused": true})));
+        assert!(child.settled(&json!({"spec": {"paused": true}}), 7) && child.settled(&json!({}), 7) && child.ours());
+
+        // The next state of it: the same by the same plan, another by another.
+        let mut next = live;
+        next["status"]["replicas"] = 5.into();
+        let same = read(&next, Some(&child));
+        assert_eq!((same.observed.current, same.observed.replicas), (5, Some(5)));
+        assert!(same.settled(&json!({}), 7) && same.differs(&child) && !same.settled(&json!({"spec": {"paused": true}}), 8));
+        next["spec"]["paused"] = false.into();
+        let other = read(&next, Some(&child));
+        assert!(!other.settled(&json!({"spec": {"paused": true}}), 7) && other.differs(&child));
     }
 }

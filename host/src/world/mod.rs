@@ -5,13 +5,14 @@
 
 pub mod apis;
 pub mod child;
+mod live;
 mod news;
 pub mod ome;
 pub mod owned;
 pub mod pod;
 mod readers;
 pub mod resource;
-mod seen;
+pub(crate) mod seen;
 mod snapshot;
 pub mod subject;
 pub mod watch;
@@ -79,7 +80,9 @@ pub struct World {
 impl World {
     /// Takes an object as it is now. One that is older than what is known is no news.
     pub fn put(&mut self, resource: &'static Resource, object: &Value) {
-        self.learn(News::read(resource, object));
+        let text = object.to_string();
+        let news = News::read(resource, &text, |key| self.child(key));
+        self.learn(news);
     }
 
     /// Takes what a watch has told.
@@ -227,6 +230,11 @@ impl World {
         self.owners.get(key).map(|uid| self.uids.get(uid))
     }
 
+    /// What is known of an object that was made for a subject.
+    pub fn child(&self, key: &ObjectKey) -> Option<Arc<Child>> {
+        self.children.get(self.owners.get(key)?)?.get(key).cloned()
+    }
+
     /// All subjects.
     pub fn subjects(&self) -> impl Iterator<Item = &Arc<Subject>> {
         self.subjects.values()
@@ -331,11 +339,11 @@ impl World {
 
     fn put_child(&mut self, child: Child) {
         let key = child.key.clone();
-        let known = self.owners.get(&key).and_then(|owner| self.children.get(owner)?.get(&key));
-        if !self.relisting && known.is_some_and(|known| known.uid == child.uid && known.version > child.version) {
+        let known = self.child(&key);
+        if !self.relisting && known.as_ref().is_some_and(|known| known.uid == child.uid && known.version > child.version) {
             return;
         }
-        let news = known.is_none_or(|known| known.differs(&child));
+        let news = known.as_ref().is_none_or(|known| known.differs(&child));
         let Some(owner) = child.owner.clone() else {
             // Nobody's any more: whose it was makes it anew, or finds out why it can't.
             if known.is_some() {

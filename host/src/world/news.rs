@@ -2,10 +2,12 @@
 
 use super::{
     Child, Labels, ObjectKey, Pod, Subject,
+    live::Live,
     ome::{self, ModelView, RuntimeView},
     resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, NAMESPACE, POD, Resource, SERVING_RUNTIME},
 };
 use serde_json::Value;
+use std::{borrow::Cow, sync::Arc};
 
 /// An object as the world keeps it.
 #[derive(Debug)]
@@ -40,26 +42,29 @@ impl News {
         if let What::Subject(subject) = &self.what { Some(subject) } else { None }
     }
 
-    /// Reads an object.
-    pub fn read(resource: &'static Resource, object: &Value) -> Self {
-        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        let namespace = if resource.namespaced { text("/metadata/namespace") } else { "" };
-        let key = ObjectKey { resource, namespace: namespace.to_owned(), name: text("/metadata/name").to_owned() };
+    /// Reads an object. What is known of it spares reading it all.
+    pub(crate) fn read(resource: &'static Resource, text: &str, known: impl FnOnce(&ObjectKey) -> Option<Arc<Child>>) -> Self {
+        let live = Live::of(text);
+        let named = |name: &Option<Cow<'_, str>>| name.as_deref().unwrap_or_default().to_owned();
+        let namespace = if resource.namespaced { named(&live.metadata.namespace) } else { String::new() };
+        let key = ObjectKey { resource, namespace, name: named(&live.metadata.name) };
+        let value = || serde_json::from_str::<Value>(text).unwrap_or_default();
         let unread = |error: &serde_json::Error| tracing::warn!(object = %key, "it can't be read, and counts as absent: {error}");
-        let what = if *resource == INFERENCE_SERVICE {
-            What::Subject(Subject::of(key.clone(), object))
+        let what = if key.name.is_empty() {
+            What::Nothing
+        } else if *resource == INFERENCE_SERVICE {
+            What::Subject(Subject::of(key.clone(), &live))
         } else if *resource == NAMESPACE {
-            let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-            What::Namespace(labels.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect())
+            What::Namespace(live.labels().into_iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect())
         } else if *resource == BASE_MODEL || *resource == CLUSTER_BASE_MODEL {
-            What::Model(ome::model(object).inspect_err(unread).ok().map(Box::new))
+            What::Model(ome::model(&value()).inspect_err(unread).ok().map(Box::new))
         } else if *resource == SERVING_RUNTIME || *resource == CLUSTER_SERVING_RUNTIME {
-            What::Runtime(ome::runtime(object).inspect_err(unread).ok().map(Box::new))
+            What::Runtime(ome::runtime(&value()).inspect_err(unread).ok().map(Box::new))
         } else if *resource == POD {
-            Pod::of(object).map_or(What::Nothing, What::Pod)
+            What::Pod(Pod::of(&live))
         } else {
-            Child::of(resource, object).map_or(What::Nothing, What::Child)
+            What::Child(Child::of(key.clone(), (text, &live), known(&key).as_deref()))
         };
-        Self { version: text("/metadata/resourceVersion").parse().unwrap_or_default(), key, what }
+        Self { version: live.version(), key, what }
     }
 }

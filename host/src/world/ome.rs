@@ -1,10 +1,14 @@
 //! Models and runtimes of ome.io, read once when they change: all services share them.
 
-use crate::policy::{
-    digest::Digested,
-    point::{
-        Entry,
-        selection::{Candidate, Comparison, Model, Supported, SupportedModel, Versioned},
+use super::live::LAST_APPLIED;
+use crate::{
+    locked,
+    policy::{
+        digest::Digested,
+        point::{
+            Entry,
+            selection::{Candidate, Comparison, Model, Supported, SupportedModel, Versioned},
+        },
     },
 };
 use pointsman_crds::ome::{
@@ -190,7 +194,7 @@ pub struct Runtimes {
 
 impl Clone for Runtimes {
     fn clone(&self) -> Self {
-        let candidates = self.candidates.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let candidates = locked(&self.candidates).clone();
         Self { all: self.all.clone(), candidates: Mutex::new(candidates) }
     }
 }
@@ -209,7 +213,7 @@ impl Runtimes {
         // Those of all namespaces without runtimes of their own are the same.
         let own = self.all.namespaced.get(namespace).filter(|own| !own.is_empty());
         let scope = own.map_or("", |_| namespace).to_owned();
-        let mut made = self.candidates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = locked(&self.candidates);
         let make = || {
             let all = self.all.cluster.values().chain(own.into_iter().flat_map(BTreeMap::values));
             let all: Vec<Candidate> = all.map(|runtime| runtime.candidate.clone()).collect();
@@ -223,7 +227,7 @@ impl Runtimes {
 fn entries(object: &Value, map: &str) -> Vec<Entry> {
     let map = object.pointer(&format!("/metadata/{map}")).and_then(Value::as_object);
     // What kubectl has applied last is the object once more.
-    let entries = map.into_iter().flatten().filter(|(key, _)| *key != "kubectl.kubernetes.io/last-applied-configuration");
+    let entries = map.into_iter().flatten().filter(|(key, _)| *key != LAST_APPLIED);
     let mut entries: Vec<Entry> =
         entries.map(|(key, value)| Entry { key: key.clone(), value: value.as_str().unwrap_or_default().to_owned() }).collect();
     entries.sort();

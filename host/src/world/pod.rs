@@ -1,6 +1,8 @@
 //! What is kept of a pod: what is wrong with it.
 
-use serde_json::Value;
+use super::{child::Condition, live::Live};
+use serde::Deserialize;
+use std::borrow::Cow;
 
 /// A pod of a subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,84 +48,126 @@ pub const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 /// What a kubelet says while a container is only on its way.
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
+/// What is read of a pod's status.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    phase: String,
+    reason: Option<String>,
+    message: Option<String>,
+    conditions: Vec<Condition>,
+    init_container_statuses: Vec<ContainerStatus>,
+    container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ContainerStatus {
+    name: String,
+    state: ContainerState,
+    last_state: ContainerState,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ContainerState {
+    waiting: Option<Waiting>,
+    terminated: Option<Terminated>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Waiting {
+    reason: String,
+    message: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Terminated {
+    reason: String,
+    message: String,
+    exit_code: Option<i64>,
+    finished_at: Option<String>,
+}
+
 impl Pod {
-    /// Reads a live pod. What has no name is none.
-    pub fn of(live: &Value) -> Option<Self> {
-        let metadata = live.get("metadata")?;
-        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-        let label = |key: &str| text(metadata.get("labels").and_then(|labels| labels.get(key)));
-        Some(Self {
-            namespace: text(metadata.get("namespace")),
-            name: metadata.get("name")?.as_str()?.to_owned(),
-            version: text(metadata.get("resourceVersion")).parse().unwrap_or_default(),
+    /// Reads a live pod.
+    pub(super) fn of(live: &Live<'_>) -> Self {
+        let text = |text: &Option<Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
+        let labels = live.labels();
+        let label = |key: &str| labels.get(key).map(|value| value.clone().into_owned()).unwrap_or_default();
+        let status: Status = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
+        Self {
+            namespace: text(&live.metadata.namespace),
+            name: text(&live.metadata.name),
+            version: live.version(),
             subject: label(SUBJECT),
             component: label(COMPONENT),
-            deleting: metadata.get("deletionTimestamp").is_some_and(|time| !time.is_null()),
-            failure: failure(live),
-        })
+            deleting: live.deleting(),
+            failure: failure(status),
+        }
     }
 }
 
-fn conditions(live: &Value) -> impl Iterator<Item = &Value> {
-    live.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten()
-}
-
-fn failure(live: &Value) -> Option<PodFailure> {
-    let statuses = ["initContainerStatuses", "containerStatuses"];
-    let statuses = statuses.iter().filter_map(|name| live.get("status")?.get(name)?.as_array()).flatten();
-    for status in statuses {
-        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-        let container = text(status.get("name"));
-        let waiting = status.pointer("/state/waiting");
-        let ended = status.pointer("/state/terminated").or_else(|| status.pointer("/lastState/terminated"));
-        let exit_code = ended.and_then(|ended| ended["exitCode"].as_i64());
-        let time = ended.and_then(|ended| ended["finishedAt"].as_str()).map(str::to_owned);
-        let told = |reason: String, said: String| {
+fn failure(status: Status) -> Option<PodFailure> {
+    for ContainerStatus { name, state, last_state } in status.init_container_statuses.iter().chain(&status.container_statuses) {
+        let ended = state.terminated.as_ref().or(last_state.terminated.as_ref());
+        let exit_code = ended.and_then(|ended| ended.exit_code);
+        let told = |reason: &str, said: &str| {
             let said = if said.is_empty() { String::new() } else { format!(": {}", said.trim_end()) };
             let code = exit_code.map_or_else(String::new, |code| format!(", it last ended with exit code {code}"));
-            let message = format!("The container {container} has the state {reason}{code}{said}");
-            Some(PodFailure { message, reason, exit_code, time: time.clone(), started: true })
+            let message = format!("The container {name} has the state {reason}{code}{said}");
+            let time = ended.and_then(|ended| ended.finished_at.clone());
+            Some(PodFailure { message, reason: reason.to_owned(), exit_code, time, started: true })
         };
-        if let Some(waiting) = waiting {
-            let reason = text(waiting.get("reason"));
-            if !reason.is_empty() && !STARTING.contains(&reason.as_str()) {
-                let last_words = ended.map(|ended| text(ended.get("message"))).filter(|words| !words.is_empty());
-                return told(reason, last_words.unwrap_or_else(|| text(waiting.get("message"))));
-            }
+        if let Some(Waiting { reason, message }) = &state.waiting
+            && !reason.is_empty()
+            && !STARTING.contains(&reason.as_str())
+        {
+            let last_words = ended.map(|ended| &ended.message).filter(|words| !words.is_empty());
+            return told(reason, last_words.unwrap_or(message));
         }
-        if let Some(ended) = status.pointer("/state/terminated")
+        if let Some(Terminated { reason, message, .. }) = &state.terminated
             && exit_code != Some(0)
         {
-            return told(text(ended.get("reason")), text(ended.get("message")));
+            return told(reason, message);
         }
     }
-    let status = live.get("status")?;
-    if status["phase"] == "Failed" {
-        let reason = status["reason"].as_str().unwrap_or("Failed").to_owned();
-        let message = format!("The pod has failed: {}", status["message"].as_str().unwrap_or("it doesn't say why"));
-        return Some(PodFailure { reason, message, started: true, ..PodFailure::default() });
+    if status.phase == "Failed" {
+        let message = format!("The pod has failed: {}", status.message.as_deref().unwrap_or("it doesn't say why"));
+        return Some(PodFailure {
+            reason: status.reason.unwrap_or_else(|| "Failed".to_owned()),
+            message,
+            started: true,
+            ..PodFailure::default()
+        });
     }
-    let unscheduled = conditions(live).find(|condition| condition["type"] == "PodScheduled" && condition["status"] == "False")?;
-    let message = format!("The pod waits for a node: {}", unscheduled["message"].as_str().unwrap_or("none suits it"));
-    Some(PodFailure { reason: unscheduled["reason"].as_str().unwrap_or("Unschedulable").to_owned(), message, ..PodFailure::default() })
+    let unscheduled = status.conditions.into_iter().find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
+    let said = |text: String, otherwise: &str| if text.is_empty() { otherwise.to_owned() } else { text };
+    let message = format!("The pod waits for a node: {}", said(unscheduled.message, "none suits it"));
+    Some(PodFailure { reason: said(unscheduled.reason, "Unschedulable"), message, ..PodFailure::default() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    fn read(live: &Value) -> Pod {
+        Pod::of(&Live::of(&live.to_string()))
+    }
 
     #[test]
     fn a_container_that_keeps_ending_is_told_with_its_exit_code() {
-        let pod = Pod::of(&json!({
+        let pod = read(&json!({
             "metadata": {"name": "p", "labels": {SUBJECT: "chat", COMPONENT: "engine"}},
             "status": {"phase": "Running", "containerStatuses": [{
                 "name": "ome-container",
                 "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
                 "lastState": {"terminated": {"exitCode": 137, "finishedAt": "2026-01-01T00:00:00Z", "message": "out of memory"}},
             }]},
-        }))
-        .unwrap();
+        }));
         assert_eq!((pod.subject.as_str(), pod.component.as_str()), ("chat", "engine"));
         let failure = pod.failure.unwrap();
         assert_eq!((failure.reason.as_str(), failure.exit_code), ("CrashLoopBackOff", Some(137)));
@@ -134,9 +178,9 @@ mod tests {
     fn a_pod_that_is_starting_has_not_failed() {
         let starting =
             json!({"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}});
-        assert_eq!(Pod::of(&starting).unwrap().failure, None);
+        assert_eq!(read(&starting).failure, None);
         let ready = json!({"metadata": {"name": "p"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-        assert_eq!(Pod::of(&ready).unwrap().failure, None);
+        assert_eq!(read(&ready).failure, None);
     }
 
     #[test]
@@ -144,7 +188,7 @@ mod tests {
         let pod = json!({"metadata": {"name": "p"}, "status": {"conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"},
         ]}});
-        let failure = Pod::of(&pod).unwrap().failure.unwrap();
+        let failure = read(&pod).failure.unwrap();
         assert!(!failure.started && failure.message.contains("0/3"));
     }
 }

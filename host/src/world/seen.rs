@@ -1,42 +1,46 @@
-//! An object as a watch brings it: only what is looked at is read, because most of what comes is what others manage and nobody here needs.
+//! An object as a watch or an answer brings it: its text, which whoever knows the kind takes apart.
 
-use super::child::MANAGER;
+use super::live::Live;
 use kube::api::{ApiResource, ObjectMeta};
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
-};
-use serde_json::{Map, Value};
-use std::{borrow::Cow, fmt};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
 
-/// Its JSON, and of its metadata what a watch needs. Left out are its spec where that isn't wanted, and what other managers own.
+/// Its text, and of its metadata what a watcher asks for.
 #[derive(Clone, Debug)]
-pub(super) struct Seen<const SPEC: bool> {
+pub(crate) struct Seen {
     metadata: ObjectMeta,
-    pub(super) value: Value,
+    text: Box<RawValue>,
 }
 
-impl<'de, const SPEC: bool> Deserialize<'de> for Seen<SPEC> {
+impl Seen {
+    pub(crate) fn text(&self) -> &str {
+        self.text.get()
+    }
+
+    /// The uid of the object that it belongs to.
+    pub(crate) fn owner(&self) -> Option<String> {
+        Live::of(self.text()).owner()
+    }
+}
+
+impl<'de> Deserialize<'de> for Seen {
+    /// By serde_json alone, and in a watch only where the type of an event comes before its object, as API servers write it.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let value = Place::Object { spec: SPEC }.deserialize(from)?.unwrap_or_default();
-        let text = |name: &str| value.get("metadata").and_then(|metadata| metadata.get(name)?.as_str()).map(str::to_owned);
+        let text = Box::<RawValue>::deserialize(from)?;
+        let live = Live::of(text.get()).metadata;
+        let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
         let metadata = ObjectMeta {
-            name: text("name"),
-            namespace: text("namespace"),
-            resource_version: text("resourceVersion"),
+            name: owned(live.name),
+            namespace: owned(live.namespace),
+            resource_version: owned(live.resource_version),
             ..ObjectMeta::default()
         };
-        Ok(Self { metadata, value })
+        Ok(Self { metadata, text })
     }
 }
 
-impl<const SPEC: bool> Serialize for Seen<SPEC> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.value.serialize(to)
-    }
-}
-
-impl<const SPEC: bool> kube::Resource for Seen<SPEC> {
+impl kube::Resource for Seen {
     type DynamicType = ApiResource;
     type Scope = kube::core::DynamicResourceScope;
 
@@ -60,115 +64,17 @@ impl<const SPEC: bool> kube::Resource for Seen<SPEC> {
     }
 }
 
-/// Where in an object a value stands.
-#[derive(Clone, Copy)]
-enum Place {
-    /// The object itself.
-    Object {
-        spec: bool,
-    },
-    Metadata,
-    /// Its managedFields.
-    Managers,
-    /// One of them. It begins with the manager's name, so that all others can be passed over.
-    Manager,
-    /// Everything else is read whole.
-    Other,
-}
-
-impl Place {
-    /// What stands under a key; none if nobody looks at it.
-    fn inner(self, key: &str) -> Option<Self> {
-        match (self, key) {
-            (Self::Object { spec: false }, "spec") => None,
-            (Self::Object { .. }, "metadata") => Some(Self::Metadata),
-            (Self::Metadata, "managedFields") => Some(Self::Managers),
-            _ => Some(Self::Other),
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Place {
-    /// None where it is somebody else's.
-    type Value = Option<Value>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<Value>, D::Error> {
-        match self {
-            Self::Other => Value::deserialize(from).map(Some),
-            _ => from.deserialize_any(self),
-        }
-    }
-}
-
-impl<'de> Visitor<'de> for Place {
-    type Value = Option<Value>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of Kubernetes")
-    }
-
-    fn visit_unit<E>(self) -> Result<Option<Value>, E> {
-        Ok(None)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Option<Value>, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Self::Manager)? {
-            list.extend(item);
-        }
-        Ok(Some(Value::Array(list)))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Option<Value>, A::Error> {
-        let mut object = Map::new();
-        while let Some(key) = fields.next_key::<String>()? {
-            let Some(inner) = self.inner(&key) else {
-                fields.next_value::<IgnoredAny>()?;
-                continue;
-            };
-            let value = fields.next_value_seed(inner)?.unwrap_or_default();
-            let others = matches!(self, Self::Manager) && key == "manager" && !value.as_str().is_some_and(|name| name.starts_with(MANAGER));
-            if others {
-                while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                return Ok(None);
-            }
-            object.insert(key, value);
-        }
-        Ok(Some(Value::Object(object)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::Resource;
-    use serde_json::json;
+    use kube::{Resource, core::WatchEvent};
 
     #[test]
-    fn what_others_manage_is_passed_over_and_the_rest_is_whole() {
-        let entry = |manager: &str| json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {"f:replicas": {}}}});
-        let ours = entry("pointsman/inferenceservice");
-        let live = |managers: Value| {
-            json!({
-                "kind": "Deployment", "metadata": {"name": "a", "namespace": "b", "resourceVersion": "7", "managedFields": managers},
-                "spec": {"replicas": 1, "list": [{"manager": "kubectl"}]}, "status": {"metadata": {"managedFields": [1]}},
-            })
-        };
-        let text = live(json!([entry("kubectl"), ours, {"operation": "Update", "manager": "kubelet"}])).to_string();
-        let seen: Seen<true> = serde_json::from_str(&text).unwrap();
-        assert_eq!(seen.value, live(json!([ours])));
+    fn a_watch_brings_it_as_it_was_written() {
+        let text = r#"{"kind":"Deployment","metadata":{"name":"a","resourceVersion":"7"},"spec":{ "replicas" : 1 }}"#;
+        let event: WatchEvent<Seen> = serde_json::from_str(&format!(r#"{{"type":"ADDED","object":{text}}}"#)).unwrap();
+        let WatchEvent::Added(seen) = event else { panic!("{event:?}") };
+        assert_eq!(seen.text(), text);
         assert_eq!((seen.meta().name.as_deref(), seen.meta().resource_version.as_deref()), (Some("a"), Some("7")));
-        let seen: Seen<false> = serde_json::from_str(&text).unwrap();
-        assert_eq!((seen.value.get("spec"), seen.value.get("status").is_some()), (None, true));
-        // As a text that isn't borrowed, too.
-        let owned: Seen<true> = serde_json::from_reader(text.as_bytes()).unwrap();
-        assert_eq!(owned.value, live(json!([ours])));
-    }
-
-    #[test]
-    fn what_is_absent_stays_absent() {
-        let seen: Seen<true> = serde_json::from_value(json!({"metadata": {"managedFields": null}})).unwrap();
-        assert_eq!(seen.value, json!({"metadata": {"managedFields": null}}));
-        assert!(serde_json::from_str::<Seen<true>>("7").is_err());
     }
 }

@@ -1,8 +1,11 @@
 //! What is kept of a subject.
 
-use super::ObjectKey;
+use super::{
+    ObjectKey,
+    live::{self, LAST_APPLIED, Live},
+};
 use crate::objects::label_value;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
 /// A custom resource that is served. Its contents are kept as text: they are read only while a plan is made.
 #[derive(Debug)]
@@ -26,21 +29,21 @@ pub struct Subject {
 
 impl Subject {
     /// Reads a live object.
-    pub fn of(key: ObjectKey, live: &Value) -> Self {
-        let text = |path: &str| live.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        let mut metadata = json!({"labels": live.pointer("/metadata/labels"), "annotations": live.pointer("/metadata/annotations")});
-        if let Some(annotations) = metadata["annotations"].as_object_mut() {
-            // The object once more, and never carried anywhere.
-            annotations.shift_remove("kubectl.kubernetes.io/last-applied-configuration");
-        }
+    pub(super) fn of(key: ObjectKey, live: &Live<'_>) -> Self {
+        let raw = |part: Option<&RawValue>| part.map_or("null", RawValue::get).to_owned();
+        let annotations = live.metadata.annotations.map(|annotations| {
+            let mut kept = live::strings(annotations);
+            if kept.remove(LAST_APPLIED).is_some() { json!(kept).to_string() } else { annotations.get().to_owned() }
+        });
+        let metadata = format!(r#"{{"labels":{},"annotations":{}}}"#, raw(live.metadata.labels), annotations.unwrap_or_else(|| raw(None)));
         Self {
-            uid: text("/metadata/uid").to_owned(),
-            version: text("/metadata/resourceVersion").parse().unwrap_or_default(),
-            generation: live.pointer("/metadata/generation").and_then(Value::as_i64),
-            deleting: live.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()),
+            uid: live.uid(),
+            version: live.version(),
+            generation: live.metadata.generation,
+            deleting: live.deleting(),
             label: label_value(&key.name).into_owned(),
-            content: json!({"metadata": metadata, "spec": live.get("spec")}).to_string().into(),
-            status: live.get("status").map(Value::to_string).unwrap_or_default().into(),
+            content: format!(r#"{{"metadata":{metadata},"spec":{}}}"#, raw(live.field("spec"))).into(),
+            status: live.status.map(RawValue::get).unwrap_or_default().into(),
             key,
         }
     }

@@ -12,6 +12,11 @@ fn key(resource: &'static Resource, name: &str) -> ObjectKey {
     ObjectKey { resource, namespace, name: name.to_owned() }
 }
 
+/// Of what nothing is known.
+fn news(resource: &'static Resource, object: &Value) -> News {
+    News::read(resource, &object.to_string(), |_| None)
+}
+
 fn service(name: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "chat", "uid": format!("uid-{name}"), "generation": 1, "resourceVersion": "1"}, "spec": {}})
 }
@@ -129,7 +134,7 @@ fn an_object_goes_with_its_owner_and_a_list_made_anew_counts_even_if_it_seems_ol
     world.put(&DEPLOYMENT, &deployment("uid-b", 6, 1));
     assert!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children.is_empty());
     assert_eq!(world.owner(&key(&DEPLOYMENT, "a-engine")), Some(Some(&key(&INFERENCE_SERVICE, "b"))));
-    world.relist(News::read(&DEPLOYMENT, &deployment("uid-b", 2, 7)));
+    world.relist(news(&DEPLOYMENT, &deployment("uid-b", 2, 7)));
     assert_eq!(world.snapshot(&key(&INFERENCE_SERVICE, "b"), 0).unwrap().children[0].observed.available, 7);
     world.remove(&key(&INFERENCE_SERVICE, "b"));
     assert_eq!(world.owner(&key(&DEPLOYMENT, "a-engine")), Some(None));
@@ -139,11 +144,11 @@ fn an_object_goes_with_its_owner_and_a_list_made_anew_counts_even_if_it_seems_ol
 #[test]
 fn an_answer_to_a_write_brings_nothing_back_and_no_older_list_takes_it_away() {
     let mut world = world();
-    world.answer(News::read(&DEPLOYMENT, &deployment("uid-a", 10, 3)));
-    world.relist(News::read(&DEPLOYMENT, &deployment("uid-a", 8, 1)));
+    world.answer(news(&DEPLOYMENT, &deployment("uid-a", 10, 3)));
+    world.relist(news(&DEPLOYMENT, &deployment("uid-a", 8, 1)));
     assert_eq!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children[0].observed.available, 3);
     world.pass(&DEPLOYMENT, 11);
     world.remove(&key(&DEPLOYMENT, "a-engine"));
-    world.answer(News::read(&DEPLOYMENT, &deployment("uid-a", 10, 3)));
+    world.answer(news(&DEPLOYMENT, &deployment("uid-a", 10, 3)));
     assert!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children.is_empty());
 }

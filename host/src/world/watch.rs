@@ -11,7 +11,7 @@ use super::{
     },
     seen::Seen,
 };
-use crate::sentence;
+use crate::{locked, sentence};
 use futures::StreamExt;
 use kube::{
     Api, Client,
@@ -22,12 +22,12 @@ use kube::{
     },
 };
 use serde::Deserialize;
-use serde_json::Value;
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -82,7 +82,7 @@ impl Default for Shared {
 impl Shared {
     /// The world. What is done with it is short: nobody waits for I/O while holding it.
     pub fn lock(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.world)
     }
 
     /// Changes the world, and tells those who follow it.
@@ -165,14 +165,10 @@ fn start(client: &Client, resource: &'static Resource, extent: Extent, shared: &
         };
         if extent == Extent::Metadata {
             let api: Api<PartialObjectMeta<kube::api::DynamicObject>> = Api::all_with(client, &ar);
-            follow(resource, api, config, shared, said, |seen| serde_json::to_value(seen).unwrap_or_default()).await;
-        } else if *resource == POD {
-            // What a pod is to be says its owner.
-            let api: Api<Seen<false>> = Api::all_with(client, &ar);
-            follow(resource, api, config, shared, said, |seen| seen.value).await;
+            follow(resource, api, config, shared, said, |seen| serde_json::to_string(&seen).unwrap_or_default().into()).await;
         } else {
-            let api: Api<Seen<true>> = Api::all_with(client, &ar);
-            follow(resource, api, config, shared, said, |seen| seen.value).await;
+            let api: Api<Seen> = Api::all_with(client, &ar);
+            follow(resource, api, config, shared, said, |seen| seen.text().into()).await;
         }
     });
     Watch { task, listed }
@@ -184,7 +180,7 @@ async fn follow<K>(
     config: watcher::Config,
     shared: Shared,
     listed: impl Fn(),
-    value: impl Fn(K) -> Value,
+    text: impl for<'k> Fn(&'k K) -> Cow<'k, str>,
 ) where
     K: kube::Resource + Clone + Debug + for<'de> Deserialize<'de> + Send + 'static,
 {
@@ -193,6 +189,7 @@ async fn follow<K>(
         namespace: seen.meta().namespace.clone().unwrap_or_default(),
         name: seen.meta().name.clone().unwrap_or_default(),
     };
+    let read = |seen: &K| News::read(resource, &text(seen), |key| shared.lock().child(key));
     let mut events = pin!(watcher::watcher(api, config).default_backoff());
     let mut there = BTreeSet::new();
     let mut complained = false;
@@ -201,8 +198,7 @@ async fn follow<K>(
             Ok(Event::Init) => there.clear(),
             Ok(Event::InitApply(seen)) => {
                 there.insert(key(&seen));
-                let value = value(seen);
-                let news = News::read(resource, &value);
+                let news = read(&seen);
                 shared.change(|world| world.relist(news));
             }
             Ok(Event::InitDone) => {
@@ -215,8 +211,7 @@ async fn follow<K>(
                 listed();
             }
             Ok(Event::Apply(seen)) => {
-                let value = value(seen);
-                let news = News::read(resource, &value);
+                let news = read(&seen);
                 shared.change(|world| world.learn(news));
             }
             Ok(Event::Delete(seen)) => {

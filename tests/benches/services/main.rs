@@ -18,7 +18,7 @@ use pointsman::{
     },
 };
 use pointsman_tests::{Engine, Host, TestCluster, eventually};
-use process::{Taken, taken};
+use process::{Taken, ours, taken};
 use serde_json::{Value, json};
 use setting::{OBJECTS, SERVICES_ARE_IN};
 use std::{
@@ -79,12 +79,15 @@ fn main() {
             }
         }
         let sum = |times: &mut dyn Iterator<Item = Duration>| times.sum::<Duration>().as_secs_f64();
-        let (host, plain) = (sum(&mut hosts.iter().map(|seen| seen.objects)), sum(&mut bare.iter().copied()));
+        let (host, plain) = (sum(&mut hosts.iter().map(|seen| seen.objects)), sum(&mut bare.iter().map(|bare| bare.objects)));
         if rounds > 0 {
             println!(
-                "bare client, the same objects: {bare:.1?}; the host's {:.1?}",
+                "bare client, the same objects: {:.1?}; the host's {:.1?}",
+                bare.iter().map(|bare| bare.objects).collect::<Vec<_>>(),
                 hosts.iter().map(|seen| seen.objects).collect::<Vec<_>>()
             );
+            let cpu: Vec<_> = bare.iter().map(|bare| bare.cpu / u32::try_from(number).unwrap()).collect();
+            println!("  the CPU that its {OBJECTS} writes take: {cpu:.2?} a service");
             goal("host / bare client", &format!("{:.2}", host / plain), "<= 1.25", host <= 1.25 * plain);
             let (host, plain) = (host / f64::from(rounds), plain / f64::from(rounds));
             keep("the objects of many services", &[("native", plain), ("host", host)]);
@@ -189,8 +192,14 @@ async fn with_services(
     }
 }
 
+/// What was seen of the bare client: how long it took, and its share of the machine.
+struct Bare {
+    objects: Duration,
+    cpu: Duration,
+}
+
 /// Lets a bare client write the same objects.
-async fn bare_client(number: usize) -> Duration {
+async fn bare_client(number: usize) -> Bare {
     let cluster = setting::cluster().await;
     setting::make_services(&cluster, number).await;
     let client = cluster.client().await;
@@ -214,11 +223,13 @@ async fn bare_client(number: usize) -> Duration {
     engine.stop().await;
     let mut audit = Audit::of(&cluster.audit_log, BARE);
     audit.take();
+    let before = ours().cpu();
     setting::write(&cluster, BARE, batches, CONNECTIONS).await;
+    let cpu = ours().cpu().saturating_sub(before);
     let made: Vec<Request> = audit.take().into_iter().filter(Request::makes).collect();
     assert_eq!(made.len(), number * OBJECTS);
     let (first, last) = (made.iter().map(|request| request.received).min(), made.iter().map(|request| request.answered).max());
-    last.unwrap().duration_since(first.unwrap()).unsigned_abs()
+    Bare { objects: last.unwrap().duration_since(first.unwrap()).unsigned_abs(), cpu }
 }
 
 fn is_ready(service: &Value) -> bool {

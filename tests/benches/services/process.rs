@@ -26,8 +26,16 @@ impl Taken {
 pub(crate) fn taken(cluster: &TestCluster, host: &Host<'_>) -> Taken {
     let status = cluster.control(&json!({"do": "status"})).unwrap();
     let parts = status["parts"].as_array().unwrap();
-    let pid = parts.iter().find(|part| part["name"] == *host.part).unwrap()["pid"].as_u64().unwrap();
-    let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
+    of(&parts.iter().find(|part| part["name"] == *host.part).unwrap()["pid"].to_string())
+}
+
+/// What this process has taken so far.
+pub(crate) fn ours() -> Taken {
+    of("self")
+}
+
+fn of(process: &str) -> Taken {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{process}/{file}")).unwrap();
     let stat = read("stat");
     // The program's name may have anything in it; behind it come numbers.
     let numbers: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();

@@ -16,7 +16,7 @@ const SCORER: &str = "queue-length";
 
 fn scored(pinned: &Pinned<'_>) -> Result<Vec<Option<f64>>, Undecided> {
     let candidates = Candidates { features: &[SCORER], values: &[1.0, 2.0] };
-    pinned.score(&Subject::default(), Question::EndpointPick, candidates).map(|decision| decision.answer.0)
+    pinned.score(&Subject::default(), Question::EndpointPick, candidates).map(|decision| decision.answer.0.clone())
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use super::{DEPLOYMENT, INFERENCE_SERVICE, SERVING_RUNTIME, Space, condition, fixed, generation, simple_runtime, with_model};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// The annotation that asks for a new choice.
 const CHOOSE: &str = "pointsman.dev/choose-runtime";
@@ -90,6 +91,44 @@ async fn a_better_runtime_is_told_and_taken_only_when_asked_for() {
     let service = space.ready("chat").await;
     assert_eq!(service["status"]["runtime"]["name"], "best");
     assert_eq!(image(&space.get(&DEPLOYMENT, "chat-engine").await), "example.com/best:1");
+}
+
+#[tokio::test]
+async fn explain_tells_from_the_cluster_what_the_host_has_done_and_why() {
+    let space = Space::shared("explain").await;
+    space.serves("chat", with_model(json!({}))).await;
+    space.create(&SERVING_RUNTIME, "better", runtime("better", 5)).await;
+    space.create(&SERVING_RUNTIME, "off", json!({"spec": {"disabled": true, "supportedModelFormats": []}})).await;
+    space.says("chat", "RuntimeUpToDate", "False", "BetterRuntime").await;
+    let wrote = space.writes().len();
+    let explain = |name: &str| space.0.cluster.pointsman(&["explain", name, "-n", &space.0.name, "-o", "json"]);
+    let told: Value = serde_json::from_str(&explain("isvc/chat").ok()).unwrap();
+    assert_eq!(told["subject"], json!({"kind": "InferenceService", "namespace": space.0.name, "name": "chat"}));
+
+    let decisions = told["decisions"].as_array().unwrap();
+    let selection = decisions.iter().find(|decision| decision["point"] == "runtime-selection").unwrap();
+    assert_eq!(selection["selected"]["name"], "runtime");
+    assert_eq!(selection["ranked"][0]["name"], "better");
+    let off = selection["excluded"].as_array().unwrap().iter().find(|excluded| excluded["name"] == "off").unwrap();
+    assert_eq!(off["code"], "Disabled");
+    assert!(selection["plugins"][0]["digest"].as_str().unwrap().starts_with("sha256:"));
+
+    // It is the host's own answer: what it says of the labels the object has, and of the state the status.
+    let of_deployment = |decision: &&Value| decision["target"]["kind"] == "Deployment" && decision["target"]["place"] == "object";
+    let labels = decisions.iter().find(of_deployment).unwrap()["labels"].as_array().unwrap();
+    let labels: BTreeMap<&str, &Value> = labels.iter().map(|label| (label["key"].as_str().unwrap(), &label["value"])).collect();
+    assert_eq!(json!(labels), space.get(&DEPLOYMENT, "chat-engine").await["metadata"]["labels"]);
+    let service = space.get(&INFERENCE_SERVICE, "chat").await;
+    for condition in told["conditions"].as_array().unwrap() {
+        let live = super::condition(&service, condition["type"].as_str().unwrap());
+        for field in ["status", "reason", "message"] {
+            assert_eq!(condition[field], live[field], "{condition}");
+        }
+    }
+    assert_eq!(space.writes().len(), wrote, "explaining writes nothing");
+
+    let said = explain("isvc/absent").refused();
+    assert!(said.contains("there is no InferenceService absent in the namespace"), "{said}");
 }
 
 #[tokio::test]

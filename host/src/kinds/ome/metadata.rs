@@ -93,7 +93,7 @@ impl Making<'_> {
             now: Some(self.snapshot.now),
         };
         let decision = self.policies.propagate(&inputs).map_err(|undecided| self.undecided(DECIDED, &undecided))?;
-        let Propagated { labels, annotations, .. } = &decision.answer;
+        let Propagated { labels, annotations, .. } = &*decision.answer;
         let map = |placed: &[Placed]| -> BTreeMap<String, String> {
             placed.iter().map(|placed| (placed.key.clone(), placed.value.clone())).collect()
         };

@@ -28,14 +28,14 @@ use arc_swap::ArcSwap;
 use pointsman_crds::policy::plugin::PolicyPoint;
 use ring::{Reasoned, Ring};
 use serde::Serialize;
-use std::{collections::BTreeSet, io, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 use tokio::sync::{mpsc, watch};
 
 /// An answer, with all that led to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision<Answer> {
-    /// The answer.
-    pub answer: Answer,
+    /// The answer: equal ones are one.
+    pub answer: Arc<Answer>,
     /// The digest of the question.
     pub inputs: Digest,
     /// The plugins that gave it, in line.
@@ -220,22 +220,33 @@ impl Pinned<'_> {
         // Whether the subject has objects says who may stand in for a plugin, and nothing else: where each has answered it is all the same.
         let of_all = self.key(point, subject, &inputs, now);
         let of_standing = || Digest::of_all([&of_all, &marker(&[self.standing as u8])]);
-        let kept = |key: &Digest| self.policies.cache.get::<Result<Arc<Decision<Answer>>, Undecided>>(key);
+        let kept = |key: &Digest| self.policies.cache.get::<Kept<Answer>>(key);
         if let Some(kept) = kept(&of_all).or_else(|| kept(&of_standing())) {
-            return (*kept).clone();
+            if let (Ok(decision), Some((answer, size))) = (&kept.decided, kept.answer) {
+                // It is used, too.
+                self.policies.cache.share(answer, Arc::clone(&decision.answer), size);
+            }
+            return kept.decided.clone();
         }
-        let decided = decide(inputs).map(Arc::new);
+        let mut decided = decide(inputs);
+        let answer = decided.as_mut().ok().map(|decision| {
+            let (answer, size) = weigh(point, &*decision.answer);
+            if size <= LARGEST_KEPT {
+                decision.answer = self.policies.cache.share(answer, Arc::clone(&decision.answer), size);
+            }
+            (answer, size)
+        });
+        let decided = decided.map(Arc::new);
         self.policies.ring.add(Record::new(point, subject, self.set.digest(), inputs, &decided, started.elapsed()));
         let failures = match &decided {
             Ok(decision) => decision.failed.iter().map(|failed| &failed.error).collect(),
             Err(Undecided::Failed { failed, .. }) => vec![&failed.error],
             Err(_) => Vec::new(),
         };
-        let size = decided.as_ref().map_or(0, |decision| size(&decision.answer));
-        if size <= LARGEST_KEPT && failures.into_iter().all(CallError::lasting) {
+        if answer.is_none_or(|(_, size)| size <= LARGEST_KEPT) && failures.into_iter().all(CallError::lasting) {
             let by_all = decided.as_ref().is_ok_and(|decision| decision.failed.is_empty());
             let key = if by_all { of_all } else { of_standing() };
-            self.policies.cache.keep(key, Arc::new(decided.clone()), size + BESIDE_THE_ANSWER);
+            self.policies.cache.keep(key, Arc::new(Kept { decided: decided.clone(), answer }), BESIDE_THE_ANSWER);
         }
         decided
     }
@@ -269,23 +280,24 @@ impl Pinned<'_> {
     }
 }
 
-/// About what a decision takes beside its answer.
-const BESIDE_THE_ANSWER: usize = 1 << 10;
+/// A decision as it is kept: its answer has an entry of its own, under this digest and of this size.
+struct Kept<Answer> {
+    decided: Result<Arc<Decision<Answer>>, Undecided>,
+    answer: Option<(Digest, usize)>,
+}
 
-/// About what an answer takes: what it has in JSON.
-fn size(answer: &impl Serialize) -> usize {
-    struct Counted(usize);
-    impl io::Write for Counted {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+/// About what a decision takes beside its answer.
+const BESIDE_THE_ANSWER: usize = 768;
+
+/// About how much more an answer takes in memory than in JSON.
+const IN_MEMORY: usize = 2;
+
+/// What names an answer among all, and about what it takes.
+fn weigh(point: PolicyPoint, answer: &impl Serialize) -> (Digest, usize) {
+    match serde_json::to_vec(answer) {
+        Ok(json) => (Digest::of_all([&Digest::of(&json), &marker(&[point as u8])]), json.len() * IN_MEMORY),
+        Err(_) => (marker(&[]), usize::MAX),
     }
-    let mut counted = Counted(0);
-    serde_json::to_writer(&mut counted, answer).map_or(usize::MAX, |()| counted.0)
 }
 
 /// Something small in the form of a digest.

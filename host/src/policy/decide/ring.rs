@@ -1,10 +1,12 @@
 //! The last decisions, for those who ask.
 
 use super::{Decision, Undecided};
-use crate::policy::{
-    digest::Digest,
-    point::{Reason, Subject},
-    slots::locked,
+use crate::{
+    locked,
+    policy::{
+        digest::Digest,
+        point::{Reason, Subject},
+    },
 };
 use pointsman_crds::policy::plugin::PolicyPoint;
 use std::{

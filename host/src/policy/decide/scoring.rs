@@ -13,7 +13,7 @@ use crate::policy::{
 };
 use pointsman_crds::policy::plugin::PolicyPoint;
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 /// The names of the features that the host knows, for each question.
 pub const fn features(question: Question) -> &'static [&'static str] {
@@ -89,7 +89,7 @@ impl Pinned<'_> {
             Ok(Scores(sums))
         })?;
         // To digest the numbers would take longer than to score them.
-        Ok(Decision { answer, inputs: Digest([0; 32]), plugins, failed })
+        Ok(Decision { answer: Arc::new(answer), inputs: Digest([0; 32]), plugins, failed })
     }
 
     fn scores(&self, member: &Member, question: Question, candidates: Candidates<'_>) -> Result<Vec<f64>, CallError> {

@@ -98,7 +98,7 @@ impl Pinned<'_> {
                 }
                 Ok(combine(inputs, verdicts))
             })?;
-            Ok(Decision { answer, inputs: digest, plugins, failed })
+            Ok(Decision { answer: Arc::new(answer), inputs: digest, plugins, failed })
         })
     }
 

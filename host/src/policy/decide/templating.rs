@@ -91,7 +91,7 @@ impl Pinned<'_> {
                 }
                 Ok(answer)
             })?;
-            Ok(Decision { answer, inputs: digest, plugins, failed })
+            Ok(Decision { answer: Arc::new(answer), inputs: digest, plugins, failed })
         })
     }
 
