@@ -1,6 +1,6 @@
 //! Which runtime serves a model: chosen once and kept, or named, and what an edit of one sets off.
 
-use super::{DEPLOYMENT, INFERENCE_SERVICE, SERVING_RUNTIME, Space, condition, fixed, generation, simple_runtime, with_model};
+use super::{DEPLOYMENT, INFERENCE_SERVICE, SERVICE, SERVING_RUNTIME, Space, condition, fixed, generation, simple_runtime, with_model};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -114,10 +114,10 @@ async fn explain_tells_from_the_cluster_what_the_host_has_done_and_why() {
     assert!(selection["plugins"][0]["digest"].as_str().unwrap().starts_with("sha256:"));
 
     // It is the host's own answer: what it says of the labels the object has, and of the state the status.
-    let of_deployment = |decision: &&Value| decision["target"]["kind"] == "Deployment" && decision["target"]["place"] == "object";
-    let labels = decisions.iter().find(of_deployment).unwrap()["labels"].as_array().unwrap();
+    let of_service = |decision: &&Value| decision["target"]["kind"] == "Service" && decision["target"]["name"] == "chat-engine";
+    let labels = decisions.iter().find(of_service).unwrap()["labels"].as_array().unwrap();
     let labels: BTreeMap<&str, &Value> = labels.iter().map(|label| (label["key"].as_str().unwrap(), &label["value"])).collect();
-    assert_eq!(json!(labels), space.get(&DEPLOYMENT, "chat-engine").await["metadata"]["labels"]);
+    assert_eq!(json!(labels), space.get(&SERVICE, "chat-engine").await["metadata"]["labels"]);
     let service = space.get(&INFERENCE_SERVICE, "chat").await;
     for condition in told["conditions"].as_array().unwrap() {
         let live = super::condition(&service, condition["type"].as_str().unwrap());
