@@ -17,13 +17,44 @@ pub struct Config {
     /// Labels and annotations that are never carried, beside those that never are. What the host knows and gives under a key of these
     /// stays.
     pub internal_keys: Vec<Pattern>,
+    /// What is for KServe's LLMInferenceService alone.
+    pub llm_inference_service: LlmInferenceService,
 }
 
 impl Default for Config {
     fn default() -> Self {
         // What OME's documentation tells to select by.
         let managed_by = "ome-controller".to_owned();
-        Self { managed_by, upstream_keys: true, namespace_labels: Vec::new(), internal_keys: Vec::new() }
+        Self {
+            managed_by,
+            upstream_keys: true,
+            namespace_labels: Vec::new(),
+            internal_keys: Vec::new(),
+            llm_inference_service: LlmInferenceService::default(),
+        }
+    }
+}
+
+/// What of an LLMInferenceService's own metadata is carried to its workloads and their pods. What its spec gives for pods needs no
+/// approval.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LlmInferenceService {
+    /// The labels. A list that is given takes the place of the default one, which is kueue.x-k8s.io/.
+    pub approved_labels: Vec<Pattern>,
+    /// The annotations. A list that is given takes the place of the default one, which is k8s.v1.cni.cncf.io/, kueue.x-k8s.io/ and
+    /// prometheus.io/.
+    pub approved_annotations: Vec<Pattern>,
+}
+
+impl Default for LlmInferenceService {
+    fn default() -> Self {
+        // What KServe's documentation approves of.
+        let approved = |beginnings: &[&str]| beginnings.iter().map(|beginning| Pattern::beginning(beginning)).collect();
+        Self {
+            approved_labels: approved(&["kueue.x-k8s.io/"]),
+            approved_annotations: approved(&["k8s.v1.cni.cncf.io/", "kueue.x-k8s.io/", "prometheus.io/"]),
+        }
     }
 }
 
@@ -36,6 +67,10 @@ pub struct Pattern {
 }
 
 impl Pattern {
+    fn beginning(text: &str) -> Self {
+        Self { text: text.to_owned(), prefix: true }
+    }
+
     /// Whether it names the key.
     pub fn names(&self, key: &str) -> bool {
         if self.prefix { key.starts_with(&self.text) } else { key == self.text }

@@ -45,7 +45,17 @@ pub fn internal(config: &Config, sort: Sort, place: Place, key: &str) -> Option<
         None => matches!(key, "pod-template-hash" | "controller-revision-hash").then_some(Internal::Controller),
         Some((domain, name)) => of_domain(sort, place, domain, name),
     };
-    built_in.or_else(|| named(&config.internal_keys, key).then_some(Internal::Configured))
+    built_in.or_else(|| configured(config, key))
+}
+
+/// The same for what somebody wrote for pods alone, and meant so: only what would break their workload stays where it is.
+pub fn internal_to_pods(config: &Config, sort: Sort, key: &str) -> Option<Internal> {
+    let selects = matches!(key, "pod-template-hash" | "controller-revision-hash") || key.starts_with("leaderworkerset.sigs.k8s.io/");
+    (selects && sort == Sort::Label).then_some(Internal::Controller).or_else(|| configured(config, key))
+}
+
+fn configured(config: &Config, key: &str) -> Option<Internal> {
+    named(&config.internal_keys, key).then_some(Internal::Configured)
 }
 
 fn of_domain(sort: Sort, place: Place, domain: &str, name: &str) -> Option<Internal> {

@@ -5,11 +5,13 @@
 pub mod config;
 pub mod inference_service;
 pub mod internal;
+pub mod llm_inference_service;
 pub mod offer;
+pub mod source;
 pub mod upstream;
 pub mod words;
 
-pub use config::{Config, Pattern};
+pub use config::{Config, LlmInferenceService, Pattern};
 pub use words::valid_label_value;
 
 use pointsman_plugin::{
@@ -23,6 +25,7 @@ use pointsman_plugin::{
 pub fn propagate(config: &Config, request: Request) -> Result<Answer, Failure> {
     let rules = match (request.subject.group.as_str(), request.subject.kind.as_str()) {
         ("ome.io", "InferenceService") => inference_service::propagate,
+        ("serving.kserve.io", "LLMInferenceService") => llm_inference_service::propagate,
         _ => without_rules,
     };
     Ok(rules(config, request))

@@ -3,7 +3,7 @@
 use crate::words::valid_label_value;
 use pointsman_plugin::{
     Reason,
-    metadata_propagation::{Answer, Dropped, Placed, Sort},
+    metadata_propagation::{Answer, Dropped, Place, Placed, Sort},
     reason,
 };
 use std::{borrow::Cow, cmp::Reverse};
@@ -21,7 +21,9 @@ pub enum Strength {
     Runtime,
     /// The subject.
     Subject,
-    /// The subject's component.
+    /// What the subject's spec gives for pods.
+    Spec,
+    /// The subject's component, prefill workload or scheduler.
     Component,
     /// What the host knows, and what the policy makes of it.
     Facts,
@@ -57,9 +59,39 @@ impl Offer {
     }
 }
 
+/// All that is offered to one target.
+#[derive(Clone, Debug)]
+pub struct Offers {
+    /// Its labels.
+    pub labels: Vec<Offer>,
+    /// Its annotations.
+    pub annotations: Vec<Offer>,
+}
+
+impl Offers {
+    /// The host's frame, and what every object gets unless somebody says otherwise.
+    pub fn of_frame(labels: Vec<Placed>, annotations: Vec<Placed>, place: Place) -> Self {
+        let offers = |placed: Vec<Placed>| placed.into_iter().map(Offer::of_frame).collect();
+        let mut offers = Self { labels: offers(labels), annotations: offers(annotations) };
+        if place == Place::Object {
+            let fallback = Offer::of_policy("app.kubernetes.io/managed-by", "pointsman", "plugin");
+            offers.labels.push(Offer { strength: Strength::Fallback, ..fallback });
+        }
+        offers
+    }
+
+    /// What the target gets of it.
+    pub fn settle(self) -> Answer {
+        let mut answer = Answer::default();
+        settle(&mut answer, Sort::Label, self.labels);
+        settle(&mut answer, Sort::Annotation, self.annotations);
+        answer
+    }
+}
+
 /// Gives each key to the strongest of its offers, in the order of the keys, and tells what happened to the others. Of equally strong
 /// ones the last wins.
-pub fn settle(answer: &mut Answer, sort: Sort, mut offers: Vec<Offer>) {
+fn settle(answer: &mut Answer, sort: Sort, mut offers: Vec<Offer>) {
     offers.reverse();
     offers.sort_by(|one, other| order(one).cmp(&order(other)));
     let mut offers = offers.into_iter().peekable();

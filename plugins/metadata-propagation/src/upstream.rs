@@ -1,6 +1,9 @@
 //! The labels and annotations that OME's own controller sets, for selectors and dashboards that were made for it.
 
-use crate::offer::Offer;
+use crate::{
+    offer::{Offer, Offers},
+    source::part,
+};
 use pointsman_plugin::{Entry, Role, lookup, metadata_propagation::Target};
 
 /// The one that the facts have under its own key.
@@ -25,32 +28,27 @@ const ANNOTATIONS: [(&str, &[&str]); 4] = [
 const MODEL: &[&str] = &["serving.ome.io/model", "model.ome.io/name"];
 
 /// Offers those whose facts are known; all but one are for what has a role.
-pub fn offer(target: &Target, facts: &[Entry], labels: &mut Vec<Offer>, annotations: &mut Vec<Offer>) {
+pub fn offer(target: &Target, facts: &[Entry], offers: &mut Offers) {
     if let Some(name) = lookup(facts, "serving.ome.io/inferenceservice") {
-        labels.push(Offer::of_policy("ome.io/inferenceservice", name, "facts"));
+        offers.labels.push(Offer::of_policy("ome.io/inferenceservice", name, "facts"));
     }
     if target.role.is_none() {
         return;
     }
     if let Some(component) = component(target) {
         // No fact tells it but the target.
-        labels.push(Offer::of_policy("component", component, "plugin"));
+        offers.labels.push(Offer::of_policy("component", component, "plugin"));
     }
     let known = |(key, facts_names): (&'static str, &[&str])| {
         let value = facts_names.iter().find_map(|name| lookup(facts, name))?;
         Some(Offer::of_policy(key, value, "facts"))
     };
-    labels.extend(LABELS.into_iter().filter_map(known));
-    annotations.extend(ANNOTATIONS.into_iter().filter_map(known));
+    offers.labels.extend(LABELS.into_iter().filter_map(known));
+    offers.annotations.extend(ANNOTATIONS.into_iter().filter_map(known));
 }
 
-/// A leader and a worker belong to the component that their group is.
 fn component(target: &Target) -> Option<&'static str> {
-    let role = match target.role? {
-        Role::Leader | Role::Worker => target.group_role?,
-        role => role,
-    };
-    match role {
+    match part(target)? {
         Role::Engine => Some("engine"),
         Role::Decoder => Some("decoder"),
         Role::Router => Some("router"),

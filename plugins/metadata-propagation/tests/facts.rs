@@ -2,7 +2,7 @@
 
 mod asking;
 
-use asking::{Ask, FACTS, Object, Pairs, PodTemplate, annotation, config, dropped, keys, label, why};
+use asking::{Ask, FACTS, Object, Pairs, PodTemplate, annotation, config, dropped, keys, label, shown, why};
 use pointsman_metadata_propagation::Config;
 use pointsman_plugin::{
     Role,
@@ -31,10 +31,6 @@ fn without_upstream() -> Config {
 fn sorted(mut keys: Vec<&str>) -> Vec<&str> {
     keys.sort_unstable();
     keys
-}
-
-fn shown(placed: &[Placed]) -> Vec<String> {
-    placed.iter().map(|Placed { key, value, layer }| format!("{key}={value} ({layer})")).collect()
 }
 
 #[test]

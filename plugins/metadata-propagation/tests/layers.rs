@@ -150,7 +150,7 @@ fn a_key_that_kubernetes_refuses_is_left_out() {
 
 #[test]
 fn another_kind_keeps_its_frame_and_gets_nothing() {
-    for (group, kind) in [("serving.kserve.io", "LLMInferenceService"), ("serving.kserve.io", "InferenceService"), ("ome.io", "Other")] {
+    for (group, kind) in [("ome.io", "LLMInferenceService"), ("serving.kserve.io", "InferenceService"), ("ome.io", "Other")] {
         let mut ask = Ask::engine(Object).frame(&[("b", "1"), ("a", "2")], &[("c", "3")]).layer("subject", &[("d", "4")], &[]);
         ask.0.subject = Subject { group: group.into(), kind: kind.into(), ..Subject::default() };
         let answer = ask.answer();

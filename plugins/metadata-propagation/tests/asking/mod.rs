@@ -54,6 +54,14 @@ impl Ask {
         Self(Request { subject, target, ..Request::default() })
     }
 
+    /// About an LLMInferenceService's object of that kind, or its pods.
+    pub(crate) fn llm(mut self, kind: &str) -> Self {
+        let (group, kind_of_subject) = ("serving.kserve.io".into(), "LLMInferenceService".into());
+        self.0.subject = Subject { group, kind: kind_of_subject, ..self.0.subject };
+        self.0.target.kind = kind.into();
+        self
+    }
+
     pub(crate) fn layer(mut self, name: &str, labels: Pairs<'_>, annotations: Pairs<'_>) -> Self {
         self.0.layers.push(Layer { name: name.into(), labels: entries(labels), annotations: entries(annotations) });
         self
@@ -105,6 +113,11 @@ pub(crate) fn dropped(answer: &Answer) -> Vec<String> {
 pub(crate) fn why(answer: &Answer, sort: Sort, layer: &str, key: &str) -> String {
     let told = answer.dropped.iter().find(|dropped| (dropped.sort, dropped.layer.as_str(), dropped.key.as_str()) == (sort, layer, key));
     told.map_or_else(|| "-".into(), |dropped| dropped.reason.code.clone())
+}
+
+/// `key=value (layer)`, of all.
+pub(crate) fn shown(placed: &[Placed]) -> Vec<String> {
+    placed.iter().map(|Placed { key, value, layer }| format!("{key}={value} ({layer})")).collect()
 }
 
 pub(crate) fn keys(placed: &[Placed]) -> Vec<&str> {

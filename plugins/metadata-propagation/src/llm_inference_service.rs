@@ -1,0 +1,76 @@
+//! The rules for KServe's LLMInferenceService.
+
+use crate::{
+    config::{Config, named},
+    internal::{Internal, internal, internal_to_pods},
+    offer::{Offers, Strength},
+    source::{Source, part},
+};
+use pointsman_plugin::{
+    Reason, Role,
+    metadata_propagation::{Answer, Place, Request, Sort, Target},
+    reason,
+};
+
+/// Says what an object of the service, or its pods, get.
+pub fn propagate(config: &Config, request: Request) -> Answer {
+    let Request { target, layers, labels, annotations, .. } = request;
+    let mut offers = Offers::of_frame(labels, annotations, target.place);
+    for layer in layers {
+        // What has no say in a target has nothing to lose there either.
+        let Some(strength) = strength(&layer.name, &target) else { continue };
+        let source = Source { config, target: &target, strength };
+        source.offer(layer, &mut offers, |sort, key| bar(&source, sort, key));
+    }
+    offers.settle()
+}
+
+/// How strong a layer is, if it has a say in the target.
+fn strength(layer: &str, target: &Target) -> Option<Strength> {
+    let part = part(target).filter(|_| is_workload(target));
+    let of_model = matches!(part, Some(Role::Main | Role::Prefill));
+    let (has_a_say, strength) = match layer {
+        "namespace" => (true, Strength::Namespace),
+        "subject" => (of_model, Strength::Subject),
+        // The main workload's, and the base of the prefill's.
+        "spec" => (of_model, Strength::Spec),
+        "prefill" => (part == Some(Role::Prefill), Strength::Component),
+        "scheduler" => (part == Some(Role::Scheduler), Strength::Component),
+        _ => (true, Strength::Unknown),
+    };
+    has_a_say.then_some(strength)
+}
+
+/// Whether it is pods, or what makes them.
+fn is_workload(target: &Target) -> bool {
+    target.place == Place::PodTemplate || matches!(target.kind.as_str(), "Deployment" | "LeaderWorkerSet")
+}
+
+/// Why the target doesn't get it from this layer.
+fn bar(source: &Source<'_>, sort: Sort, key: &str) -> Option<Reason> {
+    if let Some(unfit) = source.unfit(key) {
+        return Some(unfit);
+    }
+    let Source { config, target, strength } = *source;
+    let of_metadata = || internal_to_metadata(config, sort, target.place, key).map(Internal::reason);
+    match strength {
+        Strength::Namespace => of_metadata(),
+        Strength::Subject => of_metadata().or_else(|| unapproved(config, sort, key)),
+        _ if target.place == Place::Object => Some(reason("PodsOnly", "The spec's labels and annotations are for pods.")),
+        _ => internal_to_pods(config, sort, key).map(Internal::reason),
+    }
+}
+
+fn internal_to_metadata(config: &Config, sort: Sort, place: Place, key: &str) -> Option<Internal> {
+    let of_kserve = key.starts_with("internal.serving.kserve.io/").then_some(Internal::Setting);
+    of_kserve.or_else(|| internal(config, sort, place, key))
+}
+
+fn unapproved(config: &Config, sort: Sort, key: &str) -> Option<Reason> {
+    let service = &config.llm_inference_service;
+    let (approved, message) = match sort {
+        Sort::Label => (&service.approved_labels, "The configuration's approvedLabels don't name it."),
+        Sort::Annotation => (&service.approved_annotations, "The configuration's approvedAnnotations don't name it."),
+    };
+    (!named(approved, key)).then(|| reason("NotApproved", message))
+}
