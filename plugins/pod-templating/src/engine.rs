@@ -3,53 +3,59 @@
 use crate::{
     Config, arguments,
     node::{By, Node},
-    pod::{Pod, line_of, set_variable},
+    pod::{Pod, add_arguments, line_of, set_variable},
 };
 use pointsman_plugin::{Failure, Reason, reason};
 use serde_json::Value;
 
 /// An engine whose flags are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Engine {
+pub(crate) enum Engine {
     Vllm,
     Sglang,
 }
 
 /// The GPUs of one pod, and the pods of its group.
 #[derive(Clone, Copy, Debug)]
-struct Extent {
-    gpus: u64,
-    nodes: u64,
+pub(crate) struct Extent {
+    pub(crate) gpus: u64,
+    pub(crate) nodes: u64,
 }
 
 /// Tells the main container how many GPUs it has in all, and an engine that says nothing of it how to spread over them.
 pub(crate) fn spread(config: &Config, nodes: u32, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
     let Some(main) = pod.main_mut() else { return Ok(()) };
     let extent = Extent { gpus: gpus(config, main)?, nodes: nodes.max(1).into() };
-    if extent.gpus == 0 {
-        return Ok(());
+    if extent.gpus > 0 {
+        set_variable(main, "PARALLELISM_SIZE", extent.all().to_string(), By::PLUGIN);
+        tell(config, extent, main, reasons);
     }
-    set_variable(main, "PARALLELISM_SIZE", extent.all().to_string(), By::PLUGIN);
-    if !config.parallelism || extent.all() == 1 {
-        return Ok(());
+    Ok(())
+}
+
+/// Tells an engine that says nothing of it how to spread over its GPUs.
+pub(crate) fn tell(config: &Config, extent: Extent, main: &mut Node<'_>, reasons: &mut Vec<Reason>) {
+    if !config.parallelism || extent.all() <= 1 {
+        return;
     }
-    let line = line_of(main);
-    let Some(engine) = Engine::of(&line, main.text_at("image").unwrap_or_default()) else { return Ok(()) };
-    let given: Vec<String> = line.iter().filter_map(|word| arguments::flag(word)).collect();
+    let Some(engine) = Engine::of(main) else { return };
+    let given = given(main);
     if engine.parallelism().iter().any(|flag| given.iter().any(|given| given == flag)) {
-        return Ok(());
+        return;
     }
     let flags: Vec<_> = engine.flags(extent).into_iter().filter(|(flag, _)| !given.iter().any(|given| given == flag)).collect();
     let told: Vec<_> = flags.iter().map(|(flag, value)| format!("{flag} {value}")).collect();
-    if let Some(args) = main.list_at("args", By::PLUGIN) {
-        args.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).map(|word| Node::text(word, By::PLUGIN)));
-    }
+    add_arguments(main, flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]), By::PLUGIN);
     let over = match extent {
         Extent { gpus, nodes: 1 } => format!("{gpus} GPUs"),
         Extent { gpus, nodes } => format!("{gpus} GPUs on each of {nodes} nodes"),
     };
     reasons.push(reason("Parallelism", format!("{} is spread over {over}: {}.", engine.name(), told.join(" "))));
-    Ok(())
+}
+
+/// The flags that the command line has.
+pub(crate) fn given(container: &Node<'_>) -> Vec<String> {
+    line_of(container).into_iter().filter_map(arguments::flag).collect()
 }
 
 impl Extent {
@@ -59,7 +65,7 @@ impl Extent {
 }
 
 /// The GPUs that the container asks for.
-fn gpus(config: &Config, container: &Node<'_>) -> Result<u64, Failure> {
+pub(crate) fn gpus(config: &Config, container: &Node<'_>) -> Result<u64, Failure> {
     let Some(resources) = container.get("resources") else { return Ok(0) };
     let of = |field: &str| resources.get(field).and_then(Node::fields);
     let (limits, requests) = (of("limits"), of("requests"));
@@ -86,8 +92,9 @@ impl Engine {
     /// The engine that the command line starts, or by the image's name the one that gets it as arguments.
     ///
     /// Where there is no command line, the image starts something of its own, which its arguments would replace.
-    fn of(line: &[&str], image: &str) -> Option<Self> {
-        if line.is_empty() || arguments::is_shell(line) {
+    pub(crate) fn of(container: &Node<'_>) -> Option<Self> {
+        let (line, image) = (line_of(container), container.text_at("image").unwrap_or_default());
+        if line.is_empty() || arguments::is_shell(&line) {
             return None;
         }
         let serves = |program: &str| line.windows(2).any(|pair| arguments::basename(pair[0]) == program && pair[1] == "serve");
@@ -113,7 +120,7 @@ impl Engine {
     }
 
     /// The flags by which somebody says it himself.
-    fn parallelism(self) -> &'static [&'static str] {
+    pub(crate) fn parallelism(self) -> &'static [&'static str] {
         match self {
             Self::Vllm => &["--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp", "--data-parallel-size", "-dp"],
             Self::Sglang => &[

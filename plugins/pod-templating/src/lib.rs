@@ -1,27 +1,29 @@
 //! The default policy at pod-templating: what the pods of a service look like.
 //!
-//! It merges what the runtime and the service say of a pod, the weakest first, and adds what the model and the GPUs need. It does so as
-//! OME does. Where OME errs, it doesn't: an override without a name blanks no name, a list that is given replaces the weaker one and
-//! isn't split at quotes, two sources of a volume don't mix, and placeholders aren't escaped for HTML.
+//! It merges what the layers say of a pod, the weakest first, and adds what the model and the GPUs need. It does so as OME and KServe
+//! do, each for its kind. Where they err, it doesn't: an override without a name blanks no name, a list that is given replaces the weaker
+//! one and isn't split at quotes, two sources of a volume don't mix, and placeholders aren't escaped for HTML.
 
 mod arguments;
 mod engine;
+mod kserve;
 mod merge;
-mod model;
 mod node;
+mod ome;
 mod place;
-mod placeholder;
 mod pod;
 mod readiness;
 mod resources;
+mod rules;
 mod steps;
+mod volume;
 
-use model::Model;
-use pod::{MAIN, Pod};
+use pod::Pod;
 use pointsman_plugin::{
     Failure, Role,
     pod_templating::{Answer, Request},
 };
+use rules::Rules;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -32,7 +34,8 @@ use serde_json::Value;
 pub struct Config {
     /// What happens to the arguments of a weaker layer.
     pub arguments: Arguments,
-    /// The folder below which models are, where a model doesn't say its path.
+    /// The folder below which OME's models are, where a model doesn't say its path. KServe's are always at /mnt/models itself, which
+    /// their command lines name.
     pub model_root: String,
     /// Whether pods go to nodes that have the model only.
     pub placement: bool,
@@ -40,7 +43,12 @@ pub struct Config {
     pub parallelism: bool,
     /// The resources that are GPUs, beside all that end in `/gpu`.
     pub gpu_resources: Vec<String>,
+    /// The image of the init container that fetches KServe's models.
+    pub storage_initializer: String,
 }
+
+/// Where models are, unless somebody says otherwise.
+const MODELS: &str = "/mnt/models";
 
 /// What happens to the arguments of a weaker layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -57,10 +65,11 @@ impl Default for Config {
         let gpus = ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"];
         Self {
             arguments: Arguments::Replace,
-            model_root: "/mnt/models".to_owned(),
+            model_root: MODELS.to_owned(),
             placement: true,
             parallelism: true,
             gpu_resources: gpus.map(str::to_owned).to_vec(),
+            storage_initializer: "kserve/storage-initializer:v0.18.0".to_owned(),
         }
     }
 }
@@ -78,23 +87,16 @@ pub fn template(config: &Config, request: Request) -> Result<Answer, Failure> {
         return Err("the template must be an object with metadata and spec; the host, or the plugin before this one, gives it".into());
     };
     let frame = frame.remove("spec").filter(|spec| !spec.is_null());
+    let rules = Rules::of(&request.subject);
     let mut reasons = Vec::new();
-    let mut pod = Pod::merged(config, &request, frame.as_ref())?;
-    has_image(&request, &pod)?;
+    let mut pod = Pod::merged(rules, config, &request, frame.as_ref())?;
+    let main = pod.main();
+    if main.and_then(|main| main.text_at("image")).is_none() {
+        let name = main.and_then(|main| main.text_at("name")).unwrap_or(rules.main);
+        return Err((rules.no_image)(&request, name).into());
+    }
     resources::settle(&mut pod);
-    let router = request.role == Role::Router;
-    let model = request.layer::<Option<Model>>("model")?.flatten().filter(|_| !router);
-    if let Some(model) = &model {
-        model.mount(config, &request.subject, &mut pod, &mut reasons)?;
-    }
-    if !router {
-        engine::spread(config, nodes(&request)?, &mut pod, &mut reasons)?;
-    }
-    if !matches!(request.role, Role::Worker | Role::Job) {
-        readiness::probe(&mut pod, &mut reasons);
-    }
-    let path = model.map(|model| model.path(config));
-    placeholder::fill(&request.subject, path.as_deref(), &mut pod, &mut reasons);
+    (rules.finish)(config, &request, &mut pod, &mut reasons)?;
     Ok(Answer { operations: steps::between(frame.as_ref(), &pod.spec)?, reasons })
 }
 
@@ -104,33 +106,6 @@ fn nodes(request: &Request) -> Result<u32, Failure> {
         return Ok(1);
     }
     Ok(request.layer::<Option<Group>>("group")?.flatten().map_or(1, |group| group.nodes.max(1)))
-}
-
-/// A pod without an image is refused by the cluster, with a sentence that names no cause.
-fn has_image(request: &Request, pod: &Pod<'_>) -> Result<(), Failure> {
-    let main = pod.main();
-    if main.is_some_and(|main| main.text_at("image").is_some()) {
-        return Ok(());
-    }
-    let component = |role: Role| match role {
-        Role::Engine => Some("engine"),
-        Role::Decoder => Some("decoder"),
-        Role::Router => Some("router"),
-        _ => None,
-    };
-    let part = match request.role {
-        Role::Leader => ".leader",
-        Role::Worker => ".worker",
-        _ => "",
-    };
-    let of = component(request.role).or_else(|| request.group_role.and_then(component));
-    let (runtime, service) = of.map_or_else(Default::default, |of| (format!("{of}Config{part}."), format!("{of}{part}.")));
-    let name = main.and_then(|main| main.text_at("name")).unwrap_or(MAIN);
-    Err(format!(
-        "neither the runtime nor the service gives the container {name} an image: set {runtime}runner.image in the runtime, \
-         or {service}runner.image in the service"
-    )
-    .into())
 }
 
 pointsman_plugin::export! { config: Config, pod_templating: template }

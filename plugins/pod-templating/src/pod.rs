@@ -5,21 +5,20 @@ use crate::{
     merge::merge,
     node::{By, Form, Node},
     place::Place,
+    rules::Rules,
 };
 use pointsman_plugin::{
-    Failure, Role,
+    Failure,
     pod_templating::{Layer, Request},
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What the main container is called where nobody names it.
-pub(crate) const MAIN: &str = "ome-container";
-
 /// The spec so far.
 #[derive(Debug)]
 pub(crate) struct Pod<'a> {
     pub(crate) spec: Node<'a>,
+    rules: &'static Rules,
     /// The container that the weakest runner went to.
     runner: Option<String>,
     /// The entries of all layers' `config`, each of the strongest.
@@ -36,12 +35,12 @@ struct Line<'a> {
 
 impl<'a> Pod<'a> {
     /// What all layers and the host's frame together make.
-    pub(crate) fn merged(config: &Config, request: &'a Request, frame: Option<&Value>) -> Result<Self, Failure> {
+    pub(crate) fn merged(rules: &'static Rules, config: &Config, request: &'a Request, frame: Option<&Value>) -> Result<Self, Failure> {
         let by = By { rank: 0, layer: By::PLUGIN.layer };
-        let mut pod = Self { spec: Node::object([], by), runner: None, config: BTreeMap::new() };
+        let mut pod = Self { spec: Node::object([], by), rules, runner: None, config: BTreeMap::new() };
         let mut frame = frame.cloned();
         for (index, layer) in request.layers.iter().enumerate() {
-            if !speaks(&layer.name, request.role) {
+            if !(rules.speaks)(&layer.name, request.role) {
                 continue;
             }
             if layer.name.starts_with("user") {
@@ -120,7 +119,7 @@ impl<'a> Pod<'a> {
     fn lay_container(&mut self, mut node: Node<'a>) -> Line<'a> {
         let by = node.by;
         let given = node.take("name").and_then(|name| name.as_str().filter(|name| !name.is_empty()).map(str::to_owned));
-        let name = given.or_else(|| self.main_name().map(str::to_owned)).unwrap_or_else(|| MAIN.to_owned());
+        let name = given.or_else(|| self.main_name().map(str::to_owned)).unwrap_or_else(|| self.rules.main.to_owned());
         let (args, command) = (node.take("args"), node.take("command"));
         if self.named_mut(&name).is_none()
             && let Some(containers) = self.spec.list_at("containers", by)
@@ -170,12 +169,13 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// The main container: the one of that name, else the one that is the runner, else the first.
+    /// The main container: the one of that name, else, where the rules are lenient, the one that is the runner, else the first.
     ///
     /// A runner with a name of its own counts for more than the first container, which may be a sidecar.
     fn main_name(&self) -> Option<&str> {
         let names = || self.spec.items_at("containers").iter().filter_map(|container| container.text_at("name"));
-        names().find(|name| *name == MAIN).or(self.runner.as_deref()).or_else(|| names().next())
+        let named = names().find(|name| *name == self.rules.main);
+        if self.rules.lenient { named.or(self.runner.as_deref()).or_else(|| names().next()) } else { named }
     }
 
     pub(crate) fn main(&self) -> Option<&Node<'a>> {
@@ -197,6 +197,13 @@ impl<'a> Pod<'a> {
 /// The command and the arguments of a container.
 pub(crate) fn line_of<'n>(container: &'n Node<'_>) -> Vec<&'n str> {
     ["command", "args"].iter().flat_map(|field| container.items_at(field)).filter_map(Node::as_str).collect()
+}
+
+/// Adds words at the end of the arguments.
+pub(crate) fn add_arguments<'a>(container: &mut Node<'a>, words: impl IntoIterator<Item = String>, by: By<'a>) {
+    if let Some(args) = container.list_at("args", by) {
+        args.extend(words.into_iter().map(|word| Node::text(word, by)));
+    }
 }
 
 /// Sets a variable unless it is set.
@@ -221,15 +228,5 @@ fn joined<'a>(first: Option<Node<'a>>, then: Option<Node<'a>>) -> Option<Node<'a
             Some(Node::list(words, by))
         }
         (first, then) => first.or(then),
-    }
-}
-
-/// Whether the layer has a say in the pod's spec.
-fn speaks(layer: &str, role: Role) -> bool {
-    match layer {
-        "runtime" | "user" => true,
-        "runtime-leader" | "user-leader" => role == Role::Leader,
-        "runtime-worker" | "user-worker" => role == Role::Worker,
-        _ => false,
     }
 }

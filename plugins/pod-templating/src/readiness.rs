@@ -7,17 +7,14 @@ use crate::{
 use pointsman_plugin::{Reason, reason};
 use serde_json::Value;
 
-/// Where an engine listens that declares no port.
-const PORT: u64 = 8080;
-
-/// Gives the main container a probe unless it has one: it is ready as soon as it listens.
+/// Gives the main container a probe unless it has one: it is ready as soon as it listens, on that port if it declares none.
 ///
 /// Without one a pod would get requests while it still loads its model.
-pub(crate) fn probe(pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
+pub(crate) fn probe(port: u64, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
     let Some(main) = pod.main_mut().filter(|main| main.get("readinessProbe").is_none()) else { return };
     let tcp = |port: &&Node<'_>| port.text_at("protocol").is_none_or(|protocol| protocol == "TCP");
     let number = |port: &Node<'_>| port.get("containerPort").and_then(Node::scalar).and_then(Value::as_u64);
-    let port = main.items_at("ports").iter().filter(tcp).find_map(number).unwrap_or(PORT);
+    let port = main.items_at("ports").iter().filter(tcp).find_map(number).unwrap_or(port);
     let by = By::PLUGIN;
     let socket = Node::object([("port", Node { by, form: Form::Scalar(port.into()) })], by);
     main.set("readinessProbe", Node::object([("tcpSocket", socket)], by));

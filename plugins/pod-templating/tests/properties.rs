@@ -3,12 +3,16 @@
 
 mod asked;
 
-use asked::{Asked, ask};
+use asked::{Asked, ask, llm};
 use pointsman_plugin::{Role, pod_templating::Layer};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Map, Value, json};
 
 const ROLES: [Role; 6] = [Role::Engine, Role::Decoder, Role::Router, Role::Leader, Role::Worker, Role::Job];
+
+const LLM_ROLES: [Role; 5] = [Role::Main, Role::Prefill, Role::Leader, Role::Worker, Role::Scheduler];
+
+const LLM_LAYERS: [&str; 7] = ["preset", "base:one", "base:two", "user", "model", "parallelism", "scheduler"];
 
 const LAYERS: [&str; 9] =
     ["runtime", "runtime-leader", "runtime-worker", "user", "user-leader", "user-worker", "model", "group", "accelerator"];
@@ -141,7 +145,7 @@ fn distinct(items: Vec<Value>, key: &str) -> Vec<Value> {
 fn container() -> impl Strategy<Value = Value> {
     let words = || option::of(vec(text(), 0..6));
     let gpus = prop_oneof![9 => select(vec![json!(0), json!(1), json!("8"), Value::Null]), 1 => scalar()];
-    let parts = (option::of(select(vec!["a", "ome-container", ""])), words(), words());
+    let parts = (option::of(select(vec!["a", "ome-container", "main", ""])), words(), words());
     let lists = (keyed("name", &["value"]), keyed("mountPath", &["name"]), gpus, option::of(any_value()));
     (parts, lists).prop_map(|((name, args, command), (mut env, mounts, gpus, odd))| {
         for variable in &mut env {
@@ -158,14 +162,21 @@ fn likely() -> impl Strategy<Value = Value> {
     (vec(container(), 0..3), option::of(container()), volumes, option::of(any_value())).prop_map(
         |(containers, runner, volumes, affinity)| {
             let pod = json!({"containers": distinct(containers, "name"), "volumes": volumes, "affinity": affinity, "tolerations": [1]});
-            json!({"pod": pod, "runner": runner, "config": {"A": "1"}, "path": "/m", "nodeLabel": "l", "nodes": 2})
+            json!({"pod": pod, "runner": runner, "config": {"A": "1"}, "path": "/m", "nodeLabel": "l", "nodes": 2,
+                "uri": "hf://a/b", "name": "m", "adapters": [{"uri": "pvc://a", "name": "a"}], "group": {"nodes": 2}, "data": 4,
+                "dataLocal": 2, "pool": "p", "namespace": "n", "configMap": {"name": "c", "key": "k"}})
         },
     )
 }
 
 fn asked() -> impl Strategy<Value = Asked> {
+    let ome = of(ask([]), &LAYERS, &ROLES);
+    prop_oneof![ome, of(llm([]), &LLM_LAYERS, &LLM_ROLES)]
+}
+
+fn of(empty: Asked, layers: &[&'static str], roles: &[Role]) -> impl Strategy<Value = Asked> {
     let content = prop_oneof![9 => likely(), 1 => any_value()];
-    let layers = vec((select(LAYERS.to_vec()), content), 0..5);
+    let layers = vec((select(layers.to_vec()), content), 0..5);
     let frame = prop_oneof![
         6 => Just(json!({"metadata": {}, "spec": {}})),
         2 => likely().prop_map(|layer| json!({"spec": layer["pod"]})),
@@ -173,8 +184,8 @@ fn asked() -> impl Strategy<Value = Asked> {
         1 => any_value(),
     ];
     let config = select(vec![json!({}), json!({"arguments": "MergeByFlag", "modelRoot": "", "placement": false, "parallelism": false})]);
-    (layers, frame, config, select(ROLES.to_vec())).prop_map(|(layers, frame, config, role)| {
-        let mut asked = ask([]).template(&frame).config(config).role(role);
+    (layers, frame, config, select(roles.to_vec())).prop_map(move |(layers, frame, config, role)| {
+        let mut asked = empty.clone().template(&frame).config(config).role(role);
         let layer = |(name, content): (&str, Value)| Layer { name: name.to_owned(), content: content.to_string() };
         asked.request.layers = layers.into_iter().map(layer).collect();
         asked

@@ -37,7 +37,29 @@ pub(crate) fn ask<const N: usize>(layers: [(&str, Value); N]) -> Asked {
     Asked { config: json!({}), request }
 }
 
+/// The main pods of the LLMInferenceService `chat` in the namespace `prod`, with those layers.
+pub(crate) fn llm<const N: usize>(layers: [(&str, Value); N]) -> Asked {
+    let mut asked = ask(layers).role(Role::Main);
+    let Subject { group, version, kind, .. } = &mut asked.request.subject;
+    (*group, *version, *kind) = ("serving.kserve.io".into(), "v1alpha1".into(), "LLMInferenceService".into());
+    asked
+}
+
+/// A pod layer whose container `main` has an image, and those fields.
+pub(crate) fn main(fields: Value) -> Value {
+    let mut main = runner(fields)["runner"].take();
+    main["name"] = json!("main");
+    json!({"pod": {"containers": [main]}})
+}
+
 impl Asked {
+    /// A pod of a group.
+    pub(crate) fn of_group(mut self, role: Role, of: Role) -> Self {
+        self.request.role = role;
+        self.request.group_role = Some(of);
+        self
+    }
+
     pub(crate) fn config(mut self, config: Value) -> Self {
         self.config = config;
         self

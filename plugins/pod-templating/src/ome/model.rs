@@ -4,6 +4,7 @@ use crate::{
     Config,
     node::{By, Node},
     pod::{Pod, set_variable},
+    volume::{self, Claim},
 };
 use pointsman_plugin::{Failure, Reason, Subject, reason};
 use serde::Deserialize;
@@ -16,12 +17,6 @@ pub(crate) struct Model {
     path: Option<String>,
     storage_uri: Option<String>,
     node_label: Option<String>,
-}
-
-/// A claim that holds the model.
-struct Claim<'m> {
-    name: &'m str,
-    sub_path: &'m str,
 }
 
 impl Model {
@@ -40,20 +35,13 @@ impl Model {
         let claim = self.claim(subject)?;
         let Some(main) = pod.main_mut() else { return Ok(()) };
         set_variable(main, "MODEL_PATH", &*path, by);
-        let at =
-            |mount: &Node<'_>| mount.text_at("mountPath").is_some_and(|other| other.trim_end_matches('/') == path.trim_end_matches('/'));
-        if main.items_at("volumeMounts").iter().any(at) {
+        if volume::is_mounted(main, &path) {
             reasons.push(reason("ModelMountKept", format!("Something is mounted at {path} already, so the model {} isn't.", self.name)));
         } else {
-            let volume = add_volume(pod, &path, claim.as_ref(), by);
-            let text = |text: &str| Node::text(text, by);
-            let mut mount = Node::object([("name", text(&volume)), ("mountPath", text(&path)), ("readOnly", flag(by))], by);
-            if let Some(Claim { sub_path, .. }) = claim.as_ref().filter(|claim| !claim.sub_path.is_empty()) {
-                mount.set("subPath", text(sub_path));
-            }
-            if let Some(mounts) = pod.main_mut().and_then(|main| main.list_at("volumeMounts", by)) {
-                mounts.push(mount);
-            }
+            let source =
+                claim.as_ref().map_or_else(|| ("hostPath", Node::object([("path", Node::text(&*path, by))], by)), |claim| claim.source(by));
+            let volume = volume::add(pod, "model", source, by);
+            volume::mount(pod, &volume, &path, claim.as_ref().map_or("", |claim| claim.sub_path), by);
             reasons.push(match &claim {
                 None => reason("ModelFromNode", format!("The model {} comes from the node's {path}.", self.name)),
                 Some(claim) => {
@@ -69,26 +57,22 @@ impl Model {
 
     /// The claim that the storage URI names, if it is one of those.
     fn claim(&self, subject: &Subject) -> Result<Option<Claim<'_>>, Failure> {
-        let Some((uri, rest)) = self.storage_uri.as_deref().and_then(|uri| Some((uri, uri.strip_prefix("pvc://")?))) else {
-            return Ok(None);
-        };
-        let (claim, sub_path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (namespace, name) = claim.split_once(':').map_or((None, claim), |(namespace, name)| (Some(namespace), name));
-        if name.is_empty() {
+        let Some((uri, claim)) = self.storage_uri.as_deref().and_then(|uri| Some((uri, Claim::of(uri)?))) else { return Ok(None) };
+        if claim.name.is_empty() {
             return Err(format!(
                 "the storage URI {uri} of the model {} names no claim: write pvc://CLAIM/PATH or pvc://NAMESPACE:CLAIM/PATH",
                 self.name
             )
             .into());
         }
-        match namespace {
+        match claim.namespace {
             Some(namespace) if namespace != subject.namespace => Err(format!(
-                "the model {} is in the claim {name} of the namespace {namespace}, and a pod can only mount claims of its own, {}: \
+                "the model {} is in the claim {} of the namespace {namespace}, and a pod can only mount claims of its own, {}: \
                  serve the model in {namespace}, or make a claim in {} and a model that names it",
-                self.name, subject.namespace, subject.namespace
+                self.name, claim.name, subject.namespace, subject.namespace
             )
             .into()),
-            _ => Ok(Some(Claim { name, sub_path: sub_path.trim_matches('/') })),
+            _ => Ok(Some(claim)),
         }
     }
 
@@ -102,30 +86,4 @@ impl Model {
             reasons.push(reason("Placement", format!("The pod goes to a node with the label {label}=Ready, which has the model.")));
         }
     }
-}
-
-fn flag(by: By<'_>) -> Node<'_> {
-    Node { by, form: crate::node::Form::Scalar(true.into()) }
-}
-
-/// Adds the volume that holds the model, and tells its name.
-fn add_volume<'a>(pod: &mut Pod<'a>, path: &str, claim: Option<&Claim<'_>>, by: By<'a>) -> String {
-    let taken = |name: &str| pod.spec.items_at("volumes").iter().any(|volume| volume.text_at("name") == Some(name));
-    let mut name = "model".to_owned();
-    let mut number = 1;
-    while taken(&name) {
-        name = if number == 1 { "model-files".to_owned() } else { format!("model-files-{number}") };
-        number += 1;
-    }
-    let source = match claim {
-        None => ("hostPath", Node::object([("path", Node::text(path, by))], by)),
-        Some(claim) => {
-            let fields = [("claimName", Node::text(claim.name, by)), ("readOnly", flag(by))];
-            ("persistentVolumeClaim", Node::object(fields, by))
-        }
-    };
-    if let Some(volumes) = pod.spec.list_at("volumes", by) {
-        volumes.push(Node::object([("name", Node::text(&*name, by)), source], by));
-    }
-    name
 }

@@ -1,0 +1,241 @@
+//! How the model and its adapters get into the pod: KServe's initializer downloads them, or a volume holds them.
+//!
+//! For an image KServe runs a sidecar and shares the process namespace, so that one container sees another's files. Kubernetes' image
+//! volumes need neither.
+
+use crate::{
+    Config, MODELS,
+    engine::{self, Engine},
+    merge::merge,
+    node::{By, Node},
+    place::Place,
+    pod::{Pod, add_arguments},
+    volume::{self, Claim},
+};
+use pointsman_plugin::{Failure, Reason, Subject, pod_templating::Request, reason};
+use serde::Deserialize;
+use serde_json::json;
+
+/// The folder that holds a folder for each adapter.
+const ADAPTERS: &str = "/mnt/lora";
+
+/// The folder of an image that holds the model, as KServe's images have it.
+const IMAGE_FOLDER: &str = "models";
+
+/// Whence the initializer downloads.
+const DOWNLOADS: [&str; 5] = ["hf://", "s3://", "gs://", "http://", "https://"];
+
+/// The layer `model`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Model {
+    uri: Option<String>,
+    name: String,
+    initializer: Option<bool>,
+    adapters: Vec<Adapter>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Adapter {
+    uri: Option<String>,
+    name: Option<String>,
+}
+
+/// Files that are brought to a path.
+struct Artifact<'m> {
+    /// What it is, for people.
+    what: String,
+    uri: &'m str,
+    path: String,
+    /// What its volumes and containers are called apart from others'.
+    suffix: String,
+}
+
+/// Brings the model and its adapters into the main container.
+pub(crate) fn bring(config: &Config, request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
+    let by = By { layer: "model", ..By::PLUGIN };
+    let Some(model) = request.layer::<Option<Model>>("model")?.flatten() else { return Ok(()) };
+    if model.initializer == Some(false) {
+        let message = "spec.storageInitializer.enabled is false, so the pod's own containers bring the model and its adapters.";
+        reasons.push(reason("ModelLeft", message));
+        return Ok(());
+    }
+    let mut artifacts = vec![Artifact {
+        what: format!("the model {}", model.name),
+        uri: model.uri.as_deref().unwrap_or_default(),
+        path: MODELS.to_owned(),
+        suffix: String::new(),
+    }];
+    for (number, adapter) in (1..).zip(&model.adapters) {
+        let name = adapter.name.as_deref().unwrap_or_default();
+        let path = format!("{ADAPTERS}/{name}");
+        if !is_folder(name) || artifacts.iter().any(|other| other.path == path) {
+            return Err(format!(
+                "adapter {number} of the model {} is called {name:?}: give each a name of its own in spec.model.lora.adapters, \
+                 of letters, digits and - _ . /",
+                model.name
+            )
+            .into());
+        }
+        let uri = adapter.uri.as_deref().unwrap_or_default();
+        artifacts.push(Artifact { what: format!("the adapter {name}"), uri, path, suffix: format!("-lora-{number}") });
+    }
+    let mut initializers = Vec::new();
+    for artifact in &artifacts {
+        initializers.extend(artifact.bring(config, &request.subject, pod, by, reasons)?);
+    }
+    add_initializers(pod, initializers, by);
+    tell_adapters(&artifacts[1..], pod, by, reasons);
+    Ok(())
+}
+
+impl Artifact<'_> {
+    /// Mounts the files, and tells the init container that fetches them first, if one has to.
+    fn bring<'a>(
+        &self,
+        config: &Config,
+        subject: &Subject,
+        pod: &mut Pod<'a>,
+        by: By<'a>,
+        reasons: &mut Vec<Reason>,
+    ) -> Result<Option<Node<'a>>, Failure> {
+        let Self { what, uri, path, suffix } = self;
+        let claim = self.claim(subject)?;
+        let image = uri.strip_prefix("oci://").filter(|image| !image.is_empty());
+        let download = DOWNLOADS.iter().any(|scheme| uri.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
+        if claim.is_none() && image.is_none() && !download {
+            return Err(format!(
+                "the URI {uri:?} of {what} can't be fetched: it must start with hf://, s3://, gs://, http://, https://, pvc:// or oci:// \
+                 and go on; with spec.storageInitializer.enabled: false the pod fetches it itself"
+            )
+            .into());
+        }
+        if pod.main().is_some_and(|main| volume::is_mounted(main, path)) {
+            reasons.push(reason("ModelMountKept", format!("Something is mounted at {path} already, so {what} isn't.")));
+            return Ok(None);
+        }
+        if let Some(claim) = claim {
+            let volume = volume::add(pod, &format!("model{suffix}"), claim.source(by), by);
+            volume::mount(pod, &volume, path, claim.sub_path, by);
+            let message = format!("At {path} is {what}, from the claim {}.", claim.name);
+            reasons.push(reason("ModelFromClaim", message));
+            return Ok(None);
+        }
+        if let Some(image) = image {
+            let text = |text: &str| Node::text(text, by);
+            let source = ("image", Node::object([("reference", text(image)), ("pullPolicy", text("IfNotPresent"))], by));
+            let volume = volume::add(pod, &format!("model{suffix}"), source, by);
+            volume::mount(pod, &volume, path, IMAGE_FOLDER, by);
+            let message = format!(
+                "At {path} is {what}, from /{IMAGE_FOLDER} of the image {image}; for that the cluster needs Kubernetes' image volumes."
+            );
+            reasons.push(reason("ModelFromImage", message));
+            return Ok(None);
+        }
+        // Who gives the volume decides on its size, and whether it outlives the pod.
+        let volume = format!("kserve-provision-location{suffix}");
+        if !volume::is_there(pod, &volume) {
+            volume::add(pod, &volume, ("emptyDir", Node::object([], by)), by);
+        }
+        volume::mount(pod, &volume, path, "", by);
+        reasons.push(reason("ModelDownloaded", format!("At {path} is {what}, which an init container downloads from {uri}.")));
+        Ok(self.initializer(config, &volume, by))
+    }
+
+    /// The claim that the URI names, if it is one of those.
+    fn claim(&self, subject: &Subject) -> Result<Option<Claim<'_>>, Failure> {
+        let Self { what, uri, .. } = self;
+        let Some(claim) = Claim::of(uri) else { return Ok(None) };
+        if claim.name.is_empty() {
+            return Err(format!("the URI {uri} of {what} names no claim: write pvc://CLAIM/PATH").into());
+        }
+        match claim.namespace {
+            Some(namespace) if namespace != subject.namespace => Err(format!(
+                "{what} is in the claim {} of the namespace {namespace}, and a pod can only mount claims of its own, {}: \
+                 serve it in {namespace}, or make a claim in {} and name that",
+                claim.name, subject.namespace, subject.namespace
+            )
+            .into()),
+            _ => Ok(Some(claim)),
+        }
+    }
+
+    /// The container that downloads, with what KServe gives it by default.
+    fn initializer<'a>(&self, config: &Config, volume: &str, by: By<'a>) -> Option<Node<'a>> {
+        let Self { uri, path, suffix, .. } = self;
+        let mut container = json!({
+            "name": format!("storage-initializer{suffix}"),
+            "image": config.storage_initializer,
+            "args": [uri, path],
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "resources": {"requests": {"cpu": "100m", "memory": "100Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
+            "securityContext": {
+                "allowPrivilegeEscalation": false,
+                "capabilities": {"drop": ["ALL"]},
+                "runAsNonRoot": true,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "volumeMounts": [{"name": volume, "mountPath": path}],
+        });
+        if uri.starts_with("hf://") {
+            container["env"] = json!([
+                {"name": "HF_HUB_ENABLE_HF_TRANSFER", "value": "1"},
+                {"name": "HF_XET_HIGH_PERFORMANCE", "value": "1"},
+                {"name": "HF_XET_NUM_CONCURRENT_RANGE_GETS", "value": "8"},
+            ]);
+        }
+        Node::of(container, by)
+    }
+}
+
+/// Whether the adapter's name can be a folder's, too. It also becomes a part of an argument, so no blanks and no `=`.
+fn is_folder(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    name.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && part.chars().all(plain))
+}
+
+/// Adds the init containers before all others, which may want the files. What the layers say of one of the same name goes over it: that
+/// is how it gets a token, or more memory.
+fn add_initializers<'a>(pod: &mut Pod<'a>, initializers: Vec<Node<'a>>, by: By<'a>) {
+    if initializers.is_empty() {
+        return;
+    }
+    let Some(containers) = pod.spec.list_at("initContainers", by) else { return };
+    let mut first = Vec::new();
+    for mut initializer in initializers {
+        match containers.iter_mut().find(|container| container.text_at("name") == initializer.text_at("name")) {
+            Some(container) => {
+                merge(&mut initializer, container.clone(), Place::Container);
+                *container = initializer;
+            }
+            None => first.push(initializer),
+        }
+    }
+    containers.splice(0..0, first);
+}
+
+/// Tells vLLM of the adapters, unless its command line does.
+fn tell_adapters<'a>(adapters: &[Artifact<'_>], pod: &mut Pod<'a>, by: By<'a>, reasons: &mut Vec<Reason>) {
+    let Some(main) = pod.main_mut().filter(|_| !adapters.is_empty()) else { return };
+    if Engine::of(main) != Some(Engine::Vllm) {
+        let message = format!("The command line of main isn't vLLM's own, so it has to load the adapters below {ADAPTERS} itself.");
+        reasons.push(reason("AdaptersUntold", message));
+        return;
+    }
+    let given = engine::given(main);
+    let is_given = |flag: &str| given.iter().any(|given| given == flag);
+    if is_given("--lora-modules") {
+        return;
+    }
+    let mut words = Vec::new();
+    if !is_given("--enable-lora") {
+        words.push("--enable-lora".to_owned());
+    }
+    words.push("--lora-modules".to_owned());
+    words.extend(adapters.iter().map(|adapter| {
+        let Artifact { path, .. } = adapter;
+        format!("{}={path}", path.trim_start_matches(ADAPTERS).trim_start_matches('/'))
+    }));
+    add_arguments(main, words, by);
+}
