@@ -123,6 +123,8 @@ pub struct Status {
     pub conditions: Vec<Condition>,
     /// Everything else, as it stands in the status; null where there is nothing to tell.
     pub fields: Map<String, Value>,
+    /// The conditions that this kind may tell: one that it doesn't tell now goes.
+    pub types: &'static [&'static str],
 }
 
 /// One decision, with what it was about.

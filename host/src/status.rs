@@ -33,7 +33,7 @@ pub struct Turned {
 /// The status that a subject should have, and the events of the way there. The times of what hasn't turned stay as they were, so that
 /// an unchanged status is the same to the byte.
 pub fn settle(before: &Value, planned: Status, applied: &Applied, generation: Option<i64>, now: Timestamp) -> (Value, Vec<Turned>) {
-    let Status { mut conditions, mut fields } = planned;
+    let Status { mut conditions, mut fields, types } = planned;
     conditions.push(match applied {
         Applied::Done => Condition::yes(APPLIED, "Applied", "The objects of the service are as planned."),
         Applied::Held => {
@@ -66,7 +66,7 @@ pub fn settle(before: &Value, planned: Status, applied: &Applied, generation: Op
         Value::Object(told)
     });
     let told: Vec<Value> = told.collect();
-    let ours = |type_: &Value| told.iter().any(|ours| ours["type"] == *type_);
+    let ours = |type_: &Value| told.iter().any(|ours| ours["type"] == *type_) || types.iter().any(|ours| *type_ == **ours);
     let of_others: Vec<Value> = known.into_iter().flatten().filter(|other| !ours(&other["type"])).cloned().collect();
     // What others tell stays: their fields, and the conditions that we don't know.
     let mut status = before.as_object().cloned().unwrap_or_default();
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     fn status(conditions: Vec<Condition>) -> Status {
-        Status { conditions, fields: Map::new() }
+        Status { conditions, ..Status::default() }
     }
 
     fn at(second: i64) -> Timestamp {
@@ -150,10 +150,12 @@ mod tests {
     fn what_others_tell_stays_and_what_is_told_no_more_goes() {
         let before = json!({
             "theirs": 1, "url": "http://old", "runtime": {"name": "a", "x": 1},
-            "conditions": [{"type": "Theirs", "status": "True"}, {"type": "A", "status": "True", "reason": "Old"}],
+            "conditions": [
+                {"type": "Theirs", "status": "True"}, {"type": "A", "status": "True", "reason": "Old"}, {"type": "B", "status": "True"},
+            ],
         });
         let fields = Map::from_iter([("url".to_owned(), Value::Null), ("runtime".to_owned(), json!({"name": "b"}))]);
-        let planned = Status { conditions: vec![Condition::yes("A", "Fine", "It is.")], fields };
+        let planned = Status { conditions: vec![Condition::yes("A", "Fine", "It is.")], fields, types: &["B"] };
         let (after, _) = settle(&before, planned, &Applied::Done, Some(2), at(1));
         let types: Vec<&str> = after["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap()).collect();
         assert_eq!(types, ["A", "Applied", "Ready", "Theirs"]);

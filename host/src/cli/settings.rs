@@ -1,6 +1,9 @@
 //! What an administrator sets for all subjects: the controller and whoever foretells what it does take the same.
 
-use crate::kinds::{Gateway, Settings};
+use crate::{
+    kinds::{Gateway, Settings},
+    policy,
+};
 use clap::Args;
 
 /// What an administrator sets for all subjects.
@@ -15,6 +18,9 @@ pub(super) struct SettingsArgs {
     /// The cluster's own domain.
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     cluster_domain: String,
+    /// Where LLMInferenceServiceConfigs are that services of every namespace can build on.
+    #[arg(long, value_name = "NAMESPACE", default_value = policy::NAMESPACE)]
+    config_namespace: String,
 }
 
 pub(super) fn place(text: &str) -> Result<(String, String), String> {
@@ -32,6 +38,7 @@ impl SettingsArgs {
         Settings {
             gateway: gateway.map(|((namespace, name), domain)| Gateway { namespace, name, domain }),
             cluster_domain: self.cluster_domain.clone(),
+            config_namespace: self.config_namespace.clone(),
             ..Settings::default()
         }
     }

@@ -1,14 +1,17 @@
 //! A folder an API system, a file a kind: each a pure function from a snapshot and the policies to a plan. Nothing here awaits, logs or
 //! calls the API.
 
+mod ask;
+mod fares;
+pub mod kserve;
 pub mod ome;
 
 use crate::{
     plan::Plan,
-    policy::decide::Policies,
+    policy::{self, decide::Policies},
     world::{
         Snapshot,
-        resource::{INFERENCE_SERVICE, Resource},
+        resource::{INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
     },
 };
 use std::fmt::Debug;
@@ -24,7 +27,13 @@ pub trait Kind: Debug + Send + Sync {
 
 /// The kind of a resource, if we serve it.
 pub fn of(resource: &Resource) -> Option<&'static dyn Kind> {
-    (*resource == INFERENCE_SERVICE).then_some(&ome::InferenceServices as &dyn Kind)
+    if *resource == INFERENCE_SERVICE {
+        Some(&ome::InferenceServices)
+    } else if *resource == LLM_INFERENCE_SERVICE {
+        Some(&kserve::LlmInferenceServices)
+    } else {
+        None
+    }
 }
 
 /// What an administrator has set, for all subjects.
@@ -34,6 +43,8 @@ pub struct Settings {
     pub gateway: Option<Gateway>,
     /// The cluster's own domain.
     pub cluster_domain: String,
+    /// The namespace of the `LLMInferenceServiceConfigs` for all.
+    pub config_namespace: String,
     /// The version of this host.
     pub version: String,
 }
@@ -51,6 +62,11 @@ pub struct Gateway {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { gateway: None, cluster_domain: "cluster.local".to_owned(), version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned() }
+        Self {
+            gateway: None,
+            cluster_domain: "cluster.local".to_owned(),
+            config_namespace: policy::NAMESPACE.to_owned(),
+            version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
     }
 }

@@ -21,3 +21,22 @@ pub fn role_binding(metadata: Metadata, role: &str, namespace: &str, account: &s
         "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": account}],
     })
 }
+
+/// The body of a Role for an endpoint picker: it sees the pods and pools of its namespace, and elects a leader among its replicas.
+pub fn picks_endpoints(metadata: Metadata) -> Value {
+    let sees = ["get", "list", "watch"];
+    let elects = ["get", "list", "watch", "create", "update", "patch", "delete"];
+    json!({
+        "metadata": metadata.into_value(),
+        "rules": [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": sees},
+            {
+                "apiGroups": ["inference.networking.k8s.io", "inference.networking.x-k8s.io"],
+                "resources": ["inferencepools", "inferenceobjectives", "inferencemodels"],
+                "verbs": sees,
+            },
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": sees},
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": elects},
+        ],
+    })
+}

@@ -20,15 +20,27 @@ impl Target<'_> {
     }
 }
 
-/// A HorizontalPodAutoscaler's body: by the share that is used of what was requested of `cpu` or `memory`.
-pub fn horizontal(metadata: Metadata, target: Target<'_>, least: i64, most: i64, metric: &str, percent: i64) -> Value {
+/// A HorizontalPodAutoscaler's body.
+pub fn horizontal(metadata: Metadata, target: Target<'_>, least: i64, most: i64, metric: &Value, behavior: Option<Value>) -> Value {
+    let mut spec = json!({"scaleTargetRef": target.reference(), "minReplicas": least, "maxReplicas": most, "metrics": [metric]});
+    if let Some(behavior) = behavior {
+        spec["behavior"] = behavior;
+    }
+    json!({"metadata": metadata.into_value(), "spec": spec})
+}
+
+/// A metric: the share that is used of what was requested of `cpu` or `memory`.
+pub fn used(of: &str, percent: i64) -> Value {
+    json!({"type": "Resource", "resource": {"name": of, "target": {"type": "Utilization", "averageUtilization": percent}}})
+}
+
+/// A metric: the replicas that the workload variant autoscaler wants for a workload.
+pub fn wanted(variant: &str) -> Value {
     json!({
-        "metadata": metadata.into_value(),
-        "spec": {
-            "scaleTargetRef": target.reference(),
-            "minReplicas": least,
-            "maxReplicas": most,
-            "metrics": [{"type": "Resource", "resource": {"name": metric, "target": {"type": "Utilization", "averageUtilization": percent}}}],
+        "type": "External",
+        "external": {
+            "metric": {"name": "wva_desired_replicas", "selector": {"matchLabels": {"variant_name": variant}}},
+            "target": {"type": "AverageValue", "averageValue": "1"},
         },
     })
 }

@@ -3,7 +3,7 @@
 use super::{
     live::{self, Live},
     owned,
-    resource::{DEPLOYMENT, HTTP_ROUTE, LEADER_WORKER_SET, Resource},
+    resource::{DEPLOYMENT, HTTP_ROUTE, INFERENCE_POOL, LEADER_WORKER_SET, Resource},
 };
 use crate::locked;
 use serde::Deserialize;
@@ -160,8 +160,12 @@ impl Child {
             let live = live::value(text);
             let kind = live.pointer("/metadata/labels").and_then(|labels| labels.get(SUBJECT_KIND)?.as_str());
             let part = owned::part(&live, &manager(kind.unwrap_or_default()));
-            let owned = part.to_string();
-            (asked(&live, &part), !part.is_null(), Owned::Text(owned.as_str().into()), fingerprint(&owned))
+            let text = part.to_string();
+            let fingerprint = fingerprint(&text);
+            // Others may have changed what is theirs.
+            let same = known.filter(|known| known.uid == uid && known.fingerprint == fingerprint);
+            let owned = same.map_or_else(|| Owned::Text(text.into()), |known| locked(&known.owned).clone());
+            (asked(&live, &part), !part.is_null(), owned, fingerprint)
         };
         let observed = told(key.resource, live, observed);
         let (version, owner, deleting) = (live.version(), live.owner(), live.deleting());
@@ -225,7 +229,7 @@ pub fn manager(kind: &str) -> String {
 
 /// The kinds whose conditions are looked at. What an autoscaler or a budget tells of itself changes with every pod, and a plan or a status
 /// says nothing of it.
-static TELLING: [&Resource; 3] = [&DEPLOYMENT, &LEADER_WORKER_SET, &HTTP_ROUTE];
+static TELLING: [&Resource; 4] = [&DEPLOYMENT, &LEADER_WORKER_SET, &HTTP_ROUTE, &INFERENCE_POOL];
 
 /// What an object is asked to be.
 fn asked(live: &Value, part: &Value) -> Observed {
@@ -264,13 +268,26 @@ struct Parent {
     conditions: Vec<Condition>,
 }
 
-fn told(resource: &'static Resource, live: &Live<'_>, asked: Observed) -> Observed {
-    let state: State = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
-    let mut conditions = state.conditions;
-    conditions.extend(state.parents.into_iter().flat_map(|parent| parent.conditions));
-    if !TELLING.contains(&resource) {
-        conditions.clear();
+impl State {
+    fn of(live: &Live<'_>) -> Self {
+        live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default()
     }
+
+    fn conditions(&mut self) -> Vec<Condition> {
+        let mut conditions = std::mem::take(&mut self.conditions);
+        conditions.extend(std::mem::take(&mut self.parents).into_iter().flat_map(|parent| parent.conditions));
+        conditions
+    }
+}
+
+/// The conditions of an object, or of a route or a pool those of all its parents.
+pub(super) fn told_in(live: &Live<'_>) -> Vec<Condition> {
+    State::of(live).conditions()
+}
+
+fn told(resource: &'static Resource, live: &Live<'_>, asked: Observed) -> Observed {
+    let mut state = State::of(live);
+    let conditions = if TELLING.contains(&resource) { state.conditions() } else { Vec::new() };
     Observed {
         generation: live.metadata.generation,
         observed_generation: state.observed_generation,
@@ -320,6 +337,8 @@ mod tests {
         let same = read(&next, Some(&child));
         assert_eq!((same.observed.current, same.observed.replicas), (5, Some(5)));
         assert!(same.settled(&json!({}), 7) && same.differs(&child) && !same.settled(&json!({"spec": {"paused": true}}), 8));
+        next["metadata"]["annotations"] = json!({"theirs": "1"});
+        assert!(read(&next, Some(&same)).settled(&json!({}), 7), "what others change is nothing of ours");
         next["spec"]["paused"] = false.into();
         let other = read(&next, Some(&child));
         assert!(!other.settled(&json!({"spec": {"paused": true}}), 7) && other.differs(&child));

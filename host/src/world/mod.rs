@@ -6,12 +6,14 @@
 pub mod apis;
 pub mod child;
 mod live;
+pub mod named;
 mod news;
 pub mod ome;
 pub mod owned;
 pub mod pod;
 mod readers;
 pub mod resource;
+pub mod scoped;
 pub(crate) mod seen;
 mod snapshot;
 pub mod subject;
@@ -24,10 +26,12 @@ pub use readers::Read;
 pub use snapshot::Snapshot;
 pub use subject::Subject;
 
+use named::Named;
 use news::What;
 use ome::{Models, RuntimeView, Runtimes};
 use readers::Readers;
-use resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, NAMESPACE, POD, Resource, SERVING_RUNTIME};
+use resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, LLM_CONFIG, NAMESPACE, POD, Resource, SERVING_RUNTIME};
+use scoped::Scoped;
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -36,6 +40,13 @@ use std::{
 
 /// What a subject's namespace says.
 pub type Labels = BTreeMap<String, String>;
+
+/// Whose a pod is, as its labels say: kind, namespace and name of the subject.
+type Whose = (String, String, String);
+
+fn whose(subject: &Subject) -> Whose {
+    (subject.key.resource.kind.to_owned(), subject.key.namespace.clone(), subject.label.clone())
+}
 
 /// Subjects that changes have touched.
 #[derive(Debug, Default)]
@@ -57,14 +68,16 @@ pub struct World {
     subjects: BTreeMap<ObjectKey, Arc<Subject>>,
     models: Arc<Models>,
     runtimes: Arc<Runtimes>,
+    configs: Arc<Scoped<Value>>,
+    named: Arc<BTreeMap<ObjectKey, Named>>,
     /// What belongs to a subject, by its uid.
     children: HashMap<String, BTreeMap<ObjectKey, Arc<Child>>>,
     owners: HashMap<ObjectKey, String>,
     /// The subjects by uid, and by what their pods' label says.
     uids: HashMap<String, ObjectKey>,
-    labels: HashMap<(String, String), ObjectKey>,
+    labels: HashMap<Whose, ObjectKey>,
     /// The pods that fail.
-    pods: HashMap<(String, String), BTreeMap<String, Arc<Pod>>>,
+    pods: HashMap<Whose, BTreeMap<String, Arc<Pod>>>,
     readers: Readers,
     touched: BTreeSet<ObjectKey>,
     /// Whether what comes is from a list.
@@ -127,8 +140,20 @@ impl World {
                 self.changed(&Read::Object(key));
             }
             What::Runtime(runtime) => self.set_runtime(key, runtime.map(|runtime| *runtime)),
+            What::Config(config) => {
+                Arc::make_mut(&mut self.configs).set(&key.namespace, &key.name, config);
+                self.changed(&Read::Object(key));
+            }
             What::Pod(pod) => self.put_pod(pod),
-            What::Child(child) => self.put_child(child),
+            What::Child(child) => {
+                self.set_named(&key, None);
+                self.put_child(child);
+            }
+            What::Named(named) => {
+                // It was ours, until somebody took our label away.
+                self.remove_child(&key);
+                self.set_named(&key, Some(named));
+            }
             What::Nothing => {}
         }
     }
@@ -138,10 +163,10 @@ impl World {
         self.revision += 1;
         self.answered.remove(key);
         let ObjectKey { resource, namespace, name } = key;
-        if **resource == INFERENCE_SERVICE {
+        if resource.is_subject() {
             if let Some(subject) = self.subjects.remove(key) {
                 self.uids.remove(&subject.uid);
-                self.labels.remove(&(namespace.clone(), subject.label.clone()));
+                self.labels.remove(&whose(&subject));
                 self.readers.forget(key);
                 self.touched.insert(key.clone());
             }
@@ -157,29 +182,50 @@ impl World {
             let of = self
                 .pods
                 .iter_mut()
-                .find_map(|(of, pods)| (of.0 == *namespace && pods.remove(name).is_some()).then(|| (of.clone(), pods.is_empty())));
+                .find_map(|(of, pods)| (of.1 == *namespace && pods.remove(name).is_some()).then(|| (of.clone(), pods.is_empty())));
             if let Some((of, last)) = of {
                 if last {
                     self.pods.remove(&of);
                 }
                 self.reported.extend(self.labels.get(&of).cloned());
             }
-        } else if let Some(owner) = self.owners.remove(key) {
-            self.touch_owner(&owner);
-            if let Some(children) = self.children.get_mut(&owner) {
-                children.remove(key);
-                if children.is_empty() {
-                    self.children.remove(&owner);
-                }
+        } else if **resource == LLM_CONFIG {
+            Arc::make_mut(&mut self.configs).set(namespace, name, None);
+            self.changed(&Read::Object(key.clone()));
+        } else {
+            self.set_named(key, None);
+            self.remove_child(key);
+        }
+    }
+
+    fn remove_child(&mut self, key: &ObjectKey) {
+        let Some(owner) = self.owners.remove(key) else { return };
+        self.touch_owner(&owner);
+        if let Some(children) = self.children.get_mut(&owner) {
+            children.remove(key);
+            if children.is_empty() {
+                self.children.remove(&owner);
             }
         }
+    }
+
+    fn set_named(&mut self, key: &ObjectKey, named: Option<Named>) {
+        if self.named.get(key) == named.as_ref() {
+            return;
+        }
+        let all = Arc::make_mut(&mut self.named);
+        match named {
+            Some(named) => all.insert(key.clone(), named),
+            None => all.remove(key),
+        };
+        self.changed(&Read::Object(key.clone()));
     }
 
     /// All objects of a kind that are known, for one that was listed anew.
     pub fn keys(&self, resource: &'static Resource) -> BTreeSet<ObjectKey> {
         let key = |namespace: &str, name: &str| ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() };
-        if *resource == INFERENCE_SERVICE {
-            self.subjects.keys().cloned().collect()
+        if resource.is_subject() {
+            self.subjects.keys().filter(|key| key.resource == resource).cloned().collect()
         } else if *resource == NAMESPACE {
             self.namespaces.keys().map(|name| key("", name)).collect()
         } else if *resource == BASE_MODEL || *resource == CLUSTER_BASE_MODEL {
@@ -187,9 +233,11 @@ impl World {
         } else if *resource == SERVING_RUNTIME || *resource == CLUSTER_SERVING_RUNTIME {
             self.runtimes.all.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
         } else if *resource == POD {
-            self.pods.iter().flat_map(|((namespace, _), pods)| pods.keys().map(|name| key(namespace, name))).collect()
+            self.pods.iter().flat_map(|((_, namespace, _), pods)| pods.keys().map(|name| key(namespace, name))).collect()
+        } else if *resource == LLM_CONFIG {
+            self.configs.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
         } else {
-            self.owners.keys().filter(|key| key.resource == resource).cloned().collect()
+            self.owners.keys().chain(self.named.keys()).filter(|key| key.resource == resource).cloned().collect()
         }
     }
 
@@ -243,12 +291,14 @@ impl World {
     /// All that a plan for the subject may see; none if the subject is gone.
     pub fn snapshot(&self, key: &ObjectKey, now: u64) -> Option<Snapshot> {
         let subject = self.subjects.get(key)?;
-        let pods = self.pods.get(&(key.namespace.clone(), subject.label.clone()));
+        let pods = self.pods.get(&whose(subject));
         Some(Snapshot {
             revision: self.revision,
             namespace_labels: self.namespaces.get(&key.namespace).cloned().unwrap_or_default(),
             models: Arc::clone(&self.models),
             runtimes: Arc::clone(&self.runtimes),
+            configs: Arc::clone(&self.configs),
+            named: Arc::clone(&self.named),
             children: self.children.get(&subject.uid).into_iter().flat_map(BTreeMap::values).cloned().collect(),
             pods: pods.into_iter().flat_map(BTreeMap::values).cloned().collect(),
             available: Arc::clone(&self.available),
@@ -281,7 +331,7 @@ impl World {
             self.uids.remove(&before.uid);
         }
         self.uids.insert(subject.uid.clone(), key.clone());
-        self.labels.insert((key.namespace.clone(), subject.label.clone()), key.clone());
+        self.labels.insert(whose(&subject), key.clone());
         self.subjects.insert(key.clone(), Arc::new(subject));
         if news {
             self.touched.insert(key);
@@ -313,7 +363,7 @@ impl World {
 
     /// Of a pod that works there is nothing to know: what runs it counts those.
     fn put_pod(&mut self, pod: Pod) {
-        let of = (pod.namespace.clone(), pod.subject.clone());
+        let of = (pod.kind.clone(), pod.namespace.clone(), pod.subject.clone());
         let before = self.pods.get(&of).and_then(|pods| pods.get(&pod.name));
         if !self.relisting && before.is_some_and(|before| before.version > pod.version) {
             return;

@@ -2,9 +2,13 @@
 
 use super::{
     Child, Labels, ObjectKey, Pod, Subject,
+    child::SUBJECT_KIND,
     live::Live,
+    named::Named,
     ome::{self, ModelView, RuntimeView},
-    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, NAMESPACE, POD, Resource, SERVING_RUNTIME},
+    resource::{
+        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, LLM_CONFIG, NAMED_BY_SUBJECTS, NAMESPACE, POD, Resource, SERVING_RUNTIME,
+    },
 };
 use serde_json::Value;
 use std::{borrow::Cow, sync::Arc};
@@ -25,8 +29,12 @@ pub(super) enum What {
     Model(Option<Box<ModelView>>),
     /// None if it can't be read.
     Runtime(Option<Box<RuntimeView>>),
+    /// A part of a spec; none if it can't be read.
+    Config(Option<Value>),
     Pod(Pod),
     Child(Child),
+    /// Of a kind of which some are made for subjects, and this one isn't.
+    Named(Named),
     /// It has no name.
     Nothing,
 }
@@ -52,7 +60,7 @@ impl News {
         let unread = |error: &serde_json::Error| tracing::warn!(object = %key, "it can't be read, and counts as absent: {error}");
         let what = if key.name.is_empty() {
             What::Nothing
-        } else if *resource == INFERENCE_SERVICE {
+        } else if resource.is_subject() {
             What::Subject(Subject::of(key.clone(), &live))
         } else if *resource == NAMESPACE {
             What::Namespace(live.labels().into_iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect())
@@ -62,6 +70,10 @@ impl News {
             What::Runtime(ome::runtime(&value()).inspect_err(unread).ok().map(Box::new))
         } else if *resource == POD {
             What::Pod(Pod::of(&live))
+        } else if *resource == LLM_CONFIG {
+            What::Config(live.field("spec").map(|spec| serde_json::from_str(spec.get()).unwrap_or_default()))
+        } else if NAMED_BY_SUBJECTS.contains(&resource) && !live.labels().contains_key(SUBJECT_KIND) {
+            What::Named(Named::of(resource, &live))
         } else {
             What::Child(Child::of(key.clone(), (text, &live), known(&key).as_deref()))
         };

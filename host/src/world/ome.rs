@@ -1,6 +1,6 @@
 //! Models and runtimes of ome.io, read once when they change: all services share them.
 
-use super::live::LAST_APPLIED;
+use super::{live::LAST_APPLIED, scoped::Scoped};
 use crate::{
     locked,
     policy::{
@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
 };
 
 /// A model.
@@ -129,54 +129,6 @@ impl Part {
             part.insert("pod".to_owned(), Value::Object(pod));
         }
         Self(part)
-    }
-}
-
-/// Those of one kind, by scope: cluster-wide ones, and those of each namespace.
-#[derive(Clone, Debug)]
-pub struct Scoped<T> {
-    cluster: BTreeMap<String, Arc<T>>,
-    namespaced: BTreeMap<String, BTreeMap<String, Arc<T>>>,
-}
-
-impl<T> Default for Scoped<T> {
-    fn default() -> Self {
-        Self { cluster: BTreeMap::new(), namespaced: BTreeMap::new() }
-    }
-}
-
-impl<T> Scoped<T> {
-    /// The one of that name in the namespace; cluster-wide if that is empty.
-    pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<T>> {
-        if namespace.is_empty() { self.cluster.get(name) } else { self.namespaced.get(namespace)?.get(name) }
-    }
-
-    /// The names that are known in a scope.
-    pub fn names(&self, namespace: &str) -> impl Iterator<Item = &str> {
-        let namespaced = self.namespaced.get(namespace).into_iter().flatten();
-        self.cluster.iter().chain(namespaced).map(|(name, _)| name.as_str())
-    }
-
-    /// All names of one scope, each with its namespace.
-    pub(super) fn keys(&self, namespaced: bool) -> Box<dyn Iterator<Item = (&str, &str)> + '_> {
-        if namespaced {
-            let all = self.namespaced.iter();
-            Box::new(all.flat_map(|(namespace, all)| all.keys().map(move |name| (namespace.as_str(), name.as_str()))))
-        } else {
-            Box::new(self.cluster.keys().map(|name| ("", name.as_str())))
-        }
-    }
-
-    pub(super) fn set(&mut self, namespace: &str, name: &str, value: Option<T>) {
-        let scope = if namespace.is_empty() { &mut self.cluster } else { self.namespaced.entry(namespace.to_owned()).or_default() };
-        match value {
-            Some(value) => {
-                scope.insert(name.to_owned(), Arc::new(value));
-            }
-            None => {
-                scope.remove(name);
-            }
-        }
     }
 }
 

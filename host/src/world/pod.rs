@@ -1,6 +1,10 @@
 //! What is kept of a pod: what is wrong with it.
 
-use super::{child::Condition, live::Live};
+use super::{
+    child::{Condition, SUBJECT_KIND},
+    live::Live,
+    resource::LLM_INFERENCE_SERVICE,
+};
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -13,7 +17,9 @@ pub struct Pod {
     pub name: String,
     /// Its version.
     pub version: u64,
-    /// The subject's name as the label has it.
+    /// The subject's kind and its name, as the labels have them.
+    pub kind: String,
+    /// See [`Pod::kind`].
     pub subject: String,
     /// The component's, as the label has it.
     pub component: String,
@@ -38,10 +44,16 @@ pub struct PodFailure {
     pub started: bool,
 }
 
-/// The labels by which a pod's subject and component are known.
+/// The labels by which the subject and the component of an `InferenceService`'s pods are known.
 pub const SUBJECT: &str = "serving.ome.io/inferenceservice";
 /// See [`SUBJECT`].
 pub const COMPONENT: &str = "serving.ome.io/component";
+
+/// The labels by which the subject and the component of an `LLMInferenceService`'s pods are known: upstream selects by them.
+pub const APP_NAME: &str = "app.kubernetes.io/name";
+/// See [`APP_NAME`].
+pub const APP_COMPONENT: &str = "app.kubernetes.io/component";
+
 /// LeaderWorkerSet's own label: 0 is the leader.
 pub const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 
@@ -97,13 +109,17 @@ impl Pod {
         let text = |text: &Option<Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
         let labels = live.labels();
         let label = |key: &str| labels.get(key).map(|value| value.clone().into_owned()).unwrap_or_default();
+        let kind = label(SUBJECT_KIND);
+        let llm = kind == LLM_INFERENCE_SERVICE.kind;
+        let (subject, component) = if llm { (APP_NAME, APP_COMPONENT) } else { (SUBJECT, COMPONENT) };
         let status: Status = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
         Self {
             namespace: text(&live.metadata.namespace),
             name: text(&live.metadata.name),
             version: live.version(),
-            subject: label(SUBJECT),
-            component: label(COMPONENT),
+            subject: label(subject),
+            component: label(component),
+            kind,
             deleting: live.deleting(),
             failure: failure(status),
         }

@@ -41,6 +41,11 @@ impl Resource {
         format!("{}.{}", self.plural, self.group)
     }
 
+    /// Whether its objects are served.
+    pub fn is_subject(&self) -> bool {
+        SUBJECTS.contains(&self)
+    }
+
     /// The one that an object says it is of, among those that we know.
     pub fn of(api_version: &str, kind: &str) -> Option<&'static Self> {
         ALL.iter().copied().find(|resource| resource.kind == kind && resource.api_version() == api_version)
@@ -61,6 +66,12 @@ macro_rules! resources {
     };
 }
 
+/// The kinds that are served.
+pub static SUBJECTS: [&Resource; 2] = [&INFERENCE_SERVICE, &LLM_INFERENCE_SERVICE];
+
+/// The kinds of which there may be some that we made, and others that a subject only names.
+pub static NAMED_BY_SUBJECTS: [&Resource; 3] = [&GATEWAY, &HTTP_ROUTE, &INFERENCE_POOL];
+
 resources! {
     NAMESPACE: "" "v1" "Namespace" "namespaces" false None;
     POD: "" "v1" "Pod" "pods" true None;
@@ -74,6 +85,10 @@ resources! {
     LEADER_WORKER_SET: "leaderworkerset.x-k8s.io" "v1" "LeaderWorkerSet" "leaderworkersets" true Some("LeaderWorkerSet");
     SCALED_OBJECT: "keda.sh" "v1alpha1" "ScaledObject" "scaledobjects" true Some("KEDA");
     HTTP_ROUTE: "gateway.networking.k8s.io" "v1" "HTTPRoute" "httproutes" true Some("the Gateway API");
+    GATEWAY: "gateway.networking.k8s.io" "v1" "Gateway" "gateways" true Some("the Gateway API");
+    INFERENCE_POOL: "inference.networking.k8s.io" "v1" "InferencePool" "inferencepools" true Some("the Gateway API Inference Extension");
+    LLM_INFERENCE_SERVICE: "serving.kserve.io" "v1alpha1" "LLMInferenceService" "llminferenceservices" true Some("`pointsman crds install`");
+    LLM_CONFIG: "serving.kserve.io" "v1alpha1" "LLMInferenceServiceConfig" "llminferenceserviceconfigs" true Some("`pointsman crds install`");
     INFERENCE_SERVICE: "ome.io" "v1beta1" "InferenceService" "inferenceservices" true Some("`pointsman crds install`");
     SERVING_RUNTIME: "ome.io" "v1beta1" "ServingRuntime" "servingruntimes" true Some("`pointsman crds install`");
     CLUSTER_SERVING_RUNTIME: "ome.io" "v1beta1" "ClusterServingRuntime" "clusterservingruntimes" false Some("`pointsman crds install`");
@@ -88,7 +103,7 @@ mod tests {
 
     #[test]
     fn our_own_kinds_are_named_as_their_crds_name_them() {
-        for resource in ALL.iter().filter(|resource| resource.group == "ome.io") {
+        for resource in ALL.iter().filter(|resource| ["ome.io", "serving.kserve.io"].contains(&resource.group)) {
             let crd = KINDS.iter().map(|kind| (kind.resource)()).find(|ours| ours.kind == resource.kind).unwrap();
             assert_eq!(crd, resource.api_resource());
         }

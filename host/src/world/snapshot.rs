@@ -1,7 +1,17 @@
 //! What one plan may see.
 
-use super::{Child, Labels, ObjectKey, Pod, Subject, ome::Models, ome::Runtimes, resource::Resource};
-use std::{collections::BTreeSet, sync::Arc};
+use super::{
+    Child, Labels, ObjectKey, Pod, Subject,
+    named::Named,
+    ome::{Models, Runtimes},
+    resource::Resource,
+    scoped::Scoped,
+};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// The world as one subject sees it, at one moment. It never changes.
 #[derive(Clone, Debug)]
@@ -16,6 +26,10 @@ pub struct Snapshot {
     pub models: Arc<Models>,
     /// The runtimes.
     pub runtimes: Arc<Runtimes>,
+    /// The parts that specs are built on, of `LLMInferenceServiceConfigs`.
+    pub configs: Arc<Scoped<Value>>,
+    /// What subjects name and others have made.
+    pub named: Arc<BTreeMap<ObjectKey, Named>>,
     /// The objects that belong to the subject, in order.
     pub children: Vec<Arc<Child>>,
     /// Its pods that fail, by name.

@@ -114,7 +114,7 @@ fn what_objects_and_failing_pods_report_touches_their_subject_soon_and_only_once
     assert_eq!(touched(&mut world), (vec![], vec![]), "an older state is no news");
     let pod = |waiting: Value| {
         json!({
-            "metadata": {"name": "p", "namespace": "chat", "labels": {SUBJECT: "b", COMPONENT: "engine"}},
+            "metadata": {"name": "p", "namespace": "chat", "labels": {SUBJECT_KIND: "InferenceService", SUBJECT: "b", COMPONENT: "engine"}},
             "status": {"containerStatuses": [{"name": "x", "state": waiting}]},
         })
     };

@@ -5,9 +5,9 @@ use super::{
     apis::Apis,
     child::SUBJECT_KIND,
     resource::{
-        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_SERVICE,
-        LEADER_WORKER_SET, NAMESPACE, POD, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
-        SERVING_RUNTIME,
+        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE,
+        INFERENCE_POOL, INFERENCE_SERVICE, LEADER_WORKER_SET, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE, POD, POD_DISRUPTION_BUDGET,
+        ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME,
     },
     seen::Seen,
 };
@@ -46,6 +46,8 @@ enum Extent {
 static WATCHED: &[(&Resource, Extent)] = &[
     (&NAMESPACE, Extent::Metadata),
     (&INFERENCE_SERVICE, Extent::All),
+    (&LLM_INFERENCE_SERVICE, Extent::All),
+    (&LLM_CONFIG, Extent::All),
     (&SERVING_RUNTIME, Extent::All),
     (&CLUSTER_SERVING_RUNTIME, Extent::All),
     (&BASE_MODEL, Extent::All),
@@ -56,7 +58,10 @@ static WATCHED: &[(&Resource, Extent)] = &[
     (&HORIZONTAL_POD_AUTOSCALER, Extent::Ours),
     (&SCALED_OBJECT, Extent::Ours),
     (&POD_DISRUPTION_BUDGET, Extent::Ours),
-    (&HTTP_ROUTE, Extent::Ours),
+    // Those that services only name count too.
+    (&HTTP_ROUTE, Extent::All),
+    (&GATEWAY, Extent::All),
+    (&INFERENCE_POOL, Extent::All),
     (&SERVICE_ACCOUNT, Extent::Ours),
     (&ROLE, Extent::Ours),
     (&ROLE_BINDING, Extent::Ours),

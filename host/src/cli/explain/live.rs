@@ -12,9 +12,10 @@ use crate::{
     world::{
         ObjectKey, World, apis,
         child::SUBJECT_KIND,
-        pod::SUBJECT,
+        pod::{APP_NAME, SUBJECT},
         resource::{
-            ALL, BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, NAMESPACE, POD, Resource, SERVING_RUNTIME,
+            ALL, BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, GATEWAY, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE,
+            NAMED_BY_SUBJECTS, NAMESPACE, POD, Resource, SERVING_RUNTIME,
         },
     },
 };
@@ -30,11 +31,14 @@ use tokio::sync::mpsc;
 /// How many objects are listed at once.
 const PAGE: u32 = 200;
 
-/// What people call an InferenceService.
-const WORDS: [&str; 3] = ["inferenceservice", "inferenceservices", "isvc"];
+/// What people call the kinds that are served.
+static WORDS: [(&[&str], &Resource); 2] = [
+    (&["inferenceservice", "inferenceservices", "isvc"], &INFERENCE_SERVICE),
+    (&["llminferenceservice", "llminferenceservices", "llmisvc"], &LLM_INFERENCE_SERVICE),
+];
 
 pub(super) async fn read(subject: &str, args: &OfflineArgs, cache: &CacheArgs, cluster: &ClusterArgs) -> Result<Offline> {
-    let name = named(subject)?;
+    let (resource, name) = named(subject)?;
     let client = cluster.connect().await?;
     let served = apis::discover(&client).await.context("asking the API server what it serves")?;
     let available: BTreeSet<&'static Resource> = ALL
@@ -42,18 +46,19 @@ pub(super) async fn read(subject: &str, args: &OfflineArgs, cache: &CacheArgs, c
         .copied()
         .filter(|resource| resource.neighbour.is_none() || served.serves(resource.group, resource.version, resource.plural))
         .collect();
-    let key = ObjectKey { resource: &INFERENCE_SERVICE, namespace: args.namespace.clone(), name: name.to_owned() };
+    let key = ObjectKey { resource, namespace: args.namespace.clone(), name: name.to_owned() };
     if !available.contains(key.resource) {
         bail!("the cluster serves no {}: `pointsman crds install` installs the CRDs", key.resource.crd_name());
     }
     let mut world = World::default();
     let found = one(&client, key.resource, &key.namespace, name).await?;
-    let found = found.ok_or_else(|| anyhow!("there is no InferenceService {name} in the namespace {}; -n names another", key.namespace))?;
+    let found =
+        found.ok_or_else(|| anyhow!("there is no {} {name} in the namespace {}; -n names another", resource.kind, key.namespace))?;
     world.put(key.resource, &found);
     if let Some(namespace) = one(&client, &NAMESPACE, "", &key.namespace).await? {
         world.put(&NAMESPACE, &namespace);
     }
-    for resource in available.iter().copied().filter(|resource| *resource != &NAMESPACE && *resource != &INFERENCE_SERVICE) {
+    for resource in available.iter().copied().filter(|resource| *resource != &NAMESPACE && !resource.is_subject()) {
         for object in list(&client, resource, &key).await? {
             world.put(resource, &object);
         }
@@ -71,13 +76,16 @@ pub(super) async fn read(subject: &str, args: &OfflineArgs, cache: &CacheArgs, c
     Ok(Offline { world, subjects: vec![key], policies: Policies::new(set, news), settings: args.settings.settings(), notes })
 }
 
-/// The name in KIND/NAME.
-fn named(subject: &str) -> Result<&str> {
-    let known = |kind: &str| WORDS.contains(&kind.split('.').next().unwrap_or_default().to_lowercase().as_str());
-    match subject.split_once('/') {
-        Some((kind, name)) if known(kind) && !name.is_empty() && !name.contains('/') => Ok(name),
-        Some((kind, _)) if !known(kind) => bail!("{kind} is no kind that is explained: name an inferenceservice/NAME"),
-        _ => bail!("{subject:?} names no service: give inferenceservice/NAME, and its namespace with -n"),
+/// The kind and the name in KIND/NAME.
+fn named(subject: &str) -> Result<(&'static Resource, &str)> {
+    let known = |kind: &str| {
+        let word = kind.split('.').next().unwrap_or_default().to_lowercase();
+        WORDS.iter().find_map(|(words, resource)| words.contains(&word.as_str()).then_some(*resource))
+    };
+    match subject.split_once('/').map(|(kind, name)| (kind, known(kind), name)) {
+        Some((_, Some(resource), name)) if !name.is_empty() && !name.contains('/') => Ok((resource, name)),
+        Some((kind, None, _)) => bail!("{kind} is no kind that is explained: name an inferenceservice/NAME or an llminferenceservice/NAME"),
+        _ => bail!("{subject:?} names no service: give inferenceservice/NAME or llminferenceservice/NAME, and its namespace with -n"),
     }
 }
 
@@ -87,18 +95,22 @@ async fn one(client: &Client, resource: &'static Resource, namespace: &str, name
     found.map(serde_json::to_value).transpose().context("reading what the API server says")
 }
 
-/// The objects of a kind that a service may depend on: of models and runtimes all that it may use, of everything else what was made
-/// for services of its namespace.
+/// The objects of a kind that a service may depend on: of what it may use or name all, of everything else what was made for services of
+/// its namespace.
 async fn list(client: &Client, resource: &'static Resource, key: &ObjectKey) -> Result<Vec<Value>> {
-    let all = [&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME].contains(&resource);
-    let selector = if all {
+    let used = [&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME].contains(&resource);
+    // A service names configurations and Gateways of other namespaces.
+    let elsewhere = [&LLM_CONFIG, &GATEWAY].contains(&resource);
+    let selector = if used || elsewhere || NAMED_BY_SUBJECTS.contains(&resource) {
         String::new()
     } else if resource == &POD {
-        format!("{SUBJECT_KIND},{SUBJECT}={}", label_value(&key.name))
+        let of = if key.resource == &LLM_INFERENCE_SERVICE { APP_NAME } else { SUBJECT };
+        format!("{SUBJECT_KIND}={},{of}={}", key.resource.kind, label_value(&key.name))
     } else {
         SUBJECT_KIND.to_owned()
     };
-    let api = api(client, resource, &key.namespace);
+    let kind = resource.api_resource();
+    let api: Api<DynamicObject> = if elsewhere { Api::all_with(client.clone(), &kind) } else { api(client, resource, &key.namespace) };
     let mut objects = Vec::new();
     let mut parameters = ListParams::default().labels(&selector).limit(PAGE);
     loop {
@@ -127,8 +139,9 @@ mod tests {
     #[test]
     fn a_service_is_named_as_kubectl_takes_it() {
         for subject in ["isvc/a", "InferenceService/a", "inferenceservices.ome.io/a"] {
-            assert_eq!(named(subject).unwrap(), "a", "{subject}");
+            assert_eq!(named(subject).unwrap(), (&INFERENCE_SERVICE, "a"), "{subject}");
         }
+        assert_eq!(named("llmisvc/a").unwrap(), (&LLM_INFERENCE_SERVICE, "a"));
         for (subject, says) in [("a", "names no service"), ("pod/a", "no kind that is explained"), ("isvc/", "names no service")] {
             assert!(named(subject).unwrap_err().to_string().contains(says), "{subject}");
         }

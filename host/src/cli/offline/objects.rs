@@ -7,7 +7,7 @@ use super::{
 };
 use crate::world::{
     ObjectKey, World,
-    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, INFERENCE_SERVICE, Resource},
+    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, Resource},
 };
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -140,7 +140,7 @@ impl Gathered {
             value["status"] = json!({"state": "Ready"});
         }
         self.world.put(resource, &value);
-        if *resource == INFERENCE_SERVICE {
+        if resource.is_subject() {
             self.subjects.push(key);
         }
     }

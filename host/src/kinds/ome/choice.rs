@@ -57,7 +57,7 @@ impl Making<'_> {
             [_] => format!("There is no ServingRuntime {name} in the namespace {namespace}"),
             _ => format!("There is neither a ClusterServingRuntime {name} nor a ServingRuntime {name} in the namespace {namespace}"),
         };
-        self.reads.extend(places.into_iter().map(Read::Object));
+        self.asking.reads.extend(places.into_iter().map(Read::Object));
         let stopped = |reason: &str, message: String, failure| Err(Stop::new(RUNTIME_SELECTED, reason, message, failure));
         let Some(runtime) = found else {
             return stopped("RuntimeNotFound", format!("{looked}: create it, or correct spec.runtime.name."), "RuntimeNotRecognized");
@@ -86,7 +86,7 @@ impl Making<'_> {
     /// One that was chosen stays until another is asked for, or the service's spec changes.
     fn chosen(&mut self, model: &Arc<ModelView>) -> Result<Arc<RuntimeView>, Box<Stop>> {
         let namespace = self.service.namespace.clone();
-        self.reads.extend([Read::Candidates(String::new()), Read::Candidates(namespace.clone())]);
+        self.asking.reads.extend([Read::Candidates(String::new()), Read::Candidates(namespace.clone())]);
         let candidates = self.snapshot.runtimes.candidates(&namespace);
         let decision = self.judge(model, candidates.clone(), false)?;
         let selection = &decision.answer;
@@ -111,7 +111,7 @@ impl Making<'_> {
             Some(choice)
         });
         let resource = if chosen.namespace.is_empty() { &CLUSTER_SERVING_RUNTIME } else { &SERVING_RUNTIME };
-        self.reads.insert(Read::Object(ObjectKey { resource, namespace: chosen.namespace.clone(), name: chosen.name.clone() }));
+        self.asking.reads.insert(Read::Object(ObjectKey { resource, namespace: chosen.namespace.clone(), name: chosen.name.clone() }));
         let runtime = self.snapshot.runtimes.all.get(&chosen.namespace, &chosen.name).cloned();
         // Candidates and runtimes are of one snapshot, so it is there.
         runtime.ok_or_else(|| Stop::new(RUNTIME_SELECTED, "RuntimeNotFound", "The runtime is gone.", "RuntimeNotRecognized"))
@@ -169,8 +169,8 @@ impl Making<'_> {
     ) -> Result<Arc<Decision<Selection>>, Box<Stop>> {
         let (subject, model) = (self.service.subject.clone(), model.model.clone());
         let inputs = Inputs { subject, model, candidates, named, now: Some(self.snapshot.now) };
-        let decision = self.policies.select(&inputs).map_err(|undecided| self.undecided(RUNTIME_SELECTED, &undecided))?;
-        self.decisions.push(Decided::Selection(inputs, Arc::clone(&decision)));
+        let decision = self.asking.policies().select(&inputs).map_err(|undecided| self.undecided(RUNTIME_SELECTED, &undecided))?;
+        self.asking.decisions.push(Decided::Selection(inputs, Arc::clone(&decision)));
         Ok(decision)
     }
 

@@ -1,29 +1,22 @@
 //! Which labels and annotations each object gets: the question that is put to metadata-propagation.
 
-use super::{DECIDED, Making, Stop, component::Deployed, entries, pods::Place, strings};
+use super::{DECIDED, Making, Stop, component::Deployed};
 use crate::{
+    kinds::ask::{About, Place, entries},
     objects::Metadata,
-    plan::Decided,
     policy::{
-        decide::propagation::{Inputs, Propagated},
         digest::Digested,
-        point::{
-            Entry, Role,
-            propagation::{Layer, Place as Where, Placed, Target},
-        },
+        point::{Entry, propagation::Layer},
     },
     world::{
         ObjectKey,
-        child::{SUBJECT_KIND, VERSION},
+        child::VERSION,
         ome::{ModelView, RuntimeView},
         pod::{COMPONENT, SUBJECT},
     },
 };
-use serde_json::{Value, json};
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
 
 /// What the labels and annotations of all objects are made from.
 pub(super) struct Sources<'a> {
@@ -44,10 +37,8 @@ impl<'a> Sources<'a> {
 pub(super) struct For<'a> {
     pub(super) key: &'a ObjectKey,
     pub(super) component: Option<&'a Deployed>,
-    /// The pods in a place, rather than the object itself.
-    pub(super) pods: Option<Place>,
-    /// The metadata that pod-templating has given the pods.
-    pub(super) template: Option<&'a Value>,
+    /// The pods in a place, rather than the object itself, and the metadata that pod-templating has given them.
+    pub(super) pods: Option<(Place, &'a Value)>,
 }
 
 impl Making<'_> {
@@ -62,61 +53,18 @@ impl Making<'_> {
 
     /// The metadata of an object, or of its pods.
     pub(super) fn metadata(&mut self, sources: &mut Sources<'_>, what: For<'_>) -> Result<Metadata, Box<Stop>> {
-        let mut ours = self.selector(what.component);
-        ours.insert(SUBJECT_KIND.to_owned(), what_kind(self));
-        let frame = |map: &BTreeMap<String, String>, layer: &str| -> Vec<Placed> {
-            map.iter().map(|(key, value)| Placed { key: key.clone(), value: value.clone(), layer: layer.to_owned() }).collect()
-        };
-        let of_template = |name: &str| what.template.map(|metadata| strings(&metadata[name])).unwrap_or_default();
-        let mut labels = frame(&ours, "host");
-        let mut given = of_template("labels");
-        given.retain(|key, _| !ours.contains_key(key));
-        labels.extend(frame(&given, "template"));
-        labels.sort();
-        let annotations = frame(&of_template("annotations"), "template");
+        let ours = self.selector(what.component);
         let version = self.snapshot.child(what.key.resource, &what.key.name).and_then(|child| child.observed.made_by.clone());
         let version = version.unwrap_or_else(|| self.settings.version.clone());
-        let target = Target {
-            group: what.key.resource.group.to_owned(),
-            kind: what.key.resource.kind.to_owned(),
-            name: what.key.name.clone(),
-            role: what.pods.map(|place| place.role).or(what.component.map(|component| component.part.role())),
-            group_role: what.pods.and_then(|place| place.group),
-            place: if what.pods.is_some() { Where::PodTemplate } else { Where::Object },
+        let layers = self.layers(sources, what.component, &version);
+        let about = About {
+            key: what.key,
+            role: what.component.map(|component| component.part.role()),
+            pods: what.pods.map(|(place, _)| place),
+            template: what.pods.map(|(_, metadata)| metadata),
         };
-        let inputs = Inputs {
-            subject: self.service.subject.clone(),
-            target: Digested::new(target.clone()).unwrap_or_default(),
-            layers: self.layers(sources, what.component, &version),
-            labels: Digested::new(labels).unwrap_or_default(),
-            annotations: Digested::new(annotations).unwrap_or_default(),
-            now: Some(self.snapshot.now),
-        };
-        let decision = self.policies.propagate(&inputs).map_err(|undecided| self.undecided(DECIDED, &undecided))?;
-        let Propagated { labels, annotations, .. } = &*decision.answer;
-        let map = |placed: &[Placed]| -> BTreeMap<String, String> {
-            placed.iter().map(|placed| (placed.key.clone(), placed.value.clone())).collect()
-        };
-        let (mut labels, annotations) = (map(labels), map(annotations));
-        // What a policy does to these is undone: selectors must find what they found before.
-        labels.extend(ours);
-        if what.pods.is_some() {
-            // An upgrade must not restart pods, whatever the policy says.
-            labels.remove(VERSION);
-        }
-        self.decisions.push(Decided::Metadata(target, inputs, Arc::clone(&decision)));
-        Ok(Metadata { labels, annotations, owner: what.pods.is_none().then(|| self.owner()).flatten() })
-    }
-
-    /// What makes objects go with the service. Offline it has no uid, and nothing can go with it.
-    fn owner(&self) -> Option<Value> {
-        let subject = &self.snapshot.subject;
-        (!subject.uid.is_empty()).then(|| {
-            json!({
-                "apiVersion": subject.key.resource.api_version(), "kind": subject.key.resource.kind, "name": subject.key.name,
-                "uid": subject.uid, "controller": true, "blockOwnerDeletion": true,
-            })
-        })
+        let metadata = self.asking.metadata(&self.service.subject, about, ours, layers);
+        metadata.map_err(|undecided| self.undecided(DECIDED, &undecided))
     }
 
     fn layers(&self, sources: &mut Sources<'_>, component: Option<&Deployed>, version: &str) -> Digested<Vec<Layer>> {
@@ -165,13 +113,4 @@ impl Making<'_> {
         ];
         facts.into_iter().filter_map(|(key, value)| Some(Entry { key: key.to_owned(), value: value? })).collect()
     }
-}
-
-fn what_kind(making: &Making<'_>) -> String {
-    making.snapshot.subject.key.resource.kind.to_owned()
-}
-
-/// Whether a place follows a leader: nothing reaches it by a Service.
-pub(super) fn follows(place: Place) -> bool {
-    place.role == Role::Worker
 }

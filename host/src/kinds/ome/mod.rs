@@ -12,15 +12,15 @@ mod scaling;
 mod service;
 mod state;
 
-use super::{Kind, Settings};
+use super::{
+    Kind, Settings,
+    ask::{self, Asking},
+};
 use crate::{
-    plan::{Condition, Decided, Object, Plan, Status},
-    policy::{
-        decide::{Pinned, Policies, Standing, Undecided},
-        point::Entry,
-    },
+    plan::{Condition, Object, Plan, Status},
+    policy::decide::{Policies, Undecided},
     world::{
-        Read, Snapshot,
+        Snapshot,
         ome::{ModelView, RuntimeView},
         resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME},
     },
@@ -28,11 +28,7 @@ use crate::{
 use component::Deployed;
 use serde_json::Value;
 use service::Service;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// How long to wait before a plan that a policy failed to make is tried again.
 const AGAIN: Duration = Duration::from_secs(15);
@@ -91,12 +87,10 @@ fn blames(condition: &Condition) -> Option<&'static str> {
 struct Making<'a> {
     snapshot: &'a Snapshot,
     settings: &'a Settings,
-    policies: Pinned<'a>,
+    asking: Asking<'a>,
     service: Service,
     /// The status as it was.
     before: Value,
-    reads: BTreeSet<Read>,
-    decisions: Vec<Decided>,
     conditions: Vec<Condition>,
     /// What the status says of the choice of a runtime.
     choice: Option<Value>,
@@ -120,15 +114,12 @@ impl Kind for InferenceServices {
     }
 
     fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
-        let standing = if snapshot.children.is_empty() { Standing::New } else { Standing::Running };
         let mut making = Making {
             snapshot,
             settings,
-            policies: policies.pin(standing),
+            asking: Asking::new(snapshot, policies),
             service: Service::default(),
             before: snapshot.subject.status(),
-            reads: BTreeSet::from([Read::Namespace(snapshot.subject.key.namespace.clone())]),
-            decisions: Vec::new(),
             conditions: Vec::new(),
             choice: None,
         };
@@ -140,7 +131,7 @@ impl Kind for InferenceServices {
 
 impl Making<'_> {
     fn steps(&mut self, found: &mut Found) -> Result<(), Box<Stop>> {
-        self.service = Service::read(self.snapshot)?;
+        self.service = Service::read(&self.asking)?;
         self.service.check()?;
         found.model = self.model()?;
         found.runtime = self.runtime(found.model.as_ref())?;
@@ -183,13 +174,18 @@ impl Making<'_> {
         let parts = self.parts(&found);
         let fields = self.fields(&found, &parts, failure);
         conditions.extend(parts.conditions);
-        Plan { objects: found.objects, status: Status { conditions, fields }, reads: self.reads, decisions: self.decisions, again }
+        Plan {
+            objects: found.objects,
+            status: Status { conditions, fields, types: &[] },
+            reads: self.asking.reads,
+            decisions: self.asking.decisions,
+            again,
+        }
     }
 
     /// Turns what a policy couldn't decide into the condition that says it.
     fn undecided(&self, step: &'static str, undecided: &Undecided) -> Box<Stop> {
-        let stays = if self.snapshot.children.is_empty() { "Nothing is made" } else { "What runs stays as it is" };
-        let condition = Condition::no(step, undecided.reason(), format!("{stays}: {}.", undecided.to_string().trim_end_matches('.')));
+        let condition = Condition::no(step, undecided.reason(), ask::undecided(self.snapshot, undecided));
         Box::new(Stop { condition, again: Some(AGAIN), failure: "RuntimeUnhealthy" })
     }
 
@@ -197,15 +193,4 @@ impl Making<'_> {
     fn former(&self, field: &str) -> Option<Value> {
         self.before.get(field).filter(|value| !value.is_null()).cloned()
     }
-}
-
-/// The entries of a map, as policies see them.
-fn entries(map: &BTreeMap<String, String>) -> Vec<Entry> {
-    map.iter().map(|(key, value)| Entry { key: key.clone(), value: value.clone() }).collect()
-}
-
-/// A map of an object's metadata.
-fn strings(value: &Value) -> BTreeMap<String, String> {
-    let map = value.as_object().into_iter().flatten();
-    map.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
 }

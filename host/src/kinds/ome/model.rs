@@ -30,7 +30,7 @@ impl Making<'_> {
         };
         let found = places.iter().find_map(|place| self.snapshot.models.get(&place.namespace, &place.name));
         // One that comes to a place that was looked at first counts.
-        self.reads.extend(places.iter().cloned().map(Read::Object));
+        self.asking.reads.extend(places.iter().cloned().map(Read::Object));
         let stopped = |reason, message| Err(Stop::new(MODEL_READY, reason, message, "ModelLoadFailed"));
         let Some(model) = found else {
             return stopped("ModelNotFound", format!("{looked}: create it, or correct spec.model.name."));

@@ -3,11 +3,12 @@
 use super::{
     ACCEPTED, DECIDED, Making, Stop, choice,
     component::{Deployed, Mode, Part},
-    metadata::{For, Sources, follows},
-    pods::Place,
+    metadata::{For, Sources},
+    pods::places,
     scaling::Scaling,
 };
 use crate::{
+    kinds::ask,
     objects::{Metadata, access, network, scaling, scaling::Target, workload},
     plan::Object,
     policy::digest::Digest,
@@ -82,13 +83,7 @@ impl Making<'_> {
         let scaler = matches!(component.scaling, Scaling::Keda(..)).then_some(&SCALED_OBJECT);
         for resource in [Some(workload), scaler].into_iter().flatten() {
             if !self.snapshot.serves(resource) {
-                let message = format!(
-                    "The {} needs a {}, which the cluster doesn't serve: install {} (it brings the CRD {}).",
-                    component.part.name(),
-                    resource.kind,
-                    resource.neighbour.unwrap_or("it"),
-                    resource.crd_name()
-                );
+                let message = ask::missing(component.part.name(), resource);
                 return Err(Stop::new(ACCEPTED, "MissingApi", message, "RuntimeUnhealthy"));
             }
         }
@@ -129,7 +124,8 @@ impl Making<'_> {
                 let key = self.key(&HORIZONTAL_POD_AUTOSCALER, &component.name);
                 let mut metadata = self.of(sources, component, &key)?;
                 metadata.annotations.extend(component.derived.then(|| (DERIVED.to_owned(), "true".to_owned())));
-                made.objects.push(Object::new(key, scaling::horizontal(metadata, target, *least, *most, metric, *percent)));
+                made.objects
+                    .push(Object::new(key, scaling::horizontal(metadata, target, *least, *most, &scaling::used(metric, *percent), None)));
             }
             Scaling::Keda(least, most, query) => {
                 let key = self.key(&SCALED_OBJECT, &component.name);
@@ -143,7 +139,7 @@ impl Making<'_> {
 
     /// The metadata of a component's object.
     fn of(&mut self, sources: &mut Sources<'_>, component: &Deployed, key: &ObjectKey) -> Result<Metadata, Box<Stop>> {
-        self.metadata(sources, For { key, component: Some(component), pods: None, template: None })
+        self.metadata(sources, For { key, component: Some(component), pods: None })
     }
 
     fn running(
@@ -177,11 +173,11 @@ impl Making<'_> {
     fn pods(&mut self, sources: &mut Sources<'_>, component: &Deployed, key: &ObjectKey) -> Result<Pods, Box<Stop>> {
         let mut templates = Vec::new();
         let mut ports = None;
-        for place in Place::of(component) {
+        for place in places(component) {
             let template = self.template(component, place, sources.model, key)?;
-            let what = For { key, component: Some(component), pods: Some(place), template: Some(&template["metadata"]) };
+            let what = For { key, component: Some(component), pods: Some((place, &template["metadata"])) };
             let metadata = self.metadata(sources, what)?;
-            if !follows(place) {
+            if !place.follows() {
                 ports = Some(network::ports(main_container(component, &template["spec"])));
             }
             templates.push(json!({"metadata": metadata.into_value(), "spec": template["spec"]}));
@@ -262,12 +258,12 @@ impl Making<'_> {
     ) -> Result<(), Box<Stop>> {
         let name = self.service.name.clone();
         let key = self.key(&SERVICE, &name);
-        let metadata = self.metadata(sources, For { key: &key, component: None, pods: None, template: None })?;
+        let metadata = self.metadata(sources, For { key: &key, component: None, pods: None })?;
         let selector = reached(component, &self.selector(Some(component)));
         objects.push(Object::new(key, network::service(metadata, &selector, ports)));
         if let Some(host) = self.host() {
             let key = self.key(&HTTP_ROUTE, &name);
-            let metadata = self.metadata(sources, For { key: &key, component: None, pods: None, template: None })?;
+            let metadata = self.metadata(sources, For { key: &key, component: None, pods: None })?;
             let seconds = component.either(|side| side.settings.timeout_seconds);
             if let Some(gateway) = &self.settings.gateway {
                 let route = network::http_route(metadata, (&gateway.namespace, &gateway.name), &host, &name, seconds);

@@ -5,10 +5,9 @@ use super::{
     component::{Deployed, Mode, Part},
 };
 use crate::{
-    plan::Decided,
+    kinds::ask::Place,
     policy::{
-        decide::templating::Inputs,
-        digest::{Digest, Digested},
+        digest::Digest,
         point::{Role, templating::Layer},
     },
     world::{
@@ -17,23 +16,13 @@ use crate::{
     },
 };
 use serde_json::{Value, json};
-use std::sync::Arc;
 
-/// A pod of a component: its role, and for a leader or a worker that of its group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) role: Role,
-    pub(super) group: Option<Role>,
-}
-
-impl Place {
-    /// The places of a component: one, or a leader's and its workers'.
-    pub(super) fn of(component: &Deployed) -> Vec<Self> {
-        let role = component.part.role();
-        match component.mode {
-            Mode::Raw => vec![Self { role, group: None }],
-            Mode::MultiNode(_) => [Role::Leader, Role::Worker].map(|place| Self { role: place, group: Some(role) }).to_vec(),
-        }
+/// The places of a component: one, or a leader's and its workers'.
+pub(super) fn places(component: &Deployed) -> Vec<Place> {
+    let role = component.part.role();
+    match component.mode {
+        Mode::Raw => vec![Place { role, group: None }],
+        Mode::MultiNode(_) => [Role::Leader, Role::Worker].map(|place| Place { role: place, group: Some(role) }).to_vec(),
     }
 }
 
@@ -50,18 +39,9 @@ impl Making<'_> {
         if component.part == Part::Router {
             frame["spec"]["serviceAccountName"] = component.name.as_str().into();
         }
-        let inputs = Inputs {
-            subject: self.service.subject.clone(),
-            role: place.role,
-            group_role: place.group,
-            layers: Digested::new(layers(component, place, model)).unwrap_or_default(),
-            template: Digested::new(frame).unwrap_or_default(),
-            now: Some(self.snapshot.now),
-        };
-        let decision = self.policies.template(&inputs).map_err(|undecided| self.undecided(DECIDED, &undecided))?;
-        let template = serde_json::from_str(&decision.answer.template).unwrap_or_default();
-        self.decisions.push(Decided::Template(workload.clone(), inputs, Arc::clone(&decision)));
-        Ok(template)
+        let asked = (layers(component, place, model), frame);
+        let template = self.asking.template(&self.service.subject, place, asked, workload);
+        template.map_err(|undecided| self.undecided(DECIDED, &undecided))
     }
 }
 

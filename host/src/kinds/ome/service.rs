@@ -1,9 +1,10 @@
 //! What a service says, read and checked.
 
-use super::{ACCEPTED, Stop, entries, strings};
+use super::{ACCEPTED, Stop};
 use crate::{
+    kinds::ask::{Asking, strings},
     policy::{digest::Digested, point},
-    world::{Snapshot, ome::Component},
+    world::ome::Component,
 };
 use pointsman_crds::ome::{
     component::KedaConfig,
@@ -36,9 +37,9 @@ pub(super) struct Service {
 
 impl Service {
     /// Reads it.
-    pub(super) fn read(snapshot: &Snapshot) -> Result<Self, Box<Stop>> {
-        let key = &snapshot.subject.key;
-        let content = snapshot.subject.content();
+    pub(super) fn read(asking: &Asking<'_>) -> Result<Self, Box<Stop>> {
+        let subject = &asking.snapshot.subject;
+        let content = subject.content();
         let spec = &content["spec"];
         let given = |name: &str| spec.get(name).filter(|value| !value.is_null());
         let wrong = |field: &str, error: serde_json::Error| {
@@ -47,20 +48,11 @@ impl Service {
         let component = |name: &str| given(name).map(Component::of).transpose().map_err(|error| wrong(name, error));
         let labels = strings(&content["metadata"]["labels"]);
         let annotations = strings(&content["metadata"]["annotations"]);
-        let subject = point::Subject {
-            group: key.resource.group.to_owned(),
-            version: key.resource.version.to_owned(),
-            kind: key.resource.kind.to_owned(),
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            labels: entries(&labels),
-            annotations: entries(&annotations),
-            namespace_labels: entries(&snapshot.namespace_labels),
-        };
         let keda = given("kedaConfig").map(KedaConfig::deserialize).transpose().map_err(|error| wrong("kedaConfig", error))?;
         Ok(Self {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
+            namespace: subject.key.namespace.clone(),
+            name: subject.key.name.clone(),
+            subject: asking.subject(&labels, &annotations),
             labels,
             annotations,
             model: given("model").map(ModelRef::deserialize).transpose().map_err(|error| wrong("model", error))?,
@@ -70,7 +62,6 @@ impl Service {
             router: component("router")?,
             keda: keda.unwrap_or_default(),
             predictor: given("predictor").is_some_and(says_something),
-            subject: Digested::new(subject).unwrap_or_default(),
         })
     }
 

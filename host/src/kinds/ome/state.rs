@@ -5,6 +5,7 @@ use super::{
     component::{Deployed, Part},
 };
 use crate::{
+    kinds::fares::Fares,
     plan::Condition,
     world::{Child, child, pod::PodFailure, resource::HTTP_ROUTE},
 };
@@ -22,14 +23,9 @@ pub(super) struct Parts {
 
 /// How a component fares.
 struct State {
-    condition: Condition,
+    fares: Fares,
     /// The revision that its workload has now, as the component's name and a number.
     running: Option<String>,
-    /// Whether all its pods are of that revision and work.
-    rolled_out: bool,
-    /// Its replicas that take requests.
-    ready: i64,
-    failing: Vec<(String, PodFailure)>,
 }
 
 impl Making<'_> {
@@ -51,7 +47,7 @@ impl Making<'_> {
                     continue;
                 }
             };
-            conditions.push(state.condition.clone());
+            conditions.push(state.fares.condition.clone());
             states.push((part, state));
         }
         conditions.push(self.ingress(found));
@@ -69,37 +65,11 @@ impl Making<'_> {
     }
 
     fn state(&self, part: Part, live: &Child) -> State {
-        let observed = &live.observed;
         let pods = self.snapshot.pods.iter().filter(|pod| pod.component == part.name());
-        let failing: Vec<(String, PodFailure)> = pods.filter_map(|pod| Some((pod.name.clone(), pod.failure.clone()?))).collect();
-        let wanted = observed.replicas.unwrap_or(1);
-        let current = observed.current_generation();
-        let name = format!("{} {}", live.key.resource.kind, live.key.name);
-        let type_ = part.condition();
-        let available = observed.condition("Available").is_some_and(|condition| condition.status == "True");
-        let refused = observed.condition("ReplicaFailure").filter(|condition| condition.status == "True");
-        let late = observed.condition("Progressing").filter(|condition| condition.status == "False");
-        let broken = failing.iter().find(|(_, failure)| failure.started);
-        let homeless = failing.iter().find(|(_, failure)| !failure.started);
-        let condition = if current && available && wanted == 0 {
-            Condition::yes(type_, "ScaledToZero", format!("The {name} has no replicas for now."))
-        } else if current && available {
-            Condition::yes(type_, "Available", format!("The {name} is available."))
-        } else if let Some((pod, failure)) = broken {
-            Condition::no(type_, "PodsFailing", format!("The pod {pod} fails. {}.", failure.message.trim_end_matches('.')))
-        } else if let Some(refused) = refused {
-            Condition::no(type_, "PodsRefused", format!("The pods of the {name} can't be made: {}.", refused.message.trim_end_matches('.')))
-        } else if let Some(late) = late.filter(|_| current) {
-            Condition::no(type_, late.reason.clone(), format!("The {name} doesn't get on: {}", late.message))
-        } else if let Some((pod, failure)) = homeless {
-            Condition::unknown(type_, "Unschedulable", format!("The pod {pod} has no node. {}.", failure.message.trim_end_matches('.')))
-        } else {
-            Condition::unknown(type_, "Progressing", unavailable(&name))
-        };
-        let rolled_out = current && available && observed.updated >= wanted && observed.available >= wanted && observed.current <= wanted;
-        let number = observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
+        let fares = Fares::of(part.condition(), live, pods);
+        let number = live.observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
         let running = number.map(|(number, _)| format!("{}-{}-{number}", self.service_name(), part.name()));
-        State { condition, running, rolled_out, ready: observed.available, failing }
+        State { fares, running }
     }
 
     fn ingress(&self, found: &Found) -> Condition {
@@ -177,7 +147,7 @@ impl Making<'_> {
         let former = |field: &str| before[field].as_str().map(str::to_owned);
         let created = found.revisions.get(part.name()).cloned().or_else(|| state.running.clone())?;
         // What is ready is what the workload has rolled out, which may be older than what is planned now.
-        let rolled_out = state.running.clone().filter(|_| state.rolled_out);
+        let rolled_out = state.running.clone().filter(|_| state.fares.rolled_out);
         let latest = rolled_out.clone().or_else(|| former("latestRolledoutRevision"));
         let previous = match (former("latestRolledoutRevision"), &rolled_out) {
             (Some(before), Some(now)) if before != *now => Some(before),
@@ -200,12 +170,15 @@ impl Making<'_> {
 
     fn model_status(&self, found: &Found, parts: &Parts, failure: Option<Failure>) -> Value {
         let serving: Vec<&State> = parts.states.iter().filter(|(part, _)| *part != Part::Router).map(|(_, state)| state).collect();
-        let ready: i64 = serving.iter().map(|state| state.ready).sum();
+        let ready: i64 = serving.iter().map(|state| state.fares.ready).sum();
         let failing: Vec<&(String, PodFailure)> =
-            serving.iter().flat_map(|state| &state.failing).filter(|(_, failure)| failure.started).collect();
+            serving.iter().flat_map(|state| &state.fares.failing).filter(|(_, failure)| failure.started).collect();
         let up_to_date = found.objects.is_some()
             && !serving.is_empty()
-            && parts.states.iter().all(|(part, state)| state.rolled_out && (found.revisions.get(part.name()) == state.running.as_ref()));
+            && parts
+                .states
+                .iter()
+                .all(|(part, state)| state.fares.rolled_out && (found.revisions.get(part.name()) == state.running.as_ref()));
         let (transition, target) = if let Some(failure) = &failure {
             (failure.blames.unwrap_or("InProgress"), "Pending")
         } else if up_to_date {
@@ -240,21 +213,15 @@ impl Making<'_> {
     }
 }
 
-fn unavailable(workload: &str) -> String {
-    format!("The {workload} isn't available yet.")
-}
-
 impl State {
-    /// Before there is what runs its pods: the same is told as soon as that is made and until it works, so that it is written once.
+    /// Before there is what runs its pods.
     fn waiting(part: Part, planned: Option<&Deployed>) -> Self {
-        let (reason, message) = match planned {
-            Some(component) => {
-                let (resource, name) = &component.workload;
-                ("Progressing", unavailable(&format!("{} {name}", resource.kind)))
-            }
-            None => ("Blocked", format!("There is no {} yet: the conditions above say why.", part.name())),
+        let fares = if let Some(Deployed { workload: (resource, name), .. }) = planned {
+            Fares::made(part.condition(), resource, name)
+        } else {
+            let message = format!("There is no {} yet: the conditions above say why.", part.name());
+            Fares::not_made(Condition::unknown(part.condition(), "Blocked", message))
         };
-        let condition = Condition::unknown(part.condition(), reason, message);
-        Self { condition, running: None, rolled_out: false, ready: 0, failing: Vec::new() }
+        Self { fares, running: None }
     }
 }

@@ -1,0 +1,64 @@
+//! How what runs pods fares, whatever kind it was made for.
+
+use crate::{
+    plan::Condition,
+    world::{Child, Pod, pod::PodFailure, resource::Resource},
+};
+use std::sync::Arc;
+
+/// How a Deployment or a LeaderWorkerSet fares.
+pub(super) struct Fares {
+    pub(super) condition: Condition,
+    /// Whether all its pods are of the newest template and work.
+    pub(super) rolled_out: bool,
+    /// Its replicas that take requests.
+    pub(super) ready: i64,
+    pub(super) failing: Vec<(String, PodFailure)>,
+}
+
+impl Fares {
+    /// As it tells itself, and its pods tell.
+    pub(super) fn of<'p>(type_: &'static str, live: &Child, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Self {
+        let observed = &live.observed;
+        let failing: Vec<(String, PodFailure)> = pods.filter_map(|pod| Some((pod.name.clone(), pod.failure.clone()?))).collect();
+        let wanted = observed.replicas.unwrap_or(1);
+        let current = observed.current_generation();
+        let name = format!("{} {}", live.key.resource.kind, live.key.name);
+        let available = observed.condition("Available").is_some_and(|condition| condition.status == "True");
+        let refused = observed.condition("ReplicaFailure").filter(|condition| condition.status == "True");
+        let late = observed.condition("Progressing").filter(|condition| condition.status == "False");
+        let broken = failing.iter().find(|(_, failure)| failure.started);
+        let homeless = failing.iter().find(|(_, failure)| !failure.started);
+        let condition = if current && available && wanted == 0 {
+            Condition::yes(type_, "ScaledToZero", format!("The {name} has no replicas for now."))
+        } else if current && available {
+            Condition::yes(type_, "Available", format!("The {name} is available."))
+        } else if let Some((pod, failure)) = broken {
+            Condition::no(type_, "PodsFailing", format!("The pod {pod} fails. {}.", failure.message.trim_end_matches('.')))
+        } else if let Some(refused) = refused {
+            Condition::no(type_, "PodsRefused", format!("The pods of the {name} can't be made: {}.", refused.message.trim_end_matches('.')))
+        } else if let Some(late) = late.filter(|_| current) {
+            Condition::no(type_, late.reason.clone(), format!("The {name} doesn't get on: {}", late.message))
+        } else if let Some((pod, failure)) = homeless {
+            Condition::unknown(type_, "Unschedulable", format!("The pod {pod} has no node. {}.", failure.message.trim_end_matches('.')))
+        } else {
+            Condition::unknown(type_, "Progressing", unavailable(&name))
+        };
+        let rolled_out = current && available && observed.updated >= wanted && observed.available >= wanted && observed.current <= wanted;
+        Self { condition, rolled_out, ready: observed.available, failing }
+    }
+
+    /// Before it is there: the same is told as soon as it is made and until it works, so that it is written once.
+    pub(super) fn made(type_: &'static str, resource: &Resource, name: &str) -> Self {
+        Self::not_made(Condition::unknown(type_, "Progressing", unavailable(&format!("{} {name}", resource.kind))))
+    }
+
+    /// There is nothing that could fare.
+    pub(super) fn not_made(condition: Condition) -> Self {
+        Self { condition, rolled_out: false, ready: 0, failing: Vec::new() }
+    }
+}
+
+fn unavailable(workload: &str) -> String {
+    format!("The {workload} isn't available yet.")
+}

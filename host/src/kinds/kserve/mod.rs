@@ -1,0 +1,140 @@
+//! serving.kserve.io: LLMInferenceService.
+
+#![allow(clippy::unnecessary_box_returns, reason = "a step's error is large, and boxed wherever it is made")]
+
+mod combine;
+mod metadata;
+mod preset;
+mod router;
+mod service;
+mod state;
+mod template;
+mod workload;
+
+use super::{
+    Kind, Settings,
+    ask::{self, Asking},
+};
+use crate::{
+    plan::{Condition, Object, Plan, Status},
+    policy::decide::{Policies, Undecided},
+    world::{
+        ObjectKey, Read, Snapshot,
+        resource::{HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, Resource},
+    },
+};
+use service::{Part, Service};
+use std::time::Duration;
+
+/// How long to wait before a plan that a policy failed to make is tried again.
+const AGAIN: Duration = Duration::from_secs(15);
+
+/// The kind `LLMInferenceService`.
+#[derive(Debug)]
+pub struct LlmInferenceServices;
+
+/// Whether the service, its base configurations and the presets make a whole that can be served.
+const COMBINED: &str = "PresetsCombined";
+/// Whether everything that serves works.
+const WORKLOADS: &str = "WorkloadsReady";
+/// Whether the Gateways work that the routes hang on.
+const GATEWAYS: &str = "GatewaysReady";
+/// Whether the Gateways have taken the routes.
+const HTTP_ROUTES: &str = "HTTPRoutesReady";
+/// Whether the Gateways have taken the pool.
+const POOL: &str = "InferencePoolReady";
+/// Whether the scheduler works.
+const SCHEDULER_READY: &str = "SchedulerWorkloadReady";
+/// Whether requests find their way.
+const ROUTER: &str = "RouterReady";
+
+/// All that may be told. Upstream's clients wait for what they know, and a part that is gone has no state.
+const TYPES: [&str; 11] = [
+    COMBINED,
+    "MainWorkloadReady",
+    "WorkerWorkloadReady",
+    "PrefillWorkloadReady",
+    "PrefillWorkerWorkloadReady",
+    WORKLOADS,
+    GATEWAYS,
+    HTTP_ROUTES,
+    POOL,
+    SCHEDULER_READY,
+    ROUTER,
+];
+
+/// Why there is no plan for the objects: the condition that says it.
+struct Stop {
+    condition: Condition,
+    again: Option<Duration>,
+}
+
+impl Stop {
+    fn new(step: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Box<Self> {
+        Box::new(Self { condition: Condition::no(step, reason, message), again: None })
+    }
+}
+
+/// A plan in the making.
+struct Making<'a> {
+    asking: Asking<'a>,
+    settings: &'a Settings,
+    service: Service,
+}
+
+/// What the steps have found out, as far as they came.
+#[derive(Default)]
+struct Found {
+    objects: Option<Vec<Object>>,
+}
+
+impl Kind for LlmInferenceServices {
+    fn needs(&self) -> &'static [&'static Resource] {
+        static NEEDS: [&Resource; 1] = [&LLM_CONFIG];
+        &NEEDS
+    }
+
+    fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
+        let mut making = Making { asking: Asking::new(snapshot, policies), settings, service: Service::default() };
+        let mut found = Found::default();
+        let stop = making.steps(&mut found).err();
+        let again = stop.as_ref().and_then(|stop| stop.again);
+        let conditions = making.conditions(&found, stop.as_ref().map(|stop| &stop.condition));
+        let fields = making.fields(&found);
+        let Asking { reads, decisions, .. } = making.asking;
+        Plan { objects: found.objects, status: Status { conditions, fields, types: &TYPES }, reads, decisions, again }
+    }
+}
+
+impl Making<'_> {
+    fn steps(&mut self, found: &mut Found) -> Result<(), Box<Stop>> {
+        let key = &self.asking.snapshot.subject.key;
+        // Known whatever becomes of the rest, for the conditions of what is there.
+        (self.service.name, self.service.namespace) = (key.name.clone(), key.namespace.clone());
+        self.service = Service::read(&mut self.asking, self.settings)?;
+        self.asking.reads.extend(self.named_objects());
+        let mut objects = vec![self.reaching()?];
+        for part in Part::ALL {
+            objects.append(&mut self.workload(part)?);
+        }
+        objects.append(&mut self.scheduler()?);
+        objects.extend(self.route()?);
+        found.objects = Some(objects);
+        Ok(())
+    }
+
+    /// What the service names and somebody else has made.
+    fn named_objects(&self) -> Vec<Read> {
+        let key = |resource: &'static Resource, name: String| {
+            Read::Object(ObjectKey { resource, namespace: self.service.namespace.clone(), name })
+        };
+        let pool = self.service.scheduled().then(|| key(&INFERENCE_POOL, self.pool_name()));
+        self.route_refs().into_iter().map(|name| key(&HTTP_ROUTE, name)).chain(pool).collect()
+    }
+
+    /// Turns what a policy couldn't decide into the condition that says it.
+    fn undecided(&self, step: &'static str, undecided: &Undecided) -> Box<Stop> {
+        let condition = Condition::no(step, undecided.reason(), ask::undecided(self.asking.snapshot, undecided));
+        Box::new(Stop { condition, again: Some(AGAIN) })
+    }
+}
