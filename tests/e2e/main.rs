@@ -7,6 +7,7 @@ mod foreign_crds;
 mod host;
 mod kubectl;
 mod leftovers;
+mod llm;
 mod objects;
 mod plans;
 mod policies;

@@ -17,8 +17,8 @@ use kube::{
 use pointsman::world::{
     child::SUBJECT_KIND,
     resource::{
-        BASE_MODEL, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_SERVICE, LEADER_WORKER_SET, POD, POD_DISRUPTION_BUDGET,
-        ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME,
+        BASE_MODEL, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, INFERENCE_SERVICE, LEADER_WORKER_SET, POD,
+        POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME, SUBJECTS,
     },
 };
 use pointsman_tests::{Host, Said, TestCluster, TestNamespace, eventually};
@@ -33,10 +33,11 @@ use tokio::sync::OnceCell;
 const AGENT: &str = "pointsman/";
 
 /// What a service may become.
-static CHILDREN: [&Resource; 10] = [
+static CHILDREN: [&Resource; 11] = [
     &DEPLOYMENT,
     &HORIZONTAL_POD_AUTOSCALER,
     &HTTP_ROUTE,
+    &INFERENCE_POOL,
     &LEADER_WORKER_SET,
     &POD_DISRUPTION_BUDGET,
     &ROLE,
@@ -47,10 +48,10 @@ static CHILDREN: [&Resource; 10] = [
 ];
 
 /// A namespace with what a service needs: a model that is ready, and a runtime that suits it.
-struct Space<'a>(TestNamespace<'a>);
+pub(crate) struct Space<'a>(pub(crate) TestNamespace<'a>);
 
 /// The namespace that hosts need.
-async fn home(cluster: &TestCluster) {
+pub(crate) async fn home(cluster: &TestCluster) {
     let mut home = Namespace::default();
     home.metadata.name = Some(pointsman::policy::NAMESPACE.to_owned());
     match Api::all(cluster.client().await).create(&PostParams::default(), &home).await {
@@ -108,7 +109,7 @@ impl Drop for LastSeen {
 
 impl<'a> Space<'a> {
     /// One on the shared control plane, where one host works for all of these tests.
-    async fn shared(what: &str) -> Space<'static> {
+    pub(crate) async fn shared(what: &str) -> Space<'static> {
         static HOST: OnceCell<Host<'static>> = OnceCell::const_new();
         let cluster = TestCluster::shared();
         HOST.get_or_init(async || {
@@ -122,7 +123,7 @@ impl<'a> Space<'a> {
     }
 
     /// One on a control plane where a host is, or will be.
-    async fn on(cluster: &'a TestCluster, what: &str) -> Self {
+    pub(crate) async fn on(cluster: &'a TestCluster, what: &str) -> Self {
         let space = Self::bare(cluster, what).await;
         space.model("model").await;
         space.create(&SERVING_RUNTIME, "runtime", json!({"spec": simple_runtime()})).await;
@@ -130,21 +131,21 @@ impl<'a> Space<'a> {
     }
 
     /// The same, with neither a model nor a runtime.
-    async fn bare(cluster: &'a TestCluster, what: &str) -> Self {
+    pub(crate) async fn bare(cluster: &'a TestCluster, what: &str) -> Self {
         Self(cluster.namespace(&format!("isvc-{what}")).await)
     }
 
     /// The same on the shared control plane.
-    async fn shared_bare(what: &str) -> Space<'static> {
+    pub(crate) async fn shared_bare(what: &str) -> Space<'static> {
         drop(Space::shared("host").await);
         Space::bare(TestCluster::shared(), what).await
     }
 
-    fn api(&self, resource: &Resource) -> Api<DynamicObject> {
+    pub(crate) fn api(&self, resource: &Resource) -> Api<DynamicObject> {
         Api::namespaced_with(self.0.client.clone(), &self.0.name, &resource.api_resource())
     }
 
-    async fn create(&self, resource: &Resource, name: &str, more: Value) -> Value {
+    pub(crate) async fn create(&self, resource: &Resource, name: &str, more: Value) -> Value {
         let mut object = json!({"apiVersion": resource.api_version(), "kind": resource.kind, "metadata": {}});
         object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         object["metadata"]["name"] = name.into();
@@ -152,32 +153,32 @@ impl<'a> Space<'a> {
         serde_json::to_value(self.api(resource).create(&PostParams::default(), &object).await.unwrap()).unwrap()
     }
 
-    async fn patch(&self, resource: &Resource, name: &str, change: Value) -> Value {
+    pub(crate) async fn patch(&self, resource: &Resource, name: &str, change: Value) -> Value {
         let made = self.api(resource).patch(name, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
         serde_json::to_value(made).unwrap()
     }
 
-    async fn patch_status(&self, resource: &Resource, name: &str, status: Value) {
+    pub(crate) async fn patch_status(&self, resource: &Resource, name: &str, status: Value) {
         let change = Patch::Merge(json!({"status": status}));
         self.api(resource).patch_status(name, &PatchParams::default(), &change).await.unwrap();
     }
 
-    async fn delete(&self, resource: &Resource, name: &str) {
+    pub(crate) async fn delete(&self, resource: &Resource, name: &str) {
         self.api(resource).delete(name, &DeleteParams::default()).await.unwrap();
     }
 
     /// An object as it is now, if it is there.
-    async fn find(&self, resource: &Resource, name: &str) -> Option<Value> {
+    pub(crate) async fn find(&self, resource: &Resource, name: &str) -> Option<Value> {
         self.api(resource).get_opt(name).await.unwrap().map(|object| serde_json::to_value(object).unwrap())
     }
 
     /// An object that is there.
-    async fn get(&self, resource: &Resource, name: &str) -> Value {
+    pub(crate) async fn get(&self, resource: &Resource, name: &str) -> Value {
         self.find(resource, name).await.unwrap_or_else(|| panic!("there is no {} {name}", resource.kind))
     }
 
     /// Waits until an object is as expected.
-    async fn becomes(&self, resource: &Resource, name: &str, what: &str, expected: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn becomes(&self, resource: &Resource, name: &str, what: &str, expected: impl Fn(&Value) -> bool) -> Value {
         let last = LastSeen::default();
         eventually(&format!("{} {name}: {what}", resource.kind), async || {
             let found = self.find(resource, name).await;
@@ -188,17 +189,17 @@ impl<'a> Space<'a> {
     }
 
     /// Waits until an object is gone.
-    async fn goes(&self, resource: &Resource, name: &str) {
+    pub(crate) async fn goes(&self, resource: &Resource, name: &str) {
         eventually(&format!("{} {name} goes", resource.kind), async || self.find(resource, name).await.is_none().then_some(())).await;
     }
 
     /// A model that is ready, on the nodes for ordinary pods.
-    async fn model(&self, name: &str) {
+    pub(crate) async fn model(&self, name: &str) {
         self.unready_model(name, json!({})).await;
         self.patch_status(&BASE_MODEL, name, json!({"state": "Ready"})).await;
     }
 
-    async fn unready_model(&self, name: &str, more: Value) {
+    pub(crate) async fn unready_model(&self, name: &str, more: Value) {
         let mut spec =
             json!({"modelFormat": {"name": "checkpoint"}, "modelParameterSize": "7B", "storage": {"storageUri": "hf://some/model"}});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -211,36 +212,41 @@ impl<'a> Space<'a> {
         }
     }
 
-    async fn service(&self, name: &str, spec: Value) -> Value {
+    pub(crate) async fn service(&self, name: &str, spec: Value) -> Value {
         self.create(&INFERENCE_SERVICE, name, json!({"spec": spec})).await
     }
 
     /// A service with annotations.
-    async fn annotated(&self, name: &str, annotations: Value, spec: Value) -> Value {
+    pub(crate) async fn annotated(&self, name: &str, annotations: Value, spec: Value) -> Value {
         self.create(&INFERENCE_SERVICE, name, json!({"metadata": {"annotations": annotations}, "spec": spec})).await
     }
 
-    async fn annotate(&self, name: &str, annotations: Value) {
+    pub(crate) async fn annotate(&self, name: &str, annotations: Value) {
         self.patch(&INFERENCE_SERVICE, name, json!({"metadata": {"annotations": annotations}})).await;
     }
 
-    async fn change(&self, name: &str, spec: Value) {
+    pub(crate) async fn change(&self, name: &str, spec: Value) {
         self.patch(&INFERENCE_SERVICE, name, json!({"spec": spec})).await;
     }
 
     /// Waits until a condition of a service says this of the service's newest state, and tells its message.
-    async fn says(&self, name: &str, type_: &str, status: &str, reason: &str) -> String {
+    pub(crate) async fn says(&self, name: &str, type_: &str, status: &str, reason: &str) -> String {
+        self.says_of(&INFERENCE_SERVICE, name, type_, status, reason).await
+    }
+
+    /// The same of another kind.
+    pub(crate) async fn says_of(&self, resource: &Resource, name: &str, type_: &str, status: &str, reason: &str) -> String {
         let expected = |service: &Value| {
             let told = condition(service, type_);
             (told["status"].as_str(), told["reason"].as_str()) == (Some(status), Some(reason))
                 && told["observedGeneration"] == service["metadata"]["generation"]
         };
-        let service = self.becomes(&INFERENCE_SERVICE, name, &format!("{type_} is {status} {reason}"), expected).await;
+        let service = self.becomes(resource, name, &format!("{type_} is {status} {reason}"), expected).await;
         condition(&service, type_)["message"].as_str().unwrap().to_owned()
     }
 
     /// Waits until a service is Ready, with all its pods of the newest revision, and tells it.
-    async fn ready(&self, name: &str) -> Value {
+    pub(crate) async fn ready(&self, name: &str) -> Value {
         let expected = |service: &Value| {
             let ready = condition(service, "Ready");
             ready["status"] == "True"
@@ -251,13 +257,13 @@ impl<'a> Space<'a> {
     }
 
     /// Makes a service and waits until it is Ready.
-    async fn serves(&self, name: &str, spec: Value) -> Value {
+    pub(crate) async fn serves(&self, name: &str, spec: Value) -> Value {
         self.service(name, spec).await;
         self.ready(name).await
     }
 
     /// Everything that we have made here, as `Kind name`.
-    async fn made(&self) -> BTreeSet<String> {
+    pub(crate) async fn made(&self) -> BTreeSet<String> {
         let mut made = BTreeSet::new();
         for resource in CHILDREN {
             let ours = ListParams::default().labels(SUBJECT_KIND);
@@ -266,36 +272,39 @@ impl<'a> Space<'a> {
                 listed => listed.unwrap(),
             };
             // What a workload makes carries its labels; ours is what a service owns.
-            let owned = listed
-                .items
-                .into_iter()
-                .filter(|object| object.metadata.owner_references.iter().flatten().any(|owner| owner.kind == INFERENCE_SERVICE.kind));
+            let owned = listed.items.into_iter().filter(|object| {
+                object.metadata.owner_references.iter().flatten().any(|owner| SUBJECTS.iter().any(|kind| kind.kind == owner.kind))
+            });
             made.extend(owned.map(|object| format!("{} {}", resource.kind, object.metadata.name.unwrap())));
         }
         made
     }
 
     /// The pods of a service, by name.
-    async fn pods(&self, service: &str) -> BTreeMap<String, Value> {
-        let of = ListParams::default().labels(&format!("serving.ome.io/inferenceservice={service}"));
-        let pods = self.api(&POD).list(&of).await.unwrap().items;
+    pub(crate) async fn pods(&self, service: &str) -> BTreeMap<String, Value> {
+        self.pods_with(&format!("serving.ome.io/inferenceservice={service}")).await
+    }
+
+    /// The pods that a selector finds, by name.
+    pub(crate) async fn pods_with(&self, selector: &str) -> BTreeMap<String, Value> {
+        let pods = self.api(&POD).list(&ListParams::default().labels(selector)).await.unwrap().items;
         pods.into_iter().map(|pod| (pod.metadata.name.clone().unwrap(), serde_json::to_value(pod).unwrap())).collect()
     }
 
     /// The uids of a service's pods: others after a restart.
-    async fn pod_uids(&self, service: &str) -> BTreeSet<String> {
+    pub(crate) async fn pod_uids(&self, service: &str) -> BTreeSet<String> {
         self.pods(service).await.values().map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
     }
 
     /// The events about a service: type, reason and note.
-    async fn events(&self, service: &str) -> Vec<(String, String, String)> {
+    pub(crate) async fn events(&self, service: &str) -> Vec<(String, String, String)> {
         let events = Api::<Event>::namespaced(self.0.client.clone(), &self.0.name).list(&ListParams::default()).await.unwrap();
         let about = events.items.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(service));
         about.map(|event| (event.type_.unwrap_or_default(), event.reason.unwrap_or_default(), event.message.unwrap_or_default())).collect()
     }
 
     /// Waits for a warning about a service, and tells its note.
-    async fn warned(&self, service: &str, reason: &str) -> String {
+    pub(crate) async fn warned(&self, service: &str, reason: &str) -> String {
         eventually(&format!("a warning {reason} about {service}"), async || {
             let events = self.events(service).await;
             events.into_iter().find_map(|(type_, why, note)| (type_ == "Warning" && why == reason).then_some(note))
@@ -304,11 +313,11 @@ impl<'a> Space<'a> {
     }
 
     /// The writes of our host in this namespace so far.
-    fn writes(&self) -> Vec<String> {
+    pub(crate) fn writes(&self) -> Vec<String> {
         writes(self.0.cluster, |request| request["objectRef"]["namespace"] == self.0.name.as_str())
     }
 
-    fn kubectl(&self, args: &[&str]) -> Said {
+    pub(crate) fn kubectl(&self, args: &[&str]) -> Said {
         self.0.cluster.kubectl(&[&["-n", &self.0.name], args].concat())
     }
 }
@@ -331,7 +340,7 @@ fn writes(cluster: &TestCluster, such: impl Fn(&Value) -> bool) -> Vec<String> {
 }
 
 /// A condition of an object; null if there is none.
-fn condition(object: &Value, type_: &str) -> Value {
+pub(crate) fn condition(object: &Value, type_: &str) -> Value {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().find(|condition| condition["type"] == type_).cloned().unwrap_or_default()
 }
@@ -340,10 +349,10 @@ fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready")["status"] == "True"
 }
 
-fn generation(object: &Value) -> i64 {
+pub(crate) fn generation(object: &Value) -> i64 {
     object["metadata"]["generation"].as_i64().unwrap()
 }
 
-fn set<const N: usize>(items: [&str; N]) -> BTreeSet<String> {
+pub(crate) fn set<const N: usize>(items: [&str; N]) -> BTreeSet<String> {
     items.map(str::to_owned).into()
 }

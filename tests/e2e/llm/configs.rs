@@ -1,0 +1,56 @@
+//! What services build on: base configurations, here or for all, and what is wrong with them.
+
+use super::{create, pods, ready, with_model};
+use crate::services::Space;
+use pointsman::world::resource::{DEPLOYMENT, LLM_CONFIG, LLM_INFERENCE_SERVICE};
+use serde_json::{Value, json};
+
+fn image(deployment: &Value) -> &str {
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap()
+}
+
+fn main(image: &str) -> Value {
+    json!({"containers": [{"name": "main", "image": image}]})
+}
+
+#[tokio::test]
+async fn base_configurations_count_in_their_order_and_the_service_last() {
+    let space = Space::shared_bare("llm-bases").await;
+    space.create(&LLM_CONFIG, "first", json!({"spec": {"replicas": 1, "template": main("example.com/first:1")}})).await;
+    let args = json!({"containers": [{"name": "main", "args": ["--name={{ .Spec.Model.Name }}", "--of={{ .ObjectMeta.Name }}"]}]});
+    space.create(&LLM_CONFIG, "second", json!({"spec": {"replicas": 2, "template": args}})).await;
+    let bases = json!([{"name": "first"}, {"name": "second"}]);
+    create(&space, "chat", json!({}), with_model(json!({"baseRefs": bases}))).await;
+    ready(&space, "chat").await;
+    let deployment = space.get(&DEPLOYMENT, "chat-kserve").await;
+    assert_eq!((image(&deployment), &deployment["spec"]["replicas"]), ("example.com/first:1", &json!(2)));
+    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["args"], json!(["--name=llama", "--of=chat"]));
+
+    // An edit of a configuration reaches those who build on it, and the service's own word is the last.
+    space.patch(&LLM_CONFIG, "first", json!({"spec": {"template": main("example.com/first:2")}})).await;
+    space.becomes(&DEPLOYMENT, "chat-kserve", "it has the new image", |now| image(now) == "example.com/first:2").await;
+    space.patch(&LLM_INFERENCE_SERVICE, "chat", json!({"spec": {"replicas": 3, "template": main("example.com/own:1")}})).await;
+    ready(&space, "chat").await;
+    let deployment = space.get(&DEPLOYMENT, "chat-kserve").await;
+    assert_eq!((image(&deployment), &deployment["spec"]["replicas"]), ("example.com/own:1", &json!(3)));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_configuration_is_told_what_runs_stays_and_mending_it_heals() {
+    let space = Space::shared_bare("llm-broken").await;
+    create(&space, "chat", json!({}), with_model(json!({"baseRefs": [{"name": "base"}]}))).await;
+    let said = space.says_of(&LLM_INFERENCE_SERVICE, "chat", "PresetsCombined", "False", "ConfigNotFound").await;
+    assert!(said.contains("LLMInferenceServiceConfig base") && said.contains(&space.0.name), "{said}");
+    assert!(space.made().await.is_empty());
+    space.create(&LLM_CONFIG, "base", json!({"spec": {"template": main("example.com/base:1")}})).await;
+    ready(&space, "chat").await;
+    let before: Vec<Value> = pods(&space, "chat").await.into_values().flatten().map(|pod| pod["metadata"]["uid"].clone()).collect();
+
+    space.patch(&LLM_CONFIG, "base", json!({"spec": {"template": main("example.com/{{ .Spec.Nothing }}:1")}})).await;
+    let said = space.says_of(&LLM_INFERENCE_SERVICE, "chat", "PresetsCombined", "False", "InvalidConfig").await;
+    assert!(said.contains("spec.template.containers[0].image") && said.contains(".Spec.Nothing"), "{said}");
+    let after: Vec<Value> = pods(&space, "chat").await.into_values().flatten().map(|pod| pod["metadata"]["uid"].clone()).collect();
+    assert_eq!(before, after);
+    space.patch(&LLM_CONFIG, "base", json!({"spec": {"template": main("example.com/base:1")}})).await;
+    ready(&space, "chat").await;
+}

@@ -1,0 +1,51 @@
+//! How requests get to a service: the route, the Gateways, the pool.
+
+use super::{create, ready, with_model};
+use crate::services::Space;
+use pointsman::world::resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, LLM_INFERENCE_SERVICE};
+use serde_json::{Value, json};
+
+/// What a Gateway says of a route or a pool in its newest state.
+fn taken(generation: &Value) -> Value {
+    let parent = json!({"name": "edge", "kind": "Gateway", "group": "gateway.networking.k8s.io"});
+    let condition = |type_: &str| json!({"type": type_, "status": "True", "reason": type_, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": generation});
+    json!({"parents": [{"parentRef": parent, "controllerName": "example.com/gateway", "conditions": [condition("Accepted"), condition("ResolvedRefs")]}]})
+}
+
+#[tokio::test]
+async fn a_route_hangs_on_the_gateway_that_is_named_and_leads_to_the_pool() {
+    let space = Space::shared_bare("llm-route").await;
+    let router = json!({"route": {}, "gateway": {"refs": [{"name": "edge"}]}, "scheduler": {}});
+    create(&space, "llama", json!({}), with_model(json!({"router": router}))).await;
+    let said = space.says_of(&LLM_INFERENCE_SERVICE, "llama", "GatewaysReady", "False", "GatewayNotFound").await;
+    assert!(said.contains("Gateway edge"), "{said}");
+    let listener = json!({"name": "http", "port": 80, "protocol": "HTTP", "hostname": "llm.example.com"});
+    space.create(&GATEWAY, "edge", json!({"spec": {"gatewayClassName": "none", "listeners": [listener]}})).await;
+    let programmed = json!({"type": "Programmed", "status": "True", "reason": "Programmed", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1});
+    space.patch_status(&GATEWAY, "edge", json!({"conditions": [programmed]})).await;
+    space.says_of(&LLM_INFERENCE_SERVICE, "llama", "GatewaysReady", "True", "Programmed").await;
+
+    let route = space.get(&HTTP_ROUTE, "llama-kserve-route").await;
+    assert_eq!(route["spec"]["parentRefs"][0]["name"], "edge");
+    let rules = route["spec"]["rules"].as_array().unwrap();
+    let backends: Vec<&str> = rules.iter().map(|rule| rule["backendRefs"][0]["kind"].as_str().unwrap()).collect();
+    assert_eq!(backends, ["InferencePool", "InferencePool", "Service"]);
+    assert_eq!(rules[0]["matches"][0]["path"]["value"], format!("/{}/llama/v1/completions", space.0.name));
+    space.patch_status(&HTTP_ROUTE, "llama-kserve-route", taken(&route["metadata"]["generation"])).await;
+    space.says_of(&LLM_INFERENCE_SERVICE, "llama", "InferencePoolReady", "Unknown", "Progressing").await;
+    let pool = space.get(&INFERENCE_POOL, "llama-inference-pool").await;
+    space.patch_status(&INFERENCE_POOL, "llama-inference-pool", taken(&pool["metadata"]["generation"])).await;
+    let service = ready(&space, "llama").await;
+    assert_eq!(service["status"]["url"], format!("http://llm.example.com/{}/llama", space.0.name));
+    assert_eq!(service["status"]["addresses"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn without_a_gateway_the_condition_says_how_to_name_one() {
+    let space = Space::shared_bare("llm-no-gateway").await;
+    create(&space, "llama", json!({}), with_model(json!({"router": {"route": {}}}))).await;
+    let said = space.says_of(&LLM_INFERENCE_SERVICE, "llama", "GatewaysReady", "False", "NoGateway").await;
+    assert!(said.contains("spec.router.gateway.refs") && said.contains("--gateway"), "{said}");
+    space.says_of(&LLM_INFERENCE_SERVICE, "llama", "MainWorkloadReady", "True", "Available").await;
+    assert!(space.find(&HTTP_ROUTE, "llama-kserve-route").await.is_none());
+}
