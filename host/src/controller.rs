@@ -200,7 +200,7 @@ impl Controller {
         // Where others wait for their objects those come first: what is told now would be another thing when they have them.
         if snapshot.children.is_empty() && failed.is_none() && objects.is_some_and(|objects| !objects.is_empty()) && self.queue.depth() > 0
         {
-            self.queue.add_soon(subject.key.clone(), SOON);
+            self.queue.add_after(subject.key.clone(), SOON);
             return Ok(());
         }
         let before = subject.status();

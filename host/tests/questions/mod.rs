@@ -284,6 +284,23 @@ pub(crate) struct Templating {
     now: Option<u64>,
 }
 
+/// What presets, base configurations and an LLMInferenceService say of a pod.
+const PRESETS: [&str; 2] = [
+    r#"{"pod":{"containers":[{"name":"main","image":"example.com/vllm:1","command":["vllm","serve","/mnt/models"],"args":["--port","8000"]}]}}"#,
+    r#"{"pod":{"containers":[{"name":"main","image":"example.com/other:1"}],"volumes":[{"name":"home","emptyDir":{}}]}}"#,
+];
+const OVER_PRESETS: [&str; 3] = [
+    r#"{"pod":null}"#,
+    r#"{"pod":{"containers":[{"name":"main","env":[{"name":"A","value":"b"}],"resources":{"limits":{"nvidia.com/gpu":"2"}}}]}}"#,
+    r#"{"pod":{"containers":[{"args":["--port","9000"]}],"nodeSelector":{"pool":"gpu"}}}"#,
+];
+const URIS: [&str; 4] = [
+    r#"{"uri":"hf://a/b","name":"b","initializer":true,"adapters":[{"uri":"s3://c/d","name":"d"}]}"#,
+    r#"{"uri":"pvc://claim/a","name":"b","initializer":true,"adapters":[]}"#,
+    r#"{"uri":"oci://example.com/a:1","name":"b","initializer":true,"adapters":[]}"#,
+    r#"{"uri":"local://a","name":"b","initializer":false,"adapters":[]}"#,
+];
+
 impl Templating {
     pub(crate) fn new(dice: &mut Dice) -> Self {
         let odd = |dice: &mut Dice| templating::Layer { name: "accelerator".to_owned(), content: json(dice) };
@@ -295,10 +312,24 @@ impl Templating {
         layers.extend(dice.list(2, odd));
         // It stands in sentences, out of which the host takes line breaks.
         let subject = Subject { namespace: dice.pick(&["prod", "default"]).to_owned(), ..subject(dice) };
+        let mut role = role(dice);
+        if subject.group == "serving.kserve.io" && subject.kind == "LLMInferenceService" {
+            role = dice.pick(&[Role::Main, Role::Prefill, Role::Leader, Role::Worker, Role::Scheduler]);
+            layers = vec![layer("preset", dice.pick(&PRESETS).to_owned())];
+            layers.extend(dice.maybe(50, |dice| layer("base:a", dice.pick(&PRESETS).to_owned())));
+            layers.push(layer("user", dice.pick(&OVER_PRESETS).to_owned()));
+            layers.push(layer("model", dice.pick(&URIS).to_owned()));
+            layers.push(layer("parallelism", dice.pick(&["{}", r#"{"tensor":2}"#, r#"{"data":4,"dataLocal":2}"#]).to_owned()));
+            layers.extend(dice.maybe(50, |_| layer("group", r#"{"nodes":2}"#.to_owned())));
+            layers.push(layer(
+                "scheduler",
+                r#"{"pool":"p","namespace":"n","config":{"kind":"EndpointPickerConfig"},"configMap":null}"#.to_owned(),
+            ));
+        }
         Self {
             subject,
-            role: role(dice),
-            group_role: dice.maybe(30, role),
+            role,
+            group_role: dice.maybe(30, self::role),
             layers,
             template: if dice.chance(97) { dice.pick(&FRAMES).to_owned() } else { json(dice) },
             now: dice.maybe(20, Dice::next),

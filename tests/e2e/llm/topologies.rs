@@ -81,7 +81,7 @@ async fn prefill_and_decode_come_apart_each_on_one_node_or_several_with_a_schedu
     assert_eq!(pool["spec"]["targetPorts"], json!([{"number": 8000}]));
     // Without a scheduler it is decode that answers.
     let reached = space.get(&SERVICE, "llama-kserve-workload-svc").await;
-    assert_eq!(reached["spec"]["selector"]["llm-d.ai/role"], "decode");
+    assert_eq!(reached["spec"]["selector"]["app.kubernetes.io/component"], "llminferenceservice-workload");
     let scheduler = &all["router-scheduler"][0];
     assert_eq!(scheduler["spec"]["serviceAccountName"], "llama-epp-sa");
     let args = scheduler["spec"]["containers"][0]["args"].to_string();

@@ -17,8 +17,18 @@ use std::collections::BTreeSet;
 const USER: &str = "user";
 
 /// Fields of which a stronger layer that gives the one takes the other away: together they would mean nothing.
-const INSTEAD: [(&str, &str); 6] =
-    [("replicas", "scaling"), ("pipeline", "data"), ("pipeline", "dataLocal"), ("refs", "spec"), ("ref", "spec"), ("inline", "ref")];
+const INSTEAD: [(&str, &str); 7] = [
+    ("replicas", "scaling"),
+    ("pipeline", "data"),
+    ("pipeline", "dataLocal"),
+    ("refs", "spec"),
+    ("ref", "spec"),
+    ("inline", "ref"),
+    ("hpa", "keda"),
+];
+
+/// Fields whose contents are others' words, which may be called alike.
+const CARRIED: [&str; 6] = ["labels", "annotations", "inline", "spec", "template", "worker"];
 
 /// Where pods are described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,11 +160,15 @@ fn with_name(mut spec: Value, name: &str) -> Value {
 
 /// The stronger over the weaker: objects field by field, everything else as a whole. Null says nothing.
 pub(super) fn merged(weak: Value, strong: &Value) -> Value {
+    laid(weak, strong, true)
+}
+
+fn laid(weak: Value, strong: &Value, ours: bool) -> Value {
     match (weak, strong) {
         (weak, Value::Null) => weak,
         (Value::Object(mut weak), Value::Object(strong)) => {
-            for (one, other) in INSTEAD {
-                for (given, gone) in [(one, other), (other, one)] {
+            for (one, other) in INSTEAD.iter().filter(|_| ours) {
+                for (given, gone) in [(*one, *other), (*other, *one)] {
                     let says = |name: &str| strong.get(name).is_some_and(|value| !value.is_null());
                     if says(given) && !says(gone) {
                         weak.shift_remove(gone);
@@ -163,12 +177,12 @@ pub(super) fn merged(weak: Value, strong: &Value) -> Value {
             }
             for (name, value) in strong {
                 let before = weak.get_mut(name).map(Value::take).unwrap_or_default();
-                weak.insert(name.clone(), merged(before, value));
+                weak.insert(name.clone(), laid(before, value, ours && !CARRIED.contains(&name.as_str())));
             }
             Value::Object(weak)
         }
         // Its own nulls say nothing either.
-        (_, Value::Object(strong)) => merged(Value::Object(Map::new()), &Value::Object(strong.clone())),
+        (_, Value::Object(strong)) => laid(Value::Object(Map::new()), &Value::Object(strong.clone()), ours),
         (_, strong) => strong.clone(),
     }
 }

@@ -73,13 +73,11 @@ impl Making<'_> {
         labels
     }
 
-    /// The labels of the pods that take requests without a scheduler: it is decode that answers.
+    /// The labels of the pods that take requests without a scheduler: the main workload's, which decodes where there is another. Not by
+    /// their role: that is another one as soon as there is a prefill workload, long before pods have it.
     pub(super) fn reached(&self) -> BTreeMap<String, String> {
-        let mut labels = self.picked_from();
-        if self.service.workload(Part::Prefill).is_some() {
-            labels.insert(ROLE.to_owned(), "decode".to_owned());
-        }
-        labels
+        let grouped = self.service.workload(Part::Main).is_some_and(|main| main.group.is_some());
+        self.with_component(&Part::Main.component(if grouped { Role::Leader } else { Role::Main }))
     }
 
     /// Everybody who may have a say, for every object: who has one where says the policy.

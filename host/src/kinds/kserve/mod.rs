@@ -20,7 +20,7 @@ use crate::{
     policy::decide::{Policies, Undecided},
     world::{
         ObjectKey, Read, Snapshot,
-        resource::{HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, Resource},
+        resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, Resource},
     },
 };
 use service::{Part, Service};
@@ -113,6 +113,8 @@ impl Making<'_> {
         (self.service.name, self.service.namespace) = (key.name.clone(), key.namespace.clone());
         self.service = Service::read(&mut self.asking, self.settings)?;
         self.asking.reads.extend(self.named_objects());
+        let gateways = self.route_gateways().into_iter().map(|(namespace, name)| ObjectKey { resource: &GATEWAY, namespace, name });
+        self.asking.reads.extend(gateways.map(Read::Object));
         let mut objects = vec![self.reaching()?];
         for part in Part::ALL {
             objects.append(&mut self.workload(part)?);

@@ -12,8 +12,8 @@ use crate::{
     plan::Object,
     policy::point::{Role, templating::Layer},
     world::{
-        ObjectKey, Read,
-        resource::{DEPLOYMENT, GATEWAY, HTTP_ROUTE, INFERENCE_POOL, ROLE, ROLE_BINDING, Resource, SERVICE, SERVICE_ACCOUNT},
+        ObjectKey,
+        resource::{DEPLOYMENT, GATEWAY, HTTP_ROUTE, INFERENCE_POOL, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT},
     },
 };
 use serde_json::{Value, json};
@@ -127,10 +127,6 @@ impl Making<'_> {
             return Ok(None);
         }
         let gateways = self.gateways();
-        let read = |resource: &'static Resource, (namespace, name): &(String, String)| {
-            Read::Object(ObjectKey { resource, namespace: namespace.clone(), name: name.clone() })
-        };
-        self.asking.reads.extend(gateways.iter().map(|gateway| read(&GATEWAY, gateway)));
         if gateways.is_empty() {
             return Ok(None);
         }

@@ -166,6 +166,23 @@ impl Service {
             let message = "spec.router.ingress is not supported yet: use spec.router.route with a Gateway, or leave it out.";
             return refused("NotSupported", message.to_owned());
         }
+        let scheduler = spec.router.as_ref().and_then(|router| router.scheduler.as_ref());
+        if scheduler.and_then(|scheduler| scheduler.replicas).is_some_and(|replicas| replicas > 1) {
+            let message = "spec.router.scheduler.replicas above 1 is not supported yet: leave it out.";
+            return refused("NotSupported", message.to_owned());
+        }
+        if spec.prefill.is_some() && scheduler.is_none() {
+            let note = "Nobody sends prompts to the prefill workload: spec.router.scheduler is absent.";
+            self.notes.push(note.to_owned());
+        } else if spec.prefill.is_some() && scheduler.is_some_and(|scheduler| scheduler.config.is_none()) {
+            let note = "spec.router.scheduler.config is absent, and the presets have none for prefill and decode: the scheduler may not tell them \
+                        apart.";
+            self.notes.push(note.to_owned());
+        }
+        if spec.prefill.is_some() && grouped {
+            let note = "The presets for groups of pods hand no KV cache from prefill to decode: give them --kv-transfer-config.";
+            self.notes.push(note.to_owned());
+        }
         if model.is_some_and(|model| {
             model.criticality.is_some_and(|criticality| criticality != pointsman_crds::kserve::spec::Criticality::Standard)
         }) {

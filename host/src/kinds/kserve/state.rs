@@ -144,7 +144,7 @@ impl Making<'_> {
     }
 
     /// The Gateways of the route that is made, or of the user's own.
-    fn route_gateways(&self) -> Vec<(String, String)> {
+    pub(super) fn route_gateways(&self) -> Vec<(String, String)> {
         let refs = self.route_refs();
         if refs.is_empty() {
             return self.gateways();
