@@ -28,7 +28,7 @@ fn it_is_told_its_pool_and_nothing_of_the_model() {
 
 #[test]
 fn its_configuration_is_an_argument() {
-    let config = json!({"kind": "EndpointPickerConfig", "apiVersion": "a/v1", "plugins": [{"type": "queue-scorer"}]});
+    let config = json!({"apiVersion": "a/v1", "kind": "EndpointPickerConfig", "plugins": [{"type": "queue-scorer"}]});
     let text = r#"{"apiVersion":"a/v1","kind":"EndpointPickerConfig","plugins":[{"type":"queue-scorer"}]}"#;
     let args = |fields: Value| scheduler(fields, config.clone(), json!({"name": "c", "key": "k"})).container()["args"].take();
     assert_eq!(args(json!({})), json!([POOL[0], POOL[1], POOL[2], POOL[3], "--config-text", text]));
