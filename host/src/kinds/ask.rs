@@ -25,7 +25,11 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
+
+/// How long to wait before a plan that a policy failed to make is tried again.
+pub(super) const AGAIN: Duration = Duration::from_secs(15);
 
 /// What pods do: their role, and for a leader or a worker that of their group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -118,6 +118,13 @@ pub struct Condition {
     pub observed_generation: Option<i64>,
 }
 
+impl Condition {
+    /// Whether it speaks of this generation, or says of none. What was said of a former state counts for nothing.
+    pub fn speaks_of(&self, generation: Option<i64>) -> bool {
+        self.observed_generation.is_none_or(|seen| Some(seen) >= generation)
+    }
+}
+
 impl Observed {
     /// A condition of it, if it is told.
     pub fn condition(&self, type_: &str) -> Option<&Condition> {

@@ -80,8 +80,7 @@ impl Named {
 
     /// A condition that speaks of its newest state.
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
-        let current = |condition: &&Condition| condition.observed_generation.is_none_or(|seen| Some(seen) >= self.generation);
-        self.conditions.iter().find(|condition| condition.type_ == type_ && current(condition))
+        self.conditions.iter().find(|condition| condition.type_ == type_ && condition.speaks_of(self.generation))
     }
 }
 

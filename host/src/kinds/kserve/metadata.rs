@@ -81,7 +81,7 @@ impl Making<'_> {
     }
 
     /// Everybody who may have a say, for every object: who has one where says the policy.
-    pub(super) fn layers(&self) -> Digested<Vec<Layer>> {
+    pub(super) fn speakers(&self) -> Digested<Vec<Layer>> {
         let layer = |name: &str, labels: Vec<Entry>, annotations: Vec<Entry>| Layer { name: name.to_owned(), labels, annotations };
         let spec = &self.service.combined.spec;
         let mut layers = vec![

@@ -17,17 +17,18 @@ use super::{
 };
 use crate::{
     plan::{Condition, Object, Plan, Status},
-    policy::decide::{Policies, Undecided},
+    policy::{
+        decide::{Policies, Undecided},
+        digest::Digested,
+        point::propagation::Layer,
+    },
     world::{
         ObjectKey, Read, Snapshot,
         resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, Resource},
     },
 };
-use service::{Part, Service};
+use service::Service;
 use std::time::Duration;
-
-/// How long to wait before a plan that a policy failed to make is tried again.
-const AGAIN: Duration = Duration::from_secs(15);
 
 /// The kind `LLMInferenceService`.
 #[derive(Debug)]
@@ -80,6 +81,8 @@ struct Making<'a> {
     asking: Asking<'a>,
     settings: &'a Settings,
     service: Service,
+    /// Who may have a say in labels and annotations: the same for every object.
+    layers: Digested<Vec<Layer>>,
 }
 
 /// What the steps have found out, as far as they came.
@@ -95,7 +98,8 @@ impl Kind for LlmInferenceServices {
     }
 
     fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
-        let mut making = Making { asking: Asking::new(snapshot, policies), settings, service: Service::default() };
+        let mut making =
+            Making { asking: Asking::new(snapshot, policies), settings, service: Service::default(), layers: Digested::default() };
         let mut found = Found::default();
         let stop = making.steps(&mut found).err();
         let again = stop.as_ref().and_then(|stop| stop.again);
@@ -112,12 +116,13 @@ impl Making<'_> {
         // Known whatever becomes of the rest, for the conditions of what is there.
         (self.service.name, self.service.namespace) = (key.name.clone(), key.namespace.clone());
         self.service = Service::read(&mut self.asking, self.settings)?;
+        self.layers = self.speakers();
         self.asking.reads.extend(self.named_objects());
         let gateways = self.route_gateways().into_iter().map(|(namespace, name)| ObjectKey { resource: &GATEWAY, namespace, name });
         self.asking.reads.extend(gateways.map(Read::Object));
         let mut objects = vec![self.reaching()?];
-        for part in Part::ALL {
-            objects.append(&mut self.workload(part)?);
+        for workload in self.service.workloads.clone() {
+            objects.append(&mut self.deployed(&workload)?);
         }
         objects.append(&mut self.scheduler()?);
         objects.extend(self.route()?);
@@ -137,6 +142,6 @@ impl Making<'_> {
     /// Turns what a policy couldn't decide into the condition that says it.
     fn undecided(&self, step: &'static str, undecided: &Undecided) -> Box<Stop> {
         let condition = Condition::no(step, undecided.reason(), ask::undecided(self.asking.snapshot, undecided));
-        Box::new(Stop { condition, again: Some(AGAIN) })
+        Box::new(Stop { condition, again: Some(ask::AGAIN) })
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     world::resource::{DEPLOYMENT, LEADER_WORKER_SET, Resource},
 };
 use pointsman_crds::kserve::spec::{ParallelismSpec, WorkloadSpec};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// The longest name of a service: `-kserve-workload-svc` comes behind it, and a Service's name has 63 characters at most.
 const LONGEST_NAME: usize = 43;
@@ -104,7 +104,7 @@ pub(super) struct Service {
     pub(super) name: String,
     pub(super) namespace: String,
     pub(super) combined: Combined,
-    pub(super) workloads: Vec<Workload>,
+    pub(super) workloads: Vec<Arc<Workload>>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
     /// As policies see it.
@@ -137,7 +137,7 @@ impl Service {
         let spec = &service.combined.spec;
         let main = workload(Part::Main, spec.workload.clone(), &service.name)?;
         let prefill = spec.prefill.clone().map(|prefill| workload(Part::Prefill, prefill, &service.name)).transpose()?;
-        service.workloads = [Some(main), prefill].into_iter().flatten().collect();
+        service.workloads = [Some(main), prefill].into_iter().flatten().map(Arc::new).collect();
         Ok(service)
     }
 
@@ -197,7 +197,7 @@ impl Service {
     }
 
     pub(super) fn workload(&self, part: Part) -> Option<&Workload> {
-        self.workloads.iter().find(|workload| workload.part == part)
+        self.workloads.iter().map(|workload| &**workload).find(|workload| workload.part == part)
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     kinds::fares::Fares,
     plan::Condition,
+    policy::point::Role,
     world::{
         ObjectKey, child,
         named::Named,
@@ -69,7 +70,7 @@ impl Making<'_> {
         let live = live.filter(|live| !live.deleting);
         let fares = match (live, wanted) {
             (Some(live), _) => {
-                let components = ["main", "leader", "worker"].map(|place| part.component(role(place)));
+                let components = [Role::Main, Role::Leader, Role::Worker].map(|place| part.component(place));
                 let pods = snapshot.pods.iter().filter(|pod| components.contains(&pod.component));
                 Fares::of(part.condition(), live, pods)
             }
@@ -253,23 +254,13 @@ impl Making<'_> {
     }
 }
 
-fn role(place: &str) -> crate::policy::point::Role {
-    use crate::policy::point::Role;
-    match place {
-        "leader" => Role::Leader,
-        "worker" => Role::Worker,
-        _ => Role::Main,
-    }
-}
-
 fn unsaid(type_: &'static str, what: &str) -> Condition {
     Condition::unknown(type_, "Progressing", format!("No Gateway has said whether it takes the {what}."))
 }
 
 /// What Gateways say of an object, unless they have taken it.
 fn refused(type_: &'static str, what: &str, conditions: &[child::Condition], generation: Option<i64>) -> Option<Condition> {
-    // What was said of a former state counts for nothing.
-    let current = |condition: &&child::Condition| condition.observed_generation.is_none_or(|seen| Some(seen) >= generation);
+    let current = |condition: &&child::Condition| condition.speaks_of(generation);
     if let Some(refused) = conditions.iter().filter(current).find(|condition| condition.status == "False") {
         let message = format!("A Gateway doesn't take the {what} ({}): {}", refused.type_, refused.message);
         return Some(Condition::no(type_, refused.reason.clone(), message));

@@ -36,8 +36,7 @@ impl Making<'_> {
 
     /// The metadata of an object.
     pub(super) fn metadata(&mut self, step: &'static str, about: About<'_>, ours: BTreeMap<String, String>) -> Result<Metadata, Box<Stop>> {
-        let layers = self.layers();
-        let metadata = self.asking.metadata(&self.service.subject, about, ours, layers);
+        let metadata = self.asking.metadata(&self.service.subject, about, ours, self.layers.clone());
         metadata.map_err(|undecided| self.undecided(step, &undecided))
     }
 
@@ -51,15 +50,7 @@ impl Making<'_> {
     }
 
     /// A workload's objects.
-    pub(super) fn workload(&mut self, part: Part) -> Result<Vec<Object>, Box<Stop>> {
-        let Some(place) = self.service.workloads.iter().position(|workload| workload.part == part) else { return Ok(Vec::new()) };
-        let workload = self.service.workloads.remove(place);
-        let objects = self.deployed(&workload);
-        self.service.workloads.insert(place, workload);
-        objects
-    }
-
-    fn deployed(&mut self, workload: &Workload) -> Result<Vec<Object>, Box<Stop>> {
+    pub(super) fn deployed(&mut self, workload: &Workload) -> Result<Vec<Object>, Box<Stop>> {
         let (part, (resource, name)) = (workload.part, &workload.runs);
         let step = part.condition();
         self.served(step, part.name(), resource)?;

@@ -30,9 +30,6 @@ use serde_json::Value;
 use service::Service;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// How long to wait before a plan that a policy failed to make is tried again.
-const AGAIN: Duration = Duration::from_secs(15);
-
 /// The kind InferenceService.
 #[derive(Debug)]
 pub struct InferenceServices;
@@ -186,7 +183,7 @@ impl Making<'_> {
     /// Turns what a policy couldn't decide into the condition that says it.
     fn undecided(&self, step: &'static str, undecided: &Undecided) -> Box<Stop> {
         let condition = Condition::no(step, undecided.reason(), ask::undecided(self.snapshot, undecided));
-        Box::new(Stop { condition, again: Some(AGAIN), failure: "RuntimeUnhealthy" })
+        Box::new(Stop { condition, again: Some(ask::AGAIN), failure: "RuntimeUnhealthy" })
     }
 
     /// A part of the status as it was.

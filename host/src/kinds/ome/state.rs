@@ -92,9 +92,7 @@ impl Making<'_> {
             let blocked = || Condition::unknown(INGRESS, "Blocked", "There is no route yet.");
             return if found.objects.is_some() { unsaid() } else { blocked() };
         };
-        // What was said of a former state of the route counts for nothing.
-        let current =
-            |condition: &&child::Condition| condition.observed_generation.is_none_or(|seen| Some(seen) >= route.observed.generation);
+        let current = |condition: &&child::Condition| condition.speaks_of(route.observed.generation);
         if let Some(refused) = route.observed.conditions.iter().filter(current).find(|condition| condition.status == "False") {
             let message = format!("The Gateway {place} doesn't take the route ({}): {}", refused.type_, refused.message);
             return Condition::no(INGRESS, refused.reason.clone(), message);
