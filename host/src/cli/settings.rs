@@ -21,6 +21,9 @@ pub(super) struct SettingsArgs {
     /// Where LLMInferenceServiceConfigs are that services of every namespace can build on.
     #[arg(long, value_name = "NAMESPACE", default_value = policy::NAMESPACE)]
     config_namespace: String,
+    /// The Prometheus that KEDA asks how many replicas an LLMInferenceService with scaling.wva.keda is to have.
+    #[arg(long, value_name = "URL", value_parser = url)]
+    prometheus: Option<String>,
 }
 
 pub(super) fn place(text: &str) -> Result<(String, String), String> {
@@ -32,6 +35,14 @@ pub(super) fn place(text: &str) -> Result<(String, String), String> {
     }
 }
 
+fn url(text: &str) -> Result<String, String> {
+    let uri = text.parse::<http::Uri>().map_err(|error| error.to_string())?;
+    match uri.scheme_str() {
+        Some("http" | "https") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(text.to_owned()),
+        _ => Err("it begins with http:// or https:// and a host".to_owned()),
+    }
+}
+
 impl SettingsArgs {
     pub(super) fn settings(&self) -> Settings {
         let gateway = self.gateway.clone().zip(self.ingress_domain.clone());
@@ -39,6 +50,7 @@ impl SettingsArgs {
             gateway: gateway.map(|((namespace, name), domain)| Gateway { namespace, name, domain }),
             cluster_domain: self.cluster_domain.clone(),
             config_namespace: self.config_namespace.clone(),
+            prometheus: self.prometheus.clone(),
             ..Settings::default()
         }
     }

@@ -16,15 +16,25 @@ pub(super) struct Fares {
     pub(super) failing: Vec<(String, PodFailure)>,
 }
 
+/// When it is available.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Enough {
+    /// When it says so itself: with nearly all its replicas.
+    AsItSays,
+    /// With one replica.
+    One,
+}
+
 impl Fares {
     /// As it tells itself, and its pods tell.
-    pub(super) fn of<'p>(type_: &'static str, live: &Child, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Self {
+    pub(super) fn of<'p>(type_: &'static str, live: &Child, pods: impl Iterator<Item = &'p Arc<Pod>>, enough: Enough) -> Self {
         let observed = &live.observed;
         let failing: Vec<(String, PodFailure)> = pods.filter_map(|pod| Some((pod.name.clone(), pod.failure.clone()?))).collect();
         let wanted = observed.replicas.unwrap_or(1);
         let current = observed.current_generation();
         let name = format!("{} {}", live.key.resource.kind, live.key.name);
-        let available = observed.condition("Available").is_some_and(|condition| condition.status == "True");
+        let says = observed.condition("Available").is_some_and(|condition| condition.status == "True");
+        let available = says || enough == Enough::One && observed.available > 0;
         let refused = observed.condition("ReplicaFailure").filter(|condition| condition.status == "True");
         let late = observed.condition("Progressing").filter(|condition| condition.status == "False");
         let broken = failing.iter().find(|(_, failure)| failure.started);
@@ -61,4 +71,39 @@ impl Fares {
 
 fn unavailable(workload: &str) -> String {
     format!("The {workload} isn't available yet.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::{
+        ObjectKey, World,
+        child::SUBJECT_KIND,
+        resource::{DEPLOYMENT, LLM_INFERENCE_SERVICE},
+    };
+    use serde_json::json;
+
+    #[test]
+    fn where_one_leads_one_is_enough() {
+        let mut world = World::default();
+        world.put(&LLM_INFERENCE_SERVICE, &json!({"metadata": {"name": "llama", "namespace": "chat", "uid": "u"}, "spec": {}}));
+        world.put(
+            &DEPLOYMENT,
+            &json!({
+                "metadata": {
+                    "name": "picks", "namespace": "chat", "uid": "d", "generation": 2, "labels": {SUBJECT_KIND: "LLMInferenceService"},
+                    "ownerReferences": [{"uid": "u", "controller": true}],
+                },
+                "spec": {"replicas": 3},
+                "status": {
+                    "observedGeneration": 2, "replicas": 3, "updatedReplicas": 3, "availableReplicas": 1,
+                    "conditions": [{"type": "Available", "status": "False"}, {"type": "Progressing", "status": "False", "reason": "Late"}],
+                },
+            }),
+        );
+        let key = ObjectKey { resource: &LLM_INFERENCE_SERVICE, namespace: "chat".to_owned(), name: "llama".to_owned() };
+        let children = world.snapshot(&key, 0).unwrap().children;
+        let told = |enough| Fares::of("SchedulerWorkloadReady", &children[0], std::iter::empty(), enough).condition;
+        assert_eq!((told(Enough::One).status, told(Enough::AsItSays).status), (Some(true), Some(false)));
+    }
 }

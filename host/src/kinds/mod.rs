@@ -3,6 +3,7 @@
 
 mod ask;
 mod fares;
+mod gateways;
 pub mod kserve;
 pub mod ome;
 
@@ -45,6 +46,8 @@ pub struct Settings {
     pub cluster_domain: String,
     /// The namespace of the `LLMInferenceServiceConfigs` for all.
     pub config_namespace: String,
+    /// The URL of the Prometheus that KEDA asks what the workload variant autoscaler wants.
+    pub prometheus: Option<String>,
     /// The version of this host.
     pub version: String,
 }
@@ -66,6 +69,7 @@ impl Default for Settings {
             gateway: None,
             cluster_domain: "cluster.local".to_owned(),
             config_namespace: policy::NAMESPACE.to_owned(),
+            prometheus: None,
             version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
         }
     }

@@ -32,7 +32,7 @@ pub fn picks_endpoints(metadata: Metadata) -> Value {
             {"apiGroups": [""], "resources": ["pods"], "verbs": sees},
             {
                 "apiGroups": ["inference.networking.k8s.io", "inference.networking.x-k8s.io"],
-                "resources": ["inferencepools", "inferenceobjectives", "inferencemodels"],
+                "resources": ["inferencepools", "inferenceobjectives", "inferencemodels", "inferencemodelrewrites"],
                 "verbs": sees,
             },
             {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": sees},

@@ -34,13 +34,16 @@ pub fn used(of: &str, percent: i64) -> Value {
     json!({"type": "Resource", "resource": {"name": of, "target": {"type": "Utilization", "averageUtilization": percent}}})
 }
 
-/// A metric: the replicas that the workload variant autoscaler wants for a workload.
-pub fn wanted(variant: &str) -> Value {
+/// The number of replicas that the workload variant autoscaler wants. It knows a variant by the name of what scales it.
+const WANTED: &str = "wva_desired_replicas";
+
+/// A metric: what the workload variant autoscaler wants for a variant in a namespace.
+pub fn wanted(namespace: &str, variant: &str) -> Value {
+    let labels = json!({"variant_name": variant, "exported_namespace": namespace});
     json!({
         "type": "External",
         "external": {
-            "metric": {"name": "wva_desired_replicas", "selector": {"matchLabels": {"variant_name": variant}}},
-            "target": {"type": "AverageValue", "averageValue": "1"},
+            "metric": {"name": WANTED, "selector": {"matchLabels": labels}}, "target": {"type": "AverageValue", "averageValue": "1"},
         },
     })
 }
@@ -56,18 +59,27 @@ pub struct Query {
     pub threshold: String,
 }
 
-/// A KEDA ScaledObject's body.
-pub fn scaled_object(metadata: Metadata, target: Target<'_>, least: i64, most: i64, query: &Query) -> Value {
+impl Query {
+    /// What the workload variant autoscaler wants for a variant in a namespace.
+    pub fn wanted(server: String, namespace: &str, variant: &str) -> Self {
+        let query = format!("{WANTED}{{variant_name=\"{variant}\",exported_namespace=\"{namespace}\"}}");
+        Self { server, query, threshold: "1".to_owned() }
+    }
+}
+
+/// A KEDA ScaledObject's body, with more in its spec.
+pub fn scaled_object(metadata: Metadata, target: Target<'_>, least: i64, most: i64, query: &Query, more: Value) -> Value {
     let Query { server, query, threshold } = query;
-    json!({
-        "metadata": metadata.into_value(),
-        "spec": {
-            "scaleTargetRef": target.reference(),
-            "minReplicaCount": least,
-            "maxReplicaCount": most,
-            "triggers": [{"type": "prometheus", "metadata": {"serverAddress": server, "query": query, "threshold": threshold}}],
-        },
-    })
+    let mut spec = json!({
+        "scaleTargetRef": target.reference(),
+        "minReplicaCount": least,
+        "maxReplicaCount": most,
+        "triggers": [{"type": "prometheus", "metadata": {"serverAddress": server, "query": query, "threshold": threshold}}],
+    });
+    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
+        spec.extend(more);
+    }
+    json!({"metadata": metadata.into_value(), "spec": spec})
 }
 
 /// A PodDisruptionBudget's body: pods go one at a time, so that a node can be drained whatever their number, and one that doesn't

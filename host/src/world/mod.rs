@@ -31,6 +31,7 @@ use news::What;
 use ome::{Models, RuntimeView, Runtimes};
 use readers::Readers;
 use resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, LLM_CONFIG, NAMESPACE, POD, Resource, SERVING_RUNTIME};
+use rpds::HashTrieMapSync;
 use scoped::Scoped;
 use serde_json::Value;
 use std::{
@@ -69,7 +70,10 @@ pub struct World {
     models: Arc<Models>,
     runtimes: Arc<Runtimes>,
     configs: Arc<Scoped<Value>>,
-    named: Arc<BTreeMap<ObjectKey, Named>>,
+    /// What subjects may name. It changes with every word of a Gateway, and a snapshot copies it.
+    named: HashTrieMapSync<ObjectKey, Arc<Named>>,
+    /// Whose each of the pods is that are kept.
+    whose: HashMap<(String, String), Whose>,
     /// What belongs to a subject, by its uid.
     children: HashMap<String, BTreeMap<ObjectKey, Arc<Child>>>,
     owners: HashMap<ObjectKey, String>,
@@ -131,7 +135,10 @@ impl World {
 
     fn know(&mut self, news: News) {
         self.revision += 1;
-        let News { key, what, .. } = news;
+        let News { key, what, named, .. } = news;
+        if named.is_some() {
+            self.set_named(&key, named);
+        }
         match what {
             What::Subject(subject) => self.put_subject(subject),
             What::Namespace(labels) => self.set_namespace(&key.name, Some(labels)),
@@ -145,16 +152,9 @@ impl World {
                 self.changed(&Read::Object(key));
             }
             What::Pod(pod) => self.put_pod(pod),
-            What::Child(child) => {
-                self.set_named(&key, None);
-                self.put_child(child);
-            }
-            What::Named(named) => {
-                // It was ours, until somebody took our label away.
-                self.remove_child(&key);
-                self.set_named(&key, Some(named));
-            }
-            What::Nothing => {}
+            What::Child(child) => self.put_child(child),
+            // It may have been ours, until somebody took our label away.
+            What::Nothing => self.remove_child(&key),
         }
     }
 
@@ -178,17 +178,7 @@ impl World {
         } else if **resource == SERVING_RUNTIME || **resource == CLUSTER_SERVING_RUNTIME {
             self.set_runtime(key.clone(), None);
         } else if **resource == POD {
-            // Only the pod itself knows whose it is.
-            let of = self
-                .pods
-                .iter_mut()
-                .find_map(|(of, pods)| (of.1 == *namespace && pods.remove(name).is_some()).then(|| (of.clone(), pods.is_empty())));
-            if let Some((of, last)) = of {
-                if last {
-                    self.pods.remove(&of);
-                }
-                self.reported.extend(self.labels.get(&of).cloned());
-            }
+            self.remove_pod(namespace, name);
         } else if **resource == LLM_CONFIG {
             Arc::make_mut(&mut self.configs).set(namespace, name, None);
             self.changed(&Read::Object(key.clone()));
@@ -210,14 +200,13 @@ impl World {
     }
 
     fn set_named(&mut self, key: &ObjectKey, named: Option<Named>) {
-        if self.named.get(key) == named.as_ref() {
+        if self.named.get(key).map(|known| &**known) == named.as_ref() {
             return;
         }
-        let all = Arc::make_mut(&mut self.named);
         match named {
-            Some(named) => all.insert(key.clone(), named),
-            None => all.remove(key),
-        };
+            Some(named) => self.named.insert_mut(key.clone(), Arc::new(named)),
+            None => drop(self.named.remove_mut(key)),
+        }
         self.changed(&Read::Object(key.clone()));
     }
 
@@ -298,7 +287,7 @@ impl World {
             models: Arc::clone(&self.models),
             runtimes: Arc::clone(&self.runtimes),
             configs: Arc::clone(&self.configs),
-            named: Arc::clone(&self.named),
+            named: self.named.clone(),
             children: self.children.get(&subject.uid).into_iter().flat_map(BTreeMap::values).cloned().collect(),
             pods: pods.into_iter().flat_map(BTreeMap::values).cloned().collect(),
             available: Arc::clone(&self.available),
@@ -364,27 +353,38 @@ impl World {
     /// Of a pod that works there is nothing to know: what runs it counts those.
     fn put_pod(&mut self, pod: Pod) {
         let of = (pod.kind.clone(), pod.namespace.clone(), pod.subject.clone());
-        let before = self.pods.get(&of).and_then(|pods| pods.get(&pod.name));
-        if !self.relisting && before.is_some_and(|before| before.version > pod.version) {
+        let place = (pod.namespace.clone(), pod.name.clone());
+        // Somebody may have changed its labels.
+        let known = self.whose.get(&place).and_then(|whose| Some((whose == &of, self.pods.get(whose)?.get(&pod.name)?)));
+        if !self.relisting && known.is_some_and(|(_, before)| before.version > pod.version) {
             return;
         }
         let works = pod.failure.is_none() || pod.deleting;
-        let same = match before {
-            Some(before) => Pod { version: pod.version, ..(**before).clone() } == pod,
+        let same = match known {
+            Some((same, before)) => same && Pod { version: pod.version, ..(**before).clone() } == pod,
             None => works,
         };
-        let pods = self.pods.entry(of.clone()).or_default();
-        if works {
-            pods.remove(&pod.name);
-        } else {
-            pods.insert(pod.name.clone(), Arc::new(pod));
+        if known.is_some_and(|(same, _)| works || !same) {
+            self.remove_pod(&place.0, &place.1);
         }
-        if pods.is_empty() {
-            self.pods.remove(&of);
+        if !works {
+            self.whose.insert(place, of.clone());
+            self.pods.entry(of.clone()).or_default().insert(pod.name.clone(), Arc::new(pod));
         }
         if !same {
             self.reported.extend(self.labels.get(&of).cloned());
         }
+    }
+
+    fn remove_pod(&mut self, namespace: &str, name: &str) {
+        let Some(of) = self.whose.remove(&(namespace.to_owned(), name.to_owned())) else { return };
+        if let Some(pods) = self.pods.get_mut(&of) {
+            pods.remove(name);
+            if pods.is_empty() {
+                self.pods.remove(&of);
+            }
+        }
+        self.reported.extend(self.labels.get(&of).cloned());
     }
 
     fn put_child(&mut self, child: Child) {
@@ -396,9 +396,7 @@ impl World {
         let news = known.as_ref().is_none_or(|known| known.differs(&child));
         let Some(owner) = child.owner.clone() else {
             // Nobody's any more: whose it was makes it anew, or finds out why it can't.
-            if known.is_some() {
-                self.remove(&key);
-            }
+            self.remove_child(&key);
             return;
         };
         if let Some(before) = self.owners.insert(key.clone(), owner.clone())

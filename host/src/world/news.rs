@@ -19,6 +19,8 @@ pub struct News {
     pub(super) key: ObjectKey,
     pub(super) version: u64,
     pub(super) what: What,
+    /// What a subject that names it wants to know, if it is of such a kind.
+    pub(super) named: Option<Named>,
 }
 
 #[derive(Debug)]
@@ -33,9 +35,7 @@ pub(super) enum What {
     Config(Option<Value>),
     Pod(Pod),
     Child(Child),
-    /// Of a kind of which some are made for subjects, and this one isn't.
-    Named(Named),
-    /// It has no name.
+    /// It has no name, or matters to nobody but those who name it.
     Nothing,
 }
 
@@ -53,10 +53,11 @@ impl News {
     /// Reads an object. What is known of it spares reading it all.
     pub(crate) fn read(resource: &'static Resource, text: &str, known: impl FnOnce(&ObjectKey) -> Option<Arc<Child>>) -> Self {
         let live = Live::of(text);
-        let named = |name: &Option<Cow<'_, str>>| name.as_deref().unwrap_or_default().to_owned();
-        let namespace = if resource.namespaced { named(&live.metadata.namespace) } else { String::new() };
-        let key = ObjectKey { resource, namespace, name: named(&live.metadata.name) };
+        let word = |name: &Option<Cow<'_, str>>| name.as_deref().unwrap_or_default().to_owned();
+        let namespace = if resource.namespaced { word(&live.metadata.namespace) } else { String::new() };
+        let key = ObjectKey { resource, namespace, name: word(&live.metadata.name) };
         let value = || serde_json::from_str::<Value>(text).unwrap_or_default();
+        let named = NAMED_BY_SUBJECTS.contains(&resource).then(|| Named::of(resource, &live));
         let unread = |error: &serde_json::Error| tracing::warn!(object = %key, "it can't be read, and counts as absent: {error}");
         let what = if key.name.is_empty() {
             What::Nothing
@@ -72,11 +73,14 @@ impl News {
             What::Pod(Pod::of(&live))
         } else if *resource == LLM_CONFIG {
             What::Config(live.field("spec").map(|spec| serde_json::from_str(spec.get()).unwrap_or_default()))
-        } else if NAMED_BY_SUBJECTS.contains(&resource) && !live.labels().contains_key(SUBJECT_KIND) {
-            What::Named(Named::of(resource, &live))
+        } else if named.is_some() && !live.labels().contains_key(SUBJECT_KIND) {
+            What::Nothing
         } else {
-            What::Child(Child::of(key.clone(), (text, &live), known(&key).as_deref()))
+            let child = Child::of(key.clone(), (text, &live), known(&key).as_deref());
+            // Anybody may write our label on what is his own, and name that.
+            if named.is_some() && !child.ours() { What::Nothing } else { What::Child(child) }
         };
-        Self { version: live.version(), key, what }
+        let named = named.filter(|_| !key.name.is_empty());
+        Self { version: live.version(), key, what, named }
     }
 }

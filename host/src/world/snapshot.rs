@@ -7,11 +7,9 @@ use super::{
     resource::Resource,
     scoped::Scoped,
 };
+use rpds::HashTrieMapSync;
 use serde_json::Value;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 /// The world as one subject sees it, at one moment. It never changes.
 #[derive(Clone, Debug)]
@@ -28,8 +26,8 @@ pub struct Snapshot {
     pub runtimes: Arc<Runtimes>,
     /// The parts that specs are built on, of `LLMInferenceServiceConfigs`.
     pub configs: Arc<Scoped<Value>>,
-    /// What subjects name and others have made.
-    pub named: Arc<BTreeMap<ObjectKey, Named>>,
+    /// What subjects may name.
+    pub named: HashTrieMapSync<ObjectKey, Arc<Named>>,
     /// The objects that belong to the subject, in order.
     pub children: Vec<Arc<Child>>,
     /// Its pods that fail, by name.

@@ -2,7 +2,7 @@ use super::{
     News, ObjectKey, Read, Touched, World,
     child::SUBJECT_KIND,
     pod::{COMPONENT, SUBJECT},
-    resource::{CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, INFERENCE_SERVICE, NAMESPACE, POD, Resource},
+    resource::{CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, INFERENCE_POOL, INFERENCE_SERVICE, NAMESPACE, POD, Resource},
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -151,4 +151,50 @@ fn an_answer_to_a_write_brings_nothing_back_and_no_older_list_takes_it_away() {
     world.remove(&key(&DEPLOYMENT, "a-engine"));
     world.answer(news(&DEPLOYMENT, &deployment("uid-a", 10, 3)));
     assert!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children.is_empty());
+}
+
+#[test]
+fn a_pod_that_changes_its_labels_is_no_longer_whose_it_was() {
+    let mut world = world();
+    let pod = |of: &str| {
+        json!({
+            "metadata": {"name": "p", "namespace": "chat", "labels": {SUBJECT_KIND: "InferenceService", SUBJECT: of, COMPONENT: "engine"}},
+            "status": {"containerStatuses": [{"name": "x", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]},
+        })
+    };
+    let failing = |world: &World, of: &str| world.snapshot(&key(&INFERENCE_SERVICE, of), 0).unwrap().pods.len();
+    world.put(&POD, &pod("a"));
+    world.take_touched();
+    world.put(&POD, &pod("b"));
+    assert_eq!(touched(&mut world).1, ["a", "b"]);
+    assert_eq!((failing(&world, "a"), failing(&world, "b")), (0, 1));
+}
+
+#[test]
+fn what_subjects_name_is_found_whoever_made_it_and_whatever_labels_it_has() {
+    let mut world = world();
+    let pool = |managers: Value| {
+        json!({
+            "metadata": {
+                "name": "p", "namespace": "chat", "uid": "p", "resourceVersion": "3", "generation": 1, "managedFields": managers,
+                "labels": {SUBJECT_KIND: "LLMInferenceService"}, "ownerReferences": [{"uid": "uid-a", "controller": true}],
+            },
+            "spec": {"targetPorts": [{"number": 8000}]},
+        })
+    };
+    let seen = |world: &World, by: &str| {
+        let snapshot = world.snapshot(&key(&INFERENCE_SERVICE, by), 0).unwrap();
+        (snapshot.children.len(), snapshot.named.contains_key(&key(&INFERENCE_POOL, "p")))
+    };
+    reads(&mut world, "b", &[Read::Object(key(&INFERENCE_POOL, "p"))]);
+    world.put(&INFERENCE_POOL, &pool(json!([])));
+    assert_eq!(touched(&mut world).0, ["b"]);
+    assert_eq!(seen(&world, "a"), (0, true), "it has our label, and we didn't write it");
+    let ours = json!([{"manager": "pointsman/llminferenceservice", "operation": "Apply", "fieldsType": "FieldsV1",
+                       "fieldsV1": {"f:spec": {"f:targetPorts": {}}}}]);
+    world.put(&INFERENCE_POOL, &pool(ours));
+    assert_eq!((seen(&world, "a"), seen(&world, "b")), ((1, true), (0, true)));
+    world.remove(&key(&INFERENCE_POOL, "p"));
+    assert_eq!(touched(&mut world), (vec!["b".to_owned()], vec!["a".to_owned()]));
+    assert_eq!(seen(&world, "a"), (0, false));
 }

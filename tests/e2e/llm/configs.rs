@@ -1,7 +1,7 @@
 //! What services build on: base configurations, here or for all, and what is wrong with them.
 
-use super::{create, pods, ready, with_model};
-use crate::services::Space;
+use super::{create, groups, pods, ready, with_model};
+use crate::services::{Space, condition};
 use pointsman::world::resource::{DEPLOYMENT, LLM_CONFIG, LLM_INFERENCE_SERVICE};
 use serde_json::{Value, json};
 
@@ -52,5 +52,42 @@ async fn what_is_wrong_with_a_configuration_is_told_what_runs_stays_and_mending_
     let after: Vec<Value> = pods(&space, "chat").await.into_values().flatten().map(|pod| pod["metadata"]["uid"].clone()).collect();
     assert_eq!(before, after);
     space.patch(&LLM_CONFIG, "base", json!({"spec": {"template": main("example.com/base:1")}})).await;
+    ready(&space, "chat").await;
+}
+
+#[tokio::test]
+async fn while_a_configuration_is_missing_the_parts_tell_how_they_fare() {
+    let space = Space::shared_bare("llm-stays").await;
+    let mut spec = groups();
+    spec["baseRefs"] = json!([{"name": "base"}]);
+    spec["router"] = json!({"scheduler": {}});
+    space.create(&LLM_CONFIG, "base", json!({"spec": {"template": main("example.com/base:1")}})).await;
+    create(&space, "chat", json!({}), with_model(spec)).await;
+    ready(&space, "chat").await;
+    space.delete(&LLM_CONFIG, "base").await;
+    space.says_of(&LLM_INFERENCE_SERVICE, "chat", "PresetsCombined", "False", "ConfigNotFound").await;
+    let service = space.get(&LLM_INFERENCE_SERVICE, "chat").await;
+    for type_ in
+        ["MainWorkloadReady", "WorkerWorkloadReady", "SchedulerWorkloadReady", "InferencePoolReady", "WorkloadsReady", "RouterReady"]
+    {
+        assert_eq!(condition(&service, type_)["status"], "True", "{type_}");
+    }
+    assert_eq!(condition(&service, "Ready")["reason"], "ConfigNotFound");
+}
+
+#[tokio::test]
+async fn what_a_policy_refuses_is_told_apart_from_what_works() {
+    let space = Space::shared_bare("llm-refused").await;
+    create(&space, "chat", json!({}), with_model(json!({}))).await;
+    ready(&space, "chat").await;
+    space.patch(&LLM_INFERENCE_SERVICE, "chat", json!({"spec": {"model": {"uri": "ftp://example.com/llama"}}})).await;
+    let said = space.says_of(&LLM_INFERENCE_SERVICE, "chat", "Decided", "False", "PolicyFailed").await;
+    assert!(said.contains("ftp://example.com/llama") && said.contains("What runs stays as it is"), "{said}");
+    let service = space.get(&LLM_INFERENCE_SERVICE, "chat").await;
+    assert_eq!(
+        (&condition(&service, "MainWorkloadReady")["status"], &condition(&service, "Ready")["reason"]),
+        (&json!("True"), &json!("PolicyFailed"))
+    );
+    space.patch(&LLM_INFERENCE_SERVICE, "chat", json!({"spec": {"model": {"uri": "hf://example/llama"}}})).await;
     ready(&space, "chat").await;
 }

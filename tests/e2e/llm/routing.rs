@@ -1,15 +1,29 @@
 //! How requests get to a service: the route, the Gateways, the pool.
 
 use super::{create, ready, with_model};
-use crate::services::Space;
+use crate::services::{Space, condition};
 use pointsman::world::resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, LLM_INFERENCE_SERVICE};
 use serde_json::{Value, json};
 
 /// What a Gateway says of a route or a pool in its newest state.
 fn taken(generation: &Value) -> Value {
-    let parent = json!({"name": "edge", "kind": "Gateway", "group": "gateway.networking.k8s.io"});
+    taken_by(&["edge"], generation)
+}
+
+fn taken_by(gateways: &[&str], generation: &Value) -> Value {
     let condition = |type_: &str| json!({"type": type_, "status": "True", "reason": type_, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": generation});
-    json!({"parents": [{"parentRef": parent, "controllerName": "example.com/gateway", "conditions": [condition("Accepted"), condition("ResolvedRefs")]}]})
+    let parent = |name: &&str| {
+        let reference = json!({"name": name, "kind": "Gateway", "group": "gateway.networking.k8s.io"});
+        json!({"parentRef": reference, "controllerName": "example.com/gateway", "conditions": [condition("Accepted"), condition("ResolvedRefs")]})
+    };
+    json!({"parents": gateways.iter().map(parent).collect::<Vec<_>>()})
+}
+
+/// A Gateway that works.
+async fn gateway(space: &Space<'_>, name: &str, listener: Value) {
+    space.create(&GATEWAY, name, json!({"spec": {"gatewayClassName": "none", "listeners": [listener]}})).await;
+    let programmed = json!({"type": "Programmed", "status": "True", "reason": "Programmed", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1});
+    space.patch_status(&GATEWAY, name, json!({"conditions": [programmed]})).await;
 }
 
 #[tokio::test]
@@ -20,9 +34,7 @@ async fn a_route_hangs_on_the_gateway_that_is_named_and_leads_to_the_pool() {
     let said = space.says_of(&LLM_INFERENCE_SERVICE, "llama", "GatewaysReady", "False", "GatewayNotFound").await;
     assert!(said.contains("Gateway edge"), "{said}");
     let listener = json!({"name": "http", "port": 80, "protocol": "HTTP", "hostname": "llm.example.com"});
-    space.create(&GATEWAY, "edge", json!({"spec": {"gatewayClassName": "none", "listeners": [listener]}})).await;
-    let programmed = json!({"type": "Programmed", "status": "True", "reason": "Programmed", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1});
-    space.patch_status(&GATEWAY, "edge", json!({"conditions": [programmed]})).await;
+    gateway(&space, "edge", listener).await;
     space.says_of(&LLM_INFERENCE_SERVICE, "llama", "GatewaysReady", "True", "Programmed").await;
 
     let route = space.get(&HTTP_ROUTE, "llama-kserve-route").await;
@@ -48,4 +60,36 @@ async fn without_a_gateway_the_condition_says_how_to_name_one() {
     assert!(said.contains("spec.router.gateway.refs") && said.contains("--gateway"), "{said}");
     space.says_of(&LLM_INFERENCE_SERVICE, "llama", "MainWorkloadReady", "True", "Available").await;
     assert!(space.find(&HTTP_ROUTE, "llama-kserve-route").await.is_none());
+}
+
+#[tokio::test]
+async fn a_route_of_ones_own_counts_with_all_its_gateways_and_for_what_it_leads_to() {
+    let space = Space::shared_bare("llm-own-route").await;
+    let router = json!({"route": {"http": {"refs": [{"name": "mine"}]}}, "scheduler": {}});
+    create(&space, "llama", json!({}), with_model(json!({"router": router}))).await;
+    let said = space.says_of(&LLM_INFERENCE_SERVICE, "llama", "HTTPRoutesReady", "False", "RouteNotFound").await;
+    assert!(said.contains("HTTPRoute mine"), "{said}");
+    gateway(&space, "edge", json!({"name": "http", "port": 80, "protocol": "HTTP"})).await;
+    gateway(&space, "inner", json!({"name": "https", "port": 8443, "protocol": "HTTPS", "hostname": "*.example.com", "tls": {"certificateRefs": [{"name": "any"}]}})).await;
+    let rules = json!([{"backendRefs": [{"name": "llama-kserve-workload-svc", "port": 8000}]}]);
+    let spec = json!({"hostnames": ["llm.example.com"], "parentRefs": [{"name": "edge"}, {"name": "inner"}], "rules": rules});
+    // Our label on what isn't ours makes it no less theirs.
+    let labels = json!({"pointsman.dev/subject-kind": "LLMInferenceService"});
+    let route = space.create(&HTTP_ROUTE, "mine", json!({"metadata": {"labels": labels}, "spec": spec})).await;
+    let generation = &route["metadata"]["generation"];
+    space.says_of(&LLM_INFERENCE_SERVICE, "llama", "GatewaysReady", "True", "Programmed").await;
+    space.patch_status(&HTTP_ROUTE, "mine", taken_by(&["edge"], generation)).await;
+    space.says_of(&LLM_INFERENCE_SERVICE, "llama", "HTTPRoutesReady", "Unknown", "Progressing").await;
+    space.patch_status(&HTTP_ROUTE, "mine", taken_by(&["edge", "inner"], generation)).await;
+    // The route leads past the pool, of which no Gateway will say anything.
+    let service = ready(&space, "llama").await;
+    assert_eq!(condition(&service, "InferencePoolReady")["reason"], "NotReferenced");
+    let urls: Vec<&str> =
+        service["status"]["addresses"].as_array().unwrap().iter().map(|address| address["url"].as_str().unwrap()).collect();
+    assert_eq!(urls[..2], ["https://llm.example.com:8443", "http://llm.example.com"]);
+    let kept = space.get(&HTTP_ROUTE, "mine").await;
+    assert_eq!(
+        (&kept["metadata"]["uid"], &kept["metadata"]["labels"], &kept["spec"]),
+        (&route["metadata"]["uid"], &route["metadata"]["labels"], &route["spec"])
+    );
 }

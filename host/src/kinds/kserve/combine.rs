@@ -71,6 +71,16 @@ impl Combined {
         self.whole.pointer(path).cloned().unwrap_or_default()
     }
 
+    /// Of these lists the one that the strongest layer gives; of two that one layer gives, the one that is named first.
+    pub(super) fn strongest(&self, lists: &[&'static str]) -> Option<&'static str> {
+        self.layers.iter().rev().find_map(|(_, spec)| lists.iter().find(|list| gives(spec, list)).copied())
+    }
+
+    /// Whether there is a layer that gives both lists.
+    pub(super) fn one_gives_both(&self, one: &str, other: &str) -> bool {
+        self.layers.iter().any(|(_, spec)| gives(spec, one) && gives(spec, other))
+    }
+
     /// What each layer says of a pod. A layer that says nothing has null.
     pub(super) fn pods(&self, at: PodAt) -> Vec<(String, Value)> {
         self.layers.iter().map(|(name, spec)| (name.clone(), spec.pointer(at.path()).cloned().unwrap_or_default())).collect()
@@ -118,6 +128,10 @@ impl Combined {
         })?;
         Ok(Self { spec, whole, layers })
     }
+}
+
+fn gives(spec: &Value, list: &str) -> bool {
+    spec.pointer(list).and_then(Value::as_array).is_some_and(|list| !list.is_empty())
 }
 
 /// The configurations that the service names, each from its own namespace or else from the one for all.
@@ -177,6 +191,8 @@ fn laid(weak: Value, strong: &Value, ours: bool) -> Value {
             }
             for (name, value) in strong {
                 let before = weak.get_mut(name).map(Value::take).unwrap_or_default();
+                // Half of one configuration and half of another would be none.
+                let before = if ours && name == "inline" && !value.is_null() { Value::Null } else { before };
                 weak.insert(name.clone(), laid(before, value, ours && !CARRIED.contains(&name.as_str())));
             }
             Value::Object(weak)

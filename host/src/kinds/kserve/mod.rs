@@ -5,6 +5,7 @@
 mod combine;
 mod metadata;
 mod preset;
+mod reached;
 mod router;
 mod service;
 mod state;
@@ -24,11 +25,13 @@ use crate::{
     },
     world::{
         ObjectKey, Read, Snapshot,
+        named::{Named, Parent},
         resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, Resource},
     },
 };
+use serde_json::Value;
 use service::Service;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// The kind `LLMInferenceService`.
 #[derive(Debug)]
@@ -36,10 +39,12 @@ pub struct LlmInferenceServices;
 
 /// Whether the service, its base configurations and the presets make a whole that can be served.
 const COMBINED: &str = "PresetsCombined";
+/// Whether the policies have said what the objects look like.
+const DECIDED: &str = "Decided";
 /// Whether everything that serves works.
 const WORKLOADS: &str = "WorkloadsReady";
 /// Whether the Gateways work that the routes hang on.
-const GATEWAYS: &str = "GatewaysReady";
+const GATEWAYS_READY: &str = "GatewaysReady";
 /// Whether the Gateways have taken the routes.
 const HTTP_ROUTES: &str = "HTTPRoutesReady";
 /// Whether the Gateways have taken the pool.
@@ -50,14 +55,15 @@ const SCHEDULER_READY: &str = "SchedulerWorkloadReady";
 const ROUTER: &str = "RouterReady";
 
 /// All that may be told. Upstream's clients wait for what they know, and a part that is gone has no state.
-const TYPES: [&str; 11] = [
+const TYPES: [&str; 12] = [
     COMBINED,
+    DECIDED,
     "MainWorkloadReady",
     "WorkerWorkloadReady",
     "PrefillWorkloadReady",
     "PrefillWorkerWorkloadReady",
     WORKLOADS,
-    GATEWAYS,
+    GATEWAYS_READY,
     HTTP_ROUTES,
     POOL,
     SCHEDULER_READY,
@@ -83,6 +89,9 @@ struct Making<'a> {
     service: Service,
     /// Who may have a say in labels and annotations: the same for every object.
     layers: Digested<Vec<Layer>>,
+    /// The route that is made, and all that lead to the service, as far as they are there.
+    route: Option<Value>,
+    routes: Vec<Arc<Named>>,
 }
 
 /// What the steps have found out, as far as they came.
@@ -98,15 +107,23 @@ impl Kind for LlmInferenceServices {
     }
 
     fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
-        let mut making =
-            Making { asking: Asking::new(snapshot, policies), settings, service: Service::default(), layers: Digested::default() };
+        let mut making = Making {
+            asking: Asking::new(snapshot, policies),
+            settings,
+            service: Service::default(),
+            layers: Digested::default(),
+            route: None,
+            routes: Vec::new(),
+        };
         let mut found = Found::default();
         let stop = making.steps(&mut found).err();
         let again = stop.as_ref().and_then(|stop| stop.again);
         let conditions = making.conditions(&found, stop.as_ref().map(|stop| &stop.condition));
+        // As long as the service can't be read, nobody knows which parts it has: what was told of them stays.
+        let types: &[_] = if making.service.workloads.is_empty() { &[] } else { &TYPES };
         let fields = making.fields(&found);
         let Asking { reads, decisions, .. } = making.asking;
-        Plan { objects: found.objects, status: Status { conditions, fields, types: &TYPES }, reads, decisions, again }
+        Plan { objects: found.objects, status: Status { conditions, fields, types }, reads, decisions, again }
     }
 }
 
@@ -117,8 +134,11 @@ impl Making<'_> {
         (self.service.name, self.service.namespace) = (key.name.clone(), key.namespace.clone());
         self.service = Service::read(&mut self.asking, self.settings)?;
         self.layers = self.speakers();
+        self.route = self.route_spec();
+        self.routes = self.find_routes();
         self.asking.reads.extend(self.named_objects());
-        let gateways = self.route_gateways().into_iter().map(|(namespace, name)| ObjectKey { resource: &GATEWAY, namespace, name });
+        let key = |parent: Parent| ObjectKey { resource: &GATEWAY, namespace: parent.namespace, name: parent.name };
+        let gateways = self.gateways().into_iter().map(key);
         self.asking.reads.extend(gateways.map(Read::Object));
         let mut objects = vec![self.reaching()?];
         for workload in self.service.workloads.clone() {
@@ -140,8 +160,8 @@ impl Making<'_> {
     }
 
     /// Turns what a policy couldn't decide into the condition that says it.
-    fn undecided(&self, step: &'static str, undecided: &Undecided) -> Box<Stop> {
-        let condition = Condition::no(step, undecided.reason(), ask::undecided(self.asking.snapshot, undecided));
+    fn undecided(&self, undecided: &Undecided) -> Box<Stop> {
+        let condition = Condition::no(DECIDED, undecided.reason(), ask::undecided(self.asking.snapshot, undecided));
         Box::new(Stop { condition, again: Some(ask::AGAIN) })
     }
 }

@@ -15,6 +15,7 @@ struct Parts {
     groups_pipeline: Value,
     groups_data: Value,
     scheduler: Value,
+    disaggregated: Value,
 }
 
 static PARTS: LazyLock<Result<Parts, String>> = LazyLock::new(|| {
@@ -28,6 +29,7 @@ static PARTS: LazyLock<Result<Parts, String>> = LazyLock::new(|| {
         groups_pipeline: read("groups-pipeline", include_str!("presets/groups-pipeline.yaml"))?,
         groups_data: read("groups-data", include_str!("presets/groups-data.yaml"))?,
         scheduler: read("scheduler", include_str!("presets/scheduler.yaml"))?,
+        disaggregated: read("disaggregated", include_str!("presets/disaggregated.yaml"))?,
     })
 });
 
@@ -48,14 +50,64 @@ pub(super) fn of(said: &Value) -> Result<Value, String> {
     };
     let mut preset = main.clone();
     if disaggregated {
-        let prefill = if given("/prefill/worker") { groups("/prefill") } else { &parts.prefill };
-        // A fragment speaks of a workload, wherever that stands.
-        preset = merged(preset, &json!({ "prefill": prefill.get("prefill").unwrap_or(prefill) }));
+        let mut prefill = if given("/prefill/worker") { groups("/prefill").clone() } else { parts.prefill.clone() };
+        // Only where copies of the model are side by side: the stages of one each have another part of the cache.
+        if given("/worker") && given("/parallelism/data") {
+            hand_over(&mut preset, &parts.decode);
+            listen_behind(&mut preset["template"], &parts.decode["template"]);
+        }
+        if given("/prefill/worker") && given("/prefill/parallelism/data") {
+            hand_over(&mut prefill, &parts.prefill);
+        }
+        preset = merged(preset, &json!({ "prefill": prefill }));
     }
     if given("/router/scheduler") {
         preset = merged(preset, &parts.scheduler);
+        // What it names is known to the preset's image.
+        if disaggregated && !said.pointer("/router/scheduler/template/containers").is_some_and(has_image) {
+            preset = merged(preset, &parts.disaggregated);
+        }
     }
     Ok(preset)
+}
+
+fn has_image(containers: &Value) -> bool {
+    containers
+        .as_array()
+        .is_some_and(|containers| containers.iter().any(|container| container["name"] == MAIN && container["image"].is_string()))
+}
+
+/// The container that serves.
+const MAIN: &str = "main";
+
+fn main_of(pod: &mut Value) -> Option<&mut Value> {
+    pod["containers"].as_array_mut()?.iter_mut().find(|container| container["name"] == MAIN)
+}
+
+/// Has the pods of a group take and give blocks of the cache, as those of the one-node preset of the same role do.
+fn hand_over(group: &mut Value, single: &Value) {
+    let mut single = single["template"].clone();
+    let Some(single) = main_of(&mut single) else { return };
+    let list = |of: &Value, name: &str| of[name].as_array().cloned().unwrap_or_default();
+    let words = list(single, "args");
+    let at = words.iter().position(|word| word == "--kv-transfer-config").unwrap_or(words.len());
+    for pod in ["template", "worker"] {
+        let Some(main) = main_of(&mut group[pod]) else { continue };
+        main["args"] = list(main, "args").into_iter().chain(words[at..].iter().cloned()).collect();
+        let known = list(main, "env");
+        let new = list(single, "env").into_iter().filter(|one| known.iter().all(|known| known["name"] != one["name"]));
+        main["env"] = known.iter().cloned().chain(new).collect();
+    }
+}
+
+/// Puts the sidecar of the one-node preset that decodes before a group's leader, which then listens where that looks for it.
+fn listen_behind(leader: &mut Value, single: &Value) {
+    leader["initContainers"] = single["initContainers"].clone();
+    let mut single = single.clone();
+    let (Some(main), Some(single)) = (main_of(leader), main_of(&mut single)) else { return };
+    for field in ["args", "ports", "startupProbe", "readinessProbe", "livenessProbe"] {
+        main[field] = single[field].clone();
+    }
 }
 
 #[cfg(test)]
@@ -78,5 +130,34 @@ mod tests {
             assert!(image(&all, path), "{path}");
         }
         assert!(all.get("worker").is_none());
+    }
+
+    #[test]
+    fn copies_side_by_side_hand_their_cache_over_and_the_scheduler_knows_of_it() {
+        let data = json!({"worker": {}, "parallelism": {"data": 4, "dataLocal": 2}});
+        let mut said = data.clone();
+        said["prefill"] = data;
+        said["router"] = json!({"scheduler": {}});
+        let mut all = of(&said).unwrap();
+        for path in ["/template", "/worker", "/prefill/template", "/prefill/worker"] {
+            let main = main_of(all.pointer_mut(path).unwrap()).unwrap().clone();
+            let words: Vec<&str> = main["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+            assert_eq!(words.iter().filter(|word| **word == "--kv-transfer-config").count(), 1, "{path}: {words:?}");
+            let env = main["env"].as_array().unwrap();
+            assert_eq!(env.iter().filter(|one| one["name"] == "VLLM_NIXL_SIDE_CHANNEL_HOST").count(), 1, "{path}");
+        }
+        let leader = main_of(all.pointer_mut("/template").unwrap()).unwrap().clone();
+        assert_eq!((&leader["readinessProbe"]["httpGet"]["port"], &leader["ports"][0]["containerPort"]), (&json!(8200), &json!(8200)));
+        assert_eq!(all["template"]["initContainers"][0]["name"], "llm-d-routing-sidecar");
+        assert!(all["prefill"]["template"].get("initContainers").is_none());
+        assert_eq!(all["router"]["scheduler"]["config"]["inline"]["kind"], "EndpointPickerConfig");
+
+        // Of stages side by side each has another part of the cache, and another scheduler knows other plugins.
+        let stages = json!({"worker": {}, "parallelism": {"pipeline": 2}});
+        let scheduler = json!({"template": {"containers": [{"name": "main", "image": "example.com/picker:1"}]}});
+        let all =
+            of(&json!({"worker": {}, "parallelism": {"pipeline": 2}, "prefill": stages, "router": {"scheduler": scheduler}})).unwrap();
+        assert!(!all["template"].to_string().contains("kv-transfer-config"));
+        assert!(all["router"]["scheduler"].get("config").is_none());
     }
 }

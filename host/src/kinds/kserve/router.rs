@@ -1,7 +1,7 @@
 //! How requests get to a service's pods: the scheduler and its pool, and the route.
 
 use super::{
-    HTTP_ROUTES, Making, POOL, SCHEDULER_READY, Stop,
+    HTTP_ROUTES, Making, POOL, Stop,
     combine::{PodAt, merged},
     metadata::PICKS,
     workload::PORT,
@@ -21,6 +21,14 @@ use serde_json::{Value, json};
 /// The port on which a picker is asked.
 const PICKER: i64 = 9002;
 
+/// What the names of these are behind the service's.
+pub(super) const OWN_ROUTE: &str = "-kserve-route";
+pub(super) const SCHEDULER_NAME: &str = "-kserve-router-scheduler";
+
+/// Where the Gateways are named: one list, or the route's own. The stronger layer's counts, and in one layer the former.
+pub(super) const GATEWAYS: &str = "/router/gateway/refs";
+pub(super) const PARENTS: &str = "/router/route/http/spec/parentRefs";
+
 impl Making<'_> {
     fn about_scheduler(key: &ObjectKey) -> About<'_> {
         About { key, role: Some(Role::Scheduler), pods: None, template: None }
@@ -28,12 +36,10 @@ impl Making<'_> {
 
     /// The scheduler's objects.
     pub(super) fn scheduler(&mut self) -> Result<Vec<Object>, Box<Stop>> {
-        let Some(scheduler) = self.service.combined.spec.router.as_ref().and_then(|router| router.scheduler.clone()) else {
+        if !self.service.scheduled() {
             return Ok(Vec::new());
-        };
-        let step = SCHEDULER_READY;
-        let own_pool = scheduler.pool.as_ref().and_then(|pool| pool.pool_ref.as_ref()).is_none();
-        if own_pool {
+        }
+        if self.own_pool() {
             self.served(POOL, "scheduler", &INFERENCE_POOL)?;
         }
         let mut objects = Vec::new();
@@ -41,7 +47,7 @@ impl Making<'_> {
         let role = self.key(&ROLE, "-epp-role");
         let binding = self.key(&ROLE_BINDING, "-epp-rb");
         for key in [account.clone(), role.clone(), binding] {
-            let metadata = self.metadata(step, Self::about_scheduler(&key), self.of_scheduler())?;
+            let metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
             let body = if key.resource == &SERVICE_ACCOUNT {
                 access::service_account(metadata)
             } else if key.resource == &ROLE {
@@ -52,23 +58,24 @@ impl Making<'_> {
             objects.push(Object::new(key, body));
         }
 
-        let key = self.key(&DEPLOYMENT, "-kserve-router-scheduler");
+        let key = self.key(&DEPLOYMENT, SCHEDULER_NAME);
         let layers = self.scheduler_layers();
         let frame = json!({"metadata": {}, "spec": {"serviceAccountName": account.name}});
-        let template = self.pod(step, PICKS, (layers, frame), &key)?;
+        let template = self.pod(PICKS, (layers, frame), &key)?;
         let about = About { key: &key, role: Some(Role::Scheduler), pods: Some(PICKS), template: Some(&template["metadata"]) };
-        let of_pods = self.metadata(step, about, self.of_scheduler())?;
+        let of_pods = self.metadata(about, self.of_scheduler())?;
 
         let service = self.key(&SERVICE, "-epp-service");
-        let metadata = self.metadata(step, Self::about_scheduler(&service), self.of_scheduler())?;
+        let metadata = self.metadata(Self::about_scheduler(&service), self.of_scheduler())?;
         objects.push(Object::new(service, network::service(metadata, &self.of_scheduler(), &declared(&template["spec"]))));
 
         let pods = json!({"metadata": of_pods.into_value(), "spec": template["spec"]});
-        let metadata = self.metadata(step, Self::about_scheduler(&key), self.of_scheduler())?;
-        // What a picker knows of the pods is in its memory: two of them at once would each know half.
+        let metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
+        // What a picker knows of the pods is in its memory: of two at once each would know half. So one leads, and the new ones only
+        // come when the old one has gone.
         let strategy = Some(json!({"type": "Recreate"}));
-        objects.push(Object::new(key, workload::deployment(metadata, &self.of_scheduler(), Some(1), strategy, &pods)));
-        if own_pool {
+        objects.push(Object::new(key, workload::deployment(metadata, &self.of_scheduler(), Some(self.service.pickers()), strategy, &pods)));
+        if self.own_pool() {
             objects.push(self.pool()?);
         }
         Ok(objects)
@@ -78,7 +85,7 @@ impl Making<'_> {
         let mut layers = self.pod_layers(PodAt::Scheduler);
         let config = self.service.combined.given("/router/scheduler/config");
         let content = json!({
-            "pool": self.pool_name(), "namespace": self.service.namespace, "config": config["inline"], "configMap": config["ref"],
+            "pool": self.pool_name(), "namespace": self.service.namespace, "replicas": self.service.pickers(), "config": config["inline"], "configMap": config["ref"],
         });
         layers.push(Layer { name: "scheduler".to_owned(), content: content.to_string() });
         layers
@@ -90,10 +97,15 @@ impl Making<'_> {
         named.as_str().map_or_else(|| format!("{}-inference-pool", self.service.name), str::to_owned)
     }
 
+    /// Whether the pool is made, and not only named.
+    pub(super) fn own_pool(&self) -> bool {
+        !self.service.combined.given("/router/scheduler/pool/ref").is_object()
+    }
+
     fn pool(&mut self) -> Result<Object, Box<Stop>> {
         let key = self.key(&INFERENCE_POOL, "-inference-pool");
-        let metadata = self.metadata(POOL, Self::about_scheduler(&key), self.of_scheduler())?;
-        let default = json!({
+        let metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
+        let mut default = json!({
             "selector": {"matchLabels": self.picked_from()},
             "targetPorts": [{"number": PORT}],
             "endpointPickerRef": {
@@ -102,45 +114,58 @@ impl Making<'_> {
                 "failureMode": "FailOpen",
             },
         });
-        let spec = merged(default, &self.service.combined.given("/router/scheduler/pool/spec"));
+        let given = self.service.combined.given("/router/scheduler/pool/spec");
+        if given["selector"].is_object()
+            && let Some(default) = default.as_object_mut()
+        {
+            // Laid over ours it would select less than it says.
+            default.remove("selector");
+        }
+        let spec = merged(default, &given);
         Ok(Object::new(key, json!({"metadata": metadata.into_value(), "spec": spec})))
-    }
-
-    /// The Gateways that the route hangs on: namespace and name.
-    pub(super) fn gateways(&self) -> Vec<(String, String)> {
-        let named = |path: &str| -> Vec<(String, String)> {
-            let references = self.service.combined.given(path);
-            let text = |reference: &Value, field: &str| reference[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-            let references = references.as_array().into_iter().flatten();
-            let own = || self.service.namespace.clone();
-            references.filter_map(|reference| Some((text(reference, "namespace").unwrap_or_else(own), text(reference, "name")?))).collect()
-        };
-        let refs = [named("/router/gateway/refs"), named("/router/route/http/spec/parentRefs")].into_iter().find(|refs| !refs.is_empty());
-        let of_all = self.settings.gateway.as_ref().map(|gateway| (gateway.namespace.clone(), gateway.name.clone()));
-        refs.unwrap_or_else(|| of_all.into_iter().collect())
     }
 
     /// The route that is made, where one is asked for and there is a Gateway for it.
     pub(super) fn route(&mut self) -> Result<Option<Object>, Box<Stop>> {
-        let route = self.service.combined.given("/router/route");
-        if !route.is_object() || !self.route_refs().is_empty() {
-            return Ok(None);
-        }
-        let gateways = self.gateways();
-        if gateways.is_empty() {
-            return Ok(None);
-        }
+        let Some(spec) = self.route.clone() else { return Ok(None) };
         self.served(HTTP_ROUTES, "route", &HTTP_ROUTE)?;
-        let key = self.key(&HTTP_ROUTE, "-kserve-route");
+        let key = self.key(&HTTP_ROUTE, OWN_ROUTE);
         let about = About { key: &key, role: None, pods: None, template: None };
-        let metadata = self.metadata(HTTP_ROUTES, about, self.of_router())?;
-        let parents: Vec<Value> = gateways
-            .iter()
-            .map(|(namespace, name)| json!({"group": GATEWAY.group, "kind": GATEWAY.kind, "namespace": namespace, "name": name}))
-            .collect();
-        let default = json!({"parentRefs": parents, "rules": self.rules()});
-        let spec = merged(default, &self.service.combined.given("/router/route/http/spec"));
+        let metadata = self.metadata(about, self.of_router())?;
         Ok(Some(Object::new(key, json!({"metadata": metadata.into_value(), "spec": spec}))))
+    }
+
+    /// What the route says that is made.
+    pub(super) fn route_spec(&self) -> Option<Value> {
+        if !self.routed() || !self.route_refs().is_empty() {
+            return None;
+        }
+        let mut given = self.service.combined.given("/router/route/http/spec");
+        let parents = if self.service.combined.strongest(&[GATEWAYS, PARENTS]) == Some(PARENTS) {
+            given["parentRefs"].take()
+        } else {
+            let of = |gateway: &Value| {
+                let namespace = gateway["namespace"].as_str().filter(|text| !text.is_empty()).unwrap_or(&self.service.namespace);
+                json!({"group": GATEWAY.group, "kind": GATEWAY.kind, "namespace": namespace, "name": gateway["name"]})
+            };
+            let named = self.service.combined.given(GATEWAYS);
+            let of_all = self.settings.gateway.as_ref().map(|all| json!({"namespace": all.namespace, "name": all.name}));
+            match named.as_array().filter(|named| !named.is_empty()) {
+                Some(named) => named.iter().map(of).collect(),
+                None => of_all.iter().map(of).collect(),
+            }
+        };
+        if parents.as_array().is_none_or(Vec::is_empty) {
+            return None;
+        }
+        let mut spec = merged(json!({"rules": self.rules()}), &given);
+        spec["parentRefs"] = parents;
+        Some(spec)
+    }
+
+    /// Whether there is to be a way from outside.
+    pub(super) fn routed(&self) -> bool {
+        self.service.combined.given("/router/route").is_object()
     }
 
     /// The names of the user's own routes.

@@ -3,6 +3,7 @@
 use super::{
     COMBINED, Stop,
     combine::{Combined, PodAt},
+    router::{GATEWAYS, PARENTS},
 };
 use crate::{
     kinds::Settings,
@@ -167,20 +168,25 @@ impl Service {
             return refused("NotSupported", message.to_owned());
         }
         let scheduler = spec.router.as_ref().and_then(|router| router.scheduler.as_ref());
-        if scheduler.and_then(|scheduler| scheduler.replicas).is_some_and(|replicas| replicas > 1) {
-            let message = "spec.router.scheduler.replicas above 1 is not supported yet: leave it out.";
-            return refused("NotSupported", message.to_owned());
-        }
         if spec.prefill.is_some() && scheduler.is_none() {
             let note = "Nobody sends prompts to the prefill workload: spec.router.scheduler is absent.";
             self.notes.push(note.to_owned());
-        } else if spec.prefill.is_some() && scheduler.is_some_and(|scheduler| scheduler.config.is_none()) {
-            let note = "spec.router.scheduler.config is absent, and the presets have none for prefill and decode: the scheduler may not tell them \
-                        apart.";
+        }
+        if spec.prefill.is_some() && scheduler.is_some_and(|scheduler| scheduler.config.is_none()) {
+            let note = "spec.router.scheduler.config is absent, and the preset's is for the preset's image: another image may not tell prefill \
+                        from decode.";
             self.notes.push(note.to_owned());
         }
-        if spec.prefill.is_some() && grouped {
-            let note = "The presets for groups of pods hand no KV cache from prefill to decode: give them --kv-transfer-config.";
+        let staged = |worker: bool, parallelism: Option<&ParallelismSpec>| worker && parallelism.is_some_and(|is| is.pipeline.is_some());
+        let main = staged(spec.workload.worker.is_some(), spec.workload.parallelism.as_ref());
+        let other = |prefill: &WorkloadSpec| staged(prefill.worker.is_some(), prefill.parallelism.as_ref());
+        if spec.prefill.as_ref().is_some_and(|prefill| main || other(prefill)) {
+            let note = "The presets for groups with parallelism.pipeline hand no KV cache from prefill to decode: give them \
+                        --kv-transfer-config.";
+            self.notes.push(note.to_owned());
+        }
+        if self.combined.one_gives_both(GATEWAYS, PARENTS) {
+            let note = "spec.router.route.http.spec.parentRefs counts for nothing: spec.router.gateway.refs says which Gateways.";
             self.notes.push(note.to_owned());
         }
         if model.is_some_and(|model| {
@@ -194,6 +200,12 @@ impl Service {
     /// Whether a scheduler picks the pod for each request.
     pub(super) fn scheduled(&self) -> bool {
         self.combined.spec.router.as_ref().is_some_and(|router| router.scheduler.is_some())
+    }
+
+    /// How many schedulers there are, of which one leads.
+    pub(super) fn pickers(&self) -> i64 {
+        let scheduler = self.combined.spec.router.as_ref().and_then(|router| router.scheduler.as_ref());
+        scheduler.and_then(|scheduler| scheduler.replicas).map_or(1, i64::from)
     }
 
     pub(super) fn workload(&self, part: Part) -> Option<&Workload> {

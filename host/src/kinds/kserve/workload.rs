@@ -7,19 +7,29 @@ use super::{
 };
 use crate::{
     kinds::ask::{self, About, Place},
-    objects::{Metadata, network, scaling, scaling::Target, workload},
+    objects::{
+        Metadata, network, scaling,
+        scaling::{Query, Target},
+        workload,
+    },
     plan::Object,
     policy::point::templating::Layer,
     world::{
         ObjectKey,
-        resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SERVICE},
+        resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT, SERVICE},
     },
 };
+use pointsman_crds::kserve::scaling::ScalingSpec;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The port on which every serving pod answers: presets, pools and routes count on it.
 pub(super) const PORT: i64 = 8000;
+
+// What the workload variant autoscaler finds an autoscaler by, and weighs its workload against others with.
+const MANAGED: &str = "llm-d.ai/managed";
+const MODEL_ID: &str = "llm-d.ai/model-id";
+const VARIANT_COST: &str = "llm-d.ai/variant-cost";
 
 impl Making<'_> {
     pub(super) fn key(&self, resource: &'static Resource, suffix: &str) -> ObjectKey {
@@ -35,16 +45,16 @@ impl Making<'_> {
     }
 
     /// The metadata of an object.
-    pub(super) fn metadata(&mut self, step: &'static str, about: About<'_>, ours: BTreeMap<String, String>) -> Result<Metadata, Box<Stop>> {
+    pub(super) fn metadata(&mut self, about: About<'_>, ours: BTreeMap<String, String>) -> Result<Metadata, Box<Stop>> {
         let metadata = self.asking.metadata(&self.service.subject, about, ours, self.layers.clone());
-        metadata.map_err(|undecided| self.undecided(step, &undecided))
+        metadata.map_err(|undecided| self.undecided(&undecided))
     }
 
     /// The Service that reaches all pods which answer.
     pub(super) fn reaching(&mut self) -> Result<Object, Box<Stop>> {
         let key = self.key(&SERVICE, "-kserve-workload-svc");
         let ours = self.selector(Part::Main);
-        let metadata = self.metadata(Part::Main.condition(), About { key: &key, role: None, pods: None, template: None }, ours)?;
+        let metadata = self.metadata(About { key: &key, role: None, pods: None, template: None }, ours)?;
         let port = network::Port { name: "http".to_owned(), port: PORT, target: PORT, protocol: "TCP".to_owned() };
         Ok(Object::new(key, network::service(metadata, &self.reached(), &[port])))
     }
@@ -52,19 +62,18 @@ impl Making<'_> {
     /// A workload's objects.
     pub(super) fn deployed(&mut self, workload: &Workload) -> Result<Vec<Object>, Box<Stop>> {
         let (part, (resource, name)) = (workload.part, &workload.runs);
-        let step = part.condition();
-        self.served(step, part.name(), resource)?;
+        self.served(part.condition(), part.name(), resource)?;
         let key = ObjectKey { resource, namespace: self.service.namespace.clone(), name: name.clone() };
         let role = Some(part.role());
         let mut templates = Vec::new();
         for (place, at) in workload.places() {
             let layers = self.model_layers(workload, at);
-            let template = self.pod(step, place, (layers, json!({"metadata": {}, "spec": {}})), &key)?;
+            let template = self.pod(place, (layers, json!({"metadata": {}, "spec": {}})), &key)?;
             let about = About { key: &key, role, pods: Some(place), template: Some(&template["metadata"]) };
-            let metadata = self.metadata(step, about, self.of_pods(workload, place))?;
+            let metadata = self.metadata(about, self.of_pods(workload, place))?;
             templates.push(json!({"metadata": metadata.into_value(), "spec": template["spec"]}));
         }
-        let metadata = self.metadata(step, About { key: &key, role, pods: None, template: None }, self.selector(part))?;
+        let metadata = self.metadata(About { key: &key, role, pods: None, template: None }, self.selector(part))?;
         let scaling = workload.spec.scaling.as_ref();
         let known = self.asking.snapshot.child(resource, name).is_some();
         let replicas = match (workload.spec.replicas, scaling) {
@@ -86,41 +95,49 @@ impl Making<'_> {
         Ok(objects)
     }
 
-    /// What scales a workload: by the number that the workload variant autoscaler wants.
-    fn scaler(&mut self, workload: &Workload, asked: &pointsman_crds::kserve::scaling::ScalingSpec) -> Result<Object, Box<Stop>> {
+    /// What scales a workload, by the number that the workload variant autoscaler wants. That finds it by its annotations.
+    fn scaler(&mut self, workload: &Workload, asked: &ScalingSpec) -> Result<Object, Box<Stop>> {
         let field = workload.part.field();
         let refused = |reason: &str, message: String| Err(Stop::new(COMBINED, reason, message));
         let Some(most) = asked.max_replicas else {
             return refused("InvalidValue", format!("{field}.scaling has no maxReplicas: set it."));
         };
-        let horizontal = match asked.wva.as_ref() {
-            Some(wva) if wva.keda.is_some() => {
-                return refused("NotSupported", format!("{field}.scaling.wva.keda is not supported yet: use hpa."));
-            }
-            Some(wva) => wva.hpa.clone().unwrap_or_default(),
-            None => return refused("InvalidValue", format!("{field}.scaling has no wva, which says how it is scaled: set wva.hpa.")),
+        let Some(wva) = &asked.wva else {
+            let message = format!("{field}.scaling has no wva, which says how it is scaled: set wva.hpa or wva.keda.");
+            return refused("InvalidValue", message);
         };
+        let (least, most) = (i64::from(asked.min_replicas.unwrap_or(1)), i64::from(most));
         let (resource, name) = &workload.runs;
-        let key = ObjectKey { resource: &HORIZONTAL_POD_AUTOSCALER, namespace: self.service.namespace.clone(), name: name.clone() };
-        let about = About { key: &key, role: Some(workload.part.role()), pods: None, template: None };
-        let metadata = self.metadata(workload.part.condition(), about, self.selector(workload.part))?;
-        let least = asked.min_replicas.unwrap_or(1);
-        let behavior = horizontal.behavior.map(|behavior| json!(behavior));
         let target = Target { resource, name };
-        let body = scaling::horizontal(metadata, target, least.into(), most.into(), &scaling::wanted(name), behavior);
+        let namespace = self.service.namespace.clone();
+        let scaler = if wva.keda.is_some() { &SCALED_OBJECT } else { &HORIZONTAL_POD_AUTOSCALER };
+        self.served(workload.part.condition(), workload.part.name(), scaler)?;
+        let key = ObjectKey { resource: scaler, namespace: namespace.clone(), name: name.clone() };
+        let about = About { key: &key, role: Some(workload.part.role()), pods: None, template: None };
+        let mut metadata = self.metadata(about, self.selector(workload.part))?;
+        let model = self.service.combined.given("/model/name");
+        let told = [(MANAGED, Some("true")), (MODEL_ID, model.as_str()), (VARIANT_COST, wva.variant_cost.as_deref())];
+        metadata.annotations.extend(told.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))));
+        let body = if let Some(keda) = &wva.keda {
+            let Some(server) = self.settings.prometheus.clone() else {
+                let message = format!(
+                    "{field}.scaling.wva.keda has KEDA ask Prometheus, and nobody says where that is: give the controller its URL \
+                     (--prometheus), or use wva.hpa."
+                );
+                return refused("NoPrometheus", message);
+            };
+            scaling::scaled_object(metadata, target, least, most, &Query::wanted(server, &namespace, name), json!(keda))
+        } else {
+            let behavior = wva.hpa.as_ref().and_then(|hpa| hpa.behavior.as_ref()).map(|behavior| json!(behavior));
+            scaling::horizontal(metadata, target, least, most, &scaling::wanted(&namespace, name), behavior)
+        };
         Ok(Object::new(key, body))
     }
 
     /// The pods' template, as a policy makes it.
-    pub(super) fn pod(
-        &mut self,
-        step: &'static str,
-        place: Place,
-        asked: (Vec<Layer>, Value),
-        workload: &ObjectKey,
-    ) -> Result<Value, Box<Stop>> {
+    pub(super) fn pod(&mut self, place: Place, asked: (Vec<Layer>, Value), workload: &ObjectKey) -> Result<Value, Box<Stop>> {
         let template = self.asking.template(&self.service.subject, place, asked, workload);
-        template.map_err(|undecided| self.undecided(step, &undecided))
+        template.map_err(|undecided| self.undecided(&undecided))
     }
 
     /// What the layers say of a pod.

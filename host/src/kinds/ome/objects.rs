@@ -131,7 +131,7 @@ impl Making<'_> {
                 let key = self.key(&SCALED_OBJECT, &component.name);
                 let mut metadata = self.of(sources, component, &key)?;
                 metadata.annotations.extend(component.derived.then(|| (DERIVED.to_owned(), "true".to_owned())));
-                made.objects.push(Object::new(key, scaling::scaled_object(metadata, target, *least, *most, query)));
+                made.objects.push(Object::new(key, scaling::scaled_object(metadata, target, *least, *most, query, Value::Null)));
             }
         }
         Ok(pods.ports)

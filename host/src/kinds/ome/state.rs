@@ -5,9 +5,12 @@ use super::{
     component::{Deployed, Part},
 };
 use crate::{
-    kinds::fares::Fares,
+    kinds::{
+        fares::{Enough, Fares},
+        gateways,
+    },
     plan::Condition,
-    world::{Child, child, pod::PodFailure, resource::HTTP_ROUTE},
+    world::{Child, pod::PodFailure, resource::HTTP_ROUTE},
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -66,7 +69,7 @@ impl Making<'_> {
 
     fn state(&self, part: Part, live: &Child) -> State {
         let pods = self.snapshot.pods.iter().filter(|pod| pod.component == part.name());
-        let fares = Fares::of(part.condition(), live, pods);
+        let fares = Fares::of(part.condition(), live, pods, Enough::AsItSays);
         let number = live.observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
         let running = number.map(|(number, _)| format!("{}-{}-{number}", self.service_name(), part.name()));
         State { fares, running }
@@ -85,24 +88,16 @@ impl Making<'_> {
             );
             return Condition::no(INGRESS, "MissingApi", message);
         }
-        let place = format!("{}/{}", gateway.namespace, gateway.name);
-        // The same whether the route was just made or is known: nothing else may happen to it for long.
-        let unsaid = || Condition::unknown(INGRESS, "Progressing", format!("The Gateway {place} hasn't said whether it takes the route."));
+        let who = format!("The Gateway {}/{}", gateway.namespace, gateway.name);
+        let sentence = (who.as_str(), "the route");
         let Some(route) = self.snapshot.child(&HTTP_ROUTE, self.service_name()) else {
             let blocked = || Condition::unknown(INGRESS, "Blocked", "There is no route yet.");
-            return if found.objects.is_some() { unsaid() } else { blocked() };
+            // The same whether the route was just made or is known: nothing else may happen to it for long.
+            return if found.objects.is_some() { gateways::unsaid(INGRESS, sentence) } else { blocked() };
         };
-        let current = |condition: &&child::Condition| condition.speaks_of(route.observed.generation);
-        if let Some(refused) = route.observed.conditions.iter().filter(current).find(|condition| condition.status == "False") {
-            let message = format!("The Gateway {place} doesn't take the route ({}): {}", refused.type_, refused.message);
-            return Condition::no(INGRESS, refused.reason.clone(), message);
-        }
-        match route.observed.condition("Accepted").filter(|accepted| current(accepted)) {
-            Some(accepted) if accepted.status == "True" => {
-                Condition::yes(INGRESS, "Accepted", format!("The Gateway {place} has taken the route."))
-            }
-            _ => unsaid(),
-        }
+        let told = (route.observed.conditions.as_slice(), route.observed.generation);
+        let refusal = gateways::refusal(INGRESS, sentence, told, 1);
+        refusal.unwrap_or_else(|| Condition::yes(INGRESS, "Accepted", format!("{who} has taken the route.")))
     }
 
     /// Everything of the status but its conditions.

@@ -3,6 +3,7 @@
 //!
 //! The host has filled in the templates of their strings, so that none is touched here.
 
+mod name;
 mod parallelism;
 mod scheduler;
 mod storage;
@@ -26,6 +27,7 @@ fn finish(config: &Config, request: &Request, pod: &mut Pod<'_>, reasons: &mut V
     }
     storage::bring(config, request, pod, reasons)?;
     parallelism::tell(config, request, pod, reasons)?;
+    name::tell(request, pod, reasons)?;
     if request.role != Role::Worker {
         readiness::probe(PORT, pod, reasons);
     }

@@ -10,6 +10,9 @@ use pointsman_plugin::{Failure, Reason, pod_templating::Request, reason};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+/// What has several pickers elect one of them, which takes all requests.
+const ELECTS: &str = "--ha-enable-leader-election";
+
 /// Where a ConfigMap's configuration is.
 const CONFIG: &str = "/etc/pointsman/scheduler";
 
@@ -19,6 +22,8 @@ const CONFIG: &str = "/etc/pointsman/scheduler";
 struct Scheduler {
     pool: String,
     namespace: String,
+    #[serde(default)]
+    replicas: u64,
     config: Option<Map<String, Value>>,
     config_map: Option<Key>,
 }
@@ -53,6 +58,9 @@ pub(crate) fn configure(request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<
         if !is_given(flag) {
             words.extend([flag.to_owned(), value]);
         }
+    }
+    if scheduler.replicas > 1 && !is_given(ELECTS) {
+        words.push(ELECTS.to_owned());
     }
     match (scheduler.config, scheduler.config_map) {
         _ if configured => {}

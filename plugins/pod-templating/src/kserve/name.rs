@@ -1,0 +1,30 @@
+//! What vLLM calls the model: requests name it, and so do those who route them.
+
+use crate::{
+    engine::{self, Engine},
+    node::By,
+    pod::{Pod, add_arguments},
+};
+use pointsman_plugin::{Failure, Reason, pod_templating::Request, reason};
+use serde::Deserialize;
+
+const FLAG: &str = "--served-model-name";
+
+/// What the layer `model` says of it.
+#[derive(Debug, Deserialize)]
+struct Model {
+    #[serde(default)]
+    name: String,
+}
+
+/// Tells vLLM the name, unless its command line does: a service with arguments of its own has none of the preset's.
+pub(crate) fn tell(request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
+    let Some(Model { name }) = request.layer::<Option<Model>>("model")?.flatten() else { return Ok(()) };
+    let Some(main) = pod.main_mut().filter(|_| !name.is_empty()) else { return Ok(()) };
+    if Engine::of(main) != Some(Engine::Vllm) || engine::given(main).iter().any(|flag| flag == FLAG) {
+        return Ok(());
+    }
+    add_arguments(main, [FLAG.to_owned(), name.clone()], By { layer: "model", ..By::PLUGIN });
+    reasons.push(reason("ModelNamed", format!("vLLM is told to call the model {name}.")));
+    Ok(())
+}
