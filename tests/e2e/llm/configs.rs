@@ -24,7 +24,7 @@ async fn base_configurations_count_in_their_order_and_the_service_last() {
     ready(&space, "chat").await;
     let deployment = space.get(&DEPLOYMENT, "chat-kserve").await;
     assert_eq!((image(&deployment), &deployment["spec"]["replicas"]), ("example.com/first:1", &json!(2)));
-    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["args"], json!(["--name=llama", "--of=chat"]));
+    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["args"], json!(["--name=llama", "--of=chat", "--served-model-name", "llama"]));
 
     // An edit of a configuration reaches those who build on it, and the service's own word is the last.
     space.patch(&LLM_CONFIG, "first", json!({"spec": {"template": main("example.com/first:2")}})).await;
@@ -80,9 +80,9 @@ async fn what_a_policy_refuses_is_told_apart_from_what_works() {
     let space = Space::shared_bare("llm-refused").await;
     create(&space, "chat", json!({}), with_model(json!({}))).await;
     ready(&space, "chat").await;
-    space.patch(&LLM_INFERENCE_SERVICE, "chat", json!({"spec": {"model": {"uri": "ftp://example.com/llama"}}})).await;
+    space.patch(&LLM_INFERENCE_SERVICE, "chat", json!({"spec": {"model": {"uri": "pvc://elsewhere:claim/llama"}}})).await;
     let said = space.says_of(&LLM_INFERENCE_SERVICE, "chat", "Decided", "False", "PolicyFailed").await;
-    assert!(said.contains("ftp://example.com/llama") && said.contains("What runs stays as it is"), "{said}");
+    assert!(said.contains("the namespace elsewhere") && said.contains("What runs stays as it is"), "{said}");
     let service = space.get(&LLM_INFERENCE_SERVICE, "chat").await;
     assert_eq!(
         (&condition(&service, "MainWorkloadReady")["status"], &condition(&service, "Ready")["reason"]),
