@@ -24,7 +24,10 @@ async fn base_configurations_count_in_their_order_and_the_service_last() {
     ready(&space, "chat").await;
     let deployment = space.get(&DEPLOYMENT, "chat-kserve").await;
     assert_eq!((image(&deployment), &deployment["spec"]["replicas"]), ("example.com/first:1", &json!(2)));
-    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["args"], json!(["--name=llama", "--of=chat", "--served-model-name", "llama"]));
+    assert_eq!(
+        deployment["spec"]["template"]["spec"]["containers"][0]["args"],
+        json!(["--name=llama", "--of=chat", "--served-model-name", "llama"])
+    );
 
     // An edit of a configuration reaches those who build on it, and the service's own word is the last.
     space.patch(&LLM_CONFIG, "first", json!({"spec": {"template": main("example.com/first:2")}})).await;

@@ -137,15 +137,13 @@ impl Making<'_> {
                 None => gateways::unsaid(POOL, (WHO, &what)),
             };
         }
-        match self.named(&INFERENCE_POOL, namespace, &name) {
-            Some(pool) => judged(&pool.conditions, pool.generation),
-            None => {
-                let message = format!(
-                    "There is no InferencePool {name} in the namespace {namespace}, which spec.router.scheduler.pool.ref names: create it."
-                );
-                Condition::no(POOL, "PoolNotFound", message)
-            }
-        }
+        let Some(pool) = self.named(&INFERENCE_POOL, namespace, &name) else {
+            let message = format!(
+                "There is no InferencePool {name} in the namespace {namespace}, which spec.router.scheduler.pool.ref names: create it."
+            );
+            return Condition::no(POOL, "PoolNotFound", message);
+        };
+        judged(&pool.conditions, pool.generation)
     }
 
     /// Everything of the status but its conditions.
