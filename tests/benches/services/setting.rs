@@ -1,96 +1,58 @@
-//! A control plane with a model, runtimes, and services that wait to be served.
+//! A control plane with what services build on, and services that wait to be served.
 
+use crate::kind::Kind;
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use pointsman::{
     policy::NAMESPACE,
-    world::resource::{CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, POD, Resource},
+    world::resource::{POD, Resource},
 };
 use pointsman_harness::Options;
 use pointsman_tests::TestCluster;
 use serde_json::{Value, json};
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 use tokio::task::JoinSet;
 
 /// Where the services are.
 pub(crate) const SERVICES_ARE_IN: &str = "bench";
 
-/// The objects of each: two Services, a Deployment, a HorizontalPodAutoscaler, a PodDisruptionBudget.
-pub(crate) const OBJECTS: usize = 5;
-
-/// Room for the pods of ten thousand services, and the model on every node.
+/// Room for two pods of each of ten thousand services, and the model on every node.
 const NODES: &str = r#"nodes:
 - name: large
   count: 10
   labels: {models.ome.io/clusterbasemodel.llama: Ready}
-  capacity: {cpu: "20000", memory: 200Ti, nvidia.com/gpu: "4000", pods: "1200"}
+  capacity: {cpu: "20000", memory: 200Ti, nvidia.com/gpu: "4000", pods: "2400"}
 "#;
 
-/// A control plane with all its parts.
-pub(crate) async fn cluster() -> TestCluster {
-    let cluster = TestCluster::start(&Options { neighbours: Some(Vec::new()), ..Options::default() });
+/// A control plane with all its parts, and what services of a kind build on.
+pub(crate) async fn cluster(kind: &Kind) -> TestCluster {
+    // No more of them than are needed: the host watches whatever it knows.
+    let neighbours = kind.neighbours.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let cluster = TestCluster::start(&Options { neighbours: Some(neighbours), ..Options::default() });
     cluster.add_nodes(NODES).unwrap();
     cluster.pointsman(&["crds", "install", "--all"]).ok();
     for name in [NAMESPACE, SERVICES_ARE_IN] {
         cluster.kubectl(&["create", "namespace", name]).ok();
     }
-    cluster.apply(&model()).ok();
-    (0..3).for_each(|number| _ = cluster.apply(&runtime(number)).ok());
-    let models: Api<DynamicObject> = Api::all_with(cluster.client().await, &CLUSTER_BASE_MODEL.api_resource());
-    let ready = Patch::Merge(json!({"status": {"state": "Ready", "nodesReady": ["large-0"]}}));
-    models.patch_status("llama", &PatchParams::default(), &ready).await.unwrap();
+    let client = cluster.client().await;
+    for (resource, object) in (kind.inputs)() {
+        cluster.apply(&object).ok();
+        // Only a request of its own writes a status.
+        if let Some(status) = object.get("status") {
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource.api_resource());
+            let name = object["metadata"]["name"].as_str().unwrap();
+            api.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({"status": status}))).await.unwrap();
+        }
+    }
     cluster
-}
-
-fn model() -> Value {
-    json!({
-        "apiVersion": "ome.io/v1beta1", "kind": "ClusterBaseModel", "metadata": {"name": "llama"},
-        "spec": {
-            "modelFormat": {"name": "safetensors"}, "modelFramework": {"name": "transformers", "version": "4.43.0"},
-            "modelArchitecture": "LlamaForCausalLM", "modelParameterSize": "8B", "storage": {"storageUri": "hf://meta/llama", "path": "/mnt/models/llama"},
-        },
-    })
-}
-
-fn runtime(number: usize) -> Value {
-    json!({
-        "apiVersion": "ome.io/v1beta1", "kind": "ClusterServingRuntime", "metadata": {"name": format!("vllm-{number}")},
-        "spec": {
-            "supportedModelFormats": [{
-                "modelFormat": {"name": "safetensors", "weight": 2}, "modelFramework": {"name": "transformers", "version": "4.43.0"},
-                "modelArchitecture": "LlamaForCausalLM", "autoSelect": true, "priority": number + 1,
-            }],
-            "protocolVersions": ["openAI"],
-            "engineConfig": {
-                "runner": {
-                    "name": "ome-container", "image": "registry.example.com/vllm:0.9.1",
-                    "command": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
-                    "args": ["--model", "$(MODEL_PATH)", "--port", "8080", "--served-model-name", "llama", "--max-model-len", "32768"],
-                    "env": [{"name": "VLLM_LOGGING_LEVEL", "value": "INFO"}, {"name": "HF_HUB_OFFLINE", "value": "1"}],
-                    "ports": [{"containerPort": 8080, "name": "http1", "protocol": "TCP"}],
-                    "resources": {
-                        "requests": {"cpu": 2, "memory": "16Gi", "nvidia.com/gpu": 1}, "limits": {"cpu": 2, "memory": "16Gi", "nvidia.com/gpu": 1},
-                    },
-                    "readinessProbe": {"httpGet": {"path": "/health", "port": 8080}, "periodSeconds": 10},
-                    "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}],
-                },
-                "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory"}}],
-            },
-        },
-    })
-}
-
-fn service(number: usize) -> Value {
-    json!({
-        "apiVersion": "ome.io/v1beta1", "kind": "InferenceService",
-        "metadata": {"name": format!("chat-{number:04}"), "labels": {"team": "search"}, "annotations": {"example.com/owner": "search"}},
-        "spec": {"model": {"name": "llama"}, "engine": {"minReplicas": 1}},
-    })
 }
 
 pub(crate) fn api(client: Client, resource: &Resource) -> Api<DynamicObject> {
@@ -98,8 +60,8 @@ pub(crate) fn api(client: Client, resource: &Resource) -> Api<DynamicObject> {
 }
 
 /// Makes so many services.
-pub(crate) async fn make_services(cluster: &TestCluster, number: usize) {
-    let all: Vec<_> = (0..number).map(|number| vec![(&INFERENCE_SERVICE, service(number))]).collect();
+pub(crate) async fn make_services(cluster: &TestCluster, kind: &Kind, number: usize) {
+    let all: Vec<_> = (0..number).map(|number| vec![(kind.resource, kind.service(number))]).collect();
     write(cluster, "setting", all, 8).await;
 }
 
@@ -141,8 +103,8 @@ async fn all(api: Api<DynamicObject>, kind: &Resource) -> Vec<Value> {
     }
 }
 
-pub(crate) async fn services(client: &Client) -> Vec<Value> {
-    all(api(client.clone(), &INFERENCE_SERVICE), &INFERENCE_SERVICE).await
+pub(crate) async fn services(client: &Client, kind: &Kind) -> Vec<Value> {
+    all(api(client.clone(), kind.resource), kind.resource).await
 }
 
 /// The pods, by name and uid, with how often they were started again.
@@ -158,10 +120,11 @@ pub(crate) async fn pods(client: &Client) -> Vec<String> {
     pods
 }
 
-/// The model and the runtimes.
-pub(crate) async fn inputs(client: &Client) -> Vec<(&'static Resource, Value)> {
+/// What services build on, as it is in the cluster.
+pub(crate) async fn inputs(client: &Client, kind: &Kind) -> Vec<(&'static Resource, Value)> {
+    let resources: BTreeSet<&Resource> = (kind.inputs)().into_iter().map(|(resource, _)| resource).collect();
     let mut inputs = Vec::new();
-    for resource in [&CLUSTER_BASE_MODEL, &CLUSTER_SERVING_RUNTIME] {
+    for resource in resources {
         let api = Api::all_with(client.clone(), &resource.api_resource());
         inputs.extend(all(api, resource).await.into_iter().map(|object| (resource, object)));
     }
