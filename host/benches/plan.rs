@@ -1,5 +1,5 @@
-//! What a plan costs in a cluster of 1,000 services and 200 runtimes, on one thread. `cargo xtask bench` runs this; docs/benchmarks.md says
-//! what the numbers mean.
+//! What a plan costs in a cluster of 1,000 services of a kind, with what they build on, on one thread. `cargo xtask bench` runs this;
+//! docs/benchmarks.md says what the numbers mean.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../tests/policies/mod.rs"]
@@ -10,6 +10,7 @@ use pointsman::{
     kinds::{self, Settings},
     plan::{Decided, Plan},
     policy::{
+        NAMESPACE as FOR_ALL,
         decide::{Policies, Standing},
         engine::Use,
         member::Member,
@@ -19,7 +20,9 @@ use pointsman::{
     world::{
         ObjectKey, Snapshot, World,
         child::SUBJECT_KIND,
-        resource::{ALL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, NAMESPACE},
+        resource::{
+            ALL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE, Resource,
+        },
     },
 };
 use pointsman_crds::policy::{plugin::PolicyPoint, set::PolicySetPlugin};
@@ -34,9 +37,34 @@ use std::{
 const SERVICES: usize = 1_000;
 const RUNTIMES: usize = 200;
 const MODELS: usize = 20;
+const CONFIGS: usize = 20;
 
 /// When all of this happens.
 const NOW: u64 = 1_800_000_000;
+
+/// A kind of service.
+struct Kind {
+    resource: &'static Resource,
+    /// What services build on.
+    inputs: fn(&mut World),
+    /// What a service says.
+    spec: fn(usize) -> Value,
+}
+
+static INFERENCE_SERVICES: Kind = Kind {
+    resource: &INFERENCE_SERVICE,
+    inputs: |world| {
+        (0..MODELS).for_each(|number| world.put(&CLUSTER_BASE_MODEL, &model(number)));
+        (0..RUNTIMES).for_each(|number| world.put(&CLUSTER_SERVING_RUNTIME, &runtime(number)));
+    },
+    spec: inference_service,
+};
+
+static LLM_INFERENCE_SERVICES: Kind = Kind {
+    resource: &LLM_INFERENCE_SERVICE,
+    inputs: |world| (0..CONFIGS).for_each(|number| world.put(&LLM_CONFIG, &config(number))),
+    spec: llm_inference_service,
+};
 
 fn model(number: usize) -> Value {
     json!({
@@ -95,8 +123,8 @@ fn runtime(number: usize) -> Value {
     })
 }
 
-/// Half of them say nothing but the model; the others have arguments of their own, a router, a decoder, or several nodes.
-fn service(number: usize) -> Value {
+/// Half of them say nothing but their model; the others have arguments of their own, a router, a decoder, or several nodes.
+fn inference_service(number: usize) -> Value {
     let mut spec = json!({"model": {"name": format!("model-{:02}", number % MODELS)}});
     match number % 10 {
         5 => {
@@ -117,22 +145,80 @@ fn service(number: usize) -> Value {
         }
         _ => {}
     }
+    spec
+}
+
+/// What an LLMInferenceService says of its own pods, or a configuration of those of all that build on it.
+fn llm_pod(image: &str, model: &str) -> Value {
     json!({
-        "apiVersion": "ome.io/v1beta1", "kind": "InferenceService",
-        "metadata": {
-            "name": format!("service-{number:04}"), "namespace": format!("team-{}", number % 20), "uid": format!("uid-{number}"),
-            "resourceVersion": "1", "generation": 1, "labels": {"app.kubernetes.io/name": "chat", "team": format!("team-{}", number % 20)},
-            "annotations": {"example.com/owner": "search@example.com"},
-        },
-        "spec": spec,
+        "containers": [{
+            "name": "main", "image": image,
+            "args": ["--served-model-name", model, "--port", "8000", "--max-model-len", "32768", "--enable-chunked-prefill"],
+            "env": [{"name": "VLLM_LOGGING_LEVEL", "value": "DEBUG"}, {"name": "HF_HUB_OFFLINE", "value": "1"}],
+            "resources": {"requests": {"cpu": 10, "memory": "64Gi", "nvidia.com/gpu": 2}, "limits": {"cpu": 10, "memory": "64Gi", "nvidia.com/gpu": 2}},
+        }],
+        "nodeSelector": {"pool": "h100"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
     })
 }
 
-fn key(number: usize) -> ObjectKey {
-    ObjectKey { resource: &INFERENCE_SERVICE, namespace: format!("team-{}", number % 20), name: format!("service-{number:04}") }
+/// Of two that a service names, the one is about pods and the other isn't.
+fn config(number: usize) -> Value {
+    let spec = if number.is_multiple_of(2) {
+        json!({"template": llm_pod(&format!("registry.example.com/vllm:0.9.{number}"), "{{ .Spec.Model.Name }}")})
+    } else {
+        json!({"replicas": 2, "router": {"scheduler": {}}, "labels": {"platform.example.com/tier": format!("tier-{number}")}})
+    };
+    json!({
+        "apiVersion": "serving.kserve.io/v1alpha1", "kind": "LLMInferenceServiceConfig",
+        "metadata": {"name": format!("config-{number:02}"), "namespace": FOR_ALL, "resourceVersion": "1"}, "spec": spec,
+    })
 }
 
-fn world() -> World {
+/// Half of them say nothing but their model; the others have a scheduler, base configurations, a prefill workload, groups of pods, or a
+/// pod template of their own.
+fn llm_inference_service(number: usize) -> Value {
+    let name = format!("model-{:02}", number % MODELS);
+    let mut spec = json!({"model": {"uri": format!("hf://meta/{name}"), "name": name}});
+    match number % 10 {
+        5 => spec["router"] = json!({"scheduler": {}}),
+        6 => {
+            let first = number / 10 * 2;
+            let named = [first, first + 1].map(|number| json!({"name": format!("config-{:02}", number % CONFIGS)}));
+            spec["baseRefs"] = json!(named);
+        }
+        7 => {
+            spec["prefill"] = json!({"replicas": 2, "labels": {"platform.example.com/role": "prefill"}});
+            let config = json!({"apiVersion": "inference.networking.x-k8s.io/v1alpha1", "kind": "EndpointPickerConfig", "plugins": [{"type": "queue-scorer"}]});
+            spec["router"] = json!({"scheduler": {"config": {"inline": config}}});
+        }
+        8 => {
+            spec["parallelism"] = json!({"tensor": 8, "pipeline": 2});
+            spec["worker"] = json!({"containers": []});
+        }
+        9 => spec["template"] = llm_pod("registry.example.com/vllm:0.9.1", &name),
+        _ => {}
+    }
+    spec
+}
+
+fn service(kind: &Kind, number: usize) -> Value {
+    let ObjectKey { resource, namespace, name } = key(kind, number);
+    json!({
+        "apiVersion": resource.api_version(), "kind": resource.kind,
+        "metadata": {
+            "name": name, "namespace": namespace, "uid": format!("uid-{number}"), "resourceVersion": "1", "generation": 1,
+            "labels": {"app.kubernetes.io/name": "chat", "team": namespace}, "annotations": {"example.com/owner": "search@example.com"},
+        },
+        "spec": (kind.spec)(number),
+    })
+}
+
+fn key(kind: &Kind, number: usize) -> ObjectKey {
+    ObjectKey { resource: kind.resource, namespace: format!("team-{}", number % 20), name: format!("service-{number:04}") }
+}
+
+fn world(kind: &Kind) -> World {
     let mut world = World::default();
     world.set_available(ALL.iter().copied().collect());
     for team in 0..20 {
@@ -140,9 +226,8 @@ fn world() -> World {
         let labels = json!({"kubernetes.io/metadata.name": name, "cost-centre": "4711"});
         world.put(&NAMESPACE, &json!({"metadata": {"name": name, "labels": labels}}));
     }
-    (0..MODELS).for_each(|number| world.put(&CLUSTER_BASE_MODEL, &model(number)));
-    (0..RUNTIMES).for_each(|number| world.put(&CLUSTER_SERVING_RUNTIME, &runtime(number)));
-    (0..SERVICES).for_each(|number| world.put(&INFERENCE_SERVICE, &service(number)));
+    (kind.inputs)(&mut world);
+    (0..SERVICES).for_each(|number| world.put(kind.resource, &service(kind, number)));
     world
 }
 
@@ -168,31 +253,31 @@ fn policies_of(members: &[Arc<Member>]) -> Policies {
 }
 
 fn planned(snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
-    let plan = kinds::of(&INFERENCE_SERVICE).unwrap().plan(snapshot, policies, settings);
+    let plan = kinds::of(snapshot.subject.key.resource).unwrap().plan(snapshot, policies, settings);
     assert!(plan.objects.is_some(), "{}: {:?}", snapshot.subject.key, plan.status.conditions);
     plan
 }
 
 /// The same services with all their objects in place, as the API server keeps them.
-fn settle(world: &mut World, policies: &Policies, settings: &Settings) {
+fn settle(world: &mut World, kind: &Kind, policies: &Policies, settings: &Settings) {
     for number in 0..SERVICES {
-        let plan = planned(&world.snapshot(&key(number), NOW).unwrap(), policies, settings);
+        let plan = planned(&world.snapshot(&key(kind, number), NOW).unwrap(), policies, settings);
         for object in plan.objects.into_iter().flatten() {
             let mut live = object.whole();
             live["metadata"]["uid"] = format!("{}-{}", object.key.resource.kind, object.key.name).into();
             live["metadata"]["resourceVersion"] = "2".into();
-            assert_eq!(live["metadata"]["labels"][SUBJECT_KIND], "InferenceService");
+            assert_eq!(live["metadata"]["labels"][SUBJECT_KIND], kind.resource.kind);
             world.put(object.key.resource, &live);
         }
     }
 }
 
-fn snapshots(world: &World) -> Vec<Snapshot> {
-    (0..SERVICES).map(|number| world.snapshot(&key(number), NOW).unwrap()).collect()
+fn snapshots(world: &World, kind: &Kind) -> Vec<Snapshot> {
+    (0..SERVICES).map(|number| world.snapshot(&key(kind, number), NOW).unwrap()).collect()
 }
 
 /// What the plans ask the policies: of each decision what it takes to ask again.
-fn ask(policies: &Policies, decided: &[Decided], standing: Standing) {
+fn ask<'a>(policies: &Policies, decided: impl Iterator<Item = &'a Decided>, standing: Standing) {
     let pinned = policies.pin(standing);
     for decided in decided {
         match decided {
@@ -203,23 +288,29 @@ fn ask(policies: &Policies, decided: &[Decided], standing: Standing) {
     }
 }
 
-fn plans(criterion: &mut Criterion) {
-    let (members, settings, mut world) = (members(), Settings::default(), world());
-    let new = snapshots(&world);
+/// Some of what a plan asks.
+type Question = fn(&Decided) -> bool;
+
+/// What there is to ask, and what that is called here.
+const QUESTIONS: [(&str, Question); 3] = [
+    ("selections", |decided| matches!(decided, Decided::Selection(..))),
+    ("templates", |decided| matches!(decided, Decided::Template(..))),
+    ("label sets", |decided| matches!(decided, Decided::Metadata(..))),
+];
+
+fn plans(criterion: &mut Criterion, kind: &Kind) {
+    let (members, settings, mut world) = (members(), Settings::default(), world(kind));
+    let new = snapshots(&world, kind);
     let policies = policies_of(&members);
     let plans: Vec<Plan> = new.iter().map(|snapshot| planned(snapshot, &policies, &settings)).collect();
-    let decisions = |of: fn(&Decided) -> bool| plans.iter().flat_map(|plan| &plan.decisions).filter(|decided| of(decided)).count();
+    let decisions = |of: Question| plans.iter().flat_map(|plan| &plan.decisions).filter(|decided| of(decided)).count();
     let objects: usize = plans.iter().flat_map(|plan| &plan.objects).map(Vec::len).sum();
-    println!(
-        "{SERVICES} services, {RUNTIMES} runtimes: {objects} objects by {} selections, {} templates, {} label sets",
-        decisions(|decided| matches!(decided, Decided::Selection(..))),
-        decisions(|decided| matches!(decided, Decided::Template(..))),
-        decisions(|decided| matches!(decided, Decided::Metadata(..))),
-    );
+    let asked = QUESTIONS.map(|(name, of)| format!("{} {name}", decisions(of))).join(", ");
+    println!("{SERVICES} {}s: {objects} objects by {asked}", kind.resource.kind);
     let next = Cell::new(0);
     let place = || next.replace(next.get() + 1) % SERVICES;
 
-    let mut group = criterion.benchmark_group("a plan among 200 runtimes");
+    let mut group = criterion.benchmark_group(format!("a plan of an {}", kind.resource.kind));
     // Each service once, and then policies that know nothing again.
     let fresh = RefCell::new(policies_of(&members));
     let cold = || {
@@ -232,16 +323,16 @@ fn plans(criterion: &mut Criterion) {
     group.bench_function("new", |bencher| {
         bencher.iter_batched(cold, |place| planned(&new[place], &fresh.borrow(), &settings), BatchSize::PerIteration);
     });
-    group.bench_function("new, what the policies take of it", |bencher| {
-        let asked = |place: usize| ask(&fresh.borrow(), &plans[place].decisions, Standing::New);
-        bencher.iter_batched(cold, asked, BatchSize::PerIteration);
-    });
-    group.bench_function("new, what the selection takes of it", |bencher| {
-        let asked = |place: usize| ask(&fresh.borrow(), &plans[place].decisions[..1], Standing::New);
-        bencher.iter_batched(cold, asked, BatchSize::PerIteration);
-    });
-    settle(&mut world, &policies, &settings);
-    let settled = snapshots(&world);
+    let all: (&str, Question) = ("policies", |_| true);
+    for (name, of) in [all].into_iter().chain(QUESTIONS).filter(|(_, of)| decisions(*of) > 0) {
+        group.bench_function(format!("new, what the {name} take of it"), |bencher| {
+            let asked = |place: usize| ask(&fresh.borrow(), plans[place].decisions.iter().filter(|decided| of(decided)), Standing::New);
+            bencher.iter_batched(cold, asked, BatchSize::PerIteration);
+        });
+    }
+    settle(&mut world, kind, &policies, &settings);
+    let settled = snapshots(&world, kind);
+    assert!(settled.iter().all(|snapshot| !snapshot.children.is_empty()), "each has its objects");
     for (name, number) in [("decided before", SERVICES), ("decided before, of a hundred", 100)] {
         (0..number).for_each(|place| drop(planned(&settled[place], &policies, &settings)));
         let before = policies.decisions().first().map(|record| record.at);
@@ -250,9 +341,17 @@ fn plans(criterion: &mut Criterion) {
             println!("some were decided anew: the cache doesn't hold the decisions of {number} services");
         }
     }
-    group.bench_function("a snapshot", |bencher| bencher.iter(|| world.snapshot(&key(place()), NOW).unwrap()));
+    group.bench_function("a snapshot", |bencher| bencher.iter(|| world.snapshot(&key(kind, place()), NOW).unwrap()));
     group.finish();
 }
 
-criterion_group!(benches, plans);
+fn inference_services(criterion: &mut Criterion) {
+    plans(criterion, &INFERENCE_SERVICES);
+}
+
+fn llm_inference_services(criterion: &mut Criterion) {
+    plans(criterion, &LLM_INFERENCE_SERVICES);
+}
+
+criterion_group!(benches, inference_services, llm_inference_services);
 criterion_main!(benches);
