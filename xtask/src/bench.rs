@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// Measures for a shorter time: enough to see whether a change matters much.
     #[arg(long)]
     quick: bool,
-    /// Runs only the benches whose names contain this.
+    /// Runs only this program (plan, policy, reload, services), or only what has this in its name.
     #[arg(value_name = "NAME")]
     only: Option<String>,
 }
@@ -26,16 +26,23 @@ enum Goal {
     Times(f64),
 }
 
+/// The programs, each a target of cargo's.
+const PROGRAMS: [&str; 4] = ["plan", "policy", "reload", "services"];
+
 /// By a bench's group and its name in there.
-const GOALS: [(&str, &str, Goal); 8] = [
+const GOALS: [(&str, &str, Goal); 12] = [
     ("a call that does nothing", "fresh", Goal::Micros(25.0)),
     ("selection of 100 runtimes", "fresh", Goal::Times(16.0)),
     ("scores of 100 endpoints by 8 features", "warm", Goal::Micros(20.0)),
     ("a decision among 100 runtimes", "kept", Goal::Micros(5.0)),
     ("loading a compiled plugin", "both", Goal::Micros(1000.0)),
     ("a reload under load", "p99", Goal::Micros(500_000.0)),
-    ("the objects of many services", "host", Goal::Times(1.25)),
-    ("a service among many", "CPU", Goal::Micros(3000.0)),
+    ("the objects of many InferenceServices", "host", Goal::Times(1.25)),
+    ("an InferenceService among many", "CPU", Goal::Micros(3000.0)),
+    ("an InferenceService among many", "CPU an object", Goal::Micros(600.0)),
+    ("the objects of many LLMInferenceServices", "host", Goal::Times(1.25)),
+    ("an LLMInferenceService among many", "CPU", Goal::Micros(4800.0)),
+    ("an LLMInferenceService among many", "CPU an object", Goal::Micros(600.0)),
 ];
 
 /// What the others of its group are compared with.
@@ -52,10 +59,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if home.exists() {
         fs::remove_dir_all(&home).with_context(|| format!("clearing {}", home.display()))?;
     }
+    let (program, only) = match args.only.as_deref() {
+        Some(name) if PROGRAMS.contains(&name) => (name, None),
+        only => ("*", only),
+    };
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.
-    let benches = build::cargo(&["bench", "--workspace", "--bench", "*", "--"])?.env("CRITERION_HOME", &home);
+    let benches = build::cargo(&["bench", "--workspace", "--bench", program, "--"])?.env("CRITERION_HOME", &home);
     let short: &[&str] = if args.quick { &["--warm-up-time", "0.2", "--measurement-time", "0.8", "--sample-size", "20"] } else { &[] };
-    benches.args(short).args(&args.only).succeed("a bench")?;
+    benches.args(short).args(only).succeed("a bench")?;
 
     let measured = measured(&home)?;
     if measured.is_empty() {
