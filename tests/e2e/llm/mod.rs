@@ -6,9 +6,10 @@ mod routing;
 mod topologies;
 
 use crate::services::{Space, condition};
-use pointsman::world::resource::LLM_INFERENCE_SERVICE;
+use pointsman::world::resource::{DEPLOYMENT, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, Resource};
+use pointsman_tests::fixtures::put;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The spec of a service that leaves everything to the presets, plus more.
 fn with_model(more: Value) -> Value {
@@ -28,9 +29,9 @@ async fn create(space: &Space<'_>, name: &str, metadata: Value, spec: Value) -> 
 
 /// Waits until a service is Ready in its newest state, and tells it.
 async fn ready(space: &Space<'_>, name: &str) -> Value {
+    // KServe's own CRDs have a generation for the whole status alone.
     let expected = |service: &Value| {
-        let ready = condition(service, "Ready");
-        ready["status"] == "True" && ready["observedGeneration"] == service["metadata"]["generation"]
+        condition(service, "Ready")["status"] == "True" && service["status"]["observedGeneration"] == service["metadata"]["generation"]
     };
     space.becomes(&LLM_INFERENCE_SERVICE, name, "it is Ready", expected).await
 }
@@ -51,4 +52,54 @@ async fn pods(space: &Space<'_>, service: &str) -> BTreeMap<String, Vec<Value>> 
         by_component.entry(component.strip_prefix("llminferenceservice-").unwrap().to_owned()).or_default().push(pod);
     }
     by_component
+}
+
+/// One of the four topologies.
+#[derive(Clone, Copy)]
+struct Shape {
+    name: &'static str,
+    apart: bool,
+    grouped: bool,
+}
+
+const SHAPES: [Shape; 4] = [
+    Shape { name: "single", apart: false, grouped: false },
+    Shape { name: "groups", apart: false, grouped: true },
+    Shape { name: "apart", apart: true, grouped: false },
+    Shape { name: "apart-groups", apart: true, grouped: true },
+];
+
+impl Shape {
+    /// Gives a service this shape, and leaves the rest of it as it is.
+    fn shape(&self, service: &mut Value) {
+        let workload = if self.grouped { groups() } else { json!({}) };
+        put(service, "spec", &workload);
+        put(service, "spec.prefill", &if self.apart { workload } else { Value::Null });
+    }
+
+    /// The objects that make its pods.
+    fn workloads(&self, service: &str) -> Vec<(&'static Resource, String)> {
+        let (resource, infix) = if self.grouped { (&LEADER_WORKER_SET, "-mn") } else { (&DEPLOYMENT, "") };
+        let parts = ["", "-prefill"].iter().take(1 + usize::from(self.apart));
+        parts.map(|part| (resource, format!("{service}-kserve{infix}{part}"))).collect()
+    }
+
+    /// The components that its pods are of, without the scheduler.
+    fn components(&self) -> BTreeSet<String> {
+        let main = if self.grouped { &["workload-leader", "workload-worker"][..] } else { &["workload"] };
+        let of_main = main.iter().map(|&component| component.to_owned());
+        let of_prefill = main.iter().filter(|_| self.apart).map(|component| format!("{component}-prefill"));
+        of_main.chain(of_prefill).collect()
+    }
+
+    /// Applies a service in this shape under a name of its own, as users do.
+    fn apply(&self, space: &Space<'_>, what: &str, mut service: Value) -> String {
+        let name = format!("{what}-{}", self.name);
+        (service["metadata"]["name"], service["metadata"]["namespace"]) = (name.as_str().into(), space.0.name.as_str().into());
+        self.shape(&mut service);
+        let file = space.0.cluster.dir.join(format!("{}-{name}.json", space.0.name));
+        std::fs::write(&file, service.to_string()).unwrap();
+        space.kubectl(&["apply", "-f", &file.to_string_lossy()]).ok();
+        name
+    }
 }

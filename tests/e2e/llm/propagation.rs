@@ -1,112 +1,192 @@
-//! Which labels and annotations reach objects and pods: KServe's page, row by row, on what Kubernetes and LeaderWorkerSet made.
+//! Which labels and annotations reach objects and pods: KServe's page, its examples and row by row, on what Kubernetes and
+//! LeaderWorkerSet made.
 
-use super::{create, groups, pods, ready, with_model};
+use super::{SHAPES, Shape, create, pods, ready, with_model};
 use crate::services::Space;
-use pointsman::world::resource::{DEPLOYMENT, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, Resource};
-use serde_json::{Value, json};
+use pointsman::world::resource::{DEPLOYMENT, LLM_INFERENCE_SERVICE};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
-/// All keys that the tests put somewhere, so that what isn't expected is missed nowhere.
-const KEYS: [&str; 10] = [
-    "prometheus.io/scrape",
-    "prometheus.io/port",
-    "k8s.v1.cni.cncf.io/networks",
-    "kueue.x-k8s.io/queue-name",
-    "platform.example.com/team",
-    "platform.example.com/monitored",
-    "platform.example.com/role",
-    "platform.example.com/slo",
-    "my-team.example.com/owner",
-    "internal.serving.kserve.io/secret",
-];
-
-fn metadata() -> Value {
-    json!({
-        "labels": {"kueue.x-k8s.io/queue-name": "gpu-queue", "my-team.example.com/owner": "me"},
-        "annotations": {
-            "prometheus.io/scrape": "true", "prometheus.io/port": "8000", "k8s.v1.cni.cncf.io/networks": "rdma-net",
-            "kueue.x-k8s.io/queue-name": "annotated", "my-team.example.com/owner": "me", "internal.serving.kserve.io/secret": "x",
+/// The page's examples, and what of each is expected where.
+fn examples() -> [(&'static str, &'static str, Expected); 3] {
+    let everywhere = |(labels, annotations): (Value, Value)| {
+        let both = Carried { labels, annotations };
+        Expected { objects: both.clone(), decode: both.clone(), prefill: both, scheduler: Carried::default() }
+    };
+    let scraped = json!({"prometheus.io/scrape": "true", "prometheus.io/port": "8000", "prometheus.io/path": "/metrics"});
+    let base = json!({"platform.example.com/cost-center": "ai-infra", "platform.example.com/team": "ml-platform"});
+    let monitored = json!({"platform.example.com/monitored": "true"});
+    let per_component = Expected {
+        objects: Carried::default(),
+        decode: Carried { labels: base.clone(), annotations: monitored.clone() },
+        prefill: Carried {
+            labels: with(base, json!({"platform.example.com/role": "prefill"})),
+            annotations: with(monitored, json!({"platform.example.com/slo": "latency-sensitive"})),
         },
-    })
-}
-
-/// All four layers at once, on every workload there is.
-fn spec(prefill: Value) -> Value {
-    let mut prefill = prefill;
-    prefill["labels"] = json!({"platform.example.com/role": "prefill", "platform.example.com/team": "prefill-team"});
-    prefill["annotations"] = json!({"platform.example.com/slo": "latency-sensitive"});
-    with_model(json!({
-        "labels": {"platform.example.com/team": "ml-platform"},
-        "annotations": {"platform.example.com/monitored": "true", "prometheus.io/port": "9000"},
-        "prefill": prefill,
-        "router": {"scheduler": {
-            "labels": {"platform.example.com/role": "scheduler"}, "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": "9090"},
-        }},
-    }))
-}
-
-/// What an object has of the keys.
-fn carried(object: &Value) -> (Value, Value) {
-    let of = |map: &str| {
-        let map = object["metadata"][map].as_object().cloned().unwrap_or_default();
-        Value::Object(map.into_iter().filter(|(key, _)| KEYS.contains(&key.as_str())).collect())
+        scheduler: Carried {
+            labels: json!({"platform.example.com/role": "scheduler"}),
+            annotations: json!({"prometheus.io/scrape": "true", "prometheus.io/port": "9090"}),
+        },
     };
-    (of("labels"), of("annotations"))
+    [
+        ("prometheus", include_str!("examples/prometheus.yaml"), everywhere((json!({}), scraped))),
+        ("kueue", include_str!("examples/kueue.yaml"), everywhere((json!({"kueue.x-k8s.io/queue-name": "gpu-queue"}), json!({})))),
+        ("per-component", include_str!("examples/per-component.yaml"), per_component),
+    ]
 }
 
-/// What the page says for each: of the workload objects, of decode, prefill and scheduler pods.
-async fn check(space: &Space<'_>, workloads: [(&Resource, &str); 2]) {
-    let annotations = |more: Value| {
-        let mut all = json!({
-            "prometheus.io/scrape": "true", "prometheus.io/port": "8000", "k8s.v1.cni.cncf.io/networks": "rdma-net",
-            "kueue.x-k8s.io/queue-name": "annotated",
-        });
-        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        all
+/// All layers at once, each row of the page's summary, with keys that several of them give and keys that don't travel.
+fn rows() -> (Value, Expected) {
+    let own = json!({
+        "my-team.example.com/owner": "me", "internal.serving.kserve.io/secret": "x", "internal.example.com/note": "x",
+        "kueue.x-k8s.io/queue-name": "gpu-queue", "kueue.x-k8s.io/priority-class": "high",
+    });
+    let scrape = json!({
+        "prometheus.io/scrape": "true", "prometheus.io/port": "8000", "prometheus.io/path": "/metrics",
+        "k8s.v1.cni.cncf.io/networks": "rdma-net",
+    });
+    let service = json!({
+        "apiVersion": "serving.kserve.io/v1alpha1", "kind": "LLMInferenceService",
+        // The prefixes of annotations aren't those of labels.
+        "metadata": {"labels": with(own.clone(), json!({"prometheus.io/scrape": "no"})), "annotations": with(own, scrape.clone())},
+        "spec": with_model(json!({
+            "labels": {"platform.example.com/team": "ml-platform", "kueue.x-k8s.io/queue-name": "decode-queue"},
+            "annotations": {"platform.example.com/monitored": "true", "prometheus.io/port": "9000"},
+            "prefill": {
+                "labels": {
+                    "platform.example.com/role": "prefill", "platform.example.com/team": "prefill-team",
+                    "kueue.x-k8s.io/priority-class": "low",
+                },
+                "annotations": {"platform.example.com/slo": "latency-sensitive", "prometheus.io/path": "/prefill"},
+            },
+            "router": {"scheduler": {
+                "labels": {"platform.example.com/role": "scheduler"},
+                "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": "9090"},
+            }},
+        })),
+    });
+    let queued = json!({"kueue.x-k8s.io/queue-name": "gpu-queue", "kueue.x-k8s.io/priority-class": "high"});
+    let of_metadata = with(queued.clone(), scrape);
+    let decode = Carried {
+        labels: with(queued.clone(), json!({"platform.example.com/team": "ml-platform", "kueue.x-k8s.io/queue-name": "decode-queue"})),
+        annotations: with(of_metadata.clone(), json!({"platform.example.com/monitored": "true", "prometheus.io/port": "9000"})),
     };
-    let queue = json!({"kueue.x-k8s.io/queue-name": "gpu-queue"});
-    for (resource, name) in workloads {
-        assert_eq!(carried(&space.get(resource, name).await), (queue.clone(), annotations(json!({}))), "{} {name}", resource.kind);
+    let prefill = Carried {
+        labels: with(
+            decode.labels.clone(),
+            json!({
+                "platform.example.com/role": "prefill", "platform.example.com/team": "prefill-team",
+                "kueue.x-k8s.io/priority-class": "low",
+            }),
+        ),
+        annotations: with(
+            decode.annotations.clone(),
+            json!({"platform.example.com/slo": "latency-sensitive", "prometheus.io/path": "/prefill"}),
+        ),
+    };
+    let scheduler = Carried {
+        labels: json!({"platform.example.com/role": "scheduler"}),
+        annotations: json!({"prometheus.io/scrape": "true", "prometheus.io/port": "9090"}),
+    };
+    (service, Expected { objects: Carried { labels: queued, annotations: of_metadata }, decode, prefill, scheduler })
+}
+
+/// Labels and annotations that the service gives, as they are somewhere.
+#[derive(Clone, Debug, PartialEq)]
+struct Carried {
+    labels: Value,
+    annotations: Value,
+}
+
+impl Default for Carried {
+    fn default() -> Self {
+        Self { labels: json!({}), annotations: json!({}) }
     }
-    let scheduler = space.get(&DEPLOYMENT, "llama-kserve-router-scheduler").await;
-    assert_eq!(carried(&scheduler), (json!({}), json!({})));
-    for (component, pods) in pods(space, "llama").await {
+}
+
+/// What is expected of the objects that make the model's pods, and of all pods.
+struct Expected {
+    objects: Carried,
+    decode: Carried,
+    prefill: Carried,
+    scheduler: Carried,
+}
+
+/// Compares what is there with what is expected.
+async fn check(space: &Space<'_>, shape: &Shape, name: &str, expected: &Expected) {
+    let service = ready(space, name).await;
+    let given = given(&service);
+    assert!(given.contains("kubectl.kubernetes.io/last-applied-configuration"), "{given:?}");
+    for (resource, workload) in shape.workloads(name) {
+        assert_eq!(carried(&space.get(resource, &workload).await, &given), expected.objects, "{} {workload}", resource.kind);
+    }
+    let scheduled = service["spec"]["router"]["scheduler"].is_object();
+    if scheduled {
+        let object = space.get(&DEPLOYMENT, &format!("{name}-kserve-router-scheduler")).await;
+        assert_eq!(carried(&object, &given), Carried::default(), "{name}: the scheduler's Deployment");
+    }
+    let pods = pods(space, name).await;
+    let mut components = shape.components();
+    components.extend(scheduled.then(|| "router-scheduler".to_owned()));
+    assert_eq!(pods.keys().cloned().collect::<BTreeSet<_>>(), components, "{name}");
+    for (component, pods) in pods {
         let expected = match component.as_str() {
-            "router-scheduler" => {
-                (json!({"platform.example.com/role": "scheduler"}), json!({"prometheus.io/scrape": "true", "prometheus.io/port": "9090"}))
-            }
-            prefill if prefill.ends_with("-prefill") => (
-                json!({"kueue.x-k8s.io/queue-name": "gpu-queue", "platform.example.com/role": "prefill", "platform.example.com/team": "prefill-team"}),
-                annotations(
-                    json!({"platform.example.com/monitored": "true", "prometheus.io/port": "9000", "platform.example.com/slo": "latency-sensitive"}),
-                ),
-            ),
-            _ => (
-                json!({"kueue.x-k8s.io/queue-name": "gpu-queue", "platform.example.com/team": "ml-platform"}),
-                annotations(json!({"platform.example.com/monitored": "true", "prometheus.io/port": "9000"})),
-            ),
+            "router-scheduler" => &expected.scheduler,
+            prefill if prefill.ends_with("-prefill") => &expected.prefill,
+            _ => &expected.decode,
         };
         for pod in pods {
-            assert_eq!(carried(&pod), expected, "{component}");
+            assert_eq!(carried(&pod, &given), *expected, "{name}: {component}");
         }
     }
 }
 
-#[tokio::test]
-async fn of_deployments_each_row_of_the_page_holds() {
-    let space = Space::shared_bare("llm-rows").await;
-    create(&space, "llama", metadata(), spec(json!({}))).await;
-    ready(&space, "llama").await;
-    check(&space, [(&DEPLOYMENT, "llama-kserve"), (&DEPLOYMENT, "llama-kserve-prefill")]).await;
+/// All keys that a service gives somewhere, so that what isn't expected is missed nowhere.
+fn given(service: &Value) -> BTreeSet<String> {
+    let places = ["/metadata", "/spec", "/spec/prefill", "/spec/router/scheduler"];
+    let maps = places.iter().flat_map(|place| ["labels", "annotations"].map(|map| format!("{place}/{map}")));
+    let keys = maps.filter_map(|path| service.pointer(&path)?.as_object().cloned()).flatten();
+    keys.map(|(key, _)| key).collect()
+}
+
+/// What an object has of those keys.
+fn carried(object: &Value, given: &BTreeSet<String>) -> Carried {
+    let of = |map: &str| {
+        let map = object["metadata"][map].as_object().cloned().unwrap_or_default();
+        map.into_iter().filter(|(key, _)| given.contains(key)).collect::<Map<_, _>>().into()
+    };
+    Carried { labels: of("labels"), annotations: of("annotations") }
+}
+
+/// One map over another.
+fn with(mut map: Value, over: Value) -> Value {
+    let Value::Object(over) = over else { panic!("{over} is no map") };
+    map.as_object_mut().unwrap().extend(over);
+    map
 }
 
 #[tokio::test]
-async fn of_leader_worker_sets_each_row_of_the_page_holds() {
-    let space = Space::shared_bare("llm-lws-rows").await;
-    let mut spec = spec(groups());
-    spec.as_object_mut().unwrap().extend(groups().as_object().unwrap().clone());
-    create(&space, "llama", metadata(), spec).await;
-    ready(&space, "llama").await;
-    check(&space, [(&LEADER_WORKER_SET, "llama-kserve-mn"), (&LEADER_WORKER_SET, "llama-kserve-mn-prefill")]).await;
+async fn the_page_s_examples_hold_in_every_topology() {
+    let space = Space::shared_bare("llm-examples").await;
+    let examples = examples();
+    let applied = examples.iter().flat_map(|(what, text, expected)| SHAPES.iter().map(move |shape| (what, text, expected, shape)));
+    // All of them first: they become Ready together.
+    let applied: Vec<_> = applied
+        .map(|(what, text, expected, shape)| (shape.apply(&space, what, serde_saphyr::from_str(text).unwrap()), shape, expected))
+        .collect();
+    for (name, shape, expected) in applied {
+        check(&space, shape, &name, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn each_row_of_the_page_holds_in_every_topology() {
+    let space = Space::shared_bare("llm-rows").await;
+    let (service, expected) = rows();
+    let names = SHAPES.map(|shape| (shape.apply(&space, "rows", service.clone()), shape));
+    for (name, shape) in names {
+        check(&space, &shape, &name, &expected).await;
+    }
 }
 
 #[tokio::test]
