@@ -1,5 +1,6 @@
 //! LLMInferenceServices end to end: what they become, on an embedded control plane with its real controllers.
 
+mod changes;
 mod configs;
 mod propagation;
 mod routing;

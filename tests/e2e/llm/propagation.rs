@@ -1,9 +1,9 @@
 //! Which labels and annotations reach objects and pods: KServe's page, its examples and row by row, on what Kubernetes and
 //! LeaderWorkerSet made.
 
-use super::{SHAPES, Shape, create, pods, ready, with_model};
+use super::{SHAPES, Shape, pods, ready, with_model};
 use crate::services::Space;
-use pointsman::world::resource::{DEPLOYMENT, LLM_INFERENCE_SERVICE};
+use pointsman::world::resource::DEPLOYMENT;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -187,27 +187,4 @@ async fn each_row_of_the_page_holds_in_every_topology() {
     for (name, shape) in names {
         check(&space, &shape, &name, &expected).await;
     }
-}
-
-#[tokio::test]
-async fn a_changed_queue_rolls_the_pods_and_breaks_no_selector_and_a_removed_key_goes() {
-    let space = Space::shared_bare("llm-queue").await;
-    create(&space, "llama", metadata(), with_model(json!({}))).await;
-    ready(&space, "llama").await;
-    let before = space.get(&DEPLOYMENT, "llama-kserve").await;
-    space.patch(&LLM_INFERENCE_SERVICE, "llama", json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}})).await;
-    let queue = |deployment: &Value| deployment["spec"]["template"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"].clone();
-    let rolled = |now: &Value| {
-        queue(now) == "other"
-            && now["status"]["observedGeneration"] == now["metadata"]["generation"]
-            && now["status"]["updatedReplicas"] == 1
-            && now["status"]["replicas"] == 1
-    };
-    let after = space.becomes(&DEPLOYMENT, "llama-kserve", "it has rolled", rolled).await;
-    assert_eq!(before["spec"]["selector"], after["spec"]["selector"]);
-    assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
-    space.patch(&LLM_INFERENCE_SERVICE, "llama", json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": null}}})).await;
-    let gone = |now: &Value| queue(now).is_null() && now["metadata"]["labels"]["kueue.x-k8s.io/queue-name"].is_null();
-    space.becomes(&DEPLOYMENT, "llama-kserve", "the key is gone", gone).await;
-    ready(&space, "llama").await;
 }

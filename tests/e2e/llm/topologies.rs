@@ -1,6 +1,6 @@
 //! Every shape of a service, and the way from one to another.
 
-use super::{create, groups, pods, ready, serves, with_model};
+use super::{groups, pods, serves, with_model};
 use crate::services::{Space, condition, set};
 use pointsman::world::resource::{DEPLOYMENT, INFERENCE_POOL, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, SERVICE};
 use serde_json::{Value, json};
@@ -86,21 +86,4 @@ async fn prefill_and_decode_come_apart_each_on_one_node_or_several_with_a_schedu
     assert_eq!(scheduler["spec"]["serviceAccountName"], "llama-epp-sa");
     let args = scheduler["spec"]["containers"][0]["args"].to_string();
     assert!(args.contains("llama-inference-pool") && args.contains(&space.0.name), "{args}");
-}
-
-#[tokio::test]
-async fn a_service_changes_its_shape_and_back_and_leaves_nothing_behind() {
-    let space = Space::shared_bare("llm-shape").await;
-    create(&space, "llama", json!({}), with_model(json!({}))).await;
-    ready(&space, "llama").await;
-    let single = space.made().await;
-    space.patch(&LLM_INFERENCE_SERVICE, "llama", json!({"spec": groups()})).await;
-    ready(&space, "llama").await;
-    space.goes(&DEPLOYMENT, "llama-kserve").await;
-    assert_eq!(space.made().await, set(["LeaderWorkerSet llama-kserve-mn", "Service llama-kserve-workload-svc"]));
-    space.patch(&LLM_INFERENCE_SERVICE, "llama", json!({"spec": {"worker": null, "parallelism": null}})).await;
-    let service = ready(&space, "llama").await;
-    space.goes(&LEADER_WORKER_SET, "llama-kserve-mn").await;
-    assert_eq!(space.made().await, single);
-    assert_eq!(condition(&service, "WorkerWorkloadReady"), Value::Null, "there are no workers any more");
 }

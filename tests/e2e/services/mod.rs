@@ -61,7 +61,7 @@ pub(crate) async fn home(cluster: &TestCluster) {
 }
 
 /// A control plane of a test's own, with all parts and CRDs but only some neighbours.
-async fn own_cluster(neighbours: Option<&[&str]>) -> TestCluster {
+pub(crate) async fn own_cluster(neighbours: Option<&[&str]>) -> TestCluster {
     let neighbours = neighbours.map(|some| some.iter().map(ToString::to_string).collect());
     let cluster = TestCluster::start(&pointsman_harness::Options { neighbours, ..Default::default() });
     cluster.pointsman(&["crds", "install"]).ok();
@@ -78,14 +78,14 @@ fn simple_runtime() -> Value {
 }
 
 /// The spec of a service that leaves everything to its runtime, plus more.
-fn with_model(more: Value) -> Value {
+pub(crate) fn with_model(more: Value) -> Value {
     let Value::Object(mut spec) = more else { panic!("{more} is no spec") };
     spec.insert("model".to_owned(), json!({"name": "model", "kind": "BaseModel"}));
     spec.into()
 }
 
 /// Fixes a component's number of replicas.
-fn fixed(replicas: u32) -> Value {
+pub(crate) fn fixed(replicas: u32) -> Value {
     json!({"minReplicas": replicas, "maxReplicas": replicas})
 }
 
