@@ -150,7 +150,7 @@ fn a_case_that_fails_shows_what_differs_and_where() {
         "4712",
         "+ ",
         "4711",
-        "5 passed, 1 failed",
+        "5 passed, 2 failed",
     ];
     for part in parts {
         assert!(told.contains(part), "{part} in {told}");

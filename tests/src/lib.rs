@@ -13,7 +13,7 @@ pub mod reload;
 pub use cluster::{TestCluster, TestNamespace, client};
 pub use command::{Said, pointsman, xtask};
 pub use host::Host;
-pub use policies::{Engine, PolicyCluster, again, condition, plugin_bytes, with_section};
+pub use policies::{Engine, PolicyCluster, again, condition, example_plugin, plugin_bytes, with_section};
 
 use std::time::{Duration, Instant};
 

@@ -34,15 +34,26 @@ use tokio::{sync::watch, task::JoinHandle};
 
 /// The core module of one of our plugins' packages, as `cargo xtask` builds it, up to date.
 pub fn plugin_bytes(package: &str) -> Vec<u8> {
+    let file = built(&["--package", package]).join(format!("{}.wasm", package.replace('-', "_")));
+    std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// The file of another core module of a package, one of its `examples`, up to date.
+pub fn example_plugin(package: &str, example: &str) -> PathBuf {
+    built(&["--package", package, "--example", example]).join("examples").join(format!("{}.wasm", example.replace('-', "_")))
+}
+
+/// Builds plugins and tells where they are.
+fn built(what: &[&str]) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args(["build", "--quiet", "--profile", "plugin", "--target", "wasm32-unknown-unknown", "--package", package])
+        .args(["build", "--quiet", "--profile", "plugin", "--target", "wasm32-unknown-unknown"])
+        .args(what)
         .current_dir(workspace())
         .status()
         .expect("running cargo");
-    assert!(built.success(), "{package} can't be built");
-    let file = target_dir().join("wasm32-unknown-unknown/plugin").join(format!("{}.wasm", package.replace('-', "_")));
-    std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+    assert!(built.success(), "{what:?} can't be built");
+    target_dir().join("wasm32-unknown-unknown/plugin")
 }
 
 /// The same plugin under another digest: with a custom section that nobody reads.

@@ -5,6 +5,7 @@ mod delivery;
 mod failure;
 mod hosts;
 mod refused;
+mod subjects;
 
 #[path = "../../../host/tests/text/mod.rs"]
 mod text;
