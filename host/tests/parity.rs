@@ -13,6 +13,7 @@ use pointsman_plugin as sdk;
 use policies::{linked, module};
 use questions::{Carrying, Dice, Scoring, Selecting, Templating};
 use serde::{Serialize, de::DeserializeOwned};
+use std::cell::Cell;
 
 /// Questions to each policy, for all its configurations together.
 const CASES: u64 = 1000;
@@ -112,11 +113,29 @@ fn the_label_policy_answers_alike_natively_fresh_and_warm() {
 #[test]
 fn metadata_propagation_answers_alike_natively_fresh_and_warm() {
     use pointsman_metadata_propagation as policy;
-    let native = |text: &str, question: &Carrying| told(policy::propagate(&config(text), read(&question.request())));
-    let configs = ["{}", r#"{"upstreamKeys":false,"namespaceLabels":["*"],"internalKeys":["example.com/"]}"#];
-    agree("pointsman-metadata-propagation", &configs, Carrying::new, native, &|plugin, question| {
+    let (carried, refused) = (Cell::new(0_u64), Cell::new(0_u64));
+    let native = |text: &str, question: &Carrying| {
+        let answer = policy::propagate(&config(text), read(&question.request()))?;
+        if question.subject.kind == "LLMInferenceService" {
+            // What is on the target already has none of these.
+            let approvable = ["kueue.x-k8s.io/queue-name", "prometheus.io/port"];
+            let mut placed = answer.labels.iter().chain(&answer.annotations);
+            let of_subject = placed.any(|placed| placed.layer == "subject" && approvable.contains(&&*placed.key));
+            let not_approved = answer.dropped.iter().any(|dropped| dropped.reason.code == "NotApproved");
+            carried.set(carried.get() + u64::from(of_subject));
+            refused.set(refused.get() + u64::from(not_approved));
+        }
+        Ok(answer)
+    };
+    let configs = [
+        "{}",
+        r#"{"upstreamKeys":false,"namespaceLabels":["*"],"internalKeys":["example.com/"]}"#,
+        r#"{"llmInferenceService":{"approvedLabels":["team","prometheus.io/"],"approvedAnnotations":["example.com/*"]}}"#,
+    ];
+    agree("pointsman-metadata-propagation", &configs, Carrying::new, |text, question| told(native(text, question)), &|plugin, question| {
         plugin.propagate(question.request()).map(|(answer, spent)| (json(&answer), spent))
     });
+    assert!(carried.get() > CASES / 50 && refused.get() > CASES / 50, "{carried:?} and {refused:?}: what is approved matters too rarely");
 }
 
 #[test]

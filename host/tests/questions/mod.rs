@@ -69,17 +69,29 @@ impl Dice {
     }
 }
 
+const KEYS: [&str; 5] = ["cost-centre", "team", "app.kubernetes.io/name", "example.com/owner", "tier"];
+
 fn entries(dice: &mut Dice) -> Vec<Entry> {
-    const KEYS: [&str; 5] = ["cost-centre", "team", "app.kubernetes.io/name", "example.com/owner", "tier"];
+    entries_of(dice, &KEYS)
+}
+
+fn entries_of(dice: &mut Dice, keys: &[&str]) -> Vec<Entry> {
     const VALUES: [&str; 4] = ["4711", "llm", "prod", "a.b-c_d"];
-    dice.list(4, |dice| Entry { key: dice.word(&KEYS), value: dice.word(&VALUES) })
+    dice.list(4, |dice| Entry { key: dice.word(keys), value: dice.word(&VALUES) })
 }
 
 pub(crate) fn subject(dice: &mut Dice) -> Subject {
+    // Mostly what belongs together: of other subjects most policies have nothing to say.
+    let group = dice.word(&["ome.io", "serving.kserve.io"]);
+    let kind = match group.as_str() {
+        "serving.kserve.io" if dice.chance(90) => "LLMInferenceService".to_owned(),
+        "ome.io" if dice.chance(90) => "InferenceService".to_owned(),
+        _ => dice.word(&["InferenceService", "LLMInferenceService"]),
+    };
     Subject {
-        group: dice.word(&["ome.io", "serving.kserve.io"]),
+        group,
         version: "v1beta1".to_owned(),
-        kind: dice.word(&["InferenceService", "LLMInferenceService"]),
+        kind,
         namespace: dice.word(&["prod", "default"]),
         name: dice.word(&["llama-chat", "mistral"]),
         labels: entries(dice),
@@ -201,25 +213,40 @@ pub(crate) struct Carrying {
     pub(crate) now: Option<u64>,
 }
 
+/// What the pods of an LLMInferenceService do, its layers, and keys for which it matters which layer they are in.
+const LLM_ROLES: [Role; 5] = [Role::Main, Role::Prefill, Role::Leader, Role::Worker, Role::Scheduler];
+const LLM_LAYERS: [&str; 6] = ["namespace", "subject", "subject", "spec", "prefill", "scheduler"];
+const LLM_KEYS: [&str; 7] = [
+    "kueue.x-k8s.io/queue-name",
+    "prometheus.io/port",
+    "k8s.v1.cni.cncf.io/networks",
+    "team",
+    "example.com/owner",
+    "internal.serving.kserve.io/x",
+    "pod-template-hash",
+];
+
 impl Carrying {
     pub(crate) fn new(dice: &mut Dice) -> Self {
+        let subject = subject(dice);
+        let llm = subject.kind == "LLMInferenceService";
+        let role = |dice: &mut Dice| if llm { dice.pick(&LLM_ROLES) } else { role(dice) };
         let target = propagation::Target {
             group: dice.word(&["apps", ""]),
-            kind: dice.word(&["Deployment", "Service"]),
+            kind: dice.word(&["Deployment", "LeaderWorkerSet", "Service"]),
             name: dice.word(&["llama-engine"]),
             role: dice.maybe(80, role),
-            group_role: dice.maybe(20, role),
+            group_role: dice.maybe(if llm { 80 } else { 20 }, role),
             place: dice.pick(&[propagation::Place::Object, propagation::Place::PodTemplate]),
         };
-        let layer = |dice: &mut Dice| propagation::Layer {
-            name: dice.word(&["subject", "runtime"]),
-            labels: entries(dice),
-            annotations: entries(dice),
+        let layer = |dice: &mut Dice| {
+            let (names, keys) = if llm { (&LLM_LAYERS[..], &LLM_KEYS[..]) } else { (&["subject", "runtime"][..], &KEYS[..]) };
+            propagation::Layer { name: dice.word(names), labels: entries_of(dice, keys), annotations: entries_of(dice, keys) }
         };
         Self {
-            subject: subject(dice),
+            subject,
             target,
-            layers: dice.list(4, layer),
+            layers: dice.list(if llm { 6 } else { 4 }, layer),
             labels: placed(dice),
             annotations: placed(dice),
             now: dice.maybe(20, Dice::next),
