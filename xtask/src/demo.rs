@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// Serves a model three times, changes the policy, and serves it once more.
+/// Serves a model three times as OME's kind and once as KServe's, changes the policy, and serves it once more.
 fn show(
     kubectl: &impl Fn(&[&str]) -> Result<()>,
     pointsman: &impl Fn(&[&str]) -> Result<()>,
@@ -116,9 +116,11 @@ fn show(
         return kubectl(&["get", "pointsman", "--all-namespaces"]);
     }
     kubectl(&["label", "nodes", "--selector", "nvidia.com/gpu.product", &format!("models.ome.io/clusterbasemodel.{MODEL}=Ready")])?;
-    kubectl(&["wait", "--for=condition=Ready", "isvc", "--all", "--timeout", WAIT])?;
-    kubectl(&["get", "isvc"])?;
-    kubectl(&["get", "deployments,leaderworkersets,services,hpa,pdb,pods", "--selector", "serving.ome.io/inferenceservice"])?;
+    kubectl(&["wait", "--for=condition=Ready", "isvc,llmisvc", "--all", "--timeout", WAIT])?;
+    kubectl(&["get", "isvc,llmisvc"])?;
+    // What belongs to a service of any kind.
+    let made = "deployments,leaderworkersets,services,inferencepools,hpa,pdb,pods";
+    kubectl(&["get", made, "--selector", "pointsman.dev/subject-kind"])?;
 
     // The policy changes by a ConfigMap. A new service gets what it prefers; those that run stay, and say what they would get.
     let cheap = target_dir().join("wasm32-unknown-unknown/plugin/pointsman_example_rust_cost.wasm");
