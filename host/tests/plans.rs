@@ -8,7 +8,7 @@ use pointsman::{
     plan::Plan,
     policy::{decide::Policies, keeper::builtins, load::Loader},
     world::{
-        ObjectKey, World,
+        ObjectKey, World, child,
         resource::{ALL, Resource},
     },
 };
@@ -71,8 +71,8 @@ fn living(mut service: Value, prior: Option<&str>) -> Value {
     service
 }
 
-/// A live object as the API server would show it, once it was applied.
-fn applied(object: Value, version: usize) -> Value {
+/// A live object as the API server would show it, once it was applied for a subject.
+fn applied(subject: &Resource, object: Value, version: usize) -> Value {
     let mut object = object;
     object["metadata"]["uid"] = format!("child-{version}").into();
     object["metadata"]["resourceVersion"] = version.to_string().into();
@@ -81,7 +81,7 @@ fn applied(object: Value, version: usize) -> Value {
         "labels": object["metadata"]["labels"], "annotations": object["metadata"]["annotations"],
         "ownerReferences": object["metadata"]["ownerReferences"],
     }, "spec": object["spec"], "rules": object["rules"], "roleRef": object["roleRef"], "subjects": object["subjects"]}));
-    object["metadata"]["managedFields"] = json!([{"manager": "pointsman/inferenceservice", "operation": "Apply", "fieldsV1": fields}]);
+    object["metadata"]["managedFields"] = json!([{"manager": child::manager(subject.kind), "operation": "Apply", "fieldsV1": fields}]);
     object
 }
 
@@ -92,12 +92,17 @@ fn fields(value: &Value) -> Value {
     Value::Object(there.map(|(key, value)| (format!("f:{key}"), fields(value))).collect())
 }
 
+/// A service of any kind.
+fn services() -> impl Strategy<Value = Value> {
+    prop_oneof![pointsman_samples::service(NAMESPACE), pointsman_samples::llm_service(NAMESPACE)]
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 5000 } else { 300 }))]
+    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 5000 } else { 500 }))]
 
     #[test]
     fn any_order_of_events_gives_the_same_plan(
-        service in pointsman_samples::service(NAMESPACE),
+        service in services(),
         prior in prop::option::of(prop::sample::select(vec!["vllm", "vllm-twin", "gone"])),
         order in Just((0..64_usize).collect::<Vec<_>>()).prop_shuffle(),
         noise in prop::collection::vec(0..64_usize, 0..20),
@@ -128,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn planning_twice_gives_the_same_bytes_and_what_was_applied_is_as_planned(service in pointsman_samples::service(NAMESPACE)) {
+    fn planning_twice_gives_the_same_bytes_and_what_was_applied_is_as_planned(service in services()) {
         let service = living(service, None);
         let mut objects = pointsman_samples::context(NAMESPACE);
         objects.push(service.clone());
@@ -141,7 +146,7 @@ proptest! {
         later["status"] = Value::Object(first.status.fields.clone());
         world.put(resource(&later), &later);
         for (number, object) in first.objects.iter().flatten().enumerate() {
-            world.put(object.key.resource, &applied(object.whole(), number + 1));
+            world.put(object.key.resource, &applied(resource(&later), object.whole(), number + 1));
         }
         let second = plan(&world, &later);
         let bodies = |plan: &Plan| -> Option<Vec<String>> {

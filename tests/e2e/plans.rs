@@ -9,19 +9,19 @@ use pointsman::{
     policy::{compile::Compilers, decide::Policies, engine::Engines, keeper::builtins, load::Loader},
     world::{
         ObjectKey, World,
-        resource::{ALL, INFERENCE_SERVICE, Resource},
+        resource::{ALL, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
     },
 };
 use pointsman_tests::{TestCluster, pointsman};
 use proptest::{
-    strategy::{Strategy, ValueTree},
+    strategy::{BoxedStrategy, Strategy, ValueTree},
     test_runner::TestRunner,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// How many services are made up.
+/// How many services of each kind are made up.
 const SERVICES: usize = 300;
 
 fn put(world: &mut World, object: &Value) {
@@ -29,34 +29,34 @@ fn put(world: &mut World, object: &Value) {
     world.put(Resource::of(text("apiVersion"), text("kind")).unwrap(), object);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_takes_the_plan_of_any_service_that_it_takes() {
+/// Plans made-up services of a kind, and has the API server look at each object without keeping it.
+async fn taken(kind: &'static Resource, services: fn(&'static str) -> BoxedStrategy<Value>) {
     let cluster = TestCluster::shared();
     let namespace = cluster.namespace("plans").await;
     let name: &'static str = namespace.name.clone().leak();
-    let loader =
-        Loader::new(Arc::new(Engines::with_slots(8).unwrap()), Compilers::new(pointsman(), &cluster.dir.join("plans-cache")).unwrap());
+    let cache = cluster.dir.join(format!("plans-cache-{name}"));
+    let loader = Loader::new(Arc::new(Engines::with_slots(8).unwrap()), Compilers::new(pointsman(), &cache).unwrap());
     let policies = Policies::new(builtins(&loader).unwrap(), mpsc::unbounded_channel().0);
     let gateway = Gateway { namespace: "gateways".into(), name: "public".into(), domain: "example.com".into() };
-    let settings = Settings { gateway: Some(gateway), ..Settings::default() };
+    let prometheus = Some("http://prometheus:9090".to_owned());
+    let settings = Settings { gateway: Some(gateway), prometheus, ..Settings::default() };
 
     let (mut planned, mut written) = (0, 0);
     let mut runner = TestRunner::deterministic();
     for _ in 0..SERVICES {
-        let mut service = pointsman_samples::service(name).new_tree(&mut runner).unwrap().current();
-        let services = Api::<DynamicObject>::namespaced_with(namespace.client.clone(), name, &INFERENCE_SERVICE.api_resource());
+        let mut service = services(name).new_tree(&mut runner).unwrap().current();
+        let api = Api::<DynamicObject>::namespaced_with(namespace.client.clone(), name, &kind.api_resource());
         let dry = PostParams { dry_run: true, ..PostParams::default() };
-        let taken = services.create(&dry, &serde_json::from_value(service.clone()).unwrap()).await;
+        let taken = api.create(&dry, &serde_json::from_value(service.clone()).unwrap()).await;
         let taken = taken.unwrap_or_else(|error| panic!("the service isn't one: {error}\n{service:#}"));
 
         service["metadata"]["uid"] = taken.metadata.uid.clone().unwrap_or_else(|| "1".to_owned()).into();
         let mut world = World::default();
         pointsman_samples::context(name).iter().chain([&service]).for_each(|object| put(&mut world, object));
         world.set_available(ALL.iter().copied().collect());
-        let key =
-            ObjectKey { resource: &INFERENCE_SERVICE, namespace: name.into(), name: service["metadata"]["name"].as_str().unwrap().into() };
+        let key = ObjectKey { resource: kind, namespace: name.into(), name: service["metadata"]["name"].as_str().unwrap().into() };
         let snapshot = world.snapshot(&key, 0).unwrap();
-        let plan = kinds::of(&INFERENCE_SERVICE).unwrap().plan(&snapshot, &policies, &settings);
+        let plan = kinds::of(kind).unwrap().plan(&snapshot, &policies, &settings);
         let Some(objects) = plan.objects else {
             let said = plan.status.conditions.iter().find(|condition| condition.status == Some(false)).unwrap();
             assert!(said.message.len() > 20, "a plan that isn't made must say why: {said:?}");
@@ -75,4 +75,14 @@ async fn the_api_server_takes_the_plan_of_any_service_that_it_takes() {
     }
     assert!(planned > SERVICES / 5, "only {planned} of {SERVICES} services came to a plan");
     assert!(written > planned * 4, "{written} objects for {planned} services");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_takes_the_plan_of_any_service_that_it_takes() {
+    taken(&INFERENCE_SERVICE, pointsman_samples::service).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_takes_the_plan_of_any_llm_service_that_it_takes() {
+    taken(&LLM_INFERENCE_SERVICE, pointsman_samples::llm_service).await;
 }

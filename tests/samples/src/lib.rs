@@ -1,13 +1,16 @@
 //! Services that nobody would write, and a context for them: for tests that must hold of all services. Plain JSON, so that the tests of
 //! the host and those on a cluster share it.
 
+mod llm;
 mod pods;
 
+pub use llm::llm_service;
 use pods::{containers, pod, runner};
 use proptest::{collection::btree_map, option, prelude::*, sample::select};
 use serde_json::{Map, Value, json};
 
-/// What the services refer to: models in every state and runtimes of every shape, cluster-wide and in the namespace.
+/// What the services refer to: models in every state and runtimes of every shape, cluster-wide and in the namespace, and what
+/// LLMInferenceServices build on.
 pub fn context(namespace: &str) -> Vec<Value> {
     let model = |kind: &str, name: &str, storage: Value, more: Value| {
         let mut model = json!({
@@ -51,7 +54,7 @@ pub fn context(namespace: &str) -> Vec<Value> {
         "decoderConfig": {"runner": {"name": "ome-container", "image": "registry.example.com/sglang:1", "args": ["--disaggregation-mode", "decode"]}},
         "routerConfig": {"config": {"POLICY": "random"}, "runner": {"name": "router", "image": "registry.example.com/router:1"}},
     }});
-    vec![
+    let mut context = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"team": "a"}}}),
         model("ClusterBaseModel", "llama", on_node.clone(), json!({})),
         model("ClusterBaseModel", "disabled", on_node.clone(), json!({"spec": {"disabled": true}})),
@@ -63,7 +66,9 @@ pub fn context(namespace: &str) -> Vec<Value> {
         runtime("ClusterServingRuntime", "groups", json!({"spec": {"engineConfig": {"worker": {"size": 1}}}})),
         runtime("ClusterServingRuntime", "large", json!({"spec": {"modelSizeRange": {"min": "70B", "max": "1T"}}})),
         runtime("ServingRuntime", "own", disaggregated),
-    ]
+    ];
+    context.extend(llm::configs(namespace));
+    context
 }
 
 /// Lays one object over another.

@@ -34,7 +34,7 @@ fn unique(items: Vec<Value>, key: &str) -> Vec<Value> {
 }
 
 /// A container but for its name and image.
-fn container() -> BoxedStrategy<Value> {
+pub(crate) fn container() -> BoxedStrategy<Value> {
     let limits = option::of(select(vec![
         json!({"nvidia.com/gpu": 1}),
         json!({"nvidia.com/gpu": "4", "memory": "0.5Gi"}),
