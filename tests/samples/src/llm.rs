@@ -131,6 +131,22 @@ fn workload() -> BoxedStrategy<Value> {
         .boxed()
 }
 
+/// A pod with a second container, which declares a port or a name that the first one has as well: Kubernetes takes such pods.
+fn crowded() -> BoxedStrategy<Value> {
+    let port = select(vec![
+        json!({"containerPort": 9002}),
+        json!({"containerPort": 9090, "protocol": "UDP"}),
+        json!({"containerPort": 8125, "name": "metrics"}),
+    ]);
+    (template(), port)
+        .prop_map(|(mut pod, port)| {
+            let beside = json!({"name": "beside", "image": "registry.example.com/sidecar:2", "ports": [port]});
+            pod["containers"].as_array_mut().map(|containers| containers.push(beside));
+            pod
+        })
+        .boxed()
+}
+
 fn scheduler() -> BoxedStrategy<Value> {
     let pool = select(vec![
         json!({"ref": {"name": "own-pool"}}),
@@ -143,7 +159,8 @@ fn scheduler() -> BoxedStrategy<Value> {
         json!({"ref": {"name": "picker", "key": "config.yaml"}}),
     ]);
     let replicas = option::weighted(0.1, 1..3_i64);
-    (option::weighted(0.4, pool), option::weighted(0.4, config), option::weighted(0.4, template()), replicas, (odd(), odd()))
+    let template = prop_oneof![3 => template(), 1 => crowded()];
+    (option::weighted(0.4, pool), option::weighted(0.4, config), option::weighted(0.4, template), replicas, (odd(), odd()))
         .prop_map(|(pool, config, template, replicas, (labels, annotations))| {
             object(vec![
                 ("pool", pool),
