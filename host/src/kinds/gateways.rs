@@ -1,25 +1,28 @@
 //! What Gateways say of what hangs on them.
 
-use crate::{plan::Condition, world::child};
+use crate::{
+    plan::Condition,
+    world::named::{Named, Parent},
+};
 
-/// What they say of a route or a pool, unless so many parents have taken it. `who` and `what` begin a sentence and go on with it.
-pub(super) fn refusal(
-    type_: &'static str,
-    (who, what): (&str, &str),
-    (conditions, generation): (&[child::Condition], Option<i64>),
-    parents: usize,
-) -> Option<Condition> {
-    let current = |condition: &&child::Condition| condition.speaks_of(generation);
-    if let Some(refused) = conditions.iter().filter(current).find(|condition| condition.status == "False") {
-        let message = format!("{who} doesn't take {what} ({}): {}", refused.type_, refused.message);
-        return Some(Condition::no(type_, refused.reason.clone(), message));
-    }
-    // Each parent has a word of its own.
-    let taken = conditions.iter().filter(current).filter(|condition| condition.type_ == "Accepted" && condition.status == "True");
-    (taken.count() < parents.max(1)).then(|| unsaid(type_, (who, what)))
+/// What they say of a route or a pool, unless each of the parents has taken it. What it is goes on with a sentence.
+pub(super) fn refusal(type_: &'static str, what: &str, known: &Named, parents: &[Parent]) -> Option<Condition> {
+    let refused = parents.iter().find_map(|parent| {
+        // Others may have conditions of their own.
+        let refused = |type_: &str| ["Accepted", "ResolvedRefs"].contains(&type_);
+        let told = known.said_by(parent).find(|told| told.status == "False" && refused(&told.type_))?;
+        let message = format!("{} doesn't take {what} ({}): {}", who(parent), told.type_, told.message);
+        Some(Condition::no(type_, told.reason.clone(), message))
+    });
+    let taken = |parent: &&Parent| known.said_by(parent).any(|told| told.type_ == "Accepted" && told.status == "True");
+    refused.or_else(|| parents.iter().find(|parent| !taken(parent)).map(|parent| unsaid(type_, what, parent)))
 }
 
 /// That nothing is known of it.
-pub(super) fn unsaid(type_: &'static str, (who, what): (&str, &str)) -> Condition {
-    Condition::unknown(type_, "Progressing", format!("{who} hasn't said whether it takes {what}."))
+pub(super) fn unsaid(type_: &'static str, what: &str, by: &Parent) -> Condition {
+    Condition::unknown(type_, "Progressing", format!("{} hasn't said whether it takes {what}.", who(by)))
+}
+
+fn who(parent: &Parent) -> String {
+    format!("The {} {}/{}", parent.kind(), parent.namespace, parent.name)
 }

@@ -25,19 +25,31 @@ pub const HTTP: i64 = 80;
 
 /// The ports of a Service for a container: 80 to its first one, and each of them under its own number.
 pub fn ports(container: Option<&Value>) -> Vec<Port> {
-    let declared = container.and_then(|container| container["ports"].as_array()).cloned().unwrap_or_default();
-    let number = |port: &Value| port["containerPort"].as_i64();
-    let protocol = |port: &Value| port["protocol"].as_str().unwrap_or("TCP").to_owned();
-    let first = declared.iter().find(|port| protocol(port) == "TCP").and_then(number).unwrap_or(DEFAULT_PORT);
-    let mut ports = vec![Port { name: "http".to_owned(), port: HTTP, target: first, protocol: "TCP".to_owned() }];
-    for port in &declared {
-        let (Some(target), protocol) = (number(port), protocol(port)) else { continue };
+    let first = declared(container).find(|(_, protocol, _)| *protocol == "TCP").map_or(DEFAULT_PORT, |(number, ..)| number);
+    let http = Port { name: "http".to_owned(), port: HTTP, target: first, protocol: "TCP".to_owned() };
+    with_declared(vec![http], container)
+}
+
+/// The ports of a Service for all containers of a pod, each under its own number.
+pub fn all_ports(containers: &Value) -> Vec<Port> {
+    with_declared(Vec::new(), containers.as_array().into_iter().flatten())
+}
+
+/// What containers declare: number, protocol and name.
+fn declared<'c>(containers: impl IntoIterator<Item = &'c Value>) -> impl Iterator<Item = (i64, &'c str, Option<&'c str>)> {
+    let ports = containers.into_iter().flat_map(|container| container["ports"].as_array().into_iter().flatten());
+    ports.filter_map(|port| Some((port["containerPort"].as_i64()?, port["protocol"].as_str().unwrap_or("TCP"), port["name"].as_str())))
+}
+
+/// Adds what containers declare. A Service has each number and each name once.
+fn with_declared<'c>(mut ports: Vec<Port>, containers: impl IntoIterator<Item = &'c Value>) -> Vec<Port> {
+    for (target, protocol, name) in declared(containers) {
         if ports.iter().any(|port| port.port == target && port.protocol == protocol) {
             continue;
         }
-        let named = port["name"].as_str().filter(|name| ports.iter().all(|port| port.name != *name));
+        let named = name.filter(|name| ports.iter().all(|port| port.name != *name));
         let name = named.map_or_else(|| format!("{}-{target}", protocol.to_lowercase()), str::to_owned);
-        ports.push(Port { name, port: target, target, protocol });
+        ports.push(Port { name, port: target, target, protocol: protocol.to_owned() });
     }
     ports
 }

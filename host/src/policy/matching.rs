@@ -12,14 +12,17 @@ pub fn fits(selection: &Selection, subject: &Subject) -> bool {
     let namespace = selection
         .namespace_selector
         .as_ref()
-        .is_none_or(|selector| !subject.namespace.is_empty() && selects(selector, &subject.namespace_labels));
-    let object = selection.object_selector.as_ref().is_none_or(|selector| selects(selector, &subject.labels));
+        .is_none_or(|selector| !subject.namespace.is_empty() && selects(selector, label(&subject.namespace_labels)));
+    let object = selection.object_selector.as_ref().is_none_or(|selector| selects(selector, label(&subject.labels)));
     kind && namespace && object
 }
 
-/// Whether a selector takes something with these labels, as Kubernetes defines it.
-fn selects(selector: &LabelSelector, labels: &[Entry]) -> bool {
-    let value = |key: &str| labels.iter().find(|label| label.key == key).map(|label| label.value.as_str());
+fn label<'l>(labels: &'l [Entry]) -> impl Fn(&str) -> Option<&'l str> {
+    |key| labels.iter().find(|label| label.key == key).map(|label| label.value.as_str())
+}
+
+/// Whether a selector takes something with such labels, as Kubernetes defines it.
+pub fn selects<'l>(selector: &LabelSelector, value: impl Fn(&str) -> Option<&'l str>) -> bool {
     let equal = selector.match_labels.iter().flatten().all(|(key, wanted)| value(key) == Some(wanted));
     equal
         && selector.match_expressions.iter().flatten().all(|requirement| {

@@ -276,10 +276,6 @@ struct Parent {
 }
 
 impl State {
-    fn of(live: &Live<'_>) -> Self {
-        live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default()
-    }
-
     fn conditions(&mut self) -> Vec<Condition> {
         let mut conditions = std::mem::take(&mut self.conditions);
         conditions.extend(std::mem::take(&mut self.parents).into_iter().flat_map(|parent| parent.conditions));
@@ -287,13 +283,8 @@ impl State {
     }
 }
 
-/// The conditions of an object, or of a route or a pool those of all its parents.
-pub(super) fn told_in(live: &Live<'_>) -> Vec<Condition> {
-    State::of(live).conditions()
-}
-
 fn told(resource: &'static Resource, live: &Live<'_>, asked: Observed) -> Observed {
-    let mut state = State::of(live);
+    let mut state: State = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
     let conditions = if TELLING.contains(&resource) { state.conditions() } else { Vec::new() };
     Observed {
         generation: live.metadata.generation,

@@ -84,6 +84,11 @@ impl<'a> Live<'a> {
         self.metadata.deletion_timestamp.is_some()
     }
 
+    /// Whether it says who has written it.
+    pub(super) fn says_who_wrote(&self) -> bool {
+        self.metadata.managed_fields.as_ref().is_some_and(|managed| !managed.is_empty())
+    }
+
     pub(super) fn labels(&self) -> BTreeMap<Cow<'a, str>, Cow<'a, str>> {
         self.metadata.labels.map(strings).unwrap_or_default()
     }

@@ -5,6 +5,7 @@
 
 pub mod apis;
 pub mod child;
+pub mod listener;
 mod live;
 pub mod named;
 mod news;

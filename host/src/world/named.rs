@@ -1,58 +1,61 @@
 //! What is kept of an object that a subject may name, whoever has made it: whether it is there, and what it tells of itself.
 
 use super::{
-    child::{Condition, told_in},
+    child::Condition,
+    listener::{Listener, Place},
     live::Live,
-    resource::{GATEWAY, INFERENCE_POOL, Resource},
+    resource::{GATEWAY, INFERENCE_POOL},
 };
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 /// A Gateway, a route or a pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Named {
+    /// Its namespace.
+    pub namespace: String,
     /// The generation of its spec.
     pub generation: Option<i64>,
-    /// What it tells in conditions: of a route or a pool those of all its parents.
+    /// What a Gateway tells of itself.
     pub conditions: Vec<Condition>,
+    /// What is told of a route or a pool by what it hangs on.
+    pub words: Vec<Word>,
     /// What a Gateway listens on.
-    pub listeners: Vec<Listener>,
+    listeners: Vec<Listener>,
     /// Where a Gateway is reached.
-    pub addresses: Vec<String>,
+    addresses: Vec<String>,
     /// The host names of a route.
     pub hosts: Vec<String>,
-    /// The Gateways that a route hangs on.
+    /// What a route hangs on.
     pub parents: Vec<Parent>,
     /// The pools of its own namespace that a route leads to.
     pub pools: Vec<String>,
 }
 
-/// A listener that routes hang on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Listener {
-    /// Its name.
-    pub name: String,
-    /// The host names that it takes; all if there is none. It may begin with `*.`.
-    pub hostname: Option<String>,
-    /// HTTP, HTTPS or another.
-    pub protocol: String,
-    /// Its port.
-    pub port: i64,
-}
-
-/// What a route hangs on: a Gateway, or only some of its listeners.
+/// What a route hangs on: a Gateway, or only some of its listeners; or something that isn't a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Parent {
-    /// The Gateway's namespace.
+    /// Its namespace.
     pub namespace: String,
-    /// The Gateway's name.
+    /// Its name.
     pub name: String,
+    /// Its kind; a Gateway if there is none.
+    kind: Option<String>,
     /// The listener's name, if it is that one.
     pub section_name: Option<String>,
     /// The listeners' port, if it is those.
     pub port: Option<i64>,
+}
+
+/// What one of the parents tells.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Word {
+    /// Who.
+    pub parent_ref: Parent,
+    /// What.
+    pub conditions: Vec<Condition>,
 }
 
 #[derive(Default, Deserialize)]
@@ -82,6 +85,8 @@ struct Backend {
 #[serde(default)]
 struct Status {
     addresses: Vec<Address>,
+    conditions: Vec<Condition>,
+    parents: Vec<Word>,
 }
 
 #[derive(Default, Deserialize)]
@@ -92,26 +97,38 @@ struct Address {
 
 impl Named {
     /// Reads a live object.
-    pub(super) fn of(resource: &'static Resource, live: &Live<'_>) -> Self {
+    pub(super) fn of(live: &Live<'_>) -> Self {
         let own = live.metadata.namespace.as_deref().unwrap_or_default();
-        let spec: Spec = read(live.field("spec"));
-        let status: Status = if *resource == GATEWAY { read(live.status) } else { Status::default() };
+        let status: Status = read(live.status);
+        let word = |word: Word| Word { parent_ref: word.parent_ref.within(own), ..word };
         Self {
             generation: live.metadata.generation,
-            conditions: told_in(live),
-            listeners: spec.listeners,
+            conditions: status.conditions,
+            words: status.parents.into_iter().map(word).collect(),
             addresses: status.addresses.into_iter().map(|address| address.value).collect(),
-            hosts: spec.hostnames,
-            parents: parents(spec.parent_refs, own),
-            pools: pools(spec.rules, own),
+            ..Self::of_parts(read(live.field("spec")), own)
         }
     }
 
     /// Reads what a route will be.
-    pub fn of_spec(spec: &serde_json::Value, namespace: &str) -> Self {
-        let spec = Spec::deserialize(spec).unwrap_or_default();
-        let (parents, pools) = (parents(spec.parent_refs, namespace), pools(spec.rules, namespace));
-        Self { hosts: spec.hostnames, parents, pools, ..Self::default() }
+    pub fn of_spec(spec: &Value, namespace: &str) -> Self {
+        Self::of_parts(Spec::deserialize(spec).unwrap_or_default(), namespace)
+    }
+
+    fn of_parts(spec: Spec, own: &str) -> Self {
+        let backends = spec.rules.into_iter().flat_map(|rule| rule.backend_refs);
+        let here = |backend: &Backend| {
+            let elsewhere = backend.namespace.as_deref().is_some_and(|namespace| !namespace.is_empty() && namespace != own);
+            backend.kind == INFERENCE_POOL.kind && !elsewhere
+        };
+        Self {
+            namespace: own.to_owned(),
+            listeners: spec.listeners,
+            hosts: spec.hostnames,
+            parents: spec.parent_refs.into_iter().map(|parent| parent.within(own)).collect(),
+            pools: backends.filter(here).map(|backend| backend.name).collect(),
+            ..Self::default()
+        }
     }
 
     /// A condition that speaks of its newest state.
@@ -119,65 +136,56 @@ impl Named {
         self.conditions.iter().find(|condition| condition.type_ == type_ && condition.speaks_of(self.generation))
     }
 
-    /// The addresses below which those reach a Gateway's listeners who ask for one of these host names, or for any if there is none.
-    pub fn urls(&self, parent: &Parent, hosts: &[String]) -> Vec<String> {
+    /// What a parent tells of its newest state.
+    pub fn said_by<'n>(&'n self, parent: &'n Parent) -> impl Iterator<Item = &'n Condition> {
+        let words = self.words.iter().filter(|word| word.parent_ref.is_part_of(parent));
+        words.flat_map(|word| &word.conditions).filter(|condition| condition.speaks_of(self.generation))
+    }
+
+    /// The addresses by which a route reaches the listeners of this Gateway that it hangs on.
+    pub fn urls(&self, parent: &Parent, hosts: &[String], from: Place<'_>) -> Vec<String> {
         let chosen = |listener: &&Listener| {
-            parent.section_name.as_ref().is_none_or(|name| *name == listener.name) && parent.port.is_none_or(|port| port == listener.port)
+            parent.section_name.as_ref().is_none_or(|name| *name == listener.name)
+                && parent.port.is_none_or(|port| port == listener.port)
+                && listener.allows(from, &self.namespace)
         };
         self.listeners.iter().filter(chosen).flat_map(|listener| listener.urls(hosts, &self.addresses)).collect()
     }
 }
 
-impl Listener {
-    fn urls(&self, hosts: &[String], addresses: &[String]) -> Vec<String> {
-        let (scheme, usual) = match self.protocol.as_str() {
-            "HTTP" => ("http", 80),
-            "HTTPS" => ("https", 443),
-            // No route hangs on any other.
-            _ => return Vec::new(),
-        };
-        let port = if self.port == usual { String::new() } else { format!(":{}", self.port) };
-        let own: Vec<String> = self.hostname.iter().filter(|host| !host.is_empty()).cloned().collect();
-        let names: Vec<&String> = match (hosts.is_empty(), own.is_empty()) {
-            (true, true) => addresses.iter().collect(),
-            (true, false) => own.iter().collect(),
-            (false, true) => hosts.iter().collect(),
-            // The narrower of the two.
-            (false, false) => hosts.iter().filter_map(|host| own.iter().find_map(|own| narrower(host, own))).collect(),
-        };
-        // A wildcard is no name that anything is reached by.
-        let names = names.into_iter().filter(|name| !name.contains('*'));
-        let bracketed = |name: &String| if name.contains(':') { format!("[{name}]") } else { name.clone() };
-        names.map(|name| format!("{scheme}://{}{port}", bracketed(name))).collect()
+impl Parent {
+    /// A whole Gateway.
+    pub fn gateway(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: name.to_owned(), ..Self::default() }
     }
-}
 
-/// Of two host names that may begin with `*.` the one that the other includes.
-fn narrower<'h>(one: &'h String, other: &'h String) -> Option<&'h String> {
-    let includes = |wide: &str, narrow: &str| wide.strip_prefix('*').is_some_and(|end| narrow.len() > end.len() && narrow.ends_with(end));
-    if one == other || includes(other, one) {
-        Some(one)
-    } else if includes(one, other) {
-        Some(other)
-    } else {
-        None
+    /// The same without saying which listeners.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        Self { section_name: None, port: None, ..self.clone() }
     }
-}
 
-fn parents(given: Vec<Parent>, own: &str) -> Vec<Parent> {
-    let within = |parent: Parent| if parent.namespace.is_empty() { Parent { namespace: own.to_owned(), ..parent } } else { parent };
-    given.into_iter().map(within).collect()
-}
+    /// What it is.
+    pub fn kind(&self) -> &str {
+        self.kind.as_deref().unwrap_or(GATEWAY.kind)
+    }
 
-fn pools(rules: Vec<Rule>, own: &str) -> Vec<String> {
-    let backends = rules.into_iter().flat_map(|rule| rule.backend_refs);
-    let ours = |backend: &Backend| {
-        backend.kind == INFERENCE_POOL.kind && backend.namespace.as_deref().is_none_or(|namespace| namespace.is_empty() || namespace == own)
-    };
-    let mut pools: Vec<String> = backends.filter(ours).map(|backend| backend.name).collect();
-    pools.sort();
-    pools.dedup();
-    pools
+    /// Whether it is a Gateway.
+    pub fn is_gateway(&self) -> bool {
+        self.kind() == GATEWAY.kind
+    }
+
+    /// Whether it is the other, or some of its listeners.
+    fn is_part_of(&self, other: &Self) -> bool {
+        let same = |own: bool, others: bool| own || !others;
+        (self.kind(), &self.namespace, &self.name) == (other.kind(), &other.namespace, &other.name)
+            && same(self.section_name == other.section_name, other.section_name.is_some())
+            && same(self.port == other.port, other.port.is_some())
+    }
+
+    fn within(self, own: &str) -> Self {
+        if self.namespace.is_empty() { Self { namespace: own.to_owned(), ..self } } else { self }
+    }
 }
 
 fn read<T: Default + for<'de> Deserialize<'de>>(text: Option<&RawValue>) -> T {
@@ -187,61 +195,54 @@ fn read<T: Default + for<'de> Deserialize<'de>>(text: Option<&RawValue>) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::resource::HTTP_ROUTE;
     use serde_json::json;
 
     #[test]
-    fn a_gateway_tells_where_it_is_and_a_route_what_its_gateways_say() {
-        let gateway = json!({
-            "metadata": {"name": "g", "namespace": "edge", "generation": 2},
-            "status": {"addresses": [{"value": "192.0.2.7"}], "conditions": [{"type": "Programmed", "status": "True", "observedGeneration": 1}]},
-        });
-        let named = Named::of(&GATEWAY, &Live::of(&gateway.to_string()));
-        assert_eq!(named.addresses, ["192.0.2.7"]);
-        assert!(named.condition("Programmed").is_none(), "that is of a former state");
+    fn a_gateway_tells_of_itself_and_of_a_route_each_parent_tells() {
+        let programmed = json!({"type": "Programmed", "status": "True", "observedGeneration": 1});
+        let gateway = json!({"metadata": {"name": "g", "namespace": "edge", "generation": 2}, "status": {"conditions": [programmed]}});
+        assert!(Named::of(&Live::of(&gateway.to_string())).condition("Programmed").is_none(), "that is of a former state");
+
         let backends =
             json!([{"kind": "InferencePool", "name": "p"}, {"kind": "InferencePool", "name": "far", "namespace": "other"}, {"name": "s"}]);
+        let accepted = json!([{"type": "Accepted", "status": "True"}]);
         let route = json!({
             "metadata": {"name": "r", "namespace": "chat"},
             "spec": {
-                "hostnames": ["a"], "parentRefs": [{"name": "g"}, {"name": "h", "namespace": "edge", "sectionName": "x"}],
-                "rules": [{"backendRefs": backends}, {"backendRefs": [{"kind": "InferencePool", "name": "p"}]}],
+                "hostnames": ["a"], "rules": [{"backendRefs": backends}],
+                "parentRefs": [{"name": "g"}, {"name": "h", "namespace": "edge", "sectionName": "x"}, {"kind": "Service", "name": "s"}],
             },
-            "status": {"parents": [{"conditions": [{"type": "Accepted", "status": "True"}]}]},
+            "status": {"parents": [
+                {"parentRef": {"kind": "Gateway", "name": "g", "sectionName": "y"}, "conditions": accepted},
+                {"parentRef": {"name": "h", "namespace": "edge", "sectionName": "y"}, "conditions": accepted},
+            ]},
         });
-        let named = Named::of(&HTTP_ROUTE, &Live::of(&route.to_string()));
-        let parents: Vec<_> = named.parents.iter().map(|parent| (parent.namespace.as_str(), parent.name.as_str())).collect();
-        assert_eq!(parents, [("chat", "g"), ("edge", "h")]);
+        let named = Named::of(&Live::of(&route.to_string()));
+        let parents: Vec<_> = named.parents.iter().map(|parent| (parent.kind(), parent.namespace.as_str(), parent.name.as_str())).collect();
+        assert_eq!(parents, [("Gateway", "chat", "g"), ("Gateway", "edge", "h"), ("Service", "chat", "s")]);
+        let said: Vec<usize> = named.parents.iter().map(|parent| named.said_by(parent).count()).collect();
+        assert_eq!(said, [1, 0, 0], "of the second another listener speaks");
         assert_eq!(named.pools, ["p"]);
-        assert_eq!(named.condition("Accepted").unwrap().status, "True");
         let own = Named::of_spec(&route["spec"], "chat");
         assert_eq!((own.parents, own.pools, own.hosts), (named.parents, named.pools, named.hosts));
     }
 
     #[test]
-    fn a_listener_is_reached_by_its_own_scheme_port_and_names() {
-        let listener = |name: &str, protocol: &str, port: i64, hostname: Option<&str>| Listener {
-            name: name.to_owned(),
-            protocol: protocol.to_owned(),
-            port,
-            hostname: hostname.map(str::to_owned),
-        };
-        let gateway = Named {
-            listeners: vec![
-                listener("plain", "HTTP", 80, None),
-                listener("tls", "HTTPS", 8443, Some("*.example.com")),
-                listener("named", "HTTPS", 443, Some("llm.example.com")),
-                listener("raw", "TCP", 9000, None),
-            ],
-            addresses: vec!["192.0.2.7".to_owned(), "2001:db8::7".to_owned()],
-            ..Named::default()
-        };
-        let all = Parent::default();
-        let urls = |parent: &Parent, hosts: &[&str]| gateway.urls(parent, &hosts.iter().map(|&host| host.to_owned()).collect::<Vec<_>>());
-        assert_eq!(urls(&all, &[]), ["http://192.0.2.7", "http://[2001:db8::7]", "https://llm.example.com"]);
-        assert_eq!(urls(&all, &["a.example.com"]), ["http://a.example.com", "https://a.example.com:8443"]);
-        assert_eq!(urls(&all, &["*.example.com"]), ["https://llm.example.com"], "of a wildcard only what narrows it down");
-        assert!(urls(&Parent { section_name: Some("tls".to_owned()), ..Parent::default() }, &["a.other.com"]).is_empty());
-        assert_eq!(urls(&Parent { port: Some(443), ..Parent::default() }, &["llm.example.com"]), ["https://llm.example.com"]);
+    fn a_route_is_reached_by_the_listeners_that_it_names_and_that_take_it() {
+        let gateway = json!({
+            "metadata": {"name": "g", "namespace": "edge"},
+            "spec": {"listeners": [
+                {"name": "plain", "protocol": "HTTP", "port": 80, "allowedRoutes": {"namespaces": {"from": "All"}}},
+                {"name": "inner", "protocol": "HTTPS", "port": 443},
+                {"name": "tls", "protocol": "HTTPS", "port": 8443, "allowedRoutes": {"namespaces": {"from": "All"}}},
+            ]},
+            "status": {"addresses": [{"value": "192.0.2.7"}]},
+        });
+        let (named, labels) = (Named::of(&Live::of(&gateway.to_string())), super::super::Labels::new());
+        let urls = |parent: &Parent| named.urls(parent, &[], Place { namespace: "chat", labels: &labels });
+        let all = Parent::gateway("edge", "g");
+        assert_eq!(urls(&all), ["http://192.0.2.7", "https://192.0.2.7:8443"]);
+        assert_eq!(urls(&Parent { section_name: Some("tls".to_owned()), ..all.clone() }), ["https://192.0.2.7:8443"]);
+        assert!(urls(&Parent { port: Some(443), ..all }).is_empty());
     }
 }

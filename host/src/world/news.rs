@@ -57,7 +57,7 @@ impl News {
         let namespace = if resource.namespaced { word(&live.metadata.namespace) } else { String::new() };
         let key = ObjectKey { resource, namespace, name: word(&live.metadata.name) };
         let value = || serde_json::from_str::<Value>(text).unwrap_or_default();
-        let named = NAMED_BY_SUBJECTS.contains(&resource).then(|| Named::of(resource, &live));
+        let named = NAMED_BY_SUBJECTS.contains(&resource).then(|| Named::of(&live));
         let unread = |error: &serde_json::Error| tracing::warn!(object = %key, "it can't be read, and counts as absent: {error}");
         let what = if key.name.is_empty() {
             What::Nothing
@@ -77,8 +77,8 @@ impl News {
             What::Nothing
         } else {
             let child = Child::of(key.clone(), (text, &live), known(&key).as_deref());
-            // Anybody may write our label on what is his own, and name that.
-            if named.is_some() && !child.ours() { What::Nothing } else { What::Child(child) }
+            // Anybody may write our label on what is his own, and name that. As kubectl prints it, it says nothing of who has written it.
+            if named.is_some() && live.says_who_wrote() && !child.ours() { What::Nothing } else { What::Child(child) }
         };
         let named = named.filter(|_| !key.name.is_empty());
         Self { version: live.version(), key, what, named }

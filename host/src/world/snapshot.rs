@@ -27,7 +27,7 @@ pub struct Snapshot {
     /// The parts that specs are built on, of `LLMInferenceServiceConfigs`.
     pub configs: Arc<Scoped<Value>>,
     /// What subjects may name.
-    pub named: HashTrieMapSync<ObjectKey, Arc<Named>>,
+    pub(super) named: HashTrieMapSync<ObjectKey, Arc<Named>>,
     /// The objects that belong to the subject, in order.
     pub children: Vec<Arc<Child>>,
     /// Its pods that fail, by name.
@@ -44,6 +44,11 @@ impl Snapshot {
         let key = ObjectKey { resource, namespace: self.subject.key.namespace.clone(), name: name.to_owned() };
         let at = self.children.binary_search_by(|child| child.key.cmp(&key)).ok()?;
         self.children.get(at)
+    }
+
+    /// Something that the subject names.
+    pub fn named(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<&Arc<Named>> {
+        self.named.get(&ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
     /// Whether a kind can be read and written.

@@ -187,7 +187,7 @@ fn what_subjects_name_is_found_whoever_made_it_and_whatever_labels_it_has() {
         (snapshot.children.len(), snapshot.named.contains_key(&key(&INFERENCE_POOL, "p")))
     };
     reads(&mut world, "b", &[Read::Object(key(&INFERENCE_POOL, "p"))]);
-    world.put(&INFERENCE_POOL, &pool(json!([])));
+    world.put(&INFERENCE_POOL, &pool(json!([{"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {}}])));
     assert_eq!(touched(&mut world).0, ["b"]);
     assert_eq!(seen(&world, "a"), (0, true), "it has our label, and we didn't write it");
     let ours = json!([{"manager": "pointsman/llminferenceservice", "operation": "Apply", "fieldsType": "FieldsV1",

@@ -106,6 +106,10 @@ impl Engine {
         if runs("sglang.launch_server") || serves("sglang") {
             return Some(Self::Sglang);
         }
+        // What somebody gives as the command has arguments of its own.
+        if !container.items_at("command").is_empty() {
+            return None;
+        }
         let name = image.split('@').next().unwrap_or_default();
         // Behind the last slash a colon begins the tag; before it, the registry's port.
         let name = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name);

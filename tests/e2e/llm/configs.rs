@@ -63,17 +63,25 @@ async fn while_a_configuration_is_missing_the_parts_tell_how_they_fare() {
     let space = Space::shared_bare("llm-stays").await;
     let mut spec = groups();
     spec["baseRefs"] = json!([{"name": "base"}]);
-    spec["router"] = json!({"scheduler": {}});
+    spec["router"] = json!({"scheduler": {}, "route": {}});
     space.create(&LLM_CONFIG, "base", json!({"spec": {"template": main("example.com/base:1")}})).await;
     create(&space, "chat", json!({}), with_model(spec)).await;
-    ready(&space, "chat").await;
+    space.says_of(&LLM_INFERENCE_SERVICE, "chat", "WorkloadsReady", "True", "Ready").await;
+    space.says_of(&LLM_INFERENCE_SERVICE, "chat", "SchedulerWorkloadReady", "True", "Available").await;
+    space.says_of(&LLM_INFERENCE_SERVICE, "chat", "RouterReady", "False", "NoGateway").await;
     space.delete(&LLM_CONFIG, "base").await;
     space.says_of(&LLM_INFERENCE_SERVICE, "chat", "PresetsCombined", "False", "ConfigNotFound").await;
     let service = space.get(&LLM_INFERENCE_SERVICE, "chat").await;
-    for type_ in
-        ["MainWorkloadReady", "WorkerWorkloadReady", "SchedulerWorkloadReady", "InferencePoolReady", "WorkloadsReady", "RouterReady"]
-    {
-        assert_eq!(condition(&service, type_)["status"], "True", "{type_}");
+    for (type_, status) in [
+        ("MainWorkloadReady", "True"),
+        ("WorkerWorkloadReady", "True"),
+        ("WorkloadsReady", "True"),
+        ("SchedulerWorkloadReady", "True"),
+        ("InferencePoolReady", "True"),
+        ("GatewaysReady", "False"),
+        ("RouterReady", "False"),
+    ] {
+        assert_eq!(condition(&service, type_)["status"], status, "{type_}");
     }
     assert_eq!(condition(&service, "Ready")["reason"], "ConfigNotFound");
 }

@@ -78,8 +78,9 @@ async fn a_route_of_ones_own_counts_with_all_its_gateways_and_for_what_it_leads_
     let route = space.create(&HTTP_ROUTE, "mine", json!({"metadata": {"labels": labels}, "spec": spec})).await;
     let generation = &route["metadata"]["generation"];
     space.says_of(&LLM_INFERENCE_SERVICE, "llama", "GatewaysReady", "True", "Programmed").await;
-    space.patch_status(&HTTP_ROUTE, "mine", taken_by(&["edge"], generation)).await;
-    space.says_of(&LLM_INFERENCE_SERVICE, "llama", "HTTPRoutesReady", "Unknown", "Progressing").await;
+    space.patch_status(&HTTP_ROUTE, "mine", taken_by(&["edge", "elsewhere"], generation)).await;
+    let said = space.says_of(&LLM_INFERENCE_SERVICE, "llama", "HTTPRoutesReady", "Unknown", "Progressing").await;
+    assert!(said.contains("/inner hasn't said"), "{said}");
     space.patch_status(&HTTP_ROUTE, "mine", taken_by(&["edge", "inner"], generation)).await;
     // The route leads past the pool, of which no Gateway will say anything.
     let service = ready(&space, "llama").await;

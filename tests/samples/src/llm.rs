@@ -141,7 +141,7 @@ fn crowded() -> BoxedStrategy<Value> {
     (template(), port)
         .prop_map(|(mut pod, port)| {
             let beside = json!({"name": "beside", "image": "registry.example.com/sidecar:2", "ports": [port]});
-            pod["containers"].as_array_mut().map(|containers| containers.push(beside));
+            pod["containers"].as_array_mut().into_iter().for_each(|containers| containers.push(beside.clone()));
             pod
         })
         .boxed()

@@ -2,6 +2,7 @@
 
 use super::{
     preset::{self, PRESET},
+    router::{GATEWAYS, PARENTS},
     template::Scope,
 };
 use crate::{
@@ -71,14 +72,14 @@ impl Combined {
         self.whole.pointer(path).cloned().unwrap_or_default()
     }
 
-    /// Of these lists the one that the strongest layer gives; of two that one layer gives, the one that is named first.
-    pub(super) fn strongest(&self, lists: &[&'static str]) -> Option<&'static str> {
-        self.layers.iter().rev().find_map(|(_, spec)| lists.iter().find(|list| gives(spec, list)).copied())
-    }
-
-    /// Whether there is a layer that gives both lists.
-    pub(super) fn one_gives_both(&self, one: &str, other: &str) -> bool {
-        self.layers.iter().any(|(_, spec)| gives(spec, one) && gives(spec, other))
+    /// Where the strongest layer names Gateways, of those that do at all; and whether it does so twice.
+    pub(super) fn gateways_named_by(&self) -> Option<(&'static str, bool)> {
+        let gives = |spec: &Value, list: &str| spec.pointer(list).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+        self.layers.iter().rev().find_map(|(_, spec)| match (gives(spec, GATEWAYS), gives(spec, PARENTS)) {
+            (true, both) => Some((GATEWAYS, both)),
+            (false, true) => Some((PARENTS, false)),
+            (false, false) => None,
+        })
     }
 
     /// What each layer says of a pod. A layer that says nothing has null.
@@ -105,7 +106,9 @@ impl Combined {
         });
         let scope = Scope { object: &object, settings };
         let mut layers = Vec::new();
-        let mut preset = preset::of(&said).map_err(|error| ("InvalidPreset", error))?;
+        // Containers are merged by their names, so that any layer may have given the image.
+        let scheduler = bases.iter().map(|(_, spec)| spec).chain([&own]).any(preset::has_scheduler_of_its_own);
+        let mut preset = preset::of(&said, scheduler).map_err(|error| ("InvalidPreset", error))?;
         scope.fill(&mut preset, "spec").map_err(|error| ("InvalidPreset", format!("The built-in preset can't be filled in: {error}.")))?;
         layers.push((PRESET.to_owned(), preset));
         for (name, mut spec) in bases {
@@ -128,10 +131,6 @@ impl Combined {
         })?;
         Ok(Self { spec, whole, layers })
     }
-}
-
-fn gives(spec: &Value, list: &str) -> bool {
-    spec.pointer(list).and_then(Value::as_array).is_some_and(|list| !list.is_empty())
 }
 
 /// The configurations that the service names, each from its own namespace or else from the one for all.

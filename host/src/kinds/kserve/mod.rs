@@ -155,7 +155,7 @@ impl Making<'_> {
         let key = |resource: &'static Resource, name: String| {
             Read::Object(ObjectKey { resource, namespace: self.service.namespace.clone(), name })
         };
-        let pool = self.service.scheduled().then(|| key(&INFERENCE_POOL, self.pool_name()));
+        let pool = (self.service.scheduled() && !self.own_pool()).then(|| key(&INFERENCE_POOL, self.pool_name()));
         self.route_refs().into_iter().map(|name| key(&HTTP_ROUTE, name)).chain(pool).collect()
     }
 

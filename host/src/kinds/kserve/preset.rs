@@ -33,8 +33,8 @@ static PARTS: LazyLock<Result<Parts, String>> = LazyLock::new(|| {
     })
 });
 
-/// The preset for what a service says, as a spec.
-pub(super) fn of(said: &Value) -> Result<Value, String> {
+/// The preset for what a service says, as a spec, and whether its scheduler is another than the preset's.
+pub(super) fn of(said: &Value, another_scheduler: bool) -> Result<Value, String> {
     let parts = PARTS.as_ref().map_err(Clone::clone)?;
     let given = |path: &str| said.pointer(path).is_some_and(|value| !value.is_null());
     let groups = |workload: &str| {
@@ -64,17 +64,17 @@ pub(super) fn of(said: &Value) -> Result<Value, String> {
     if given("/router/scheduler") {
         preset = merged(preset, &parts.scheduler);
         // What it names is known to the preset's image.
-        if disaggregated && !said.pointer("/router/scheduler/template/containers").is_some_and(has_image) {
+        if disaggregated && !another_scheduler {
             preset = merged(preset, &parts.disaggregated);
         }
     }
     Ok(preset)
 }
 
-fn has_image(containers: &Value) -> bool {
-    containers
-        .as_array()
-        .is_some_and(|containers| containers.iter().any(|container| container["name"] == MAIN && container["image"].is_string()))
+/// Whether a layer gives the scheduler an image.
+pub(super) fn has_scheduler_of_its_own(layer: &Value) -> bool {
+    let containers = layer.pointer("/router/scheduler/template/containers").and_then(Value::as_array);
+    containers.into_iter().flatten().any(|container| container["name"] == MAIN && container["image"].is_string())
 }
 
 /// The container that serves.
@@ -120,12 +120,13 @@ mod tests {
             let containers = preset.pointer(path).and_then(|pod| pod["containers"].as_array()).cloned().unwrap_or_default();
             containers.iter().any(|container| container["name"] == "main" && container["image"].is_string())
         };
-        let single = of(&json!({})).unwrap();
+        let of = |said: &Value| of(said, false).unwrap();
+        let single = of(&json!({}));
         assert!(image(&single, "/template") && single.get("worker").is_none() && single.get("prefill").is_none());
-        let groups = of(&json!({"worker": {}, "parallelism": {"pipeline": 2}})).unwrap();
+        let groups = of(&json!({"worker": {}, "parallelism": {"pipeline": 2}}));
         assert!(image(&groups, "/template") && image(&groups, "/worker"));
         let all = json!({"prefill": {"worker": {}, "parallelism": {"data": 4, "dataLocal": 2}}, "router": {"scheduler": {}}});
-        let all = of(&all).unwrap();
+        let all = of(&all);
         for path in ["/template", "/prefill/template", "/prefill/worker", "/router/scheduler/template"] {
             assert!(image(&all, path), "{path}");
         }
@@ -138,7 +139,7 @@ mod tests {
         let mut said = data.clone();
         said["prefill"] = data;
         said["router"] = json!({"scheduler": {}});
-        let mut all = of(&said).unwrap();
+        let mut all = of(&said, false).unwrap();
         for path in ["/template", "/worker", "/prefill/template", "/prefill/worker"] {
             let main = main_of(all.pointer_mut(path).unwrap()).unwrap().clone();
             let words: Vec<&str> = main["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
@@ -154,9 +155,8 @@ mod tests {
 
         // Of stages side by side each has another part of the cache, and another scheduler knows other plugins.
         let stages = json!({"worker": {}, "parallelism": {"pipeline": 2}});
-        let scheduler = json!({"template": {"containers": [{"name": "main", "image": "example.com/picker:1"}]}});
-        let all =
-            of(&json!({"worker": {}, "parallelism": {"pipeline": 2}, "prefill": stages, "router": {"scheduler": scheduler}})).unwrap();
+        let said = json!({"worker": {}, "parallelism": {"pipeline": 2}, "prefill": stages, "router": {"scheduler": {}}});
+        let all = of(&said, true).unwrap();
         assert!(!all["template"].to_string().contains("kv-transfer-config"));
         assert!(all["router"]["scheduler"].get("config").is_none());
     }

@@ -5,8 +5,7 @@ use crate::{
     kinds::gateways,
     plan::Condition,
     world::{
-        ObjectKey,
-        child::Condition as Told,
+        listener::Place,
         named::{Named, Parent},
         resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, Resource},
     },
@@ -14,30 +13,24 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// What begins a sentence about what hangs on Gateways.
-const WHO: &str = "A Gateway";
-
 impl Making<'_> {
-    fn named(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<&Arc<Named>> {
-        let key = ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() };
-        self.asking.snapshot.named.get(&key)
+    /// Something in the service's namespace that it names, or that is its own.
+    fn here(&self, resource: &'static Resource, name: &str) -> Option<&Arc<Named>> {
+        self.asking.snapshot.named(resource, &self.service.namespace, name)
     }
 
     /// The routes that lead to the service, as far as they are there: its own as planned.
     pub(super) fn find_routes(&self) -> Vec<Arc<Named>> {
         let own = self.route.as_ref().map(|spec| Arc::new(Named::of_spec(spec, &self.service.namespace)));
         let refs = self.route_refs();
-        let named = refs.iter().filter_map(|name| self.named(&HTTP_ROUTE, &self.service.namespace, name));
+        let named = refs.iter().filter_map(|name| self.here(&HTTP_ROUTE, name));
         own.into_iter().chain(named.cloned()).collect()
     }
 
-    /// What the routes hang on, each Gateway once.
+    /// The Gateways that the routes hang on, each once.
     pub(super) fn gateways(&self) -> Vec<Parent> {
-        let whole = |parent: &Parent| Parent { section_name: None, port: None, ..parent.clone() };
-        let mut all: Vec<Parent> = self.routes.iter().flat_map(|route| &route.parents).map(whole).collect();
-        all.sort();
-        all.dedup();
-        all
+        let parents = self.routes.iter().flat_map(|route| &route.parents);
+        once(parents.filter(|parent| parent.is_gateway()))
     }
 
     pub(super) fn of_gateways(&self) -> Condition {
@@ -46,6 +39,9 @@ impl Making<'_> {
             let refs = self.route_refs();
             if refs.len() > self.routes.len() {
                 return Condition::unknown(GATEWAYS_READY, "Blocked", format!("Waits for {HTTP_ROUTES}."));
+            }
+            if self.routes.iter().any(|route| !route.parents.is_empty()) {
+                return Condition::yes(GATEWAYS_READY, "NotReferenced", "The routes hang on no Gateway, but on something else.");
             }
             let message = if refs.is_empty() {
                 "Nobody says which Gateway the route hangs on: name one in spec.router.gateway.refs, or give the controller one for all \
@@ -56,7 +52,7 @@ impl Making<'_> {
             return Condition::no(GATEWAYS_READY, "NoGateway", message);
         }
         for Parent { namespace, name, .. } in &gateways {
-            let Some(gateway) = self.named(&GATEWAY, namespace, name) else {
+            let Some(gateway) = self.asking.snapshot.named(&GATEWAY, namespace, name) else {
                 let message = format!("There is no Gateway {name} in the namespace {namespace}: create it, or name another.");
                 return Condition::no(GATEWAYS_READY, "GatewayNotFound", message);
             };
@@ -78,16 +74,14 @@ impl Making<'_> {
     pub(super) fn of_routes(&self, found: &Found) -> Condition {
         let refs = self.route_refs();
         for name in &refs {
-            let Some(route) = self.named(&HTTP_ROUTE, &self.service.namespace, name) else {
+            let Some(route) = self.here(&HTTP_ROUTE, name) else {
                 let message = format!(
                     "There is no HTTPRoute {name} in the namespace {}, which spec.router.route.http.refs names: create it.",
                     self.service.namespace
                 );
                 return Condition::no(HTTP_ROUTES, "RouteNotFound", message);
             };
-            let what = format!("the HTTPRoute {name}");
-            let told = (route.conditions.as_slice(), route.generation);
-            if let Some(told) = gateways::refusal(HTTP_ROUTES, (WHO, &what), told, route.parents.len()) {
+            if let Some(told) = gateways::refusal(HTTP_ROUTES, &format!("the HTTPRoute {name}"), route, &route.parents) {
                 return told;
             }
         }
@@ -96,54 +90,45 @@ impl Making<'_> {
         }
         let name = format!("{}{OWN_ROUTE}", self.service.name);
         let what = format!("the HTTPRoute {name}");
-        let planned = self.routes.first().map(|route| route.parents.len());
-        match (self.asking.snapshot.child(&HTTP_ROUTE, &name), planned) {
-            (Some(route), Some(parents)) => {
-                let told = (route.observed.conditions.as_slice(), route.observed.generation);
-                let refusal = gateways::refusal(HTTP_ROUTES, (WHO, &what), told, parents);
+        let Some(planned) = self.routes.first() else {
+            return Condition::unknown(HTTP_ROUTES, "Blocked", "There is no route yet: the other conditions say why.");
+        };
+        let known = self.asking.snapshot.child(&HTTP_ROUTE, &name).and_then(|_| self.here(&HTTP_ROUTE, &name));
+        match (known, planned.parents.first()) {
+            (Some(known), _) => {
+                let refusal = gateways::refusal(HTTP_ROUTES, &what, known, &planned.parents);
                 refusal.unwrap_or_else(|| Condition::yes(HTTP_ROUTES, "Accepted", "The Gateways have taken the route."))
             }
-            (None, Some(_)) if found.objects.is_some() => gateways::unsaid(HTTP_ROUTES, (WHO, &what)),
+            (None, Some(parent)) if found.objects.is_some() => gateways::unsaid(HTTP_ROUTES, &what, parent),
             _ => Condition::unknown(HTTP_ROUTES, "Blocked", "There is no route yet: the other conditions say why."),
         }
     }
 
     pub(super) fn of_pool(&self, found: &Found) -> Condition {
-        let (name, namespace) = (self.pool_name(), &self.service.namespace);
+        let name = self.pool_name();
         let what = format!("the InferencePool {name}");
-        // Only a Gateway whose route leads to a pool says anything of it.
-        let mut gateways: Vec<_> =
-            self.routes.iter().filter(|route| route.pools.contains(&name)).flat_map(|route| &route.parents).collect();
-        gateways.sort_by_key(|parent| (&parent.namespace, &parent.name));
-        gateways.dedup_by_key(|parent| (&parent.namespace, &parent.name));
-        let alone = || {
-            let message = format!("The InferencePool {name} is there, and no route of the service leads to it.");
-            Condition::yes(POOL, "NotReferenced", message)
-        };
-        let judged = |conditions: &[Told], generation: Option<i64>| {
-            if gateways.is_empty() {
-                return alone();
-            }
-            let refusal = gateways::refusal(POOL, (WHO, &what), (conditions, generation), gateways.len());
-            refusal.unwrap_or_else(|| Condition::yes(POOL, "Accepted", "The Gateways have taken the pool."))
-        };
-        if self.own_pool() {
-            return match self.asking.snapshot.child(&INFERENCE_POOL, &name) {
-                Some(pool) => judged(&pool.observed.conditions, pool.observed.generation),
-                None if found.objects.is_none() => {
-                    Condition::unknown(POOL, "Blocked", "There is no pool yet: the other conditions say why.")
-                }
-                None if gateways.is_empty() => alone(),
-                None => gateways::unsaid(POOL, (WHO, &what)),
-            };
-        }
-        let Some(pool) = self.named(&INFERENCE_POOL, namespace, &name) else {
+        let own = self.own_pool();
+        let known = self.here(&INFERENCE_POOL, &name).filter(|_| !own || self.asking.snapshot.child(&INFERENCE_POOL, &name).is_some());
+        if known.is_none() && !own {
             let message = format!(
-                "There is no InferencePool {name} in the namespace {namespace}, which spec.router.scheduler.pool.ref names: create it."
+                "There is no InferencePool {name} in the namespace {}, which spec.router.scheduler.pool.ref names: create it.",
+                self.service.namespace
             );
             return Condition::no(POOL, "PoolNotFound", message);
+        }
+        if known.is_none() && found.objects.is_none() {
+            return Condition::unknown(POOL, "Blocked", "There is no pool yet: the other conditions say why.");
+        }
+        // Only a Gateway whose route leads to a pool says anything of it.
+        let leading = self.routes.iter().filter(|route| route.pools.contains(&name)).flat_map(|route| &route.parents);
+        let gateways = once(leading.filter(|parent| parent.is_gateway()));
+        let Some(first) = gateways.first() else {
+            let message = format!("The InferencePool {name} is there, and no route of the service leads to it.");
+            return Condition::yes(POOL, "NotReferenced", message);
         };
-        judged(&pool.conditions, pool.generation)
+        let Some(known) = known else { return gateways::unsaid(POOL, &what, first) };
+        let refusal = gateways::refusal(POOL, &what, known, &gateways);
+        refusal.unwrap_or_else(|| Condition::yes(POOL, "Accepted", "The Gateways have taken the pool."))
     }
 
     /// Everything of the status but its conditions.
@@ -157,13 +142,14 @@ impl Making<'_> {
             "http://{}-kserve-workload-svc.{}.svc.{}:{PORT}",
             self.service.name, self.service.namespace, self.settings.cluster_domain
         );
-        // The paths of other people's routes nobody knows but they.
-        let path = if self.route_refs().is_empty() { self.path() } else { String::new() };
+        // The paths of other people's routes and rules nobody knows but they.
+        let path = if self.route_refs().is_empty() && !self.rules_given() { self.path() } else { String::new() };
+        let from = Place { namespace: &self.service.namespace, labels: &self.asking.snapshot.namespace_labels };
         let mut outside: Vec<String> = Vec::new();
         for route in &self.routes {
-            for parent in &route.parents {
-                let gateway = self.named(&GATEWAY, &parent.namespace, &parent.name);
-                outside.extend(gateway.into_iter().flat_map(|gateway| gateway.urls(parent, &route.hosts)));
+            for parent in route.parents.iter().filter(|parent| parent.is_gateway()) {
+                let gateway = self.asking.snapshot.named(&GATEWAY, &parent.namespace, &parent.name);
+                outside.extend(gateway.into_iter().flat_map(|gateway| gateway.urls(parent, &route.hosts, from)));
             }
         }
         outside.sort_by_key(|url| (!url.starts_with("https:"), url.clone()));
@@ -176,4 +162,12 @@ impl Making<'_> {
         fields.insert("addresses".to_owned(), addresses.into());
         fields
     }
+}
+
+/// Gateways, each once.
+fn once<'p>(parents: impl Iterator<Item = &'p Parent>) -> Vec<Parent> {
+    let mut all: Vec<Parent> = parents.map(Parent::whole).collect();
+    all.sort();
+    all.dedup();
+    all
 }

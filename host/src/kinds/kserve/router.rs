@@ -28,6 +28,7 @@ pub(super) const SCHEDULER_NAME: &str = "-kserve-router-scheduler";
 /// Where the Gateways are named: one list, or the route's own. The stronger layer's counts, and in one layer the former.
 pub(super) const GATEWAYS: &str = "/router/gateway/refs";
 pub(super) const PARENTS: &str = "/router/route/http/spec/parentRefs";
+const SPEC: &str = "/router/route/http/spec";
 
 impl Making<'_> {
     fn about_scheduler(key: &ObjectKey) -> About<'_> {
@@ -67,7 +68,10 @@ impl Making<'_> {
 
         let service = self.key(&SERVICE, "-epp-service");
         let metadata = self.metadata(Self::about_scheduler(&service), self.of_scheduler())?;
-        objects.push(Object::new(service, network::service(metadata, &self.of_scheduler(), &declared(&template["spec"]))));
+        objects.push(Object::new(
+            service,
+            network::service(metadata, &self.of_scheduler(), &network::all_ports(&template["spec"]["containers"])),
+        ));
 
         let pods = json!({"metadata": of_pods.into_value(), "spec": template["spec"]});
         let metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
@@ -140,27 +144,27 @@ impl Making<'_> {
         if !self.routed() || !self.route_refs().is_empty() {
             return None;
         }
-        let mut given = self.service.combined.given("/router/route/http/spec");
-        let parents = if self.service.combined.strongest(&[GATEWAYS, PARENTS]) == Some(PARENTS) {
-            given["parentRefs"].take()
-        } else {
-            let of = |gateway: &Value| {
-                let namespace = gateway["namespace"].as_str().filter(|text| !text.is_empty()).unwrap_or(&self.service.namespace);
-                json!({"group": GATEWAY.group, "kind": GATEWAY.kind, "namespace": namespace, "name": gateway["name"]})
-            };
-            let named = self.service.combined.given(GATEWAYS);
-            let of_all = self.settings.gateway.as_ref().map(|all| json!({"namespace": all.namespace, "name": all.name}));
-            match named.as_array().filter(|named| !named.is_empty()) {
-                Some(named) => named.iter().map(of).collect(),
-                None => of_all.iter().map(of).collect(),
-            }
+        let given = self.service.combined.given(SPEC);
+        let (own, named) = (given["parentRefs"].clone(), self.service.combined.given(GATEWAYS));
+        let of = |gateway: &Value| {
+            let namespace = gateway["namespace"].as_str().filter(|text| !text.is_empty()).unwrap_or(&self.service.namespace);
+            json!({"group": GATEWAY.group, "kind": GATEWAY.kind, "namespace": namespace, "name": gateway["name"]})
         };
-        if parents.as_array().is_none_or(Vec::is_empty) {
-            return None;
-        }
+        let named: Value = named.as_array().into_iter().flatten().map(of).collect();
+        let of_all: Value = self.settings.gateway.iter().map(|all| of(&json!({"namespace": all.namespace, "name": all.name}))).collect();
+        let lists = match self.service.combined.gateways_named_by() {
+            Some((PARENTS, _)) => [own, named, of_all],
+            _ => [named, own, of_all],
+        };
+        let parents = lists.into_iter().find(|list| list.as_array().is_some_and(|list| !list.is_empty()))?;
         let mut spec = merged(json!({"rules": self.rules()}), &given);
         spec["parentRefs"] = parents;
         Some(spec)
+    }
+
+    /// Whether somebody says where the route that is made leads.
+    pub(super) fn rules_given(&self) -> bool {
+        self.service.combined.given(SPEC)["rules"].is_array()
     }
 
     /// Whether there is to be a way from outside.
@@ -201,16 +205,4 @@ impl Making<'_> {
         // A picker reads the bodies of these two, and of no others.
         vec![rule("/v1/completions", &to_pool), rule("/v1/chat/completions", &to_pool), rule("", &to_service)]
     }
-}
-
-/// The ports that the scheduler's containers declare.
-fn declared(spec: &Value) -> Vec<network::Port> {
-    let containers = spec["containers"].as_array().into_iter().flatten();
-    let ports = containers.flat_map(|container| container["ports"].as_array().into_iter().flatten());
-    let port = |port: &Value| {
-        let number = port["containerPort"].as_i64()?;
-        let name = port["name"].as_str().map_or_else(|| format!("port-{number}"), str::to_owned);
-        Some(network::Port { name, port: number, target: number, protocol: port["protocol"].as_str().unwrap_or("TCP").to_owned() })
-    };
-    ports.filter_map(port).collect()
 }

@@ -3,7 +3,6 @@
 use super::{
     COMBINED, Stop,
     combine::{Combined, PodAt},
-    router::{GATEWAYS, PARENTS},
 };
 use crate::{
     kinds::Settings,
@@ -185,7 +184,7 @@ impl Service {
                         --kv-transfer-config.";
             self.notes.push(note.to_owned());
         }
-        if self.combined.one_gives_both(GATEWAYS, PARENTS) {
+        if let Some((_, true)) = self.combined.gateways_named_by() {
             let note = "spec.router.route.http.spec.parentRefs counts for nothing: spec.router.gateway.refs says which Gateways.";
             self.notes.push(note.to_owned());
         }

@@ -53,13 +53,15 @@ impl Making<'_> {
                 *condition = stopped.clone();
             }
         }
-        let all = all(WORKLOADS, &workloads, "All workloads are available.");
+        // Of a service that can't be read only some of the parts are known: that all are well nobody can say.
+        let known = |all: &Condition| !self.service.workloads.is_empty() || all.status != Some(true);
+        let all_workloads = all(WORKLOADS, &workloads, "All workloads are available.");
         told.append(&mut workloads);
-        told.push(all);
+        told.extend(Some(all_workloads).filter(known));
         if !router.is_empty() {
-            let all = self::all(ROUTER, &router, "Requests find their way.");
+            let all_router = all(ROUTER, &router, "Requests find their way.");
             told.append(&mut router);
-            told.push(all);
+            told.extend(Some(all_router).filter(known));
         }
         told
     }

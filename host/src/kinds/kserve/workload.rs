@@ -62,7 +62,7 @@ impl Making<'_> {
     /// A workload's objects.
     pub(super) fn deployed(&mut self, workload: &Workload) -> Result<Vec<Object>, Box<Stop>> {
         let (part, (resource, name)) = (workload.part, &workload.runs);
-        self.served(part.condition(), part.name(), resource)?;
+        self.served(COMBINED, part.name(), resource)?;
         let key = ObjectKey { resource, namespace: self.service.namespace.clone(), name: name.clone() };
         let role = Some(part.role());
         let mut templates = Vec::new();
@@ -111,7 +111,7 @@ impl Making<'_> {
         let target = Target { resource, name };
         let namespace = self.service.namespace.clone();
         let scaler = if wva.keda.is_some() { &SCALED_OBJECT } else { &HORIZONTAL_POD_AUTOSCALER };
-        self.served(workload.part.condition(), workload.part.name(), scaler)?;
+        self.served(COMBINED, workload.part.name(), scaler)?;
         let key = ObjectKey { resource: scaler, namespace: namespace.clone(), name: name.clone() };
         let about = About { key: &key, role: Some(workload.part.role()), pods: None, template: None };
         let mut metadata = self.metadata(about, self.selector(workload.part))?;

@@ -10,7 +10,7 @@ use crate::{
         gateways,
     },
     plan::Condition,
-    world::{Child, pod::PodFailure, resource::HTTP_ROUTE},
+    world::{Child, named::Parent, pod::PodFailure, resource::HTTP_ROUTE},
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -88,16 +88,17 @@ impl Making<'_> {
             );
             return Condition::no(INGRESS, "MissingApi", message);
         }
-        let who = format!("The Gateway {}/{}", gateway.namespace, gateway.name);
-        let sentence = (who.as_str(), "the route");
-        let Some(route) = self.snapshot.child(&HTTP_ROUTE, self.service_name()) else {
+        let parent = Parent::gateway(&gateway.namespace, &gateway.name);
+        if self.snapshot.child(&HTTP_ROUTE, self.service_name()).is_none() {
             let blocked = || Condition::unknown(INGRESS, "Blocked", "There is no route yet.");
             // The same whether the route was just made or is known: nothing else may happen to it for long.
-            return if found.objects.is_some() { gateways::unsaid(INGRESS, sentence) } else { blocked() };
-        };
-        let told = (route.observed.conditions.as_slice(), route.observed.generation);
-        let refusal = gateways::refusal(INGRESS, sentence, told, 1);
-        refusal.unwrap_or_else(|| Condition::yes(INGRESS, "Accepted", format!("{who} has taken the route.")))
+            return if found.objects.is_some() { gateways::unsaid(INGRESS, "the route", &parent) } else { blocked() };
+        }
+        let known = self.snapshot.named(&HTTP_ROUTE, &self.snapshot.subject.key.namespace, self.service_name());
+        let refusal = known.and_then(|known| gateways::refusal(INGRESS, "the route", known, &[parent]));
+        let taken =
+            || Condition::yes(INGRESS, "Accepted", format!("The Gateway {}/{} has taken the route.", gateway.namespace, gateway.name));
+        refusal.unwrap_or_else(taken)
     }
 
     /// Everything of the status but its conditions.

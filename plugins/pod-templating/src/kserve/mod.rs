@@ -26,8 +26,9 @@ fn finish(config: &Config, request: &Request, pod: &mut Pod<'_>, reasons: &mut V
         return scheduler::configure(request, pod, reasons);
     }
     storage::bring(config, request, pod, reasons)?;
-    parallelism::tell(config, request, pod, reasons)?;
+    // What parallelism says may put a shell before the command.
     name::tell(request, pod, reasons)?;
+    parallelism::tell(config, request, pod, reasons)?;
     if request.role != Role::Worker {
         readiness::probe(PORT, pod, reasons);
     }
