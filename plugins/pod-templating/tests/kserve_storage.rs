@@ -157,7 +157,7 @@ fn adapters_are_brought_as_models_are() {
     let adapters = json!([
         {"uri": "s3://b/sql", "name": "sql"}, {"uri": "pvc://claim/chat", "name": "org/chat"}, {"uri": "oci://image", "name": "law"},
     ]);
-    let asked = adapted(adapters, json!({"command": ["vllm", "serve", "/mnt/models"], "args": ["--a"]}));
+    let asked = adapted(adapters, json!({"command": ["vllm", "serve", "/mnt/models"], "args": ["--served-model-name=a"]}));
     let spec = asked.spec();
     assert_eq!(spec["initContainers"], json!([initializer("-lora-1", "s3://b/sql", "/mnt/lora/sql")]));
     let names: Vec<_> = spec["volumes"].as_array().unwrap().iter().map(|volume| volume["name"].clone()).collect();
@@ -171,21 +171,41 @@ fn adapters_are_brought_as_models_are() {
     expected[2]["subPath"] = json!("chat");
     expected[3]["subPath"] = json!("models");
     assert_eq!(spec["containers"][0]["volumeMounts"], json!(expected));
-    let args = json!(["--a", "--enable-lora", "--lora-modules", "sql=/mnt/lora/sql", "org/chat=/mnt/lora/org/chat", "law=/mnt/lora/law"]);
-    assert_eq!(spec["containers"][0]["args"], args);
+    let modules = ["sql=/mnt/lora/sql", "org/chat=/mnt/lora/org/chat", "law=/mnt/lora/law"];
+    let args = [&["--served-model-name=a", "--enable-lora", "--lora-modules"][..], &modules].concat();
+    assert_eq!(spec["containers"][0]["args"], json!(args));
     assert_eq!(asked.codes(), ["ModelFromClaim", "ModelDownloaded", "ModelFromClaim", "ModelFromImage", "ReadinessProbe"]);
 }
 
 #[test]
 fn who_tells_of_the_adapters_is_believed() {
     let args = |command: Value, given: &[&str]| {
+        let given: Vec<_> = ["--served-model-name=a"].iter().chain(given).collect();
         let asked = adapted(json!([{"uri": "pvc://a", "name": "a"}]), json!({"command": command, "args": given}));
         (asked.container()["args"].take(), asked.codes().contains(&"AdaptersUntold".to_owned()))
     };
     let vllm = || json!(["vllm", "serve"]);
-    assert_eq!(args(vllm(), &["--lora-modules", "x=/y"]), (json!(["--lora-modules", "x=/y"]), false));
-    assert_eq!(args(vllm(), &["--enable-lora"]), (json!(["--enable-lora", "--lora-modules", "a=/mnt/lora/a"]), false));
-    assert_eq!(args(json!(["sh", "-c"]), &["vllm serve"]), (json!(["vllm serve"]), true));
+    assert_eq!(args(vllm(), &["--lora-modules", "x=/y"]), (json!(["--served-model-name=a", "--lora-modules", "x=/y"]), false));
+    assert_eq!(
+        args(vllm(), &["--enable-lora"]),
+        (json!(["--served-model-name=a", "--enable-lora", "--lora-modules", "a=/mnt/lora/a"]), false)
+    );
+    assert!(args(json!(["sh", "-c"]), &["vllm serve"]).1);
+}
+
+#[test]
+fn vllm_is_told_what_the_model_is_called_unless_it_is_told_already_or_is_not_what_runs() {
+    let args = |fields: Value| with(json!({"uri": "pvc://claim", "name": "llama"}), fields).container()["args"].take();
+    let told = |given: &[&str]| json!([given, &["--served-model-name", "llama"]].concat());
+    assert_eq!(args(json!({"command": ["vllm", "serve", "/mnt/models"], "args": ["--a"]})), told(&["--a"]));
+    assert_eq!(args(json!({"command": ["vllm", "serve"]})), told(&[]));
+    assert_eq!(args(json!({"image": "vllm/vllm-openai:1", "args": ["--model", "/mnt/models"]})), told(&["--model", "/mnt/models"]));
+    let named = json!(["--served-model-name=other"]);
+    assert_eq!(args(json!({"command": ["vllm", "serve"], "args": named})), named);
+    let script = json!(["vllm serve /mnt/models"]);
+    assert_eq!(args(json!({"command": ["/bin/sh", "-c"], "args": script})), script);
+    let other = json!(["--model", "/mnt/models"]);
+    assert_eq!(args(json!({"image": "vllm/vllm-openai:1", "command": ["python3", "/app/server.py"], "args": other})), other);
 }
 
 #[test]
