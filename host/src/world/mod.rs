@@ -136,8 +136,9 @@ impl World {
 
     fn know(&mut self, news: News) {
         self.revision += 1;
-        let News { key, what, named, .. } = news;
-        if named.is_some() {
+        let News { key, what, named, version } = news;
+        // Of what is ours an answer to a write may have told more.
+        if named.is_some() && (self.relisting || self.child(&key).is_none_or(|known| known.version <= version)) {
             self.set_named(&key, named);
         }
         match what {

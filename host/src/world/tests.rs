@@ -192,8 +192,13 @@ fn what_subjects_name_is_found_whoever_made_it_and_whatever_labels_it_has() {
     assert_eq!(seen(&world, "a"), (0, true), "it has our label, and we didn't write it");
     let ours = json!([{"manager": "pointsman/llminferenceservice", "operation": "Apply", "fieldsType": "FieldsV1",
                        "fieldsV1": {"f:spec": {"f:targetPorts": {}}}}]);
-    world.put(&INFERENCE_POOL, &pool(ours));
+    world.put(&INFERENCE_POOL, &pool(ours.clone()));
     assert_eq!((seen(&world, "a"), seen(&world, "b")), ((1, true), (0, true)));
+    let mut older = pool(ours);
+    (older["metadata"]["resourceVersion"], older["metadata"]["generation"]) = ("2".into(), 0.into());
+    world.put(&INFERENCE_POOL, &older);
+    let snapshot = world.snapshot(&key(&INFERENCE_SERVICE, "b"), 0).unwrap();
+    assert_eq!(snapshot.named(&INFERENCE_POOL, "chat", "p").unwrap().generation, Some(1), "an older state is no news");
     world.remove(&key(&INFERENCE_POOL, "p"));
     assert_eq!(touched(&mut world), (vec!["b".to_owned()], vec!["a".to_owned()]));
     assert_eq!(seen(&world, "a"), (0, false));
