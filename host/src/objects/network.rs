@@ -48,10 +48,18 @@ fn with_declared<'c>(mut ports: Vec<Port>, containers: impl IntoIterator<Item = 
             continue;
         }
         let named = name.filter(|name| ports.iter().all(|port| port.name != *name));
-        let name = named.map_or_else(|| format!("{}-{target}", protocol.to_lowercase()), str::to_owned);
+        let name = named.map_or_else(|| made_up(&ports, protocol, target), str::to_owned);
         ports.push(Port { name, port: target, target, protocol: protocol.to_owned() });
     }
     ports
+}
+
+/// A name that no other port has, whatever their containers call them.
+fn made_up(ports: &[Port], protocol: &str, number: i64) -> String {
+    let name = format!("{}-{number}", protocol.to_lowercase());
+    let free = |name: &String| ports.iter().all(|port| port.name != *name);
+    let others = (2..).map(|count| format!("{name}-{count}"));
+    std::iter::once(name.clone()).chain(others).find(free).unwrap_or_default()
 }
 
 /// A Service's body.
@@ -88,5 +96,16 @@ mod tests {
         let expected = [("http", 80, 9000), ("metrics", 9000, 9000), ("udp-53", 53, 53)];
         assert_eq!(ports, expected.map(|(name, port, target)| (name.to_owned(), port, target)));
         assert_eq!(super::ports(None)[0].target, DEFAULT_PORT);
+    }
+
+    #[test]
+    fn a_service_of_several_containers_has_each_number_and_each_name_once() {
+        let containers = json!([
+            {"ports": [{"containerPort": 9002, "name": "grpc"}, {"containerPort": 9090, "name": "metrics"}, {"containerPort": 1, "name": "tcp-8125"}]},
+            {"ports": [{"containerPort": 9002, "name": "again"}, {"containerPort": 8125, "name": "metrics"}]},
+        ]);
+        let ports: Vec<_> = all_ports(&containers).into_iter().map(|port| (port.name, port.port)).collect();
+        let expected = [("grpc", 9002), ("metrics", 9090), ("tcp-8125", 1), ("tcp-8125-2", 8125)];
+        assert_eq!(ports, expected.map(|(name, port)| (name.to_owned(), port)));
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     live::{self, Live},
     owned,
-    resource::{DEPLOYMENT, HTTP_ROUTE, INFERENCE_POOL, LEADER_WORKER_SET, Resource},
+    resource::{DEPLOYMENT, LEADER_WORKER_SET, Resource},
 };
 use crate::locked;
 use serde::Deserialize;
@@ -86,7 +86,7 @@ pub struct Observed {
     pub updated: i64,
     /// Those that can take requests.
     pub available: i64,
-    /// What it tells in conditions: of a route those of all its parents.
+    /// What it tells in conditions, if it runs pods.
     pub conditions: Vec<Condition>,
     /// The annotation that says which revision of a component it is, and the hash of its template.
     pub revision: Option<String>,
@@ -235,8 +235,8 @@ pub fn manager(kind: &str) -> String {
 }
 
 /// The kinds whose conditions are looked at. What an autoscaler or a budget tells of itself changes with every pod, and a plan or a status
-/// says nothing of it.
-static TELLING: [&Resource; 4] = [&DEPLOYMENT, &LEADER_WORKER_SET, &HTTP_ROUTE, &INFERENCE_POOL];
+/// says nothing of it; of routes and pools their parents tell, whoever made them.
+static TELLING: [&Resource; 2] = [&DEPLOYMENT, &LEADER_WORKER_SET];
 
 /// What an object is asked to be.
 fn asked(live: &Value, part: &Value) -> Observed {
@@ -266,26 +266,11 @@ struct State {
     available_replicas: Option<i64>,
     ready_replicas: Option<i64>,
     conditions: Vec<Condition>,
-    parents: Vec<Parent>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Parent {
-    conditions: Vec<Condition>,
-}
-
-impl State {
-    fn conditions(&mut self) -> Vec<Condition> {
-        let mut conditions = std::mem::take(&mut self.conditions);
-        conditions.extend(std::mem::take(&mut self.parents).into_iter().flat_map(|parent| parent.conditions));
-        conditions
-    }
 }
 
 fn told(resource: &'static Resource, live: &Live<'_>, asked: Observed) -> Observed {
-    let mut state: State = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
-    let conditions = if TELLING.contains(&resource) { state.conditions() } else { Vec::new() };
+    let state: State = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
+    let conditions = if TELLING.contains(&resource) { state.conditions } else { Vec::new() };
     Observed {
         generation: live.metadata.generation,
         observed_generation: state.observed_generation,

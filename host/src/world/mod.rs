@@ -209,6 +209,10 @@ impl World {
             Some(named) => self.named.insert_mut(key.clone(), Arc::new(named)),
             None => drop(self.named.remove_mut(key)),
         }
+        // Whose it is counts what is told of it as well.
+        if let Some(owner) = self.owners.get(key).cloned() {
+            self.touch_owner(&owner);
+        }
         self.changed(&Read::Object(key.clone()));
     }
 

@@ -159,12 +159,6 @@ impl Parent {
         Self { namespace: namespace.to_owned(), name: name.to_owned(), ..Self::default() }
     }
 
-    /// The same without saying which listeners.
-    #[must_use]
-    pub fn whole(&self) -> Self {
-        Self { section_name: None, port: None, ..self.clone() }
-    }
-
     /// What it is.
     pub fn kind(&self) -> &str {
         self.kind.as_deref().unwrap_or(GATEWAY.kind)

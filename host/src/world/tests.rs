@@ -192,6 +192,13 @@ fn what_subjects_name_is_found_whoever_made_it_and_whatever_labels_it_has() {
     assert_eq!(seen(&world, "a"), (0, true), "it has our label, and we didn't write it");
     let ours = json!([{"manager": "pointsman/llminferenceservice", "operation": "Apply", "fieldsType": "FieldsV1",
                        "fieldsV1": {"f:spec": {"f:targetPorts": {}}}}]);
+    let mut taken = pool(ours.clone());
+    for gateway in ["edge", "other"] {
+        let conditions = json!([{"type": "Accepted", "status": "True", "observedGeneration": 1}]);
+        taken["status"] = json!({"parents": [{"parentRef": {"name": gateway}, "conditions": conditions}]});
+        world.put(&INFERENCE_POOL, &taken);
+        assert_eq!(touched(&mut world).1, ["a"], "who says it is news to whose it is");
+    }
     world.put(&INFERENCE_POOL, &pool(ours.clone()));
     assert_eq!((seen(&world, "a"), seen(&world, "b")), ((1, true), (0, true)));
     let mut older = pool(ours);

@@ -50,6 +50,12 @@ async fn a_route_hangs_on_the_gateway_that_is_named_and_leads_to_the_pool() {
     let service = ready(&space, "llama").await;
     assert_eq!(service["status"]["url"], format!("http://llm.example.com/{}/llama", space.0.name));
     assert_eq!(service["status"]["addresses"].as_array().unwrap().len(), 2);
+
+    // Below which path rules of his own answer only their writer knows.
+    let rules = json!([{"backendRefs": [{"name": "llama-kserve-workload-svc", "port": 8000}]}]);
+    space.patch(&LLM_INFERENCE_SERVICE, "llama", json!({"spec": {"router": {"route": {"http": {"spec": {"rules": rules}}}}}})).await;
+    let bare = |service: &Value| service["status"]["url"] == "http://llm.example.com";
+    space.becomes(&LLM_INFERENCE_SERVICE, "llama", "its URL has no path", bare).await;
 }
 
 #[tokio::test]

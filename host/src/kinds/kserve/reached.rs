@@ -81,6 +81,10 @@ impl Making<'_> {
                 );
                 return Condition::no(HTTP_ROUTES, "RouteNotFound", message);
             };
+            if route.parents.is_empty() {
+                let message = format!("The HTTPRoute {name} hangs on nothing: name a Gateway in its parentRefs.");
+                return Condition::no(HTTP_ROUTES, "NoGateway", message);
+            }
             if let Some(told) = gateways::refusal(HTTP_ROUTES, &format!("the HTTPRoute {name}"), route, &route.parents) {
                 return told;
             }
@@ -123,7 +127,7 @@ impl Making<'_> {
         let leading = self.routes.iter().filter(|route| route.pools.contains(&name)).flat_map(|route| &route.parents);
         let gateways = once(leading.filter(|parent| parent.is_gateway()));
         let Some(first) = gateways.first() else {
-            let message = format!("The InferencePool {name} is there, and no route of the service leads to it.");
+            let message = format!("The InferencePool {name} is there, and no route of the service leads from a Gateway to it.");
             return Condition::yes(POOL, "NotReferenced", message);
         };
         let Some(known) = known else { return gateways::unsaid(POOL, &what, first) };
@@ -166,7 +170,7 @@ impl Making<'_> {
 
 /// Gateways, each once.
 fn once<'p>(parents: impl Iterator<Item = &'p Parent>) -> Vec<Parent> {
-    let mut all: Vec<Parent> = parents.map(Parent::whole).collect();
+    let mut all: Vec<Parent> = parents.map(|parent| Parent::gateway(&parent.namespace, &parent.name)).collect();
     all.sort();
     all.dedup();
     all

@@ -1,7 +1,7 @@
 //! What is told of the parts of a service, from what its objects and pods tell.
 
 use super::{
-    COMBINED, DECIDED, Found, Making, ROUTER, SCHEDULER_READY, WORKLOADS,
+    COMBINED, DECIDED, Found, GATEWAYS_READY, HTTP_ROUTES, Making, POOL, ROUTER, SCHEDULER_READY, WORKLOADS,
     metadata::SCHEDULER,
     router::SCHEDULER_NAME,
     service::{Part, Workload},
@@ -53,17 +53,35 @@ impl Making<'_> {
                 *condition = stopped.clone();
             }
         }
-        // Of a service that can't be read only some of the parts are known: that all are well nobody can say.
-        let known = |all: &Condition| !self.service.workloads.is_empty() || all.status != Some(true);
-        let all_workloads = all(WORKLOADS, &workloads, "All workloads are available.");
-        told.append(&mut workloads);
-        told.extend(Some(all_workloads).filter(known));
-        if !router.is_empty() {
-            let all_router = all(ROUTER, &router, "Requests find their way.");
-            told.append(&mut router);
-            told.extend(Some(all_router).filter(known));
+        let of_workloads = Part::ALL.map(|part| [part.condition(), part.of_workers()]).concat();
+        for (type_, types, mut parts, well) in [
+            (WORKLOADS, of_workloads, workloads, "All workloads are available."),
+            (ROUTER, vec![GATEWAYS_READY, HTTP_ROUTES, POOL, SCHEDULER_READY], router, "Requests find their way."),
+        ] {
+            let former = self.former(&types, &parts);
+            let all = all(type_, [&parts, &former], well);
+            let some = type_ == WORKLOADS || !parts.is_empty() || !former.is_empty();
+            told.append(&mut parts);
+            told.extend(Some(all).filter(|_| some));
         }
         told
+    }
+
+    /// What was told of the parts of a service that can't be read now, but of those that are seen.
+    fn former(&self, types: &[&'static str], seen: &[Condition]) -> Vec<Condition> {
+        if !self.service.workloads.is_empty() {
+            return Vec::new();
+        }
+        let before = self.asking.snapshot.subject.status();
+        let untold = types.iter().filter(|type_| seen.iter().all(|seen| seen.type_ != **type_));
+        let told = untold.filter_map(|type_| {
+            let told = before["conditions"].as_array()?.iter().find(|told| told["type"] == **type_)?;
+            let status =
+                [("True", true), ("False", false)].into_iter().find_map(|(word, status)| (told["status"] == word).then_some(status));
+            let text = |field: &str| told[field].as_str().unwrap_or_default();
+            Some(Condition::new(type_, status, text("reason"), text("message")))
+        });
+        told.collect()
     }
 
     fn of_workload(&self, part: Part, found: &Found) -> Vec<Condition> {
@@ -127,8 +145,8 @@ impl Making<'_> {
 }
 
 /// The first of the parts that isn't well, or that all are.
-fn all(type_: &'static str, parts: &[Condition], well: &str) -> Condition {
-    let first = |status: Option<bool>| parts.iter().find(|part| part.status == status);
+fn all(type_: &'static str, parts: [&[Condition]; 2], well: &str) -> Condition {
+    let first = |status: Option<bool>| parts.into_iter().flatten().find(|part| part.status == status);
     match first(Some(false)).or_else(|| first(None)) {
         Some(part) => Condition { type_, notable: false, ..part.clone() },
         None => Condition::yes(type_, "Ready", well),

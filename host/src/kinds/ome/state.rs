@@ -89,16 +89,16 @@ impl Making<'_> {
             return Condition::no(INGRESS, "MissingApi", message);
         }
         let parent = Parent::gateway(&gateway.namespace, &gateway.name);
-        if self.snapshot.child(&HTTP_ROUTE, self.service_name()).is_none() {
+        let name = self.service_name();
+        let route = self.snapshot.child(&HTTP_ROUTE, name);
+        let Some(known) = route.and_then(|_| self.snapshot.named(&HTTP_ROUTE, &self.snapshot.subject.key.namespace, name)) else {
             let blocked = || Condition::unknown(INGRESS, "Blocked", "There is no route yet.");
             // The same whether the route was just made or is known: nothing else may happen to it for long.
             return if found.objects.is_some() { gateways::unsaid(INGRESS, "the route", &parent) } else { blocked() };
-        }
-        let known = self.snapshot.named(&HTTP_ROUTE, &self.snapshot.subject.key.namespace, self.service_name());
-        let refusal = known.and_then(|known| gateways::refusal(INGRESS, "the route", known, &[parent]));
+        };
         let taken =
             || Condition::yes(INGRESS, "Accepted", format!("The Gateway {}/{} has taken the route.", gateway.namespace, gateway.name));
-        refusal.unwrap_or_else(taken)
+        gateways::refusal(INGRESS, "the route", known, &[parent]).unwrap_or_else(taken)
     }
 
     /// Everything of the status but its conditions.
