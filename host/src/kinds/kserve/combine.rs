@@ -68,8 +68,8 @@ pub(super) struct Combined {
 
 impl Combined {
     /// A part of the spec; null if nobody gives it.
-    pub(super) fn given(&self, path: &str) -> Value {
-        self.whole.pointer(path).cloned().unwrap_or_default()
+    pub(super) fn given(&self, path: &str) -> &Value {
+        self.whole.pointer(path).unwrap_or(&Value::Null)
     }
 
     /// Where the strongest layer names Gateways, of those that do at all; and whether it does so twice.

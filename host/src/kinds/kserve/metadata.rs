@@ -92,7 +92,7 @@ impl Making<'_> {
         if let Some(prefill) = &spec.prefill {
             layers.push(layer("prefill", entries(&prefill.labels), entries(&prefill.annotations)));
         }
-        if let Some(scheduler) = spec.router.as_ref().and_then(|router| router.scheduler.as_ref()) {
+        if let Some(scheduler) = self.service.scheduler() {
             layers.push(layer("scheduler", entries(&scheduler.labels), entries(&scheduler.annotations)));
         }
         Digested::new(layers).unwrap_or_default()

@@ -1,6 +1,10 @@
 //! How a service is reached: what Gateways say of its routes and its pool, and the addresses that follow from it.
 
-use super::{Found, GATEWAYS_READY, HTTP_ROUTES, Making, POOL, router::OWN_ROUTE, workload::PORT};
+use super::{
+    Found, GATEWAYS_READY, HTTP_ROUTES, Making, POOL,
+    router::OWN_ROUTE,
+    workload::{PORT, REACHED},
+};
 use crate::{
     kinds::gateways,
     plan::Condition,
@@ -142,10 +146,8 @@ impl Making<'_> {
             // What was told of it holds for what runs.
             return fields;
         }
-        let within = format!(
-            "http://{}-kserve-workload-svc.{}.svc.{}:{PORT}",
-            self.service.name, self.service.namespace, self.settings.cluster_domain
-        );
+        let within =
+            format!("http://{}{REACHED}.{}.svc.{}:{PORT}", self.service.name, self.service.namespace, self.settings.cluster_domain);
         // The paths of other people's routes and rules nobody knows but they.
         let path = if self.route_refs().is_empty() && !self.rules_given() { self.path() } else { String::new() };
         let from = Place { namespace: &self.service.namespace, labels: &self.asking.snapshot.namespace_labels };

@@ -4,7 +4,7 @@ use super::{
     HTTP_ROUTES, Making, POOL, Stop,
     combine::{PodAt, merged},
     metadata::PICKS,
-    workload::PORT,
+    workload::{PORT, REACHED},
 };
 use crate::{
     kinds::ask::About,
@@ -24,6 +24,8 @@ const PICKER: i64 = 9002;
 /// What the names of these are behind the service's.
 pub(super) const OWN_ROUTE: &str = "-kserve-route";
 pub(super) const SCHEDULER_NAME: &str = "-kserve-router-scheduler";
+const PICKER_SERVICE: &str = "-epp-service";
+const OWN_POOL: &str = "-inference-pool";
 
 /// Where the Gateways are named: one list, or the route's own. The stronger layer's counts, and in one layer the former.
 pub(super) const GATEWAYS: &str = "/router/gateway/refs";
@@ -66,7 +68,7 @@ impl Making<'_> {
         let about = About { key: &key, role: Some(Role::Scheduler), pods: Some(PICKS), template: Some(&template["metadata"]) };
         let of_pods = self.metadata(about, self.of_scheduler())?;
 
-        let service = self.key(&SERVICE, "-epp-service");
+        let service = self.key(&SERVICE, PICKER_SERVICE);
         let metadata = self.metadata(Self::about_scheduler(&service), self.of_scheduler())?;
         objects.push(Object::new(
             service,
@@ -98,7 +100,7 @@ impl Making<'_> {
     /// The pool that the scheduler picks from: the one that the service names, or its own.
     pub(super) fn pool_name(&self) -> String {
         let named = self.service.combined.given("/router/scheduler/pool/ref/name");
-        named.as_str().map_or_else(|| format!("{}-inference-pool", self.service.name), str::to_owned)
+        named.as_str().map_or_else(|| format!("{}{OWN_POOL}", self.service.name), str::to_owned)
     }
 
     /// Whether the pool is made, and not only named.
@@ -107,13 +109,13 @@ impl Making<'_> {
     }
 
     fn pool(&mut self) -> Result<Object, Box<Stop>> {
-        let key = self.key(&INFERENCE_POOL, "-inference-pool");
+        let key = self.key(&INFERENCE_POOL, OWN_POOL);
         let metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
         let mut default = json!({
             "selector": {"matchLabels": self.picked_from()},
             "targetPorts": [{"number": PORT}],
             "endpointPickerRef": {
-                "group": "", "kind": "Service", "name": format!("{}-epp-service", self.service.name), "port": {"number": PICKER},
+                "group": "", "kind": "Service", "name": format!("{}{PICKER_SERVICE}", self.service.name), "port": {"number": PICKER},
                 // Requests go on, to any of the pods, while the picker is away.
                 "failureMode": "FailOpen",
             },
@@ -125,7 +127,7 @@ impl Making<'_> {
             // Laid over ours it would select less than it says.
             default.remove("selector");
         }
-        let spec = merged(default, &given);
+        let spec = merged(default, given);
         Ok(Object::new(key, json!({"metadata": metadata.into_value(), "spec": spec})))
     }
 
@@ -157,7 +159,7 @@ impl Making<'_> {
             _ => [named, own, of_all],
         };
         let parents = lists.into_iter().find(|list| list.as_array().is_some_and(|list| !list.is_empty()))?;
-        let mut spec = merged(json!({"rules": self.rules()}), &given);
+        let mut spec = merged(json!({"rules": self.rules()}), given);
         spec["parentRefs"] = parents;
         Some(spec)
     }
@@ -184,7 +186,8 @@ impl Making<'_> {
     }
 
     fn rules(&self) -> Vec<Value> {
-        let to_service = json!({"group": "", "kind": "Service", "name": format!("{}-kserve-workload-svc", self.service.name), "port": PORT, "weight": 1});
+        let to_service =
+            json!({"group": "", "kind": "Service", "name": format!("{}{REACHED}", self.service.name), "port": PORT, "weight": 1});
         let to_pool =
             json!({"group": INFERENCE_POOL.group, "kind": INFERENCE_POOL.kind, "name": self.pool_name(), "port": PORT, "weight": 1});
         let rule = |below: &str, backend: &Value| {

@@ -10,7 +10,10 @@ use crate::{
     policy::{digest::Digested, point},
     world::resource::{DEPLOYMENT, LEADER_WORKER_SET, Resource},
 };
-use pointsman_crds::kserve::spec::{ParallelismSpec, WorkloadSpec};
+use pointsman_crds::kserve::{
+    router::SchedulerSpec,
+    spec::{ParallelismSpec, WorkloadSpec},
+};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// The longest name of a service: `-kserve-workload-svc` comes behind it, and a Service's name has 63 characters at most.
@@ -198,13 +201,17 @@ impl Service {
 
     /// Whether a scheduler picks the pod for each request.
     pub(super) fn scheduled(&self) -> bool {
-        self.combined.spec.router.as_ref().is_some_and(|router| router.scheduler.is_some())
+        self.scheduler().is_some()
+    }
+
+    /// What is said of the scheduler, if there is one.
+    pub(super) fn scheduler(&self) -> Option<&SchedulerSpec> {
+        self.combined.spec.router.as_ref()?.scheduler.as_ref()
     }
 
     /// How many schedulers there are, of which one leads.
     pub(super) fn pickers(&self) -> i64 {
-        let scheduler = self.combined.spec.router.as_ref().and_then(|router| router.scheduler.as_ref());
-        scheduler.and_then(|scheduler| scheduler.replicas).map_or(1, i64::from)
+        self.scheduler().and_then(|scheduler| scheduler.replicas).map_or(1, i64::from)
     }
 
     pub(super) fn workload(&self, part: Part) -> Option<&Workload> {

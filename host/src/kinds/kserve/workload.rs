@@ -26,6 +26,9 @@ use std::collections::BTreeMap;
 /// The port on which every serving pod answers: presets, pools and routes count on it.
 pub(super) const PORT: i64 = 8000;
 
+/// What the name of the Service that reaches them is behind the service's.
+pub(super) const REACHED: &str = "-kserve-workload-svc";
+
 // What the workload variant autoscaler finds an autoscaler by, and weighs its workload against others with.
 const MANAGED: &str = "llm-d.ai/managed";
 const MODEL_ID: &str = "llm-d.ai/model-id";
@@ -52,7 +55,7 @@ impl Making<'_> {
 
     /// The Service that reaches all pods which answer.
     pub(super) fn reaching(&mut self) -> Result<Object, Box<Stop>> {
-        let key = self.key(&SERVICE, "-kserve-workload-svc");
+        let key = self.key(&SERVICE, REACHED);
         let ours = self.selector(Part::Main);
         let metadata = self.metadata(About { key: &key, role: None, pods: None, template: None }, ours)?;
         let port = network::Port { name: "http".to_owned(), port: PORT, target: PORT, protocol: "TCP".to_owned() };
