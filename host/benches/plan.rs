@@ -253,7 +253,7 @@ fn policies_of(members: &[Arc<Member>]) -> Policies {
 }
 
 fn planned(snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
-    let plan = kinds::of(snapshot.subject.key.resource).unwrap().plan(snapshot, policies, settings);
+    let plan = kinds::plan(kinds::of(snapshot.subject.key.resource).unwrap(), snapshot.clone(), policies, settings);
     assert!(plan.objects.is_some(), "{}: {:?}", snapshot.subject.key, plan.status.conditions);
     plan
 }

@@ -1,6 +1,7 @@
 //! Carries plans out: the only writer. Everything goes by server-side apply under one field manager a kind, on the leader alone.
 
 use crate::{
+    contest::Contest,
     leader::Leadership,
     locked,
     plan::Object,
@@ -9,11 +10,13 @@ use crate::{
     world::{
         Child, News, ObjectKey, Snapshot, Subject,
         child::{fingerprint, manager},
-        resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT},
+        resource::{ALL, HORIZONTAL_POD_AUTOSCALER, KNATIVE_SERVICE, Resource, SCALED_OBJECT},
         seen::Seen,
         watch::Shared,
+        writers,
     },
 };
+use k8s_openapi::jiff::Timestamp;
 use kube::{
     Client,
     api::{DeleteParams, GetParams, Patch, PatchParams, PropagationPolicy},
@@ -21,7 +24,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -35,8 +38,9 @@ const HEALS: u32 = 10;
 /// See [`HEALS`].
 const CONTEST: Duration = Duration::from_mins(1);
 
-/// The objects that own the replicas of others. They go before the replicas are taken back, and come after they were handed over.
-static AUTOSCALERS: [&Resource; 2] = [&HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT];
+/// The objects that go before others are written. Autoscalers own replicas, which are taken back then; and Knative makes a Service of the
+/// name of its own, which goes with it and frees that name.
+static BEFORE_OTHERS: [&Resource; 3] = [&HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT, &KNATIVE_SERVICE];
 
 /// Why a plan was not carried out to its end.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +51,9 @@ pub enum ApplyError {
     /// Another try may well do.
     #[error("{0}: {1}")]
     Passing(String, String),
+    /// Somebody else does the same.
+    #[error("{}", .0.what())]
+    Contested(Contest),
     /// The API server refuses it.
     #[error("{message}")]
     Refused {
@@ -70,32 +77,61 @@ pub struct Applier {
     client: Client,
     leadership: Leadership,
     shared: Shared,
+    /// What is remembered of each subject.
+    memories: Arc<Mutex<HashMap<ObjectKey, Memory>>>,
+}
+
+/// What is remembered of a subject and its objects.
+#[derive(Default)]
+struct Memory {
     /// What was written and yet came out otherwise (a webhook may insist on it, or a CRD drop a field): writing it once more
     /// would only do so for ever. The fingerprints of what was planned and of what came of it.
-    insisted: Arc<Mutex<HashMap<Written, (u64, u64)>>>,
+    insisted: HashMap<Written, (u64, u64)>,
     /// How often the same plan was written over an object.
-    healed: Arc<Mutex<HashMap<ObjectKey, Healed>>>,
+    healed: HashMap<ObjectKey, Healed>,
+    /// What was told of whom else works on it. It is told once: whoever takes it away again is at work himself.
+    contest: Option<(String, String)>,
+    /// Those of the workloads taken over with it that are gone.
+    gone: HashSet<(String, ObjectKey)>,
+}
+
+/// What came of telling that a subject is contested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It stands in the status already.
+    Before,
+    /// It does now.
+    Now,
+    /// It was told, and somebody has taken it away.
+    TakenAway,
 }
 
 impl Applier {
     /// A writer that puts what comes of its writes into the world.
     pub fn new(client: Client, leadership: Leadership, shared: Shared) -> Self {
-        Self { client, leadership, shared, insisted: Arc::default(), healed: Arc::default() }
+        Self { client, leadership, shared, memories: Arc::default() }
     }
 
     /// Makes the subject's objects what is planned, and removes what isn't planned any more.
-    pub async fn apply(&self, snapshot: &Snapshot, objects: &[Object]) -> Result<(), ApplyError> {
+    pub async fn apply(&self, snapshot: &Snapshot, objects: &[Object], keeps: &BTreeSet<ObjectKey>) -> Result<(), ApplyError> {
         let planned: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
         let (first, last): (Vec<_>, Vec<_>) = snapshot
             .children
             .iter()
             // What somebody has copied from ours carries our labels and the service as its owner, but not our hand.
-            .filter(|child| child.ours() && !child.deleting && !planned.contains(&child.key))
-            .partition(|child| AUTOSCALERS.contains(&child.key.resource));
+            .filter(|child| child.ours() && !child.deleting && !planned.contains(&child.key) && !keeps.contains(&child.key))
+            .partition(|child| BEFORE_OTHERS.contains(&child.key.resource));
         let manager = manager(snapshot.subject.key.resource.kind);
+        self.all_known(snapshot).await?;
+        // All names first: where another controller has made one of the objects, nothing at all is written.
+        let free = self.names(snapshot, objects).await;
+        if let Err(ApplyError::Contested(_)) = free {
+            return free;
+        }
         for child in first {
             self.delete(child).await?;
         }
+        free?;
         for object in objects {
             self.bring_about(snapshot, object, &manager).await?;
         }
@@ -109,21 +145,21 @@ impl Applier {
         let key = &object.key;
         let live = snapshot.child(key.resource, &key.name);
         let Some(live) = live else {
-            self.free(key)?;
-            self.unclaimed(&snapshot.subject, key).await?;
             // Not forced: what has come there meanwhile is somebody else's.
             let made = self.patch(key, manager, false, &object.whole()).await.map_err(|error| refused(key, &error, true))?;
-            self.take(&made, object, false);
+            self.take(&snapshot.subject.key, &made, object, false);
             return Ok(());
         };
         if live.deleting {
             // When it is gone we are told, and make it anew.
             return Ok(());
         }
-        if live.settled(&object.body, object.fingerprint) || self.insists(key, false, object.fingerprint, live.fingerprint()) {
+        if live.settled(&object.body, object.fingerprint)
+            || self.insists(&snapshot.subject.key, key, false, (object.fingerprint, live.fingerprint()))
+        {
             return Ok(());
         }
-        self.contested(object)?;
+        self.contested(&snapshot.subject.key, object).await?;
         if object.yields_replicas && live.observed.replicas_ours {
             // Were it only left out, it would fall back to its default. So another owner holds it until the autoscaler takes it.
             let held = json!({
@@ -133,14 +169,48 @@ impl Applier {
             self.patch(key, &format!("{manager}.replicas"), true, &held).await.map_err(|error| refused(key, &error, false))?;
         }
         let made = self.patch(key, manager, true, &object.whole()).await.map_err(|error| refused(key, &error, false))?;
-        self.take(&made, object, true);
+        self.take(&snapshot.subject.key, &made, object, true);
+        Ok(())
+    }
+
+    /// Whether all workloads that were taken over are known: without one of them another would be planned beside it.
+    async fn all_known(&self, snapshot: &Snapshot) -> Result<(), ApplyError> {
+        let subject = &snapshot.subject;
+        for workload in &subject.workloads {
+            let Some((kind, name)) = workload.split_once('/') else { continue };
+            let Some(resource) = ALL.iter().copied().find(|resource| resource.kind == kind && snapshot.serves(resource)) else { continue };
+            let key = ObjectKey { resource, namespace: subject.key.namespace.clone(), name: name.to_owned() };
+            let gone = (subject.uid.clone(), key.clone());
+            if snapshot.children.iter().any(|child| child.key == key) || self.remembers(&subject.key, |memory| memory.gone.contains(&gone))
+            {
+                continue;
+            }
+            match self.there(&key).await? {
+                Some(there) if there.owner().as_deref() == Some(&subject.uid) => return Err(unseen(subject, &key, &there)),
+                _ => drop(self.remember(&subject.key, |memory| memory.gone.insert(gone))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the names of what is to be made are nobody else's.
+    async fn names(&self, snapshot: &Snapshot, objects: &[Object]) -> Result<(), ApplyError> {
+        for Object { key, .. } in objects {
+            if snapshot.child(key.resource, &key.name).is_none() {
+                self.free(&snapshot.subject, key)?;
+                self.unclaimed(&snapshot.subject, key).await?;
+            }
+        }
         Ok(())
     }
 
     /// Whether the name isn't taken by an object of ours that belongs to something else.
-    fn free(&self, key: &ObjectKey) -> Result<(), ApplyError> {
+    fn free(&self, subject: &Subject, key: &ObjectKey) -> Result<(), ApplyError> {
         match self.shared.lock().owner(key) {
             None => Ok(()),
+            Some(Some(owner)) if *owner == subject.key => {
+                Err(ApplyError::Passing(key.to_string(), "it has come only after the plan was made".to_owned()))
+            }
             // The subject was deleted and made anew, and its former objects are on their way out.
             Some(None) => Err(ApplyError::Passing(key.to_string(), "it still belongs to what had the name before".to_owned())),
             Some(Some(other)) => Err(ApplyError::Refused {
@@ -153,46 +223,56 @@ impl Applier {
     /// Whether nobody else has the name, of whom we know nothing. Applying alone doesn't tell: where no field of theirs says otherwise (a
     /// ServiceAccount has none), ours would be merged into it, and it would go with the service.
     async fn unclaimed(&self, subject: &Subject, key: &ObjectKey) -> Result<(), ApplyError> {
-        let request = Request::new(url(key)).get_metadata(&key.name, &GetParams::default());
-        let there = match self.send(request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?).await {
-            Err(Sent::Api(status)) if status.code == 404 => return Ok(()),
-            there => there.map_err(|error| refused(key, &error, false))?,
-        };
+        let Some(there) = self.there(key).await? else { return Ok(()) };
+        if there.deleting() {
+            return Err(ApplyError::Passing(key.to_string(), "there is one that is being deleted".to_owned()));
+        }
         match there.owner() {
-            // Another host has just made it, and the watch is yet to tell.
-            Some(owner) if owner == subject.uid => Ok(()),
+            // Another host of ours has just made it.
+            Some(owner) if owner == subject.uid && there.marks() == (true, false) && writers::ours(&there.managed_fields()) => Ok(()),
+            Some(owner) if owner == subject.uid => Err(unseen(subject, key, &there)),
             _ => Err(ApplyError::Refused { reason: "NameTaken", message: taken(key) }),
         }
     }
 
+    /// An object's metadata as the API server has it, if it is there.
+    async fn there(&self, key: &ObjectKey) -> Result<Option<Seen>, ApplyError> {
+        let request = Request::new(url(key)).get_metadata(&key.name, &GetParams::default());
+        match self.send(request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?).await {
+            Err(Sent::Api(status)) if status.code == 404 => Ok(None),
+            there => there.map(Some).map_err(|error| refused(key, &error, false)),
+        }
+    }
+
     /// Whether something else changes the object back each time: to answer every time would be a war, fought with pods.
-    fn contested(&self, object: &Object) -> Result<(), ApplyError> {
-        let mut healed = locked(&self.healed);
+    async fn contested(&self, subject: &ObjectKey, object: &Object) -> Result<(), ApplyError> {
+        let key = &object.key;
+        if self.heal(subject, object) {
+            return Ok(());
+        }
+        let other = self.there(key).await?.and_then(|live| writers::last(&live.managed_fields()));
+        Err(ApplyError::Contested(Contest::changed_back(&key.to_string(), HEALS, other)))
+    }
+
+    /// Counts a write over an object. False if there were too many.
+    fn heal(&self, subject: &ObjectKey, object: &Object) -> bool {
         let now = Instant::now();
-        let entry = healed.entry(object.key.clone()).or_insert((object.fingerprint, now, 0));
+        let mut memories = locked(&self.memories);
+        let entry = memories.entry(subject.clone()).or_default().healed.entry(object.key.clone()).or_insert((object.fingerprint, now, 0));
         if entry.0 != object.fingerprint || now.duration_since(entry.1) > CONTEST {
             *entry = (object.fingerprint, now, 0);
         }
         entry.2 += 1;
-        if entry.2 <= HEALS {
-            return Ok(());
-        }
-        let key = &object.key;
-        let message = format!(
-            "The {key} was written as planned {HEALS} times within a minute, and something else changes it back: `kubectl get {} {} -n {} -o yaml \
-             --show-managed-fields` tells who.",
-            key.resource.plural, key.name, key.namespace
-        );
-        Err(ApplyError::Refused { reason: "Contested", message })
+        entry.2 <= HEALS
     }
 
     /// Puts what came of a write into the world: the watch tells of it only later.
-    fn take(&self, made: &Seen, object: &Object, existed: bool) {
+    fn take(&self, subject: &ObjectKey, made: &Seen, object: &Object, existed: bool) {
         let news = self.read(object.key.resource, made);
         if let Some(child) = news.child()
             && !child.settled(&object.body, object.fingerprint)
         {
-            let differs = self.insist(&object.key, false, object.fingerprint, child.fingerprint());
+            let differs = self.insist(subject, &object.key, false, (object.fingerprint, child.fingerprint()));
             if differs {
                 tracing::info!(object = %object.key, "the API server keeps the object otherwise than it was written");
             }
@@ -241,31 +321,56 @@ impl Applier {
 
     /// Writes the status of a subject. False if that would change nothing.
     pub async fn status(&self, subject: &Subject, before: &Value, status: &Value) -> Result<bool, ApplyError> {
+        // Should somebody come again, that is to be told again.
+        self.remember(&subject.key, |memory| memory.contest = None);
         let (planned, live) = (fingerprint(&status.to_string()), fingerprint(&before.to_string()));
-        if before == status || self.insists(&subject.key, true, planned, live) {
+        if before == status || self.insists(&subject.key, &subject.key, true, (planned, live)) {
             return Ok(false);
         }
-        let ObjectKey { resource, name, .. } = &subject.key;
         // Not by server-side apply: that refuses a field that the CRD doesn't have, and OME's own has no place for some of ours. Those are
         // dropped from a merge patch. The uid keeps us from telling of one what is true of another.
         let patch = json!({"metadata": {"uid": subject.uid}, "status": difference(before, status)});
-        let params = PatchParams { field_manager: Some(manager(resource.kind)), ..PatchParams::default() };
-        let request = Request::new(url(&subject.key)).patch_subresource("status", name, &params, &Patch::Merge(&patch));
-        let request = request.map_err(|error| ApplyError::Passing(subject.key.to_string(), error.to_string()))?;
-        let made = match self.send(request).await {
+        let made = match self.patch_status(subject, &patch).await {
             // It is gone, or another one has its name: whoever watches it is told.
             Err(Sent::Api(answer)) if answer.code == 404 || answer.code == 409 => return Ok(false),
             made => made.map_err(|error| refused(&subject.key, &error, false))?,
         };
-        let news = self.read(resource, &made);
+        let news = self.read(subject.key.resource, &made);
         let after = news.subject().map(Subject::status).unwrap_or_default();
         if after != *status {
-            self.insist(&subject.key, true, planned, fingerprint(&after.to_string()));
+            self.insist(&subject.key, &subject.key, true, (planned, fingerprint(&after.to_string())));
         }
         // That is news only if somebody else has changed it too.
         let touches = !news.subject().is_some_and(|made| made.asks_the_same(subject));
         self.answered(news, touches);
         Ok(true)
+    }
+
+    /// Tells in the status of a subject that somebody else works on it, and nothing else of it: once, and never against a newer state.
+    pub async fn contest(&self, subject: &Subject, contest: &Contest, now: Timestamp) -> Result<Told, ApplyError> {
+        let before = subject.status();
+        let state = (subject.uid.clone(), contest.what().to_owned());
+        if contest.told(&before) {
+            self.remember(&subject.key, |memory| memory.contest = Some(state));
+            return Ok(Told::Before);
+        }
+        if self.remembers(&subject.key, |memory| memory.contest.as_ref() == Some(&state)) {
+            return Ok(Told::TakenAway);
+        }
+        let after = contest.tell(&before, subject.generation, now);
+        let metadata = json!({"uid": subject.uid, "resourceVersion": subject.version.to_string()});
+        let patch = json!({"metadata": metadata, "status": difference(&before, &after)});
+        let made = self.patch_status(subject, &patch).await.map_err(|error| refused(&subject.key, &error, false))?;
+        self.remember(&subject.key, |memory| memory.contest = Some(state));
+        self.answered(self.read(subject.key.resource, &made), false);
+        Ok(Told::Now)
+    }
+
+    async fn patch_status(&self, subject: &Subject, patch: &Value) -> Result<Seen, Sent> {
+        let ObjectKey { resource, name, .. } = &subject.key;
+        let params = PatchParams { field_manager: Some(manager(resource.kind)), ..PatchParams::default() };
+        let request = Request::new(url(&subject.key)).patch_subresource("status", name, &params, &Patch::Merge(patch));
+        self.send(request.map_err(|error| Sent::Passing(error.to_string()))?).await
     }
 
     /// Sends a request, if we lead.
@@ -281,22 +386,26 @@ impl Applier {
         }
     }
 
-    fn insists(&self, key: &ObjectKey, status: bool, planned: u64, live: u64) -> bool {
-        let insisted = locked(&self.insisted);
-        insisted.get(&(key.clone(), status)) == Some(&(planned, live))
+    fn insists(&self, subject: &ObjectKey, key: &ObjectKey, status: bool, fingerprints: (u64, u64)) -> bool {
+        self.remembers(subject, |memory| memory.insisted.get(&(key.clone(), status)) == Some(&fingerprints))
     }
 
     /// Notes it, and says whether that is new.
-    fn insist(&self, key: &ObjectKey, status: bool, planned: u64, live: u64) -> bool {
-        let mut insisted = locked(&self.insisted);
-        insisted.insert((key.clone(), status), (planned, live)) != Some((planned, live))
+    fn insist(&self, subject: &ObjectKey, key: &ObjectKey, status: bool, fingerprints: (u64, u64)) -> bool {
+        self.remember(subject, |memory| memory.insisted.insert((key.clone(), status), fingerprints) != Some(fingerprints))
+    }
+
+    fn remember<T>(&self, subject: &ObjectKey, note: impl FnOnce(&mut Memory) -> T) -> T {
+        note(locked(&self.memories).entry(subject.clone()).or_default())
+    }
+
+    fn remembers(&self, subject: &ObjectKey, asked: impl FnOnce(&Memory) -> bool) -> bool {
+        locked(&self.memories).get(subject).is_some_and(asked)
     }
 
     /// Forgets a subject that is gone, and its objects.
     pub fn forget(&self, subject: &ObjectKey) {
-        let gone = |key: &ObjectKey| key.namespace == subject.namespace && key.name.starts_with(&subject.name);
-        locked(&self.insisted).retain(|(key, _), _| !gone(key));
-        locked(&self.healed).retain(|key, _| !gone(key));
+        locked(&self.memories).remove(subject);
     }
 }
 
@@ -305,6 +414,17 @@ enum Sent {
     NotLeading,
     Api(Box<kube::core::Status>),
     Passing(String),
+}
+
+/// What to do about an object of the subject that the plan hasn't seen: it is taken over, or another controller's.
+fn unseen(subject: &Subject, key: &ObjectKey, there: &Seen) -> ApplyError {
+    let managed = there.managed_fields();
+    let (labelled, _) = there.marks();
+    if there.deleting() || labelled && writers::ours(&managed) {
+        return ApplyError::Passing(key.to_string(), "the watch is yet to tell of it".to_owned());
+    }
+    let maker = writers::maker(&managed, &subject.uid).filter(|maker| writers::foreign(&maker.manager));
+    ApplyError::Contested(Contest::made(&key.to_string(), maker.or_else(|| writers::last(&managed))))
 }
 
 fn url(key: &ObjectKey) -> String {

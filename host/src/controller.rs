@@ -1,10 +1,13 @@
 //! Wiring: a change touches subjects, they queue up, and each is planned from a snapshot and brought about. Only on the leader.
 
 use crate::{
-    apply::{Applier, ApplyError},
+    apply::{Applier, ApplyError, Told},
+    contest::{CONTESTED, Contest, Strays},
+    control::Claims,
     kinds::{self, Settings},
     leader::Leadership,
-    plan::Plan,
+    locked,
+    plan::{Plan, Theirs},
     policy::decide::Policies,
     queue::Queue,
     sentence,
@@ -17,7 +20,10 @@ use kube::{
     Client,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 use tokio::{sync::watch as channel, task::JoinSet};
 
 /// How many subjects are worked on at once, unless the host is told otherwise.
@@ -49,6 +55,8 @@ pub struct Inputs {
     pub identity: String,
     /// What an administrator has set.
     pub settings: Settings,
+    /// Which subjects are worked on.
+    pub claims: Claims,
     /// How many subjects are worked on at once.
     pub workers: usize,
     /// What was counted.
@@ -63,6 +71,8 @@ struct Controller {
     applier: Applier,
     policies: Arc<Policies>,
     settings: Settings,
+    claims: Claims,
+    strays: Mutex<Strays>,
     recorder: Recorder,
     leadership: Leadership,
     reconciles: Arc<Reconciles>,
@@ -70,7 +80,7 @@ struct Controller {
 
 /// Runs until it is dropped.
 pub async fn run(inputs: Inputs) {
-    let Inputs { client, apis, policies, obstacle, leadership, identity, settings, workers, reconciles, unlisted } = inputs;
+    let Inputs { client, apis, policies, obstacle, leadership, identity, settings, claims, workers, reconciles, unlisted } = inputs;
     let shared = Shared::default();
     let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(identity) };
     let controller = Arc::new(Controller {
@@ -80,6 +90,8 @@ pub async fn run(inputs: Inputs) {
         shared: shared.clone(),
         policies,
         settings,
+        claims,
+        strays: Mutex::default(),
         leadership,
         reconciles,
     });
@@ -142,9 +154,14 @@ impl Controller {
     async fn look_at(&self, key: &ObjectKey) {
         let started = Timestamp::now();
         let snapshot = self.shared.lock().snapshot(key, started.as_second().unsigned_abs());
-        let (Some(snapshot), Some(kind)) = (snapshot, kinds::of(key.resource)) else {
-            self.queue.forgive(key);
+        if snapshot.is_none() {
             self.applier.forget(key);
+            locked(&self.strays).forget(key);
+        }
+        let theirs = snapshot.as_ref().and_then(kinds::theirs);
+        let claimed = self.claims.hold(key) && theirs != Some(Theirs::LeftAlone);
+        let (Some(snapshot), Some(kind), true) = (snapshot, kinds::of(key.resource), claimed) else {
+            self.queue.forgive(key);
             return;
         };
         // Its objects go with it: the garbage collector needs nobody's judgement.
@@ -155,10 +172,25 @@ impl Controller {
         if !kind.needs().iter().all(|resource| snapshot.serves(resource)) {
             return;
         }
-        let plan = tokio::task::block_in_place(|| kind.plan(&snapshot, &self.policies, &self.settings));
-        let again = plan.again;
-        let outcome = self.bring_about(&snapshot, plan).await;
-        let well = !matches!(outcome, Err(ApplyError::Passing(..) | ApplyError::Refused { .. }));
+        let mut again = None;
+        let contest = match theirs {
+            Some(Theirs::Contested(contest)) => Some(contest),
+            _ => locked(&self.strays).look(&snapshot.subject),
+        };
+        let outcome = if let Some(contest) = contest {
+            self.leave(&snapshot.subject, contest).await
+        } else {
+            let plan = tokio::task::block_in_place(|| kinds::plan(kind, snapshot.clone(), &self.policies, &self.settings));
+            again = plan.again;
+            match self.bring_about(&snapshot, plan).await {
+                Err(ApplyError::Contested(contest)) => {
+                    again = contest.again();
+                    self.leave(&snapshot.subject, contest).await
+                }
+                outcome => outcome,
+            }
+        };
+        let well = !matches!(outcome, Err(ApplyError::Passing(..) | ApplyError::Refused { .. } | ApplyError::Contested(_)));
         self.reconciles.done(key.resource.kind, well, Timestamp::now().duration_since(started).as_secs_f64());
         match outcome {
             Ok(()) => {
@@ -178,12 +210,12 @@ impl Controller {
     /// Applies the plan and tells of it.
     async fn bring_about(&self, snapshot: &Snapshot, plan: Plan) -> Result<(), ApplyError> {
         let subject = &snapshot.subject;
-        let Plan { objects, status, reads, .. } = plan;
+        let Plan { objects, keeps, status, reads, .. } = plan;
         // Noted before anything is awaited: what changes meanwhile comes again.
         self.shared.change(|world| world.read(&subject.key, snapshot.revision, reads));
         let applied = match &objects {
             None => Ok(Applied::Held),
-            Some(objects) => self.applier.apply(snapshot, objects).await.map(|()| Applied::Done),
+            Some(objects) => self.applier.apply(snapshot, objects, &keeps).await.map(|()| Applied::Done),
         };
         let (applied, failed) = match applied {
             Ok(applied) => (applied, None),
@@ -209,6 +241,23 @@ impl Controller {
             self.tell(subject, turned).await;
         }
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Leaves a subject to whoever else works on it, and says so.
+    async fn leave(&self, subject: &Subject, contest: Contest) -> Result<(), ApplyError> {
+        match self.applier.contest(subject, &contest, Timestamp::now()).await? {
+            Told::Before => {}
+            Told::Now => {
+                let told = contest.condition();
+                self.tell(subject, vec![Turned { reason: CONTESTED.to_owned(), message: told.message }]).await;
+            }
+            Told::TakenAway => {
+                self.reconciles.taken_away(subject.key.resource.kind);
+                tracing::warn!(subject = %subject.key, "somebody has taken away the condition {CONTESTED}; it stays so. {}", contest.what());
+            }
+        }
+        // The subject itself tells when it is over; or it is looked at again in a while, because what another controller has made isn't watched.
+        if contest.lasts() || contest.again().is_some() { Ok(()) } else { Err(ApplyError::Contested(contest)) }
     }
 
     async fn tell(&self, subject: &Subject, turned: Vec<Turned>) {

@@ -3,7 +3,7 @@
 pub mod text;
 
 use crate::{
-    plan::{Decided, Plan},
+    plan::{Decided, LEFT_ALONE, Plan, Theirs},
     policy::decide::{
         Asked,
         propagation::{self, Propagated},
@@ -118,7 +118,11 @@ fn metadata(inputs: &propagation::Inputs, asked: &[Asked], answer: &Propagated) 
 
 /// The conditions as the status would have them, without times.
 pub(crate) fn conditions(subject: &Subject, plan: &Plan) -> Vec<Value> {
-    let applied = if plan.objects.is_some() { Applied::Done } else { Applied::Held };
+    let applied = match &plan.theirs {
+        Some(Theirs::LeftAlone) => Applied::LeftAlone(LEFT_ALONE.to_owned()),
+        _ if plan.objects.is_some() => Applied::Done,
+        _ => Applied::Held,
+    };
     let (status, _) = settle(&subject.status(), plan.status.clone(), &applied, subject.generation, Timestamp::UNIX_EPOCH);
     let told = status["conditions"].as_array().cloned().unwrap_or_default();
     let keep = ["type", "status", "reason", "message"];

@@ -2,6 +2,8 @@
 
 pub mod apply;
 pub mod cli;
+pub mod contest;
+pub mod control;
 pub mod controller;
 pub mod crds;
 pub mod explain;

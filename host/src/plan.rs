@@ -1,6 +1,7 @@
 //! What is to become of one subject: pure data, which leaves no choice to whoever carries it out.
 
 use crate::{
+    contest::Contest,
     policy::{
         decide::{Decision, propagation, propagation::Propagated, selection, selection::Selection, templating, templating::Templated},
         point::propagation::Target,
@@ -15,6 +16,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 pub struct Plan {
     /// The objects that it is to have, in the order in which they are written, and no others. None: what there is stays as it is.
     pub objects: Option<Vec<Object>>,
+    /// What stays as it is although it is not planned: pods that were taken over run by it.
+    pub keeps: BTreeSet<ObjectKey>,
     /// What is told of it.
     pub status: Status,
     /// What was read: a change of it asks for another plan.
@@ -23,7 +26,21 @@ pub struct Plan {
     pub decisions: Vec<Decided>,
     /// When to look again although nothing has changed.
     pub again: Option<Duration>,
+    /// Whose the subject is, if it isn't ours: then the rest of the plan is what we would do.
+    pub theirs: Option<Theirs>,
 }
+
+/// Why a subject isn't ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Theirs {
+    /// It says so itself.
+    LeftAlone,
+    /// Another controller works on it.
+    Contested(Contest),
+}
+
+/// What is told of a subject that says so itself.
+pub const LEFT_ALONE: &str = "The service is left alone: its annotation pointsman.dev/control is \"false\".";
 
 /// An object that a subject is to have.
 #[derive(Clone, Debug)]

@@ -1,6 +1,9 @@
 //! From what a plan tells to the status that is written, and the events that go with a change of it.
 
-use crate::plan::{Condition, Status};
+use crate::{
+    contest::CONTESTED,
+    plan::{Condition, Status},
+};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -11,6 +14,8 @@ pub enum Applied {
     Done,
     /// Nothing was to be done: what there is stays as it is.
     Held,
+    /// Nothing is to be done, for the subject is somebody else's: a sentence.
+    LeftAlone(String),
     /// Something could not be written: a word and a sentence.
     Failed(String, String),
 }
@@ -39,6 +44,7 @@ pub fn settle(before: &Value, planned: Status, applied: &Applied, generation: Op
         Applied::Held => {
             Condition::unknown(APPLIED, "Held", "Nothing is written: what there is stays as it is. The other conditions say why.")
         }
+        Applied::LeftAlone(message) => Condition::unknown(APPLIED, "LeftAlone", message),
         Applied::Failed(reason, message) => Condition::no(APPLIED, reason, message),
     });
     conditions.push(ready(&conditions));
@@ -47,23 +53,7 @@ pub fn settle(before: &Value, planned: Status, applied: &Applied, generation: Op
     let told = conditions.into_iter().map(|condition| {
         let former = known.into_iter().flatten().find(|former| former["type"] == condition.type_);
         events.extend(turned(former, &condition));
-        let status = word(condition.status);
-        let since = former.filter(|former| former["status"] == status).and_then(|former| former["lastTransitionTime"].as_str());
-        let mut told = Map::new();
-        told.insert("type".to_owned(), condition.type_.into());
-        told.insert("status".to_owned(), status.into());
-        // As Knative's clients read it: one that the service can be ready without is no error.
-        if !condition.needed && condition.status != Some(true) {
-            told.insert("severity".to_owned(), "Info".into());
-        }
-        let now = || now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        told.insert("lastTransitionTime".to_owned(), since.map_or_else(now, str::to_owned).into());
-        told.insert("reason".to_owned(), condition.reason.into());
-        told.insert("message".to_owned(), condition.message.into());
-        if let Some(generation) = generation {
-            told.insert("observedGeneration".to_owned(), generation.into());
-        }
-        Value::Object(told)
+        written(condition, former, generation, now)
     });
     let told: Vec<Value> = told.collect();
     let ours = |type_: &Value| told.iter().any(|ours| ours["type"] == *type_) || types.iter().any(|ours| *type_ == **ours);
@@ -79,6 +69,27 @@ pub fn settle(before: &Value, planned: Status, applied: &Applied, generation: Op
     (Value::Object(status), events)
 }
 
+/// A condition as it stands in a status. As long as it doesn't turn, its time stays.
+pub(crate) fn written(condition: Condition, former: Option<&Value>, generation: Option<i64>, now: Timestamp) -> Value {
+    let status = word(condition.status);
+    let since = former.filter(|former| former["status"] == status).and_then(|former| former["lastTransitionTime"].as_str());
+    let mut told = Map::new();
+    told.insert("type".to_owned(), condition.type_.into());
+    told.insert("status".to_owned(), status.into());
+    // As Knative's clients read it: one that the service can be ready without is no error.
+    if !condition.needed && condition.status != Some(true) {
+        told.insert("severity".to_owned(), "Info".into());
+    }
+    let now = || now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    told.insert("lastTransitionTime".to_owned(), since.map_or_else(now, str::to_owned).into());
+    told.insert("reason".to_owned(), condition.reason.into());
+    told.insert("message".to_owned(), condition.message.into());
+    if let Some(generation) = generation {
+        told.insert("observedGeneration".to_owned(), generation.into());
+    }
+    Value::Object(told)
+}
+
 /// The JSON merge patch that makes the one value the other. A field that is gone becomes null.
 pub fn difference(before: &Value, after: &Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (before, after) else { return after.clone() };
@@ -90,6 +101,9 @@ pub fn difference(before: &Value, after: &Value) -> Value {
 
 /// The first state that is needed and isn't there, or that everything is.
 fn ready(conditions: &[Condition]) -> Condition {
+    if let Some(contested) = conditions.iter().find(|condition| condition.type_ == CONTESTED && condition.status == Some(true)) {
+        return Condition::no(READY, CONTESTED, contested.message.clone());
+    }
     let needed = || conditions.iter().filter(|condition| condition.needed);
     // What failed says more than what isn't known yet.
     let missing =

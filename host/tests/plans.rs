@@ -1,12 +1,12 @@
 //! What must hold of every plan.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod planning;
 mod policies;
 
+use planning::{plan, resource, world};
 use pointsman::{
-    kinds::{self, Settings},
     plan::Plan,
-    policy::{decide::Policies, keeper::builtins, load::Loader},
     world::{
         ObjectKey, World, child,
         resource::{ALL, Resource},
@@ -14,40 +14,8 @@ use pointsman::{
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::sync::{Arc, OnceLock};
-use tokio::sync::mpsc;
 
 const NAMESPACE: &str = "chat";
-
-/// The built-in policies.
-fn decide() -> &'static Policies {
-    static POLICIES: OnceLock<Policies> = OnceLock::new();
-    POLICIES.get_or_init(|| {
-        let loader = Loader::new(Arc::clone(policies::engines()), policies::compilers());
-        Policies::new(builtins(&loader).unwrap(), mpsc::unbounded_channel().0)
-    })
-}
-
-fn resource(object: &Value) -> &'static Resource {
-    let text = |field: &str| object[field].as_str().unwrap();
-    Resource::of(text("apiVersion"), text("kind")).unwrap()
-}
-
-fn world<'a>(objects: impl IntoIterator<Item = &'a Value>) -> World {
-    let mut world = World::default();
-    for object in objects {
-        world.put(resource(object), object);
-    }
-    world.set_available(ALL.iter().copied().collect());
-    world
-}
-
-fn plan(world: &World, service: &Value) -> Plan {
-    let text = |field: &str| service["metadata"][field].as_str().unwrap().to_owned();
-    let key = ObjectKey { resource: resource(service), namespace: text("namespace"), name: text("name") };
-    let snapshot = world.snapshot(&key, 1_000_000_000).unwrap();
-    kinds::of(key.resource).unwrap().plan(&snapshot, decide(), &Settings::default())
-}
 
 /// All of a plan that reaches the cluster, as text.
 fn told(plan: &Plan) -> String {

@@ -31,6 +31,7 @@ func (s *supervisor) defineParts() {
 		ready: func(ctx context.Context, p *part) error {
 			return s.answers(ctx, "http://"+loopback(p.port("health"))+"/readyz")
 		}})
+	s.add(&part{name: partKnative, portNames: []string{"webhook", "profiling"}, command: s.knativeWebhook, ready: s.knativeServes})
 }
 
 func (s *supervisor) https(port, path string) func(context.Context, *part) error {

@@ -64,6 +64,7 @@ func (s *supervisor) writeKubeconfigs() error {
 	for name, groups := range map[string][]string{
 		partControllerManager: nil, partScheduler: nil,
 		partKwok: {"system:masters"}, partMetrics: {"system:masters"}, partLWS: {"system:masters"},
+		partKnative: {"system:masters"},
 	} {
 		user := name
 		if groups == nil {
@@ -148,21 +149,29 @@ func nodeReady(node *corev1.Node, taintsGo bool) bool {
 	return false
 }
 
-// clusterResources maps the few cluster-scoped kinds that we apply to their resource names.
-var clusterResources = map[string]string{
+// resources maps the few kinds that we apply to their resource names.
+var resources = map[string]string{
 	"CustomResourceDefinition":       "customresourcedefinitions",
 	"MutatingWebhookConfiguration":   "mutatingwebhookconfigurations",
 	"ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 	"APIService":                     "apiservices",
+	"Namespace":                      "namespaces",
+	"ConfigMap":                      "configmaps",
+	"Secret":                         "secrets",
+	"Service":                        "services",
 }
 
 func (k *kube) resource(object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	gvk := object.GroupVersionKind()
-	plural, ok := clusterResources[gvk.Kind]
+	plural, ok := resources[gvk.Kind]
 	if !ok {
 		return nil, fmt.Errorf("%s %q is not something that this program installs", gvk.Kind, object.GetName())
 	}
-	return k.dynamic.Resource(schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: plural}), nil
+	resource := k.dynamic.Resource(schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: plural})
+	if namespace := object.GetNamespace(); namespace != "" {
+		return resource.Namespace(namespace), nil
+	}
+	return resource, nil
 }
 
 // apply is a server-side apply: client-side ones put the whole object into an annotation, which big CRDs exceed.

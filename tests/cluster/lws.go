@@ -37,7 +37,7 @@ func (s *supervisor) lwsManager(p *part) (*exec.Cmd, bool, error) {
 	if err := os.WriteFile(path, config, 0o600); err != nil {
 		return nil, false, err
 	}
-	return exec.Command(s.options.lwsManager(), "--kubeconfig="+s.path("etc", partLWS+".kubeconfig"), "--config="+path, "--zap-devel=false"), false, nil
+	return exec.Command(s.options.program(neighbourLWS), "--kubeconfig="+s.path("etc", partLWS+".kubeconfig"), "--config="+path, "--zap-devel=false"), false, nil
 }
 
 // installLWS starts the manager (its CRDs are there already), points the API server at its webhooks, and waits until they

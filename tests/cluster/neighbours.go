@@ -21,7 +21,11 @@ type neighbour struct {
 	byDefault             bool
 }
 
-const neighbourLWS = "lws"
+// The neighbours of which more than the CRDs is installed.
+const (
+	neighbourLWS     = "lws"
+	neighbourKnative = "knative"
+)
 
 var neighbours = []neighbour{
 	{
@@ -46,11 +50,21 @@ var neighbours = []neighbour{
 		},
 	},
 	{
-		name: "knative", module: "knative.dev/serving", version: "v0.49.0", byDefault: true,
+		name: neighbourKnative, module: "knative.dev/serving", version: "v0.49.0", byDefault: true,
 		sum: "h1:5B1JsytwZ+5bh9vOCNnu4GQJ/m6oj61Z/rVKziAY6MA=", goModSum: "h1:KXvVnXohxsbE3rCRbr1TZlxeC20qIzhVckDwbsgLWPI=",
 		files: []string{
 			"config/core/300-resources/service.yaml", "config/core/300-resources/configuration.yaml",
 			"config/core/300-resources/revision.yaml", "config/core/300-resources/route.yaml",
+		},
+		extra: map[string]string{
+			"config/core/100-namespace.yaml":                 "namespace/100-namespace.yaml",
+			"config/core/configmaps/autoscaler.yaml":         "namespace/autoscaler.yaml",
+			"config/core/configmaps/defaults.yaml":           "namespace/defaults.yaml",
+			"config/core/configmaps/features.yaml":           "namespace/features.yaml",
+			"config/core/webhooks/secret.yaml":               "namespace/secret.yaml",
+			"config/core/webhooks/configmap-validation.yaml": "webhook/configmap-validation.yaml",
+			"config/core/webhooks/defaulting.yaml":           "webhook/defaulting.yaml",
+			"config/core/webhooks/resource-validation.yaml":  "webhook/resource-validation.yaml",
 		},
 	},
 	{
@@ -127,16 +141,17 @@ func (o *upOptions) checkNeighbour(name string) error {
 	if files, _ := filepath.Glob(filepath.Join(dir, "*.yaml")); len(files) == 0 {
 		return fmt.Errorf("the neighbour %s is chosen but %s holds no files of it: run `pointsman-cluster fetch --out %s` first", name, dir, o.neighboursDir)
 	}
-	if name == neighbourLWS {
-		if info, err := os.Stat(o.lwsManager()); err != nil || info.IsDir() {
-			return fmt.Errorf("the neighbour lws is chosen but its manager %s is missing: build it (see the README of tests/cluster) or leave lws out of --neighbours", o.lwsManager())
-		}
+	if programs[name] == "" {
+		return nil
+	}
+	if info, err := os.Stat(o.program(name)); err != nil || info.IsDir() {
+		return fmt.Errorf("the neighbour %s is chosen but its program %s is missing: build it (see the README of tests/cluster) or leave %s out of --neighbours", name, o.program(name), name)
 	}
 	return nil
 }
 
 // crds are a neighbour's CRDs as we install them: one served by conversion webhooks in a real installation is served
-// without, since no webhook runs here.
+// without, since no such webhook runs here.
 func (s *supervisor) crds(name string) ([]*unstructured.Unstructured, error) {
 	objects, err := readObjects(filepath.Join(s.options.neighboursDir, name))
 	if err != nil {
@@ -158,7 +173,7 @@ func (s *supervisor) crds(name string) ([]*unstructured.Unstructured, error) {
 	return crds, nil
 }
 
-// install applies a neighbour's CRDs and waits until they are served; for LeaderWorkerSet its manager and webhooks too.
+// install applies a neighbour's CRDs and waits until they are served; then it starts what the neighbour runs here.
 func (s *supervisor) install(ctx context.Context, name string) error {
 	if _, err := neighbourNamed(name); err != nil {
 		return err
@@ -181,10 +196,14 @@ func (s *supervisor) install(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	if name == neighbourLWS {
-		if err := s.installLWS(ctx); err != nil {
-			return err
-		}
+	switch name {
+	case neighbourLWS:
+		err = s.installLWS(ctx)
+	case neighbourKnative:
+		err = s.installKnative(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,10 +220,14 @@ func (s *supervisor) uninstall(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if name == neighbourLWS {
-		if err := s.uninstallLWS(ctx); err != nil {
-			return err
-		}
+	switch name {
+	case neighbourLWS:
+		err = s.uninstallLWS(ctx)
+	case neighbourKnative:
+		err = s.uninstallKnative(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	for _, crd := range crds {
 		if err := s.kube.remove(ctx, crd); err != nil {

@@ -20,6 +20,7 @@ const (
 	partKwok              = "kwok"
 	partMetrics           = "metrics"
 	partLWS               = "lws-manager"
+	partKnative           = "knative-webhook"
 )
 
 // gentle is how long a part may take to end by itself when it is stopped on request.

@@ -84,6 +84,7 @@ func TestLastMeaningfulLine(t *testing.T) {
 	for log, want := range map[string]string{
 		"E1121 08:13:50.518938   31981 run.go:72] \"command failed\" err=\"boom\"\nI1121 08:13:50.518938 1 x.go:1] bye\n": `"command failed" err="boom"`,
 		`{"level":"fatal","msg":"etcd failed","error":"wal: no space left on device"}`:                                    "etcd failed: wal: no space left on device",
+		`{"severity":"EMERGENCY","message":"no watcher","error":"no config-features","stacktrace":"at home"}`:             "no watcher: no config-features",
 		"panic: oh no\n\ngoroutine 1 [running]:\nmain.main()\n":                                                           "panic: oh no",
 		"": "",
 	} {

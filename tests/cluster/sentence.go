@@ -80,10 +80,13 @@ func lastMeaningfulLine(log string) string {
 }
 
 func plainLine(line string) string {
-	if strings.HasPrefix(line, "{") { // etcd and controller-runtime write JSON
+	if strings.HasPrefix(line, "{") { // etcd, controller-runtime and Knative write JSON
 		var entry map[string]any
 		if json.NewDecoder(bytes.NewBufferString(line)).Decode(&entry) == nil {
-			message, _ := entry["msg"].(string)
+			message, ok := entry["msg"].(string)
+			if !ok {
+				message, _ = entry["message"].(string)
+			}
 			if cause, ok := entry["error"].(string); ok {
 				message += ": " + cause
 			}

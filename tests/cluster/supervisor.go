@@ -234,7 +234,7 @@ func (s *supervisor) bringDown(hurry <-chan struct{}) {
 	var guests, controllers []*part
 	for _, p := range s.allParts() {
 		switch p.name {
-		case partKwok, partScheduler, partControllerManager, partMetrics, partLWS:
+		case partKwok, partScheduler, partControllerManager, partMetrics, partLWS, partKnative:
 			controllers = append(controllers, p)
 		case partEtcd, partAPIServer:
 		default:

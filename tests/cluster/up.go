@@ -30,7 +30,12 @@ type upOptions struct {
 	assets                                                 string // the directory that KUBEBUILDER_ASSETS names
 }
 
-func (o *upOptions) lwsManager() string { return filepath.Join(o.binDir, "lws-manager") }
+// programs are what neighbours run, beyond their CRDs: binaries of --bin.
+var programs = map[string]string{neighbourLWS: "lws-manager", neighbourKnative: "knative-webhook"}
+
+func (o *upOptions) program(neighbour string) string {
+	return filepath.Join(o.binDir, programs[neighbour])
+}
 
 func (o *upOptions) givenPorts() map[string]int {
 	if o.apiPort == 0 {
@@ -54,7 +59,7 @@ func parseUp(args []string) (*upOptions, error) {
 	var neighbourList, partList string
 	flags := flag.NewFlagSet("up", flag.ExitOnError)
 	flags.StringVar(&o.dir, "dir", "", "the instance's directory, new or empty (required); keep it short, it holds a Unix socket")
-	flags.StringVar(&o.binDir, "bin", filepath.Dir(self), "the directory with lws-manager")
+	flags.StringVar(&o.binDir, "bin", filepath.Dir(self), "the directory with lws-manager and knative-webhook")
 	flags.StringVar(&o.neighboursDir, "neighbours-dir", "", "what `fetch` filled (default: neighbours beside this binary)")
 	flags.StringVar(&o.nodesFile, "nodes", "", "a node file, or none (default: a few CPU and GPU nodes)")
 	flags.StringVar(&neighbourList, "neighbours", "default", "neighbours to install, separated by commas, or none")

@@ -18,11 +18,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/component-base/version"
 )
 
 // The test binary is the program too, so that the end-to-end test needs no other build of it.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "up" || os.Args[1] == "part") {
+		// Without the flags that the README names Kubernetes has a version that Knative can't read, and then one that it finds too old.
+		_ = version.SetDynamicVersion("v0.0.0")
+		_ = os.Setenv("KUBERNETES_MIN_VERSION", "v0.0.0")
 		main()
 		return
 	}
@@ -184,13 +188,18 @@ func (i *instance) processes() []string {
 	return found
 }
 
-// neighbourFlags builds LeaderWorkerSet's manager and fetches the neighbours' CRDs, as the README says.
+// neighbourFlags builds what the neighbours run and fetches their CRDs, as the README says.
 func neighbourFlags(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "lws-manager"), "sigs.k8s.io/lws/cmd")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	for program, source := range map[string][]string{
+		"lws-manager": {".", "sigs.k8s.io/lws/cmd"}, "knative-webhook": {"../knative", "knative.dev/serving/cmd/webhook"},
+	} {
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, program), source[1])
+		build.Dir = source[0]
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
 	if err := fetch([]string{"--out", filepath.Join(dir, "neighbours")}); err != nil {
 		t.Fatal(err)

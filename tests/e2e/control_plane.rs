@@ -263,6 +263,27 @@ async fn a_neighbour_can_be_left_out_and_installed_later() {
 }
 
 #[tokio::test]
+async fn knatives_own_webhook_judges_by_the_features_of_its_config_map() {
+    let cluster = TestCluster::bare(&["knative"]);
+    let service = json!({
+        "apiVersion": "serving.knative.dev/v1",
+        "kind": "Service",
+        "metadata": { "name": "llama", "namespace": "default" },
+        "spec": { "template": { "spec": {
+            "containers": [{ "image": "example.com/any", "volumeMounts": [{ "name": "model", "mountPath": "/mnt/models" }] }],
+            "volumes": [{ "name": "model", "hostPath": { "path": "/models" } }],
+        } } },
+    });
+    cluster.apply(&service).ok();
+    let off = r#"{"data":{"kubernetes.podspec-volumes-hostpath":"disabled"}}"#;
+    cluster.kubectl(&["patch", "configmap", "config-features", "--namespace", "knative-serving", "--type", "merge", "--patch", off]).ok();
+    eventually("a hostPath is refused", async || {
+        cluster.apply(&service).stderr.contains("HostPath volume support is disabled").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_second_control_plane_in_the_same_folder_is_refused() {
     let cluster = TestCluster::bare(&[]);
     let options = Options { dir: Some(cluster.dir.clone()), ..Options::default() };

@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod control_plane;
+mod corpus;
 mod crds;
 mod foreign_crds;
 mod host;
+mod knative;
 mod kubectl;
 mod leftovers;
 mod llm;
@@ -13,4 +15,5 @@ mod plans;
 mod policies;
 mod revisions;
 mod services;
+mod takeover;
 mod validation;

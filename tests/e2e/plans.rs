@@ -1,5 +1,6 @@
 //! What is planned for services that nobody would write is what the API server takes.
 
+use k8s_openapi::{api::core::v1::ServiceAccount, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams, PostParams},
@@ -9,7 +10,7 @@ use pointsman::{
     policy::{compile::Compilers, decide::Policies, engine::Engines, keeper::builtins, load::Loader},
     world::{
         ObjectKey, World,
-        resource::{ALL, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
+        resource::{ALL, INFERENCE_SERVICE, KNATIVE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
     },
 };
 use pointsman_tests::{TestCluster, pointsman};
@@ -29,14 +30,27 @@ fn put(world: &mut World, object: &Value) {
     world.put(Resource::of(text("apiVersion"), text("kind")).unwrap(), object);
 }
 
+/// The built-in policies.
+pub(crate) fn policies(cluster: &TestCluster, cache: &str) -> Policies {
+    let cache = cluster.dir.join(format!("plans-cache-{cache}"));
+    let loader = Loader::new(Arc::new(Engines::with_slots(8).unwrap()), Compilers::new(pointsman(), &cache).unwrap());
+    Policies::new(builtins(&loader).unwrap(), mpsc::unbounded_channel().0)
+}
+
+/// The world that made-up services live in, with one of them.
+pub(crate) fn world_of(namespace: &str, service: &Value) -> World {
+    let mut world = World::default();
+    pointsman_samples::context(namespace).iter().chain([service]).for_each(|object| put(&mut world, object));
+    world.set_available(ALL.iter().copied().collect());
+    world
+}
+
 /// Plans made-up services of a kind, and has the API server look at each object without keeping it.
 async fn taken(kind: &'static Resource, services: fn(&'static str) -> BoxedStrategy<Value>) {
     let cluster = TestCluster::shared();
     let namespace = cluster.namespace("plans").await;
     let name: &'static str = namespace.name.clone().leak();
-    let cache = cluster.dir.join(format!("plans-cache-{name}"));
-    let loader = Loader::new(Arc::new(Engines::with_slots(8).unwrap()), Compilers::new(pointsman(), &cache).unwrap());
-    let policies = Policies::new(builtins(&loader).unwrap(), mpsc::unbounded_channel().0);
+    let policies = policies(cluster, name);
     let gateway = Gateway { namespace: "gateways".into(), name: "public".into(), domain: "example.com".into() };
     let prometheus = Some("http://prometheus:9090".to_owned());
     let settings = Settings { gateway: Some(gateway), prometheus, ..Settings::default() };
@@ -51,12 +65,10 @@ async fn taken(kind: &'static Resource, services: fn(&'static str) -> BoxedStrat
         let taken = taken.unwrap_or_else(|error| panic!("the service isn't one: {error}\n{service:#}"));
 
         service["metadata"]["uid"] = taken.metadata.uid.clone().unwrap_or_else(|| "1".to_owned()).into();
-        let mut world = World::default();
-        pointsman_samples::context(name).iter().chain([&service]).for_each(|object| put(&mut world, object));
-        world.set_available(ALL.iter().copied().collect());
+        let world = world_of(name, &service);
         let key = ObjectKey { resource: kind, namespace: name.into(), name: service["metadata"]["name"].as_str().unwrap().into() };
         let snapshot = world.snapshot(&key, 0).unwrap();
-        let plan = kinds::of(kind).unwrap().plan(&snapshot, &policies, &settings);
+        let plan = kinds::plan(kinds::of(kind).unwrap(), snapshot, &policies, &settings);
         let Some(objects) = plan.objects else {
             let said = plan.status.conditions.iter().find(|condition| condition.status == Some(false)).unwrap();
             assert!(said.message.len() > 20, "a plan that isn't made must say why: {said:?}");
@@ -67,6 +79,18 @@ async fn taken(kind: &'static Resource, services: fn(&'static str) -> BoxedStrat
             let api = Api::<DynamicObject>::namespaced_with(namespace.client.clone(), name, &object.key.resource.api_resource());
             let params = PatchParams { dry_run: true, force: true, field_manager: Some("test".into()), ..PatchParams::default() };
             let whole = object.whole();
+            // A dry run of a Knative Service is one of its pod too, which can't be without its account.
+            if let Some(account) =
+                whole["spec"]["template"]["spec"]["serviceAccountName"].as_str().filter(|_| *object.key.resource == KNATIVE_SERVICE)
+            {
+                let accounts = Api::<ServiceAccount>::namespaced(namespace.client.clone(), name);
+                let account = ServiceAccount {
+                    metadata: ObjectMeta { name: Some(account.to_owned()), ..ObjectMeta::default() },
+                    ..ServiceAccount::default()
+                };
+                // Another one may have made it.
+                let _there = accounts.create(&PostParams::default(), &account).await;
+            }
             if let Err(error) = api.patch(&object.key.name, &params, &Patch::Apply(&whole)).await {
                 panic!("{error}\n{whole:#}\nfor\n{}", json!(service["spec"]));
             }

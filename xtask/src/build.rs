@@ -80,6 +80,20 @@ pub(crate) fn control_plane() -> Result<()> {
         go("LeaderWorkerSet's manager", &source, &["build", "-ldflags", "-s -w", "-o", &text(&manager), "sigs.k8s.io/lws/cmd"])?;
         let fetch = Guarded::new(&server)?.args(["fetch", "--out"]).args([out.join("neighbours")]);
         logged(&out, "the neighbours' CRDs", fetch)
+    })?;
+    knative(&out, &bin)
+}
+
+/// Knative's webhook, and its validation as a program: a module of their own, because Knative is built with another Kubernetes.
+fn knative(out: &Path, bin: &Path) -> Result<()> {
+    let source = workspace().join("tests/knative");
+    let (webhook, check) = (bin.join("knative-webhook"), bin.join("knative-check"));
+    Sources { folders: &[&source], also: "" }.unless_built(&out.join("stamp-knative"), &[&webhook, &check], || {
+        tools::go()?;
+        println!("building Knative's webhook; the first time this takes about three minutes");
+        let webhook_main = "knative.dev/serving/cmd/webhook";
+        go("Knative's webhook", &source, &["build", "-ldflags", "-s -w", "-o", &text(&webhook), webhook_main])?;
+        go("Knative's validation", &source, &["build", "-ldflags", "-s -w", "-o", &text(&check), "."])
     })
 }
 

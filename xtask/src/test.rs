@@ -93,12 +93,15 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
 }
 
 fn go_checks(args: &Args) -> Result<()> {
-    let dir = workspace().join("tests/cluster");
-    build::gofmt(&dir)?;
-    build::logged(&cluster_dir(), "go vet", Guarded::new("go")?.args(["vet", "./..."]).dir(&dir))?;
     // The long ones start control planes of their own, as the end-to-end tests do.
     let short: &[&str] = if args.full { &[] } else { &["-short"] };
-    Guarded::new("go")?.args(["test"]).args(short).args(["./..."]).dir(&dir).succeed("a Go test")
+    for module in ["tests/cluster", "tests/knative"] {
+        let dir = workspace().join(module);
+        build::gofmt(&dir)?;
+        build::logged(&cluster_dir(), "go vet", Guarded::new("go")?.args(["vet", "./..."]).dir(&dir))?;
+        Guarded::new("go")?.args(["test"]).args(short).args(["./..."]).dir(&dir).succeed("a Go test")?;
+    }
+    Ok(())
 }
 
 /// Advisories are left out: they need a network, and a change of ours doesn't bring one about.

@@ -166,7 +166,8 @@ pub struct ComponentExtensionSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 
-    /// How old pods make room for new ones. For a component that becomes a Deployment only.
+    /// How old pods make room for new ones. For a component that becomes a Deployment; of one on several nodes maxSurge and
+    /// maxUnavailable count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deployment_strategy: Option<DeploymentStrategy>,
 

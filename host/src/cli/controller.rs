@@ -2,6 +2,7 @@
 
 use super::{ClusterArgs, policies::PolicyArgs, settings::SettingsArgs};
 use crate::{
+    control::{Claim, Claims},
     controller,
     leader::{Timing, campaign},
     policy::{self, keeper::Options, start::Started},
@@ -25,6 +26,10 @@ pub(super) struct ControllerArgs {
     policies: PolicyArgs,
     #[command(flatten)]
     settings: SettingsArgs,
+    /// A kind that this controller works on, or one of its namespaces, such as InferenceService or llmisvc:team-a; may be repeated. Others
+    /// are left alone. By default it works on all.
+    #[arg(long = "control", value_name = "KIND[:NAMESPACE]")]
+    claims: Vec<Claim>,
     /// How many services are worked on at once; each uses one connection.
     #[arg(long, value_name = "NUMBER", default_value_t = controller::WORKERS)]
     workers: usize,
@@ -75,6 +80,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         leadership: leadership.clone(),
         identity: identity.clone(),
         settings: args.settings.settings(),
+        claims: Claims(args.claims),
         workers: args.workers,
         reconciles: Arc::clone(&reconciles),
         unlisted,

@@ -1,10 +1,9 @@
 //! `pointsman explain`: why a service gets what it gets.
 
-mod live;
-
 use super::{
     ClusterArgs,
     cache::CacheArgs,
+    live,
     offline::{OfflineArgs, Planned},
     output::{Output, OutputArgs, print},
     render::{read, told},

@@ -1,5 +1,6 @@
 //! The command line, a file a subcommand.
 
+mod adopt;
 mod cache;
 mod check_config;
 mod compile;
@@ -7,6 +8,7 @@ mod completions;
 mod controller;
 mod crds;
 mod explain;
+mod live;
 pub mod offline;
 mod output;
 mod plugin;
@@ -43,6 +45,8 @@ enum Command {
     Render(render::RenderArgs),
     /// Tells why services get what they get: which runtime, what pods, which labels. Of files, or of a cluster.
     Explain(explain::ExplainArgs),
+    /// Takes services over from another controller, or gives them back, without restarting a pod.
+    Adopt(adopt::AdoptArgs),
     /// Makes, tests and delivers plugins.
     Plugin(plugin::PluginArgs),
     /// Prints the completions for a shell.
@@ -63,6 +67,7 @@ impl Cli {
             Command::Crds(args) => crds::run(args).await,
             Command::Render(args) => render::run(&args),
             Command::Explain(args) => Box::pin(explain::run(args)).await,
+            Command::Adopt(args) => Box::pin(adopt::run(args)).await,
             Command::Plugin(args) => plugin::run(args).await,
             Command::Completions(args) => Ok(completions::run(&args)),
             Command::Compile(args) => Ok(compile::run(&args)),

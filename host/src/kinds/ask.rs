@@ -185,7 +185,7 @@ pub(super) fn undecided(snapshot: &Snapshot, undecided: &Undecided) -> String {
 
 /// Why something that a subject needs can't be made: the cluster doesn't serve its kind.
 pub(super) fn missing(what: &str, resource: &crate::world::resource::Resource) -> String {
-    let (kind, neighbour) = (resource.kind, resource.neighbour.unwrap_or("it"));
+    let (kind, neighbour) = (resource.called(), resource.neighbour.unwrap_or("it"));
     format!("The {what} needs a {kind}, which the cluster doesn't serve: install {neighbour} (it brings the CRD {}).", resource.crd_name())
 }
 

@@ -32,7 +32,7 @@ impl Fares {
         let failing: Vec<(String, PodFailure)> = pods.filter_map(|pod| Some((pod.name.clone(), pod.failure.clone()?))).collect();
         let wanted = observed.replicas.unwrap_or(1);
         let current = observed.current_generation();
-        let name = format!("{} {}", live.key.resource.kind, live.key.name);
+        let name = format!("{} {}", live.key.resource.called(), live.key.name);
         let says = observed.condition("Available").is_some_and(|condition| condition.status == "True");
         let available = says || enough == Enough::One && observed.available > 0;
         let refused = observed.condition("ReplicaFailure").filter(|condition| condition.status == "True");
@@ -60,7 +60,7 @@ impl Fares {
 
     /// Before it is there: the same is told as soon as it is made and until it works, so that it is written once.
     pub(super) fn made(type_: &'static str, resource: &Resource, name: &str) -> Self {
-        Self::not_made(Condition::unknown(type_, "Progressing", unavailable(&format!("{} {name}", resource.kind))))
+        Self::not_made(Condition::unknown(type_, "Progressing", unavailable(&format!("{} {name}", resource.called()))))
     }
 
     /// There is nothing that could fare.

@@ -4,25 +4,33 @@
 mod ask;
 mod fares;
 mod gateways;
+mod kept;
 pub mod kserve;
 pub mod ome;
 
 use crate::{
-    plan::Plan,
+    contest::{self, Contest},
+    plan::{Plan, Theirs},
     policy::{self, decide::Policies},
     world::{
-        Snapshot,
+        ObjectKey, Snapshot,
         resource::{INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
+        subject::Control,
     },
 };
-use std::fmt::Debug;
+use std::{collections::BTreeMap, fmt::Debug};
 
 /// A kind of subject.
 pub trait Kind: Debug + Send + Sync {
     /// The kinds that must have been listed before anything can be planned.
     fn needs(&self) -> &'static [&'static Resource];
 
-    /// What is to become of the subject.
+    /// What was taken over from another controller under another name than ours, by ours.
+    fn stand_ins(&self, _: &Snapshot) -> BTreeMap<ObjectKey, ObjectKey> {
+        BTreeMap::new()
+    }
+
+    /// What is to become of the subject, if it is ours.
     fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan;
 }
 
@@ -35,6 +43,28 @@ pub fn of(resource: &Resource) -> Option<&'static dyn Kind> {
     } else {
         None
     }
+}
+
+/// What is to become of a subject of a kind.
+pub fn plan(kind: &dyn Kind, mut snapshot: Snapshot, policies: &Policies, settings: &Settings) -> Plan {
+    snapshot.stand_ins = kind.stand_ins(&snapshot);
+    let mut plan = kind.plan(&snapshot, policies, settings);
+    kept::keep(&snapshot, plan.objects.as_mut());
+    plan.keeps = kept::stays(&snapshot);
+    plan.theirs = theirs(&snapshot);
+    plan.status.conditions.push(match &plan.theirs {
+        Some(Theirs::Contested(contest)) => contest.condition(),
+        _ => contest::nobody_else(&snapshot.subject),
+    });
+    plan
+}
+
+/// Why a subject isn't ours, if it isn't.
+pub fn theirs(snapshot: &Snapshot) -> Option<Theirs> {
+    if snapshot.subject.control == Control::LeftAlone {
+        return Some(Theirs::LeftAlone);
+    }
+    Contest::of(&snapshot.subject).map(Theirs::Contested)
 }
 
 /// What an administrator has set, for all subjects.

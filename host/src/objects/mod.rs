@@ -1,9 +1,12 @@
 //! Builders of objects that several kinds share.
 
 pub mod access;
+pub mod knative;
 pub mod network;
 pub mod quantity;
+pub mod ray;
 pub mod scaling;
+pub mod storage;
 pub mod workload;
 
 use serde_json::{Map, Value, json};

@@ -25,9 +25,14 @@ pub const HTTP: i64 = 80;
 
 /// The ports of a Service for a container: 80 to its first one, and each of them under its own number.
 pub fn ports(container: Option<&Value>) -> Vec<Port> {
-    let first = declared(container).find(|(_, protocol, _)| *protocol == "TCP").map_or(DEFAULT_PORT, |(number, ..)| number);
+    let first = first_port(container).unwrap_or(DEFAULT_PORT);
     let http = Port { name: "http".to_owned(), port: HTTP, target: first, protocol: "TCP".to_owned() };
     with_declared(vec![http], container)
+}
+
+/// The port on which a container takes requests, if it declares one.
+pub fn first_port(container: Option<&Value>) -> Option<i64> {
+    declared(container).find(|(_, protocol, _)| *protocol == "TCP").map(|(number, ..)| number)
 }
 
 /// The ports of a Service for all containers of a pod, each under its own number.
@@ -68,6 +73,17 @@ pub fn service(metadata: Metadata, selector: &BTreeMap<String, String>, ports: &
         |Port { name, port, target, protocol }: &Port| json!({"name": name, "port": port, "targetPort": target, "protocol": protocol});
     let ports: Vec<Value> = ports.iter().map(port).collect();
     json!({"metadata": metadata.into_value(), "spec": {"selector": selector, "ports": ports}})
+}
+
+/// A NetworkPolicy's body that lets requests in and nothing else: from anywhere to these ports, and from the service's own pods to all.
+/// What the pods themselves ask for is free.
+pub fn inference_only(metadata: Metadata, pods: &BTreeMap<String, String>, own: &BTreeMap<String, String>, ports: &[i64]) -> Value {
+    let ports: Vec<Value> = ports.iter().map(|port| json!({"port": port, "protocol": "TCP"})).collect();
+    let ingress = json!([{"ports": ports}, {"from": [{"podSelector": {"matchLabels": own}}]}]);
+    json!({
+        "metadata": metadata.into_value(),
+        "spec": {"podSelector": {"matchLabels": pods}, "policyTypes": ["Ingress"], "ingress": ingress},
+    })
 }
 
 /// An HTTPRoute's body: everything for a host name goes to a Service.

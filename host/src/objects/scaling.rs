@@ -83,10 +83,10 @@ pub fn scaled_object(metadata: Metadata, target: Target<'_>, least: i64, most: i
 }
 
 /// A PodDisruptionBudget's body: pods go one at a time, so that a node can be drained whatever their number, and one that doesn't
-/// work anyway never holds a node up.
-pub fn disruption_budget(metadata: Metadata, selector: &BTreeMap<String, String>) -> Value {
-    json!({
-        "metadata": metadata.into_value(),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector}, "unhealthyPodEvictionPolicy": "AlwaysAllow"},
-    })
+/// work anyway never holds a node up. Of pods that nothing scales Kubernetes has to be told how many there are.
+pub fn disruption_budget(metadata: Metadata, selector: &BTreeMap<String, String>, unscaled: Option<i64>) -> Value {
+    let mut spec = unscaled.map_or_else(|| json!({"maxUnavailable": 1}), |pods| json!({"minAvailable": pods - 1}));
+    spec["selector"] = json!({"matchLabels": selector});
+    spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow".into();
+    json!({"metadata": metadata.into_value(), "spec": spec})
 }

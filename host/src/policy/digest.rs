@@ -1,8 +1,9 @@
 //! Digests: of plugins' bytes, and of what decisions are made from.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use std::{fmt, io, ops::Deref, str::FromStr, sync::Arc};
+use std::{collections::BTreeMap, fmt, io, ops::Deref, str::FromStr, sync::Arc};
 
 /// A SHA-256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,6 +34,23 @@ impl Digest {
     /// The hexadecimal digits alone.
     pub fn hex(&self) -> String {
         self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]).filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
+    }
+
+    /// So many of them as tell a few things of one name apart.
+    pub fn short(&self) -> String {
+        self.hex().chars().take(12).collect()
+    }
+}
+
+/// The same value with the keys of all objects in order: two ways to write one thing are one thing.
+pub fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields: BTreeMap<&String, Value> = fields.iter().map(|(key, value)| (key, sorted(value))).collect();
+            fields.into_iter().map(|(key, value)| (key.clone(), value)).collect()
+        }
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        other => other.clone(),
     }
 }
 
@@ -149,6 +167,12 @@ mod tests {
         for wrong in ["", "sha256:", "ba78", "sha256:+a7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad1", &long] {
             assert!(wrong.parse::<Digest>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_value_is_the_same_whatever_the_order_of_its_keys() {
+        let of = |text: &str| sorted(&serde_json::from_str(text).unwrap()).to_string();
+        assert_eq!(of(r#"{"b": [{"d": 1, "c": 2}], "a": null}"#), r#"{"a":null,"b":[{"c":2,"d":1}]}"#);
     }
 
     #[test]

@@ -241,7 +241,7 @@ impl Revisions {
 }
 
 fn hash(plugin: &str) -> String {
-    Digest::of(plugin.as_bytes()).hex()[..12].to_owned()
+    Digest::of(plugin.as_bytes()).short()
 }
 
 fn label(digest: &Digest) -> String {

@@ -24,6 +24,7 @@ pub struct Reconciles {
 struct Counts {
     done: u64,
     failed: u64,
+    taken_away: u64,
     within: [u64; BOUNDS.len()],
     seconds: f64,
 }
@@ -38,6 +39,11 @@ impl Reconciles {
         for (within, bound) in counts.within.iter_mut().zip(BOUNDS) {
             *within += u64::from(seconds <= bound);
         }
+    }
+
+    /// Counts that somebody has taken away what was told of a contested subject.
+    pub fn taken_away(&self, kind: &'static str) {
+        locked(&self.kinds).entry(kind).or_default().taken_away += 1;
     }
 
     /// Says how many subjects wait.
@@ -63,6 +69,11 @@ impl Reconciles {
             line(text, &format!("{name}_bucket"), &[("controller", kind), ("le", "+Inf")], all);
             writeln!(text, "{name}_sum{{controller=\"{kind}\"}} {}", counts.seconds).ok();
             line(text, &format!("{name}_count"), &[("controller", kind)], all);
+        }
+        let name = "pointsman_contested_taken_away_total";
+        head(text, name, "counter", "Looks at a subject whose condition Contested somebody has taken away.");
+        for (kind, counts) in &*kinds {
+            line(text, name, &[("controller", kind)], counts.taken_away);
         }
         head(text, "workqueue_depth", "gauge", "Subjects that wait to be looked at.");
         line(text, "workqueue_depth", &[("name", "subjects")], self.depth.load(Ordering::Relaxed) as u64);

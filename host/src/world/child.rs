@@ -1,16 +1,18 @@
 //! What is kept of an object that was made for a subject: what we own of it, and what it tells of its state.
 
 use super::{
+    adopted::Adopted,
     live::{self, Live},
     owned,
-    resource::{DEPLOYMENT, LEADER_WORKER_SET, Resource},
+    resource::{DEPLOYMENT, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER, Resource},
+    serving::{self, Serving},
 };
 use crate::locked;
 use serde::Deserialize;
 use serde_json::Value;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
-    sync::Mutex,
+    sync::{Arc, Mutex},
 };
 
 /// The label that every object which we make carries, and every pod: its value is the kind of the subject. Only what has it is
@@ -33,7 +35,7 @@ pub struct ObjectKey {
 
 impl std::fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}/{}", self.resource.kind, self.namespace, self.name)
+        write!(f, "{} {}/{}", self.resource.called(), self.namespace, self.name)
     }
 }
 
@@ -98,6 +100,10 @@ pub struct Observed {
     pub derived_most: Option<i64>,
     /// The version of ours that made it.
     pub made_by: Option<String>,
+    /// What a Knative Service tells of its revisions.
+    pub serving: Option<Box<Serving>>,
+    /// What stays of it as another controller has made it.
+    pub adopted: Option<Arc<Adopted>>,
 }
 
 /// One of its conditions.
@@ -151,6 +157,12 @@ pub const DERIVED: &str = "pointsman.dev/derived-max";
 
 /// The label that says which revision of a component an object or a pod is.
 pub const REVISION_LABEL: &str = "serving.ome.io/revision";
+
+/// The annotation of a workload that says which generation of its subject it was made from.
+pub const GENERATION: &str = "ome.io/resource-version";
+
+/// The annotation of a workload that has the subject's spec as it was applied.
+pub const APPLIED: &str = "ome.io/last-applied-configuration";
 
 /// The label that says which version of ours has made an object.
 pub const VERSION: &str = "ome.io/version";
@@ -252,6 +264,7 @@ fn asked(live: &Value, part: &Value) -> Observed {
         derived_most: metadata("annotations", DERIVED)
             .and_then(|_| number("/spec/maxReplicas").or_else(|| number("/spec/maxReplicaCount"))),
         made_by: metadata("labels", VERSION),
+        adopted: Adopted::of(live).map(Arc::new),
         ..Observed::default()
     }
 }
@@ -269,10 +282,16 @@ struct State {
 }
 
 fn told(resource: &'static Resource, live: &Live<'_>, asked: Observed) -> Observed {
+    let asked = Observed { generation: live.metadata.generation, ..asked };
+    if *resource == KNATIVE_SERVICE {
+        return serving::knative(live.status, asked);
+    }
+    if *resource == RAY_CLUSTER {
+        return serving::ray(live.status, asked);
+    }
     let state: State = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
     let conditions = if TELLING.contains(&resource) { state.conditions } else { Vec::new() };
     Observed {
-        generation: live.metadata.generation,
         observed_generation: state.observed_generation,
         current: state.replicas,
         updated: state.updated_replicas,

@@ -46,15 +46,19 @@ pub(super) struct Metadata<'a> {
     #[serde(borrow)]
     owner_references: Option<&'a RawValue>,
     #[serde(borrow)]
-    managed_fields: Option<Vec<Managed<'a>>>,
+    pub(super) managed_fields: Option<Vec<Managed<'a>>>,
 }
 
 /// What a manager owns.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Managed<'a> {
+pub(super) struct Managed<'a> {
     #[serde(borrow, default)]
-    manager: Cow<'a, str>,
+    pub(super) manager: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) subresource: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) time: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     fields_v1: Option<&'a RawValue>,
 }

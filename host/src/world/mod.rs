@@ -3,6 +3,7 @@
 //! Every change says which subjects it touches: the one that an object belongs to, and those whose last plan has read it. What is
 //! kept is pruned to what plans and statuses are made from.
 
+pub mod adopted;
 pub mod apis;
 pub mod child;
 pub mod listener;
@@ -16,9 +17,11 @@ mod readers;
 pub mod resource;
 pub mod scoped;
 pub(crate) mod seen;
+pub mod serving;
 mod snapshot;
 pub mod subject;
 pub mod watch;
+pub mod writers;
 
 pub use child::{Child, ObjectKey};
 pub use news::News;
@@ -29,9 +32,11 @@ pub use subject::Subject;
 
 use named::Named;
 use news::What;
-use ome::{Models, RuntimeView, Runtimes};
+use ome::{Models, RuntimeView, Runtimes, WeightView};
 use readers::Readers;
-use resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, LLM_CONFIG, NAMESPACE, POD, Resource, SERVING_RUNTIME};
+use resource::{
+    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, LLM_CONFIG, NAMESPACE, POD, Resource, SERVING_RUNTIME,
+};
 use rpds::HashTrieMapSync;
 use scoped::Scoped;
 use serde_json::Value;
@@ -70,6 +75,7 @@ pub struct World {
     subjects: BTreeMap<ObjectKey, Arc<Subject>>,
     models: Arc<Models>,
     runtimes: Arc<Runtimes>,
+    weights: Arc<Scoped<WeightView>>,
     configs: Arc<Scoped<Value>>,
     /// What subjects may name. It changes with every word of a Gateway, and a snapshot copies it.
     named: HashTrieMapSync<ObjectKey, Arc<Named>>,
@@ -149,6 +155,10 @@ impl World {
                 self.changed(&Read::Object(key));
             }
             What::Runtime(runtime) => self.set_runtime(key, runtime.map(|runtime| *runtime)),
+            What::Weight(weight) => {
+                Arc::make_mut(&mut self.weights).set(&key.namespace, &key.name, weight);
+                self.changed(&Read::Object(key));
+            }
             What::Config(config) => {
                 Arc::make_mut(&mut self.configs).set(&key.namespace, &key.name, config);
                 self.changed(&Read::Object(key));
@@ -179,6 +189,9 @@ impl World {
             self.changed(&Read::Object(key.clone()));
         } else if **resource == SERVING_RUNTIME || **resource == CLUSTER_SERVING_RUNTIME {
             self.set_runtime(key.clone(), None);
+        } else if **resource == FINE_TUNED_WEIGHT {
+            Arc::make_mut(&mut self.weights).set(namespace, name, None);
+            self.changed(&Read::Object(key.clone()));
         } else if **resource == POD {
             self.remove_pod(namespace, name);
         } else if **resource == LLM_CONFIG {
@@ -227,6 +240,8 @@ impl World {
             self.models.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
         } else if *resource == SERVING_RUNTIME || *resource == CLUSTER_SERVING_RUNTIME {
             self.runtimes.all.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
+        } else if *resource == FINE_TUNED_WEIGHT {
+            self.weights.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
         } else if *resource == POD {
             self.pods.iter().flat_map(|((_, namespace, _), pods)| pods.keys().map(|name| key(namespace, name))).collect()
         } else if *resource == LLM_CONFIG {
@@ -292,9 +307,11 @@ impl World {
             namespace_labels: self.namespaces.get(&key.namespace).cloned().unwrap_or_default(),
             models: Arc::clone(&self.models),
             runtimes: Arc::clone(&self.runtimes),
+            weights: Arc::clone(&self.weights),
             configs: Arc::clone(&self.configs),
             named: self.named.clone(),
             children: self.children.get(&subject.uid).into_iter().flat_map(BTreeMap::values).cloned().collect(),
+            stand_ins: BTreeMap::new(),
             pods: pods.into_iter().flat_map(BTreeMap::values).cloned().collect(),
             available: Arc::clone(&self.available),
             subject: Arc::clone(subject),

@@ -5,9 +5,10 @@ use super::{
     child::SUBJECT_KIND,
     live::Live,
     named::Named,
-    ome::{self, ModelView, RuntimeView},
+    ome::{self, ModelView, RuntimeView, WeightView},
     resource::{
-        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, LLM_CONFIG, NAMED_BY_SUBJECTS, NAMESPACE, POD, Resource, SERVING_RUNTIME,
+        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, LLM_CONFIG, NAMED_BY_SUBJECTS, NAMESPACE, POD,
+        Resource, SERVING_RUNTIME,
     },
 };
 use serde_json::Value;
@@ -31,6 +32,8 @@ pub(super) enum What {
     Model(Option<Box<ModelView>>),
     /// None if it can't be read.
     Runtime(Option<Box<RuntimeView>>),
+    /// None if it can't be read.
+    Weight(Option<WeightView>),
     /// A part of a spec; none if it can't be read.
     Config(Option<Value>),
     Pod(Pod),
@@ -69,6 +72,8 @@ impl News {
             What::Model(ome::model(&value()).inspect_err(unread).ok().map(Box::new))
         } else if *resource == SERVING_RUNTIME || *resource == CLUSTER_SERVING_RUNTIME {
             What::Runtime(ome::runtime(&value()).inspect_err(unread).ok().map(Box::new))
+        } else if *resource == FINE_TUNED_WEIGHT {
+            What::Weight(ome::weight(&value()).inspect_err(unread).ok())
         } else if *resource == POD {
             What::Pod(Pod::of(&live))
         } else if *resource == LLM_CONFIG {

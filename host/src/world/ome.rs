@@ -14,6 +14,7 @@ use crate::{
 use pointsman_crds::ome::{
     base_model::BaseModelSpec,
     component::ComponentExtensionSpec,
+    fine_tuned_weight::FineTunedWeightSpec,
     model::{LifeCycleState, ModelFormat, ModelFrameworkSpec, ModelStatusSpec, VersionOperator},
     serving_runtime::{ModelSizeRangeSpec, SupportedModelFormat},
 };
@@ -41,19 +42,32 @@ pub struct ModelView {
     pub nodes_failed: Vec<String>,
 }
 
+/// A fine-tuned weight.
+#[derive(Clone, Debug)]
+pub struct WeightView {
+    /// The model that was tuned: its namespace, empty for one of the whole cluster, and its name.
+    pub tuned: (String, String),
+    /// How it was tuned.
+    pub tuning: Option<String>,
+    /// Where its files come from.
+    pub storage_uri: String,
+    /// Whether it is switched off.
+    pub disabled: bool,
+    /// How far it has come.
+    pub state: Option<LifeCycleState>,
+}
+
 /// A runtime.
 #[derive(Clone, Debug)]
 pub struct RuntimeView {
     /// As runtime-selection sees it.
     pub candidate: Candidate,
-    /// What it says of the engine.
+    /// What it says of the engine, in its engineConfig or at its top level, the form from before that.
     pub engine: Option<Component>,
     /// What it says of the decoder.
     pub decoder: Option<Component>,
     /// What it says of the router.
     pub router: Option<Component>,
-    /// Whether it has containers at its top level, in the form from before engineConfig.
-    pub top_level: bool,
 }
 
 /// A part of a service, as a runtime or the service itself describes it.
@@ -244,11 +258,11 @@ pub fn runtime(object: &Value) -> serde_json::Result<RuntimeView> {
     let Spec { supported_model_formats, model_size_range, disabled, protocol_versions } = Spec::deserialize(spec)?;
     let ModelSizeRangeSpec { min, max } = model_size_range.unwrap_or_default();
     let component = |name: &str| spec.get(name).filter(|config| !config.is_null()).map(Component::of).transpose();
+    let engine = component("engineConfig")?;
     Ok(RuntimeView {
-        engine: component("engineConfig")?,
+        engine: if engine.is_some() { engine } else { top_level(spec)? },
         decoder: component("decoderConfig")?,
         router: component("routerConfig")?,
-        top_level: spec.get("containers").and_then(Value::as_array).is_some_and(|containers| !containers.is_empty()),
         candidate: Candidate {
             kind,
             namespace,
@@ -261,6 +275,51 @@ pub fn runtime(object: &Value) -> serde_json::Result<RuntimeView> {
             largest: text(max),
             protocols: protocol_versions,
         },
+    })
+}
+
+/// The fields of a runtime's spec that are a pod's, in the form from before engineConfig.
+const TOP_LEVEL: [&str; 12] = [
+    "containers",
+    "volumes",
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "labels",
+    "annotations",
+    "imagePullSecrets",
+    "schedulerName",
+    "hostIPC",
+    "dnsPolicy",
+    "hostNetwork",
+];
+
+/// The engine of a runtime without engineConfig. Its workers' pods are others than its own, and share nothing with them.
+fn top_level(spec: &Value) -> serde_json::Result<Option<Component>> {
+    let Some(containers) = spec.get("containers").and_then(Value::as_array) else { return Ok(None) };
+    if containers.is_empty() {
+        return Ok(None);
+    }
+    let own = TOP_LEVEL.into_iter().filter_map(|field| Some((field.to_owned(), spec.get(field)?.clone())));
+    let mut engine = Component::of(&Value::Object(own.collect()))?;
+    if let Some(workers) = spec.get("workers").filter(|workers| !workers.is_null()) {
+        engine.leader = Some(std::mem::take(&mut engine.part));
+        engine.worker = Some(Part::of(workers));
+        engine.workers = workers.get("size").and_then(Value::as_i64);
+    }
+    Ok(Some(engine))
+}
+
+/// Reads a FineTunedWeight.
+pub fn weight(object: &Value) -> serde_json::Result<WeightView> {
+    let spec = FineTunedWeightSpec::deserialize(&object["spec"])?;
+    let status = object.get("status").map_or_else(|| Ok(ModelStatusSpec::default()), ModelStatusSpec::deserialize)?;
+    Ok(WeightView {
+        tuned: (spec.base_model_ref.namespace.unwrap_or_default(), spec.base_model_ref.name),
+        tuning: text(spec.model_type),
+        storage_uri: spec.storage.storage_uri,
+        disabled: spec.extension.disabled.unwrap_or_default(),
+        state: status.state,
     })
 }
 

@@ -59,6 +59,30 @@ fn item_fields<'a>(fields: &'a Map<String, Value>, at: usize, item: &Value) -> O
     found.map(|(_, fields)| fields)
 }
 
+/// What a live object becomes when the owner of this part applies a plan: what is planned takes the place of what was owned. A list
+/// becomes what is planned, even where others have items in it.
+pub fn applied(live: &Value, owned: &Value, planned: &Value) -> Value {
+    let (Value::Object(live), Value::Object(planned)) = (live, planned) else { return planned.clone() };
+    let none = Map::new();
+    let owned = owned.as_object().unwrap_or(&none);
+    if owned.contains_key(WHOLE) {
+        return Value::Object(planned.clone());
+    }
+    let mut all = live.clone();
+    for (key, owned) in owned.iter().filter(|(key, _)| !planned.contains_key(*key)) {
+        let Some(gone) = all.remove(key).filter(Value::is_object) else { continue };
+        let left = applied(&gone, owned, &Value::Object(Map::new()));
+        if !nothing(&left) {
+            all.insert(key.clone(), left);
+        }
+    }
+    for (key, planned) in planned {
+        let value = applied(live.get(key).unwrap_or(&Value::Null), owned.get(key).unwrap_or(&Value::Null), planned);
+        all.insert(key.clone(), value);
+    }
+    Value::Object(all)
+}
+
 /// Whether what is owned is what is planned, no less and no more.
 pub fn same(planned: &Value, owned: &Value) -> bool {
     equal(planned, owned, Strictness::Exact, false)
@@ -121,6 +145,29 @@ fn nothing(value: &Value) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_was_owned_goes_where_a_plan_that_is_applied_does_not_say_it() {
+        let fields = json!({"f:spec": {
+            "f:selector": {}, "f:ports": {"k:{\"port\":80}": {".": {}, "f:name": {}}},
+            "f:strategy": {"f:type": {}, "f:rollingUpdate": {"f:maxSurge": {}}}, "f:old": {},
+        }});
+        let live = json!({
+            "metadata": {"name": "a", "managedFields": [{"manager": "m", "operation": "Apply", "fieldsV1": fields}]},
+            "spec": {
+                "selector": {"app": "a"}, "ports": [{"port": 80, "name": "http"}], "theirs": 1, "old": {"x": 1},
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}},
+            },
+        });
+        let planned =
+            json!({"spec": {"selector": {"b": "c"}, "ports": [{"port": 8080, "name": "http"}], "strategy": {"type": "Recreate"}}});
+        assert_eq!(
+            applied(&live, &part(&live, "m"), &planned)["spec"],
+            json!({"selector": {"b": "c"}, "ports": [{"port": 8080, "name": "http"}], "theirs": 1, "strategy": {"type": "Recreate"}})
+        );
+        let nobody_s = applied(&live, &Value::Null, &json!({"spec": {"selector": {"b": "c"}}}));
+        assert_eq!(nobody_s["spec"]["selector"], json!({"app": "a", "b": "c"}));
+    }
 
     fn live() -> Value {
         json!({

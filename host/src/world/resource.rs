@@ -36,6 +36,11 @@ impl Resource {
         }
     }
 
+    /// As people call it. Two kinds are called Service.
+    pub fn called(&self) -> &'static str {
+        if *self == KNATIVE_SERVICE { "Knative Service" } else { self.kind }
+    }
+
     /// As people know a CustomResourceDefinition.
     pub fn crd_name(&self) -> String {
         format!("{}.{}", self.plural, self.group)
@@ -77,12 +82,16 @@ resources! {
     POD: "" "v1" "Pod" "pods" true None;
     SERVICE: "" "v1" "Service" "services" true None;
     SERVICE_ACCOUNT: "" "v1" "ServiceAccount" "serviceaccounts" true None;
+    PERSISTENT_VOLUME_CLAIM: "" "v1" "PersistentVolumeClaim" "persistentvolumeclaims" true None;
     DEPLOYMENT: "apps" "v1" "Deployment" "deployments" true None;
     HORIZONTAL_POD_AUTOSCALER: "autoscaling" "v2" "HorizontalPodAutoscaler" "horizontalpodautoscalers" true None;
     POD_DISRUPTION_BUDGET: "policy" "v1" "PodDisruptionBudget" "poddisruptionbudgets" true None;
+    NETWORK_POLICY: "networking.k8s.io" "v1" "NetworkPolicy" "networkpolicies" true None;
     ROLE: "rbac.authorization.k8s.io" "v1" "Role" "roles" true None;
     ROLE_BINDING: "rbac.authorization.k8s.io" "v1" "RoleBinding" "rolebindings" true None;
     LEADER_WORKER_SET: "leaderworkerset.x-k8s.io" "v1" "LeaderWorkerSet" "leaderworkersets" true Some("LeaderWorkerSet");
+    KNATIVE_SERVICE: "serving.knative.dev" "v1" "Service" "services" true Some("Knative Serving");
+    RAY_CLUSTER: "ray.io" "v1" "RayCluster" "rayclusters" true Some("KubeRay");
     SCALED_OBJECT: "keda.sh" "v1alpha1" "ScaledObject" "scaledobjects" true Some("KEDA");
     HTTP_ROUTE: "gateway.networking.k8s.io" "v1" "HTTPRoute" "httproutes" true Some("the Gateway API");
     GATEWAY: "gateway.networking.k8s.io" "v1" "Gateway" "gateways" true Some("the Gateway API");
@@ -94,6 +103,7 @@ resources! {
     CLUSTER_SERVING_RUNTIME: "ome.io" "v1beta1" "ClusterServingRuntime" "clusterservingruntimes" false Some("`pointsman crds install`");
     BASE_MODEL: "ome.io" "v1beta1" "BaseModel" "basemodels" true Some("`pointsman crds install`");
     CLUSTER_BASE_MODEL: "ome.io" "v1beta1" "ClusterBaseModel" "clusterbasemodels" false Some("`pointsman crds install`");
+    FINE_TUNED_WEIGHT: "ome.io" "v1beta1" "FineTunedWeight" "finetunedweights" false Some("`pointsman crds install`");
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! An object as a watch or an answer brings it: its text, which whoever knows the kind takes apart.
 
-use super::live::Live;
+use super::{
+    adopted::ADOPTED,
+    child::SUBJECT_KIND,
+    live::{Live, strings},
+};
 use kube::api::{ApiResource, ObjectMeta};
 use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use std::borrow::Cow;
 
 /// Its text, and of its metadata what a watcher asks for.
@@ -16,6 +20,24 @@ pub(crate) struct Seen {
 impl Seen {
     pub(crate) fn text(&self) -> &str {
         self.text.get()
+    }
+
+    /// Who has written what of it.
+    pub(crate) fn managed_fields(&self) -> Vec<Value> {
+        let whole: Value = serde_json::from_str(self.text()).unwrap_or_default();
+        whole["metadata"]["managedFields"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Whether it is being deleted.
+    pub(crate) fn deleting(&self) -> bool {
+        Live::of(self.text()).deleting()
+    }
+
+    /// Whether the watches bring it, by its label, and whether it was taken over from another controller.
+    pub(crate) fn marks(&self) -> (bool, bool) {
+        let live = Live::of(self.text());
+        let adopted = live.metadata.annotations.map(strings).is_some_and(|annotations| annotations.contains_key(ADOPTED));
+        (live.labels().contains_key(SUBJECT_KIND), adopted)
     }
 
     /// The uid of the object that it belongs to.

@@ -3,13 +3,16 @@
 use super::{
     Child, Labels, ObjectKey, Pod, Subject,
     named::Named,
-    ome::{Models, Runtimes},
+    ome::{Models, Runtimes, WeightView},
     resource::Resource,
     scoped::Scoped,
 };
 use rpds::HashTrieMapSync;
 use serde_json::Value;
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// The world as one subject sees it, at one moment. It never changes.
 #[derive(Clone, Debug)]
@@ -24,12 +27,16 @@ pub struct Snapshot {
     pub models: Arc<Models>,
     /// The runtimes.
     pub runtimes: Arc<Runtimes>,
+    /// The fine-tuned weights.
+    pub weights: Arc<Scoped<WeightView>>,
     /// The parts that specs are built on, of `LLMInferenceServiceConfigs`.
     pub configs: Arc<Scoped<Value>>,
     /// What subjects may name.
     pub(super) named: HashTrieMapSync<ObjectKey, Arc<Named>>,
     /// The objects that belong to the subject, in order.
     pub children: Vec<Arc<Child>>,
+    /// What stands for one of them under the name that we would give it.
+    pub stand_ins: BTreeMap<ObjectKey, ObjectKey>,
     /// Its pods that fail, by name.
     pub pods: Vec<Arc<Pod>>,
     /// The kinds that can be read and written.
@@ -42,7 +49,8 @@ impl Snapshot {
     /// One of the subject's objects.
     pub fn child(&self, resource: &'static Resource, name: &str) -> Option<&Arc<Child>> {
         let key = ObjectKey { resource, namespace: self.subject.key.namespace.clone(), name: name.to_owned() };
-        let at = self.children.binary_search_by(|child| child.key.cmp(&key)).ok()?;
+        let key = self.stand_ins.get(&key).unwrap_or(&key);
+        let at = self.children.binary_search_by(|child| child.key.cmp(key)).ok()?;
         self.children.get(at)
     }
 

@@ -5,9 +5,10 @@ use super::{
     apis::Apis,
     child::SUBJECT_KIND,
     resource::{
-        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE,
-        INFERENCE_POOL, INFERENCE_SERVICE, LEADER_WORKER_SET, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE, POD, POD_DISRUPTION_BUDGET,
-        ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME,
+        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER,
+        HTTP_ROUTE, INFERENCE_POOL, INFERENCE_SERVICE, KNATIVE_SERVICE, LEADER_WORKER_SET, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE,
+        NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, RAY_CLUSTER, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT,
+        SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME,
     },
     seen::Seen,
 };
@@ -52,12 +53,17 @@ static WATCHED: &[(&Resource, Extent)] = &[
     (&CLUSTER_SERVING_RUNTIME, Extent::All),
     (&BASE_MODEL, Extent::All),
     (&CLUSTER_BASE_MODEL, Extent::All),
+    (&FINE_TUNED_WEIGHT, Extent::All),
     (&DEPLOYMENT, Extent::Ours),
     (&LEADER_WORKER_SET, Extent::Ours),
+    (&KNATIVE_SERVICE, Extent::Ours),
+    (&RAY_CLUSTER, Extent::Ours),
     (&SERVICE, Extent::Ours),
     (&HORIZONTAL_POD_AUTOSCALER, Extent::Ours),
     (&SCALED_OBJECT, Extent::Ours),
     (&POD_DISRUPTION_BUDGET, Extent::Ours),
+    (&NETWORK_POLICY, Extent::Ours),
+    (&PERSISTENT_VOLUME_CLAIM, Extent::Ours),
     // Those that services only name count too.
     (&HTTP_ROUTE, Extent::All),
     (&GATEWAY, Extent::All),
@@ -67,6 +73,14 @@ static WATCHED: &[(&Resource, Extent)] = &[
     (&ROLE_BINDING, Extent::Ours),
     (&POD, Extent::Ours),
 ];
+
+/// The kinds of what is made for subjects, pods aside: those that are watched as ours, and those that services may only name as well.
+pub fn made() -> impl Iterator<Item = &'static Resource> {
+    let ours = |(resource, extent): &&(&'static Resource, Extent)| {
+        *extent == Extent::Ours && *resource != &POD || [&HTTP_ROUTE, &INFERENCE_POOL].contains(resource)
+    };
+    WATCHED.iter().filter(ours).map(|(resource, _)| *resource)
+}
 
 /// How many objects are listed at once: their JSON is in memory together.
 const PAGE: u32 = 100;
@@ -235,5 +249,18 @@ async fn follow<K>(
             }
         }
         complained = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::resource::ALL, *};
+
+    #[test]
+    fn whatever_is_neither_asked_for_nor_only_looked_at_is_made_for_subjects() {
+        let asked = |resource: &&Resource| ["ome.io", "serving.kserve.io"].contains(&resource.group);
+        let looked_at = |resource: &&Resource| [&NAMESPACE, &POD, &GATEWAY].contains(resource);
+        let all: BTreeSet<&Resource> = ALL.iter().copied().filter(|resource| !asked(resource) && !looked_at(resource)).collect();
+        assert_eq!(made().collect::<BTreeSet<_>>(), all);
     }
 }

@@ -12,7 +12,8 @@ pub struct Config {
     /// Whether what is made also gets the labels and annotations that OME's own controller sets, such as base-model-name, for selectors
     /// and dashboards made for it.
     pub upstream_keys: bool,
-    /// The namespace's labels that are carried, to objects and to pods: a change of such a label restarts the pods.
+    /// The namespace's labels that are carried, to objects and to pods: a change of such a label restarts the pods. To what is made for
+    /// an InferenceService those below infrastructure.ome.io/ are carried as well, unless internalKeys names them.
     pub namespace_labels: Vec<Pattern>,
     /// Labels and annotations that are never carried, beside those that never are. What the host knows and gives under a key of these
     /// stays.

@@ -2,7 +2,8 @@
 
 use crate::{
     config::Config,
-    internal::internal,
+    internal::{internal, internal_to_ome},
+    monitoring,
     offer::{Offer, Offers, Strength},
     source::Source,
     upstream,
@@ -12,6 +13,9 @@ use pointsman_plugin::{
     metadata_propagation::{Answer, Place, Request, Sort},
     reason,
 };
+
+/// What tells which hardware there is. The whole namespace stands on it, and each of its services may say otherwise.
+const OF_NAMESPACE: &[&str] = &["infrastructure.ome.io/"];
 
 /// Says what an object of the service, or its pods, get.
 pub fn propagate(config: &Config, request: Request) -> Answer {
@@ -23,8 +27,9 @@ pub fn propagate(config: &Config, request: Request) -> Answer {
         let facts = layers.iter().rfind(|layer| layer.name == "facts").map_or(&[][..], |facts| &facts.labels);
         upstream::offer(&target, facts, &mut offers);
     }
+    monitoring::offer(config, &target, &layers, &mut offers);
     for layer in layers {
-        let source = Source { config, target: &target, strength: strength(&layer.name) };
+        let source = Source { config, target: &target, strength: strength(&layer.name), of_namespace: OF_NAMESPACE };
         source.offer(layer, &mut offers, |sort, key| bar(&source, sort, key));
     }
     offers.settle()
@@ -50,7 +55,7 @@ fn bar(source: &Source<'_>, sort: Sort, key: &str) -> Option<Reason> {
     if let Some(unfit) = source.unfit(key) {
         return Some(unfit);
     }
-    if let Some(internal) = internal(source.config, sort, source.target.place, key) {
+    if let Some(internal) = internal_to_ome(sort, key).or_else(|| internal(source.config, sort, source.target.place, key)) {
         return Some(internal.reason());
     }
     let on_object = source.target.place == Place::Object;

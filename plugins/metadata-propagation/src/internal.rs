@@ -48,6 +48,13 @@ pub fn internal(config: &Config, sort: Sort, place: Place, key: &str) -> Option<
     built_in.or_else(|| configured(config, key))
 }
 
+/// The same for annotations that OME's documentation makes settings of an InferenceService. As labels they say what something is.
+pub fn internal_to_ome(sort: Sort, key: &str) -> Option<Internal> {
+    let (domain, _) = key.split_once('/')?;
+    let setting = ["model.ome.io", "monitoring.ome.io", "performance.ome.io", "security.ome.io", "storage.ome.io"].contains(&domain);
+    (setting && sort == Sort::Annotation).then_some(Internal::Setting)
+}
+
 /// The same for what somebody wrote for pods alone, and meant so: only what would break their workload stays where it is.
 pub fn internal_to_pods(config: &Config, sort: Sort, key: &str) -> Option<Internal> {
     let selects = matches!(key, "pod-template-hash" | "controller-revision-hash") || key.starts_with("leaderworkerset.sigs.k8s.io/");

@@ -6,6 +6,7 @@ pub mod config;
 pub mod inference_service;
 pub mod internal;
 pub mod llm_inference_service;
+pub mod monitoring;
 pub mod offer;
 pub mod source;
 pub mod upstream;

@@ -19,7 +19,7 @@ pub fn propagate(config: &Config, request: Request) -> Answer {
     for layer in layers {
         // What has no say in a target has nothing to lose there either.
         let Some(strength) = strength(&layer.name, &target) else { continue };
-        let source = Source { config, target: &target, strength };
+        let source = Source { config, target: &target, strength, of_namespace: &[] };
         source.offer(layer, &mut offers, |sort, key| bar(&source, sort, key));
     }
     offers.settle()
@@ -51,7 +51,7 @@ fn bar(source: &Source<'_>, sort: Sort, key: &str) -> Option<Reason> {
     if let Some(unfit) = source.unfit(key) {
         return Some(unfit);
     }
-    let Source { config, target, strength } = *source;
+    let Source { config, target, strength, .. } = *source;
     let of_metadata = || internal_to_metadata(config, sort, target.place, key).map(Internal::reason);
     match strength {
         Strength::Namespace => of_metadata(),

@@ -20,6 +20,8 @@ pub struct Source<'a> {
     pub target: &'a Target,
     /// How strong it is there.
     pub strength: Strength,
+    /// How labels of the namespace begin that are carried even if nobody configures it.
+    pub of_namespace: &'static [&'static str],
 }
 
 impl Source<'_> {
@@ -31,13 +33,19 @@ impl Source<'_> {
             offers.reserve(entries.len());
             for Entry { key, value } in entries {
                 // A namespace has labels for many purposes. Those that nobody asked for aren't worth telling.
-                if self.strength == Strength::Namespace && !named(&self.config.namespace_labels, &key) {
+                if self.strength == Strength::Namespace && !self.is_asked_for(sort, &key) {
                     continue;
                 }
                 let barred = bar(sort, &key);
                 offers.push(Offer { key: key.into(), value, layer: name.clone().into(), strength: self.strength, barred });
             }
         }
+    }
+
+    /// Whether something that the namespace has is carried.
+    fn is_asked_for(&self, sort: Sort, key: &str) -> bool {
+        let by_default = sort == Sort::Label && self.of_namespace.iter().any(|beginning| key.starts_with(beginning));
+        by_default || named(&self.config.namespace_labels, key)
     }
 
     /// Why no kind's rules can carry it.

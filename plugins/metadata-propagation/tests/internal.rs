@@ -4,8 +4,11 @@
 mod asking;
 
 use asking::{Ask, Object, PodTemplate, annotation, config, label, patterns, why};
-use pointsman_metadata_propagation::Config;
-use pointsman_plugin::metadata_propagation::{Place, Sort};
+use pointsman_metadata_propagation::{Config, LlmInferenceService};
+use pointsman_plugin::{
+    Role,
+    metadata_propagation::{Place, Sort},
+};
 
 /// Whether the subject's label and annotation of that key reach an object and pods.
 fn travels(config: &Config, key: &str) -> [bool; 4] {
@@ -59,8 +62,10 @@ fn what_only_looks_like_them_travels() {
         "app.kubernetes.io/instance",
         "helm.sh",
         "ome.io/minReplicas",
-        "performance.ome.io/batch-size",
-        "model.ome.io/max-tokens",
+        "oci.ome.io/region",
+        "training.ome.io/framework",
+        "model.ome.io.example.com/max-tokens",
+        "submodel.ome.io/max-tokens",
     ] {
         assert_eq!(travels(&config(), key), [true; 4], "{key}");
     }
@@ -78,9 +83,33 @@ fn settings_for_the_controller_are_not_repeated_as_annotations() {
         "ome.io/last-applied-configuration",
         "autoscaling.ome.io/enable-keda",
         "autoscaling.knative.dev/target",
+        "model.ome.io/max-tokens",
+        "model.ome.io/storage-uri",
+        "performance.ome.io/batch-size",
+        "security.ome.io/secret-ref",
+        "storage.ome.io/class",
+        "monitoring.ome.io/port",
     ] {
         assert_eq!(travels(&config(), key), [true, true, false, false], "{key}");
     }
+}
+
+#[test]
+fn settings_of_any_layer_are_not_repeated() {
+    for layer in ["runtime", "subject", "component"] {
+        let answer = Ask::engine(PodTemplate).layer(layer, &[], &[("security.ome.io/secret-ref", "1")]).answer();
+        assert_eq!(annotation(&answer, "security.ome.io/secret-ref"), "-");
+        assert_eq!(why(&answer, Sort::Annotation, layer, "security.ome.io/secret-ref"), "Internal");
+    }
+}
+
+#[test]
+fn to_an_llm_inference_service_they_are_keys_like_any_other() {
+    let approved = LlmInferenceService { approved_annotations: patterns(&["model.ome.io/"]), ..LlmInferenceService::default() };
+    let config = Config { llm_inference_service: approved, ..config() };
+    let ask = Ask::of(PodTemplate, Some(Role::Main), None).llm("Deployment");
+    let answer = ask.layer("subject", &[], &[("model.ome.io/max-tokens", "1")]).with(&config);
+    assert_eq!(annotation(&answer, "model.ome.io/max-tokens"), "1 (subject)");
 }
 
 #[test]

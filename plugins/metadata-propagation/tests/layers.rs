@@ -97,6 +97,37 @@ fn the_namespaces_labels_reach_pods_too() {
 }
 
 #[test]
+fn what_the_namespace_says_of_its_hardware_is_carried_unless_the_service_says_otherwise() {
+    let hardware = [
+        ("infrastructure.ome.io/cluster", "gpu-cluster-1"),
+        ("infrastructure.ome.io/profile", "h100"),
+        ("infrastructure.ome.io.evil/x", "1"),
+        ("sub.infrastructure.ome.io/x", "1"),
+    ];
+    for (place, role) in [(Object, None), (Object, Some(Role::Engine)), (PodTemplate, Some(Role::Worker))] {
+        let ask = Ask::of(place, role, None).layer("namespace", &hardware, &[("infrastructure.ome.io/note", "1")]);
+        let answer = ask.clone().layer("subject", &[("infrastructure.ome.io/profile", "a100")], &[]).answer();
+        assert_eq!(label(&answer, "infrastructure.ome.io/cluster"), "gpu-cluster-1 (namespace)");
+        assert_eq!(label(&answer, "infrastructure.ome.io/profile"), "a100 (subject)");
+        assert_eq!(dropped(&answer), ["namespace infrastructure.ome.io/profile Overridden"]);
+        assert_eq!(annotation(&answer, "infrastructure.ome.io/note"), "-");
+        let internal = Config { internal_keys: patterns(&["infrastructure.ome.io/"]), ..config() };
+        assert_eq!(label(&ask.with(&internal), "infrastructure.ome.io/cluster"), "-");
+    }
+    let of_llm = Ask::of(PodTemplate, Some(Role::Main), None).llm("Deployment").layer("namespace", &hardware, &[]).answer();
+    assert_eq!((of_llm.labels, of_llm.dropped), (vec![], vec![]));
+}
+
+#[test]
+fn what_tells_the_place_in_the_cloud_travels() {
+    let region = [("oci.ome.io/region", "us-ashburn-1")];
+    for place in [Object, PodTemplate] {
+        assert_eq!(annotation(&Ask::engine(place).layer("subject", &[], &region).answer(), region[0].0), "us-ashburn-1 (subject)");
+    }
+    assert_eq!(annotation(&Ask::engine(PodTemplate).layer("component", &[], &region).answer(), region[0].0), "us-ashburn-1 (component)");
+}
+
+#[test]
 fn the_runtimes_reach_pods_only() {
     let ask = |place| Ask::engine(place).layer("runtime", &[("a", "1")], &[("b", "2")]).answer();
     let of_pods = ask(PodTemplate);

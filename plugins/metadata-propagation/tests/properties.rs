@@ -26,9 +26,24 @@ const INTERNAL: [&str; 8] = [
     "secret.example.com/x",
 ];
 
-const SETTINGS: [&str; 3] = ["ome.io/deploymentMode", "autoscaling.ome.io/metric", "autoscaling.knative.dev/target"];
+const SETTINGS: [&str; 10] = [
+    "ome.io/deploymentMode",
+    "autoscaling.ome.io/metric",
+    "autoscaling.knative.dev/target",
+    "model.ome.io/max-tokens",
+    "performance.ome.io/batch-size",
+    "security.ome.io/secret-ref",
+    "storage.ome.io/size",
+    "monitoring.ome.io/scrape",
+    "monitoring.ome.io/port",
+    "monitoring.ome.io/path",
+];
 
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 13] = [
+    "infrastructure.ome.io/cluster",
+    "oci.ome.io/region",
+    "prometheus.io/port",
+    "prometheus.io/scrape",
     "a",
     "example.com/b",
     "component",
@@ -47,7 +62,7 @@ fn key() -> impl Strategy<Value = String> {
 }
 
 fn value() -> impl Strategy<Value = String> {
-    prop_oneof![3 => select(vec!["", "1", "2", "a b", "-", "é"]).prop_map(str::to_owned), 1 => any::<String>(), 1 => "[a-z.-]{60,70}"]
+    prop_oneof![3 => select(vec!["", "1", "2", "a b", "-", "é", "false"]).prop_map(str::to_owned), 1 => any::<String>(), 1 => "[a-z.-]{60,70}"]
 }
 
 fn pairs() -> impl Strategy<Value = Vec<Entry>> {
@@ -155,7 +170,8 @@ proptest! {
             };
             let is_there = placed.is_some_and(|placed| placed.value == value);
             let is_told = answer.dropped.iter().any(|dropped| (dropped.sort, &dropped.key, dropped.layer.as_str()) == (sort, key, layer));
-            prop_assert!(is_there || is_told || layer == "namespace", "{layer} {key} {value}");
+            let is_asked_for = layer != "namespace" || (sort == Sort::Label && key == "infrastructure.ome.io/cluster");
+            prop_assert!(is_there || is_told || !is_asked_for, "{layer} {key} {value}");
         }
     }
 
@@ -165,9 +181,12 @@ proptest! {
         let given = given(&request);
         for (sort, placed) in [(Sort::Label, &answer.labels), (Sort::Annotation, &answer.annotations)] {
             for Placed { key, value, layer } in placed.iter().filter(|placed| !["host", "plugin", "facts"].contains(&placed.layer.as_str())) {
+                // What is said of monitoring is told under Prometheus' own keys.
+                let monitored = key.replacen("prometheus.io", "monitoring.ome.io", 1);
                 let from = |&(its_sort, name, entry): &(Sort, &str, &Entry)| {
                     let raw = if sort == Sort::Label { valid_label_value(&entry.value) } else { entry.value.as_str().into() };
-                    (its_sort, name, &entry.key) == (sort, layer.as_str(), key) && raw == value.as_str()
+                    let is_key = entry.key == *key || (sort == Sort::Annotation && entry.key == monitored);
+                    (its_sort, name) == (sort, layer.as_str()) && is_key && raw == value.as_str()
                 };
                 prop_assert!(given.iter().any(from), "{layer} {key} {value}");
             }
@@ -180,6 +199,17 @@ proptest! {
             prop_assert!(dropped.reason.message.ends_with('.'));
             prop_assert_eq!(answer.dropped.iter().filter(|other| *other == dropped).count(), 1);
         }
+    }
+
+    #[test]
+    fn where_nobody_is_to_look_only_a_layer_says_where(config in config(), request in request()) {
+        let answer = ask(&config, &request);
+        let annotations = by_key(&answer.annotations);
+        let said = |key: &str| given(&request).iter().any(|(sort, _, entry)| *sort == Sort::Annotation && entry.key == key);
+        let off = annotations.get("prometheus.io/scrape").is_some_and(|placed| placed.value == "false") && !said("prometheus.io/scrape");
+        prop_assert!(!off || said("prometheus.io/port") || !annotations.contains_key("prometheus.io/port"));
+        let none = request.target.place == Place::Object && !said("prometheus.io/port");
+        prop_assert!(!none || !annotations.contains_key("prometheus.io/port"));
     }
 
     #[test]

@@ -110,16 +110,22 @@ impl Engine {
         if !container.items_at("command").is_empty() {
             return None;
         }
-        let name = image.split('@').next().unwrap_or_default();
-        // Behind the last slash a colon begins the tag; before it, the registry's port.
-        let name = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name);
+        let name = repository(image);
         [("sglang", Self::Sglang), ("vllm", Self::Vllm)].into_iter().find(|(word, _)| name.contains(word)).map(|(_, engine)| engine)
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Vllm => "vLLM",
             Self::Sglang => "SGLang",
+        }
+    }
+
+    /// The flag that names adapters.
+    pub(crate) fn adapters(self) -> &'static str {
+        match self {
+            Self::Vllm => "--lora-modules",
+            Self::Sglang => "--lora-paths",
         }
     }
 
@@ -169,4 +175,11 @@ impl Engine {
         }
         flags
     }
+}
+
+/// The image's name without tag and digest.
+pub(crate) fn repository(image: &str) -> &str {
+    let name = image.split('@').next().unwrap_or_default();
+    // Behind the last slash a colon begins the tag; before it, the registry's port.
+    name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name)
 }

@@ -4,8 +4,10 @@
 //! do, each for its kind. Where they err, it doesn't: an override without a name blanks no name, a list that is given replaces the weaker
 //! one and isn't split at quotes, two sources of a volume don't mix, and placeholders aren't escaped for HTML.
 
+mod adapters;
 mod arguments;
 mod engine;
+mod initializer;
 mod kserve;
 mod merge;
 mod node;
@@ -43,12 +45,17 @@ pub struct Config {
     pub parallelism: bool,
     /// The resources that are GPUs, beside all that end in `/gpu`.
     pub gpu_resources: Vec<String>,
-    /// The image of the init container that fetches KServe's models.
+    /// The image of the init container that downloads models. It gets two arguments: the URI that the model is at, and the folder that it
+    /// goes to.
     pub storage_initializer: String,
+    /// The image of the init container that downloads the adapters of an InferenceService. It gets the same two arguments.
+    pub adapter_initializer: String,
 }
 
 /// Where models are, unless somebody says otherwise.
 const MODELS: &str = "/mnt/models";
+
+const STORAGE_INITIALIZER: &str = "kserve/storage-initializer:v0.18.0";
 
 /// What happens to the arguments of a weaker layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -69,7 +76,8 @@ impl Default for Config {
             placement: true,
             parallelism: true,
             gpu_resources: gpus.map(str::to_owned).to_vec(),
-            storage_initializer: "kserve/storage-initializer:v0.18.0".to_owned(),
+            storage_initializer: STORAGE_INITIALIZER.to_owned(),
+            adapter_initializer: STORAGE_INITIALIZER.to_owned(),
         }
     }
 }
@@ -78,6 +86,12 @@ impl Default for Config {
 #[derive(Debug, Deserialize)]
 struct Group {
     nodes: u32,
+    /// Whether it is a Ray cluster, rather than a LeaderWorkerSet's group.
+    #[serde(default)]
+    ray: bool,
+    /// Whether somebody asks that KubeRay leave the command lines alone.
+    #[serde(default)]
+    overwrite: bool,
 }
 
 /// Turns the layers into the steps that finish the template.
@@ -86,6 +100,7 @@ pub fn template(config: &Config, request: Request) -> Result<Answer, Failure> {
     let Value::Object(mut frame) = request.template()? else {
         return Err("the template must be an object with metadata and spec; the host, or the plugin before this one, gives it".into());
     };
+    let metadata = frame.remove("metadata");
     let frame = frame.remove("spec").filter(|spec| !spec.is_null());
     let rules = Rules::of(&request.subject);
     let mut reasons = Vec::new();
@@ -97,15 +112,22 @@ pub fn template(config: &Config, request: Request) -> Result<Answer, Failure> {
     }
     resources::settle(&mut pod);
     (rules.finish)(config, &request, &mut pod, &mut reasons)?;
-    Ok(Answer { operations: steps::between(frame.as_ref(), &pod.spec)?, reasons })
+    let mut operations = steps::annotate(metadata.as_ref(), &pod.annotations)?;
+    operations.extend(steps::between(frame.as_ref(), &pod.spec)?);
+    Ok(Answer { operations, reasons })
+}
+
+/// The group of a leader or a worker.
+fn group(request: &Request) -> Result<Option<Group>, Failure> {
+    if !matches!(request.role, Role::Leader | Role::Worker) {
+        return Ok(None);
+    }
+    Ok(request.layer::<Option<Group>>("group")?.flatten())
 }
 
 /// How many pods run the model together.
 fn nodes(request: &Request) -> Result<u32, Failure> {
-    if !matches!(request.role, Role::Leader | Role::Worker) {
-        return Ok(1);
-    }
-    Ok(request.layer::<Option<Group>>("group")?.flatten().map_or(1, |group| group.nodes.max(1)))
+    Ok(group(request)?.map_or(1, |group| group.nodes.max(1)))
 }
 
 pointsman_plugin::export! { config: Config, pod_templating: template }

@@ -145,6 +145,11 @@ impl<'a> Node<'a> {
         self.fields_mut()?.entry(field.to_owned()).or_insert_with(|| Self::list(Vec::new(), by)).items_mut()
     }
 
+    /// The object in that field, which is made where it is missing.
+    pub(crate) fn object_at(&mut self, field: &str, by: By<'a>) -> Option<&mut Self> {
+        Some(self.fields_mut()?.entry(field.to_owned()).or_insert_with(|| Self::object([], by)))
+    }
+
     /// Who said all of it, if that is one alone.
     pub(crate) fn sole(&self) -> Option<By<'a>> {
         fn all<'n, 'a: 'n>(mut nodes: impl Iterator<Item = &'n Node<'a>>, otherwise: By<'a>) -> Option<By<'a>> {

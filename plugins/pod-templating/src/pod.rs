@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct Pod<'a> {
     pub(crate) spec: Node<'a>,
+    /// What is added to the template's own annotations.
+    pub(crate) annotations: BTreeMap<&'static str, Node<'a>>,
     rules: &'static Rules,
     /// The container that the weakest runner went to.
     runner: Option<String>,
@@ -37,7 +39,7 @@ impl<'a> Pod<'a> {
     /// What all layers and the host's frame together make.
     pub(crate) fn merged(rules: &'static Rules, config: &Config, request: &'a Request, frame: Option<&Value>) -> Result<Self, Failure> {
         let by = By { rank: 0, layer: By::PLUGIN.layer };
-        let mut pod = Self { spec: Node::object([], by), rules, runner: None, config: BTreeMap::new() };
+        let mut pod = Self { spec: Node::object([], by), annotations: BTreeMap::new(), rules, runner: None, config: BTreeMap::new() };
         let mut frame = frame.cloned();
         for (index, layer) in request.layers.iter().enumerate() {
             if !(rules.speaks)(&layer.name, request.role) {
@@ -186,6 +188,19 @@ impl<'a> Pod<'a> {
     pub(crate) fn main_mut(&mut self) -> Option<&mut Node<'a>> {
         let name = self.main_name()?.to_owned();
         self.named_mut(&name)
+    }
+
+    /// Puts the main container before all others.
+    pub(crate) fn put_main_first(&mut self) {
+        let Some(name) = self.main_name().map(str::to_owned) else { return };
+        if let Some(containers) = self.spec.fields_mut().and_then(|spec| spec.get_mut("containers")?.items_mut()) {
+            containers.sort_by_key(|container| container.text_at("name") != Some(&*name));
+        }
+    }
+
+    /// Adds an annotation to the template.
+    pub(crate) fn annotate(&mut self, key: &'static str, value: &str, by: By<'a>) {
+        self.annotations.insert(key, Node::text(value, by));
     }
 
     fn named_mut(&mut self, name: &str) -> Option<&mut Node<'a>> {

@@ -13,6 +13,7 @@ use pointsman_plugin::{
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// How many levels are taken apart. The host follows no path that leads deeper than 64.
 const DEEPEST: usize = 24;
@@ -25,6 +26,23 @@ pub(crate) fn between(frame: Option<&Value>, spec: &Node<'_>) -> Result<Vec<Oper
         steps.add("/spec", &none, By::PLUGIN)?;
     }
     steps.change("/spec", frame.unwrap_or(&none), spec, Place::Pod, 0)?;
+    Ok(steps.operations)
+}
+
+/// The operations that add annotations to the template's metadata.
+pub(crate) fn annotate(metadata: Option<&Value>, annotations: &BTreeMap<&'static str, Node<'_>>) -> Result<Vec<Operation>, Failure> {
+    let mut steps = Steps { operations: Vec::new() };
+    let Some(first) = annotations.values().next() else { return Ok(Vec::new()) };
+    let metadata = metadata.and_then(Value::as_object);
+    let none = Value::Object(Map::new());
+    if metadata.is_none() {
+        steps.add("/metadata", &none, first.by)?;
+    }
+    let path = "/metadata/annotations";
+    if !metadata.is_some_and(|metadata| metadata.get("annotations").is_some_and(Value::is_object)) {
+        steps.add(path, &none, first.by)?;
+    }
+    annotations.iter().try_for_each(|(key, value)| steps.add(&below(path, key), value, value.by))?;
     Ok(steps.operations)
 }
 

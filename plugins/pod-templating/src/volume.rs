@@ -4,6 +4,7 @@ use crate::{
     node::{By, Form, Node},
     pod::Pod,
 };
+use pointsman_plugin::{Failure, Subject};
 
 /// A claim that holds files, as `pvc://CLAIM/PATH` and `pvc://NAMESPACE:CLAIM/PATH` name it.
 #[derive(Debug)]
@@ -22,10 +23,36 @@ impl<'u> Claim<'u> {
         Some(Self { namespace, name, sub_path: sub_path.trim_matches('/') })
     }
 
+    /// The same, if the subject's pods can mount it. `what` it holds is for people.
+    pub(crate) fn of_subject(uri: &'u str, what: &str, subject: &Subject) -> Result<Option<Self>, Failure> {
+        let Some(claim) = Self::of(uri) else { return Ok(None) };
+        if claim.name.is_empty() {
+            return Err(format!("the URI {uri} of {what} names no claim: write pvc://CLAIM/PATH").into());
+        }
+        match claim.namespace {
+            Some(namespace) if namespace != subject.namespace => Err(format!(
+                "{what} is in the claim {} of the namespace {namespace}, and a pod can only mount claims of its own, {}: \
+                 serve it in {namespace}, or make a claim in {} and name that",
+                claim.name, subject.namespace, subject.namespace
+            )
+            .into()),
+            _ => Ok(Some(claim)),
+        }
+    }
+
     /// The source of its volume.
     pub(crate) fn source<'a>(&self, by: By<'a>) -> (&'static str, Node<'a>) {
-        ("persistentVolumeClaim", Node::object([("claimName", Node::text(self.name, by)), ("readOnly", yes(by))], by))
+        claim(self.name, true, by)
     }
+}
+
+/// The source of a volume that is a claim.
+pub(crate) fn claim<'a>(name: &str, read_only: bool, by: By<'a>) -> (&'static str, Node<'a>) {
+    let mut source = Node::object([("claimName", Node::text(name, by))], by);
+    if read_only {
+        source.set("readOnly", yes(by));
+    }
+    ("persistentVolumeClaim", source)
 }
 
 pub(crate) fn yes(by: By<'_>) -> Node<'_> {
@@ -58,11 +85,24 @@ pub(crate) fn is_there(pod: &Pod<'_>, volume: &str) -> bool {
 
 /// Mounts the volume into the main container, which can only read it. An empty part means the whole volume.
 pub(crate) fn mount<'a>(pod: &mut Pod<'a>, volume: &str, path: &str, part: &str, by: By<'a>) {
-    let text = |text: &str| Node::text(text, by);
-    let mut mount = Node::object([("name", text(volume)), ("mountPath", text(path)), ("readOnly", yes(by))], by);
+    let mut mount = mounted(volume, path, by);
+    mount.set("readOnly", yes(by));
     if !part.is_empty() {
-        mount.set("subPath", text(part));
+        mount.set("subPath", Node::text(part, by));
     }
+    add_mount(pod, mount, by);
+}
+
+/// Mounts the volume into the main container, which can also write to it.
+pub(crate) fn mount_writable<'a>(pod: &mut Pod<'a>, volume: &str, path: &str, by: By<'a>) {
+    add_mount(pod, mounted(volume, path, by), by);
+}
+
+fn mounted<'a>(volume: &str, path: &str, by: By<'a>) -> Node<'a> {
+    Node::object([("name", Node::text(volume, by)), ("mountPath", Node::text(path, by))], by)
+}
+
+fn add_mount<'a>(pod: &mut Pod<'a>, mount: Node<'a>, by: By<'a>) {
     if let Some(mounts) = pod.main_mut().and_then(|main| main.list_at("volumeMounts", by)) {
         mounts.push(mount);
     }

@@ -14,8 +14,54 @@ const LLM_ROLES: [Role; 5] = [Role::Main, Role::Prefill, Role::Leader, Role::Wor
 
 const LLM_LAYERS: [&str; 7] = ["preset", "base:one", "base:two", "user", "model", "parallelism", "scheduler"];
 
-const LAYERS: [&str; 9] =
-    ["runtime", "runtime-leader", "runtime-worker", "user", "user-leader", "user-worker", "model", "group", "accelerator"];
+const LAYERS: [&str; 12] = [
+    "runtime",
+    "runtime-leader",
+    "runtime-worker",
+    "user",
+    "user-leader",
+    "user-worker",
+    "model",
+    "group",
+    "accelerator",
+    "settings",
+    "storage",
+    "adapter",
+];
+
+/// The annotations about the engine, each with values that the host lets pass.
+const OF_ENGINE: [(&str, [&str; 3]); 6] = [
+    ("model.ome.io/max-tokens", ["1", "4096", "18446744073709551615"]),
+    ("model.ome.io/context-length", ["1", "8192", "131072"]),
+    ("model.ome.io/quantization", ["fp16", "int4", "awq"]),
+    ("performance.ome.io/gpu-memory-fraction", ["0.5", "0.9", "1"]),
+    ("performance.ome.io/batch-size", ["1", "32", "256"]),
+    ("performance.ome.io/max-batch-delay", ["1ms", "10ms", "1s"]),
+];
+
+const OTHER_SETTINGS: [(&str, [&str; 3]); 5] = [
+    ("security.ome.io/pod-security-policy", ["privileged", "baseline", "restricted"]),
+    ("security.ome.io/secret-ref", ["a", "b", "c"]),
+    ("oci.ome.io/compartment-id", ["a", "b", "c"]),
+    ("oci.ome.io/region", ["a", "b", "c"]),
+    ("oci.ome.io/availability-domain", ["a", "b", "c"]),
+];
+
+/// Flags that settings become, and other names of theirs.
+const FLAGS: [&str; 12] = [
+    "--max-model-len=1",
+    "--max_model_len",
+    "--context-length",
+    "--dtype=auto",
+    "-q",
+    "--quantization=x",
+    "--gpu-memory-utilization=1",
+    "--mem_fraction_static=1",
+    "--max-num-seqs=1",
+    "--max-running-requests",
+    "--lora-modules",
+    "--lora-paths",
+];
 
 /// Names that the policy knows, so that arbitrary values meet its rules.
 const FIELDS: [&str; 44] = [
@@ -164,7 +210,7 @@ fn likely() -> impl Strategy<Value = Value> {
             let pod = json!({"containers": distinct(containers, "name"), "volumes": volumes, "affinity": affinity, "tolerations": [1]});
             json!({"pod": pod, "runner": runner, "config": {"A": "1"}, "path": "/m", "nodeLabel": "l", "nodes": 2,
                 "uri": "hf://a/b", "name": "m", "adapters": [{"uri": "pvc://a", "name": "a"}], "group": {"nodes": 2}, "data": 4,
-                "dataLocal": 2, "pool": "p", "namespace": "n", "configMap": {"name": "c", "key": "k"}})
+                "dataLocal": 2, "claim": "c", "storageUri": "s3://b/m", "download": true, "ray": true, "pool": "p", "namespace": "n", "configMap": {"name": "c", "key": "k"}})
         },
     )
 }
@@ -174,9 +220,50 @@ fn asked() -> impl Strategy<Value = Asked> {
     prop_oneof![ome, of(llm([]), &LLM_LAYERS, &LLM_ROLES)]
 }
 
+/// Settings that the host lets pass.
+fn settings() -> impl Strategy<Value = Value> {
+    let known = OF_ENGINE.iter().chain(&OTHER_SETTINGS);
+    let each: Vec<_> = known.map(|(annotation, values)| (Just(*annotation), option::of(select(values.to_vec())))).collect();
+    each.prop_map(|each| object(each.into_iter().filter_map(|(annotation, value)| Some((annotation, json!(value?)))).collect()))
+}
+
+/// A service with valid settings, on an engine that is known or isn't, and what its layers say of storage and an adapter.
+fn valid() -> impl Strategy<Value = Asked> {
+    let line = select(vec![
+        json!({"command": ["vllm", "serve"]}),
+        json!({"command": ["python3", "-m", "sglang.launch_server"]}),
+        json!({"image": "vllm/vllm-openai:v1"}),
+        json!({"command": ["tritonserver"]}),
+        json!({"command": ["sh", "-c"]}),
+    ]);
+    let words = vec(select(FLAGS.to_vec()), 0..4);
+    let security = option::weighted(0.2, select(vec![json!({"privileged": true}), json!({"capabilities": {"drop": ["NET_RAW"]}})]));
+    let uri = || select(vec!["hf://a/b", "pvc://a/b", "local:///a", "oci://n/a/b/c/o/d"]);
+    let model = (any::<bool>(), uri()).prop_map(|(download, uri)| json!({"name": "m", "download": download, "storageUri": uri}));
+    let adapter = (uri(), select(vec!["LoRA", "other"])).prop_map(|(uri, kind)| json!({"name": "a", "storageUri": uri, "modelType": kind}));
+    let storage = Just(json!({"claim": "c", "readOnly": false}));
+    let layers = (option::of(model), option::of(adapter), option::of(storage), (any::<bool>(), any::<bool>()));
+    ((line, words, security), settings(), layers, select(ROLES.to_vec())).prop_map(
+        |((mut fields, words, security), settings, (model, adapter, storage, (ray, overwrite)), role)| {
+            fields["args"] = json!(words);
+            fields["securityContext"] = json!(security);
+            let group = json!({"nodes": 2, "ray": ray, "overwrite": overwrite});
+            let layers = [("runtime", asked::runner(fields)), ("settings", settings), ("model", json!(model)), ("group", group)];
+            let mut asked = ask(layers).role(role);
+            asked.request.layers.extend(ask([("adapter", json!(adapter)), ("storage", json!(storage))]).request.layers);
+            asked
+        },
+    )
+}
+
 fn of(empty: Asked, layers: &[&'static str], roles: &[Role]) -> impl Strategy<Value = Asked> {
     let content = prop_oneof![9 => likely(), 1 => any_value()];
-    let layers = vec((select(layers.to_vec()), content), 0..5);
+    let layer =
+        (select(layers.to_vec()), content, option::weighted(0.9, settings())).prop_map(|(name, content, settings)| match settings {
+            Some(settings) if name == "settings" => (name, settings),
+            _ => (name, content),
+        });
+    let layers = vec(layer, 0..5);
     let frame = prop_oneof![
         6 => Just(json!({"metadata": {}, "spec": {}})),
         2 => likely().prop_map(|layer| json!({"spec": layer["pod"]})),
@@ -221,6 +308,33 @@ proptest! {
                 }
                 prop_assert_eq!(asked.answer(), Ok(answer));
             }
+        }
+    }
+
+    #[test]
+    fn valid_settings_are_refused_by_pod_security_alone(asked in valid()) {
+        let answer = asked.answer();
+        if let Err(sentence) = &answer {
+            prop_assert!(sentence.starts_with("the Pod Security Standard ") && sentence.contains("privileged: true"), "{}", sentence);
+        }
+        prop_assert_eq!(asked.answer(), answer);
+    }
+
+    #[test]
+    fn no_flag_is_given_twice(asked in valid()) {
+        prop_assume!(asked.answer().is_ok());
+        let given: Value = asked.request.layers[0].content::<Value>().unwrap()["runner"].take();
+        let container = asked.container();
+        let name = |word: &str| word.split('=').next().unwrap_or_default().replace('_', "-");
+        let times = |container: &Value, flag: &str| {
+            let words = container["args"].as_array().into_iter().flatten();
+            words.filter(|word| word.as_str().is_some_and(|word| name(word) == name(flag))).count()
+        };
+        for flag in FLAGS.into_iter().chain(["--enable-lora", "--distributed-executor-backend"]) {
+            prop_assert!(times(&container, flag) <= times(&given, flag).max(1), "{flag}: {container}");
+        }
+        if times(&given, "-q") > 0 && given.to_string().contains("vllm") {
+            prop_assert!(times(&container, "--quantization") <= times(&given, "--quantization"), "{container}");
         }
     }
 

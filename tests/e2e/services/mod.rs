@@ -2,11 +2,16 @@
 
 mod choice;
 mod healing;
+mod inputs;
+mod labels;
 mod modes;
 mod neighbours;
+pub(crate) mod played;
 mod policies;
 mod quiet;
+mod ray;
 mod scaling;
+mod serverless;
 mod trouble;
 
 use k8s_openapi::api::core::v1::{Event, Namespace, Node};
@@ -17,8 +22,9 @@ use kube::{
 use pointsman::world::{
     child::SUBJECT_KIND,
     resource::{
-        BASE_MODEL, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, INFERENCE_SERVICE, LEADER_WORKER_SET, POD,
-        POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME, SUBJECTS,
+        BASE_MODEL, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, INFERENCE_SERVICE, KNATIVE_SERVICE,
+        LEADER_WORKER_SET, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, RAY_CLUSTER, ROLE, ROLE_BINDING, Resource,
+        SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME, SUBJECTS,
     },
 };
 use pointsman_tests::{Host, Said, TestCluster, TestNamespace, eventually};
@@ -33,13 +39,17 @@ use tokio::sync::OnceCell;
 const AGENT: &str = "pointsman/";
 
 /// What a service may become.
-static CHILDREN: [&Resource; 11] = [
+static CHILDREN: [&Resource; 15] = [
     &DEPLOYMENT,
     &HORIZONTAL_POD_AUTOSCALER,
     &HTTP_ROUTE,
     &INFERENCE_POOL,
+    &KNATIVE_SERVICE,
     &LEADER_WORKER_SET,
+    &NETWORK_POLICY,
+    &PERSISTENT_VOLUME_CLAIM,
     &POD_DISRUPTION_BUDGET,
+    &RAY_CLUSTER,
     &ROLE,
     &ROLE_BINDING,
     &SCALED_OBJECT,
@@ -91,10 +101,10 @@ pub(crate) fn fixed(replicas: u32) -> Value {
 
 /// What was seen last, told where a test fails.
 #[derive(Default)]
-struct LastSeen(Mutex<String>);
+pub(crate) struct LastSeen(Mutex<String>);
 
 impl LastSeen {
-    fn note(&self, seen: impl Into<String>) {
+    pub(crate) fn note(&self, seen: impl Into<String>) {
         *self.0.lock().unwrap() = seen.into();
     }
 }
@@ -125,9 +135,14 @@ impl<'a> Space<'a> {
     /// One on a control plane where a host is, or will be.
     pub(crate) async fn on(cluster: &'a TestCluster, what: &str) -> Self {
         let space = Self::bare(cluster, what).await;
-        space.model("model").await;
-        space.create(&SERVING_RUNTIME, "runtime", json!({"spec": simple_runtime()})).await;
+        space.furnish().await;
         space
+    }
+
+    /// Puts in what a service needs.
+    pub(crate) async fn furnish(&self) {
+        self.model("model").await;
+        self.create(&SERVING_RUNTIME, "runtime", json!({"spec": simple_runtime()})).await;
     }
 
     /// The same, with neither a model nor a runtime.
@@ -289,6 +304,24 @@ impl<'a> Space<'a> {
     pub(crate) async fn pods_with(&self, selector: &str) -> BTreeMap<String, Value> {
         let pods = self.api(&POD).list(&ListParams::default().labels(selector)).await.unwrap().items;
         pods.into_iter().map(|pod| (pod.metadata.name.clone().unwrap(), serde_json::to_value(pod).unwrap())).collect()
+    }
+
+    /// The pods that a Service reaches now, in order.
+    pub(crate) fn reached(&self, service: &str) -> Vec<String> {
+        let selector = format!("kubernetes.io/service-name={service}");
+        let slices: Value = serde_json::from_str(&self.kubectl(&["get", "endpointslices", "-l", &selector, "-o", "json"]).ok()).unwrap();
+        let endpoints = slices["items"].as_array().unwrap().iter().flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
+        let mut names: Vec<String> = endpoints.filter_map(|endpoint| endpoint["targetRef"]["name"].as_str().map(str::to_owned)).collect();
+        names.sort();
+        names
+    }
+
+    /// Waits until a Service reaches these pods and no others. Who fills in the addresses is later than who says that a pod is Ready.
+    pub(crate) async fn reaches(&self, service: &str, pods: &[&str]) {
+        eventually(&format!("the Service {service} reaches {pods:?} and no others"), async || {
+            (self.reached(service) == pods).then_some(())
+        })
+        .await;
     }
 
     /// The uids of a service's pods: others after a restart.

@@ -44,9 +44,7 @@ async fn an_engine_from_the_runtime_alone_becomes_a_deployment_with_all_that_goe
     for name in ["chat", "chat-engine"] {
         let ports = space.get(&SERVICE, name).await["spec"]["ports"].clone();
         assert_eq!((&ports[0]["port"], &ports[0]["targetPort"]), (&json!(80), &json!(8000)), "{ports}");
-        let slices = space.kubectl(&["get", "endpointslices", "-l", &format!("kubernetes.io/service-name={name}"), "-o", "json"]).ok();
-        let slices: Value = serde_json::from_str(&slices).unwrap();
-        assert_eq!(slices["items"][0]["endpoints"][0]["targetRef"]["name"], pod["metadata"]["name"], "{slices:#}");
+        space.reaches(name, &[pod["metadata"]["name"].as_str().unwrap()]).await;
     }
 
     let status = &service["status"];
@@ -170,22 +168,14 @@ async fn an_engine_with_workers_becomes_groups_of_pods_that_are_reached_at_their
     assert_eq!((pods.len(), pods.values().all(is_ready)), (6, true), "{:?}", pods.keys());
     assert_eq!(service["status"]["modelStatus"]["modelCopies"]["totalCopies"], 2);
 
-    let leaders: Vec<&String> = pods
+    let leaders: Vec<&str> = pods
         .iter()
-        .filter_map(|(name, pod)| (pod["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0").then_some(name))
+        .filter(|(_, pod)| pod["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0")
+        .map(|(name, _)| name.as_str())
         .collect();
     assert_eq!(leaders, ["big-engine-mn-0", "big-engine-mn-1"]);
     for name in ["big", "big-engine"] {
-        eventually(&format!("the Service {name} finds the leaders and no others"), async || {
-            let selector = format!("kubernetes.io/service-name={name}");
-            let slices = space.kubectl(&["get", "endpointslices", "-l", &selector, "-o", "json"]).ok();
-            let slices: Value = serde_json::from_str(&slices).unwrap();
-            let endpoints = slices["items"][0]["endpoints"].as_array().cloned().unwrap_or_default();
-            let mut names: Vec<_> = endpoints.iter().map(|endpoint| endpoint["targetRef"]["name"].as_str().unwrap()).collect();
-            names.sort_unstable();
-            (names == leaders).then_some(())
-        })
-        .await;
+        space.reaches(name, &leaders).await;
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// Of each kind so many services, with the number of objects that one becomes.
-fn kinds() -> [(&'static str, Value, usize, usize); 5] {
+fn kinds() -> [(&'static str, Value, usize, usize); 7] {
     let keda = json!({"enableKeda": true, "promServerAddress": "http://prometheus:9090", "customPromQuery": "sum(queue)"});
     let router = json!({"runner": {"name": "router", "image": "example.com/router:1"}, "minReplicas": 1, "maxReplicas": 1});
     [
@@ -15,6 +15,8 @@ fn kinds() -> [(&'static str, Value, usize, usize); 5] {
         ("queue", json!({"kedaConfig": keda}), 2, 5),
         ("routed", json!({"engine": fixed(1), "router": router}), 3, 10),
         ("group", json!({"runtime": {"name": "grouped"}, "engine": fixed(1)}), 2, 4),
+        ("knative", json!({"engine": {"minReplicas": 0, "canaryTrafficPercent": 20}}), 2, 2),
+        ("ray", json!({"runtime": {"name": "grouped"}, "engine": {"annotations": {"ome.io/deploymentMode": "MultiNodeRayVLLM"}}}), 2, 4),
     ]
 }
 
@@ -64,12 +66,13 @@ async fn all_pods(space: &Space<'_>) -> BTreeSet<String> {
 
 /// Makes the services, and counts what that took.
 async fn make(space: &Space<'_>) {
-    let runner = json!({"runner": {"name": "ome-container", "image": "example.com/engine:1"}});
+    let runner = json!({"runner": {"name": "ome-container", "image": "example.com/engine:1", "command": ["serve"]}});
     let mut grouped = simple_runtime();
     grouped["engineConfig"] = json!({"leader": runner, "worker": runner});
     // For those that name it.
     grouped["supportedModelFormats"][0]["autoSelect"] = false.into();
     space.create(&SERVING_RUNTIME, "grouped", json!({"spec": grouped})).await;
+    let _play = space.play();
     for (service, spec, _) in services() {
         space.service(&service, with_model(spec)).await;
     }

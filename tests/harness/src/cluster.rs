@@ -181,7 +181,7 @@ impl Cluster {
         self.part("resume", part)
     }
 
-    /// Installs a neighbour's CRDs (and for `lws` its webhooks and manager).
+    /// Installs a neighbour's CRDs (for `lws` its webhooks and manager too, for `knative` its webhooks).
     pub fn install(&self, neighbour: &str) -> Result<(), Error> {
         self.control(&json!({ "do": "install", "neighbour": neighbour })).map(drop)
     }

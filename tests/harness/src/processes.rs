@@ -2,6 +2,10 @@
 
 use std::fs;
 
+/// What the `go` command calls a process that it leaves behind itself, about once a day and for a moment: it is Go's and not ours,
+/// whatever it inherits, and only Go's user may turn it off.
+const GO_S_OWN: &str = "** telemetry **";
+
 /// Every process of a run inherits this environment variable; its value names the run.
 pub const RUN_MARK: &str = "POINTSMAN_RUN";
 
@@ -18,8 +22,8 @@ pub fn processes_of_run(run: &str) -> Vec<(u32, String)> {
             // A zombie is gone but for its parent's asking.
             let state = fs::read_to_string(entry.path().join("stat")).ok()?;
             (!state.contains(") Z ")).then_some(())?;
-            let command = fs::read(entry.path().join("cmdline")).ok()?;
-            Some((pid, String::from_utf8_lossy(&command).replace('\0', " ")))
+            let command = String::from_utf8_lossy(&fs::read(entry.path().join("cmdline")).ok()?).replace('\0', " ");
+            (!command.contains(GO_S_OWN)).then_some((pid, command))
         })
         .collect()
 }

@@ -9,7 +9,7 @@ mod schema;
 use super::settings::SettingsArgs;
 use crate::{
     kinds::{self, Settings},
-    plan::Plan,
+    plan::{LEFT_ALONE, Plan, Theirs},
     policy::{NAMESPACE, decide::Policies, load::Loader},
     world::{
         ObjectKey, Subject, World,
@@ -105,8 +105,12 @@ impl Offline {
         let threads = thread::available_parallelism().map_or(1, NonZero::get).min(self.subjects.len()).max(1);
         let one = |key: &ObjectKey| {
             let snapshot = self.world.snapshot(key, now).filter(|snapshot| !snapshot.subject.deleting)?;
-            let plan = kinds::of(key.resource)?.plan(&snapshot, &self.policies, &self.settings);
-            Some(Planned { subject: snapshot.subject, plan })
+            let subject = Arc::clone(&snapshot.subject);
+            let mut plan = kinds::plan(kinds::of(key.resource)?, snapshot, &self.policies, &self.settings);
+            if plan.theirs.is_some() {
+                plan.objects = None;
+            }
+            Some(Planned { subject, plan })
         };
         let mut planned: Vec<(usize, Planned)> = thread::scope(|scope| {
             // Each takes every so manieth: large and small services are mostly mixed.
@@ -135,10 +139,15 @@ impl Planned {
         if self.plan.objects.is_some() {
             return None;
         }
+        let ObjectKey { namespace, name, .. } = &self.subject.key;
+        match &self.plan.theirs {
+            Some(Theirs::LeftAlone) => return Some(format!("{namespace}/{name}: {LEFT_ALONE}")),
+            Some(Theirs::Contested(contest)) => return Some(format!("{namespace}/{name}: {}", contest.what())),
+            None => {}
+        }
         let needed = || self.plan.status.conditions.iter().filter(|condition| condition.needed);
         let why =
             needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
-        let ObjectKey { namespace, name, .. } = &self.subject.key;
         let why = why.map_or_else(String::new, |why| format!(": {} {}: {}", why.type_, why.reason, why.message));
         Some(format!("{namespace}/{name}{why}"))
     }

@@ -123,7 +123,7 @@ impl Kind for LlmInferenceServices {
         let types: &[_] = if making.service.workloads.is_empty() { &[] } else { &TYPES };
         let fields = making.fields(&found);
         let Asking { reads, decisions, .. } = making.asking;
-        Plan { objects: found.objects, status: Status { conditions, fields, types }, reads, decisions, again }
+        Plan { objects: found.objects, status: Status { conditions, fields, types }, reads, decisions, again, ..Plan::default() }
     }
 }
 

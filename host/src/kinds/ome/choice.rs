@@ -9,7 +9,7 @@ use crate::{
             selection::{Inputs, Judged, Selection},
         },
         digest::Digested,
-        point::selection::Candidate,
+        point::{Reason, selection::Candidate},
     },
     world::{
         ObjectKey, Read,
@@ -19,7 +19,7 @@ use crate::{
 };
 use pointsman_crds::ome::inference_service::ServingRuntimeRef;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 /// The annotation that asks for a new choice, by a value that it didn't have at the last one.
 pub(super) const CHOOSE: &str = "pointsman.dev/choose-runtime";
@@ -33,6 +33,11 @@ impl Making<'_> {
         match (self.service.runtime.clone(), model) {
             (Some(reference), model) => self.named(&reference, model).map(Some),
             (None, Some(model)) => self.chosen(model).map(Some),
+            (None, None) if self.service.model_uri().is_some() && !self.service.brings_containers() => {
+                let message = "The model comes from a storage URI, of which nothing is known that a runtime could be chosen by: name one \
+                               (spec.runtime, or spec.predictor.model.runtime), or a model (spec.model).";
+                Err(Stop::new(RUNTIME_SELECTED, "NoSupportingRuntime", message, "NoSupportingRuntime"))
+            }
             (None, None) => {
                 let message = "The service names neither a model nor a runtime: its engine says everything.";
                 self.conditions.push(Condition::yes(RUNTIME_SELECTED, "NoRuntime", message));
@@ -63,6 +68,13 @@ impl Making<'_> {
             return stopped("RuntimeNotFound", format!("{looked}: create it, or correct spec.runtime.name."), "RuntimeNotRecognized");
         };
         let kind = &runtime.candidate.kind;
+        if let Some(protocol) = self.service.protocol.as_ref().filter(|protocol| !speaks(&runtime.candidate, protocol)) {
+            let message = format!(
+                "The {kind} {name} doesn't speak {protocol}, which spec.predictor.model.protocolVersion asks for; it speaks {}.",
+                runtime.candidate.protocols.join(", ")
+            );
+            return stopped("ProtocolNotSupported", message, "NoSupportingRuntime");
+        }
         if let Some(model) = model {
             let candidates = Digested::new(vec![runtime.candidate.clone()]).unwrap_or_default();
             let decision = self.judge(model, candidates, true)?;
@@ -89,7 +101,7 @@ impl Making<'_> {
         self.asking.reads.extend([Read::Candidates(String::new()), Read::Candidates(namespace.clone())]);
         let candidates = self.snapshot.runtimes.candidates(&namespace);
         let decision = self.judge(model, candidates.clone(), false)?;
-        let selection = &decision.answer;
+        let selection = &*spoken(&decision.answer, &candidates, self.service.protocol.as_deref());
         let best = selection.ranking.first().copied();
         let request = self.service.annotations.get(CHOOSE).cloned();
         let former = self.former("runtime").or_else(|| self.made_with());
@@ -119,7 +131,7 @@ impl Making<'_> {
 
     /// The choice that the engine was made with, for a status that has no place for it, or was lost.
     fn made_with(&self) -> Option<Value> {
-        let written = self.live(Part::Engine)?.observed.runtime.as_ref()?;
+        let written = Part::Engine.workloads(self.snapshot).last()?.observed.runtime.as_ref()?;
         let (rest, request) = written.split_once('#').map_or((written.as_str(), None), |(rest, request)| (rest, Some(request)));
         let (rest, generation) = rest.split_once('@').map_or((rest, None), |(rest, generation)| (rest, generation.parse::<i64>().ok()));
         let (kind, name) = rest.split_once('/')?;
@@ -216,6 +228,26 @@ impl Making<'_> {
     fn up_to_date(&mut self, reason: &str, message: &str) {
         self.conditions.push(Condition::yes(RUNTIME_UP_TO_DATE, reason, message).aside());
     }
+}
+
+/// What was judged, without those that don't speak the protocol.
+fn spoken<'s>(selection: &'s Selection, candidates: &[Candidate], protocol: Option<&str>) -> Cow<'s, Selection> {
+    let Some(protocol) = protocol else { return Cow::Borrowed(selection) };
+    let mut selection = selection.clone();
+    for (candidate, judged) in candidates.iter().zip(&mut selection.judged).filter(|(candidate, _)| !speaks(candidate, protocol)) {
+        let message = format!(
+            "it doesn't speak {protocol}, which spec.predictor.model.protocolVersion asks for, but {}",
+            candidate.protocols.join(", ")
+        );
+        *judged = Judged::Excluded { plugin: None, reason: Reason { code: "ProtocolNotSupported".to_owned(), message } };
+    }
+    selection.ranking.retain(|place| matches!(selection.judged.get(*place), Some(Judged::Eligible(_))));
+    Cow::Owned(selection)
+}
+
+/// Whether a runtime speaks a protocol. One that says nothing of it may speak any.
+fn speaks(candidate: &Candidate, protocol: &str) -> bool {
+    candidate.protocols.is_empty() || candidate.protocols.iter().any(|spoken| spoken == protocol)
 }
 
 /// A choice as a workload carries it: `KIND/NAME@GENERATION#REQUEST`, of which the last two may be absent.

@@ -11,24 +11,33 @@ use crate::{
     world::{
         ObjectKey,
         child::VERSION,
-        ome::{ModelView, RuntimeView},
+        ome::{ModelView, RuntimeView, WeightView},
         pod::{COMPONENT, SUBJECT},
     },
 };
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 /// What the labels and annotations of all objects are made from.
 pub(super) struct Sources<'a> {
     pub(super) model: Option<&'a ModelView>,
     pub(super) runtime: Option<&'a RuntimeView>,
+    /// The fine-tuned weight, by its name.
+    pub(super) weight: Option<&'a (String, Arc<WeightView>)>,
     /// The layers for a component (or none) and a version: most objects share them.
     layers: HashMap<(Option<&'static str>, String), Digested<Vec<Layer>>>,
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn new(model: Option<&'a ModelView>, runtime: Option<&'a RuntimeView>) -> Self {
-        Self { model, runtime, layers: HashMap::new() }
+    pub(super) fn new(
+        model: Option<&'a ModelView>,
+        runtime: Option<&'a RuntimeView>,
+        weight: Option<&'a (String, Arc<WeightView>)>,
+    ) -> Self {
+        Self { model, runtime, weight, layers: HashMap::new() }
     }
 }
 
@@ -69,7 +78,7 @@ impl Making<'_> {
 
     fn layers(&self, sources: &mut Sources<'_>, component: Option<&Deployed>, version: &str) -> Digested<Vec<Layer>> {
         let part = component.map(|component| component.part.name());
-        let (model, runtime) = (sources.model, sources.runtime);
+        let (model, runtime, tuned) = (sources.model, sources.runtime, sources.weight.is_some());
         let make = || {
             let layer = |name: &str, labels: Vec<Entry>, annotations: Vec<Entry>| Layer { name: name.to_owned(), labels, annotations };
             let none = BTreeMap::new();
@@ -87,17 +96,23 @@ impl Making<'_> {
             if let Some(settings) = of_component {
                 layers.push(layer("component", entries(&settings.labels), entries(&settings.annotations)));
             }
-            layers.push(layer("facts", self.facts(part, model, runtime, version), Vec::new()));
+            layers.push(layer("facts", self.facts(part, (model, tuned), runtime, version), Vec::new()));
             Digested::new(layers).unwrap_or_default()
         };
         sources.layers.entry((part, version.to_owned())).or_insert_with(make).clone()
     }
 
     /// What is known for certain, under the keys of OME's labels page.
-    fn facts(&self, part: Option<&str>, model: Option<&ModelView>, runtime: Option<&RuntimeView>, version: &str) -> Vec<Entry> {
+    fn facts(
+        &self,
+        part: Option<&str>,
+        (model, tuned): (Option<&ModelView>, bool),
+        runtime: Option<&RuntimeView>,
+        version: &str,
+    ) -> Vec<Entry> {
         let model_fact = |fact: fn(&ModelView) -> Option<String>| model.and_then(fact);
         let facts = [
-            ("fine-tuned-serving", model.map(|_| "false".to_owned())),
+            ("fine-tuned-serving", model.map(|_| tuned.to_string())),
             ("model.ome.io/format", model_fact(|view| view.model.format.as_ref().map(|format| format.name.clone()))),
             ("model.ome.io/name", model_fact(|view| Some(view.model.name.clone()))),
             ("model.ome.io/size", model_fact(|view| view.model.parameter_size.clone())),

@@ -2,13 +2,19 @@
 
 #![allow(clippy::unnecessary_box_returns, reason = "a step's error is large, and boxed wherever it is made")]
 
+mod adopted;
 mod choice;
 mod component;
+mod keys;
 mod metadata;
+mod mode;
 mod model;
 mod objects;
 mod pods;
+mod predictor;
+mod revision;
 mod scaling;
+mod serverless;
 mod service;
 mod state;
 
@@ -20,12 +26,13 @@ use crate::{
     plan::{Condition, Object, Plan, Status},
     policy::decide::{Policies, Undecided},
     world::{
-        Snapshot,
-        ome::{ModelView, RuntimeView},
+        ObjectKey, Snapshot,
+        ome::{ModelView, RuntimeView, WeightView},
         resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME},
     },
 };
-use component::Deployed;
+use component::{Deployed, KNATIVE_FEATURES, Note, Part};
+use metadata::Sources;
 use serde_json::Value;
 use service::Service;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -49,6 +56,7 @@ const DECIDED: &str = "Decided";
 const STEPS: [&str; 5] = [ACCEPTED, MODEL_READY, RUNTIME_SELECTED, RUNTIME_UP_TO_DATE, DECIDED];
 
 /// Why there is no plan for the objects: the condition that says it.
+#[derive(Debug)]
 struct Stop {
     condition: Condition,
     again: Option<Duration>,
@@ -89,6 +97,8 @@ struct Making<'a> {
     /// The status as it was.
     before: Value,
     conditions: Vec<Condition>,
+    /// What a user should know of what was accepted.
+    notes: Vec<Note>,
     /// What the status says of the choice of a runtime.
     choice: Option<Value>,
 }
@@ -98,16 +108,44 @@ struct Making<'a> {
 struct Found {
     model: Option<Arc<ModelView>>,
     runtime: Option<Arc<RuntimeView>>,
+    /// The fine-tuned weight, by its name.
+    weight: Option<(String, Arc<WeightView>)>,
     components: Vec<Deployed>,
     objects: Option<Vec<Object>>,
     /// The newest revision of each component.
     revisions: BTreeMap<&'static str, String>,
+    /// What runs the pods of each component.
+    workloads: BTreeMap<&'static str, ObjectKey>,
+}
+
+impl Found {
+    /// The component that requests come to: the router, else the engine.
+    fn entry(&self) -> Option<&Deployed> {
+        entry(&self.components)
+    }
+}
+
+/// That the service is accepted, with what a user should know.
+fn accepted(notes: &[Note]) -> Condition {
+    let Some((first, _)) = notes.first() else { return Condition::yes(ACCEPTED, "Accepted", "The service says what can be done.") };
+    let warning = notes.iter().map(|(reason, _)| *reason).find(|reason| *reason != KNATIVE_FEATURES);
+    let texts: Vec<&str> = notes.iter().map(|(_, text)| text.as_str()).collect();
+    let condition = Condition::yes(ACCEPTED, warning.unwrap_or(first), texts.join(" "));
+    if warning.is_some() { condition.noted() } else { condition }
+}
+
+fn entry(components: &[Deployed]) -> Option<&Deployed> {
+    components.iter().rfind(|component| component.part != Part::Decoder)
 }
 
 impl Kind for InferenceServices {
     fn needs(&self) -> &'static [&'static Resource] {
         static NEEDS: [&Resource; 4] = [&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME];
         &NEEDS
+    }
+
+    fn stand_ins(&self, snapshot: &Snapshot) -> BTreeMap<ObjectKey, ObjectKey> {
+        adopted::stand_ins(snapshot)
     }
 
     fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
@@ -118,6 +156,7 @@ impl Kind for InferenceServices {
             service: Service::default(),
             before: snapshot.subject.status(),
             conditions: Vec::new(),
+            notes: Vec::new(),
             choice: None,
         };
         let mut found = Found::default();
@@ -131,15 +170,15 @@ impl Making<'_> {
         self.service = Service::read(&self.asking)?;
         self.service.check()?;
         found.model = self.model()?;
+        found.weight = self.weight(found.model.as_deref())?;
         found.runtime = self.runtime(found.model.as_ref())?;
         let (components, notes) = self.components(found.runtime.as_deref())?;
-        // It is only known now, because the runtime has a say in what conflicts.
-        if !notes.is_empty() {
-            self.conditions.push(Condition::yes(ACCEPTED, "AnnotationOverridden", notes.join(" ")).noted());
-        }
-        let made = self.objects(found.model.as_deref(), found.runtime.as_deref(), &components)?;
+        self.notes = notes;
+        let mut sources = Sources::new(found.model.as_deref(), found.runtime.as_deref(), found.weight.as_ref());
+        let made = self.objects(&mut sources, &components)?;
         found.components = components;
         found.revisions = made.revisions;
+        found.workloads = made.workloads;
         found.objects = Some(made.objects);
         self.conditions.push(Condition::yes(DECIDED, "Decided", "The policies have said what the objects look like."));
         Ok(())
@@ -162,7 +201,7 @@ impl Making<'_> {
             }
             let known = self.conditions.iter().position(|condition| condition.type_ == step).map(|place| self.conditions.remove(place));
             known.unwrap_or_else(|| match (step, at) {
-                (ACCEPTED, _) => Condition::yes(ACCEPTED, "Accepted", "The service says what can be done."),
+                (ACCEPTED, _) => accepted(&self.notes),
                 (RUNTIME_UP_TO_DATE, _) => Condition::unknown(step, "Blocked", format!("Waits for {RUNTIME_SELECTED}.")).aside(),
                 (_, at) => Condition::unknown(step, "Blocked", format!("Waits for {}.", at.unwrap_or(ACCEPTED))),
             })
@@ -177,6 +216,7 @@ impl Making<'_> {
             reads: self.asking.reads,
             decisions: self.asking.decisions,
             again,
+            ..Plan::default()
         }
     }
 

@@ -1,41 +1,44 @@
 //! The objects that a service becomes.
 
 use super::{
-    ACCEPTED, DECIDED, Making, Stop, choice,
-    component::{Deployed, Mode, Part},
+    ACCEPTED, Making, Stop, choice,
+    component::{Deployed, KNATIVE_FEATURES, Mode, Part, refused},
     metadata::{For, Sources},
     pods::places,
     scaling::Scaling,
+    serverless,
 };
 use crate::{
     kinds::ask,
-    objects::{Metadata, access, network, scaling, scaling::Target, workload},
+    objects::{Metadata, access, knative, network, ray, scaling, scaling::Target, storage, workload},
     plan::Object,
-    policy::digest::Digest,
     world::{
-        Child, ObjectKey,
-        child::{DERIVED, REVISION, REVISION_LABEL, RUNTIME},
-        ome::{ModelView, RuntimeView},
+        ObjectKey,
+        child::{APPLIED, DERIVED, GENERATION, REVISION, REVISION_LABEL, RUNTIME},
         pod::WORKER_INDEX,
         resource::{
-            DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE,
-            SERVICE_ACCOUNT,
+            HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING,
+            Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
         },
     },
 };
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The container that runs the model, unless the runtime or the service names another.
-const MAIN_CONTAINER: &str = "ome-container";
+pub(super) const MAIN_CONTAINER: &str = "ome-container";
 
-/// How many digits of a template's hash are kept.
-const HASH: usize = 12;
+/// The ports of the proxy that Knative puts in front of a container.
+const KNATIVE_PORTS: [i64; 4] = [8012, 8013, 8022, 9090];
+
+/// The longest spec that is kept in an annotation: an object has 256 KiB for all of them.
+const LONGEST_SPEC: usize = 64 * 1024;
 
 /// The objects, and the newest revision of each component.
 pub(super) struct Made {
     pub(super) objects: Vec<Object>,
     pub(super) revisions: BTreeMap<&'static str, String>,
+    pub(super) workloads: BTreeMap<&'static str, ObjectKey>,
 }
 
 /// The pods of a component, finished.
@@ -49,27 +52,19 @@ struct Pods {
 
 impl Making<'_> {
     /// Everything that the service becomes, in the order in which it is written.
-    pub(super) fn objects(
-        &mut self,
-        model: Option<&ModelView>,
-        runtime: Option<&RuntimeView>,
-        components: &[Deployed],
-    ) -> Result<Made, Box<Stop>> {
+    pub(super) fn objects(&mut self, sources: &mut Sources<'_>, components: &[Deployed]) -> Result<Made, Box<Stop>> {
         for component in components {
             self.neighbours(component)?;
         }
-        let mut sources = Sources::new(model, runtime);
-        let mut made = Made { objects: Vec::new(), revisions: BTreeMap::new() };
-        let mut entry = None;
+        let mut made = Made { objects: Vec::new(), revisions: BTreeMap::new(), workloads: BTreeMap::new() };
+        let mut ports = BTreeMap::new();
         for component in components {
-            let ports = self.deploy(&mut sources, component, &mut made)?;
-            // A router stands before the others, and comes last.
-            if component.part != Part::Decoder {
-                entry = Some((component, ports));
-            }
+            ports.insert(component.part, self.deploy(sources, component, &mut made)?);
         }
-        if let Some((component, ports)) = entry {
-            self.entry(&mut sources, component, &ports, &mut made.objects)?;
+        // Knative reaches what it runs by ways of its own.
+        let entry = super::entry(components).filter(|entry| entry.mode != Mode::Serverless);
+        if let Some((entry, ports)) = entry.and_then(|entry| Some((entry, ports.get(&entry.part)?))) {
+            self.entry(sources, entry, ports, &mut made.objects)?;
         }
         Ok(made)
     }
@@ -92,34 +87,38 @@ impl Making<'_> {
 
     /// A component's objects. Tells the ports that it is reached by.
     fn deploy(&mut self, sources: &mut Sources<'_>, component: &Deployed, made: &mut Made) -> Result<Vec<network::Port>, Box<Stop>> {
-        let (resource, name) = component.workload.clone();
-        let key = self.key(resource, &name);
+        let (resource, mut name) = component.workload.clone();
         let selector = self.selector(Some(component));
         if component.part == Part::Router {
             self.access(sources, component, &mut made.objects)?;
         }
-        let pods = self.pods(sources, component, &key)?;
+        let pods = self.pods(sources, component, &self.key(resource, &name))?;
+        if matches!(component.mode, Mode::Ray(_)) {
+            // KubeRay makes no pods anew when a template changes, so another revision is another cluster.
+            name = format!("{name}-{}", pods.revision);
+        }
+        let key = self.key(resource, &name);
 
-        let reached = reached(component, &selector);
-        let service = self.key(&SERVICE, &component.name);
-        let metadata = self.of(sources, component, &service)?;
-        made.objects.push(Object::new(service, network::service(metadata, &reached, &pods.ports)));
-
+        self.surroundings(sources, component, &pods, &mut made.objects)?;
         let mut metadata = self.of(sources, component, &key)?;
         metadata.labels.insert(REVISION_LABEL.to_owned(), pods.revision.clone());
         metadata.annotations.insert(REVISION.to_owned(), format!("{}-{}", pods.revision, pods.hash));
         if let Some(choice) = &self.choice {
             metadata.annotations.insert(RUNTIME.to_owned(), choice::written(choice));
         }
+        metadata.annotations.extend(self.applied());
+        made.workloads.insert(component.part.name(), key.clone());
         made.objects.push(self.running(component, key, metadata, &selector, &pods.templates));
         made.revisions.insert(component.part.name(), format!("{}-{}", component.name, pods.revision));
 
         let budget = self.key(&POD_DISRUPTION_BUDGET, &component.name);
+        // A RayCluster has no scale.
+        let unscaled = matches!(component.mode, Mode::Ray(_)).then(|| component.mode.size());
         let metadata = self.of(sources, component, &budget)?;
-        made.objects.push(Object::new(budget, scaling::disruption_budget(metadata, &selector)));
+        made.objects.push(Object::new(budget, scaling::disruption_budget(metadata, &selector, unscaled)));
         let target = Target { resource, name: &name };
         match &component.scaling {
-            Scaling::Fixed(_) | Scaling::External(_) => {}
+            Scaling::Fixed(_) | Scaling::External(_) | Scaling::Knative(_) => {}
             Scaling::Horizontal(least, most, metric, percent) => {
                 let key = self.key(&HORIZONTAL_POD_AUTOSCALER, &component.name);
                 let mut metadata = self.of(sources, component, &key)?;
@@ -135,6 +134,46 @@ impl Making<'_> {
             }
         }
         Ok(pods.ports)
+    }
+
+    /// What a component's pods need around them: room for files, a Service, and a NetworkPolicy.
+    fn surroundings(
+        &mut self,
+        sources: &mut Sources<'_>,
+        component: &Deployed,
+        pods: &Pods,
+        objects: &mut Vec<Object>,
+    ) -> Result<(), Box<Stop>> {
+        let selector = self.selector(Some(component));
+        if let Some(room) = &component.extras.storage {
+            let key = self.key(&PERSISTENT_VOLUME_CLAIM, &component.claim());
+            let metadata = self.of(sources, component, &key)?;
+            objects.push(Object::new(key, storage::claim(metadata, room.class.as_deref(), &room.size, room.mode)));
+        }
+        // Knative makes a Service of the component's name itself.
+        if component.mode != Mode::Serverless {
+            let key = self.key(&SERVICE, &component.name);
+            let metadata = self.of(sources, component, &key)?;
+            objects.push(Object::new(key, network::service(metadata, &reached(component, &selector), &pods.ports)));
+        }
+        if component.extras.inference_only {
+            let key = self.key(&NETWORK_POLICY, &component.name);
+            let metadata = self.of(sources, component, &key)?;
+            let tcp = pods.ports.iter().filter(|port| port.protocol == "TCP").map(|port| port.target);
+            let own_proxy = (component.mode == Mode::Serverless).then_some(KNATIVE_PORTS).into_iter().flatten();
+            let ports: BTreeSet<i64> = tcp.chain(component.extras.metrics_port).chain(own_proxy).collect();
+            let ports: Vec<i64> = ports.into_iter().collect();
+            objects.push(Object::new(key, network::inference_only(metadata, &selector, &self.selector(None), &ports)));
+        }
+        Ok(())
+    }
+
+    /// What OME's labels page has on what was made: the service's generation, and its spec as it was applied. A change of either is
+    /// written to the workload alone, and never to its pods.
+    fn applied(&self) -> Vec<(String, String)> {
+        let Some(generation) = self.snapshot.subject.generation else { return Vec::new() };
+        let spec = (self.service.spec.len() <= LONGEST_SPEC).then(|| (APPLIED.to_owned(), self.service.spec.clone()));
+        std::iter::once((GENERATION.to_owned(), generation.to_string())).chain(spec).collect()
     }
 
     /// The metadata of a component's object.
@@ -156,16 +195,29 @@ impl Making<'_> {
             Scaling::Horizontal(least, ..) | Scaling::Keda(least, ..) | Scaling::External(least) => {
                 (least > 1 && self.snapshot.child(key.resource, &key.name).is_none()).then_some(least)
             }
+            Scaling::Knative(_) => None,
         };
-        let ours = matches!(component.scaling, Scaling::Fixed(_));
+        let ours = matches!(component.scaling, Scaling::Fixed(_) | Scaling::Knative(_));
         let none = Value::Null;
         let template = |at: usize| templates.get(at).unwrap_or(&none);
         let body = match component.mode {
             Mode::Raw => {
                 let strategy = component.either(|side| side.settings.deployment_strategy.clone()).map(|strategy| json!(strategy));
+                // A new pod on another node would wait for the files that the old one has.
+                let strategy = strategy.or_else(|| component.extras.on_one_node().then(|| json!({"type": "Recreate"})));
                 workload::deployment(metadata, selector, replicas, strategy, template(0))
             }
-            Mode::MultiNode(size) => workload::leader_worker_set(metadata, replicas, size, template(0), template(1)),
+            Mode::MultiNode(size) => {
+                let strategy = component.either(|side| side.settings.deployment_strategy.clone()?.rolling_update);
+                let group = workload::leader_worker_set(metadata, replicas, size, template(0), template(1));
+                workload::rolled(group, strategy.map(|rolling| (rolling.max_unavailable, rolling.max_surge)))
+            }
+            Mode::Serverless => {
+                let revision = metadata.annotations.get(REVISION).map_or("", String::as_str);
+                let canary = self.canary(component, revision);
+                knative::service(metadata, template(0), canary.as_ref())
+            }
+            Mode::Ray(size) => ray::cluster(metadata, &ray::spec(template(0), template(1), size - 1)),
         };
         Object { yields_replicas: !ours, ..Object::new(key, body) }
     }
@@ -174,60 +226,50 @@ impl Making<'_> {
         let mut templates = Vec::new();
         let mut ports = None;
         for place in places(component) {
-            let template = self.template(component, place, sources.model, key)?;
+            let template = self.template(component, place, sources, key)?;
             let what = For { key, component: Some(component), pods: Some((place, &template["metadata"])) };
-            let metadata = self.metadata(sources, what)?;
+            let mut metadata = self.metadata(sources, what)?;
+            let main = main_container(component, &template["spec"]);
             if !place.follows() {
-                ports = Some(network::ports(main_container(component, &template["spec"])));
+                ports = Some(network::ports(main));
             }
-            templates.push(json!({"metadata": metadata.into_value(), "spec": template["spec"]}));
+            let main = main.and_then(|main| main["name"].as_str()).unwrap_or_default();
+            let spec = match component.mode {
+                Mode::Raw | Mode::MultiNode(_) => template["spec"].clone(),
+                Mode::Ray(_) => ray::fitted(&template["spec"], main),
+                Mode::Serverless => self.fitted(component, &template["spec"], main)?,
+            };
+            if let Scaling::Knative(told) = &component.scaling {
+                metadata.annotations.extend(told.clone());
+            }
+            let pods = json!({"metadata": metadata.into_value(), "spec": spec});
+            templates.push(if component.mode == Mode::Serverless { knative::template(&pods, serverless::asked(component)) } else { pods });
         }
-        // A group of another size is another one for LeaderWorkerSet too.
-        let size = if let Mode::MultiNode(size) = component.mode { size } else { 1 };
-        // What says the same is the same, in whatever order its keys were given.
-        let sorted: Vec<Value> = templates.iter().map(sorted).collect();
-        let hash = Digest::of_value(&(sorted, size)).map(|digest| digest.hex()[..HASH].to_owned());
-        let hash = hash.map_err(|error| {
-            Stop::new(DECIDED, "InvalidTemplate", format!("The pods' template has no JSON: {error}."), "RuntimeUnhealthy")
-        })?;
-        let revision = self.revision(component, &templates, &hash);
+        let (revision, hash) = self.revision(component, &templates)?;
         for template in &mut templates {
             template["metadata"]["labels"][REVISION_LABEL] = revision.as_str().into();
         }
         Ok(Pods { templates, ports: ports.unwrap_or_default(), revision, hash })
     }
 
-    /// The number of the revision with this hash: that of what runs, or the next.
-    fn revision(&self, component: &Deployed, templates: &[Value], hash: &str) -> String {
-        let names = component.part.workloads(&self.service.name);
-        let live = names.iter().filter_map(|(resource, name)| self.snapshot.child(resource, name));
-        let numbers = live.filter_map(|live| {
-            let told = live.observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
-            let label = live.observed.revision_label.as_deref().or(told.map(|(number, _)| number))?;
-            let number: u64 = label.parse().ok()?;
-            let same = match told.filter(|(number, _)| *number == label) {
-                Some((_, known)) => known == hash,
-                // Whoever has taken the annotation away or edited it must not restart pods by that: the templates themselves tell.
-                None => Self::runs(live, templates, label),
-            };
-            Some(if same { number } else { number + 1 })
-        });
-        format!("{:05}", numbers.max().unwrap_or(1))
-    }
-
-    /// Whether a workload has these templates, under the number of a revision.
-    fn runs(live: &Child, templates: &[Value], revision: &str) -> bool {
-        let paths: &[&str] = if live.key.resource == &DEPLOYMENT {
-            &["/spec/template"]
-        } else {
-            &["/spec/leaderWorkerTemplate/leaderTemplate", "/spec/leaderWorkerTemplate/workerTemplate"]
-        };
-        paths.len() == templates.len()
-            && paths.iter().zip(templates).all(|(path, template)| {
-                let mut numbered = template.clone();
-                numbered["metadata"]["labels"][REVISION_LABEL] = revision.into();
-                live.settled_at(path, &numbered)
-            })
+    /// The pods as Knative takes them. It can't be known here which features are enabled, so those that are needed are told.
+    fn fitted(&mut self, component: &Deployed, spec: &Value, main: &str) -> Result<Value, Box<Stop>> {
+        let part = component.part.name();
+        let knative::Fitted { spec, features } = knative::fit(spec, main).map_err(|fields| {
+            refused(format!(
+                "Knative takes no pods of the {part} with {}: leave that out, or take the mode RawDeployment.",
+                fields.join(", ")
+            ))
+        })?;
+        if !features.is_empty() {
+            let features: Vec<_> = features.into_iter().collect();
+            let message = format!(
+                "Knative takes the pods of the {part} only with these features enabled (ConfigMap config-features of knative-serving): {}.",
+                features.join(", ")
+            );
+            self.notes.push((KNATIVE_FEATURES, message));
+        }
+        Ok(spec)
     }
 
     /// A router looks for the pods that it routes to.
@@ -280,23 +322,13 @@ impl Making<'_> {
     }
 }
 
-/// The same value with the keys of all objects in order.
-fn sorted(value: &Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let fields: BTreeMap<&String, Value> = fields.iter().map(|(key, value)| (key, sorted(value))).collect();
-            Value::Object(fields.into_iter().map(|(key, value)| (key.clone(), value)).collect())
-        }
-        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
-        other => other.clone(),
-    }
-}
-
 /// The labels of the pods that take requests.
 fn reached(component: &Deployed, selector: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut reached = selector.clone();
-    if let Mode::MultiNode(_) = component.mode {
-        reached.insert(WORKER_INDEX.to_owned(), "0".to_owned());
+    match component.mode {
+        Mode::MultiNode(_) => drop(reached.insert(WORKER_INDEX.to_owned(), "0".to_owned())),
+        Mode::Ray(_) => drop(reached.insert(ray::NODE_TYPE.to_owned(), "head".to_owned())),
+        Mode::Raw | Mode::Serverless => {}
     }
     reached
 }

@@ -3,6 +3,7 @@
 use super::{
     DECIDED, Making, Stop,
     component::{Deployed, Mode, Part},
+    metadata::Sources,
 };
 use crate::{
     kinds::ask::Place,
@@ -17,12 +18,16 @@ use crate::{
 };
 use serde_json::{Value, json};
 
+/// The annotation that has KubeRay leave command lines alone.
+const OVERWRITE: &str = "ray.io/overwrite-container-cmd";
+
 /// The places of a component: one, or a leader's and its workers'.
 pub(super) fn places(component: &Deployed) -> Vec<Place> {
     let role = component.part.role();
     match component.mode {
-        Mode::Raw => vec![Place { role, group: None }],
-        Mode::MultiNode(_) => [Role::Leader, Role::Worker].map(|place| Place { role: place, group: Some(role) }).to_vec(),
+        Mode::Raw | Mode::Serverless => vec![Place { role, group: None }],
+        // Ray's head leads as well.
+        Mode::MultiNode(_) | Mode::Ray(_) => [Role::Leader, Role::Worker].map(|place| Place { role: place, group: Some(role) }).to_vec(),
     }
 }
 
@@ -32,51 +37,77 @@ impl Making<'_> {
         &mut self,
         component: &Deployed,
         place: Place,
-        model: Option<&ModelView>,
+        sources: &Sources<'_>,
         workload: &ObjectKey,
     ) -> Result<Value, Box<Stop>> {
         let mut frame = json!({"metadata": {}, "spec": {}});
         if component.part == Part::Router {
             frame["spec"]["serviceAccountName"] = component.name.as_str().into();
         }
-        let asked = (layers(component, place, model), frame);
+        let asked = (self.pod_layers(component, place, sources), frame);
         let template = self.asking.template(&self.service.subject, place, asked, workload);
         template.map_err(|undecided| self.undecided(DECIDED, &undecided))
     }
-}
 
-/// Who has a say, the weakest first.
-fn layers(component: &Deployed, place: Place, model: Option<&ModelView>) -> Vec<Layer> {
-    let mut layers = Vec::new();
-    let mut add = |name: String, content: Value| layers.push(Layer { name, content: content.to_string() });
-    for (name, side) in [("runtime", &component.runtime), ("user", &component.user)] {
-        let content = |part: &Content| Value::Object(part.0.clone());
-        add(name.to_owned(), content(&side.part));
-        let of_place = match place.role {
-            Role::Leader => Some(("leader", &side.leader)),
-            Role::Worker => Some(("worker", &side.worker)),
-            _ => None,
-        };
-        if let Some((role, Some(part))) = of_place {
-            add(format!("{name}-{role}"), content(part));
+    /// Who has a say, the weakest first.
+    fn pod_layers(&self, component: &Deployed, place: Place, sources: &Sources<'_>) -> Vec<Layer> {
+        let mut layers = Vec::new();
+        let mut add = |name: String, content: Value| layers.push(Layer { name, content: content.to_string() });
+        for (name, side) in [("runtime", &component.runtime), ("user", &component.user)] {
+            let content = |part: &Content| Value::Object(part.0.clone());
+            add(name.to_owned(), content(&side.part));
+            let of_place = match place.role {
+                Role::Leader => Some(("leader", &side.leader)),
+                Role::Worker => Some(("worker", &side.worker)),
+                _ => None,
+            };
+            if let Some((role, Some(part))) = of_place {
+                add(format!("{name}-{role}"), content(part));
+            }
         }
+        let extras = &component.extras;
+        if component.part != Part::Router {
+            match (sources.model, &extras.storage_uri) {
+                (None, None) => {}
+                (model, uri) => add("model".to_owned(), facts(model, uri.as_deref(), &self.service.name)),
+            }
+            if let Some((name, weight)) = sources.weight {
+                let adapter = json!({"name": name, "storageUri": weight.storage_uri, "modelType": weight.tuning});
+                add("adapter".to_owned(), adapter);
+            }
+            if let Some(storage) = &extras.storage {
+                add("storage".to_owned(), json!({"claim": component.claim(), "readOnly": storage.mode == "ReadOnlyMany"}));
+            }
+        }
+        if !extras.settings.is_empty() {
+            add("settings".to_owned(), json!(extras.settings));
+        }
+        match component.mode {
+            Mode::MultiNode(nodes) => add("group".to_owned(), json!({"nodes": nodes})),
+            Mode::Ray(nodes) => {
+                let own = component.user.settings.annotations.get(OVERWRITE).or_else(|| self.service.annotations.get(OVERWRITE));
+                add("group".to_owned(), json!({"nodes": nodes, "ray": true, "overwrite": own.is_some_and(|own| own == "true")}));
+            }
+            Mode::Raw | Mode::Serverless => {}
+        }
+        layers
     }
-    if let Some(model) = model.filter(|_| component.part != Part::Router) {
-        add("model".to_owned(), facts(model));
-    }
-    if let Mode::MultiNode(nodes) = component.mode {
-        add("group".to_owned(), json!({"nodes": nodes}));
-    }
-    layers
 }
 
-fn facts(view: &ModelView) -> Value {
-    let model = &view.model;
-    let mut facts = json!({
-        "kind": model.kind, "namespace": model.namespace, "name": model.name, "storageUri": view.storage_uri, "nodeLabel": node_label(&model.namespace, &model.name),
-    });
-    if let Some(path) = &view.path {
-        facts["path"] = path.as_str().into();
+/// What is known of the model. Where it comes from a storage URI, nobody has put it on a node.
+fn facts(view: Option<&ModelView>, uri: Option<&str>, service: &str) -> Value {
+    let mut facts = match view {
+        Some(ModelView { model, storage_uri, .. }) => json!({
+            "kind": model.kind, "namespace": model.namespace, "name": model.name, "storageUri": storage_uri, "nodeLabel": node_label(&model.namespace, &model.name),
+        }),
+        None => json!({"name": service}),
+    };
+    if let Some(path) = view.and_then(|view| view.path.as_deref()) {
+        facts["path"] = path.into();
+    }
+    if let Some(uri) = uri {
+        facts["storageUri"] = uri.into();
+        facts["download"] = true.into();
     }
     facts
 }

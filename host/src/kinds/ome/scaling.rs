@@ -2,7 +2,8 @@
 
 use super::{
     Making, Stop,
-    component::{Annotation, Annotations, Mode, Part, invalid},
+    component::{Annotation, Annotations, Mode, Note, OVERRIDDEN, Part, invalid, refused},
+    serverless,
 };
 use crate::{
     objects::scaling::Query,
@@ -12,14 +13,15 @@ use crate::{
     },
 };
 use pointsman_crds::ome::component::{KedaConfig, ScaleMetric};
+use std::collections::BTreeMap;
 
-const MIN_REPLICAS: &str = "ome.io/min-replicas";
-const MAX_REPLICAS: &str = "ome.io/max-replicas";
-const UTILIZATION: &str = "ome.io/target-utilization";
+pub(super) const MIN_REPLICAS: &str = "ome.io/min-replicas";
+pub(super) const MAX_REPLICAS: &str = "ome.io/max-replicas";
+pub(super) const UTILIZATION: &str = "ome.io/target-utilization";
 const CLASS: &str = "ome.io/autoscalerClass";
 const ENABLE_KEDA: &str = "autoscaling.ome.io/enable-keda";
-const METRIC: &str = "autoscaling.ome.io/metric";
-const TARGET: &str = "autoscaling.ome.io/target";
+pub(super) const METRIC: &str = "autoscaling.ome.io/metric";
+pub(super) const TARGET: &str = "autoscaling.ome.io/target";
 
 /// The most replicas where nobody says a number, and the share of CPU that is aimed at.
 const MOST: i64 = 3;
@@ -39,11 +41,27 @@ pub(super) enum Scaling {
     Keda(i64, i64, Query),
     /// Somebody else, from so many on.
     External(i64),
+    /// Knative, by these annotations of its revisions.
+    Knative(BTreeMap<String, String>),
+}
+
+impl Scaling {
+    /// The most replicas that there may be.
+    pub(super) fn most(&self) -> i64 {
+        match self {
+            Self::Fixed(most) | Self::External(most) | Self::Horizontal(_, most, ..) | Self::Keda(_, most, _) => *most,
+            // 0 and nothing are no bound.
+            Self::Knative(told) => {
+                let most = told.get("autoscaling.knative.dev/max-scale").and_then(|most| most.parse().ok());
+                most.filter(|most| *most > 0).unwrap_or(i64::MAX)
+            }
+        }
+    }
 }
 
 /// Notes that a field of the spec and an annotation say different things.
-fn conflict<T: PartialEq + std::fmt::Display>(
-    notes: &mut Vec<String>,
+pub(super) fn conflict<T: PartialEq + std::fmt::Display>(
+    notes: &mut Vec<Note>,
     part: Part,
     field: &str,
     said: Option<T>,
@@ -52,30 +70,43 @@ fn conflict<T: PartialEq + std::fmt::Display>(
     if let (Some(said), Some((value, annotation))) = (said, annotation)
         && said != *value
     {
-        notes.push(format!("spec.{}.{field} is {said}, so {} ({value}) counts for nothing.", part.name(), annotation.place));
+        let text = format!("spec.{}.{field} is {said}, so {} ({value}) counts for nothing.", part.name(), annotation.place);
+        notes.push((OVERRIDDEN, text));
     }
 }
 
+fn whole(text: &str) -> Option<i64> {
+    text.trim().parse().ok().filter(|number| (0..=i64::from(i32::MAX)).contains(number))
+}
+
+/// What [`whole`] reads.
+const WHOLE: &str = "a whole number from 0 on";
+
+/// The fewest replicas.
+pub(super) fn least(user: &Component, runtime: &Component, annotations: &Annotations<'_>) -> Result<i64, Box<Stop>> {
+    let noted = annotations.read(MIN_REPLICAS, whole, WHOLE)?.map(|(least, _)| least);
+    let (ours, theirs) = (user.settings.min_replicas, runtime.settings.min_replicas);
+    Ok(ours.map(i64::from).or(noted).or(theirs.map(i64::from)).unwrap_or(1))
+}
+
 impl Making<'_> {
-    /// Who says it, and whether the most that there may be was derived.
+    /// Who says it, and whether the most that there may be was derived. With the mode come the fewest replicas, and whether KEDA is asked for.
     pub(super) fn scaling(
         &self,
         part: Part,
-        mode: Mode,
+        (mode, (least, wants_keda)): (Mode, (i64, bool)),
         (user, runtime): (&Component, &Component),
         annotations: &Annotations<'_>,
-        notes: &mut Vec<String>,
+        notes: &mut Vec<Note>,
     ) -> Result<(Scaling, bool), Box<Stop>> {
-        let whole = |text: &str| text.trim().parse::<i64>().ok().filter(|number| (0..=i64::from(i32::MAX)).contains(number));
         let (ours, theirs) = (&user.settings, &runtime.settings);
         let some = |number: Option<i32>| number.map(i64::from);
         // 0 counts as absent, as upstream's clients write it.
         let most_of = |number: Option<i32>| some(number).filter(|most| *most > 0);
 
-        let noted = annotations.read(MIN_REPLICAS, whole, "a whole number from 0 on")?;
+        let noted = annotations.read(MIN_REPLICAS, whole, WHOLE)?;
         conflict(notes, part, "minReplicas", some(ours.min_replicas), noted.as_ref());
-        let least = some(ours.min_replicas).or(noted.map(|(least, _)| least)).or(some(theirs.min_replicas)).unwrap_or(1);
-        let noted = annotations.read(MAX_REPLICAS, whole, "a whole number from 0 on")?;
+        let noted = annotations.read(MAX_REPLICAS, whole, WHOLE)?;
         conflict(notes, part, "maxReplicas", most_of(ours.max_replicas), noted.as_ref());
         let most = most_of(ours.max_replicas).or(noted.map(|(most, _)| most).filter(|most| *most > 0)).or(most_of(theirs.max_replicas));
         if let Some(most) = most
@@ -92,10 +123,42 @@ impl Making<'_> {
             "hpa, keda or external",
         )?;
         let class = class.map(|(class, _)| class);
+        // What can't be read is told even where nothing asks for it.
+        metric_name(part, (user, runtime), annotations, METRIC, &mut Vec::new())?;
+        for key in [TARGET, UTILIZATION] {
+            annotations.read(key, percent, PERCENT_IS)?;
+        }
+        match mode {
+            Mode::Serverless => {
+                if class.is_some_and(|class| class != "hpa") || wants_keda {
+                    let text = format!(
+                        "Knative scales the {} in the mode Serverless, so what asks for another autoscaler (kedaConfig, {ENABLE_KEDA}, {CLASS}) counts for nothing.",
+                        part.name()
+                    );
+                    notes.push((OVERRIDDEN, text));
+                }
+                // Nobody looks at how many there are: a derived maximum is always the same.
+                let most = (most.unwrap_or_else(|| MOST.max(least)), most.is_some());
+                return Ok((serverless::knative(part, (user, runtime), annotations, (least, most), notes)?, false));
+            }
+            Mode::Ray(_) if least != 1 => {
+                return Err(refused(format!(
+                    "The {} is to have {least} replicas at the least, and on Ray it has one: give 1, make several services, or take the mode MultiNode.",
+                    part.name()
+                )));
+            }
+            Mode::Ray(_) => {
+                if most.is_some_and(|most| most > 1) || class.is_some() || wants_keda {
+                    notes.push((OVERRIDDEN, format!("On Ray the {} has one replica, which nothing scales.", part.name())));
+                }
+                return Ok((Scaling::Fixed(1), false));
+            }
+            Mode::Raw | Mode::MultiNode(_) => {}
+        }
         if class == Some("external") {
             return Ok((Scaling::External(least), false));
         }
-        let keda = self.keda(part, (user, runtime), class, annotations, notes)?;
+        let keda = self.keda(part, wants_keda, (user, runtime), annotations, notes)?;
         let live = self.live_replicas(part, mode);
         // Once derived it never falls: else what was scaled down at night couldn't come back in the morning.
         let kept = |resource| {
@@ -121,6 +184,22 @@ impl Making<'_> {
         Ok((Scaling::Horizontal(least, ceiling(&HORIZONTAL_POD_AUTOSCALER), metric, percent), most.is_none()))
     }
 
+    /// Whether KEDA is asked for, wherever.
+    pub(super) fn wants_keda(
+        &self,
+        part: Part,
+        (user, runtime): (&Component, &Component),
+        annotations: &Annotations<'_>,
+    ) -> Result<bool, Box<Stop>> {
+        let enabled = |config: Option<&KedaConfig>| config.and_then(|config| config.enable_keda);
+        // A router isn't what the service's own kedaConfig speaks of: it has no model to count requests of.
+        let common = Some(&self.service.keda).filter(|_| part != Part::Router);
+        let said = enabled(user.settings.keda_config.as_ref()).or(enabled(common));
+        let noted = annotations.read(ENABLE_KEDA, |text| text.parse::<bool>().ok(), "true or false")?.map(|(enabled, _)| enabled);
+        let by_class = annotations.get(CLASS).map(|class| class.value == "keda");
+        Ok(said.or(noted).or(by_class).or(enabled(runtime.settings.keda_config.as_ref())).unwrap_or_default())
+    }
+
     /// The replicas that there are, whoever says so.
     fn live_replicas(&self, part: Part, mode: Mode) -> i64 {
         let (resource, name) = part.workload(mode, &self.service.name);
@@ -132,10 +211,10 @@ impl Making<'_> {
     fn keda(
         &self,
         part: Part,
+        wanted: bool,
         (user, runtime): (&Component, &Component),
-        class: Option<&str>,
         annotations: &Annotations<'_>,
-        notes: &mut Vec<String>,
+        notes: &mut Vec<Note>,
     ) -> Result<Option<Query>, Box<Stop>> {
         let none = KedaConfig::default();
         let (ours, theirs) = (user.settings.keda_config.as_ref().unwrap_or(&none), runtime.settings.keda_config.as_ref().unwrap_or(&none));
@@ -145,9 +224,7 @@ impl Making<'_> {
         let said = ours.enable_keda.or(common.enable_keda);
         let noted = annotations.read(ENABLE_KEDA, |text| text.parse::<bool>().ok(), "true or false")?;
         conflict(notes, part, "kedaConfig.enableKeda", said, noted.as_ref());
-        let by_class = class.map(|class| class == "keda");
-        let enabled = said.or(noted.map(|(enabled, _)| enabled)).or(by_class).or(theirs.enable_keda).unwrap_or_default();
-        if !enabled {
+        if !wanted {
             return Ok(None);
         }
         let text = |field: fn(&KedaConfig) -> &Option<String>| {
@@ -180,14 +257,14 @@ fn turned(operator: Option<&str>, query: String, threshold: &str, part: Part) ->
     }
 }
 
-/// What a HorizontalPodAutoscaler watches, and at how many percent.
-fn metric(
+/// The metric that is asked for, by the field or by an annotation.
+pub(super) fn metric_name(
     part: Part,
     (user, runtime): (&Component, &Component),
     annotations: &Annotations<'_>,
-    notes: &mut Vec<String>,
-) -> Result<(&'static str, i64), Box<Stop>> {
-    let (ours, theirs) = (&user.settings, &runtime.settings);
+    annotation: &str,
+    notes: &mut Vec<Note>,
+) -> Result<Option<&'static str>, Box<Stop>> {
     let name = |metric: ScaleMetric| match metric {
         ScaleMetric::Cpu => "cpu",
         ScaleMetric::Memory => "memory",
@@ -196,13 +273,32 @@ fn metric(
     };
     let known = ["cpu", "memory", "concurrency", "rps", "gpu-utilization"];
     let noted = annotations.read(
-        METRIC,
+        annotation,
         |text| known.iter().find(|metric| **metric == text).copied(),
         "cpu, memory, concurrency, rps or gpu-utilization",
     )?;
-    conflict(notes, part, "scaleMetric", ours.scale_metric.map(name), noted.as_ref());
-    let metric = ours.scale_metric.map(name).or(noted.map(|(metric, _)| metric)).or(theirs.scale_metric.map(name)).unwrap_or("cpu");
-    let metric = match metric {
+    let (ours, theirs) = (user.settings.scale_metric.map(name), runtime.settings.scale_metric.map(name));
+    conflict(notes, part, "scaleMetric", ours, noted.as_ref());
+    Ok(ours.or(noted.map(|(metric, _)| metric)).or(theirs))
+}
+
+/// A number above 0.
+pub(super) fn percent(text: &str) -> Option<i64> {
+    text.trim().parse().ok().filter(|percent| *percent > 0)
+}
+
+/// What [`percent`] reads.
+pub(super) const PERCENT_IS: &str = "a whole number above 0";
+
+/// What a HorizontalPodAutoscaler watches, and at how many percent.
+fn metric(
+    part: Part,
+    (user, runtime): (&Component, &Component),
+    annotations: &Annotations<'_>,
+    notes: &mut Vec<Note>,
+) -> Result<(&'static str, i64), Box<Stop>> {
+    let (ours, theirs) = (&user.settings, &runtime.settings);
+    let metric = match metric_name(part, (user, runtime), annotations, METRIC, notes)?.unwrap_or("cpu") {
         "cpu" => "cpu",
         "memory" => "memory",
         other => {
@@ -213,15 +309,13 @@ fn metric(
             )));
         }
     };
-    let percent = |text: &str| text.trim().parse::<i64>().ok().filter(|percent| *percent > 0);
-    let what = "a whole number above 0, in percent";
-    let target = annotations.read(TARGET, percent, what)?;
-    let utilization = annotations.read(UTILIZATION, percent, what)?;
+    let target = annotations.read(TARGET, percent, PERCENT_IS)?;
+    let utilization = annotations.read(UTILIZATION, percent, PERCENT_IS)?;
     conflict(notes, part, "scaleTarget", ours.scale_target.map(i64::from), target.as_ref().or(utilization.as_ref()));
     let noted = target.or(utilization).map(|(percent, _)| percent);
-    let percent = ours.scale_target.map(i64::from).or(noted).or(theirs.scale_target.map(i64::from)).unwrap_or(PERCENT);
-    if percent < 1 {
-        return Err(invalid(format!("scaleTarget of the {} is {percent}: it must be {what}.", part.name())));
+    let share = ours.scale_target.map(i64::from).or(noted).or(theirs.scale_target.map(i64::from)).unwrap_or(PERCENT);
+    if share < 1 {
+        return Err(invalid(format!("scaleTarget of the {} is {share}: it must be {PERCENT_IS}.", part.name())));
     }
-    Ok((metric, percent))
+    Ok((metric, share))
 }

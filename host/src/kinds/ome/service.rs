@@ -1,8 +1,11 @@
 //! What a service says, read and checked.
 
-use super::{ACCEPTED, Stop};
+use super::{ACCEPTED, Stop, predictor::Predictor};
 use crate::{
-    kinds::ask::{Asking, strings},
+    kinds::{
+        ask::{Asking, strings},
+        ome::keys::STORAGE_URI,
+    },
     policy::{digest::Digested, point},
     world::ome::Component,
 };
@@ -11,7 +14,6 @@ use pointsman_crds::ome::{
     inference_service::{ModelRef, ServingRuntimeRef},
 };
 use serde::Deserialize;
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The longest name of a service: `-decoder` comes behind it, and a Service's name has 63 characters at most.
@@ -30,7 +32,13 @@ pub(super) struct Service {
     pub(super) decoder: Option<Component>,
     pub(super) router: Option<Component>,
     pub(super) keda: KedaConfig,
-    predictor: bool,
+    /// Its whole spec, as JSON.
+    pub(super) spec: String,
+    /// Where a predictor has its model from, in place of the nodes.
+    pub(super) storage_uri: Option<String>,
+    /// Which version of its runtime a predictor wants, and which protocol it is to speak.
+    pub(super) runtime_version: Option<String>,
+    pub(super) protocol: Option<String>,
     /// As policies see it.
     pub(super) subject: Digested<point::Subject>,
 }
@@ -49,7 +57,7 @@ impl Service {
         let labels = strings(&content["metadata"]["labels"]);
         let annotations = strings(&content["metadata"]["annotations"]);
         let keda = given("kedaConfig").map(KedaConfig::deserialize).transpose().map_err(|error| wrong("kedaConfig", error))?;
-        Ok(Self {
+        let service = Self {
             namespace: subject.key.namespace.clone(),
             name: subject.key.name.clone(),
             subject: asking.subject(&labels, &annotations),
@@ -61,8 +69,29 @@ impl Service {
             decoder: component("decoder")?,
             router: component("router")?,
             keda: keda.unwrap_or_default(),
-            predictor: given("predictor").is_some_and(says_something),
+            spec: spec.to_string(),
+            storage_uri: None,
+            runtime_version: None,
+            protocol: None,
+        };
+        Ok(match Predictor::of(spec)? {
+            None => service,
+            Some(Predictor { model, runtime, engine, storage_uri, runtime_version, protocol }) => {
+                Self { model, runtime, engine: Some(engine), storage_uri, runtime_version, protocol, ..service }
+            }
         })
+    }
+
+    /// Whether its engine says itself what runs.
+    pub(super) fn brings_containers(&self) -> bool {
+        let parts = self.engine.iter().flat_map(|engine| [Some(&engine.part), engine.leader.as_ref()]).flatten();
+        parts.into_iter().any(|part| part.0.get("pod").is_some_and(|pod| pod.get("containers").is_some()) || part.0.contains_key("runner"))
+    }
+
+    /// Where the engine's model comes from, if not from the nodes.
+    pub(super) fn model_uri(&self) -> Option<&String> {
+        let own = self.engine.as_ref().and_then(|engine| engine.settings.annotations.get(STORAGE_URI));
+        own.or_else(|| self.annotations.get(STORAGE_URI)).or(self.storage_uri.as_ref())
     }
 
     /// Whether it can be served at all.
@@ -81,13 +110,13 @@ impl Service {
             );
             return refused("InvalidName", message);
         }
-        if self.predictor {
-            let message = "spec.predictor is deprecated and not supported yet: say it with spec.model, spec.runtime and spec.engine.";
-            return refused("NotSupported", message.to_owned());
-        }
         if let Some(model) = &self.model {
-            if !model.fine_tuned_weights.is_empty() {
-                return refused("NotSupported", "spec.model.fineTunedWeights is not supported yet: leave it out.".to_owned());
+            if model.fine_tuned_weights.len() > 1 {
+                let message = format!(
+                    "spec.model.fineTunedWeights names {} weights: they aren't stacked, one can be served. Leave one, and make a service for each of the others.",
+                    model.fine_tuned_weights.len()
+                );
+                return refused("NotSupported", message);
             }
             if !["ClusterBaseModel", "BaseModel"].contains(&model.kind.as_str()) || model.api_group != "ome.io" {
                 let message = format!(
@@ -110,15 +139,5 @@ impl Service {
             return refused("NothingToServe", "The service says neither a model nor a runtime nor an engine: set spec.model.".to_owned());
         }
         Ok(())
-    }
-}
-
-/// Go's clients write a predictor even where none is meant: with nothing in it, or with an empty list of containers.
-fn says_something(predictor: &Value) -> bool {
-    match predictor {
-        Value::Object(fields) => fields.values().any(says_something),
-        Value::Array(items) => !items.is_empty(),
-        Value::Null => false,
-        _ => true,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Failure, Found, Making,
-    component::{Deployed, Part},
+    component::{Mode, Part},
 };
 use crate::{
     kinds::{
@@ -10,7 +10,13 @@ use crate::{
         gateways,
     },
     plan::Condition,
-    world::{Child, named::Parent, pod::PodFailure, resource::HTTP_ROUTE},
+    world::{
+        Child, ObjectKey,
+        named::Parent,
+        pod::PodFailure,
+        resource::{HTTP_ROUTE, KNATIVE_SERVICE},
+        serving::Serving,
+    },
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -29,6 +35,8 @@ struct State {
     fares: Fares,
     /// The revision that its workload has now, as the component's name and a number.
     running: Option<String>,
+    /// What Knative tells of its revisions, if it runs it.
+    serving: Option<Box<Serving>>,
 }
 
 impl Making<'_> {
@@ -38,11 +46,11 @@ impl Making<'_> {
         let mut conditions = Vec::new();
         for part in Part::ALL {
             let wanted = found.components.iter().find(|component| component.part == part);
-            let live = self.live(part);
+            let live = self.live(part, found);
             let state = match live {
                 Some(live) => self.state(part, live),
                 None if wanted.is_some() || found.components.is_empty() && part == Part::Engine => {
-                    State::waiting(part, wanted.filter(|_| found.objects.is_some()))
+                    State::waiting(part, found.workloads.get(part.name()))
                 }
                 None => {
                     let message = format!("The service has no {}.", part.name());
@@ -57,10 +65,10 @@ impl Making<'_> {
         Parts { conditions, states }
     }
 
-    /// What runs a component's pods now: while its kind changes that may be two.
-    pub(super) fn live(&self, part: Part) -> Option<&Arc<Child>> {
-        let live = part.workloads(self.service_name()).into_iter().find_map(|(resource, name)| self.snapshot.child(resource, &name));
-        live.filter(|live| !live.deleting)
+    /// What runs a component's pods now: while another takes its place that may be two, and the planned one counts.
+    fn live(&self, part: Part, found: &Found) -> Option<&Arc<Child>> {
+        let planned = found.workloads.get(part.name()).and_then(|key| self.snapshot.child(key.resource, &key.name));
+        planned.or_else(|| part.workloads(self.snapshot).last()).filter(|live| !live.deleting)
     }
 
     fn service_name(&self) -> &str {
@@ -72,10 +80,29 @@ impl Making<'_> {
         let fares = Fares::of(part.condition(), live, pods, Enough::AsItSays);
         let number = live.observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
         let running = number.map(|(number, _)| format!("{}-{}-{number}", self.service_name(), part.name()));
-        State { fares, running }
+        State { fares, running, serving: live.observed.serving.clone() }
+    }
+
+    /// What Knative tells of the component that requests come to, if it runs that: nothing yet, at first.
+    fn served(&self, found: &Found) -> Option<Serving> {
+        // While a plan is held, what runs tells which that is.
+        let running = || [Part::Router, Part::Engine].into_iter().find(|part| self.live(*part, found).is_some());
+        let entry = found.entry().map(|entry| entry.part).or_else(running)?;
+        let live = self.live(entry, found);
+        let knatives = match found.entry() {
+            Some(entry) => entry.mode == Mode::Serverless,
+            None => live.is_some_and(|live| *live.key.resource == KNATIVE_SERVICE),
+        };
+        knatives.then(|| live.and_then(|live| live.observed.serving.as_deref().cloned()).unwrap_or_default())
     }
 
     fn ingress(&self, found: &Found) -> Condition {
+        if let Some(serving) = self.served(found) {
+            return match serving.url {
+                Some(url) => Condition::yes(INGRESS, "Knative", format!("Knative serves it at {url}.")),
+                None => Condition::unknown(INGRESS, "Knative", "Knative hasn't said yet where it serves it."),
+            };
+        }
         let Some(gateway) = &self.settings.gateway else {
             let message = "No Gateway is configured (--gateway): the service is reached within the cluster, by its Service.";
             return Condition::yes(INGRESS, "ClusterLocal", message);
@@ -106,10 +133,14 @@ impl Making<'_> {
         let mut fields = Map::new();
         let mut keep = |name: &str, value: Option<Value>| fields.insert(name.to_owned(), value.unwrap_or_default());
         if found.objects.is_some() {
-            let cluster = self.url_of(self.service_name());
-            let url = self.host().map_or_else(|| cluster.clone(), |host| format!("http://{host}"));
-            keep("address", Some(json!({"url": cluster})));
-            keep("url", Some(url.into()));
+            let (url, cluster) = if let Some(Serving { url, address, .. }) = self.served(found) {
+                (url, address)
+            } else {
+                let cluster = self.url_of(self.service_name());
+                (Some(self.host().map_or_else(|| cluster.clone(), |host| format!("http://{host}"))), Some(cluster))
+            };
+            keep("address", cluster.map(|cluster| json!({"url": cluster})));
+            keep("url", url.map(Value::from));
         } else {
             keep("address", self.former("address"));
             keep("url", self.former("url"));
@@ -139,6 +170,9 @@ impl Making<'_> {
     fn component_status(&self, part: Part, state: &State, found: &Found) -> Option<Value> {
         let before = &self.before["components"][part.name()];
         let former = |field: &str| before[field].as_str().map(str::to_owned);
+        if let Some(serving) = &state.serving {
+            return Some(revisions(serving, before));
+        }
         let created = found.revisions.get(part.name()).cloned().or_else(|| state.running.clone())?;
         // What is ready is what the workload has rolled out, which may be older than what is planned now.
         let rolled_out = state.running.clone().filter(|_| state.fares.rolled_out);
@@ -191,6 +225,10 @@ impl Making<'_> {
             "modelRevisionStates": states,
             "modelCopies": {"failedCopies": failing.len(), "totalCopies": ready},
         });
+        if serving.iter().any(|state| state.serving.is_some()) {
+            // Knative doesn't say how many there are.
+            status["modelCopies"] = json!({"failedCopies": failing.len()});
+        }
         if let Some(Failure { kind, message, blames: Some(_) }) = failure {
             status["lastFailureInfo"] = json!({"location": self.service_name(), "reason": kind, "message": message});
         } else if let Some((pod, failure)) = failing.first().filter(|_| !up_to_date) {
@@ -209,13 +247,52 @@ impl Making<'_> {
 
 impl State {
     /// Before there is what runs its pods.
-    fn waiting(part: Part, planned: Option<&Deployed>) -> Self {
-        let fares = if let Some(Deployed { workload: (resource, name), .. }) = planned {
+    fn waiting(part: Part, planned: Option<&ObjectKey>) -> Self {
+        let fares = if let Some(ObjectKey { resource, name, .. }) = planned {
             Fares::made(part.condition(), resource, name)
         } else {
             let message = format!("There is no {} yet: the conditions above say why.", part.name());
             Fares::not_made(Condition::unknown(part.condition(), "Blocked", message))
         };
-        Self { fares, running: None }
+        Self { fares, running: None, serving: None }
     }
+}
+
+/// What is told of the revisions of a component that Knative runs. Rolled out is the one that had all of the traffic last.
+fn revisions(serving: &Serving, before: &Value) -> Value {
+    let former = |field: &str| before[field].as_str().map(str::to_owned);
+    let whole = serving.traffic.iter().find(|traffic| traffic.latest_revision && traffic.percent == 100);
+    let rolled_out = whole.map(|traffic| traffic.revision_name.clone()).filter(|name| !name.is_empty());
+    let last = former("latestRolledoutRevision");
+    let previous = match (&last, &rolled_out) {
+        (Some(last), Some(now)) if last != now => Some(last.clone()),
+        _ => former("previousRolledoutRevision"),
+    };
+    let mut status = json!({});
+    let fields = [
+        ("latestCreatedRevision", serving.created.clone()),
+        ("latestReadyRevision", serving.ready.clone()),
+        ("latestRolledoutRevision", rolled_out.or(last)),
+        ("previousRolledoutRevision", previous),
+        ("url", serving.url.clone()),
+    ];
+    for (field, value) in fields.into_iter().filter_map(|(field, value)| Some((field, value?))) {
+        status[field] = value.into();
+    }
+    if let Some(address) = &serving.address {
+        status["address"] = json!({"url": address});
+    }
+    let traffic = serving.traffic.iter().map(|traffic| {
+        let mut told =
+            json!({"revisionName": traffic.revision_name, "latestRevision": traffic.latest_revision, "percent": traffic.percent});
+        if let Some(tag) = &traffic.tag {
+            told["tag"] = tag.as_str().into();
+        }
+        told
+    });
+    let traffic: Vec<Value> = traffic.collect();
+    if !traffic.is_empty() {
+        status["traffic"] = traffic.into();
+    }
+    status
 }

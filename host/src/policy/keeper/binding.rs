@@ -1,12 +1,11 @@
 //! From a PolicyPlugin to what is frozen of it in a policy set.
 
-use crate::policy::source::builtin::Builtin;
+use crate::policy::{digest::sorted, source::builtin::Builtin};
 use pointsman_crds::policy::{
     plugin::{BuiltinSource, PluginSource, PolicyPlugin, PolicyPluginSpec},
     set::PolicySetPlugin,
 };
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// How a PolicyPlugin binds its plugin, whatever bytes that has.
 pub fn binding(name: &str, spec: &PolicyPluginSpec) -> PolicySetPlugin {
@@ -30,18 +29,6 @@ pub fn binding(name: &str, spec: &PolicyPluginSpec) -> PolicySetPlugin {
         limits: spec.limits.clone(),
         instances: spec.instances,
         failure_policy: spec.failure_policy,
-    }
-}
-
-/// The same value with sorted keys: two ways to write one configuration are one configuration.
-fn sorted(value: &Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let fields: BTreeMap<&String, Value> = fields.iter().map(|(name, value)| (name, sorted(value))).collect();
-            fields.into_iter().map(|(name, value)| (name.clone(), value)).collect()
-        }
-        Value::Array(items) => items.iter().map(sorted).collect(),
-        other => other.clone(),
     }
 }
 

@@ -4,17 +4,15 @@
 //! volumes need neither.
 
 use crate::{
-    Config, MODELS,
+    Config, MODELS, adapters,
     engine::{self, Engine},
-    merge::merge,
+    initializer::{self, Initializer},
     node::{By, Node},
-    place::Place,
-    pod::{Pod, add_arguments},
+    pod::Pod,
     volume::{self, Claim},
 };
 use pointsman_plugin::{Failure, Reason, Subject, pod_templating::Request, reason};
 use serde::Deserialize;
-use serde_json::json;
 
 /// The folder that holds a folder for each adapter.
 const ADAPTERS: &str = "/mnt/lora";
@@ -70,7 +68,7 @@ pub(crate) fn bring(config: &Config, request: &Request, pod: &mut Pod<'_>, reaso
     for (number, adapter) in (1..).zip(&model.adapters) {
         let name = adapter.name.as_deref().unwrap_or_default();
         let path = format!("{ADAPTERS}/{name}");
-        if !is_folder(name) || artifacts.iter().any(|other| other.path == path) {
+        if !adapters::is_folder(name) || artifacts.iter().any(|other| other.path == path) {
             return Err(format!(
                 "adapter {number} of the model {} is called {name:?}: give each a name of its own in spec.model.lora.adapters, \
                  of letters, digits and - _ . /",
@@ -85,7 +83,7 @@ pub(crate) fn bring(config: &Config, request: &Request, pod: &mut Pod<'_>, reaso
     for artifact in &artifacts {
         initializers.extend(artifact.bring(config, &request.subject, pod, by, reasons)?);
     }
-    add_initializers(pod, initializers, by);
+    initializer::add(pod, initializers, by);
     tell_adapters(&artifacts[1..], pod, by, reasons);
     Ok(())
 }
@@ -101,7 +99,7 @@ impl Artifact<'_> {
         reasons: &mut Vec<Reason>,
     ) -> Result<Option<Node<'a>>, Failure> {
         let Self { what, uri, path, suffix } = self;
-        let claim = self.claim(subject)?;
+        let claim = Claim::of_subject(uri, what, subject)?;
         let image = uri.strip_prefix("oci://").filter(|image| !image.is_empty());
         let download = DOWNLOADS.iter().any(|scheme| uri.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
         if claim.is_none() && image.is_none() && !download {
@@ -140,79 +138,9 @@ impl Artifact<'_> {
         }
         volume::mount(pod, &volume, path, "", by);
         reasons.push(reason("ModelDownloaded", format!("At {path} is {what}, which an init container downloads from {uri}.")));
-        Ok(self.initializer(config, &volume, by))
+        let name = format!("storage-initializer{suffix}");
+        Ok(Initializer { name: &name, image: &config.storage_initializer, uri, path, volume: &volume, part: "" }.container(by))
     }
-
-    /// The claim that the URI names, if it is one of those.
-    fn claim(&self, subject: &Subject) -> Result<Option<Claim<'_>>, Failure> {
-        let Self { what, uri, .. } = self;
-        let Some(claim) = Claim::of(uri) else { return Ok(None) };
-        if claim.name.is_empty() {
-            return Err(format!("the URI {uri} of {what} names no claim: write pvc://CLAIM/PATH").into());
-        }
-        match claim.namespace {
-            Some(namespace) if namespace != subject.namespace => Err(format!(
-                "{what} is in the claim {} of the namespace {namespace}, and a pod can only mount claims of its own, {}: \
-                 serve it in {namespace}, or make a claim in {} and name that",
-                claim.name, subject.namespace, subject.namespace
-            )
-            .into()),
-            _ => Ok(Some(claim)),
-        }
-    }
-
-    /// The container that downloads, with what KServe gives it by default.
-    fn initializer<'a>(&self, config: &Config, volume: &str, by: By<'a>) -> Option<Node<'a>> {
-        let Self { uri, path, suffix, .. } = self;
-        let mut container = json!({
-            "name": format!("storage-initializer{suffix}"),
-            "image": config.storage_initializer,
-            "args": [uri, path],
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-            "resources": {"requests": {"cpu": "100m", "memory": "100Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
-            "securityContext": {
-                "allowPrivilegeEscalation": false,
-                "capabilities": {"drop": ["ALL"]},
-                "runAsNonRoot": true,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "volumeMounts": [{"name": volume, "mountPath": path}],
-        });
-        if uri.starts_with("hf://") {
-            container["env"] = json!([
-                {"name": "HF_HUB_ENABLE_HF_TRANSFER", "value": "1"},
-                {"name": "HF_XET_HIGH_PERFORMANCE", "value": "1"},
-                {"name": "HF_XET_NUM_CONCURRENT_RANGE_GETS", "value": "8"},
-            ]);
-        }
-        Node::of(container, by)
-    }
-}
-
-/// Whether the adapter's name can be a folder's, too. It also becomes a part of an argument, so no blanks and no `=`.
-fn is_folder(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    name.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && part.chars().all(plain))
-}
-
-/// Adds the init containers before all others, which may want the files. What the layers say of one of the same name goes over it: that
-/// is how it gets a token, or more memory.
-fn add_initializers<'a>(pod: &mut Pod<'a>, initializers: Vec<Node<'a>>, by: By<'a>) {
-    if initializers.is_empty() {
-        return;
-    }
-    let Some(containers) = pod.spec.list_at("initContainers", by) else { return };
-    let mut first = Vec::new();
-    for mut initializer in initializers {
-        match containers.iter_mut().find(|container| container.text_at("name") == initializer.text_at("name")) {
-            Some(container) => {
-                merge(&mut initializer, container.clone(), Place::Container);
-                *container = initializer;
-            }
-            None => first.push(initializer),
-        }
-    }
-    containers.splice(0..0, first);
 }
 
 /// Tells vLLM of the adapters, unless its command line does.
@@ -223,19 +151,9 @@ fn tell_adapters<'a>(adapters: &[Artifact<'_>], pod: &mut Pod<'a>, by: By<'a>, r
         reasons.push(reason("AdaptersUntold", message));
         return;
     }
-    let given = engine::given(main);
-    let is_given = |flag: &str| given.iter().any(|given| given == flag);
-    if is_given("--lora-modules") {
+    if engine::given(main).iter().any(|flag| flag == Engine::Vllm.adapters()) {
         return;
     }
-    let mut words = Vec::new();
-    if !is_given("--enable-lora") {
-        words.push("--enable-lora".to_owned());
-    }
-    words.push("--lora-modules".to_owned());
-    words.extend(adapters.iter().map(|adapter| {
-        let Artifact { path, .. } = adapter;
-        format!("{}={path}", path.trim_start_matches(ADAPTERS).trim_start_matches('/'))
-    }));
-    add_arguments(main, words, by);
+    let named = adapters.iter().map(|adapter| (adapter.path.trim_start_matches(ADAPTERS).trim_start_matches('/'), &*adapter.path));
+    adapters::tell(Engine::Vllm, named, main, by);
 }

@@ -1,11 +1,22 @@
-//! The pods of OME's InferenceService: a runtime and a service say what they are, and a model that is on the nodes is mounted.
+//! The pods of OME's InferenceService: a runtime and a service say what they are, a model is mounted, and annotations are made what they
+//! stand for.
 
+mod adapter;
+mod files;
 mod model;
 mod placeholder;
+mod ray;
+mod security;
+mod settings;
+mod storage;
 
 use crate::{Config, engine, nodes, pod::Pod, readiness, rules::Rules};
+use adapter::Adapter;
 use model::Model;
 use pointsman_plugin::{Failure, Reason, Role, pod_templating::Request};
+use ray::Ray;
+use settings::Settings;
+use storage::Storage;
 
 pub(crate) static RULES: Rules = Rules { main: "ome-container", lenient: true, speaks, no_image, finish };
 
@@ -22,19 +33,44 @@ fn speaks(layer: &str, role: Role) -> bool {
 }
 
 fn finish(config: &Config, request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
-    let router = request.role == Role::Router;
+    let (router, subject) = (request.role == Role::Router, &request.subject);
+    let settings = Settings::of(request)?;
+    let ray = Ray::begin(request, pod, reasons)?;
+
+    let storage = request.layer::<Option<Storage>>("storage")?.flatten();
     let model = request.layer::<Option<Model>>("model")?.flatten().filter(|_| !router);
-    if let Some(model) = &model {
-        model.mount(config, &request.subject, pod, reasons)?;
+    let stored = match &model {
+        Some(model) => model.mount(config, subject, storage.as_ref(), pod, reasons)?,
+        None => false,
+    };
+    if let Some(storage) = storage.filter(|_| !stored) {
+        storage.mount(pod, reasons);
     }
+    let adapter = request.layer::<Option<Adapter>>("adapter")?.flatten().filter(|_| !router);
+    if let Some(adapter) = &adapter {
+        adapter.mount(config, subject, pod, reasons)?;
+    }
+
     if !router {
-        engine::spread(config, nodes(request)?, pod, reasons)?;
+        let nodes = ray.nodes(nodes(request)?, pod, reasons);
+        engine::spread(config, nodes, pod, reasons)?;
+        if ray.runs_engine() {
+            settings.tell_engine(pod, reasons)?;
+            if let Some(adapter) = &adapter {
+                adapter.tell(pod, reasons);
+            }
+        }
     }
     if !matches!(request.role, Role::Worker | Role::Job) {
         readiness::probe(PORT, pod, reasons);
     }
+    settings.tell_cloud(pod);
+    settings.give_secret(pod);
     let path = model.map(|model| model.path(config));
-    placeholder::fill(&request.subject, path.as_deref(), pod, reasons);
+    placeholder::fill(subject, path.as_deref(), pod, reasons);
+    settings.secure(pod, reasons)?;
+    // What is behind Ray can't be told any more.
+    ray.finish(pod, reasons);
     Ok(())
 }
 

@@ -1,13 +1,20 @@
 //! How the model gets into the pod.
 
+use super::{
+    files::{Files, Origin},
+    storage::Storage,
+};
 use crate::{
     Config,
     node::{By, Node},
     pod::{Pod, set_variable},
-    volume::{self, Claim},
+    volume::Claim,
 };
 use pointsman_plugin::{Failure, Reason, Subject, reason};
 use serde::Deserialize;
+
+/// The init container that downloads the model.
+pub(super) const INITIALIZER: &str = "model-initializer";
 
 /// The layer `model`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -17,6 +24,8 @@ pub(crate) struct Model {
     path: Option<String>,
     storage_uri: Option<String>,
     node_label: Option<String>,
+    /// Whether nobody has put it on the nodes.
+    download: bool,
 }
 
 impl Model {
@@ -28,59 +37,45 @@ impl Model {
         }
     }
 
-    /// Mounts the model into the main container, tells it where, and sends the pod where the model is.
-    pub(crate) fn mount(&self, config: &Config, subject: &Subject, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
+    /// Brings the model into the main container, tells it where, and sends the pod where the model is. The answer is whether the storage
+    /// holds it now.
+    pub(crate) fn mount(
+        &self,
+        config: &Config,
+        subject: &Subject,
+        storage: Option<&Storage>,
+        pod: &mut Pod<'_>,
+        reasons: &mut Vec<Reason>,
+    ) -> Result<bool, Failure> {
         let by = By { rank: usize::MAX, layer: "model" };
-        let path = self.path(config);
-        let claim = self.claim(subject)?;
-        let Some(main) = pod.main_mut() else { return Ok(()) };
-        set_variable(main, "MODEL_PATH", &*path, by);
-        if volume::is_mounted(main, &path) {
-            reasons.push(reason("ModelMountKept", format!("Something is mounted at {path} already, so the model {} isn't.", self.name)));
-        } else {
-            let source =
-                claim.as_ref().map_or_else(|| ("hostPath", Node::object([("path", Node::text(&*path, by))], by)), |claim| claim.source(by));
-            let volume = volume::add(pod, "model", source, by);
-            volume::mount(pod, &volume, &path, claim.as_ref().map_or("", |claim| claim.sub_path), by);
-            reasons.push(match &claim {
-                None => reason("ModelFromNode", format!("The model {} comes from the node's {path}.", self.name)),
-                Some(claim) => {
-                    reason("ModelFromClaim", format!("The model {} is mounted at {path}, from the claim {}.", self.name, claim.name))
-                }
-            });
+        let (what, path) = (format!("model {}", self.name), self.path(config));
+        let origin = self.origin(&what, &path, subject)?;
+        if let Some(main) = pod.main_mut() {
+            set_variable(main, "MODEL_PATH", &*path, by);
         }
-        if config.placement && claim.is_none() {
+        let on_nodes = !self.download && matches!(origin, Origin::Node(_));
+        let initializer = (INITIALIZER, &*config.storage_initializer);
+        let stored = Files { what: &what, origin, path: &path, volume: "model", initializer }.bring(storage, pod, by, reasons)?;
+        if config.placement && on_nodes {
             self.place(pod, by, reasons);
         }
-        Ok(())
+        Ok(stored)
     }
 
-    /// The claim that the storage URI names, if it is one of those.
-    fn claim(&self, subject: &Subject) -> Result<Option<Claim<'_>>, Failure> {
-        let Some((uri, claim)) = self.storage_uri.as_deref().and_then(|uri| Some((uri, Claim::of(uri)?))) else { return Ok(None) };
-        if claim.name.is_empty() {
-            return Err(format!(
-                "the storage URI {uri} of the model {} names no claim: write pvc://CLAIM/PATH or pvc://NAMESPACE:CLAIM/PATH",
-                self.name
-            )
-            .into());
+    /// Where the model is before the pod starts: what isn't on a claim somebody has put on the nodes, unless it is to be downloaded.
+    fn origin(&self, what: &str, path: &str, subject: &Subject) -> Result<Origin<'_>, Failure> {
+        let uri = self.storage_uri.as_deref();
+        if self.download {
+            return Origin::of(uri, what, subject);
         }
-        match claim.namespace {
-            Some(namespace) if namespace != subject.namespace => Err(format!(
-                "the model {} is in the claim {} of the namespace {namespace}, and a pod can only mount claims of its own, {}: \
-                 serve the model in {namespace}, or make a claim in {} and a model that names it",
-                self.name, claim.name, subject.namespace, subject.namespace
-            )
-            .into()),
-            _ => Ok(Some(claim)),
-        }
+        let claim = Claim::of_subject(uri.unwrap_or_default(), &format!("the {what}"), subject)?;
+        Ok(claim.map_or_else(|| Origin::Node(path.to_owned()), Origin::Claim))
     }
 
     /// Only nodes that have the model, which its agent says by a label.
     fn place<'a>(&self, pod: &mut Pod<'a>, by: By<'a>, reasons: &mut Vec<Reason>) {
         let Some(label) = self.node_label.as_deref().filter(|label| !label.is_empty()) else { return };
-        let Some(spec) = pod.spec.fields_mut() else { return };
-        let selector = spec.entry("nodeSelector".to_owned()).or_insert_with(|| Node::object([], by));
+        let Some(selector) = pod.spec.object_at("nodeSelector", by) else { return };
         if selector.get(label).is_none() {
             selector.set(label, Node::text("Ready", by));
             reasons.push(reason("Placement", format!("The pod goes to a node with the label {label}=Ready, which has the model.")));

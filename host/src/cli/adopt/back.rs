@@ -1,0 +1,136 @@
+//! Gives services back: the host lets go, and what there is is another controller's again, as it is.
+
+use super::{
+    AdoptArgs, Mode, Outlook, Refusal, change,
+    change::{give_back, managed, release},
+    fate::runs_pods,
+    read::{Found, Service, find},
+    services, tell,
+};
+use crate::{
+    cli::live::Source,
+    world::{
+        ObjectKey,
+        adopted::ADOPTED,
+        child::SUBJECT_KIND,
+        resource::{HORIZONTAL_POD_AUTOSCALER, NETWORK_POLICY, POD_DISRUPTION_BUDGET, Resource, SCALED_OBJECT},
+        writers,
+    },
+};
+use anyhow::{Context, Result, bail};
+use kube::{
+    api::{DeleteParams, DynamicObject},
+    core::params::Preconditions,
+};
+use serde_json::Value;
+use std::process::ExitCode;
+
+/// How often it is looked whether the host has really let go: it may have been writing just then.
+const LOOKS: usize = 10;
+
+/// What serves nobody: where the other controller has none of it, ours goes. A PersistentVolumeClaim never does: files are in it.
+static DISPENSABLE: [&Resource; 4] = [&POD_DISRUPTION_BUDGET, &HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT, &NETWORK_POLICY];
+
+pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
+    let Found { services: found, .. } = find(source, args).await?;
+    services(found.len())?;
+    let mut outlooks = Vec::new();
+    for service in found {
+        let mut outlook = outlook(&service);
+        if args.yes && outlook.refused.is_none() {
+            outlook.done(perform(source, service).await);
+        }
+        outlooks.push(outlook);
+    }
+    Ok(tell(&outlooks, args.yes))
+}
+
+fn adopted(object: &Value) -> Option<&str> {
+    object["metadata"]["annotations"][ADOPTED].as_str()
+}
+
+fn ours(object: &Value) -> bool {
+    object["metadata"]["labels"].get(SUBJECT_KIND).is_some() && writers::ours(&managed(object))
+}
+
+/// The one that all of it is given back to.
+fn former(service: &Service) -> Option<String> {
+    service.children.iter().find_map(|(_, child)| adopted(child)).map(str::to_owned)
+}
+
+fn goes(key: &ObjectKey, object: &Value) -> bool {
+    adopted(object).is_none() && DISPENSABLE.contains(&key.resource)
+}
+
+fn outlook(service: &Service) -> Outlook {
+    let ObjectKey { resource, namespace, name } = &service.key;
+    let head = format!("{} {namespace}/{name}: 0 pods restart", resource.kind);
+    let mut outlook = Outlook::new(head);
+    let Some(former) = former(service) else {
+        outlook.refused = Some("It was not taken over from another controller: there is nobody to give it back to.".to_owned());
+        return outlook;
+    };
+    for (key, object) in service.children.iter().filter(|(_, object)| ours(object)) {
+        let what = match adopted(object) {
+            Some(_) => "given back as it is",
+            None if goes(key, object) => "removed: the other controller has not made it",
+            None if runs_pods(key.resource) => "given back as it is; it was made here, so the other controller may want another selector",
+            None => "given back as it is; it was made here",
+        };
+        let manager = adopted(object).unwrap_or(&former).to_owned();
+        outlook.rows.push([key.resource.kind.to_owned(), key.name.clone(), manager, what.to_owned()]);
+    }
+    outlook
+}
+
+/// First the service, so that the host lets go, then its objects.
+async fn perform(source: &Source, service: Service) -> Result<()> {
+    let to = former(&service).unwrap_or_default();
+    change(source, &service.key, service.object, release, Mode::Done).await?;
+    for (key, _) in service.children.iter().filter(|(_, object)| ours(object)) {
+        let ObjectKey { resource, namespace, name } = key;
+        // A write of the host that was on its way puts our mark on it again.
+        for look in 0.. {
+            let Some(object) = source.one(resource, namespace, name).await?.filter(ours) else { break };
+            if look == LOOKS {
+                bail!("a host writes the {key} again and again, although the service is to be left alone: look at its log");
+            }
+            if goes(key, &object) {
+                remove(source, key, &object).await?;
+            } else {
+                let to = adopted(&object).unwrap_or(&to).to_owned();
+                change(source, key, object, |object| give_back(resource, object, &to), Mode::Done).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn remove(source: &Source, key: &ObjectKey, object: &Value) -> Result<()> {
+    let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
+    let params = DeleteParams { preconditions: Some(Preconditions { uid, resource_version: None }), ..DeleteParams::default() };
+    let api: kube::Api<DynamicObject> = source.api(key.resource, &key.namespace);
+    match api.delete(&key.name, &params).await {
+        Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+        Err(kube::Error::Api(status)) => Err(Refusal::of(key, &status).into()),
+        done => done.map(|_| ()).with_context(|| format!("deleting the {key}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::resource::{DEPLOYMENT, PERSISTENT_VOLUME_CLAIM};
+    use serde_json::json;
+
+    #[test]
+    fn only_what_was_made_here_and_serves_nobody_goes() {
+        let goes = |resource: &'static Resource, annotations: Value| {
+            let key = ObjectKey { resource, namespace: "a".to_owned(), name: "b".to_owned() };
+            goes(&key, &json!({"metadata": {"annotations": annotations}}))
+        };
+        assert!(goes(&POD_DISRUPTION_BUDGET, json!({})) && goes(&NETWORK_POLICY, json!({})));
+        assert!(!goes(&NETWORK_POLICY, json!({ADOPTED: "manager"})));
+        assert!(!goes(&PERSISTENT_VOLUME_CLAIM, json!({})) && !goes(&DEPLOYMENT, json!({})));
+    }
+}

@@ -1,0 +1,187 @@
+//! `pointsman adopt`: takes services over from another controller, and gives them back. What is to be written is left to the host: here
+//! only hands change.
+
+mod back;
+mod change;
+mod fate;
+mod fields;
+mod over;
+mod read;
+mod rehearse;
+
+use super::{
+    ClusterArgs,
+    cache::CacheArgs,
+    live::Source,
+    output::{columns, print},
+    settings::SettingsArgs,
+};
+use crate::{policy::NAMESPACE, world::ObjectKey};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use kube::{
+    api::{DynamicObject, Patch, PatchParams},
+    core::Status,
+};
+use serde_json::Value;
+use std::{fmt::Write, process::ExitCode};
+
+/// What it is to end with where a service can't change hands.
+const REFUSED: u8 = 2;
+
+/// How often a change is made anew because the object has changed meanwhile.
+const TRIES: usize = 10;
+
+#[derive(Args, Debug)]
+#[allow(clippy::struct_excessive_bools)] // Each is a flag of its own.
+pub(super) struct AdoptArgs {
+    /// A service, such as inferenceservice/llama-chat or isvc/llama-chat; may be repeated.
+    #[arg(value_name = "KIND/NAME", required_unless_present = "all", conflicts_with_all = ["all", "all_namespaces"])]
+    subjects: Vec<String>,
+    /// All services of the namespace.
+    #[arg(long)]
+    all: bool,
+    /// Their namespace.
+    #[arg(short, long, value_name = "NAMESPACE", default_value = "default", conflicts_with = "all_namespaces")]
+    namespace: String,
+    /// With --all: the services of all namespaces.
+    #[arg(short = 'A', long, requires = "all")]
+    all_namespaces: bool,
+    /// Does it. Otherwise it only tells what would be done.
+    #[arg(long)]
+    yes: bool,
+    /// Gives the services back to the controller that they were taken over from.
+    #[arg(long, conflicts_with_all = ["new_templates", "force"])]
+    back: bool,
+    /// Makes the pods anew at once, as the policies say. Otherwise they stay until something else is asked for.
+    #[arg(long)]
+    new_templates: bool,
+    /// Takes over even what the other controller has written only just now.
+    #[arg(long)]
+    force: bool,
+    /// The host's own namespace, where the policies that decide are recorded.
+    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = NAMESPACE)]
+    host_namespace: String,
+    #[command(flatten)]
+    settings: SettingsArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+pub(super) async fn run(args: AdoptArgs) -> Result<ExitCode> {
+    let source = Source::connect(&args.cluster).await?;
+    if args.back { back::run(&source, &args).await } else { over::run(&source, &args).await }
+}
+
+/// A service's part of what is told: its objects, and what becomes of each.
+struct Outlook {
+    head: String,
+    rows: Vec<[String; 4]>,
+    notes: Vec<String>,
+    /// Why nothing is done with it.
+    refused: Option<String>,
+    /// Why it was begun and isn't finished.
+    failed: Option<String>,
+}
+
+impl Outlook {
+    fn new(head: String) -> Self {
+        Self { head, rows: Vec::new(), notes: Vec::new(), refused: None, failed: None }
+    }
+
+    /// Takes what came of it: one service that fails doesn't end the others.
+    fn done(&mut self, done: Result<()>) {
+        self.failed = done.err().map(|error| format!("{error:#}. Run the command again."));
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{}\n", self.head);
+        let table =
+            if self.rows.is_empty() { String::new() } else { columns(["KIND", "NAME", "MANAGER", "WHAT BECOMES OF IT"], &self.rows) };
+        for line in table.lines().chain(self.notes.iter().map(String::as_str)) {
+            writeln!(text, "  {line}").ok();
+        }
+        for (word, why) in [("refused", &self.refused), ("failed", &self.failed)] {
+            if let Some(why) = why {
+                writeln!(text, "  {word}: {why}").ok();
+            }
+        }
+        text
+    }
+}
+
+/// Prints what would be done, or was. Tells what to end with.
+fn tell(outlooks: &[Outlook], done: bool) -> ExitCode {
+    let texts: Vec<String> = outlooks.iter().map(Outlook::text).collect();
+    print(&texts.join("\n"));
+    let refused = outlooks.iter().filter(|outlook| outlook.refused.is_some()).count();
+    if !done && refused < outlooks.len() {
+        print("\nNothing was changed: --yes does it.");
+    }
+    let failed = outlooks.iter().any(|outlook| outlook.failed.is_some());
+    if refused > 0 || failed { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS }
+}
+
+fn services(number: usize) -> Result<()> {
+    if number == 0 {
+        bail!("there are no services: -n names another namespace, -A means all of them");
+    }
+    Ok(())
+}
+
+/// What comes of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// The API server says what it would say, and does nothing.
+    Tried,
+    Done,
+}
+
+/// The API server's no to a write.
+#[derive(Debug, thiserror::Error)]
+#[error("The API server refuses the {key}: {said}{advice}")]
+struct Refusal {
+    key: ObjectKey,
+    code: u16,
+    said: String,
+    advice: &'static str,
+}
+
+impl Refusal {
+    fn of(key: &ObjectKey, status: &Status) -> Self {
+        let said = status.message.trim_end_matches('.').to_owned();
+        let advice = if said.contains("failed calling webhook") {
+            ". Start what serves that webhook, or delete its ValidatingWebhookConfiguration or MutatingWebhookConfiguration"
+        } else {
+            ""
+        };
+        Self { key: key.clone(), code: status.code, said, advice }
+    }
+}
+
+/// Patches an object as it was read, or as it is by then: its own controller may have told of its state meanwhile.
+async fn change(source: &Source, key: &ObjectKey, mut object: Value, patch: impl Fn(&Value) -> Value, mode: Mode) -> Result<()> {
+    let ObjectKey { resource, namespace, name } = key;
+    for _ in 0..TRIES {
+        let params =
+            PatchParams { field_manager: Some(fields::ADOPTER.to_owned()), dry_run: mode == Mode::Tried, ..PatchParams::default() };
+        let patched = source.api(resource, namespace).patch(name, &params, &Patch::Merge(patch(&object))).await;
+        match patched.map(|_: DynamicObject| ()) {
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let Some(now) =
+                    source.one(resource, namespace, name).await?.filter(|now| now["metadata"]["uid"] == object["metadata"]["uid"])
+                else {
+                    bail!("the {key} has gone meanwhile: run the command again");
+                };
+                object = now;
+            }
+            // It was to go anyway.
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(kube::Error::Api(status)) => return Err(Refusal::of(key, &status).into()),
+            done => return done.with_context(|| format!("writing the {key}")),
+        }
+    }
+    bail!("the {key} was changed by somebody else {TRIES} times while it was to be written: stop that, and run the command again")
+}

@@ -1,0 +1,289 @@
+//! Takes services over: what another controller has made for them becomes ours as it is, and the host does the rest by its plan.
+
+use super::{
+    AdoptArgs, Mode, Outlook, change,
+    change::{Taken, adoption, claim, finalizers, managed, take_over},
+    fate::{Fate, fate, rescaled, runs_pods},
+    read::{Found, Service, find},
+    rehearse::rehearse,
+    services, tell,
+};
+use crate::{
+    cli::{
+        live::Source,
+        offline::{Offline, Planned},
+    },
+    contest::CONTESTED,
+    kinds,
+    plan::Object,
+    world::{
+        ObjectKey, World,
+        adopted::ADOPTED,
+        child::SUBJECT_KIND,
+        resource::{HTTP_ROUTE, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, Resource},
+        subject::CONTROL,
+        writers::{self, Writer},
+    },
+};
+use anyhow::{Context, Result};
+use k8s_openapi::jiff::{SignedDuration, Timestamp, fmt::rfc2822};
+use kube::client::Body;
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::ExitCode,
+    time::Instant,
+};
+
+/// How long another controller must have written nothing to count as stopped.
+const QUIET: SignedDuration = SignedDuration::from_mins(5);
+
+/// What doesn't go unless that is said, and what goes with it.
+static GUARDED: [(&Resource, &str); 2] = [
+    (&HTTP_ROUTE, "a way to the service: have the service be reached in another way"),
+    (
+        &NETWORK_POLICY,
+        "what keeps others from the pods: have the service ask for one (annotation security.ome.io/network-policy), make your own",
+    ),
+];
+
+/// A service as it will be.
+pub(super) struct Prospect {
+    pub(super) service: Service,
+    /// What is taken over, by name.
+    pub(super) taken: BTreeMap<ObjectKey, Taken>,
+    /// What is left to the service as it is, because nobody plans it and files are in it.
+    left: BTreeMap<ObjectKey, Taken>,
+    finalizers: Vec<String>,
+    /// Whether nobody else works on it.
+    ours: bool,
+    /// Who of the former managers has written last.
+    last: Option<Writer>,
+}
+
+pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
+    let Found { services: found, taken } = find(source, args).await?;
+    services(found.len())?;
+    let now = server_time(source).await?;
+    let prospects: Vec<Prospect> = found.into_iter().map(|service| prospect(service, args.new_templates)).collect();
+    let mut world = World::default();
+    for namespace in prospects.iter().map(|prospect| &prospect.service.key.namespace).collect::<BTreeSet<_>>() {
+        source.surroundings(&mut world, namespace).await?;
+    }
+    for prospect in &prospects {
+        foresee(&mut world, prospect, now);
+    }
+    world.set_available(source.available.clone());
+    let (policies, notes) = source.policies(&args.host_namespace, &args.cache).await?;
+    let subjects = prospects.iter().map(|prospect| prospect.service.key.clone()).collect();
+    let offline = Offline { world, subjects, policies, settings: args.settings.settings(), notes };
+    let plans = tokio::task::block_in_place(|| offline.plans());
+    let mut outlooks = Vec::new();
+    let clock = Instant::now();
+    for mut prospect in prospects {
+        let planned = plans.iter().find(|planned| planned.subject.key == prospect.service.key);
+        let objects = planned.and_then(|planned| planned.plan.objects.as_deref()).unwrap_or_default();
+        prospect.leave(objects);
+        if args.all && prospect.left_alone() {
+            outlooks.push(prospect.skipped());
+            continue;
+        }
+        let mut outlook = outlook(&prospect, planned, &taken, now, args);
+        if outlook.refused.is_none() && !prospect.ours {
+            let now = || now.checked_add(clock.elapsed()).unwrap_or(now);
+            match rehearse(source, &prospect, objects, &now, args).await {
+                Ok(notes) => outlook.notes.extend(notes),
+                Err(error) => outlook.refused = Some(format!("{error:#}. Nothing of the service was written.")),
+            }
+            if args.yes && outlook.refused.is_none() {
+                outlook.done(perform(source, &prospect, &now, args.new_templates, Mode::Done).await);
+            }
+        }
+        outlooks.push(outlook);
+    }
+    Ok(tell(&outlooks, args.yes))
+}
+
+fn prospect(service: Service, new_templates: bool) -> Prospect {
+    let theirs = service.children.iter().filter(|(_, child)| !ours(child));
+    let taken: BTreeMap<ObjectKey, Taken> =
+        theirs.map(|(key, child)| (key.clone(), take_over(key.resource, child, (service.kind(), service.uid()), new_templates))).collect();
+    let of_subject = managed(&service.object);
+    let time = |entry: &Value| entry["time"].as_str().and_then(|time| time.parse::<Timestamp>().ok());
+    let foreign = |entry: &&Value| entry["manager"].as_str().is_some_and(writers::foreign);
+    let statuses = || of_subject.iter().filter(|entry| entry["subresource"] == "status").filter(foreign);
+    let mut former: BTreeSet<String> = taken.values().map(|taken| taken.from.clone()).collect();
+    former.extend(statuses().filter_map(|entry| entry["manager"].as_str().map(str::to_owned)));
+    let of_children: Vec<Value> = service.children.iter().flat_map(|(_, child)| managed(child)).collect();
+    let by_them =
+        statuses().chain(of_children.iter().filter(|entry| entry["manager"].as_str().is_some_and(|manager| former.contains(manager))));
+    let last = by_them.filter_map(|entry| Some(Writer { manager: entry["manager"].as_str()?.to_owned(), time: time(entry) }));
+    let last = last.max_by_key(|writer| writer.time);
+    let former: Vec<String> = former.into_iter().collect();
+    Prospect { finalizers: finalizers(&service.object, &former), ours: false, taken, left: BTreeMap::new(), last, service }
+}
+
+impl Prospect {
+    /// Leaves what would be removed and files are in; then it is known whether anything is to be taken over.
+    fn leave(&mut self, planned: &[Object]) {
+        let left = |key: &ObjectKey| key.resource == &PERSISTENT_VOLUME_CLAIM && !planned.iter().any(|object| object.key == *key);
+        (self.left, self.taken) = std::mem::take(&mut self.taken).into_iter().partition(|(key, _)| left(key));
+        self.ours = self.taken.is_empty() && is_ours(&self.service);
+    }
+
+    fn left_alone(&self) -> bool {
+        self.service.object["metadata"]["annotations"][CONTROL] == "false"
+    }
+
+    /// What is told of a service that is left alone, where nobody has named it.
+    fn skipped(&self) -> Outlook {
+        let ObjectKey { resource, namespace, name } = &self.service.key;
+        Outlook::new(format!("{} {namespace}/{name}: left alone as its annotation {CONTROL} says; name it to take it over", resource.kind))
+    }
+}
+
+/// Whether an object is ours already: we have written it, and the watches bring it.
+fn ours(object: &Value) -> bool {
+    object["metadata"]["labels"].get(SUBJECT_KIND).is_some() && writers::ours(&managed(object))
+}
+
+fn is_adopted(object: &Value) -> bool {
+    object["metadata"]["annotations"].get(ADOPTED).is_some()
+}
+
+/// When the status of a service was written by somebody else, and when we have said so.
+fn written(subject: &Value) -> Vec<Timestamp> {
+    let foreign = |entry: &&Value| entry["subresource"] == "status" && entry["manager"].as_str().is_some_and(writers::foreign);
+    let managed = managed(subject);
+    let statuses = managed.iter().filter(foreign).map(|entry| &entry["time"]);
+    let conditions = subject["status"]["conditions"].as_array().into_iter().flatten();
+    let told = conditions.filter(|told| told["type"] == CONTESTED).map(|told| &told["lastTransitionTime"]);
+    statuses.chain(told).filter_map(|time| time.as_str()?.parse().ok()).collect()
+}
+
+/// The time by the API server's clock, which writes are noted by. Ours, where it tells none.
+async fn server_time(source: &Source) -> Result<Timestamp> {
+    let request = http::Request::get("/version").body(Body::empty())?;
+    let answer = source.client.send(request).await.context("asking the API server for its time")?;
+    let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
+    Ok(date.and_then(|date| rfc2822::parse(date).ok()).map_or_else(Timestamp::now, |date| date.timestamp()))
+}
+
+/// Whether the host takes a service for its own.
+fn is_ours(service: &Service) -> bool {
+    let mut world = World::default();
+    world.put(service.key.resource, &service.object);
+    world.snapshot(&service.key, 0).is_some_and(|snapshot| kinds::theirs(&snapshot).is_none())
+}
+
+/// Puts a service into a world as it will be when it is taken over.
+fn foresee(world: &mut World, prospect: &Prospect, now: Timestamp) {
+    let Prospect { service, taken, .. } = prospect;
+    let mut subject = service.object.clone();
+    subject["metadata"]["annotations"][ADOPTED] = adoption(now, written(&service.object)).to_string().into();
+    if let Some(annotations) = subject["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(CONTROL);
+    }
+    world.put(service.key.resource, &subject);
+    for (key, child) in &service.children {
+        world.put(key.resource, taken.get(key).map_or(child, |taken| &taken.after));
+    }
+}
+
+/// What becomes of a service.
+fn outlook(prospect: &Prospect, planned: Option<&Planned>, names: &BTreeSet<ObjectKey>, now: Timestamp, args: &AdoptArgs) -> Outlook {
+    let Prospect { service, taken, last, .. } = prospect;
+    let ObjectKey { resource, namespace, name } = &service.key;
+    let mut outlook = Outlook::new(String::new());
+    if prospect.ours {
+        outlook.head = format!("{} {namespace}/{name}: nothing to take over, no other controller works on it", resource.kind);
+        return outlook;
+    }
+    let plan = planned.map(|planned| &planned.plan);
+    let objects = plan.and_then(|plan| plan.objects.as_deref());
+    let (mut restarts, mut replicas) = (0, String::new());
+    for (key, Taken { from, again, after, .. }) in service.children.iter().filter_map(|(key, _)| Some((key, taken.get(key)?))) {
+        let planned = objects.and_then(|objects| objects.iter().find(|object| object.key == *key));
+        let keeps = plan.is_some_and(|plan| plan.keeps.contains(key));
+        let (what, pods) = match fate(service.kind(), after, planned) {
+            _ if objects.is_none() => ("stays as it is".to_owned(), 0),
+            (Fate::AsItIs, pods) if *again => ("taken over again".to_owned(), pods),
+            (Fate::AsItIs, pods) => ("taken over as it is".to_owned(), pods),
+            (Fate::Changed(fields), pods) => {
+                (format!("{}changed: {}", if *again { "taken over again; " } else { "" }, fields.join(", ")), pods)
+            }
+            (Fate::Removed, _) if runs_pods(key.resource) => {
+                outlook.refused = Some(format!(
+                    "The service would run its pods by another object than the {key}, and that is never removed here: have the service say \
+                     what it runs (annotation ome.io/deploymentMode, or its workers), or delete the object yourself."
+                ));
+                ("not planned".to_owned(), 0)
+            }
+            (Fate::Removed, _) if keeps => ("stays while the pods are as they were".to_owned(), 0),
+            (Fate::Removed, _) => {
+                if let Some((_, with)) = GUARDED.iter().find(|(guarded, _)| *guarded == key.resource).filter(|_| !args.force) {
+                    outlook.refused = Some(format!("The {key} would go, and with it {with}, or say --force."));
+                }
+                ("removed: no such thing is planned".to_owned(), 0)
+            }
+        };
+        restarts += pods;
+        replicas.extend(planned.and_then(|planned| rescaled(after, planned)).map(|told| format!(", {} {told}", key.name)));
+        outlook.rows.push(row(key, from, what));
+    }
+    outlook.rows.extend(prospect.left.iter().map(|(key, left)| row(key, &left.from, "left as it is: files may be in it".to_owned())));
+    for object in objects.unwrap_or_default() {
+        if service.children.iter().any(|(key, _)| *key == object.key) {
+            continue;
+        }
+        if names.contains(&object.key) {
+            outlook.refused =
+                Some(format!("There is a {} already that isn't this service's: delete it, or give it another name.", object.key));
+        } else {
+            outlook.rows.push(row(&object.key, "", "made new".to_owned()));
+        }
+    }
+    let pods = if restarts == 1 { "1 pod restarts".to_owned() } else { format!("{restarts} pods restart") };
+    outlook.head = format!("{} {namespace}/{name}: {pods}{replicas}", resource.kind);
+    outlook.notes.extend(prospect.finalizers.iter().map(|finalizer| {
+        format!("the finalizer {finalizer} goes: nobody else takes it away, nor what its controller would remove with the service")
+    }));
+    if let Some(held) = planned.and_then(Planned::held) {
+        outlook.refused = Some(format!("It can't be served: {held}"));
+    }
+    if let Some(Writer { manager, time: Some(time) }) = last
+        && now.duration_since(*time) < QUIET
+    {
+        let seconds = now.duration_since(*time).as_secs().max(0);
+        let lives = format!("the controller {manager:?} has written {seconds} s ago: stop it for this kind or namespace");
+        if args.force {
+            outlook.notes.push(lives);
+        } else if outlook.refused.is_none() {
+            outlook.refused = Some(format!("{lives}, and wait {} minutes, or say --force", QUIET.as_mins()));
+        }
+    }
+    outlook
+}
+
+fn row(key: &ObjectKey, manager: &str, what: String) -> [String; 4] {
+    [key.resource.kind.to_owned(), key.name.clone(), manager.to_owned(), what]
+}
+
+/// First the objects, last the service: until it says so the host leaves it alone.
+pub(super) async fn perform(
+    source: &Source,
+    prospect: &Prospect,
+    now: &(impl Fn() -> Timestamp + Sync),
+    new_templates: bool,
+    mode: Mode,
+) -> Result<()> {
+    let Prospect { service, taken, finalizers, .. } = prospect;
+    let subject = (service.kind(), service.uid());
+    let all = service.children.iter().filter(|(key, child)| runs_pods(key.resource) && (taken.contains_key(key) || is_adopted(child)));
+    let workloads: Vec<String> = all.map(|(key, _)| format!("{}/{}", key.resource.kind, key.name)).collect();
+    for (key, child) in service.children.iter().filter(|(key, _)| taken.contains_key(key)) {
+        change(source, key, child.clone(), |child| take_over(key.resource, child, subject, new_templates).patch, mode).await?;
+    }
+    let claim = |subject: &Value| claim(subject, adoption(now(), written(subject)), &workloads, finalizers);
+    change(source, &service.key, service.object.clone(), claim, mode).await
+}

@@ -1,0 +1,83 @@
+//! The services that are meant, with all that belongs to them, as the cluster has them now.
+
+use super::AdoptArgs;
+use crate::{
+    cli::live::{Source, named},
+    world::{
+        ObjectKey,
+        resource::{Resource, SUBJECTS},
+        watch::made,
+    },
+};
+use anyhow::Result;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A service and what is its.
+#[derive(Debug)]
+pub(super) struct Service {
+    pub(super) key: ObjectKey,
+    pub(super) object: Value,
+    pub(super) children: Vec<(ObjectKey, Value)>,
+}
+
+impl Service {
+    pub(super) fn uid(&self) -> &str {
+        self.object["metadata"]["uid"].as_str().unwrap_or_default()
+    }
+
+    pub(super) fn kind(&self) -> &'static str {
+        self.key.resource.kind
+    }
+}
+
+/// The services, and all names that are taken in their namespaces.
+pub(super) struct Found {
+    pub(super) services: Vec<Service>,
+    pub(super) taken: BTreeSet<ObjectKey>,
+}
+
+pub(super) async fn find(source: &Source, args: &AdoptArgs) -> Result<Found> {
+    let mut services: Vec<Service> = Vec::new();
+    if args.subjects.is_empty() {
+        let namespace = if args.all_namespaces { "" } else { &args.namespace };
+        for resource in SUBJECTS.into_iter().filter(|resource| source.available.contains(resource)) {
+            for object in source.list(resource, namespace, "").await? {
+                services.push(Service { key: key(resource, &object), object, children: Vec::new() });
+            }
+        }
+    }
+    for subject in &args.subjects {
+        let (resource, name) = named(subject)?;
+        let key = ObjectKey { resource, namespace: args.namespace.clone(), name: name.to_owned() };
+        let object = source.subject(&key).await?;
+        services.push(Service { key, object, children: Vec::new() });
+    }
+    services.retain(|service| service.object["metadata"]["deletionTimestamp"].is_null());
+    let mut found = Found { services, taken: BTreeSet::new() };
+    let by_uid: BTreeMap<String, usize> = found.services.iter().enumerate().map(|(at, service)| (service.uid().to_owned(), at)).collect();
+    for namespace in found.services.iter().map(|service| service.key.namespace.clone()).collect::<BTreeSet<_>>() {
+        for resource in made().filter(|resource| resource.neighbour.is_none() || source.available.contains(resource)) {
+            for object in source.list(resource, &namespace, "").await? {
+                let key = key(resource, &object);
+                found.taken.insert(key.clone());
+                let there = object["metadata"]["deletionTimestamp"].is_null();
+                if let Some(at) = owner(&object).filter(|_| there).and_then(|uid| by_uid.get(uid)) {
+                    found.services[*at].children.push((key, object));
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+pub(super) fn key(resource: &'static Resource, object: &Value) -> ObjectKey {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    ObjectKey { resource, namespace: text("namespace"), name: text("name") }
+}
+
+/// The uid of whose an object is.
+fn owner(object: &Value) -> Option<&str> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
+}

@@ -1,0 +1,146 @@
+//! The host's first plan of a service that is taken over, before anything is written: the API server says of each object whether it
+//! takes it, and does nothing.
+
+use super::{
+    AdoptArgs, Mode, Refusal, change,
+    change::{Taken, take_over},
+    over::{Prospect, perform},
+    read::Service,
+};
+use crate::{
+    cli::live::Source,
+    plan::Object,
+    status::difference,
+    world::{ObjectKey, child::manager, owned},
+};
+use anyhow::{Context, Result};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use serde_json::Value;
+
+/// How the API server begins what it says of somebody who lacks a right.
+const LACKS_RIGHT: [&str; 2] = [" is forbidden: user ", " is forbidden: cannot set blockownerdeletion "];
+
+/// Has all of it tried. Tells what couldn't be tried by this user, or before other objects are there.
+pub(super) async fn rehearse(
+    source: &Source,
+    prospect: &Prospect,
+    planned: &[Object],
+    now: &(impl Fn() -> Timestamp + Sync),
+    args: &AdoptArgs,
+) -> Result<Vec<String>> {
+    let mut notes = Vec::new();
+    match perform(source, prospect, now, args.new_templates, Mode::Tried).await.map_err(refusal) {
+        Ok(()) => {}
+        // Who only looks needs no right to write.
+        Err(Ok(refusal)) if !args.yes && refusal.lacks_right() => {
+            notes.push(format!("--yes is for somebody with more rights: {}", refusal.said));
+        }
+        Err(refused) => return Err(refused.map_or_else(|error| error, Into::into)),
+    }
+    let live = |key: &ObjectKey| prospect.service.children.iter().find(|(known, _)| known == key).map(|(_, child)| child);
+    let made: Vec<&str> = planned.iter().filter(|object| live(&object.key).is_none()).map(|object| object.key.name.as_str()).collect();
+    for object in planned {
+        match attempt(source, prospect, object, live(&object.key), args.new_templates).await.map_err(refusal) {
+            Ok(()) => {}
+            Err(Ok(refusal)) if refusal.lacks_right() || refusal.misses(&made) => {
+                notes.push(format!("whether the API server takes the {} couldn't be tried: {}", object.key, refusal.said));
+            }
+            Err(refused) => return Err(refused.map_or_else(|error| error, Into::into)),
+        }
+    }
+    Ok(notes)
+}
+
+/// Tries one object.
+async fn attempt(source: &Source, prospect: &Prospect, object: &Object, live: Option<&Value>, new_templates: bool) -> Result<()> {
+    let Prospect { service, taken, .. } = prospect;
+    match live {
+        Some(live) if taken.contains_key(&object.key) => {
+            change(source, &object.key, live.clone(), |live| as_ours(service, live, object, new_templates), Mode::Tried).await
+        }
+        // As the host does it: by force where it is ours already, and not where it is made new.
+        live => apply(source, object, service.kind(), live.is_some()).await,
+    }
+}
+
+/// What the API server refuses, or what else went wrong.
+fn refusal(error: anyhow::Error) -> Result<Refusal, anyhow::Error> {
+    error.downcast()
+}
+
+impl Refusal {
+    /// Whether it is only that the user lacks a right, which the host may have.
+    fn lacks_right(&self) -> bool {
+        let said = self.said.to_lowercase();
+        self.code == 403 && LACKS_RIGHT.iter().any(|lacks| said.contains(lacks))
+    }
+
+    /// Whether it is only that one of these isn't there yet.
+    fn misses(&self, made: &[&str]) -> bool {
+        self.said.contains("not found") && made.iter().any(|name| self.said.contains(&format!("{name:?}")))
+    }
+}
+
+/// The change that makes of another's object what the host makes of it once it is ours. To apply it today, even by force, would be
+/// something else: what the other one has written and isn't planned would stay beside it.
+fn as_ours(service: &Service, object: &Value, planned: &Object, new_templates: bool) -> Value {
+    let Taken { after, .. } = take_over(planned.key.resource, object, (service.kind(), service.uid()), new_templates);
+    let ours = owned::part(&after, &manager(service.kind()));
+    let mut applied = owned::applied(&after, &ours, &planned.whole());
+    applied["metadata"]["managedFields"] = object["metadata"]["managedFields"].clone();
+    difference(object, &applied)
+}
+
+async fn apply(source: &Source, object: &Object, kind: &str, force: bool) -> Result<()> {
+    let key = &object.key;
+    let params = PatchParams { dry_run: true, force, field_manager: Some(manager(kind)), ..PatchParams::default() };
+    let applied = source.api(key.resource, &key.namespace).patch(&key.name, &params, &Patch::Apply(object.whole())).await;
+    match applied.map(|_: DynamicObject| ()) {
+        Err(kube::Error::Api(status)) => Err(Refusal::of(key, &status).into()),
+        done => done.with_context(|| format!("trying the {key}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::resource::{INFERENCE_SERVICE, POD_DISRUPTION_BUDGET, Resource, SERVICE};
+    use serde_json::json;
+
+    fn key(resource: &'static Resource) -> ObjectKey {
+        ObjectKey { resource, namespace: "chat".to_owned(), name: "a".to_owned() }
+    }
+
+    #[test]
+    fn what_the_other_controller_wrote_and_is_not_planned_is_not_tried() {
+        let fields =
+            json!({"f:metadata": {"f:labels": {"f:old": {}}}, "f:spec": {"f:type": {}, "f:ports": {"k:{\"port\":80}": {".": {}}}}});
+        let live = json!({
+            "metadata": {
+                "name": "a", "labels": {"old": "1"},
+                "managedFields": [{"manager": "manager", "operation": "Update", "apiVersion": "v1", "fieldsV1": fields}],
+            },
+            "spec": {"type": "ClusterIP", "clusterIP": "10.0.0.1", "ports": [{"port": 80, "name": "http"}]},
+        });
+        let service = Service { key: key(&INFERENCE_SERVICE), object: json!({"metadata": {"uid": "u"}}), children: Vec::new() };
+        let planned = Object::new(key(&SERVICE), json!({"spec": {"ports": [{"port": 8080, "name": "http"}]}}));
+        let patch = as_ours(&service, &live, &planned, false);
+        assert_eq!(patch["spec"], json!({"type": null, "ports": [{"port": 8080, "name": "http"}]}));
+        assert_eq!(patch.pointer("/metadata/labels/old"), Some(&Value::Null));
+        assert_eq!(patch.pointer("/metadata/managedFields"), None);
+    }
+
+    #[test]
+    fn a_right_that_the_user_lacks_is_told_from_what_the_host_would_meet_too() {
+        let of = |code: u16, said: &str| Refusal { key: key(&POD_DISRUPTION_BUDGET), code, said: said.to_owned(), advice: "" };
+        let lacks_right = |code: u16, said: &str| of(code, said).lacks_right();
+        assert!(lacks_right(403, r#"pdbs.policy "a" is forbidden: User "alice" cannot patch resource "pdbs" in API group "policy""#));
+        let grants = r#"roles "a" is forbidden: user "alice" (groups=["dev"]) is attempting to grant RBAC permissions not currently held"#;
+        assert!(lacks_right(403, grants));
+        assert!(!lacks_right(403, r#"pdbs.policy "a" is forbidden: exceeded quota: none, requested: 1, used: 0, limited: 0"#));
+        assert!(!lacks_right(400, r#"admission webhook "x" denied the request: it is forbidden: user "alice" is unknown"#));
+        let misses = |name: &str| of(404, r#"roles.rbac.authorization.k8s.io "chat" not found"#).misses(&["a", name]);
+        assert!(misses("chat") && !misses("cha"));
+    }
+}

@@ -1,0 +1,188 @@
+//! What services of a cluster are planned from: read once, and no more of it than concerns them.
+
+use super::{
+    ClusterArgs,
+    cache::CacheArgs,
+    offline::{Offline, OfflineArgs},
+    render::loader,
+};
+use crate::{
+    control::{kind, kinds},
+    objects::label_value,
+    policy::{decide::Policies, keeper::recorded},
+    world::{
+        ObjectKey, World, apis,
+        child::SUBJECT_KIND,
+        pod::{APP_NAME, SUBJECT},
+        resource::{
+            ALL, BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, GATEWAY, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMED_BY_SUBJECTS,
+            NAMESPACE, POD, Resource, SERVING_RUNTIME,
+        },
+    },
+};
+use anyhow::{Context, Result, anyhow, bail};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, ListParams},
+};
+use serde_json::Value;
+use std::{collections::BTreeSet, sync::Arc};
+use tokio::sync::mpsc;
+
+/// How many objects are listed at once.
+const PAGE: u32 = 200;
+
+/// What a service may use.
+static USED: [&Resource; 4] = [&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME];
+
+/// What a service may name of other namespaces.
+static ELSEWHERE: [&Resource; 2] = [&LLM_CONFIG, &GATEWAY];
+
+/// A cluster to read from.
+#[allow(missing_debug_implementations)] // A Kubernetes client has none.
+pub(super) struct Source {
+    pub(super) client: Client,
+    /// The kinds that it serves.
+    pub(super) available: BTreeSet<&'static Resource>,
+}
+
+impl Source {
+    pub(super) async fn connect(cluster: &ClusterArgs) -> Result<Self> {
+        let client = cluster.connect().await?;
+        let served = apis::discover(&client).await.context("asking the API server what it serves")?;
+        let serves =
+            |resource: &&Resource| resource.neighbour.is_none() || served.serves(resource.group, resource.version, resource.plural);
+        Ok(Self { available: ALL.iter().copied().filter(serves).collect(), client })
+    }
+
+    /// Complains where a kind isn't served.
+    pub(super) fn demand(&self, resource: &'static Resource) -> Result<()> {
+        if !self.available.contains(resource) {
+            bail!("the cluster serves no {}: `pointsman crds install` installs the CRDs", resource.crd_name());
+        }
+        Ok(())
+    }
+
+    /// A service, or a complaint that there is none.
+    pub(super) async fn subject(&self, key: &ObjectKey) -> Result<Value> {
+        let ObjectKey { resource, namespace, name } = key;
+        self.demand(resource)?;
+        let found = self.one(resource, namespace, name).await?;
+        found.ok_or_else(|| anyhow!("there is no {} {name} in the namespace {namespace}; -n names another", resource.kind))
+    }
+
+    pub(super) async fn one(&self, resource: &'static Resource, namespace: &str, name: &str) -> Result<Option<Value>> {
+        let found = self.api(resource, namespace).get_opt(name).await;
+        let found = found.with_context(|| format!("reading the {} {name}", resource.kind))?;
+        found.map(serde_json::to_value).transpose().context("reading what the API server says")
+    }
+
+    /// The objects of a kind in a namespace, or in all where that is empty.
+    pub(super) async fn list(&self, resource: &'static Resource, namespace: &str, selector: &str) -> Result<Vec<Value>> {
+        let api = self.api(resource, namespace);
+        let mut objects = Vec::new();
+        let mut parameters = ListParams::default().labels(selector).limit(PAGE);
+        loop {
+            let page = api.list(&parameters).await.with_context(|| format!("listing {}", resource.plural))?;
+            for mut object in page.items {
+                // What is listed doesn't say of what kind it is.
+                object.types = Some(kube::api::TypeMeta { api_version: resource.api_version(), kind: resource.kind.to_owned() });
+                objects.push(serde_json::to_value(object).context("reading what the API server says")?);
+            }
+            match page.metadata.continue_.filter(|more| !more.is_empty()) {
+                Some(more) => parameters.continue_token = Some(more),
+                None => return Ok(objects),
+            }
+        }
+    }
+
+    /// Puts a namespace into a world, with what its services may use or name.
+    pub(super) async fn surroundings(&self, world: &mut World, namespace: &str) -> Result<()> {
+        if let Some(namespace) = self.one(&NAMESPACE, "", namespace).await? {
+            world.put(&NAMESPACE, &namespace);
+        }
+        let kinds = USED.into_iter().chain(ELSEWHERE).chain(NAMED_BY_SUBJECTS);
+        for resource in kinds.filter(|resource| self.available.contains(*resource)) {
+            let place = if ELSEWHERE.contains(&resource) { "" } else { namespace };
+            for object in self.list(resource, place, "").await? {
+                world.put(resource, &object);
+            }
+        }
+        Ok(())
+    }
+
+    /// The policies that the host has recorded as active. Blocks while plugins are compiled.
+    pub(super) async fn policies(&self, host_namespace: &str, cache: &CacheArgs) -> Result<(Policies, Vec<String>)> {
+        let loader = tokio::task::block_in_place(|| loader(cache))?;
+        let set = recorded(self.client.clone(), host_namespace, Arc::new(loader)).await.map_err(|error| anyhow!(error))?;
+        let missing = set.members().iter();
+        let notes = missing.filter_map(|member| Some(format!("the plugin {} can't be loaded: {}", member.name(), member.missing()?)));
+        let notes: Vec<String> = notes.collect();
+        for note in &notes {
+            eprintln!("{note}");
+        }
+        let (news, _) = mpsc::unbounded_channel();
+        Ok((Policies::new(set, news), notes))
+    }
+
+    pub(super) fn api(&self, resource: &'static Resource, namespace: &str) -> Api<DynamicObject> {
+        let (client, kind) = (self.client.clone(), resource.api_resource());
+        if resource.namespaced && !namespace.is_empty() {
+            Api::namespaced_with(client, namespace, &kind)
+        } else {
+            Api::all_with(client, &kind)
+        }
+    }
+}
+
+/// What `explain` tells of one service.
+pub(super) async fn read(subject: &str, args: &OfflineArgs, cache: &CacheArgs, cluster: &ClusterArgs) -> Result<Offline> {
+    let (resource, name) = named(subject)?;
+    let source = Source::connect(cluster).await?;
+    let key = ObjectKey { resource, namespace: args.namespace.clone(), name: name.to_owned() };
+    let mut world = World::default();
+    world.put(key.resource, &source.subject(&key).await?);
+    source.surroundings(&mut world, &key.namespace).await?;
+    let known = |resource: &Resource| USED.contains(&resource) || ELSEWHERE.contains(&resource) || NAMED_BY_SUBJECTS.contains(&resource);
+    let made = source.available.iter().copied().filter(|resource| *resource != &NAMESPACE && !resource.is_subject() && !known(resource));
+    for resource in made {
+        let selector = if resource == &POD {
+            let of = if key.resource == &LLM_INFERENCE_SERVICE { APP_NAME } else { SUBJECT };
+            format!("{SUBJECT_KIND}={},{of}={}", key.resource.kind, label_value(&key.name))
+        } else {
+            SUBJECT_KIND.to_owned()
+        };
+        for object in source.list(resource, &key.namespace, &selector).await? {
+            world.put(resource, &object);
+        }
+    }
+    world.set_available(source.available.clone());
+    let (policies, notes) = source.policies(&args.host_namespace, cache).await?;
+    Ok(Offline { world, subjects: vec![key], policies, settings: args.settings.settings(), notes })
+}
+
+/// The kind and the name in KIND/NAME.
+pub(super) fn named(subject: &str) -> Result<(&'static Resource, &str)> {
+    match subject.split_once('/').map(|(word, name)| (word, kind(word), name)) {
+        Some((_, Some(resource), name)) if !name.is_empty() && !name.contains('/') => Ok((resource, name)),
+        Some((word, None, _)) => bail!("{word} is no kind that is served: it is {}", kinds()),
+        _ => bail!("{subject:?} names no service: give inferenceservice/NAME or llminferenceservice/NAME, and its namespace with -n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::resource::INFERENCE_SERVICE;
+
+    #[test]
+    fn a_service_is_named_as_kubectl_takes_it() {
+        for subject in ["isvc/a", "InferenceService/a", "inferenceservices.ome.io/a"] {
+            assert_eq!(named(subject).unwrap(), (&INFERENCE_SERVICE, "a"), "{subject}");
+        }
+        assert_eq!(named("llmisvc/a").unwrap(), (&LLM_INFERENCE_SERVICE, "a"));
+        for (subject, says) in [("a", "names no service"), ("pod/a", "no kind that is served"), ("isvc/", "names no service")] {
+            assert!(named(subject).unwrap_err().to_string().contains(says), "{subject}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! How a component is deployed, and what that can't do.
+
+use super::{
+    Stop,
+    component::{Annotation, Annotations, Deployed, Mode, NOT_HONOURED, Note, OVERRIDDEN, Part, capital, invalid, refused},
+    entry,
+};
+use crate::world::ome::Component;
+
+/// The annotation that says it.
+const MODE: &str = "ome.io/deploymentMode";
+
+/// The reason of a note that a router may keep Knative from seeing requests.
+const PAST_KNATIVE: &str = "PastKnative";
+
+/// What is asked for, or follows from what is. `split` is whether there is a decoder, and then come the fewest replicas and whether KEDA
+/// scales.
+pub(super) fn of(
+    part: Part,
+    (user, runtime): (&Component, &Component),
+    annotations: &Annotations<'_>,
+    (split, (least, keda)): (bool, (i64, bool)),
+    notes: &mut Vec<Note>,
+) -> Result<Mode, Box<Stop>> {
+    let grouped = part != Part::Router && [user, runtime].iter().any(|component| component.leader.is_some() || component.worker.is_some());
+    let workers = user.workers.or(runtime.workers);
+    let has_workers = user.worker.is_some() || runtime.worker.is_some();
+    // A worker that doesn't say how many is one.
+    let nodes = 1 + workers.unwrap_or(i64::from(has_workers));
+    // One that reads prompts without one that makes tokens serves nobody, and Knative would take either away.
+    let alone = part == Part::Router || !split;
+    let left_out = |annotation: &Annotation, notes: &mut Vec<Note>| {
+        if grouped {
+            let place = capital(&annotation.place);
+            let (mode, name) = (&annotation.value, part.name());
+            notes.push((OVERRIDDEN, format!("{place} says {mode}, so the leader and the workers of the {name} are left out.")));
+        }
+    };
+    match annotations.get(MODE) {
+        None if grouped => Ok(Mode::MultiNode(nodes)),
+        None if least == 0 && alone && !keda => Ok(Mode::Serverless),
+        None => Ok(Mode::Raw),
+        Some(annotation) => match annotation.value.as_str() {
+            "RawDeployment" => {
+                left_out(&annotation, notes);
+                Ok(Mode::Raw)
+            }
+            "Serverless" if !alone => Err(refused(format!(
+                "{} says Serverless, and the service has a decoder: an engine and a decoder that need one another can't be scaled to zero apart. Say RawDeployment or MultiNode.",
+                capital(&annotation.place)
+            ))),
+            "Serverless" => {
+                left_out(&annotation, notes);
+                Ok(Mode::Serverless)
+            }
+            "MultiNode" | "MultiNodeRayVLLM" if !grouped => Err(invalid(format!(
+                "{} says {}, and neither the service nor the runtime says how many workers: set spec.{}.worker.size.",
+                capital(&annotation.place),
+                annotation.value,
+                part.name()
+            ))),
+            "MultiNode" => Ok(Mode::MultiNode(nodes)),
+            "MultiNodeRayVLLM" => Ok(Mode::Ray(nodes)),
+            other => Err(invalid(format!(
+                "{} has the value {other:?}: it must be RawDeployment, MultiNode, Serverless or MultiNodeRayVLLM.",
+                capital(&annotation.place)
+            ))),
+        },
+    }
+}
+
+/// Whether a mode can do what is asked for. What the service says itself is refused; what only its runtime says, for all modes, is told.
+pub(super) fn suits(part: Part, mode: Mode, (user, runtime): (&Component, &Component), notes: &mut Vec<Note>) -> Result<(), Box<Stop>> {
+    let (name, its_mode) = (part.name(), mode.name());
+    let (ours, theirs) = (&user.settings, &runtime.settings);
+    let bounds = [
+        ("timeoutSeconds", ours.timeout_seconds.or(theirs.timeout_seconds), 1),
+        ("containerConcurrency", ours.container_concurrency.or(theirs.container_concurrency), 0),
+        ("scaleTarget", ours.scale_target.or(theirs.scale_target).map(i64::from), 1),
+    ];
+    if let Some((field, Some(number), least)) = bounds.iter().find(|(_, number, least)| number.is_some_and(|number| number < *least)) {
+        return Err(invalid(format!("{field} of the {name} is {number}: it must be a whole number from {least} on.")));
+    }
+    let strategy = |side: &Component| {
+        let strategy = side.settings.deployment_strategy.as_ref();
+        strategy.is_some_and(|strategy| match mode {
+            Mode::Raw => false,
+            Mode::MultiNode(_) => strategy.type_.as_deref() == Some("Recreate"),
+            Mode::Serverless | Mode::Ray(_) => true,
+        })
+    };
+    let elsewhere = mode != Mode::Serverless;
+    let concurrency = |side: &Component| elsewhere && side.settings.container_concurrency.is_some_and(|most| most > 0);
+    let canary = |side: &Component| elsewhere && side.settings.canary_traffic_percent.is_some_and(|percent| percent < 100);
+    let asked: [(&str, &str, bool, bool, bool); 3] = [
+        ("deploymentStrategy", "RawDeployment", strategy(user), strategy(runtime), ours.deployment_strategy.is_some()),
+        ("containerConcurrency", "Serverless", concurrency(user), concurrency(runtime), ours.container_concurrency.is_some()),
+        ("canaryTrafficPercent", "Serverless", canary(user), canary(runtime), ours.canary_traffic_percent.is_some()),
+    ];
+    for (field, other, by_service, by_runtime, said) in asked {
+        if by_service {
+            return Err(refused(format!(
+                "{field} of the {name} can't be followed in its mode {its_mode}: leave it out, or set the annotation {MODE} to {other}."
+            )));
+        }
+        if by_runtime && !said {
+            notes.push((NOT_HONOURED, format!("The runtime's {field} of the {name} counts for nothing in the mode {its_mode}.")));
+        }
+    }
+    Ok(())
+}
+
+/// What the components can't do beside one another, and where no Gateway leads to them.
+pub(super) fn together(components: &[Deployed], routed: bool, notes: &mut Vec<Note>) {
+    let entry = entry(components).map(|entry| entry.part);
+    for component in components {
+        let name = component.part.name();
+        if component.user.settings.timeout_seconds.is_some()
+            && component.mode != Mode::Serverless
+            && !(routed && Some(component.part) == entry)
+        {
+            let text =
+                format!("timeoutSeconds of the {name} counts for nothing: only a Gateway's route to what stands in front ends requests.");
+            notes.push((NOT_HONOURED, text));
+        }
+    }
+    let router = components.iter().any(|component| component.part == Part::Router && component.mode != Mode::Serverless);
+    let past = components.iter().any(|component| router && component.part == Part::Engine && component.mode == Mode::Serverless);
+    if past {
+        let text = "A router that finds the engine's pods by their labels asks them past Knative, which counts no request then: the engine stays at \
+                    its fewest replicas, and doesn't come back from zero. Have the router ask the engine's URL, or give the engine minReplicas 1.";
+        notes.push((PAST_KNATIVE, text.to_owned()));
+    }
+}

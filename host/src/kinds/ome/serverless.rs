@@ -1,0 +1,161 @@
+//! What a component that Knative runs is told: how it is scaled, and how the traffic is shared.
+
+use super::{
+    Making, Stop,
+    component::{Annotation, Annotations, Deployed, NOT_HONOURED, Note, OVERRIDDEN, Part, invalid, refused},
+    scaling::{MAX_REPLICAS, METRIC, MIN_REPLICAS, PERCENT_IS, Scaling, TARGET, UTILIZATION, metric_name, percent},
+};
+use crate::{objects::knative::Asked, world::ome::Component};
+use std::collections::BTreeMap;
+
+/// How Knative's own annotations begin.
+const KNATIVE: &str = "autoscaling.knative.dev/";
+
+/// Knative's autoscaler for what it doesn't count itself.
+const BY_RESOURCES: &str = "hpa.autoscaling.knative.dev";
+
+/// Knative's other names of its annotations.
+const OTHER_NAMES: [(&str, &str); 3] =
+    [("minScale", "min-scale"), ("maxScale", "max-scale"), ("targetUtilizationPercentage", "target-utilization-percentage")];
+
+/// What Knative is told, and what counts for nothing beside it.
+struct Telling<'a> {
+    part: Part,
+    told: BTreeMap<String, String>,
+    notes: &'a mut Vec<Note>,
+}
+
+impl Telling<'_> {
+    /// Who says a value first: a field of the service, Knative's own annotation, OME's, and what there is otherwise.
+    fn settle(&mut self, name: &str, (field, of_field): (&str, Option<String>), ome: Option<(String, Annotation)>, other: Option<String>) {
+        let theirs = self.told.remove(name);
+        let part = self.part.name();
+        if let (Some(said), Some(theirs)) = (&of_field, &theirs)
+            && said != theirs
+        {
+            let text = format!("spec.{part}.{field} is {said}, so the annotation {KNATIVE}{name} ({theirs}) counts for nothing.");
+            self.notes.push((OVERRIDDEN, text));
+        }
+        if let (None, Some(theirs), Some((said, annotation))) = (&of_field, &theirs, &ome)
+            && said != theirs
+        {
+            let text = format!("The annotation {KNATIVE}{name} is {theirs}, so {} ({said}) counts for nothing.", annotation.place);
+            self.notes.push((OVERRIDDEN, text));
+        }
+        if let Some(value) = of_field.or(theirs).or(ome.map(|(said, _)| said)).or(other) {
+            self.told.insert(name.to_owned(), value);
+        }
+    }
+
+    fn number(&self, name: &str) -> Option<i64> {
+        self.told.get(name)?.trim().parse().ok()
+    }
+}
+
+/// How Knative scales. Its own annotations are taken as they are, unless a field of the service says something else.
+pub(super) fn knative(
+    part: Part,
+    (user, runtime): (&Component, &Component),
+    annotations: &Annotations<'_>,
+    (least, (most, most_is_said)): (i64, (i64, bool)),
+    notes: &mut Vec<Note>,
+) -> Result<Scaling, Box<Stop>> {
+    let mut told = annotations.beginning(KNATIVE);
+    for (other, name) in OTHER_NAMES {
+        if let Some(value) = told.remove(other) {
+            told.entry(name.to_owned()).or_insert(value);
+        }
+    }
+    let mut telling = Telling { part, told, notes };
+    let (ours, theirs) = (&user.settings, &runtime.settings);
+    let noted = |key: &str, value: i64| annotations.get(key).map(|annotation| (value.to_string(), annotation));
+    let field = ours.min_replicas.map(|least| least.to_string());
+    telling.settle("min-scale", ("minReplicas", field), noted(MIN_REPLICAS, least), Some(least.to_string()));
+    let field = ours.max_replicas.filter(|most| *most > 0).map(|most| most.to_string());
+    // One that nobody has said gives way to what Knative is told otherwise.
+    let begin = [telling.number("min-scale"), telling.number("activation-scale"), telling.number("initial-scale")];
+    let most = if most_is_said { most } else { begin.into_iter().flatten().fold(most, i64::max) };
+    telling.settle("max-scale", ("maxReplicas", field), noted(MAX_REPLICAS, most).filter(|_| most_is_said), Some(most.to_string()));
+    if let (Some(least), Some(most)) = (telling.number("min-scale"), telling.number("max-scale"))
+        && most > 0
+        && most < least
+    {
+        return Err(invalid(format!(
+            "The {} is to have at least {least} and at most {most} replicas: lower minReplicas or raise maxReplicas.",
+            part.name()
+        )));
+    }
+    let asleep = telling.number("min-scale") == Some(0);
+
+    let ome = metric_name(part, (user, runtime), annotations, METRIC, telling.notes)?;
+    let of_field = ours.scale_metric.and(ome).map(str::to_owned);
+    let by_annotation =
+        annotations.get(METRIC).filter(|_| of_field.is_none()).zip(ome).map(|(annotation, metric)| (metric.to_owned(), annotation));
+    let by_runtime = of_field.is_none() && by_annotation.is_none();
+    let by_runtime = by_runtime && !telling.told.contains_key("metric");
+    telling.settle("metric", ("scaleMetric", of_field), by_annotation, ome.map(str::to_owned));
+    let metric = telling.told.get("metric").cloned();
+    let by_resources = matches!(metric.as_deref(), Some("cpu" | "memory"));
+    if metric.as_deref() == Some("gpu-utilization") {
+        return Err(refused(format!(
+            "The {} is to be scaled by gpu-utilization, which Knative can't see: give concurrency, rps, cpu or memory.",
+            part.name()
+        )));
+    }
+    if by_resources && asleep && by_runtime {
+        telling.told.remove("metric");
+        let text = format!("The runtime's scaleMetric of the {} counts for nothing: at zero nothing can be seen of it.", part.name());
+        telling.notes.push((NOT_HONOURED, text));
+    } else if by_resources && asleep {
+        return Err(refused(format!(
+            "The {} is to be scaled to zero by its CPU or memory, of which nothing can be seen at zero: give concurrency or rps.",
+            part.name()
+        )));
+    } else if by_resources {
+        telling.told.entry("class".to_owned()).or_insert_with(|| BY_RESOURCES.to_owned());
+    }
+
+    let noted = annotations.read(TARGET, percent, PERCENT_IS)?.map(|(target, annotation)| (target.to_string(), annotation));
+    let share = annotations.read(UTILIZATION, |text| percent(text).filter(|share| *share <= 100), "a whole number from 1 to 100")?;
+    let share = share.map(|(share, _)| share.to_string());
+    let other = theirs.scale_target.map(|target| target.to_string()).or(share.clone().filter(|_| by_resources));
+    telling.settle("target", ("scaleTarget", ours.scale_target.map(|target| target.to_string())), noted, other);
+    if let Some(share) = share.filter(|_| !by_resources) {
+        telling.told.entry("target-utilization-percentage".to_owned()).or_insert(share);
+    }
+    Ok(Scaling::Knative(telling.told.into_iter().map(|(name, value)| (format!("{KNATIVE}{name}"), value)).collect()))
+}
+
+impl Making<'_> {
+    /// The share of the traffic that the newest revision gets, and the revision that had all of it before and keeps the rest. None where
+    /// they are one and the same: there is nothing to share then.
+    pub(super) fn canary(&self, component: &Deployed, revision: &str) -> Option<(i64, String)> {
+        let percent = component.either(|side| side.settings.canary_traffic_percent).unwrap_or(100);
+        let before = self.before["components"][component.part.name()]["latestRolledoutRevision"].as_str()?;
+        let live = self.snapshot.child(component.workload.0, &component.workload.1)?;
+        let serving = live.observed.serving.as_ref()?;
+        let gets = |name: &str| serving.traffic.iter().any(|traffic| traffic.revision_name == name);
+        // Only what Knative knows can get traffic: after a change of mode it is a name of ours.
+        let known = serving.ready.as_deref() == Some(before) || gets(before);
+        // Until Knative has made a revision of what was written last, its newest one isn't the newest.
+        let settled = live.observed.current_generation() && serving.configured && live.observed.revision.as_deref() == Some(revision);
+        if percent < 100 {
+            let newer = !settled || serving.created.as_deref() != Some(before);
+            return (known && newer).then(|| (percent, before.to_owned()));
+        }
+        // What the newest revision gets goes to the newest that works. If that is a canary which is being withdrawn, it must not get all of
+        // the traffic while the one that takes its place comes up.
+        let shared =
+            serving.traffic.iter().any(|traffic| traffic.revision_name == before && !traffic.latest_revision && traffic.percent > 0);
+        let works = settled && serving.created == serving.ready;
+        (shared && !works).then(|| (0, before.to_owned()))
+    }
+}
+
+/// What is asked of each replica.
+pub(super) fn asked(component: &Deployed) -> Asked {
+    Asked {
+        concurrency: component.either(|side| side.settings.container_concurrency).filter(|most| *most > 0),
+        seconds: component.either(|side| side.settings.timeout_seconds),
+    }
+}

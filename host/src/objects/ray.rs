@@ -1,0 +1,57 @@
+//! A RayCluster: a head that takes requests, and workers that it gives work to.
+
+use super::{Metadata, network::all_ports};
+use serde_json::{Value, json};
+
+/// The label by which KubeRay tells the pods of a cluster apart.
+pub const NODE_TYPE: &str = "ray.io/node-type";
+
+/// Ray's own port of metrics, unless the pod has it for something else. KubeRay would take 8080, where engines listen.
+const METRICS: i64 = 8090;
+
+/// The name by which KubeRay knows the port of the metrics.
+const METRICS_NAME: &str = "metrics";
+
+/// The spec of a cluster. Nothing scales it: the model is spread over so many pods.
+pub fn spec(head: &Value, worker: &Value, workers: i64) -> Value {
+    let port = |template: &Value| metrics_port(&template["spec"]).to_string();
+    let mut groups = Vec::new();
+    if workers > 0 {
+        groups.push(json!({
+            "groupName": "workers", "replicas": workers, "minReplicas": workers, "maxReplicas": workers,
+            "rayStartParams": {"metrics-export-port": port(worker)}, "template": worker,
+        }));
+    }
+    let head = json!({"rayStartParams": {"dashboard-host": "0.0.0.0", "metrics-export-port": port(head)}, "template": head});
+    json!({"headGroupSpec": head, "workerGroupSpecs": groups})
+}
+
+/// A RayCluster's body.
+pub fn cluster(metadata: Metadata, spec: &Value) -> Value {
+    json!({"metadata": metadata.into_value(), "spec": spec})
+}
+
+/// A pod's spec with the container in front that Ray runs in, and with a port for Ray's metrics that nothing else has.
+pub fn fitted(spec: &Value, main: &str) -> Value {
+    let mut spec = spec.clone();
+    let taken = all_ports(&spec["containers"]);
+    let free = (METRICS..=65_535).find(|port| taken.iter().all(|taken| taken.port != *port)).unwrap_or(METRICS);
+    if let Some(containers) = spec.get_mut("containers").and_then(Value::as_array_mut) {
+        containers.sort_by_key(|container| container["name"] != main);
+        if let Some(Value::Object(first)) = containers.first_mut() {
+            let ports = first.entry("ports").or_insert_with(|| json!([]));
+            if let Some(ports) = ports.as_array_mut()
+                && !ports.iter().any(|port| port["name"] == METRICS_NAME)
+            {
+                ports.push(json!({"name": METRICS_NAME, "containerPort": free, "protocol": "TCP"}));
+            }
+        }
+    }
+    spec
+}
+
+/// The port that a fitted pod has for Ray's metrics.
+fn metrics_port(spec: &Value) -> i64 {
+    let ports = spec["containers"][0]["ports"].as_array().into_iter().flatten();
+    ports.filter(|port| port["name"] == METRICS_NAME).find_map(|port| port["containerPort"].as_i64()).unwrap_or(METRICS)
+}

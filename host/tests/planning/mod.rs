@@ -1,0 +1,45 @@
+//! Plans of objects as a cluster has them, with the built-in policies.
+
+use crate::policies;
+use pointsman::{
+    kinds::{self, Settings},
+    plan::Plan,
+    policy::{decide::Policies, keeper::builtins, load::Loader},
+    world::{
+        ObjectKey, World,
+        resource::{ALL, Resource},
+    },
+};
+use serde_json::Value;
+use std::sync::{Arc, OnceLock};
+use tokio::sync::mpsc;
+
+/// The built-in policies.
+fn decide() -> &'static Policies {
+    static POLICIES: OnceLock<Policies> = OnceLock::new();
+    POLICIES.get_or_init(|| {
+        let loader = Loader::new(Arc::clone(policies::engines()), policies::compilers());
+        Policies::new(builtins(&loader).unwrap(), mpsc::unbounded_channel().0)
+    })
+}
+
+pub(crate) fn resource(object: &Value) -> &'static Resource {
+    let text = |field: &str| object[field].as_str().unwrap();
+    Resource::of(text("apiVersion"), text("kind")).unwrap()
+}
+
+pub(crate) fn world<'a>(objects: impl IntoIterator<Item = &'a Value>) -> World {
+    let mut world = World::default();
+    for object in objects {
+        world.put(resource(object), object);
+    }
+    world.set_available(ALL.iter().copied().collect());
+    world
+}
+
+pub(crate) fn plan(world: &World, service: &Value) -> Plan {
+    let text = |field: &str| service["metadata"][field].as_str().unwrap().to_owned();
+    let key = ObjectKey { resource: resource(service), namespace: text("namespace"), name: text("name") };
+    let snapshot = world.snapshot(&key, 1_000_000_000).unwrap();
+    kinds::plan(kinds::of(key.resource).unwrap(), snapshot, decide(), &Settings::default())
+}

@@ -1,0 +1,41 @@
+//! Where Prometheus finds a pod's metrics, by the annotations that it knows.
+
+use crate::{
+    config::{Config, named},
+    offer::{Offer, Offers, Strength},
+};
+use pointsman_plugin::{
+    lookup,
+    metadata_propagation::{Layer, Place, Target},
+};
+
+/// What a service says, and what Prometheus reads.
+const KEYS: [(&str, &str); 3] = [
+    ("monitoring.ome.io/scrape", "prometheus.io/scrape"),
+    ("monitoring.ome.io/port", "prometheus.io/port"),
+    ("monitoring.ome.io/path", "prometheus.io/path"),
+];
+
+/// Offers pods what the component says of it, else the service, each by itself. Any layer's own annotation for Prometheus is stronger.
+pub fn offer(config: &Config, target: &Target, layers: &[Layer], offers: &mut Offers) {
+    if target.place == Place::Object {
+        return;
+    }
+    for (key, of_prometheus) in KEYS {
+        let Some((layer, value)) = ["component", "subject"].iter().find_map(|layer| Some((*layer, said(layers, layer, key)?))) else {
+            continue;
+        };
+        if !named(&config.internal_keys, of_prometheus) {
+            let strength = Strength::Fallback;
+            offers.annotations.push(Offer { strength, ..Offer::of_policy(of_prometheus, value, layer) });
+        }
+        // Where nobody is to look, there is no place to look at.
+        if value == "false" && of_prometheus == "prometheus.io/scrape" {
+            return;
+        }
+    }
+}
+
+fn said<'l>(layers: &'l [Layer], name: &str, key: &str) -> Option<&'l str> {
+    lookup(&layers.iter().rfind(|layer| layer.name == name)?.annotations, key)
+}

@@ -1,0 +1,28 @@
+//! Adapters that are loaded beside a model.
+
+use crate::{
+    engine::{self, Engine},
+    node::{By, Node},
+    pod::add_arguments,
+};
+
+/// Whether the adapter's name can be a folder's, too. It also becomes a part of an argument, so no blanks and no `=`.
+pub(crate) fn is_folder(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    name.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && part.chars().all(plain))
+}
+
+/// Tells the engine of the adapters, each a name and a path, as far as its command line doesn't.
+pub(crate) fn tell<'a, 'n>(engine: Engine, adapters: impl Iterator<Item = (&'n str, &'n str)>, main: &mut Node<'a>, by: By<'a>) {
+    let given = engine::given(main);
+    let is_given = |flag: &str| given.iter().any(|given| given == flag);
+    let mut words = Vec::new();
+    if !is_given("--enable-lora") {
+        words.push("--enable-lora".to_owned());
+    }
+    if !is_given(engine.adapters()) {
+        words.push(engine.adapters().to_owned());
+        words.extend(adapters.map(|(name, path)| format!("{name}={path}")));
+    }
+    add_arguments(main, words, by);
+}

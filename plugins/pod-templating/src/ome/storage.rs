@@ -1,0 +1,92 @@
+//! A claim that the host makes for a component.
+
+use crate::{
+    node::{By, Form, Node},
+    pod::{Pod, set_variable},
+    volume,
+};
+use pointsman_plugin::{Failure, Reason, reason};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Where it is mounted, unless it holds the model.
+const PATH: &str = "/mnt/storage";
+
+/// The group that a claim is given to, where no layer says who the pod's processes are.
+const GROUP: u32 = 1000;
+
+const BY: By<'static> = By { layer: "storage", ..By::PLUGIN };
+
+/// The layer `storage`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Storage {
+    pub(super) claim: String,
+    #[serde(default)]
+    read_only: bool,
+}
+
+impl Storage {
+    /// The source of a volume that files are downloaded into.
+    pub(super) fn to_fill(&self, what: &str) -> Result<(&'static str, Node<'static>), Failure> {
+        if self.read_only {
+            return Err(format!(
+                "the {what} is to be downloaded into the claim {}, which can only be read: ask for an access mode that lets the pod write, \
+                 such as storage.ome.io/access-mode: ReadWriteOnce, or name a claim that holds it by pvc://CLAIM/PATH",
+                self.claim
+            )
+            .into());
+        }
+        Ok(volume::claim(&self.claim, false, BY))
+    }
+
+    /// Lets the init container write to the claim that it fills: a new file system belongs to root.
+    ///
+    /// That only what is wrong is changed can't be said, because Knative refuses fsGroupChangePolicy.
+    pub(super) fn let_write(&self, initializer: &str, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
+        let mut containers = pod.spec.items_at("initContainers").iter();
+        let container = containers.find(|container| container.text_at("name") == Some(initializer));
+        let user = container.and_then(|container| container.get("securityContext")?.get("runAsUser")?.scalar());
+        if user.and_then(Value::as_i64) == Some(0) {
+            return;
+        }
+        let Some(context) = pod.spec.object_at("securityContext", BY) else { return };
+        if ["fsGroup", "runAsUser", "runAsGroup"].iter().any(|field| context.get(field).is_some()) {
+            return;
+        }
+        context.set("fsGroup", Node { by: BY, form: Form::Scalar(GROUP.into()) });
+        let message = format!(
+            "The claim {} is given to the group {GROUP} by fsGroup, so that the init container {initializer}, which isn't root, can write to it.",
+            self.claim
+        );
+        reasons.push(reason("ClaimWritable", message));
+    }
+
+    /// Mounts the claim into the main container, and tells it where.
+    pub(super) fn mount(&self, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
+        let Some(main) = pod.main_mut() else { return };
+        set_variable(main, "STORAGE_PATH", PATH, BY);
+        if volume::is_mounted(main, PATH) {
+            reasons.push(reason("StorageMountKept", format!("Something is mounted at {PATH} already, so the claim {} isn't.", self.claim)));
+            return;
+        }
+        let volume = volume::add(pod, "storage", volume::claim(&self.claim, self.read_only, BY), BY);
+        if self.read_only {
+            volume::mount(pod, &volume, PATH, "", BY);
+        } else {
+            volume::mount_writable(pod, &volume, PATH, BY);
+        }
+    }
+}
+
+/// The folder of a claim that holds what is at the URI: pods that are told another one write over nothing that others serve from.
+///
+/// It is one folder and no path, because of those that the kubelet makes for a subPath it lets the group write to the last alone.
+pub(super) fn folder(of: &str, uri: &str) -> String {
+    format!("{of}-{:016x}", fnv_1a(uri.as_bytes()))
+}
+
+/// The hash of Fowler, Noll and Vo in its form 1a, of 64 bits: it stays the same in all versions of this policy.
+fn fnv_1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

@@ -1,0 +1,108 @@
+//! What is planned for Knative is what Knative takes, with the features that are named and none of them to spare: its own code says so.
+
+use crate::plans::{policies, world_of};
+use pointsman::{
+    kinds::{self, Settings},
+    world::{
+        ObjectKey,
+        resource::{INFERENCE_SERVICE, KNATIVE_SERVICE},
+    },
+};
+use pointsman_harness::cluster_dir;
+use pointsman_tests::TestCluster;
+use proptest::{
+    strategy::{Strategy, ValueTree},
+    test_runner::TestRunner,
+};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+/// How many services are made up.
+const SERVICES: usize = 600;
+
+/// Knative's own defaulting and validation.
+struct Knative {
+    process: Child,
+    questions: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Knative {
+    fn start() -> Self {
+        let mut process =
+            Command::new(cluster_dir().join("bin/knative-check")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let questions = process.stdin.take().unwrap();
+        let answers = BufReader::new(process.stdout.take().unwrap());
+        Self { process, questions, answers }
+    }
+
+    /// What it has against a service, where these features are enabled.
+    fn errors(&mut self, service: &Value, features: &BTreeSet<String>) -> String {
+        let features: BTreeMap<&String, &str> = features.iter().map(|feature| (feature, "enabled")).collect();
+        writeln!(self.questions, "{}", json!({"service": service, "features": features})).unwrap();
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        serde_json::from_str::<Value>(&answer).unwrap()["errors"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Knative {
+    fn drop(&mut self) {
+        let _ended = self.process.kill();
+        let _code = self.process.wait();
+    }
+}
+
+/// The features that a message names.
+fn features(message: &str) -> BTreeSet<String> {
+    let words = message.split([' ', ',']).map(|word| word.trim_end_matches(['.', ':']));
+    words.filter(|word| word.starts_with("kubernetes.") || *word == "multi-container-probing").map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn knative_takes_what_is_planned_for_it_with_just_the_features_that_are_named() {
+    let policies = policies(TestCluster::shared(), "knative");
+    let mut knative = Knative::start();
+    let mut runner = TestRunner::deterministic();
+    let (mut planned, mut needed) = (0, BTreeSet::new());
+    for _ in 0..SERVICES {
+        let mut service = pointsman_samples::service("chat").new_tree(&mut runner).unwrap().current();
+        service["metadata"]["annotations"]["ome.io/deploymentMode"] = "Serverless".into();
+        // Beside a decoder an engine is never Serverless, and the runtimes of the context's own namespace have one.
+        service["spec"].as_object_mut().unwrap().remove("decoder");
+        let world = world_of("elsewhere", &service);
+        let key = ObjectKey {
+            resource: &INFERENCE_SERVICE,
+            namespace: "chat".into(),
+            name: service["metadata"]["name"].as_str().unwrap().into(),
+        };
+        let snapshot = world.snapshot(&key, 0).unwrap();
+        let plan = kinds::plan(kinds::of(&INFERENCE_SERVICE).unwrap(), snapshot, &policies, &Settings::default());
+        let accepted = plan.status.conditions.iter().find(|condition| condition.type_ == "Accepted").unwrap();
+        // A plan that is held comes to nothing.
+        let Some(objects) = plan.objects else { continue };
+        let named = features(&accepted.message);
+        // Those of all components are named together.
+        let services: Vec<Value> =
+            objects.iter().filter(|object| *object.key.resource == KNATIVE_SERVICE).map(pointsman::plan::Object::whole).collect();
+        for made in &services {
+            planned += 1;
+            let errors = knative.errors(made, &named);
+            assert_eq!(errors, "", "{}\n{made:#}", accepted.message);
+        }
+        for feature in &named {
+            let mut others = named.clone();
+            others.remove(feature);
+            let refused = services.iter().any(|made| !knative.errors(made, &others).is_empty());
+            assert!(refused, "{feature} is named and not needed: {services:#?}");
+        }
+        needed.extend(named);
+    }
+    println!("{planned} Knative Services; features: {needed:?}");
+    assert!(planned > SERVICES / 10, "only {planned} of {SERVICES} services came to Knative");
+    assert!(needed.len() > 5, "{needed:?}");
+}
