@@ -266,6 +266,11 @@ impl Applier {
         entry.2 <= HEALS
     }
 
+    /// Whether an object was written as it is planned and came out as it is.
+    pub fn insisted(&self, subject: &ObjectKey, object: &Object, live: &Child) -> bool {
+        self.insists(subject, &object.key, false, (object.fingerprint, live.fingerprint()))
+    }
+
     /// Puts what came of a write into the world: the watch tells of it only later.
     fn take(&self, subject: &ObjectKey, made: &Seen, object: &Object, existed: bool) {
         let news = self.read(object.key.resource, made);

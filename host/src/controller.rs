@@ -4,27 +4,33 @@ use crate::{
     apply::{Applier, ApplyError, Told},
     contest::{CONTESTED, Contest, Strays},
     control::Claims,
-    kinds::{self, Settings},
+    kinds::{self, Kind, Settings},
     leader::Leadership,
     locked,
-    plan::{Plan, Theirs},
-    policy::decide::Policies,
+    pace::{
+        LOOKS, May, Pacer, Seen, TELLS,
+        work::{Work, restarts},
+    },
+    plan::{Object, Plan, Status, Theirs},
+    policy::{decide::Policies, keeper::sets::name as set_name},
     queue::Queue,
     sentence,
     serve::metrics::Reconciles,
-    status::{Applied, Turned, settle},
-    world::{ObjectKey, Snapshot, Subject, Touched, apis::Apis, watch, watch::Shared},
+    status::{APPLIED, Applied, READY, RESTARTING, Turned, ready, settle},
+    world::{Child, ObjectKey, Snapshot, Subject, Touched, apis::Apis, watch, watch::Shared},
 };
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 use kube::{
     Client,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
+use serde_json::Map;
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex},
     time::Duration,
 };
-use tokio::{sync::watch as channel, task::JoinSet};
+use tokio::{sync::watch as channel, task::JoinSet, time::sleep};
 
 /// How many subjects are worked on at once, unless the host is told otherwise.
 pub const WORKERS: usize = 8;
@@ -53,6 +59,10 @@ pub struct Inputs {
     pub leadership: Leadership,
     /// Who this host is, for events.
     pub identity: String,
+    /// What is known of the cluster: filled here, and read by others too.
+    pub shared: Shared,
+    /// Whose turn it is to restart pods.
+    pub pacer: Arc<Pacer>,
     /// What an administrator has set.
     pub settings: Settings,
     /// Which subjects are worked on.
@@ -70,6 +80,7 @@ struct Controller {
     queue: Queue<ObjectKey>,
     applier: Applier,
     policies: Arc<Policies>,
+    pacer: Arc<Pacer>,
     settings: Settings,
     claims: Claims,
     strays: Mutex<Strays>,
@@ -80,14 +91,15 @@ struct Controller {
 
 /// Runs until it is dropped.
 pub async fn run(inputs: Inputs) {
-    let Inputs { client, apis, policies, obstacle, leadership, identity, settings, claims, workers, reconciles, unlisted } = inputs;
-    let shared = Shared::default();
+    let Inputs { client, apis, policies, obstacle, leadership, identity, shared, pacer, settings, claims, workers, reconciles, unlisted } =
+        inputs;
     let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(identity) };
     let controller = Arc::new(Controller {
         queue: Queue::default(),
         applier: Applier::new(client.clone(), leadership.clone(), shared.clone()),
         recorder: Recorder::new(client.clone(), reporter),
         shared: shared.clone(),
+        pacer,
         policies,
         settings,
         claims,
@@ -113,13 +125,19 @@ impl Controller {
         let mut leadership = self.leadership.clone();
         let mut news = self.shared.news();
         let mut sets = self.policies.changes();
+        let mut turns = self.pacer.progress();
         loop {
+            self.pacer.begin();
             leadership.acquired().await;
+            self.pacer.begin();
             if listed.wait_for(Option::is_none).await.is_err() || obstacle.wait_for(Option::is_none).await.is_err() {
                 return;
             }
             // Another host may have written since.
-            self.shared.lock().touch_all();
+            let all = self.all();
+            self.queue.add(all);
+            self.pacer.renew();
+            self.give_turns();
             loop {
                 let Touched { now, soon } = self.shared.lock().take_touched();
                 self.queue.add(now);
@@ -132,12 +150,25 @@ impl Controller {
                     // Whoever stands in for a plugin that failed may have changed too.
                     changed = sets.changed() => {
                         if changed.is_err() { return }
-                        self.shared.lock().touch_all();
+                        let all = self.all();
+                        self.queue.add(all);
+                        self.pacer.renew();
+                        self.give_turns();
                     }
+                    // Somebody may have let the others go on.
+                    _ = turns.changed() => self.give_turns(),
+                    () = sleep(TELLS), if self.pacer.untold() => self.give_turns(),
                     () = leadership.lost() => break,
                 }
             }
         }
+    }
+
+    /// Everything, touched or not.
+    fn all(&self) -> BTreeSet<ObjectKey> {
+        let mut world = self.shared.lock();
+        world.touch_all();
+        world.take_touched().now
     }
 
     async fn work(self: Arc<Self>) {
@@ -148,6 +179,15 @@ impl Controller {
             }
             self.queue.done(&key);
             self.reconciles.depth(self.queue.depth());
+            self.give_turns();
+        }
+    }
+
+    /// Has those looked at whose turn it is to restart their pods.
+    fn give_turns(&self) {
+        let next = self.pacer.next(self.queue.idle());
+        if !next.is_empty() {
+            self.queue.add(next);
         }
     }
 
@@ -162,14 +202,17 @@ impl Controller {
         let claimed = self.claims.hold(key) && theirs != Some(Theirs::LeftAlone);
         let (Some(snapshot), Some(kind), true) = (snapshot, kinds::of(key.resource), claimed) else {
             self.queue.forgive(key);
+            self.pacer.forget(key);
             return;
         };
         // Its objects go with it: the garbage collector needs nobody's judgement.
         if snapshot.subject.deleting {
+            self.pacer.forget(key);
             return;
         }
         // Half of what there is to choose from would make another choice. When the rest is listed, everything is looked at again.
         if !kind.needs().iter().all(|resource| snapshot.serves(resource)) {
+            self.pacer.forget(key);
             return;
         }
         let mut again = None;
@@ -178,12 +221,14 @@ impl Controller {
             _ => locked(&self.strays).look(&snapshot.subject),
         };
         let outcome = if let Some(contest) = contest {
+            self.pacer.forget(key);
             self.leave(&snapshot.subject, contest).await
         } else {
-            let plan = tokio::task::block_in_place(|| kinds::plan(kind, snapshot.clone(), &self.policies, &self.settings));
+            let (plan, instead) = tokio::task::block_in_place(|| self.plan(kind, &snapshot));
             again = plan.again;
-            match self.bring_about(&snapshot, plan).await {
+            match self.bring_about(&snapshot, plan, instead).await {
                 Err(ApplyError::Contested(contest)) => {
+                    self.pacer.forget(key);
                     again = contest.again();
                     self.leave(&snapshot.subject, contest).await
                 }
@@ -195,6 +240,9 @@ impl Controller {
         match outcome {
             Ok(()) => {
                 self.queue.forgive(key);
+                if self.pacer.has_turn(key) {
+                    self.queue.add_after(key.clone(), LOOKS);
+                }
                 if let Some(again) = again {
                     self.queue.add_after(key.clone(), again);
                 }
@@ -207,8 +255,63 @@ impl Controller {
         }
     }
 
+    /// What is to become of a subject now, and what is told of that instead of that everything is as planned. Where its pods would restart and
+    /// it isn't its turn, that is what keeps them.
+    fn plan(&self, kind: &dyn Kind, snapshot: &Snapshot) -> (Plan, Option<Applied>) {
+        let key = &snapshot.subject.key;
+        let plan = kinds::plan(kind, snapshot.clone(), &self.policies, &self.settings);
+        if !self.pacer.paces() {
+            return (plan, None);
+        }
+        let insisted = |object: &Object, live: &Child| self.applier.insisted(key, object, live);
+        let work = Work::of(snapshot, &plan, insisted);
+        let status = snapshot.subject.status();
+        let told = |type_: &str| status["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == type_);
+        let was_ready = told(READY).is_some_and(|told| told["status"] == "True");
+        let asks = kind.asks(snapshot, &status);
+        let seen = Seen {
+            work: &work,
+            ready: ready(&plan.status.conditions).status,
+            was_ready,
+            has_turn: told(APPLIED).is_some_and(|told| told["reason"] == RESTARTING),
+            generation: snapshot.subject.generation,
+            own_edit: snapshot.subject.generation > status["observedGeneration"].as_i64() || asks,
+        };
+        let may = self.pacer.look(key, seen);
+        match may {
+            May::GoOn => return (plan, None),
+            // A former set would choose again, and that would be it.
+            May::AsAsked if asks => return (plan, None),
+            May::Restart(told) => return (plan, told.then_some(Applied::InTurn)),
+            May::Wait | May::AsAsked => {}
+        }
+        let set = set_name(&self.policies.active().digest().to_string());
+        // The newest set under which its pods stay is the one that it is on.
+        let formers = self.policies.formers();
+        for former in formers.iter() {
+            let kept = kinds::plan(kind, snapshot.clone(), &self.policies.under(Arc::clone(former)), &self.settings);
+            if kept.objects.as_ref().is_some_and(|objects| !restarts(snapshot, objects, &kept, insisted)) {
+                self.pacer.waits(key, was_ready, &work);
+                let on = set_name(&former.digest().to_string());
+                let message = format!("Its objects are as {on} plans them. By {set} its pods restart, and they do when it is its turn.");
+                return (kept, Some(Applied::Waits(message)));
+            }
+        }
+        if may == May::AsAsked {
+            // While a set is known to be bad, what is asked for is made by the one before.
+            let former = formers.first().filter(|_| self.pacer.why().is_some());
+            let asked = former.map(|former| kinds::plan(kind, snapshot.clone(), &self.policies.under(Arc::clone(former)), &self.settings));
+            return (asked.unwrap_or(plan), None);
+        }
+        let message =
+            format!("What runs stays as it is. By {set}, and what it is made from, its pods restart, and they do when it is its turn.");
+        // What is told of its runtime and revisions is of what runs.
+        let status = Status { fields: Map::new(), ..plan.status };
+        (Plan { objects: None, status, ..plan }, Some(Applied::Waits(message)))
+    }
+
     /// Applies the plan and tells of it.
-    async fn bring_about(&self, snapshot: &Snapshot, plan: Plan) -> Result<(), ApplyError> {
+    async fn bring_about(&self, snapshot: &Snapshot, plan: Plan, instead: Option<Applied>) -> Result<(), ApplyError> {
         let subject = &snapshot.subject;
         let Plan { objects, keeps, status, reads, .. } = plan;
         // Noted before anything is awaited: what changes meanwhile comes again.
@@ -218,7 +321,7 @@ impl Controller {
             Some(objects) => self.applier.apply(snapshot, objects, &keeps).await.map(|()| Applied::Done),
         };
         let (applied, failed) = match applied {
-            Ok(applied) => (applied, None),
+            Ok(applied) => (instead.unwrap_or(applied), None),
             Err(ApplyError::Refused { reason, message }) => {
                 (Applied::Failed(reason.to_owned(), message.clone()), Some(ApplyError::Refused { reason, message }))
             }

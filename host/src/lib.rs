@@ -10,10 +10,12 @@ pub mod explain;
 pub mod kinds;
 pub mod leader;
 pub mod objects;
+pub mod pace;
 pub mod plan;
 pub mod policy;
 pub mod queue;
 pub mod serve;
+pub mod shadow;
 pub mod status;
 pub mod world;
 

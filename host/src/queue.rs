@@ -158,6 +158,12 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
+    /// Whether nothing waits or is worked on, but what is to come later.
+    pub fn idle(&self) -> bool {
+        let state = self.state();
+        state.ready.is_empty() && state.working.is_empty()
+    }
+
     /// How many keys wait to be worked on now.
     pub fn depth(&self) -> usize {
         self.state().ready.len()

@@ -14,6 +14,10 @@ pub enum Applied {
     Done,
     /// Nothing was to be done: what there is stays as it is.
     Held,
+    /// Everything is as planned, and its pods restart in the subject's turn.
+    InTurn,
+    /// What there is stays as it is until it is the subject's turn: a sentence.
+    Waits(String),
     /// Nothing is to be done, for the subject is somebody else's: a sentence.
     LeftAlone(String),
     /// Something could not be written: a word and a sentence.
@@ -22,6 +26,12 @@ pub enum Applied {
 
 /// Whether what is planned is what the cluster has.
 pub const APPLIED: &str = "Applied";
+
+/// The reason of [`APPLIED`] where a subject waits for its turn to restart pods.
+pub const WAITING: &str = "WaitingForTurn";
+
+/// The reason of [`APPLIED`] where it is a subject's turn to restart pods, and it was ready before: a host that leads next goes on by it.
+pub const RESTARTING: &str = "Restarting";
 
 /// All of it together.
 pub const READY: &str = "Ready";
@@ -44,6 +54,11 @@ pub fn settle(before: &Value, planned: Status, applied: &Applied, generation: Op
         Applied::Held => {
             Condition::unknown(APPLIED, "Held", "Nothing is written: what there is stays as it is. The other conditions say why.")
         }
+        Applied::InTurn => {
+            Condition::yes(APPLIED, RESTARTING, "The objects of the service are as planned. It is its turn to restart its pods.")
+        }
+        // It serves as it did: that is no reason not to be ready.
+        Applied::Waits(message) => Condition::yes(APPLIED, WAITING, message),
         Applied::LeftAlone(message) => Condition::unknown(APPLIED, "LeftAlone", message),
         Applied::Failed(reason, message) => Condition::no(APPLIED, reason, message),
     });
@@ -100,7 +115,7 @@ pub fn difference(before: &Value, after: &Value) -> Value {
 }
 
 /// The first state that is needed and isn't there, or that everything is.
-fn ready(conditions: &[Condition]) -> Condition {
+pub(crate) fn ready(conditions: &[Condition]) -> Condition {
     if let Some(contested) = conditions.iter().find(|condition| condition.type_ == CONTESTED && condition.status == Some(true)) {
         return Condition::no(READY, CONTESTED, contested.message.clone());
     }

@@ -10,7 +10,9 @@ use kube::{
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use pointsman::{
+    control::Claims,
     leader::{Timing, campaign},
+    pace::Pacer,
     policy::{
         NAMESPACE,
         compile::Compilers,
@@ -20,6 +22,8 @@ use pointsman::{
         start::{Settings, Started, start},
         trust::Trust,
     },
+    shadow::Stage,
+    world::watch::Shared,
 };
 use pointsman_crds::policy::plugin::{PolicyPlugin, PolicyPluginStatus};
 use pointsman_harness::{target_dir, workspace};
@@ -99,6 +103,11 @@ impl PolicyCluster {
         namespace.metadata.name = Some(NAMESPACE.to_owned());
         let client = cluster.client().await;
         Api::all(client).create(&PostParams::default(), &namespace).await.expect("making the host's namespace");
+        Self(cluster)
+    }
+
+    /// One that is there, for tests of more than policies.
+    pub fn of(cluster: TestCluster) -> Self {
         Self(cluster)
     }
 
@@ -212,10 +221,15 @@ pub struct Engine {
 impl Engine {
     /// Starts it against a cluster, as a host of that name, and waits until the recorded policies are in force.
     pub async fn start(cluster: &TestCluster, identity: &str, cache: &Path) -> Self {
-        Self::with(client(&cluster.kubeconfig).await, identity, cache).await
+        Self::with(client(&cluster.kubeconfig).await, identity, cache, env!("CARGO_PKG_VERSION")).await
     }
 
-    async fn with(client: Client, identity: &str, cache: &Path) -> Self {
+    /// Starts one of another version.
+    pub async fn start_version(cluster: &TestCluster, identity: &str, cache: &Path, version: &str) -> Self {
+        Self::with(client(&cluster.kubeconfig).await, identity, cache, version).await
+    }
+
+    async fn with(client: Client, identity: &str, cache: &Path, version: &str) -> Self {
         let (stop, stopping) = watch::channel(false);
         let mut stopping_too = stopping.clone();
         let resign = async move { _ = stopping_too.wait_for(|stop| *stop).await };
@@ -226,9 +240,15 @@ impl Engine {
             directory: None,
             namespaces: Namespaces::Own,
             trust: Trust::default(),
+            strategy: None,
+            version: version.to_owned(),
         };
         let compilers = Compilers::new(pointsman(), cache).expect("a cache of compiled plugins");
-        let settings = Settings { compilers, options };
+        // It works on no subject, so that there is none to compare on.
+        let (_, listed) = watch::channel(None);
+        let stage = Stage::new(Shared::default(), Claims::default(), pointsman::kinds::Settings::default(), listed);
+        let pacer = Arc::new(Pacer::new(None));
+        let settings = Settings { compilers, options, stage: Arc::new(stage), pacer };
         let (Started { policies, mut obstacle }, keep) = start(client, settings, leadership).await.expect("starting the engine");
         let tasks = vec![tokio::spawn(keep), tokio::spawn(campaign)];
         obstacle.wait_for(Option::is_none).await.expect("the engine runs");

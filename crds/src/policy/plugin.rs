@@ -92,8 +92,10 @@ pub struct PolicyPluginSpec {
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub match_conditions: Vec<MatchCondition>,
 
-    /// The plugin's configuration. It must fit the JSON Schema that the plugin describes itself with.
+    /// The plugin's configuration. It must fit the JSON Schema that the plugin describes itself with. Whoever applies it applies all of it.
+    // Merged by key, server-side apply of `{}` in the place of something would make it null.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub config: Option<RawObject>,
 
     /// What one call of the plugin may use; what is absent is the host's default. The host's own maximum can't be exceeded.

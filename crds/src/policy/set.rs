@@ -44,7 +44,7 @@ const FROZEN: (&str, &str) =
 )]
 #[schemars(extend("x-kubernetes-validations" = rules(&[FROZEN])))]
 pub struct PolicySetSpec {
-    /// The digest of all the rest of the spec.
+    /// The digest of the plugins and rules. It names the set: equal ones are one.
     #[schemars(extend("pattern" = DIGEST))]
     pub digest: String,
 
@@ -161,6 +161,10 @@ pub struct PolicySetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<PolicySetPhase>,
 
+    /// The digest of the set that it was compared with: the one that was active when it was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
+
     /// What the set changed against the former one, in a line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
@@ -182,7 +186,7 @@ pub struct PolicySetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promoted_at: Option<Time>,
 
-    /// The state of the set. Known types: Shadowed, Approved, Promoted.
+    /// The state of the set. Known types: Shadowed, Approved, Promoted, RolledOut.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -230,8 +234,33 @@ pub struct BlastRadius {
     #[serde(default)]
     pub failed: i64,
 
+    /// What becomes of recorded questions at scheduling-scoring, where the set changes who answers them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scores: Option<ReplayedScores>,
+
     /// The first of the subjects that change, heaviest changes first, each with what changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub examples: Vec<String>,
+}
+
+/// What a policy set makes of questions at scheduling-scoring that were recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplayedScores {
+    /// How many were put again.
+    #[serde(default)]
+    pub questions: i64,
+
+    /// At how many another candidate is the best.
+    #[serde(default)]
+    pub best: i64,
+
+    /// At how many the best one stays, with other scores.
+    #[serde(default)]
+    pub scores: i64,
+
+    /// How many have no answer any more.
+    #[serde(default)]
+    pub failed: i64,
 }

@@ -5,9 +5,11 @@ use crate::{
     control::{Claim, Claims},
     controller,
     leader::{Timing, campaign},
+    pace::{self, Pacer},
     policy::{self, keeper::Options, start::Started},
     serve::{health, metrics::Reconciles},
-    world::apis,
+    shadow::Stage,
+    world::{apis, watch::Shared},
 };
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -33,6 +35,10 @@ pub(super) struct ControllerArgs {
     /// How many services are worked on at once; each uses one connection.
     #[arg(long, value_name = "NUMBER", default_value_t = controller::WORKERS)]
     workers: usize,
+    /// How many services restart their pods at once after a change of policies, of a runtime or of a base configuration; 0 is any number. Who
+    /// edits a service of his own needs no turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = pace::MOST)]
+    pace: usize,
     /// Where /healthz, /readyz and /metrics are answered.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
@@ -54,7 +60,11 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     start_logging(&args)?;
     end_on_panic();
     let client = args.cluster.client().await?;
-    let settings = args.policies.settings()?;
+    let (unlisted, listed) = watch::channel(Some("the watches haven't begun yet".to_owned()));
+    let (shared, claims) = (Shared::default(), Claims(args.claims));
+    let stage = Stage::new(shared.clone(), claims.clone(), args.settings.settings(), listed.clone());
+    let pacer = Arc::new(Pacer::new(Some(args.pace).filter(|most| *most > 0)));
+    let settings = args.policies.settings(stage, Arc::clone(&pacer))?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz and /metrics");
 
@@ -71,7 +81,6 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let (Started { policies, obstacle }, keep_policies) = policy::start::start(client.clone(), settings, leadership.clone()).await?;
     let (served, apis) = watch::channel(apis::Apis::default());
     let reconciles = Arc::<Reconciles>::default();
-    let (unlisted, listed) = watch::channel(Some("the watches haven't begun yet".to_owned()));
     let inputs = controller::Inputs {
         client: client.clone(),
         apis: apis.clone(),
@@ -80,12 +89,14 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         leadership: leadership.clone(),
         identity: identity.clone(),
         settings: args.settings.settings(),
-        claims: Claims(args.claims),
+        claims,
+        shared,
+        pacer: Arc::clone(&pacer),
         workers: args.workers,
         reconciles: Arc::clone(&reconciles),
         unlisted,
     };
-    let told = health::Told { apis, obstacle, listed, policies, leadership, reconciles };
+    let told = health::Told { apis, obstacle, listed, policies, pacer, leadership, reconciles };
     let stopped = stop_signal()?;
     tokio::select! {
         result = health::serve(listener, told) => result.context("answering /healthz")?,

@@ -9,14 +9,14 @@ use super::{
 use crate::{
     control::{kind, kinds},
     objects::label_value,
-    policy::{decide::Policies, keeper::recorded},
+    policy::{decide::Policies, keeper::recorded, load::Loader, set::ActiveSet},
     world::{
         ObjectKey, World, apis,
         child::SUBJECT_KIND,
         pod::{APP_NAME, SUBJECT},
         resource::{
-            ALL, BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, GATEWAY, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMED_BY_SUBJECTS,
-            NAMESPACE, POD, Resource, SERVING_RUNTIME,
+            ALL, BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, GATEWAY, LLM_CONFIG, LLM_INFERENCE_SERVICE,
+            NAMED_BY_SUBJECTS, NAMESPACE, POD, Resource, SERVING_RUNTIME, SUBJECTS,
         },
     },
 };
@@ -33,7 +33,7 @@ use tokio::sync::mpsc;
 const PAGE: u32 = 200;
 
 /// What a service may use.
-static USED: [&Resource; 4] = [&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME];
+static USED: [&Resource; 5] = [&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME, &FINE_TUNED_WEIGHT];
 
 /// What a service may name of other namespaces.
 static ELSEWHERE: [&Resource; 2] = [&LLM_CONFIG, &GATEWAY];
@@ -79,34 +79,67 @@ impl Source {
 
     /// The objects of a kind in a namespace, or in all where that is empty.
     pub(super) async fn list(&self, resource: &'static Resource, namespace: &str, selector: &str) -> Result<Vec<Value>> {
-        let api = self.api(resource, namespace);
         let mut objects = Vec::new();
+        self.each(resource, namespace, selector, |object| objects.push(object)).await?;
+        Ok(objects)
+    }
+
+    /// Puts the objects of a kind into a world.
+    async fn put(&self, world: &mut World, resource: &'static Resource, namespace: &str, selector: &str) -> Result<()> {
+        self.each(resource, namespace, selector, |object| world.put(resource, &object)).await
+    }
+
+    /// Gives one object of a kind after the other: those of a large cluster are too many to be in memory together.
+    async fn each(&self, resource: &'static Resource, namespace: &str, selector: &str, mut take: impl FnMut(Value)) -> Result<()> {
+        let api = self.api(resource, namespace);
         let mut parameters = ListParams::default().labels(selector).limit(PAGE);
         loop {
             let page = api.list(&parameters).await.with_context(|| format!("listing {}", resource.plural))?;
             for mut object in page.items {
                 // What is listed doesn't say of what kind it is.
                 object.types = Some(kube::api::TypeMeta { api_version: resource.api_version(), kind: resource.kind.to_owned() });
-                objects.push(serde_json::to_value(object).context("reading what the API server says")?);
+                take(serde_json::to_value(object).context("reading what the API server says")?);
             }
             match page.metadata.continue_.filter(|more| !more.is_empty()) {
                 Some(more) => parameters.continue_token = Some(more),
-                None => return Ok(objects),
+                None => return Ok(()),
             }
         }
     }
 
-    /// Puts a namespace into a world, with what its services may use or name.
+    /// All services of a namespace, or of all where that is empty, with what they may use and what was made for them.
+    pub(super) async fn read_all(&self, namespace: &str) -> Result<World> {
+        let mut world = World::default();
+        for resource in SUBJECTS.into_iter().filter(|resource| self.available.contains(resource)) {
+            self.put(&mut world, resource, namespace, "").await?;
+        }
+        self.surroundings(&mut world, namespace).await?;
+        // Pods tell how a service fares, and nothing of what it is to have.
+        for resource in self.made().filter(|resource| *resource != &POD) {
+            self.put(&mut world, resource, namespace, SUBJECT_KIND).await?;
+        }
+        world.set_available(self.available.clone());
+        Ok(world)
+    }
+
+    /// The kinds of what is made for services alone.
+    fn made(&self) -> impl Iterator<Item = &'static Resource> {
+        let known =
+            |resource: &Resource| USED.contains(&resource) || ELSEWHERE.contains(&resource) || NAMED_BY_SUBJECTS.contains(&resource);
+        self.available.iter().copied().filter(move |resource| *resource != &NAMESPACE && !resource.is_subject() && !known(resource))
+    }
+
+    /// Puts a namespace into a world, or all where that is empty, with what its services may use or name.
     pub(super) async fn surroundings(&self, world: &mut World, namespace: &str) -> Result<()> {
-        if let Some(namespace) = self.one(&NAMESPACE, "", namespace).await? {
+        if namespace.is_empty() {
+            self.put(world, &NAMESPACE, "", "").await?;
+        } else if let Some(namespace) = self.one(&NAMESPACE, "", namespace).await? {
             world.put(&NAMESPACE, &namespace);
         }
         let kinds = USED.into_iter().chain(ELSEWHERE).chain(NAMED_BY_SUBJECTS);
         for resource in kinds.filter(|resource| self.available.contains(*resource)) {
             let place = if ELSEWHERE.contains(&resource) { "" } else { namespace };
-            for object in self.list(resource, place, "").await? {
-                world.put(resource, &object);
-            }
+            self.put(world, resource, place, "").await?;
         }
         Ok(())
     }
@@ -114,15 +147,21 @@ impl Source {
     /// The policies that the host has recorded as active. Blocks while plugins are compiled.
     pub(super) async fn policies(&self, host_namespace: &str, cache: &CacheArgs) -> Result<(Policies, Vec<String>)> {
         let loader = tokio::task::block_in_place(|| loader(cache))?;
-        let set = recorded(self.client.clone(), host_namespace, Arc::new(loader)).await.map_err(|error| anyhow!(error))?;
+        let (set, notes) = self.set(host_namespace, Arc::new(loader)).await?;
+        let (news, _) = mpsc::unbounded_channel();
+        Ok((Policies::new(set, news), notes))
+    }
+
+    /// The set of them, and what can't be loaded of it, which is told as well.
+    pub(super) async fn set(&self, host_namespace: &str, loader: Arc<Loader>) -> Result<(ActiveSet, Vec<String>)> {
+        let set = recorded(self.client.clone(), host_namespace, loader).await.map_err(|error| anyhow!(error))?;
         let missing = set.members().iter();
         let notes = missing.filter_map(|member| Some(format!("the plugin {} can't be loaded: {}", member.name(), member.missing()?)));
         let notes: Vec<String> = notes.collect();
         for note in &notes {
             eprintln!("{note}");
         }
-        let (news, _) = mpsc::unbounded_channel();
-        Ok((Policies::new(set, news), notes))
+        Ok((set, notes))
     }
 
     pub(super) fn api(&self, resource: &'static Resource, namespace: &str) -> Api<DynamicObject> {
@@ -143,18 +182,14 @@ pub(super) async fn read(subject: &str, args: &OfflineArgs, cache: &CacheArgs, c
     let mut world = World::default();
     world.put(key.resource, &source.subject(&key).await?);
     source.surroundings(&mut world, &key.namespace).await?;
-    let known = |resource: &Resource| USED.contains(&resource) || ELSEWHERE.contains(&resource) || NAMED_BY_SUBJECTS.contains(&resource);
-    let made = source.available.iter().copied().filter(|resource| *resource != &NAMESPACE && !resource.is_subject() && !known(resource));
-    for resource in made {
+    for resource in source.made() {
         let selector = if resource == &POD {
             let of = if key.resource == &LLM_INFERENCE_SERVICE { APP_NAME } else { SUBJECT };
             format!("{SUBJECT_KIND}={},{of}={}", key.resource.kind, label_value(&key.name))
         } else {
             SUBJECT_KIND.to_owned()
         };
-        for object in source.list(resource, &key.namespace, &selector).await? {
-            world.put(resource, &object);
-        }
+        source.put(&mut world, resource, &key.namespace, &selector).await?;
     }
     world.set_available(source.available.clone());
     let (policies, notes) = source.policies(&args.host_namespace, cache).await?;

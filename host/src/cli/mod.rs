@@ -13,6 +13,7 @@ pub mod offline;
 mod output;
 mod plugin;
 mod policies;
+mod policy;
 pub mod render;
 mod settings;
 mod yaml;
@@ -49,6 +50,8 @@ enum Command {
     Adopt(adopt::AdoptArgs),
     /// Makes, tests and delivers plugins.
     Plugin(plugin::PluginArgs),
+    /// Tells what decides and what an update would change, and lets it.
+    Policy(policy::PolicyArgs),
     /// Prints the completions for a shell.
     Completions(completions::CompletionsArgs),
     /// Compiles a plugin, in a process of its own.
@@ -69,6 +72,7 @@ impl Cli {
             Command::Explain(args) => Box::pin(explain::run(args)).await,
             Command::Adopt(args) => Box::pin(adopt::run(args)).await,
             Command::Plugin(args) => plugin::run(args).await,
+            Command::Policy(args) => policy::run(args).await,
             Command::Completions(args) => Ok(completions::run(&args)),
             Command::Compile(args) => Ok(compile::run(&args)),
             Command::CheckConfig(args) => Ok(check_config::run(&args)),

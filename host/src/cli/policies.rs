@@ -1,10 +1,16 @@
 //! What the command line tells the policy engine.
 
 use super::cache::CacheArgs;
-use crate::policy::{NAMESPACE, keeper::Options, source::config_map::Namespaces, start::Settings, trust::Trust};
-use anyhow::{Context, Result};
+use crate::{
+    pace::Pacer,
+    policy::{NAMESPACE, keeper::Options, source::config_map::Namespaces, start::Settings, trust::Trust},
+    shadow::Stage,
+};
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use std::path::PathBuf;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use pointsman_crds::policy::plugin::{UpdateStrategy, UpdateStrategyType};
+use std::{path::PathBuf, sync::Arc};
 
 #[derive(Args, Debug)]
 pub(super) struct PolicyArgs {
@@ -27,12 +33,45 @@ pub(super) struct PolicyArgs {
     /// Refuses plugins without a signature by a trusted key. The built-in ones need none.
     #[arg(long)]
     require_signatures: bool,
+    /// How updates of plugins get active whose PolicyPlugin doesn't say it: Immediate, Guarded or Shadow. By default those at pod-templating
+    /// and metadata-propagation are Guarded, and others Immediate.
+    #[arg(long, value_name = "STRATEGY", value_parser = strategy)]
+    update_strategy: Option<UpdateStrategyType>,
+    /// How many services a Guarded update may change without approval where its PolicyPlugin doesn't say it: a number, or percent (10%).
+    #[arg(long, value_name = "NUMBER", value_parser = most, requires = "update_strategy")]
+    max_changed: Option<IntOrString>,
+    /// The pods of how many services such an update may restart without approval. By default of none.
+    #[arg(long, value_name = "NUMBER", value_parser = most, requires = "update_strategy")]
+    max_restarting: Option<IntOrString>,
     #[command(flatten)]
     cache: CacheArgs,
 }
 
+fn strategy(word: &str) -> Result<UpdateStrategyType, String> {
+    serde_json::from_value(word.into()).map_err(|_| "it is Immediate, Guarded or Shadow".to_owned())
+}
+
+fn most(text: &str) -> Result<IntOrString, String> {
+    let percent = text.strip_suffix('%').and_then(|number| number.parse::<u8>().ok()).filter(|percent| *percent <= 100);
+    match (percent, text.parse::<u16>()) {
+        (Some(_), _) => Ok(IntOrString::String(text.to_owned())),
+        (None, Ok(number)) => Ok(IntOrString::Int(number.into())),
+        _ => Err("it is a number, or percent such as 10%".to_owned()),
+    }
+}
+
 impl PolicyArgs {
-    pub(super) fn settings(&self) -> Result<Settings> {
+    pub(super) fn settings(&self, stage: Stage, pacer: Arc<Pacer>) -> Result<Settings> {
+        let strategy = self.update_strategy.map(|type_| UpdateStrategy {
+            type_,
+            max_changed: self.max_changed.clone(),
+            max_restarting: self.max_restarting.clone(),
+        });
+        if strategy.as_ref().is_some_and(|strategy| {
+            strategy.type_ != UpdateStrategyType::Guarded && (strategy.max_changed.is_some() || strategy.max_restarting.is_some())
+        }) {
+            bail!("--max-changed and --max-restarting bound a Guarded update: give --update-strategy Guarded, or leave them out");
+        }
         let namespaces = match &self.plugin_namespaces[..] {
             [] => Namespaces::Own,
             named if named.iter().any(|name| name == "*") => Namespaces::All,
@@ -46,7 +85,15 @@ impl PolicyArgs {
             let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
             format!("{machine}-{}", std::process::id())
         });
-        let options = Options { namespace: self.namespace.clone(), identity, directory: self.plugin_dir.clone(), namespaces, trust };
-        Ok(Settings { compilers: self.cache.compilers()?, options })
+        let options = Options {
+            namespace: self.namespace.clone(),
+            identity,
+            directory: self.plugin_dir.clone(),
+            namespaces,
+            trust,
+            strategy,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        Ok(Settings { compilers: self.cache.compilers()?, options, stage: Arc::new(stage), pacer })
     }
 }

@@ -57,6 +57,21 @@ pub(super) struct About<'a> {
     pub(super) template: Option<&'a Value>,
 }
 
+/// A subject as policies see it.
+pub(super) fn subject(snapshot: &Snapshot, labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Subject {
+    let key = &snapshot.subject.key;
+    Subject {
+        group: key.resource.group.to_owned(),
+        version: key.resource.version.to_owned(),
+        kind: key.resource.kind.to_owned(),
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+        labels: entries(labels),
+        annotations: entries(annotations),
+        namespace_labels: entries(&snapshot.namespace_labels),
+    }
+}
+
 /// The questions of one plan.
 pub(super) struct Asking<'a> {
     pub(super) snapshot: &'a Snapshot,
@@ -78,18 +93,7 @@ impl<'a> Asking<'a> {
 
     /// The subject as policies see it.
     pub(super) fn subject(&self, labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Digested<Subject> {
-        let key = &self.snapshot.subject.key;
-        let subject = Subject {
-            group: key.resource.group.to_owned(),
-            version: key.resource.version.to_owned(),
-            kind: key.resource.kind.to_owned(),
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            labels: entries(labels),
-            annotations: entries(annotations),
-            namespace_labels: entries(&self.snapshot.namespace_labels),
-        };
-        Digested::new(subject).unwrap_or_default()
+        Digested::new(subject(self.snapshot, labels, annotations)).unwrap_or_default()
     }
 
     /// The template of the pods in a place, as `metadata` and `spec`, made of the frame by the layers.

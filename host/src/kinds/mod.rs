@@ -18,6 +18,7 @@ use crate::{
         subject::Control,
     },
 };
+use serde_json::Value;
 use std::{collections::BTreeMap, fmt::Debug};
 
 /// A kind of subject.
@@ -28,6 +29,11 @@ pub trait Kind: Debug + Send + Sync {
     /// What was taken over from another controller under another name than ours, by ours.
     fn stand_ins(&self, _: &Snapshot) -> BTreeMap<ObjectKey, ObjectKey> {
         BTreeMap::new()
+    }
+
+    /// Whether its user has asked for something that its generation doesn't tell.
+    fn asks(&self, _: &Snapshot, _: &Value) -> bool {
+        false
     }
 
     /// What is to become of the subject, if it is ours.
@@ -57,6 +63,13 @@ pub fn plan(kind: &dyn Kind, mut snapshot: Snapshot, policies: &Policies, settin
         _ => contest::nobody_else(&snapshot.subject),
     });
     plan
+}
+
+/// A subject as policies see it, for whoever wants to know which of them are asked about it.
+pub fn subject(snapshot: &Snapshot) -> policy::point::Subject {
+    let content = snapshot.subject.content();
+    let map = |name: &str| ask::strings(&content["metadata"][name]);
+    ask::subject(snapshot, &map("labels"), &map("annotations"))
 }
 
 /// Why a subject isn't ours, if it isn't.

@@ -78,6 +78,13 @@ impl Member {
         }
     }
 
+    /// The same member, which hasn't been asked anything yet: what it does from now on isn't held against the one that decides.
+    #[must_use]
+    pub fn afresh(&self) -> Self {
+        let previous = self.previous.as_ref().map(|previous| Arc::new(previous.afresh()));
+        Self { health: Arc::default(), ..self.after(previous) }
+    }
+
     /// The name of its PolicyPlugin.
     pub fn name(&self) -> &str {
         &self.bound.name

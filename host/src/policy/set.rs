@@ -29,6 +29,12 @@ impl ActiveSet {
         Self { digest: Digest::of_all(members.iter().map(|member| member.identity())), members }
     }
 
+    /// The same set, whose members haven't been asked anything yet.
+    #[must_use]
+    pub fn afresh(&self) -> Self {
+        Self { digest: self.digest, members: self.members.iter().map(|member| Arc::new(member.afresh())).collect() }
+    }
+
     /// The digest of all that decides.
     pub fn digest(&self) -> &Digest {
         &self.digest
@@ -74,7 +80,12 @@ impl ActiveSet {
 }
 
 pub(super) fn asked(member: &Member, point: PolicyPoint, subject: &Subject) -> bool {
-    member.bound.points.contains(&point) && member.bound.selection.as_ref().is_none_or(|selection| matching::fits(selection, subject))
+    member.bound.points.contains(&point) && concerns(member, subject)
+}
+
+/// Whether a member is asked about a subject, wherever.
+pub fn concerns(member: &Member, subject: &Subject) -> bool {
+    member.bound.selection.as_ref().is_none_or(|selection| matching::fits(selection, subject))
 }
 
 #[cfg(test)]

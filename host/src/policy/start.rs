@@ -8,7 +8,7 @@ use super::{
     load::Loader,
     source::file,
 };
-use crate::leader::Leadership;
+use crate::{leader::Leadership, pace::Pacer, shadow::Stage};
 use kube::Client;
 use std::{io, sync::Arc};
 use tokio::sync::{mpsc, watch};
@@ -34,6 +34,10 @@ pub struct Settings {
     pub compilers: Compilers,
     /// Where plugins may come from.
     pub options: Options,
+    /// Where a candidate is compared with what decides.
+    pub stage: Arc<Stage>,
+    /// Who gives turns to restart pods.
+    pub pacer: Arc<Pacer>,
 }
 
 /// The engine, once it runs.
@@ -47,7 +51,7 @@ pub struct Started {
 
 /// Starts the engine with the built-in policies. The future keeps the set what the cluster says, and never ends by itself.
 pub async fn start(client: Client, settings: Settings, leadership: Leadership) -> Result<(Started, impl Future<Output = ()>), StartError> {
-    let Settings { compilers, options } = settings;
+    let Settings { compilers, options, stage, pacer } = settings;
     let prepared = tokio::task::spawn_blocking(move || -> Result<_, StartError> {
         let engines = Engines::new().map_err(|error| StartError::Engine(format!("{error:#}")))?;
         let loader = Loader::new(Arc::new(engines), compilers);
@@ -58,6 +62,6 @@ pub async fn start(client: Client, settings: Settings, leadership: Leadership) -
     let files = options.directory.as_deref().map(file::watch).transpose()?;
     let (told, news) = mpsc::unbounded_channel();
     let policies = Arc::new(Policies::new(set, told));
-    let (obstacle, keep) = keeper::keep(client, options, loader, Arc::clone(&policies), Inputs { leadership, news, files });
+    let (obstacle, keep) = keeper::keep(client, options, loader, Arc::clone(&policies), Inputs { leadership, news, files, stage, pacer });
     Ok((Started { policies, obstacle }, keep))
 }

@@ -1,7 +1,7 @@
 //! /healthz, /readyz and /metrics.
 
 use super::metrics::{self, Reconciles};
-use crate::{leader::Leadership, policy::decide::Policies, world::apis::Apis};
+use crate::{leader::Leadership, pace::Pacer, policy::decide::Policies, world::apis::Apis};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use std::sync::Arc;
 use tokio::{net::TcpListener, sync::watch};
@@ -17,6 +17,8 @@ pub struct Told {
     pub listed: watch::Receiver<Option<String>>,
     /// What decides.
     pub policies: Arc<Policies>,
+    /// Who gives turns to restart pods.
+    pub pacer: Arc<Pacer>,
     /// Whether this host leads.
     pub leadership: Leadership,
     /// What the controller has counted.
@@ -25,7 +27,7 @@ pub struct Told {
 
 /// Answers until the process ends.
 pub async fn serve(listener: TcpListener, told: Told) -> std::io::Result<()> {
-    let metrics = |State(told): State<Told>| async move { metrics::text(&told.policies, &told.leadership, &told.reconciles) };
+    let metrics = |State(told): State<Told>| async move { metrics::text(&told.policies, &told.pacer, &told.leadership, &told.reconciles) };
     let routes = Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(ready)).route("/metrics", get(metrics));
     axum::serve(listener, routes.with_state(told)).await
 }

@@ -1,6 +1,11 @@
 //! /metrics, in Prometheus' text format.
 
-use crate::{leader::Leadership, locked, policy::decide::Policies};
+use crate::{
+    leader::Leadership,
+    locked,
+    pace::{Pacer, Progress},
+    policy::decide::Policies,
+};
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
@@ -81,7 +86,7 @@ impl Reconciles {
 }
 
 /// All metrics as they are now.
-pub fn text(policies: &Policies, leadership: &Leadership, reconciles: &Reconciles) -> String {
+pub fn text(policies: &Policies, pacer: &Pacer, leadership: &Leadership, reconciles: &Reconciles) -> String {
     let mut text = String::new();
     let set = policies.active();
     head(&mut text, "pointsman_policy_calls_total", "counter", "Questions put to a plugin since it is bound as it is, by outcome.");
@@ -99,6 +104,11 @@ pub fn text(policies: &Policies, leadership: &Leadership, reconciles: &Reconcile
     }
     head(&mut text, "pointsman_policy_set_info", "gauge", "The digest of the policy set that decides here.");
     line(&mut text, "pointsman_policy_set_info", &[("digest", &set.digest().to_string())], 1);
+    let name = "pointsman_policy_set_turns_total";
+    head(&mut text, name, "counter", "Turns of policy sets: nominated, waiting for an approval, promoted, abandoned. Of the leader.");
+    for (turn, count) in policies.turns() {
+        line(&mut text, name, &[("turn", turn)], count);
+    }
     head(&mut text, "pointsman_policy_plugin_info", "gauge", "The digest and version of each plugin that decides here.");
     for member in set.members() {
         let version = member.bound.version.as_deref().unwrap_or_default();
@@ -109,6 +119,12 @@ pub fn text(policies: &Policies, leadership: &Leadership, reconciles: &Reconcile
     line(&mut text, "pointsman_policy_cached_decisions", &[], policies.cached() as u64);
     head(&mut text, "pointsman_leader", "gauge", "Whether this host leads: only the leader writes.");
     line(&mut text, "pointsman_leader", &[], leadership.held().into());
+    let Progress { at_it, waiting, stopped, .. } = pacer.progress().borrow().clone();
+    head(&mut text, "pointsman_pace_subjects", "gauge", "Subjects whose turn it is to restart pods, and those that wait for theirs.");
+    line(&mut text, "pointsman_pace_subjects", &[("state", "restarting")], at_it as u64);
+    line(&mut text, "pointsman_pace_subjects", &[("state", "waiting")], waiting as u64);
+    head(&mut text, "pointsman_pace_stopped", "gauge", "Whether nobody gets a turn: one has failed in its own, or somebody has said so.");
+    line(&mut text, "pointsman_pace_stopped", &[], stopped.is_some().into());
     reconciles.text(&mut text);
     text
 }

@@ -67,8 +67,9 @@ pub struct Child {
 #[derive(Clone, Debug)]
 enum Owned {
     Text(Box<str>),
-    /// What the plan with this fingerprint says: there is nothing more to compare, and thousands of texts would be in memory for nothing.
-    Settled(u64),
+    /// What a plan says: there is nothing more to compare, and thousands of texts would be in memory for nothing. The fingerprints of the plan
+    /// and, of that, of what pods are made from.
+    Settled(u64, u64),
 }
 
 /// What a subject's status and plan are made from.
@@ -196,13 +197,26 @@ impl Child {
         let mut owned = locked(&self.owned);
         match &*owned {
             // By another plan it would be something else.
-            Owned::Settled(by) => *by == fingerprint,
+            Owned::Settled(by, _) => *by == fingerprint,
             Owned::Text(text) => {
                 let same = owned::same(planned, &serde_json::from_str(text).unwrap_or_default());
                 if same {
-                    *owned = Owned::Settled(fingerprint);
+                    *owned = Owned::Settled(fingerprint, of_pods(self.key.resource, planned));
                 }
                 same
+            }
+        }
+    }
+
+    /// Whether the pods that run by it are made from what is planned.
+    pub fn keeps_pods(&self, planned: &Value) -> bool {
+        let resource = self.key.resource;
+        match &*locked(&self.owned) {
+            Owned::Settled(_, pods) => *pods == of_pods(resource, planned),
+            Owned::Text(text) => {
+                let owned: Value = serde_json::from_str(text).unwrap_or_default();
+                let at = |value: &Value, path: &str| value.pointer(path).cloned().unwrap_or_default();
+                resource.pods().iter().all(|path| owned::same(&at(planned, path), &at(&owned, path)))
             }
         }
     }
@@ -232,6 +246,12 @@ impl Child {
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
+}
+
+/// A fingerprint of what pods are made from.
+fn of_pods(resource: &Resource, planned: &Value) -> u64 {
+    let parts: Vec<Option<&Value>> = resource.pods().iter().map(|path| planned.pointer(path)).collect();
+    fingerprint(&serde_json::to_string(&parts).unwrap_or_default())
 }
 
 /// A short digest of a text, to compare two states of one object within this process.
@@ -331,7 +351,10 @@ mod tests {
         assert!(child.observed.condition("Available").is_some());
         assert!(!child.settled(&json!({"spec": {"paused": false}}), 8));
         assert!(child.settled_at("/spec", &json!({"paused": true})));
+        assert!(child.keeps_pods(&json!({"spec": {"paused": false}})), "there is no template in either");
+        assert!(!child.keeps_pods(&json!({"spec": {"template": {"x": 1}}})));
         assert!(child.settled(&json!({"spec": {"paused": true}}), 7) && child.settled(&json!({}), 7) && child.ours());
+        assert!(child.keeps_pods(&json!({"spec": {"paused": false}})) && !child.keeps_pods(&json!({"spec": {"template": {"x": 1}}})));
 
         // The next state of it: the same by the same plan, another by another.
         let mut next = live;

@@ -30,6 +30,7 @@ pub use readers::Read;
 pub use snapshot::Snapshot;
 pub use subject::Subject;
 
+use crate::locked;
 use named::Named;
 use news::What;
 use ome::{Models, RuntimeView, Runtimes, WeightView};
@@ -42,7 +43,7 @@ use scoped::Scoped;
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, Mutex, Weak},
 };
 
 /// What a subject's namespace says.
@@ -99,7 +100,12 @@ pub struct World {
     answered: HashMap<ObjectKey, u64>,
     /// Touched only by what their objects and pods report.
     reported: BTreeSet<ObjectKey>,
+    /// What was touched since somebody beside the queue has asked last.
+    followers: Vec<Weak<Follower>>,
 }
+
+/// Somebody beside the queue who wants to know what is touched.
+pub type Follower = Mutex<BTreeSet<ObjectKey>>;
 
 impl World {
     /// Takes an object as it is now. One that is older than what is known is no news.
@@ -269,8 +275,26 @@ impl World {
     /// something was only reported. Reports come in bursts, and the last one counts.
     pub fn take_touched(&mut self) -> Touched {
         let (now, mut soon) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.reported));
+        self.followers.retain(|follower| follower.strong_count() > 0);
+        for follower in self.followers.iter().filter_map(Weak::upgrade) {
+            locked(&follower).extend(now.iter().chain(&soon).cloned());
+        }
         soon.retain(|key| !now.contains(key));
         Touched { now, soon }
+    }
+
+    /// Notes what is touched from now on for somebody else too, until he drops it.
+    pub fn follow(&mut self) -> Arc<Follower> {
+        let follower = Arc::<Follower>::default();
+        self.followers.push(Arc::downgrade(&follower));
+        follower
+    }
+
+    /// What was touched since a follower has asked last. What the queue hasn't taken yet is told again when it has.
+    pub fn followed(&self, follower: &Follower) -> BTreeSet<ObjectKey> {
+        let mut followed = std::mem::take(&mut *locked(follower));
+        followed.extend(self.touched.iter().chain(&self.reported).cloned());
+        followed
     }
 
     fn is_touched(&self) -> bool {

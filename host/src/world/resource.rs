@@ -46,6 +46,19 @@ impl Resource {
         format!("{}.{}", self.plural, self.group)
     }
 
+    /// Where its objects say what pods are made from; nowhere where they make none. Another state of that, and the pods are others.
+    pub fn pods(&self) -> &'static [&'static str] {
+        if [&DEPLOYMENT, &KNATIVE_SERVICE].contains(&self) {
+            &["/spec/template"]
+        } else if *self == LEADER_WORKER_SET {
+            &["/spec/leaderWorkerTemplate", "/spec/networkConfig"]
+        } else if *self == RAY_CLUSTER {
+            &["/spec"]
+        } else {
+            &[]
+        }
+    }
+
     /// Whether its objects are served.
     pub fn is_subject(&self) -> bool {
         SUBJECTS.contains(&self)

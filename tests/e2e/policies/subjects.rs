@@ -27,7 +27,8 @@ async fn number(space: &Space<'_>, centre: &str) {
 fn push(cluster: &TestCluster, file: &Path) {
     let cache = cluster.dir.join("cache");
     let file = file.to_string_lossy();
-    cluster.pointsman(&["plugin", "push", &file, "--name", "cost-centre", "--order", "100", "--cache", &cache.to_string_lossy()]).ok();
+    let at_once = ["--strategy", "Immediate", "--order", "100", "--cache", &cache.to_string_lossy()];
+    cluster.pointsman(&[&["plugin", "push", &file, "--name", "cost-centre"][..], &at_once].concat()).ok();
 }
 
 /// Waits until the Deployments of both services, and all their pods, have the label as it is expected of them.

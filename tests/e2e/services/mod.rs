@@ -36,7 +36,7 @@ use std::{
 use tokio::sync::OnceCell;
 
 /// What our host calls itself in the audit log.
-const AGENT: &str = "pointsman/";
+pub(crate) const AGENT: &str = "pointsman/";
 
 /// What a service may become.
 static CHILDREN: [&Resource; 15] = [

@@ -30,7 +30,7 @@ fn traps() -> Vec<u8> {
 fn bind(cluster: &TestCluster, point: &str) {
     let plugin = json!({
         "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicyPlugin", "metadata": {"name": "traps"},
-        "spec": {"points": [point], "mode": "Replace", "source": {"configMap": {"name": "traps"}}},
+        "spec": {"points": [point], "mode": "Replace", "source": {"configMap": {"name": "traps"}}, "strategy": {"type": "Immediate"}},
     });
     cluster.apply(&plugin).ok();
 }

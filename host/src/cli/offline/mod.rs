@@ -38,7 +38,7 @@ pub struct OfflineArgs {
     without: Vec<&'static Resource>,
     /// Only this service; may be repeated.
     #[arg(long = "for", value_name = "NAMESPACE/NAME", value_parser = super::settings::place)]
-    only: Vec<(String, String)>,
+    pub(super) only: Vec<(String, String)>,
     /// The host's own namespace: ConfigMaps with plugins are looked for there where a source names no namespace.
     #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = NAMESPACE)]
     pub(super) host_namespace: String,

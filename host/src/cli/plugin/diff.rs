@@ -1,33 +1,10 @@
-//! How two values differ, for people.
-
-use serde_json::Value;
+//! How two texts differ, for people.
 
 /// How many equal lines are shown around those that differ.
 const CONTEXT: usize = 3;
 
 /// Above this many pairs of lines nobody reads the difference, and finding it takes long.
 const MOST: usize = 4_000_000;
-
-/// The first place where the values differ, as a path, such as `labels[0].value`; none if they don't.
-pub(super) fn place(expected: &Value, actual: &Value) -> Option<String> {
-    let inside =
-        |step: String, below: &str| if below.is_empty() || below.starts_with('[') { step + below } else { format!("{step}.{below}") };
-    match (expected, actual) {
-        (Value::Object(one), Value::Object(other)) => {
-            let mut names = one.keys().chain(other.keys().filter(|name| !one.contains_key(*name)));
-            names.find_map(|name| match (one.get(name), other.get(name)) {
-                (Some(one), Some(other)) => place(one, other).map(|below| inside(name.clone(), &below)),
-                _ => Some(name.clone()),
-            })
-        }
-        (Value::Array(one), Value::Array(other)) => {
-            let mut both = one.iter().zip(other).enumerate();
-            let within = both.find_map(|(at, (one, other))| place(one, other).map(|below| inside(format!("[{at}]"), &below)));
-            within.or_else(|| (one.len() != other.len()).then(|| format!("[{}]", one.len().min(other.len()))))
-        }
-        (one, other) => (one != other).then(String::new),
-    }
-}
 
 /// The lines that only the expected text has (`-`) and only the actual one (`+`), with a few around them.
 pub(super) fn lines(expected: &str, actual: &str) -> Vec<String> {
@@ -92,22 +69,6 @@ fn middle<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(char, &'a str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn the_place_is_the_first_that_differs() {
-        let cases = [
-            (json!({"a": [1, {"b": 2}]}), json!({"a": [1, {"b": 3}]}), Some("a[1].b")),
-            (json!({"a": 1}), json!({"a": 1, "b": null}), Some("b")),
-            (json!([1]), json!([1, 2]), Some("[1]")),
-            (json!([[1]]), json!([[2]]), Some("[0][0]")),
-            (json!(1), json!(2), Some("")),
-            (json!({"a": 1}), json!({"a": 1}), None),
-        ];
-        for (expected, actual, at) in cases {
-            assert_eq!(place(&expected, &actual).as_deref(), at, "{expected} {actual}");
-        }
-    }
 
     #[test]
     fn only_what_differs_is_shown_with_a_few_lines_around_it() {

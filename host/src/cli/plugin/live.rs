@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use kube::{Api, ResourceExt, runtime::wait::await_condition};
 use pointsman_crds::policy::plugin::{PolicyPlugin, PolicyPluginStatus};
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, process::ExitCode, time::Duration};
 use tokio::time::{Instant, timeout};
 
 /// The field manager of what this command line writes.
@@ -12,18 +12,50 @@ pub(super) const MANAGER: &str = "pointsman-cli";
 /// A refusal may be of what was there a moment ago: so long it must last.
 const LASTING: Duration = Duration::from_secs(3);
 
+/// The reasons of Ready by which a candidate gets no further without somebody's word.
+const SETTLED: [&str; 3] = ["ApprovalNeeded", "Held", "OnlyTried"];
+
 /// What the host has made of a digest so far.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Active,
     /// Why it can't be used.
     Refused(String),
+    /// For whose word it waits, or that it is only tried.
+    Waits(String),
     /// What is known meanwhile.
     Pending(String),
 }
 
-/// Waits until a digest decides, or the host has said why it doesn't.
-pub(super) async fn decides(plugins: &Api<PolicyPlugin>, applied: &PolicyPlugin, digest: &str, seconds: u64) -> Result<()> {
+/// What has come of a digest that the host can use.
+#[derive(Debug)]
+pub(super) enum Decided {
+    Decides,
+    /// It waits for somebody's word: what for.
+    Waits(String),
+}
+
+/// What a command ends with whose digest waits for somebody's word.
+const WAITS: u8 = 2;
+
+impl Decided {
+    /// Says it in a line, and what to end with.
+    pub(super) fn tell(&self, digest: &str, told: impl Fn(&str)) -> ExitCode {
+        match self {
+            Self::Decides => {
+                told(&format!("active    {digest} decides"));
+                ExitCode::SUCCESS
+            }
+            Self::Waits(why) => {
+                told(&format!("waiting   {digest} doesn't decide yet. {why}"));
+                ExitCode::from(WAITS)
+            }
+        }
+    }
+}
+
+/// Waits until a digest decides, or the host has said why it doesn't, and tells which. One that waits for somebody's word isn't waited for.
+pub(super) async fn decides(plugins: &Api<PolicyPlugin>, applied: &PolicyPlugin, digest: &str, seconds: u64) -> Result<Decided> {
     let name = applied.name_any();
     let generation = applied.metadata.generation;
     let until = Instant::now() + Duration::from_secs(seconds);
@@ -41,7 +73,8 @@ pub(super) async fn decides(plugins: &Api<PolicyPlugin>, applied: &PolicyPlugin,
     }
     let now = plugins.get_opt(&name).await.with_context(watching)?;
     match see(now.as_ref()) {
-        Outcome::Active => Ok(()),
+        Outcome::Active => Ok(Decided::Decides),
+        Outcome::Waits(why) => Ok(Decided::Waits(why)),
         Outcome::Refused(why) => bail!("the host can't use {digest}: {}{}", why.trim_end_matches('.'), meanwhile(now.as_ref())),
         Outcome::Pending(state) => {
             bail!("{digest} doesn't decide after {seconds} s: {state}; `pointsman plugin status {name}` tells more")
@@ -63,6 +96,14 @@ fn outcome(plugin: Option<&PolicyPlugin>, digest: &str, generation: Option<i64>)
     let loaded = status.conditions.iter().find(|condition| condition.type_ == "Loaded");
     match loaded {
         Some(loaded) if loaded.status == "False" => Outcome::Refused(loaded.message.clone()),
+        _ if status.candidate.as_ref().is_some_and(|candidate| candidate.digest == digest) => {
+            let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+            match ready {
+                Some(ready) if SETTLED.contains(&ready.reason.as_str()) => Outcome::Waits(ready.message.clone()),
+                Some(ready) => Outcome::Pending(format!("Ready is {} ({}): {}", ready.status, ready.reason, ready.message)),
+                None => Outcome::Pending("the host says nothing of it".to_owned()),
+            }
+        }
         _ if status.active.as_ref().is_some_and(|active| active.digest == digest) => Outcome::Active,
         Some(loaded) => Outcome::Pending(format!("Loaded is {} ({}): {}", loaded.status, loaded.reason, loaded.message)),
         None => Outcome::Pending("the host says nothing of it".to_owned()),
@@ -105,6 +146,16 @@ mod tests {
         assert_eq!(seen(status(2, "sha256:old", "True")), Outcome::Pending("Loaded is True (R): m".to_owned()));
         assert!(matches!(seen(status(1, "sha256:old", "False")), Outcome::Pending(_)));
         assert!(matches!(seen(Value::Null), Outcome::Pending(_)));
+        let waits = |reason: &str| {
+            let mut status = status(2, "sha256:old", "True");
+            status["candidate"] = json!({"digest": "sha256:new"});
+            let mut ready = status["conditions"][0].clone();
+            (ready["type"], ready["reason"]) = ("Ready".into(), reason.into());
+            status["conditions"].as_array_mut().unwrap().push(ready);
+            seen(status)
+        };
+        assert_eq!(waits("ApprovalNeeded"), Outcome::Waits("m".to_owned()));
+        assert!(matches!(waits("UpdateIsTried"), Outcome::Pending(_)));
         assert!(matches!(outcome(None, "sha256:new", None), Outcome::Refused(_)));
     }
 

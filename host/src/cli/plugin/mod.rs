@@ -3,6 +3,7 @@
 mod ask;
 mod bench;
 mod cases;
+mod compare;
 mod diff;
 mod file;
 mod inspect;
@@ -35,6 +36,8 @@ enum PluginCommand {
     Bench(bench::BenchArgs),
     /// Writes a new plugin's project.
     New(new::NewArgs),
+    /// Tells what a plugin would change: on a cluster's services, or on those in files. Exit code 2 if something changes.
+    Diff(Box<compare::DiffArgs>),
     /// Brings a plugin into a cluster: ConfigMaps, and the PolicyPlugin that binds them.
     Push(Box<push::PushArgs>),
     /// Tells how the plugins in a cluster are.
@@ -49,6 +52,7 @@ pub(super) async fn run(args: PluginArgs) -> Result<ExitCode> {
         PluginCommand::Test(args) => test::run(&args),
         PluginCommand::Bench(args) => bench::run(&args),
         PluginCommand::New(args) => new::run(&args),
+        PluginCommand::Diff(args) => Box::pin(compare::run(*args)).await,
         PluginCommand::Push(args) => push::run(*args).await,
         PluginCommand::Status(args) => status::run(args).await,
         PluginCommand::Rollback(args) => rollback::run(args).await,

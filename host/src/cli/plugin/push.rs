@@ -49,6 +49,10 @@ pub(super) struct PushArgs {
     /// The configuration: a JSON object, or a file with one in YAML or JSON.
     #[arg(long, value_name = "FILE|JSON")]
     config: Option<String>,
+    /// How updates of the plugin get active: at once, within bounds or after an approval, or never (only tried). By default as the host is
+    /// configured.
+    #[arg(long, value_enum, ignore_case = true)]
+    strategy: Option<Strategy>,
     /// Writes nothing, and needs no cluster.
     #[arg(long)]
     dry_run: bool,
@@ -67,6 +71,14 @@ pub(super) struct PushArgs {
 enum Mode {
     Extend,
     Replace,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum Strategy {
+    Immediate,
+    Guarded,
+    Shadow,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -118,6 +130,14 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     for (map, number) in maps.iter().zip(1..) {
         target.refuse_foreign(&map.name_any(), number).await?;
     }
+    if let Some(strategy) = binding["spec"].get("strategy")
+        && plugins.get_metadata_opt(&args.name).await.with_context(|| format!("looking for the PolicyPlugin {}", args.name))?.is_some()
+    {
+        // First of all: else the bytes might get active by the former one.
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let patched = plugins.patch(&args.name, &params, &Patch::Merge(json!({"spec": {"strategy": strategy}}))).await;
+        patched.with_context(|| format!("setting spec.strategy of the PolicyPlugin {}", args.name))?;
+    }
     for map in &maps {
         target.apply(map).await?;
         told(&format!("applied   ConfigMap {}/{}, {} bytes", args.namespace, map.name_any(), size(map)));
@@ -129,14 +149,13 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
         told(&format!("deleted   ConfigMap {}/{stale}, a part of what was there before", args.namespace));
     }
     if args.wait > 0 {
-        live::decides(&plugins, &applied, &digest, args.wait).await?;
-        told(&format!("active    {digest} decides"));
+        return Ok(live::decides(&plugins, &applied, &digest, args.wait).await?.tell(&digest, told));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// A configuration that was given as JSON or as a file.
-fn configuration(given: &str) -> Result<Value> {
+pub(super) fn configuration(given: &str) -> Result<Value> {
     let (text, place) = if given.trim_start().starts_with('{') {
         (given.to_owned(), "--config".to_owned())
     } else {
@@ -163,7 +182,8 @@ fn binding(args: &PushArgs, config: Option<Value>, maps: &[ConfigMap]) -> Value 
     let mut spec = Map::from_iter([("source".to_owned(), json!({ "configMap": source }))]);
     let mode = args.mode.map(|mode| json!(format!("{mode:?}")));
     let points = (!args.points.is_empty()).then(|| json!(args.points));
-    let given = [("points", points), ("order", args.order.map(Value::from)), ("mode", mode), ("config", config)];
+    let strategy = args.strategy.map(|type_| json!({"type": format!("{type_:?}")}));
+    let given = [("points", points), ("order", args.order.map(Value::from)), ("mode", mode), ("config", config), ("strategy", strategy)];
     spec.extend(given.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?))));
     json!({ "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicyPlugin", "metadata": { "name": args.name }, "spec": spec })
 }
@@ -276,9 +296,22 @@ mod tests {
     #[test]
     fn only_what_was_given_is_applied() {
         assert_eq!(bound(&[], 1), json!({"source": {"configMap": {"name": "a", "key": "plugin.wasm"}}}));
-        let words = ["--order", "7", "--mode", "replace", "--point", "pod-templating", "--config", r#"{"a": 1}"#, "--namespace", "n"];
+        let words = [
+            "--strategy",
+            "immediate",
+            "--order",
+            "7",
+            "--mode",
+            "replace",
+            "--point",
+            "pod-templating",
+            "--config",
+            r#"{"a": 1}"#,
+            "--namespace",
+            "n",
+        ];
         let source = json!({"configMap": {"name": "a", "key": "plugin.wasm", "parts": ["a-2", "a-3"], "namespace": "n"}});
-        let all = json!({"source": source, "points": ["pod-templating"], "order": 7, "mode": "Replace", "config": {"a": 1}});
+        let all = json!({"source": source, "points": ["pod-templating"], "order": 7, "mode": "Replace", "config": {"a": 1}, "strategy": {"type": "Immediate"}});
         assert_eq!(bound(&words, 3), all);
     }
 

@@ -59,8 +59,7 @@ pub(super) async fn run(args: RollbackArgs) -> Result<ExitCode> {
     let pinned = pin(&plugins, name, json!(digest)).await?;
     print(&format!("pinned    {name} to {digest}; `pointsman plugin rollback {name} --resume` removes the pin"));
     if args.wait > 0 {
-        live::decides(&plugins, &pinned, &digest, args.wait).await?;
-        print(&format!("active    {digest} decides"));
+        return Ok(live::decides(&plugins, &pinned, &digest, args.wait).await?.tell(&digest, print));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -105,6 +105,7 @@ fn details(plugin: &PolicyPlugin, revisions: &[Revision]) -> String {
         ("pinned to", plugin.spec.digest.clone().unwrap_or_else(|| "none".to_owned())),
         ("active", revision(status.active.as_ref())),
         ("previous", revision(status.previous.as_ref())),
+        ("candidate", revision(status.candidate.as_ref())),
         ("last error", error.map_or_else(|| "none".to_owned(), |error| format!("{}: {}", error.reason, error.message))),
     ]);
     let conditions: Vec<_> =

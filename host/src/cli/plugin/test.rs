@@ -8,6 +8,7 @@ use super::{
 use crate::{
     cli::output::{Output, OutputArgs, print},
     policy::{member::Member, point::name},
+    shadow::places::places,
 };
 use anyhow::{Result, bail};
 use clap::Args;
@@ -123,7 +124,7 @@ fn outcome(case: &Case, answer: &Result<Value, String>) -> Outcome {
     outcome.problem = match (&case.expected, answer) {
         (Some(Expected::Answer(expected)), Ok(actual)) => {
             outcome.expected = Some(expected.clone());
-            diff::place(expected, actual).map(|at| match at.as_str() {
+            places(expected, actual, 1).pop().map(|at| match at.as_str() {
                 "" => "the answer differs".to_owned(),
                 at => format!("the answer differs, first at {at}"),
             })

@@ -148,6 +148,12 @@ impl Kind for InferenceServices {
         adopted::stand_ins(snapshot)
     }
 
+    fn asks(&self, snapshot: &Snapshot, status: &Value) -> bool {
+        let chosen = &status["runtime"];
+        let request = &snapshot.subject.content()["metadata"]["annotations"][choice::CHOOSE];
+        chosen.is_object() && chosen["chosenOnRequest"].as_str() != request.as_str()
+    }
+
     fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
         let mut making = Making {
             snapshot,

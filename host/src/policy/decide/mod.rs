@@ -6,6 +6,7 @@
 
 mod lines;
 pub mod propagation;
+pub mod replay;
 mod ring;
 pub mod scoring;
 pub mod selection;
@@ -24,11 +25,16 @@ use super::{
     set::ActiveSet,
     told,
 };
+use crate::locked;
 use arc_swap::ArcSwap;
 use pointsman_crds::policy::plugin::PolicyPoint;
 use ring::{Reasoned, Ring};
 use serde::Serialize;
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Instant,
+};
 use tokio::sync::{mpsc, watch};
 
 /// An answer, with all that led to it.
@@ -107,10 +113,18 @@ pub struct News {
 #[derive(Debug)]
 pub struct Policies {
     set: ArcSwap<ActiveSet>,
-    cache: Cache,
+    cache: Arc<Cache>,
     ring: Ring,
+    /// Questions at hot points, for sets that are only tried.
+    sample: replay::Sample,
     news: mpsc::UnboundedSender<News>,
     changes: watch::Sender<u64>,
+    /// The sets that decided before and that subjects may still be on, the newest first.
+    formers: ArcSwap<Vec<Arc<ActiveSet>>>,
+    /// Whether this is only tried: nobody is put into quarantine by it.
+    tried: bool,
+    /// How often a set was nominated, waited, was promoted or abandoned.
+    turns: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Policies {
@@ -118,20 +132,62 @@ impl Policies {
     pub fn new(set: ActiveSet, news: mpsc::UnboundedSender<News>) -> Self {
         Self {
             set: ArcSwap::from_pointee(set),
-            cache: Cache::new(DECISION_CACHE),
+            cache: Arc::new(Cache::new(DECISION_CACHE)),
             ring: Ring::new(DECISIONS_REMEMBERED),
+            sample: replay::Sample::default(),
             news,
             changes: watch::Sender::new(0),
+            formers: ArcSwap::default(),
+            tried: false,
+            turns: Mutex::default(),
         }
     }
 
+    /// The sets that decided before and that subjects may still be on, the newest first.
+    pub fn formers(&self) -> Arc<Vec<Arc<ActiveSet>>> {
+        self.formers.load_full()
+    }
+
+    /// Takes what these are now.
+    pub fn set_formers(&self, formers: Vec<Arc<ActiveSet>>) {
+        self.formers.store(Arc::new(formers));
+    }
+
+    /// Decides by another set for somebody who is still on it: what is decided is kept, told and held against plugins as ever.
+    #[must_use]
+    pub fn under(&self, set: Arc<ActiveSet>) -> Self {
+        Self { cache: Arc::clone(&self.cache), set: ArcSwap::new(set), ..Self::new(ActiveSet::new(Vec::new()), self.news.clone()) }
+    }
+
+    /// Counts a turn of a policy set.
+    pub fn turned(&self, turn: &'static str) {
+        *locked(&self.turns).entry(turn).or_default() += 1;
+    }
+
+    /// How often each turn was taken.
+    pub fn turns(&self) -> BTreeMap<&'static str, u64> {
+        locked(&self.turns).clone()
+    }
+
+    /// Decides by a set beside what is active: it is only tried, and neither told of nor held against a plugin.
+    pub fn aside(set: &ActiveSet, cache: Arc<Cache>) -> Self {
+        // Nobody listens.
+        let (news, _) = mpsc::unbounded_channel();
+        Self { cache, tried: true, ..Self::new(set.afresh(), news) }
+    }
+
     /// Puts another set in the place of the active one. Decisions that have begun end under theirs.
-    pub fn activate(&self, set: ActiveSet) {
+    pub fn activate(&self, set: Arc<ActiveSet>) {
         let same = self.active().digest() == set.digest();
-        self.set.store(Arc::new(set));
+        self.set.store(set);
         if !same {
             self.changes.send_modify(|count| *count += 1);
         }
+    }
+
+    /// Has everything looked at again.
+    pub fn look_again(&self) {
+        self.changes.send_modify(|count| *count += 1);
     }
 
     /// Counts up when another set decides.
@@ -149,6 +205,11 @@ impl Policies {
         self.ring.all()
     }
 
+    /// Questions that were put at hot points.
+    pub fn recorded(&self) -> Vec<Arc<replay::Recorded>> {
+        self.sample.all()
+    }
+
     /// How many decisions are kept.
     pub fn cached(&self) -> usize {
         self.cache.len()
@@ -158,7 +219,7 @@ impl Policies {
     pub fn pin(&self, standing: Standing) -> Pinned<'_> {
         let set = self.active();
         let now = Instant::now();
-        let in_quarantine = |member: &&Arc<Member>| member.health.quarantined(now).is_some();
+        let in_quarantine = |member: &&Arc<Member>| !self.tried && member.health.quarantined(now).is_some();
         let quarantined = set.members().iter().filter(in_quarantine).map(|member| member.name().to_owned()).collect();
         Pinned { policies: self, set, quarantined, standing }
     }

@@ -80,6 +80,9 @@ impl Pinned<'_> {
         if rows * candidates.features.len() != candidates.values.len() {
             return Err(Undecided::Question("the values don't make whole rows".to_owned()));
         }
+        if !self.policies.tried {
+            self.policies.sample.note(subject, question, candidates);
+        }
         let Answered { answer, plugins, failed } = self.ask_line(point, subject, |line| {
             let mut sums = vec![Some(0.0); rows];
             for (at, member) in line.iter().enumerate() {

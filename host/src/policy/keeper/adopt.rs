@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt};
 use pointsman_crds::policy::{
     plugin::{PluginFailurePolicy, PluginSignature},
-    set::PolicySetPlugin,
+    set::{PolicySet, PolicySetPlugin},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -50,7 +50,10 @@ impl Keeper {
                     let name = record::NAME;
                     tracing::error!(namespace = self.options.namespace, name, "the record of what decides is lost: {error}");
                 }
-                self.record = ActiveRecord::default();
+                let lost = std::mem::take(&mut self.record);
+                if !lost.plugins.is_empty() {
+                    self.lost = Some(lost);
+                }
                 self.look_at_all();
             }
         }
@@ -67,15 +70,24 @@ impl Keeper {
         let due = self.again.is_none();
         if due && self.adopting.as_ref() != Some(&self.record.digest) {
             self.adopting = Some(self.record.digest.clone());
-            let (loader, revisions, done) = (Arc::clone(&self.loader), Arc::clone(&self.revisions), self.done.clone());
-            let (record, options) = (self.record.clone(), Arc::clone(&self.options));
+            let (record, loading, done) = (self.record.clone(), self.loading(), self.done.clone());
             tokio::spawn(async move {
-                let adopted = adopt(&record, &Loading { active, loader, revisions, options }).await;
+                let adopted = adopt(&record, &loading).await;
                 done.send(Done::Adopted(Box::new(adopted))).ok();
             });
         }
         // What is only incomplete can be mended by its source too.
         !in_force
+    }
+
+    /// What plugins are loaded with now.
+    pub(super) fn loading(&self) -> Loading {
+        Loading {
+            active: self.policies.active(),
+            loader: Arc::clone(&self.loader),
+            revisions: Arc::clone(&self.revisions),
+            options: Arc::clone(&self.options),
+        }
     }
 
     /// Makes an adopted record the active set, if it still is the record.
@@ -114,13 +126,28 @@ impl Keeper {
             return;
         }
         tracing::info!(set = digest, plugins = set.members().len(), "the recorded policy set is active");
-        self.policies.activate(set);
+        // Of those that were loaded before, as far as somebody may be on them.
+        let place = |set: &ActiveSet| self.record.formers.iter().position(|digest| *digest == set.digest().to_string());
+        let loaded = self.policies.formers();
+        let known = [Arc::clone(&active)].into_iter().chain(loaded.iter().cloned());
+        let mut formers: Vec<Arc<ActiveSet>> = known.filter(|set| place(set).is_some()).collect();
+        formers.sort_by_key(|set| place(set));
+        formers.dedup_by_key(|set| *set.digest());
+        self.policies.set_formers(formers);
+        if active.digest() != set.digest() {
+            self.pacer.expect();
+        }
+        self.policies.activate(Arc::new(set));
         self.in_force = Some(digest);
+        if self.leading {
+            // Somebody else has written it: what the PolicyPlugins want may be another thing.
+            self.look_at_all();
+        }
     }
 }
 
 /// What plugins are loaded with.
-struct Loading {
+pub(super) struct Loading {
     active: Arc<ActiveSet>,
     loader: Arc<Loader>,
     revisions: Arc<Revisions>,
@@ -144,6 +171,20 @@ async fn adopt(record: &ActiveRecord, loading: &Loading) -> Adopted {
 }
 
 impl Loading {
+    /// For whoever only wants to see what a set decides.
+    fn reading(client: Client, namespace: &str, loader: Arc<Loader>, active: Arc<ActiveSet>) -> Self {
+        let options = Options {
+            namespace: namespace.to_owned(),
+            identity: String::new(),
+            directory: None,
+            namespaces: Namespaces::default(),
+            trust: Trust::default(),
+            strategy: None,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        Self { active, loader, revisions: Arc::new(Revisions::new(client, namespace)), options: Arc::new(options) }
+    }
+
     /// Gives a member what it falls back to, where its failure policy wants that.
     async fn with_previous(&self, member: Arc<Member>, recorded: &Recorded) -> Arc<Member> {
         let former = recorded.previous.as_ref().filter(|_| recorded.active.failure_policy == PluginFailurePolicy::Previous);
@@ -189,16 +230,32 @@ pub async fn recorded(client: Client, namespace: &str, loader: Arc<Loader>) -> R
     let active = builtins(&loader)?;
     let Some(found) = found else { return Ok(active) };
     let record = ActiveRecord::of(&found).map_err(|error| reading(&error))?;
-    let options = Options {
-        namespace: namespace.to_owned(),
-        identity: String::new(),
-        directory: None,
-        namespaces: Namespaces::default(),
-        trust: Trust::default(),
-    };
-    let revisions = Arc::new(Revisions::new(client, namespace));
-    let loading = Loading { active: Arc::new(active), loader, revisions, options: Arc::new(options) };
+    let loading = Loading::reading(client, namespace, loader, Arc::new(active));
     Ok(ActiveSet::new(adopt(&record, &loading).await.members))
+}
+
+/// What a PolicySet decides, of the revisions that are kept, for whoever only wants to see it. What it shares with the active set is
+/// loaded already. Without one of its plugins it would decide otherwise, so that there is none then.
+pub async fn of_set(
+    client: Client,
+    namespace: &str,
+    loader: Arc<Loader>,
+    active: Arc<ActiveSet>,
+    set: &PolicySet,
+) -> Result<ActiveSet, String> {
+    let loading = Loading::reading(client, namespace, loader, active);
+    Ok(ActiveSet::new(members_of(set, &ActiveRecord::default(), &loading).await?))
+}
+
+/// The members of a PolicySet, of the revisions that are kept. The record tells the signatures over them.
+pub(super) async fn members_of(set: &PolicySet, record: &ActiveRecord, loading: &Loading) -> Result<Vec<Arc<Member>>, String> {
+    let mut members = Vec::new();
+    for bound in &set.spec.plugins {
+        let signature = record.plugins.get(&bound.name).and_then(|recorded| recorded.signature_of(&bound.digest));
+        let member = loading.member(bound, signature.as_ref()).await;
+        members.push(member.map_err(|why| format!("its plugin {} can't be loaded: {why}", bound.name))?);
+    }
+    Ok(members)
 }
 
 /// The set of a host that nobody has told anything: the built-in policies alone.

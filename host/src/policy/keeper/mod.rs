@@ -8,9 +8,16 @@
 
 mod adopt;
 pub mod binding;
+mod candidate;
+mod hold;
+mod look;
+mod pending;
 mod promote;
 pub mod record;
+pub mod reports;
+pub mod sets;
 pub mod status;
+mod tell;
 mod watch;
 mod work;
 
@@ -22,16 +29,26 @@ use super::{
     source::{builtin::BUILTINS, config_map::Namespaces},
     trust::Trust,
 };
-use crate::leader::Leadership;
-use crate::sentence;
+use crate::{
+    leader::Leadership,
+    pace::Pacer,
+    sentence,
+    shadow::{Progress, Report, Stage},
+};
 use adopt::Adopted;
-pub use adopt::{builtins, recorded};
+pub use adopt::{builtins, of_set, recorded};
+use candidate::{Candidate, Comparison};
+use hold::Restored;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client, ResourceExt};
-use pointsman_crds::policy::plugin::PolicyPlugin;
+use pointsman_crds::policy::{
+    plugin::{PolicyPlugin, UpdateStrategy},
+    set::{PolicySet, PolicySetPhase},
+};
 use record::ActiveRecord;
+use sets::Facts;
 use status::Problem;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,7 +60,7 @@ use tokio::{
     sync::{mpsc, watch as channel},
     time::{Instant, sleep_until},
 };
-use watch::{ConfigMaps, Place, Seen};
+use watch::{ConfigMaps, Event, Seen};
 use work::{Loaded, Work};
 
 /// After how long something that failed for a reason outside the plugin is tried again.
@@ -68,6 +85,10 @@ pub struct Options {
     pub namespaces: Namespaces,
     /// Whose signatures count.
     pub trust: Trust,
+    /// How updates get active whose PolicyPlugin doesn't say it; none is by their policy points.
+    pub strategy: Option<UpdateStrategy>,
+    /// The version of this host.
+    pub version: String,
 }
 
 /// What reaches the keeper from elsewhere.
@@ -79,6 +100,10 @@ pub struct Inputs {
     pub news: mpsc::UnboundedReceiver<News>,
     /// Counts up when plugin files may have changed.
     pub files: Option<channel::Receiver<u64>>,
+    /// Where a candidate is compared with what decides.
+    pub stage: Arc<Stage>,
+    /// Who gives turns to restart pods.
+    pub pacer: Arc<Pacer>,
 }
 
 /// What comes back from work that was done beside the keeper.
@@ -86,12 +111,18 @@ pub struct Inputs {
 enum Done {
     Loaded(Box<Loaded>),
     Adopted(Box<Adopted>),
+    /// How far the comparison of the set with a digest has come.
+    Compares(String, Progress),
+    Compared(Box<Report>),
+    Restored(Restored),
 }
 
 /// What was seen at least once, there or not.
 #[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // Each is known apart from the others.
 struct Known {
     plugins: bool,
+    sets: bool,
     record: bool,
     namespace: bool,
 }
@@ -108,6 +139,30 @@ pub struct Keeper {
     leading: bool,
     /// The PolicyPlugins, by name.
     plugins: BTreeMap<String, PolicyPlugin>,
+    /// The PolicySets, by name.
+    sets: BTreeMap<String, PolicySet>,
+    /// What is to be told of them beside what is told already.
+    facts: BTreeMap<String, Facts>,
+    candidate: Option<Candidate>,
+    /// The comparison of what got active without one.
+    follow_up: Option<Comparison>,
+    /// Whether it is known, since this host leads, what waits.
+    proposed: bool,
+    stage: Arc<Stage>,
+    pacer: Arc<Pacer>,
+    /// The digests of the sets that are being loaded from what is kept, and what has come of the last one.
+    restoring: BTreeSet<String>,
+    restored: Option<Restored>,
+    /// The digests of former sets that couldn't be loaded when it was tried last.
+    unloadable: BTreeSet<String>,
+    /// The uid of the PolicySet that the pause was read from last.
+    pause_read: Option<String>,
+    /// What was recorded before the record was lost.
+    lost: Option<ActiveRecord>,
+    /// What was told last of a set that can't decide again.
+    complained: Option<String>,
+    /// The plugins whose old revisions may go.
+    to_prune: BTreeSet<String>,
     config_maps: ConfigMaps,
     /// The record as it is in the cluster, with its resource version.
     record: ActiveRecord,
@@ -144,6 +199,20 @@ pub fn keep(
         leadership: inputs.leadership.clone(),
         leading: false,
         plugins: BTreeMap::new(),
+        sets: BTreeMap::new(),
+        facts: BTreeMap::new(),
+        candidate: None,
+        follow_up: None,
+        proposed: false,
+        stage: Arc::clone(&inputs.stage),
+        pacer: Arc::clone(&inputs.pacer),
+        restoring: BTreeSet::new(),
+        pause_read: None,
+        lost: None,
+        complained: None,
+        to_prune: BTreeSet::new(),
+        restored: None,
+        unloadable: BTreeSet::new(),
         record: ActiveRecord::default(),
         record_version: None,
         known: Known::default(),
@@ -155,10 +224,12 @@ pub fn keep(
         ready,
     };
     let run = async move {
-        let plugins = watch::plugins(client, seen_sender);
+        let plugins = watch::all(client.clone(), seen_sender.clone(), "PolicyPlugins", Seen::Plugin);
+        let sets = watch::all(client, seen_sender, "PolicySets", Seen::Set);
         tokio::select! {
             () = keeper.run(seen, done, inputs) => {}
             () = plugins => {}
+            () = sets => {}
         }
     };
     (obstacle, run)
@@ -166,7 +237,8 @@ pub fn keep(
 
 impl Keeper {
     async fn run(&mut self, mut seen: mpsc::UnboundedReceiver<Seen>, mut done: mpsc::UnboundedReceiver<Done>, inputs: Inputs) {
-        let Inputs { mut leadership, mut news, mut files } = inputs;
+        let Inputs { mut leadership, mut news, mut files, pacer, .. } = inputs;
+        let mut progress = pacer.progress();
         self.config_maps.want(&self.places());
         loop {
             let again = self.wakes_at();
@@ -176,6 +248,8 @@ impl Keeper {
                 Some(news) = news.recv() => self.hear(news),
                 () = turned(&mut leadership, self.leading) => self.lead(!self.leading),
                 () = changed(&mut files) => self.look_at_files(),
+                // It is told below.
+                _ = progress.changed() => {}
                 () = until(again) => self.retry(),
                 else => return,
             }
@@ -192,11 +266,9 @@ impl Keeper {
 
     fn see(&mut self, seen: Seen) {
         match seen {
-            Seen::Plugin(plugin) => {
+            Seen::Plugin(Event::Now(plugin)) => {
                 let name = plugin.name_any();
-                // Our own last write may be newer than what the watch tells.
-                let version = |plugin: &PolicyPlugin| plugin.resource_version().and_then(|version| version.parse::<u64>().ok());
-                if self.plugins.get(&name).is_some_and(|known| version(known) > version(&plugin)) {
+                if older(&*plugin, self.plugins.get(&name)) {
                     return;
                 }
                 let generation = plugin.metadata.generation;
@@ -206,14 +278,25 @@ impl Keeper {
                     self.works.entry(name).or_default().dirty = true;
                 }
             }
-            Seen::PluginGone(name) => {
+            Seen::Plugin(Event::Gone(name)) => {
                 self.plugins.remove(&name);
                 self.works.remove(&name);
             }
-            Seen::Plugins(names) => {
+            Seen::Plugin(Event::All(names)) => {
                 self.plugins.retain(|name, _| names.contains(name));
                 self.works.retain(|name, _| names.contains(name));
                 self.known.plugins = true;
+            }
+            Seen::Set(Event::Now(set)) => {
+                let name = set.name_any();
+                if !older(&*set, self.sets.get(&name)) {
+                    self.sets.insert(name, *set);
+                }
+            }
+            Seen::Set(Event::Gone(name)) => drop(self.sets.remove(&name)),
+            Seen::Set(Event::All(names)) => {
+                self.sets.retain(|name, _| names.contains(name));
+                self.known.sets = true;
             }
             Seen::ConfigMap(place, state) => {
                 if place == self.record_place() {
@@ -241,6 +324,9 @@ impl Keeper {
                 }
             }
             Done::Adopted(adopted) => self.adopted(*adopted),
+            Done::Compares(set, progress) => self.compares(&set, progress),
+            Done::Compared(report) => self.compared(*report),
+            Done::Restored(restored) => self.take_restored(restored),
         }
     }
 
@@ -272,32 +358,18 @@ impl Keeper {
 
     fn lead(&mut self, leading: bool) {
         self.leading = leading;
+        self.candidate = None;
+        self.follow_up = None;
+        self.restored = None;
+        self.unloadable.clear();
+        self.pause_read = None;
+        for work in self.works.values_mut() {
+            (work.ready, work.loaded) = (None, None);
+        }
+        self.facts.clear();
+        self.proposed = false;
         // Somebody else may have led meanwhile.
         self.look_at_all();
-    }
-
-    fn look_at_all(&mut self) {
-        for work in self.works.values_mut() {
-            work.dirty = true;
-            work.attempted = None;
-        }
-    }
-
-    /// Looks again at the PolicyPlugins that take their bytes from a ConfigMap.
-    fn look_at_users(&mut self, place: &Place) {
-        let users = self.plugins.iter().filter(|(_, plugin)| self.sources(plugin).contains(place));
-        let users: Vec<String> = users.map(|(name, _)| name.clone()).collect();
-        for name in users {
-            self.works.entry(name).or_default().dirty = true;
-        }
-    }
-
-    fn look_at_files(&mut self) {
-        for (name, plugin) in &self.plugins {
-            if plugin.spec.source.file.is_some() {
-                self.works.entry(name.clone()).or_default().dirty = true;
-            }
-        }
     }
 
     /// Brings everything into line with what is known.
@@ -312,8 +384,15 @@ impl Keeper {
         if !self.known.namespace && !self.look_for_home().await {
             return;
         }
+        if !self.knows_the_last().await {
+            return;
+        }
         self.ready.send_if_modified(|obstacle| obstacle.take().is_some());
-        if !self.leadership.held() || !self.known.plugins {
+        // A word on a set counts from the beginning.
+        if !self.leadership.held() || !self.known.plugins || !self.known.sets {
+            return;
+        }
+        if !self.record_first().await {
             return;
         }
         self.make_builtins().await;
@@ -321,8 +400,39 @@ impl Keeper {
         for name in dirty {
             self.consider(&name).await;
         }
-        self.remove_gone().await;
+        self.load_formers();
+        if !self.hold().await {
+            self.promote_at_once().await;
+            self.propose().await;
+        }
+        self.record_terms().await;
+        self.mind_the_pace().await;
+        self.tidy_sets().await;
         self.tell().await;
+        self.tell_sets().await;
+        for name in std::mem::take(&mut self.to_prune) {
+            self.prune(&name).await;
+        }
+    }
+
+    /// Whether it is known what decided last. Without a record the sets themselves tell, and this host decides nothing before that one does.
+    async fn knows_the_last(&mut self) -> bool {
+        if !self.record.plugins.is_empty() || self.in_force.is_some() {
+            return true;
+        }
+        let told_active = |set: &&PolicySet| set.status.as_ref().is_some_and(|status| status.phase == Some(PolicySetPhase::Active));
+        let last = self.sets.values().find(told_active).map(|set| set.spec.digest.clone());
+        let builtins = self.policies.active().digest().to_string();
+        let Some(last) = last.filter(|last| *last != builtins) else { return self.known.sets };
+        let name = sets::name(&last);
+        let why = format!(
+            "the record of what decides is lost, and {name} that decided last is to be loaded; to go on with the built-ins alone delete the PolicySet"
+        );
+        self.ready.send_if_modified(|obstacle| obstacle.replace(why.clone()).as_ref() != Some(&why));
+        if self.leadership.held() {
+            self.go_on_with(&last).await;
+        }
+        self.in_force.is_some()
     }
 
     /// Whether the host's namespace is there: without it nothing can be kept, and nobody leads.
@@ -350,51 +460,16 @@ impl Keeper {
         false
     }
 
-    /// The ConfigMaps that matter now.
-    fn places(&self) -> BTreeSet<Place> {
-        let sources = self.plugins.values().flat_map(|plugin| self.sources(plugin));
-        // Only the leader reads sources.
-        sources.filter(|_| self.leading).chain([self.record_place()]).collect()
-    }
-
-    fn record_place(&self) -> Place {
-        (self.options.namespace.clone(), record::NAME.to_owned())
-    }
-
-    /// The ConfigMaps that a PolicyPlugin takes its bytes from.
-    fn sources(&self, plugin: &PolicyPlugin) -> BTreeSet<Place> {
-        let Some(source) = &plugin.spec.source.config_map else { return BTreeSet::new() };
-        let namespace = source.namespace.as_ref().unwrap_or(&self.options.namespace);
-        if self.options.namespaces.check(namespace, &self.options.namespace).is_err() {
-            return BTreeSet::new();
-        }
-        [&source.name].into_iter().chain(&source.parts).map(|name| (namespace.clone(), name.clone())).collect()
-    }
-
-    /// When something is due although nothing has come: another try, or a quarantine's end.
-    fn wakes_at(&self) -> Option<Instant> {
-        let quarantines = self.works.values().filter_map(|work| work.quarantine.as_ref().map(|(until, _)| *until));
-        let now = Instant::now();
-        let retries = self.works.values().filter_map(|work| work.retry);
-        quarantines.filter(|until| *until > now).chain(self.again).chain(retries).min()
-    }
-
-    fn retry(&mut self) {
-        let now = Instant::now();
-        self.again.take_if(|again| *again <= now);
-        for work in self.works.values_mut() {
-            work.dirty |= work.retry.take_if(|retry| *retry <= now).is_some();
-        }
-    }
-
-    fn try_again(&mut self) {
-        self.again.get_or_insert_with(|| Instant::now() + AGAIN);
-    }
-
     /// The names of the built-ins' PolicyPlugins that aren't there.
     fn missing_builtins(&self) -> impl Iterator<Item = &'static super::source::builtin::Builtin> {
         BUILTINS.iter().filter(|builtin| !self.plugins.contains_key(builtin.name))
     }
+}
+
+/// Whether an object is older than what is known of it: our own last write may be newer than what the watch tells.
+fn older<K: ResourceExt>(told: &K, known: Option<&K>) -> bool {
+    let version = |object: &K| object.resource_version().and_then(|version| version.parse::<u64>().ok());
+    known.is_some_and(|known| version(known) > version(told) && known.uid() == told.uid())
 }
 
 fn now() -> Time {

@@ -1,121 +1,277 @@
-//! What the leader writes: revisions, the record of what decides, and what is told of PolicyPlugins.
+//! What the leader writes when a set gets active: revisions, the set's object, the record of what decides, in this order. The record is
+//! what counts; whoever leads after it was written goes on from there.
 
 use super::{
-    Keeper, WRITE_WITHIN, binding, now,
+    Keeper, WRITE_WITHIN, binding,
+    candidate::{summary, told},
+    now,
+    pending::{Pending, lacks_previous, put_together},
     record::{self, ActiveRecord},
-    status::{Known, status},
+    sets::{self, Facts},
     work::problem,
 };
 use crate::{
-    policy::{cut, digest::Digest, member::Member, set::ActiveSet},
+    policy::{digest::Digest, member::Member, set::ActiveSet, source::builtin::BUILTINS},
     sentence,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, Resource, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
-    runtime::events::{Event, EventType, Recorder, Reporter},
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams},
+    runtime::events::EventType,
 };
-use pointsman_crds::policy::plugin::{PluginFailurePolicy, PolicyPlugin, PolicyPluginStatus};
-use serde_json::json;
+use pointsman_crds::policy::{
+    plugin::{PolicyPlugin, UpdateStrategyType},
+    set::PolicySet,
+};
 use std::{collections::BTreeSet, sync::Arc};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 /// What is said when a write takes too long.
 const NO_ANSWER: &str = "the API server doesn't answer in time";
 
-/// Bytes of an event's note that the API server takes.
-const LONGEST_NOTE: usize = 1024;
-
-/// The field manager of what we say of PolicyPlugins.
-const MANAGER: &str = "pointsman/policyplugin";
+/// The field manager of what we say of policies.
+pub(super) const MANAGER: &str = "pointsman/policyplugin";
 
 impl Keeper {
-    /// Makes a loaded plugin part of what decides: kept, written into the record, active, in this order.
-    pub(super) async fn promote(&mut self, name: &str, key: Digest, member: Arc<Member>, bytes: &[u8]) {
-        let active = self.policies.active();
-        let current = active.member(name);
+    /// Keeps the bytes of what was loaded: from now on it can be decided by, whatever becomes of its source.
+    pub(super) async fn keep_loaded(&mut self, name: &str, key: Digest, member: Arc<Member>, bytes: &[u8]) {
         let version = member.bound.version.clone().unwrap_or_default();
         let Ok(digest) = member.bound.digest.parse::<Digest>() else { return };
-        let kept = match timeout(WRITE_WITHIN, self.revisions.keep(name, &version, &digest, bytes)).await {
-            Ok(kept) => kept.map_err(|error| error.to_string()),
-            Err(_) => Err(NO_ANSWER.to_owned()),
-        };
-        if let Err(error) = kept {
+        if let Err(error) = self.keep_revision(name, &version, &digest, bytes).await {
             self.failed_outside(name, key, problem("RevisionNotKept", &error));
             return;
         }
-        if current.is_some_and(|current| current.bound == member.bound && current.missing().is_none())
-            && self.record.plugins.contains_key(name)
-        {
-            return;
+        let active = self.policies.active();
+        let same = active.member(name).is_some_and(|active| active.bound == member.bound && active.missing().is_none());
+        // One whose revision couldn't be loaded decides as recorded as soon as somebody brings it.
+        let missed = active.member(name).is_some_and(|active| active.bound == member.bound && active.missing().is_some());
+        if let Some(work) = self.works.get_mut(name) {
+            work.newest = Some(member.bound.digest.clone());
+            work.ready = (!same && !missed).then(|| Arc::clone(&member));
         }
-        let mut record = self.record.clone();
-        // The first record of all is of a set that was active without one.
-        for unrecorded in active.members().iter().filter(|member| !self.record.plugins.contains_key(member.name())) {
-            record.promote(unrecorded.bound.clone(), None, now());
+        if missed {
+            let others = active.members().iter().filter(|other| other.name() != name).cloned();
+            self.policies.activate(Arc::new(ActiveSet::new(others.chain([member]).collect())));
+            if lacks_previous(&self.policies.active(), &self.record) {
+                self.in_force = None;
+            }
         }
-        let signature = self.plugins.get(name).and_then(|plugin| plugin.spec.signature.clone());
-        record.promote(member.bound.clone(), signature, now());
-        let previous = current.filter(|current| current.bound.digest != member.bound.digest).map(|current| Arc::new(current.after(None)));
-        let previous = previous.or_else(|| current.and_then(|current| current.previous.clone()));
-        let member = Arc::new(member.after(previous.filter(|previous| previous.missing().is_none())));
-        let lacks_previous = member.previous.is_none()
-            && member.bound.failure_policy == PluginFailurePolicy::Previous
-            && record.plugins.get(name).is_some_and(|recorded| recorded.previous.is_some());
-        let mut members: Vec<_> = active.members().iter().filter(|member| member.name() != name).cloned().collect();
-        members.push(member);
-        let set = ActiveSet::new(members);
-        record.digest = set.digest().to_string();
+        self.to_prune.insert(name.to_owned());
+    }
+
+    async fn keep_revision(&self, name: &str, version: &str, digest: &Digest, bytes: &[u8]) -> Result<(), String> {
+        match timeout(WRITE_WITHIN, self.revisions.keep(name, version, digest, bytes)).await {
+            Ok(kept) => kept.map_err(|error| error.to_string()),
+            Err(_) => Err(NO_ANSWER.to_owned()),
+        }
+    }
+
+    /// Where nothing is recorded, what decides is: a fresh cluster's built-ins, or what went on deciding while the record was lost.
+    pub(super) async fn record_first(&mut self) -> bool {
+        if !self.record.plugins.is_empty() {
+            return true;
+        }
+        let active = self.policies.active();
+        if let Some(lost) = self.lost.take_if(|lost| Some(&lost.digest) == self.in_force.as_ref()) {
+            return match self.write_record(lost.clone()).await {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!(error = sentence(&error), "the record of what decides can't be written; trying again");
+                    self.lost = Some(lost);
+                    self.try_again();
+                    false
+                }
+            };
+        }
+        for member in active.members() {
+            let brought = BUILTINS.iter().find(|builtin| Digest::of(builtin.bytes).to_string() == member.bound.digest);
+            let (Some(builtin), Ok(digest)) = (brought, member.bound.digest.parse()) else { continue };
+            let version = member.bound.version.clone().unwrap_or_default();
+            if let Err(error) = self.keep_revision(member.name(), &version, &digest, builtin.bytes).await {
+                tracing::warn!(plugin = member.name(), error, "the built-in's revision can't be kept; trying again");
+                self.try_again();
+                return false;
+            }
+        }
+        let mut record = ActiveRecord { digest: active.digest().to_string(), since: Some(now()), ..ActiveRecord::default() };
+        for member in active.members() {
+            let said = self.plugins.get(member.name()).and_then(|plugin| plugin.spec.strategy.clone());
+            record.promote(member.bound.clone(), None, said, now());
+        }
         if let Err(error) = self.write_record(record).await {
-            self.failed_outside(name, key, problem("RecordNotWritten", &sentence(&error)));
-            return;
+            tracing::warn!(error = sentence(&error), "the record of what decides can't be written; trying again");
+            self.try_again();
+            return false;
         }
-        tracing::info!(plugin = name, %digest, version, set = %set.digest(), "the plugin is active");
-        self.policies.activate(set);
-        if lacks_previous {
+        true
+    }
+
+    /// Notes what the PolicyPlugins say of updates, for the time when one of them is gone, another signature over the same bytes, and that
+    /// a newer host has led: all that is no other set.
+    pub(super) async fn record_terms(&mut self) {
+        let mut record = self.record.clone();
+        for (name, recorded) in &mut record.plugins {
+            let (Some(plugin), Some(work)) = (self.plugins.get(name), self.works.get(name)) else { continue };
+            recorded.strategy.clone_from(&plugin.spec.strategy);
+            let newest_is_active = work.newest.as_ref() == Some(&recorded.active.digest) && matches!(work.attempted, Some((_, None)));
+            if newest_is_active && plugin.spec.source.builtin.is_none() {
+                recorded.signature.clone_from(&plugin.spec.signature);
+            }
+        }
+        let newer = record::newer(&self.options.version, &record.host);
+        if (newer || record != self.record)
+            && let Err(error) = self.write_record(record).await
+        {
+            tracing::warn!(error = sentence(&error), "the record of what decides can't be written; trying again");
+            self.try_again();
+        }
+    }
+
+    /// Makes active what is to be so at once: each change alone, over what is active.
+    pub(super) async fn promote_at_once(&mut self) {
+        for pending in self.pending().into_iter().filter(|pending| pending.strategy.type_ == UpdateStrategyType::Immediate) {
+            let active = self.policies.active();
+            let pending = [pending];
+            let (set, record) = put_together(&active, &self.record, &pending, self.pacer.in_use(), &now());
+            let set = Arc::new(set);
+            if !self.make_set(&record).await || active.digest() != set.digest() && !self.carry_pause(&record.digest).await {
+                self.try_again();
+                return;
+            }
+            if let Err(error) = self.write_record(record).await {
+                tracing::warn!(
+                    plugin = pending[0].name,
+                    error = sentence(&error),
+                    "the record of what decides can't be written; trying again"
+                );
+                self.try_again();
+                return;
+            }
+            let [Pending { name, .. }] = &pending;
+            if active.digest() != set.digest() {
+                let changes = vec![told(&active, &pending[0])];
+                let facts = Facts {
+                    anew: true,
+                    against: Some(active.digest().to_string()),
+                    summary: Some(summary(&pending, &changes)),
+                    changes: Some(changes),
+                    ..Facts::default()
+                };
+                self.facts.insert(sets::name(&set.digest().to_string()), facts);
+            }
+            self.activate(&active, &set, std::slice::from_ref(name), true);
+        }
+    }
+
+    /// Lets a recorded set decide, in the place of the former one.
+    pub(super) fn activate(&mut self, former: &Arc<ActiveSet>, set: &Arc<ActiveSet>, changed: &[String], compare: bool) {
+        let another = former.digest() != set.digest();
+        // Those who aren't on the new set stay on theirs.
+        let is = |set: &ActiveSet, digest: &String| set.digest().to_string() == *digest;
+        let known: Vec<_> = [Arc::clone(former)].into_iter().chain(self.policies.formers().iter().cloned()).collect();
+        let formers = self.record.formers.iter().filter_map(|digest| known.iter().find(|set| is(set, digest)).cloned());
+        self.policies.set_formers(formers.collect());
+        if another {
+            self.pacer.expect();
+        }
+        self.policies.activate(Arc::clone(set));
+        if lacks_previous(set, &self.record) {
             // Adopting the record anew loads it.
             self.in_force = None;
         }
-        // However little has changed, it is another chance.
-        if let Some(work) = self.works.get_mut(name) {
-            work.failure = None;
-            work.quarantine = None;
+        for name in changed {
+            // However little has changed, it is another chance.
+            if let Some(work) = self.works.get_mut(name) {
+                work.failure = None;
+                work.quarantine = None;
+                work.ready = None;
+            }
         }
-        self.prune(name).await;
+        if another {
+            let digest = set.digest().to_string();
+            tracing::info!(set = digest, plugins = changed.join(", "), "the policy set is active");
+            self.policies.turned("promoted");
+            let name = sets::name(&digest);
+            let summary = self.facts.get(&name).and_then(|facts| facts.summary.clone());
+            let summary = summary.or_else(|| self.sets.get(&name)?.status.as_ref()?.summary.clone());
+            let note = summary.map(|summary| format!("{summary}. ")).unwrap_or_default();
+            self.note(&name, EventType::Normal, "Promoted", format!("{note}It decides now."));
+            if compare {
+                self.follow_up = Some(self.compare(former, set));
+            }
+        }
+        self.to_prune.extend(changed.iter().cloned());
     }
 
-    /// Takes plugins out of the set whose PolicyPlugins are gone.
-    pub(super) async fn remove_gone(&mut self) {
-        let gone: Vec<String> = self.record.plugins.keys().filter(|name| !self.plugins.contains_key(*name)).cloned().collect();
-        if gone.is_empty() || self.missing_builtins().next().is_some() {
-            return;
+    /// Makes the object of a recorded set, unless it is there.
+    pub(super) async fn make_set(&mut self, record: &ActiveRecord) -> bool {
+        let name = sets::name(&record.digest);
+        if self.sets.contains_key(&name) {
+            return true;
         }
-        let mut record = self.record.clone();
-        record.plugins.retain(|name, _| !gone.contains(name));
-        let active = self.policies.active();
-        let members = active.members().iter().filter(|member| !gone.iter().any(|name| name == member.name())).cloned().collect();
-        let set = ActiveSet::new(members);
-        record.digest = set.digest().to_string();
-        if let Err(error) = self.write_record(record).await {
-            tracing::warn!(error = sentence(&error), "a removed PolicyPlugin can't be taken out of the record; trying again");
+        if !self.leadership.held() {
+            return false;
+        }
+        let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        match timeout(
+            WRITE_WITHIN,
+            Api::<PolicySet>::all(self.client.clone()).create(&parameters, &sets::of(record, &self.options.version)),
+        )
+        .await
+        {
+            Ok(Ok(made)) => {
+                self.sets.insert(name, made);
+                true
+            }
+            Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => {
+                let there = Api::<PolicySet>::all(self.client.clone()).get_opt(&name).await.ok().flatten();
+                there.map(|set| self.sets.insert(name, set)).is_some()
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(set = name, error = sentence(&error), "the PolicySet can't be made; trying again");
+                false
+            }
+            Err(_) => {
+                tracing::warn!(set = name, error = NO_ANSWER, "the PolicySet can't be made; trying again");
+                false
+            }
+        }
+    }
+
+    /// Makes the object of the active set where somebody has deleted it, and deletes those that nobody needs any more.
+    pub(super) async fn tidy_sets(&mut self) {
+        let record = self.record.clone();
+        if !self.make_set(&record).await {
             self.try_again();
-            return;
         }
-        tracing::info!(removed = gone.join(", "), set = %set.digest(), "plugins are no longer active");
-        self.policies.activate(set);
-        for name in &gone {
-            self.prune(name).await;
+        let mut in_use: BTreeSet<String> = record.formers.iter().chain([&record.digest]).map(|digest| sets::name(digest)).collect();
+        in_use.extend(self.held().map(ResourceExt::name_any));
+        in_use.extend(self.candidate.as_ref().map(super::candidate::Candidate::name));
+        for name in sets::superfluous(&self.sets, &in_use) {
+            if !self.leadership.held() {
+                return;
+            }
+            let deleted = Api::<PolicySet>::all(self.client.clone()).delete(&name, &DeleteParams::default()).await;
+            match deleted {
+                Err(error) if !matches!(&error, kube::Error::Api(status) if status.is_not_found()) => {
+                    tracing::warn!(set = name, error = sentence(&error), "an old PolicySet can't be deleted");
+                    return;
+                }
+                _ => drop(self.sets.remove(&name)),
+            }
         }
     }
 
     /// Writes the record, unless somebody else has written it since we read it.
-    async fn write_record(&mut self, mut record: ActiveRecord) -> kube::Result<()> {
+    pub(super) async fn write_record(&mut self, mut record: ActiveRecord) -> kube::Result<()> {
         // What was done since we last looked may have taken long.
         if !self.leadership.held() {
             return Err(kube::Error::Service("this host no longer leads".into()));
         }
-        env!("CARGO_PKG_VERSION").clone_into(&mut record.host);
+        if record::newer(&self.options.version, &record.host) {
+            record.host.clone_from(&self.options.version);
+        }
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), &self.options.namespace);
         let wanted = record.to_config_map(&self.options.namespace, self.record_version.clone()).map_err(kube::Error::SerdeError)?;
         let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
@@ -130,8 +286,14 @@ impl Keeper {
         Ok(())
     }
 
-    async fn prune(&self, name: &str) {
-        let in_use: BTreeSet<Digest> = self.record.digests(name).filter_map(|digest| digest.parse().ok()).collect();
+    pub(super) async fn prune(&self, name: &str) {
+        let ready = self.works.get(name).and_then(|work| work.ready.as_ref()).map(|member| member.bound.digest.as_str());
+        // To get back to it, it must be there.
+        let held = self.held().into_iter();
+        let former = self.record.formers.iter().filter_map(|digest| self.sets.get(&sets::name(digest))).chain(held);
+        let former = former.flat_map(|set| &set.spec.plugins).filter(|plugin| plugin.name == name);
+        let in_use = self.record.digests(name).chain(ready).chain(former.map(|plugin| plugin.digest.as_str()));
+        let in_use: BTreeSet<Digest> = in_use.filter_map(|digest| digest.parse().ok()).collect();
         let limit = self.plugins.get(name).map_or(0, |plugin| usize::try_from(plugin.spec.revision_history_limit).unwrap_or_default());
         // Another leader's revisions may be newer than the record that we know.
         if !self.leadership.held() {
@@ -171,96 +333,4 @@ impl Keeper {
             }
         }
     }
-
-    /// Writes what has changed about the PolicyPlugins.
-    pub(super) async fn tell(&mut self) {
-        let names: Vec<String> = self.plugins.keys().cloned().collect();
-        let now_instant = Instant::now();
-        for name in names {
-            let (Some(plugin), Some(work)) = (self.plugins.get(&name), self.works.get(&name)) else { continue };
-            let active = self.policies.active();
-            let known = Known {
-                missing: active.member(&name).and_then(|member| member.missing()),
-                recorded: self.record.plugins.get(&name),
-                problem: work.attempted.as_ref().and_then(|(_, problem)| problem.as_ref()),
-                loading: work.running,
-                quarantine: work.quarantine.as_ref().filter(|(until, _)| *until > now_instant).map(|(_, error)| error),
-                failure: work.failure.as_ref(),
-            };
-            let after = status(plugin, &known, &now());
-            // What is only on its way is told once it has arrived.
-            let on_its_way = (known.loading || work.pending) && plugin.status.is_some();
-            if on_its_way || plugin.status.as_ref() == Some(&after) {
-                continue;
-            }
-            let events = events(plugin.status.as_ref(), &after);
-            let reference = plugin.object_ref(&());
-            let patch = json!({
-                "apiVersion": PolicyPlugin::api_version(&()), "kind": PolicyPlugin::kind(&()),
-                "metadata": {"name": name}, "status": after,
-            });
-            if !self.leadership.held() {
-                return;
-            }
-            let api = Api::<PolicyPlugin>::all(self.client.clone());
-            match api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&patch)).await {
-                Ok(told) => {
-                    // The answer may tell of a newer spec than the watch has told so far.
-                    let newer = told.metadata.generation != after.observed_generation;
-                    self.works.entry(name.clone()).or_default().dirty |= newer;
-                    self.plugins.insert(name, told);
-                    for event in events {
-                        // One recorder would take a second event of a kind for the first, and tell that one's words.
-                        let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(self.options.identity.clone()) };
-                        if let Err(error) = Recorder::new(self.client.clone(), reporter).publish(&event, &reference).await {
-                            tracing::warn!(error = sentence(&error), "an event can't be written");
-                        }
-                    }
-                }
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                Err(error) => {
-                    tracing::warn!(plugin = name, error = sentence(&error), "the status can't be written; trying again");
-                    self.try_again();
-                }
-            }
-        }
-    }
-}
-
-/// The transitions between two statuses: what is so for long is no event.
-fn events(before: Option<&PolicyPluginStatus>, after: &PolicyPluginStatus) -> Vec<Event> {
-    let mut events = Vec::new();
-    let condition = |status: Option<&PolicyPluginStatus>, type_: &str| {
-        let found = status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == type_));
-        found.map(|condition| (condition.status.clone(), condition.reason.clone(), condition.message.clone()))
-    };
-    let digest = |status: Option<&PolicyPluginStatus>| status.and_then(|status| status.active.as_ref()).map(|active| active.digest.clone());
-    if let Some(now) = digest(Some(after)).filter(|now| digest(before).as_ref() != Some(now)) {
-        let version = after.active.as_ref().and_then(|active| active.version.clone()).unwrap_or_default();
-        events.push(event(EventType::Normal, "Activated", format!("{now} (version {version}) decides now.")));
-    }
-    let loaded = condition(Some(after), "Loaded");
-    if let Some((status, reason, message)) = loaded.clone().filter(|_| loaded != condition(before, "Loaded"))
-        && status == "False"
-    {
-        events.push(event(EventType::Warning, &reason, message));
-    }
-    let quarantined = |status| condition(status, "Quarantined").filter(|(status, ..)| status == "True");
-    match (quarantined(before), quarantined(Some(after))) {
-        (None, Some((_, _, message))) => events.push(event(EventType::Warning, "Quarantined", message)),
-        (Some(_), None) => events.push(event(EventType::Normal, "Released", "The plugin is asked again.".to_owned())),
-        _ => {}
-    }
-    let failure = |status: Option<&PolicyPluginStatus>| status.and_then(|status| status.last_error.clone());
-    if let Some(failed) = failure(Some(after)).filter(|failed| failure(before).as_ref() != Some(failed))
-        && events.is_empty()
-    {
-        events.push(event(EventType::Warning, &failed.reason, failed.message));
-    }
-    events
-}
-
-fn event(type_: EventType, reason: &str, mut note: String) -> Event {
-    cut(&mut note, LONGEST_NOTE);
-    Event { type_, reason: reason.to_owned(), note: Some(note), action: "Deciding".to_owned(), secondary: None }
 }

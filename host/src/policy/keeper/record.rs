@@ -5,14 +5,20 @@ use k8s_openapi::{
     api::core::v1::ConfigMap,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use pointsman_crds::policy::{plugin::PluginSignature, set::PolicySetPlugin};
+use pointsman_crds::policy::{
+    plugin::{PluginSignature, UpdateStrategy},
+    set::PolicySetPlugin,
+};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of the ConfigMap that holds the record.
 pub const NAME: &str = "pointsman-active";
 
 const KEY: &str = "set.json";
+
+/// How many sets that subjects may still be on are kept loadable. Who is on an older one stays as it is until its turn.
+const FORMERS: usize = 8;
 
 /// What decides.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,8 +26,14 @@ const KEY: &str = "set.json";
 pub struct ActiveRecord {
     /// The digest of the set.
     pub digest: String,
-    /// The version of the host that wrote it.
+    /// The newest version of a host that has written it: the built-ins of an older one are no update.
     pub host: String,
+    /// Since when this set decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// The digests of the sets that decided before it and that subjects may still be on, the newest first; one of them at least.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub formers: Vec<String>,
     /// The plugins, by name.
     pub plugins: BTreeMap<String, Recorded>,
 }
@@ -37,8 +49,11 @@ pub struct Recorded {
     /// The signature over them, which a host that demands one checks again when it loads them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<PluginSignature>,
+    /// What its PolicyPlugin says of updates, for the time when that is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<UpdateStrategy>,
     /// What decided before it, under other bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Former>,
 }
 
@@ -55,19 +70,43 @@ pub struct Former {
     pub signature: Option<PluginSignature>,
 }
 
+impl Recorded {
+    /// The signature over bytes that decide, or did before.
+    pub fn signature_of(&self, digest: &str) -> Option<PluginSignature> {
+        if self.active.digest == digest {
+            return self.signature.clone();
+        }
+        self.previous.as_ref().filter(|former| former.plugin.digest == digest).and_then(|former| former.signature.clone())
+    }
+}
+
 impl ActiveRecord {
     /// With a plugin put in the place of the one of its name. Whether other bytes decide now is what makes the former ones previous.
-    pub fn promote(&mut self, active: PolicySetPlugin, signature: Option<PluginSignature>, now: Time) {
+    pub fn promote(&mut self, active: PolicySetPlugin, signature: Option<PluginSignature>, strategy: Option<UpdateStrategy>, now: Time) {
         let former = self.plugins.remove(&active.name);
         let recorded = match former {
-            Some(former) if former.active.digest == active.digest => Recorded { active, signature, ..former },
+            Some(former) if former.active.digest == active.digest => Recorded { active, signature, strategy, ..former },
             Some(former) => {
                 let previous = Former { plugin: former.active, at: former.at, signature: former.signature };
-                Recorded { active, at: now, signature, previous: Some(previous) }
+                Recorded { active, at: now, signature, strategy, previous: Some(previous) }
             }
-            None => Recorded { active, at: now, signature, previous: None },
+            None => Recorded { active, at: now, signature, strategy, previous: None },
         };
         self.plugins.insert(recorded.active.name.clone(), recorded);
+    }
+
+    /// Names the set that decides from now on. Where somebody may still be on former ones, they stay.
+    pub fn turn(&mut self, digest: String, in_use: bool, now: Time) {
+        if digest == self.digest {
+            return;
+        }
+        let former = std::mem::replace(&mut self.digest, digest);
+        let older = if in_use { std::mem::take(&mut self.formers) } else { Vec::new() };
+        self.formers = [former].into_iter().chain(older).filter(|former| !former.is_empty() && *former != self.digest).collect();
+        let mut seen = BTreeSet::new();
+        self.formers.retain(|former| seen.insert(former.clone()));
+        self.formers.truncate(FORMERS);
+        self.since = Some(now);
     }
 
     /// The digests that must stay loadable for a plugin.
@@ -99,6 +138,15 @@ impl ActiveRecord {
     }
 }
 
+/// Whether a version is newer than another, as far as its numbers tell.
+pub(super) fn newer(version: &str, other: &str) -> bool {
+    let numbers = |version: &str| -> Vec<u64> {
+        let release = version.split(['-', '+']).next().unwrap_or_default();
+        release.split('.').map(|number| number.parse().unwrap_or_default()).collect()
+    };
+    numbers(version) > numbers(other)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,9 +163,9 @@ mod tests {
     #[test]
     fn other_bytes_make_the_former_ones_previous_and_another_binding_does_not() {
         let mut record = ActiveRecord::default();
-        record.promote(plugin("one", 1), None, time(1));
-        record.promote(plugin("two", 1), None, time(2));
-        record.promote(plugin("two", 2), None, time(3));
+        record.promote(plugin("one", 1), None, None, time(1));
+        record.promote(plugin("two", 1), None, None, time(2));
+        record.promote(plugin("two", 2), None, None, time(3));
         let recorded = &record.plugins["a"];
         assert_eq!((recorded.active.order, &recorded.at), (2, &time(2)));
         let former = recorded.previous.as_ref().unwrap();
@@ -128,9 +176,26 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let mut record = ActiveRecord { digest: "d".to_owned(), host: "1".to_owned(), ..ActiveRecord::default() };
-        record.promote(plugin("one", 1), None, time(1));
-        record.promote(plugin("two", 1), None, time(2));
+        record.promote(plugin("one", 1), None, None, time(1));
+        record.promote(plugin("two", 1), None, None, time(2));
         assert_eq!(ActiveRecord::of(&record.to_config_map("ns", None).unwrap()), Ok(record));
         assert!(ActiveRecord::of(&ConfigMap::default()).unwrap_err().contains("set.json"));
+    }
+
+    #[test]
+    fn former_sets_stay_while_somebody_may_be_on_them() {
+        let mut record = ActiveRecord::default();
+        for (digest, in_use) in [("a", false), ("b", false), ("c", true), ("b", true)] {
+            record.turn(digest.to_owned(), in_use, time(1));
+        }
+        assert_eq!((record.digest.as_str(), &record.formers[..]), ("b", &["c".to_owned(), "a".to_owned()][..]));
+        record.turn("d".to_owned(), false, time(2));
+        assert_eq!((&record.formers[..], record.since), (&["b".to_owned()][..], Some(time(2))));
+    }
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        assert!(newer("0.10.0", "0.9.1") && newer("1.0.0", "") && newer("1.0.1-rc.1", "1.0.0"));
+        assert!(!newer("0.9.1", "0.9.1") && !newer("0.9.1", "0.10.0") && !newer("0.9.1+b", "0.9.1+a"));
     }
 }

@@ -26,6 +26,21 @@ pub struct Known<'a> {
     pub quarantine: Option<&'a CallError>,
     /// The last failure of a call.
     pub failure: Option<&'a Problem>,
+    /// What its newest version waits for, if it does.
+    pub waiting: Option<Waiting>,
+}
+
+/// A version that doesn't decide yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The digest of its bytes.
+    pub digest: String,
+    /// The version that it describes itself with.
+    pub version: Option<String>,
+    /// One CamelCase word.
+    pub reason: &'static str,
+    /// What it waits for.
+    pub message: String,
 }
 
 /// Something that is wrong with a plugin.
@@ -53,7 +68,7 @@ pub fn status(plugin: &PolicyPlugin, known: &Known<'_>, now: &Time) -> PolicyPlu
         }
     };
     let (loaded, active, quarantined) = (loaded(known), active(known), quarantined(known));
-    let ready = ready(&loaded, &active, &quarantined);
+    let ready = ready(known, &loaded, &active, &quarantined);
     let last_error = known.problem.or(known.failure).map(|Problem { reason, message }| {
         let same = before.last_error.as_ref().filter(|before| before.reason == *reason && before.message == *message);
         let time = same.and_then(|before| before.time.clone()).unwrap_or_else(|| now.clone());
@@ -71,7 +86,12 @@ pub fn status(plugin: &PolicyPlugin, known: &Known<'_>, now: &Time) -> PolicyPlu
         source: Some(binding::source(&plugin.spec.source)),
         active: known.recorded.map(|recorded| revision(&recorded.active, &recorded.at)),
         previous: known.recorded.and_then(|recorded| recorded.previous.as_ref()).map(|Former { plugin, at, .. }| revision(plugin, at)),
-        candidate: None,
+        candidate: known.waiting.as_ref().map(|waiting| PluginRevision {
+            digest: waiting.digest.clone(),
+            version: waiting.version.clone(),
+            // Since when stands in the PolicySet.
+            at: None,
+        }),
         last_error,
     }
 }
@@ -82,8 +102,12 @@ fn loaded<'a>(known: &'a Known<'_>) -> (&'static str, &'a str, String) {
     match (known.problem, known.recorded) {
         (Some(problem), _) => ("False", &problem.reason, problem.message.clone()),
         (None, _) if known.loading => ("Unknown", "Loading", "The plugin is being compiled and checked.".to_owned()),
-        (None, Some(recorded)) => ("True", "Loaded", format!("{} is compiled, and takes its configuration.", recorded.active.digest)),
-        (None, None) => ("Unknown", "Waiting", "The plugin's source has not been read yet.".to_owned()),
+        (None, recorded) if known.waiting.is_some() || recorded.is_some() => {
+            let waiting = known.waiting.as_ref().map(|waiting| &waiting.digest);
+            let digest = waiting.or(recorded.map(|recorded| &recorded.active.digest)).map(String::as_str).unwrap_or_default();
+            ("True", "Loaded", format!("{digest} is compiled, and takes its configuration."))
+        }
+        (None, _) => ("Unknown", "Waiting", "The plugin's source has not been read yet.".to_owned()),
     }
 }
 
@@ -94,6 +118,9 @@ fn active(known: &Known<'_>) -> State {
         return ("False", "RevisionMissing", message);
     }
     match (known.recorded, known.problem) {
+        (None, None) if known.waiting.is_some() => {
+            ("False", "NotYet", "No version of the plugin decides yet: see the condition Ready.".to_owned())
+        }
         (Some(recorded), None) => ("True", "Active", format!("{} decides.", recorded.active.digest)),
         (Some(recorded), Some(_)) => (
             "True",
@@ -121,9 +148,15 @@ fn quarantined<'a>(known: &Known<'a>) -> (&'static str, &'a str, String) {
     }
 }
 
-fn ready(loaded: &(&'static str, &str, String), active: &State, quarantined: &(&'static str, &str, String)) -> State {
+fn ready(known: &Known<'_>, loaded: &(&'static str, &str, String), active: &State, quarantined: &(&'static str, &str, String)) -> State {
     match (loaded.0, active.0, quarantined.0) {
         (_, _, "True") => ("False", "Quarantined", quarantined.2.clone()),
+        ("True", _, _) if known.waiting.is_some() => match &known.waiting {
+            // What is being tried is decided in a moment.
+            Some(Waiting { reason: reason @ ("UpdateIsTried" | "UpdateQueued"), message, .. }) => ("Unknown", reason, message.clone()),
+            Some(Waiting { reason, message, .. }) => ("False", reason, message.clone()),
+            None => ("Unknown", "Waiting", loaded.2.clone()),
+        },
         ("True", "True", _) => ("True", "Ready", "The newest version of the plugin decides.".to_owned()),
         ("False", _, _) => ("False", "NotLoaded", loaded.2.clone()),
         (_, "False", _) => ("False", active.1, active.2.clone()),
@@ -147,7 +180,7 @@ mod tests {
 
     fn recorded() -> Recorded {
         let active = PolicySetPlugin { name: "a".into(), digest: "sha256:one".into(), ..PolicySetPlugin::default() };
-        Recorded { active, at: time(1), signature: None, previous: None }
+        Recorded { active, at: time(1), signature: None, strategy: None, previous: None }
     }
 
     fn conditions(status: &PolicyPluginStatus) -> Vec<(&str, &str, &str)> {

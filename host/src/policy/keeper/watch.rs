@@ -5,14 +5,13 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client, ResourceExt,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event},
-    },
+    runtime::{WatchStreamExt, watcher},
 };
-use pointsman_crds::policy::plugin::PolicyPlugin;
+use pointsman_crds::policy::{plugin::PolicyPlugin, set::PolicySet};
+use serde::de::DeserializeOwned;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
     pin::pin,
     sync::Arc,
 };
@@ -24,45 +23,57 @@ pub(super) type Place = (String, String);
 /// Something that was seen.
 #[derive(Debug)]
 pub(super) enum Seen {
-    /// A PolicyPlugin as it is now.
-    Plugin(Box<PolicyPlugin>),
-    /// A PolicyPlugin is gone.
-    PluginGone(String),
-    /// All PolicyPlugins were listed; these are there.
-    Plugins(BTreeSet<String>),
+    /// Of PolicyPlugins.
+    Plugin(Event<PolicyPlugin>),
+    /// Of PolicySets.
+    Set(Event<PolicySet>),
     /// A ConfigMap as it is now, or that it isn't there.
     ConfigMap(Place, Option<Arc<ConfigMap>>),
     /// Why a ConfigMap can't be read.
     Unreadable(Place, String),
 }
 
-/// Watches all PolicyPlugins.
-pub(super) async fn plugins(client: Client, seen: UnboundedSender<Seen>) {
-    let mut events = pin!(watcher::watcher(Api::<PolicyPlugin>::all(client), watcher::Config::default()).default_backoff());
+/// What was seen of the objects of a kind.
+#[derive(Debug)]
+pub(super) enum Event<K> {
+    /// One as it is now.
+    Now(Box<K>),
+    /// One is gone.
+    Gone(String),
+    /// All were listed; these are there.
+    All(BTreeSet<String>),
+}
+
+/// Watches all objects of a kind.
+pub(super) async fn all<K>(client: Client, seen: UnboundedSender<Seen>, called: &str, of: fn(Event<K>) -> Seen)
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let mut events = pin!(watcher::watcher(Api::<K>::all(client), watcher::Config::default()).default_backoff());
     let mut listed = BTreeSet::new();
     let mut complained = false;
     while let Some(event) = events.next().await {
         let told = match event {
-            Ok(Event::Init) => {
+            Ok(watcher::Event::Init) => {
                 listed.clear();
                 continue;
             }
-            Ok(Event::InitApply(plugin)) => {
-                listed.insert(plugin.name_any());
-                Seen::Plugin(Box::new(plugin))
+            Ok(watcher::Event::InitApply(object)) => {
+                listed.insert(object.name_any());
+                Event::Now(Box::new(object))
             }
-            Ok(Event::InitDone) => Seen::Plugins(std::mem::take(&mut listed)),
-            Ok(Event::Apply(plugin)) => Seen::Plugin(Box::new(plugin)),
-            Ok(Event::Delete(plugin)) => Seen::PluginGone(plugin.name_any()),
+            Ok(watcher::Event::InitDone) => Event::All(std::mem::take(&mut listed)),
+            Ok(watcher::Event::Apply(object)) => Event::Now(Box::new(object)),
+            Ok(watcher::Event::Delete(object)) => Event::Gone(object.name_any()),
             Err(error) => {
                 if !std::mem::replace(&mut complained, true) {
-                    tracing::warn!(error = sentence(&error), "watching PolicyPlugins; trying again");
+                    tracing::warn!(error = sentence(&error), "watching {called}; trying again");
                 }
                 continue;
             }
         };
         complained = false;
-        if seen.send(told).is_err() {
+        if seen.send(of(told)).is_err() {
             return;
         }
     }
@@ -77,17 +88,17 @@ async fn config_map(client: Client, (namespace, name): Place, seen: UnboundedSen
     let mut complained = false;
     while let Some(event) = events.next().await {
         let now = match event {
-            Ok(Event::Init) => {
+            Ok(watcher::Event::Init) => {
                 listed = false;
                 continue;
             }
-            Ok(Event::InitApply(found)) => {
+            Ok(watcher::Event::InitApply(found)) => {
                 listed = true;
                 Some(Arc::new(found))
             }
-            Ok(Event::InitDone) if listed => continue,
-            Ok(Event::InitDone | Event::Delete(_)) => None,
-            Ok(Event::Apply(found)) => Some(Arc::new(found)),
+            Ok(watcher::Event::InitDone) if listed => continue,
+            Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => None,
+            Ok(watcher::Event::Apply(found)) => Some(Arc::new(found)),
             Err(error) => {
                 if !std::mem::replace(&mut complained, true) {
                     tracing::warn!(error = sentence(&error), namespace, name, "watching a ConfigMap; trying again");

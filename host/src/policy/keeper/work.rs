@@ -1,6 +1,6 @@
 //! What the leader does about one PolicyPlugin: read its source, load what is there, put it into the set.
 
-use super::{AGAIN, AGAIN_MOST, Done, Keeper, binding::binding, status::Problem};
+use super::{AGAIN, AGAIN_MOST, Done, Keeper, binding::binding, record, status::Problem};
 use crate::policy::{
     call::CallError,
     digest::Digest,
@@ -23,13 +23,17 @@ pub(super) struct Work {
     /// When it is to be tried again although nothing has changed.
     pub(super) retry: Option<Instant>,
     /// How often that was so in a row.
-    tries: u32,
+    pub(super) tries: u32,
     /// Whether its source wasn't seen whole yet.
     pub(super) pending: bool,
     /// Whether it is being loaded: one at a time, the newest next.
     pub(super) running: bool,
     /// What was loaded last.
     pub(super) loaded: Option<Loaded>,
+    /// What can decide from now on. Whether it does is for its strategy to say.
+    pub(super) ready: Option<Arc<Member>>,
+    /// The digest of the newest bytes that were loaded.
+    pub(super) newest: Option<String>,
     /// What was tried last, and why it didn't do.
     pub(super) attempted: Option<(Digest, Option<Problem>)>,
     /// What went wrong last when it was asked.
@@ -79,12 +83,18 @@ impl Keeper {
         work.dirty = false;
         work.pending = matches!(source, Ok(None));
         let (key, source) = match source {
-            Ok(None) => return,
+            Ok(None) => {
+                // What was asked for before is what nobody asks for any more.
+                work.ready = None;
+                return;
+            }
             Ok(Some(source)) => match &source {
                 Source::Bytes(bytes) => (key(&Digest::of(bytes), false), source),
                 Source::Revision(digest) => (key(digest, true), source),
             },
             Err((digest, problem)) => {
+                // What waits is what nobody asks for any more.
+                work.ready = None;
                 work.attempted = Some((key(&digest, false), Some(problem)));
                 return;
             }
@@ -94,7 +104,7 @@ impl Keeper {
                 Ok((member, bytes)) => {
                     work.attempted = Some((key, None));
                     work.tries = 0;
-                    self.promote(name, key, member, &bytes).await;
+                    self.keep_loaded(name, key, member, &bytes).await;
                 }
                 Err(Failed { problem, passing: true }) => self.failed_outside(name, key, problem),
                 Err(Failed { problem, .. }) => work.attempted = Some((key, Some(problem))),
@@ -106,6 +116,7 @@ impl Keeper {
             return;
         }
         work.attempted = None;
+        work.ready = None;
         work.running = true;
         let signature = plugin.spec.signature.clone();
         self.load(name.to_owned(), key, bound, source, signature);
@@ -119,6 +130,12 @@ impl Keeper {
             return Err((Digest::of(name.as_bytes()), Problem { reason: "NameReserved".to_owned(), message }));
         }
         let pinned = spec.digest.as_deref().and_then(|digest| digest.parse::<Digest>().ok());
+        // While hosts are upgraded, an older one may lead for a while: what it brings is no update.
+        let by_newer = spec.source.builtin.is_some() && record::newer(&self.record.host, &self.options.version);
+        let recorded = self.record.plugins.get(name).filter(|_| by_newer && pinned.is_none());
+        if let Some(recorded) = recorded.and_then(|recorded| recorded.active.digest.parse().ok()) {
+            return Ok(Some(Source::Revision(recorded)));
+        }
         let bytes = match self.read(spec) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Ok(None),

@@ -1,0 +1,342 @@
+//! `pointsman plugin diff`.
+
+mod scene;
+
+use super::{file::PluginFile, push::configuration};
+use crate::{
+    cli::{
+        ClusterArgs,
+        cache::CacheArgs,
+        live::Source,
+        offline::{Offline, OfflineArgs},
+        output::{Output, OutputArgs},
+        render, settings,
+    },
+    policy::{
+        digest::{Digest, sorted},
+        keeper::{binding::binding, of_set, sets},
+        limits::PARTS,
+        load::Loader,
+        member::Member,
+        set::ActiveSet,
+        source::config_map::{Namespaces, PART_OF, assemble},
+    },
+    world::ObjectKey,
+};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{ArgGroup, Args};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, api::ListParams};
+use pointsman_crds::policy::{
+    plugin::{ConfigMapSource, PluginMode, PolicyPluginSpec, PolicyPoint},
+    set::{PolicySet, PolicySetPhase, PolicySetPlugin},
+};
+use scene::{Scene, text};
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
+use tokio::task::block_in_place;
+
+/// What it ends with where something changes.
+const CHANGES: u8 = 2;
+
+#[derive(Args, Debug)]
+#[command(
+    group(ArgGroup::new("what").required(true).args(["file", "config_map", "candidate", "set"])),
+    mut_arg("namespace", |arg| arg.default_value("").hide_default_value(true).help(NAMESPACE)),
+    mut_arg("without", |arg| arg.requires("files")),
+    mut_arg("plugin_dir", |arg| arg.requires("files")),
+    after_help = "Exit code: 0 if nothing changes, 2 if something does, 1 if that can't be told."
+)]
+pub(super) struct DiffArgs {
+    /// The plugin that would decide: a component, or a core module that carries its interfaces; as it is or compressed with gzip. Services
+    /// in files (-f) count as running as they are.
+    file: Option<PathBuf>,
+    /// A plugin in a ConfigMap of the cluster, or in several whose first is this one.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = settings::place, conflicts_with = "files")]
+    config_map: Option<(String, String)>,
+    /// The policy set that is to decide next.
+    #[arg(long, conflicts_with = "files")]
+    candidate: bool,
+    /// Any policy set of the cluster, by its name or digest.
+    #[arg(long, value_name = "NAME", conflicts_with = "files")]
+    set: Option<String>,
+    /// The PolicyPlugin whose bytes these would be; a new one, if there is none of that name.
+    #[arg(long, required_unless_present_any = ["candidate", "set"], conflicts_with_all = ["candidate", "set"])]
+    name: Option<String>,
+    /// A policy point that the plugin is asked at; may be repeated. By default as the PolicyPlugin has it: at first all that it answers.
+    #[arg(long = "point", value_name = "POINT", value_parser = super::point, conflicts_with_all = ["candidate", "set"])]
+    points: Vec<PolicyPoint>,
+    /// Where the plugin stands in line; lower numbers are asked first. By default as the PolicyPlugin has it, or 100.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..=1000), conflicts_with_all = ["candidate", "set"])]
+    order: Option<i32>,
+    /// Extend or Replace: then plugins before it aren't asked.
+    #[arg(long, value_parser = mode, conflicts_with_all = ["candidate", "set"])]
+    mode: Option<PluginMode>,
+    /// The configuration: a JSON object, or a file with one in YAML or JSON. By default as the PolicyPlugin has it.
+    #[arg(long, value_name = "FILE|JSON", conflicts_with_all = ["candidate", "set"])]
+    config: Option<String>,
+    /// Names what changes, and leaves out how.
+    #[arg(long)]
+    summary: bool,
+    #[command(flatten)]
+    offline: OfflineArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What -n means here.
+const NAMESPACE: &str =
+    "Only the services of this namespace; by default of all. With files, the namespace of objects that name none, by default `default`";
+
+fn mode(text: &str) -> Result<PluginMode, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "extend" => Ok(PluginMode::Extend),
+        "replace" => Ok(PluginMode::Replace),
+        _ => Err("it is Extend or Replace".to_owned()),
+    }
+}
+
+pub(super) async fn run(args: DiffArgs) -> Result<ExitCode> {
+    let loader = block_in_place(|| render::loader(&args.cache))?;
+    let scene =
+        if args.offline.files.is_empty() { live(&args, Arc::new(loader)).await? } else { block_in_place(|| of_files(&args, &loader))? };
+    let detailed = !args.summary && args.output.output == Output::Table;
+    let (report, details) = block_in_place(|| scene.compare(detailed));
+    args.output.print(&report, || text(&report, &details))?;
+    Ok(if report.changed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(CHANGES) })
+}
+
+/// The services of a cluster.
+async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
+    let source = Source::connect(&args.cluster).await?;
+    let OfflineArgs { namespace, host_namespace, only, settings, .. } = &args.offline;
+    let (before, _) = source.set(host_namespace, Arc::clone(&loader)).await?;
+    let before = Arc::new(before);
+    let after = if let Some(bytes) = args.bytes(&source.client).await? {
+        block_in_place(|| args.exchanged(&loader, &before, &bytes))?
+    } else {
+        let set = args.policy_set(&source.client).await?;
+        let loaded = of_set(source.client.clone(), host_namespace, loader, Arc::clone(&before), &set).await;
+        let loaded = loaded.map_err(|why| anyhow!("the PolicySet {}: {why}", sets::name(&set.spec.digest)))?;
+        ActiveSet::new(loaded.members().iter().map(|member| with_previous(&before, member)).collect())
+    };
+    let world = source.read_all(namespace).await?;
+    let wanted = |key: &ObjectKey| only.is_empty() || only.iter().any(|(namespace, name)| *namespace == key.namespace && *name == key.name);
+    let subjects: Vec<ObjectKey> = world.subjects().map(|subject| subject.key.clone()).filter(wanted).collect();
+    if subjects.is_empty() && !only.is_empty() {
+        bail!("there is no service of that name (--for){}", if namespace.is_empty() { "" } else { " in the namespace that -n names" });
+    }
+    Ok(Scene { world, subjects, settings: settings.settings(), before, after, files: false })
+}
+
+/// The services of files.
+fn of_files(args: &DiffArgs, loader: &Loader) -> Result<Scene> {
+    let path = args.file.as_ref().context("with files (-f) the plugin is a file, too: name it")?;
+    let mut given = args.offline.clone();
+    if given.namespace.is_empty() {
+        "default".clone_into(&mut given.namespace);
+    }
+    let bytes = PluginFile::read(path)?.bytes;
+    let offline = Offline::read(&given, loader)?;
+    for note in &offline.notes {
+        eprintln!("{note}");
+    }
+    let before = offline.policies.active();
+    let after = args.exchanged(loader, &before, &bytes)?;
+    let Offline { world, subjects, settings, .. } = offline;
+    Ok(Scene { world, subjects, settings, before, after, files: true })
+}
+
+impl DiffArgs {
+    /// The bytes that are meant, if it isn't a whole set.
+    async fn bytes(&self, client: &Client) -> Result<Option<Vec<u8>>> {
+        if let Some(path) = &self.file {
+            return Ok(Some(PluginFile::read(path)?.bytes));
+        }
+        let Some((namespace, name)) = &self.config_map else { return Ok(None) };
+        let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+        let mut maps = BTreeMap::new();
+        let read = async |name: &str| api.get_opt(name).await.with_context(|| format!("reading the ConfigMap {namespace}/{name}"));
+        let first = read(name).await?;
+        let source = source(namespace, name, first.as_ref());
+        maps.extend(first.map(|first| (name.clone(), Arc::new(first))));
+        for part in &source.parts {
+            maps.extend(read(part).await?.map(|map| (part.clone(), Arc::new(map))));
+        }
+        Ok(Some(assemble(&source, namespace, &Namespaces::All, |_, name| maps.get(name).cloned())?))
+    }
+
+    /// The set that is meant.
+    async fn policy_set(&self, client: &Client) -> Result<PolicySet> {
+        let api = Api::<PolicySet>::all(client.clone());
+        if let Some(given) = &self.set {
+            let name = if given.starts_with("sha256:") { sets::name(given) } else { given.clone() };
+            let found = api.get_opt(&name).await.with_context(|| format!("reading the PolicySet {name}"))?;
+            return found.ok_or_else(|| anyhow!("there is no PolicySet {name}; `pointsman policy history` lists those that there are"));
+        }
+        let sets = api.list(&ListParams::default()).await.context("listing the PolicySets")?.items;
+        let candidate = |set: &PolicySet| set.status.as_ref().and_then(|status| status.phase) == Some(PolicySetPhase::Candidate);
+        sets.into_iter().find(candidate).context("no policy set is a candidate now; `pointsman policy history` lists those that there are")
+    }
+
+    /// The same set with these bytes in the place of those of their name.
+    fn exchanged(&self, loader: &Loader, before: &ActiveSet, bytes: &[u8]) -> Result<ActiveSet> {
+        let bound = self.bound(before, &Digest::of(bytes))?;
+        let member = loader.load(bound, bytes).map_err(|error| anyhow!("the plugin can't be used like this: {error}"))?;
+        let others = before.members().iter().filter(|other| other.name() != member.name()).cloned();
+        Ok(ActiveSet::new(others.chain([with_previous(before, &member)]).collect()))
+    }
+
+    /// How the plugin is bound: like the one whose place it takes, where nothing else is said.
+    fn bound(&self, set: &ActiveSet, digest: &Digest) -> Result<PolicySetPlugin> {
+        let name = self.name.as_deref().context("--name says which PolicyPlugin is meant")?;
+        let mut bound = match set.member(name) {
+            Some(member) => member.bound.clone(),
+            None => binding(name, &PolicyPluginSpec::default()),
+        };
+        // Who is asked wherever it answers, most likely is so because nobody has named the points.
+        if set.member(name).is_some_and(|member| member.description.points().len() == bound.points.len()) {
+            bound.points.clear();
+        }
+        if !self.points.is_empty() {
+            bound.points.clone_from(&self.points);
+            bound.points.sort();
+            bound.points.dedup();
+        }
+        bound.digest = digest.to_string();
+        bound.order = self.order.unwrap_or(bound.order);
+        bound.mode = self.mode.unwrap_or(bound.mode);
+        if let Some(given) = &self.config {
+            bound.config = bound_configuration(given)?;
+        }
+        Ok(bound)
+    }
+}
+
+/// A configuration that was given as JSON or as a file, as it is bound.
+fn bound_configuration(given: &str) -> Result<Option<String>> {
+    let given = configuration(given)?;
+    Ok(given.as_object().is_some_and(|fields| !fields.is_empty()).then(|| sorted(&given).to_string()))
+}
+
+/// What a PolicyPlugin would say of the plugin in a ConfigMap: that tells in an annotation in how many parts it comes.
+fn source(namespace: &str, name: &str, first: Option<&ConfigMap>) -> ConfigMapSource {
+    let told = first.and_then(|first| first.metadata.annotations.as_ref()?.get(PART_OF)?.strip_prefix("1/")?.parse::<usize>().ok());
+    let parts = (2..=told.unwrap_or(1).min(PARTS)).map(|number| format!("{name}-{number}")).collect();
+    let mut source = ConfigMapSource { namespace: Some(namespace.to_owned()), name: name.to_owned(), parts, ..ConfigMapSource::default() };
+    let keys = first.and_then(|first| first.binary_data.as_ref()).filter(|data| data.len() == 1);
+    if let Some(only) = keys.and_then(|data| data.keys().next()) {
+        source.key.clone_from(only);
+    }
+    source
+}
+
+/// A member as the host puts it into a set: it can fall back to what it takes the place of.
+fn with_previous(active: &ActiveSet, member: &Member) -> Arc<Member> {
+    let current = active.member(member.name());
+    let former = current.filter(|current| current.bound.digest != member.bound.digest).map(|current| Arc::new(current.after(None)));
+    let previous = former.or_else(|| current.and_then(|current| current.previous.clone()));
+    Arc::new(member.after(previous.filter(|previous| previous.missing().is_none())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::point::describe::Description;
+    use clap::Parser;
+    use k8s_openapi::{ByteString, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: DiffArgs,
+    }
+
+    fn args(words: &[&str]) -> Result<DiffArgs, String> {
+        Only::try_parse_from(["diff"].iter().chain(words)).map(|only| only.args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn one_thing_is_compared_and_bytes_need_a_name() {
+        for words in [&["a.wasm", "--name", "a"][..], &["--config-map", "n/a", "--name", "a"], &["--candidate"], &["--set", "set-1"]] {
+            args(words).unwrap();
+        }
+        let refused: [(&[&str], &str); 9] = [
+            (&[], "--candidate"),
+            (&["--name", "a"], "--candidate"),
+            (&["a.wasm"], "--name"),
+            (&["a.wasm", "--name", "a", "--candidate"], "cannot be used with"),
+            (&["--candidate", "--order", "7"], "cannot be used with"),
+            (&["--candidate", "-f", "a.yaml"], "cannot be used with"),
+            (&["a.wasm", "--name", "a", "--plugin-dir", "b"], "--file"),
+            (&["a.wasm", "--name", "a", "--order", "0"], "1..=1000"),
+            (&["a.wasm", "--name", "a", "--mode", "else"], "Extend or Replace"),
+        ];
+        for (words, says) in refused {
+            let said = args(words).unwrap_err();
+            assert!(said.contains(says), "{words:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn all_namespaces_are_meant_unless_one_is_named() {
+        assert_eq!(args(&["--candidate"]).unwrap().offline.namespace, "");
+        assert_eq!(args(&["--candidate", "-n", "a"]).unwrap().offline.namespace, "a");
+    }
+
+    #[test]
+    fn a_plugin_is_bound_like_the_one_whose_place_it_takes_but_for_what_is_said() {
+        let there = PolicySetPlugin {
+            name: "a".to_owned(),
+            points: vec![PolicyPoint::PodTemplating],
+            order: 7,
+            config: Some("{}".to_owned()),
+            ..PolicySetPlugin::default()
+        };
+        let set = ActiveSet::new(vec![Arc::new(Member::new(there.clone(), Description::default(), None, None).unwrap())]);
+        let digest = Digest::of(b"new");
+        let bound = |words: &[&str]| args(&[&["a.wasm", "--name"][..], words].concat()).unwrap().bound(&set, &digest).unwrap();
+        assert_eq!(bound(&["a"]), PolicySetPlugin { digest: digest.to_string(), ..there });
+        let other = bound(&["a", "--order", "9", "--mode", "replace", "--config", "{b: 1, a: 2}", "--point", "runtime-selection"]);
+        assert_eq!((other.order, other.mode, other.points), (9, PluginMode::Replace, vec![PolicyPoint::RuntimeSelection]));
+        assert_eq!(other.config.as_deref(), Some(r#"{"a":2,"b":1}"#));
+        let new = bound(&["b"]);
+        assert_eq!((new.name.as_str(), new.order, new.weight, new.points), ("b", 100, 1, Vec::new()));
+    }
+
+    #[test]
+    fn what_a_member_takes_the_place_of_is_what_it_falls_back_to() {
+        let member = |digest: &str| {
+            let bound = PolicySetPlugin { name: "a".to_owned(), digest: digest.to_owned(), ..PolicySetPlugin::default() };
+            Member::new(bound, Description::default(), None, None).unwrap()
+        };
+        let active = ActiveSet::new(vec![Arc::new(member("old"))]);
+        let previous = |digest: &str| with_previous(&active, &member(digest)).previous.as_ref().map(|former| former.bound.digest.clone());
+        assert_eq!((previous("new").as_deref(), previous("old")), (Some("old"), None));
+    }
+
+    #[test]
+    fn a_configuration_is_an_object() {
+        assert_eq!(bound_configuration("{}").unwrap(), None);
+        assert_eq!(bound_configuration("{b: 1, a: 2}").unwrap().as_deref(), Some(r#"{"a":2,"b":1}"#));
+    }
+
+    #[test]
+    fn a_config_map_tells_in_how_many_parts_the_plugin_comes() {
+        let map = |part: &str, key: &str| ConfigMap {
+            metadata: ObjectMeta { annotations: Some([(PART_OF.to_owned(), part.to_owned())].into()), ..ObjectMeta::default() },
+            binary_data: Some([(key.to_owned(), ByteString(vec![1]))].into()),
+            ..ConfigMap::default()
+        };
+        let of = |map: Option<&ConfigMap>| {
+            let ConfigMapSource { key, parts, .. } = source("n", "a", map);
+            (key, parts.join(" "))
+        };
+        assert_eq!(of(Some(&map("1/3", "b.wasm"))), ("b.wasm".to_owned(), "a-2 a-3".to_owned()));
+        assert_eq!(of(Some(&map("2/3", "b.wasm"))), ("b.wasm".to_owned(), String::new()));
+        assert_eq!(of(None), ("plugin.wasm".to_owned(), String::new()));
+    }
+}

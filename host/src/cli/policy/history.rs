@@ -1,0 +1,197 @@
+//! `pointsman policy history`.
+
+use super::{SetsArgs, list, named, phase_word};
+use crate::{
+    cli::output::{OutputArgs, columns, pairs},
+    policy::keeper::reports,
+    shadow::Report,
+};
+use anyhow::Result;
+use clap::Args;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use pointsman_crds::policy::set::{BlastRadius, PolicySet, ReplayedScores};
+use serde_json::json;
+use std::process::ExitCode;
+
+#[derive(Args, Debug)]
+pub(super) struct HistoryArgs {
+    /// Only this set, by its name or the beginning of its digest, with all that is known of it.
+    name: Option<String>,
+    /// Names every subject that it changes, rather than the first.
+    #[arg(long, requires = "name")]
+    subjects: bool,
+    #[command(flatten)]
+    sets: SetsArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) async fn run(args: HistoryArgs) -> Result<ExitCode> {
+    let client = args.sets.cluster.connect().await?;
+    let sets = list(&client).await?;
+    let Some(name) = &args.name else {
+        args.output.print(&sets, || table(&sets, Timestamp::now()))?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let set = named(sets, name)?;
+    let report = reports::read(&client, &args.sets.namespace, &set.name_any()).await;
+    // One that was made against another set tells of something else.
+    let against = set.status.as_ref().and_then(|status| status.against.clone());
+    let report = report.filter(|report| report.set == set.spec.digest && Some(&report.against) == against.as_ref());
+    args.output.print(&json!({ "set": set, "report": report }), || details(&set, report.as_ref(), args.subjects))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How long ago something was, as kubectl says it.
+fn age(since: Timestamp, now: Timestamp) -> String {
+    let seconds = now.duration_since(since).as_secs().max(0);
+    match seconds {
+        ..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+fn table(sets: &[PolicySet], now: Timestamp) -> String {
+    let rows: Vec<_> = sets
+        .iter()
+        .map(|set| {
+            let status = set.status.clone().unwrap_or_default();
+            let radius = status.blast_radius.unwrap_or_default();
+            let known = radius.evaluated > 0 || radius.subjects > 0;
+            let number = |count: i64| if known { count.to_string() } else { String::new() };
+            let since = status.promoted_at.map(|at| at.0).or(set.creation_timestamp().map(|at| at.0));
+            [
+                set.name_any(),
+                phase_word(set),
+                since.map(|since| age(since, now)).unwrap_or_default(),
+                number(radius.restarts),
+                number(radius.objects),
+                number(radius.metadata),
+                number(radius.failed),
+                status.summary.unwrap_or_default(),
+            ]
+        })
+        .collect();
+    columns(["NAME", "PHASE", "AGE", "RESTARTS", "OBJECTS", "METADATA", "FAILED", "CHANGE"], &rows)
+}
+
+fn details(set: &PolicySet, report: Option<&Report>, all: bool) -> String {
+    let status = set.status.clone().unwrap_or_default();
+    let BlastRadius { subjects, evaluated, restarts, objects, metadata, failed, scores, examples } =
+        status.blast_radius.clone().unwrap_or_default();
+    let mut facts = vec![
+        ("name", set.name_any()),
+        ("digest", set.spec.digest.clone()),
+        ("phase", phase_word(set)),
+        ("made by", format!("host {}", set.spec.host.version)),
+    ];
+    if let Some(at) = &status.promoted_at {
+        facts.push(("active from", at.0.to_string()));
+    }
+    if let Some(against) = &status.against {
+        facts.push(("against", crate::policy::keeper::sets::name(against)));
+    }
+    for (number, change) in status.changes.iter().enumerate() {
+        facts.push((if number == 0 { "changes" } else { "" }, change.clone()));
+    }
+    if let Some(message) = &status.message {
+        facts.push(("message", message.clone()));
+    }
+    facts.push(("compared", format!("{evaluated} of {subjects} subjects")));
+    facts.push(("restarts", restarts.to_string()));
+    facts.push(("objects", objects.to_string()));
+    facts.push(("metadata", metadata.to_string()));
+    facts.push(("failed", failed.to_string()));
+    if let Some(ReplayedScores { questions, best, scores, failed }) = scores {
+        let told = format!("of {questions} recorded questions {best} pick another candidate, {scores} score otherwise, {failed} fail");
+        facts.push(("scores", told));
+    }
+    let mut text = pairs(&facts);
+    let lines = if let Some(report) = report.filter(|_| all) {
+        whole(report)
+    } else {
+        let left = usize::try_from(restarts + objects + metadata + failed).unwrap_or_default().saturating_sub(examples.len());
+        let more = (left > 0).then(|| format!("and {left} more: --subjects names them"));
+        examples.into_iter().chain(more).collect()
+    };
+    if all && report.is_none() {
+        text.push_str("\nthe whole report is not kept; these are the first subjects\n");
+    } else if !lines.is_empty() {
+        text.push('\n');
+    }
+    text + &lines.join("\n")
+}
+
+/// Every subject of a report, with the places where it changes.
+fn whole(report: &Report) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for changed in &report.changed {
+        lines.push(format!("{} {}/{}: {}", changed.kind, changed.namespace, changed.name, changed.effect.words()));
+        lines.extend(changed.places.iter().map(|place| format!("  {place}")));
+    }
+    if report.omitted > 0 {
+        lines.push(format!("and {} more, which there was no room to keep", report.omitted));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set() -> PolicySet {
+        serde_json::from_value(json!({
+            "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicySet",
+            "metadata": {"name": "set-aaaaaaaaaaaa", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"digest": format!("sha256:{}", "a".repeat(64)), "host": {"version": "0.1.0", "builtins": "sha256:b"}},
+            "status": {
+                "phase": "Candidate", "summary": "plugin a: added", "changes": ["plugin a: added", "plugin b: removed"], "message": "It waits.",
+                "blastRadius": {"subjects": 9, "evaluated": 9, "restarts": 3, "scores": {"questions": 8, "best": 2, "scores": 1, "failed": 0}, "examples": ["InferenceService n/a: pods restart"]},
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_row_a_set_is_printed_with_its_age_and_what_it_changes() {
+        let now = "2026-01-01T00:03:00Z".parse().unwrap();
+        let table = table(&[set()], now);
+        assert_eq!(
+            table.lines().nth(1).unwrap(),
+            "set-aaaaaaaaaaaa   Candidate   3m    3          0         0          0        plugin a: added"
+        );
+        let ages = [(5, "5s"), (119, "119s"), (120, "2m"), (7_300, "2h"), (172_800, "2d")];
+        for (seconds, told) in ages {
+            assert_eq!(age(Timestamp::UNIX_EPOCH, Timestamp::from_second(seconds).unwrap()), told);
+        }
+    }
+
+    #[test]
+    fn the_details_name_subjects_and_how_many_are_left_out() {
+        let told = details(&set(), None, false);
+        for part in [
+            "plugin b: removed",
+            "It waits.",
+            "9 of 9 subjects",
+            "of 8 recorded questions 2 pick another candidate",
+            "n/a: pods restart",
+            "and 2 more: --subjects names them",
+        ] {
+            assert!(told.contains(part), "{part} in {told}");
+        }
+        assert!(details(&set(), None, true).contains("the whole report is not kept"));
+    }
+
+    #[test]
+    fn a_set_is_found_by_the_beginning_of_its_digest() {
+        for wanted in ["set-aaaaaaaaaaaa", "aaa", "sha256:aaaaa", "set-aa"] {
+            assert_eq!(named(vec![set()], wanted).unwrap().name_any(), "set-aaaaaaaaaaaa", "{wanted}");
+        }
+        assert!(named(vec![set()], "set-b").unwrap_err().to_string().contains("there are set-aaaaaaaaaaaa"));
+        assert!(named(vec![set(), set()], "aa").unwrap_err().to_string().contains("several"));
+        assert!(named(vec![set()], "set-").is_err());
+    }
+}

@@ -1,0 +1,151 @@
+//! `pointsman policy`: what decides in a cluster, what is to decide next, and what decided before.
+
+mod approve;
+mod history;
+mod pace;
+
+use super::{ClusterArgs, output::print};
+use crate::policy::NAMESPACE;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, Subcommand};
+use futures::StreamExt;
+use kube::{
+    Api, Client, ResourceExt,
+    api::ListParams,
+    runtime::{WatchStreamExt, wait::await_condition, watcher},
+};
+use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
+use std::{pin::pin, process::ExitCode, time::Duration};
+use tokio::time::timeout;
+
+/// The field manager of what this command line writes.
+const MANAGER: &str = "pointsman-cli";
+
+#[derive(Args, Debug)]
+pub(super) struct PolicyArgs {
+    #[command(subcommand)]
+    command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PolicyCommand {
+    /// Lists the policy sets, the newest first; or tells all that is known of one.
+    History(history::HistoryArgs),
+    /// Lets the candidate decide although it changes more than its plugins allow.
+    Approve(approve::ApproveArgs),
+    /// Goes back to a set that decided before, and stays there whatever the PolicyPlugins want.
+    Rollback(pace::RollbackArgs),
+    /// Lets no other service restart its pods.
+    Pause(pace::PauseArgs),
+    /// Lets services restart their pods again, and takes a rollback back.
+    Resume(pace::ResumeArgs),
+}
+
+pub(super) async fn run(args: PolicyArgs) -> Result<ExitCode> {
+    match args.command {
+        PolicyCommand::History(args) => history::run(args).await,
+        PolicyCommand::Approve(args) => approve::run(args).await,
+        PolicyCommand::Rollback(args) => pace::rollback(args).await,
+        PolicyCommand::Pause(args) => pace::pause(args).await,
+        PolicyCommand::Resume(args) => pace::resume(args).await,
+    }
+}
+
+/// The sets of a cluster.
+#[derive(Args, Debug)]
+struct SetsArgs {
+    /// The host's own namespace, where whole reports are kept.
+    #[arg(long, default_value = NAMESPACE)]
+    namespace: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+async fn list(client: &Client) -> Result<Vec<PolicySet>> {
+    let mut sets = Api::<PolicySet>::all(client.clone()).list(&ListParams::default()).await.context("listing the PolicySets")?.items;
+    let since = |set: &PolicySet| {
+        let promoted = set.status.as_ref().and_then(|status| status.promoted_at.as_ref()).map(|at| at.0);
+        (
+            phase(set) == Some(PolicySetPhase::Candidate),
+            phase(set) == Some(PolicySetPhase::Active),
+            promoted.or(set.creation_timestamp().map(|at| at.0)),
+        )
+    };
+    sets.sort_by_key(|set| std::cmp::Reverse(since(set)));
+    Ok(sets)
+}
+
+/// Waits until a set decides, or it is clear that it doesn't.
+async fn decides(api: &Api<PolicySet>, name: &str, seconds: u64, settled: impl Fn(&PolicySet) -> bool) -> Result<()> {
+    let settled = |set: Option<&PolicySet>| set.is_none_or(&settled);
+    let seen = timeout(Duration::from_secs(seconds), await_condition(api.clone(), name, settled)).await;
+    let Ok(now) = seen else {
+        let told = api.get_opt(name).await.ok().flatten().and_then(|set| set.status?.message);
+        bail!("{name} doesn't decide after {seconds} s: {}", told.unwrap_or_else(|| "is a host running?".to_owned()))
+    };
+    let now = now.with_context(|| format!("watching {name}"))?;
+    match now {
+        Some(set) if phase(&set) == Some(PolicySetPhase::Active) => {
+            print(&format!("active    {name} decides"));
+            Ok(())
+        }
+        Some(set) => bail!("{name} was abandoned: {}", set.status.and_then(|status| status.message).unwrap_or_default()),
+        None => bail!("{name} was deleted"),
+    }
+}
+
+/// Prints what is told of a set as it gets active and comes to the services, until it is everywhere, has stopped, or is active no longer.
+async fn follow(api: &Api<PolicySet>, name: &str) -> Result<()> {
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut changes = pin!(watcher::watcher(api.clone(), only).default_backoff().applied_objects());
+    let mut told = String::new();
+    while let Some(set) = changes.next().await {
+        let set = set.with_context(|| format!("watching {name}"))?;
+        let status = set.status.clone().unwrap_or_default();
+        let rolled = status.conditions.iter().find(|condition| condition.type_ == "RolledOut");
+        let line = match (&status.message, rolled) {
+            (Some(message), _) => message.clone(),
+            (None, Some(rolled)) => rolled.message.clone(),
+            (None, None) => String::new(),
+        };
+        let line = format!("{:<9} {name}  {line}", phase_word(&set).to_lowercase());
+        if line != told {
+            print(&line);
+            told = line;
+        }
+        match (phase(&set), rolled.map(|rolled| rolled.reason.as_str())) {
+            (Some(PolicySetPhase::Candidate) | None, _) | (Some(PolicySetPhase::Active), None | Some("Beginning" | "Rolling")) => {}
+            (Some(PolicySetPhase::Active), Some("Everywhere")) => return Ok(()),
+            (Some(PolicySetPhase::Active), Some(_)) => bail!("no other service restarts its pods: see above"),
+            (Some(PolicySetPhase::Previous | PolicySetPhase::Abandoned), _) => bail!("{name} isn't active any more"),
+        }
+    }
+    bail!("the watch of {name} has ended")
+}
+
+fn phase(set: &PolicySet) -> Option<PolicySetPhase> {
+    set.status.as_ref()?.phase
+}
+
+fn phase_word(set: &PolicySet) -> String {
+    phase(set).map(|phase| format!("{phase:?}")).unwrap_or_default()
+}
+
+/// The set that is meant by its name, its digest, or the beginning of one of them.
+fn named(sets: Vec<PolicySet>, wanted: &str) -> Result<PolicySet> {
+    let fits = |set: &PolicySet| {
+        let digest = set.spec.digest.trim_start_matches("sha256:");
+        let hash = wanted.trim_start_matches("sha256:").trim_start_matches("set-");
+        !hash.is_empty() && digest.starts_with(hash)
+    };
+    let (mut fitting, others): (Vec<_>, Vec<_>) = sets.into_iter().partition(fits);
+    match (fitting.pop(), fitting.is_empty()) {
+        (Some(set), true) => Ok(set),
+        (Some(_), false) => bail!("{wanted:?} is the beginning of several PolicySets: name one of them by more of its digest"),
+        (None, _) => {
+            let names: Vec<String> = others.iter().map(ResourceExt::name_any).collect();
+            let there = if names.is_empty() { "none is there".to_owned() } else { format!("there are {}", names.join(", ")) };
+            Err(anyhow!("there is no PolicySet {wanted}; {there}"))
+        }
+    }
+}

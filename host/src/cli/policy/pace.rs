@@ -1,0 +1,129 @@
+//! `pointsman policy pause`, `resume` and `rollback`: words of an administrator's, each an annotation of a PolicySet.
+
+use super::{MANAGER, SetsArgs, list, named, phase};
+use crate::{
+    cli::output::print,
+    policy::keeper::sets::{HOLD, PAUSED},
+};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+#[derive(Args, Debug)]
+pub(super) struct PauseArgs {
+    /// Why, for those who wonder.
+    #[arg(long, default_value = "somebody has said `pointsman policy pause`")]
+    reason: String,
+    #[command(flatten)]
+    sets: SetsArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ResumeArgs {
+    #[command(flatten)]
+    sets: SetsArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct RollbackArgs {
+    /// The set to go back to, by its name or the beginning of its digest; by default the one that decided before the active one.
+    name: Option<String>,
+    /// How many seconds to wait until it decides; 0 doesn't wait.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    wait: u64,
+    /// Tells how the services get back until none waits for its turn.
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    sets: SetsArgs,
+}
+
+pub(super) async fn pause(args: PauseArgs) -> Result<ExitCode> {
+    let client = args.sets.cluster.connect().await?;
+    let active = active(list(&client).await?)?;
+    annotate(&Api::all(client), &active, PAUSED, json!(args.reason)).await?;
+    print(&format!("paused    {}: no other service gets its turn to restart pods; `pointsman policy resume` goes on", active.name_any()));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn resume(args: ResumeArgs) -> Result<ExitCode> {
+    let client = args.sets.cluster.connect().await?;
+    let sets = list(&client).await?;
+    let api = Api::<PolicySet>::all(client);
+    let (paused, left): (Vec<&PolicySet>, Vec<&PolicySet>) =
+        sets.iter().filter(|set| set.annotations().contains_key(PAUSED)).partition(|set| phase(set) == Some(PolicySetPhase::Active));
+    // On one that decides no more it says nothing.
+    for set in left {
+        annotate(&api, set, PAUSED, Value::Null).await?;
+    }
+    let held: Vec<&PolicySet> = sets.iter().filter(|set| set.annotations().contains_key(HOLD)).collect();
+    for set in &paused {
+        annotate(&api, set, PAUSED, Value::Null).await?;
+        print(&format!("resumed   {}: services get their turn to restart pods again", set.name_any()));
+    }
+    for set in &held {
+        if paused.is_empty() {
+            annotate(&api, set, HOLD, Value::Null).await?;
+            print(&format!("released  {}: what the PolicyPlugins want may decide again", set.name_any()));
+        } else {
+            // One word at a time: whoever lets a way back go on doesn't want to go forward again.
+            print(&format!("held      {} still: `pointsman policy resume` again takes the rollback back", set.name_any()));
+        }
+    }
+    if paused.is_empty() && held.is_empty() {
+        print("nothing is paused, and no set is held");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn rollback(args: RollbackArgs) -> Result<ExitCode> {
+    let client = args.sets.cluster.connect().await?;
+    let sets = list(&client).await?;
+    let wanted = match &args.name {
+        Some(name) => named(sets.clone(), name)?,
+        None => sets
+            .iter()
+            .find(|set| phase(set) == Some(PolicySetPhase::Previous))
+            .cloned()
+            .ok_or_else(|| anyhow!("no set decided before the active one"))?,
+    };
+    let name = wanted.name_any();
+    if !matches!(phase(&wanted), Some(PolicySetPhase::Previous | PolicySetPhase::Active)) {
+        bail!("{name} has never decided, so that there is no going back to it: `pointsman policy approve` lets a candidate decide");
+    }
+    let api = Api::<PolicySet>::all(client);
+    for other in sets.iter().filter(|set| set.annotations().contains_key(HOLD) && set.name_any() != name) {
+        annotate(&api, other, HOLD, Value::Null).await?;
+    }
+    if wanted.annotations().contains_key(PAUSED) {
+        annotate(&api, &wanted, PAUSED, Value::Null).await?;
+    }
+    annotate(&api, &wanted, HOLD, json!(wanted.spec.digest)).await?;
+    print(&format!("held      {name}, whatever the PolicyPlugins want, until `pointsman policy resume`"));
+    if args.wait > 0 {
+        super::decides(&api, &name, args.wait, |set| phase(set) == Some(PolicySetPhase::Active)).await?;
+    }
+    if args.watch {
+        super::follow(&api, &name).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn active(sets: Vec<PolicySet>) -> Result<PolicySet> {
+    sets.into_iter()
+        .find(|set| phase(set) == Some(PolicySetPhase::Active))
+        .ok_or_else(|| anyhow!("no PolicySet is active: is a host running?"))
+}
+
+async fn annotate(api: &Api<PolicySet>, set: &PolicySet, annotation: &str, value: Value) -> Result<()> {
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let patch = json!({"metadata": {"annotations": {annotation: value}}});
+    let name = set.name_any();
+    api.patch(&name, &params, &Patch::Merge(&patch)).await.map(|_| ()).with_context(|| format!("annotating {name}"))
+}

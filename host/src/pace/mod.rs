@@ -1,0 +1,501 @@
+//! How many subjects restart their pods at once. A change that concerns many (of policies, of a runtime, of a base configuration) comes to them
+//! one after the other, and no further than to the first that fails.
+//!
+//! What a subject is on is not stored: what runs says it. That it has its turn stands in its status, so that whoever leads next goes on.
+
+pub mod work;
+
+use crate::{locked, world::ObjectKey};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+use work::Work;
+
+/// How many subjects restart their pods at once, unless the host is told otherwise.
+pub const MOST: usize = 10;
+
+/// How often one is looked at whose turn it is, although nothing is reported: a write may have changed nothing.
+pub const LOOKS: Duration = Duration::from_secs(5);
+
+/// How long a turn may take. A Deployment says after ten minutes that it doesn't get on; other kinds never do.
+const WITHIN: Duration = Duration::from_mins(15);
+
+/// After how long those who are known to wait get their turns, although others are still to be looked at: in a cluster where there always is
+/// something to do.
+const LONGEST: Duration = Duration::from_mins(1);
+
+/// How often the progress is told at most: each time is a write.
+pub const TELLS: Duration = Duration::from_secs(1);
+
+/// How many of those that are at it are named.
+const NAMED: usize = 10;
+
+/// Gives turns.
+#[derive(Debug)]
+pub struct Pacer {
+    /// None: any number.
+    most: Option<usize>,
+    state: Mutex<State>,
+    progress: watch::Sender<Progress>,
+}
+
+#[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // Each is so apart from the others.
+struct State {
+    /// Whether everything was looked at since we lead or another set decides, so that it is known who waits.
+    begun: bool,
+    /// Whether another set decides and those who look haven't been told.
+    expecting: bool,
+    /// Whether it is known if somebody has paused it.
+    asked: bool,
+    beginnings: u64,
+    /// Whose turn it is.
+    turns: BTreeMap<ObjectKey, Turn>,
+    /// Who waits, in the order in which they get their turns; and whether they are ready, and pods of theirs fail already.
+    waiting: BTreeMap<Order, (bool, bool)>,
+    /// Those that have failed in their turn: they are waited for no more.
+    failed: HashSet<ObjectKey>,
+    /// The generations that users have asked for and that aren't carried out.
+    asked_for: HashMap<ObjectKey, Option<i64>>,
+    /// Whether a step wasn't told because another one just was.
+    untold: bool,
+    /// Why nobody gets a turn: a word of somebody's, and what has failed.
+    paused: Option<String>,
+    stopped: Option<String>,
+    told: Option<Instant>,
+    /// Since when there always was something to look at.
+    since: Option<Instant>,
+}
+
+/// Somebody's turn.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    /// Whether it was ready before, so that it can lose that.
+    was_ready: bool,
+    /// Whether pods of it failed before.
+    failing_before: bool,
+    since: Instant,
+}
+
+/// Those that aren't ready have the least to lose and come first, and those that have had a turn in vain come last; then namespace, name and
+/// kind say it.
+type Order = (u8, String, String, ObjectKey);
+
+const ORDERS: std::ops::RangeInclusive<u8> = 0..=2;
+
+fn order(key: &ObjectKey, place: u8) -> Order {
+    (place, key.namespace.clone(), key.name.clone(), key.clone())
+}
+
+/// How far a change has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The first of those that are at it.
+    pub restarting: Vec<String>,
+    /// How many are at it.
+    pub at_it: usize,
+    /// How many wait.
+    pub waiting: usize,
+    /// Why nobody gets a turn.
+    pub stopped: Option<String>,
+    /// Whether everything was looked at, so that the rest says something.
+    pub known: bool,
+    /// Whether it is known if somebody has paused it.
+    pub asked: bool,
+    /// Counts up when somebody begins or ends to lead.
+    pub beginnings: u64,
+}
+
+/// What a subject may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum May {
+    /// What is planned.
+    GoOn,
+    /// What is planned, and it is its turn; whether that is told, because it was ready before.
+    Restart(bool),
+    /// Nothing that restarts its pods, for now.
+    Wait,
+    /// What its user has asked for, which no former set does without restarting pods.
+    AsAsked,
+}
+
+/// What is to be known of a subject whose plan was made.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// What the plan and the pods say.
+    pub work: &'a Work,
+    /// Whether everything of it works, by the plan.
+    pub ready: Option<bool>,
+    /// Whether its status says that everything works.
+    pub was_ready: bool,
+    /// Whether its status says that it has its turn.
+    pub has_turn: bool,
+    /// Whether its own spec has changed: its user has asked for that, and needs no turn.
+    pub own_edit: bool,
+    /// The generation of its spec.
+    pub generation: Option<i64>,
+}
+
+impl Pacer {
+    /// One that lets so many at it at once, or any number.
+    pub fn new(most: Option<usize>) -> Self {
+        let progress = Progress { known: most.is_none(), ..Progress::default() };
+        Self { most, state: Mutex::default(), progress: watch::Sender::new(progress) }
+    }
+
+    /// Looks at a subject whose plan was made.
+    pub fn look(&self, key: &ObjectKey, seen: Seen<'_>) -> May {
+        let Seen { work, ready, was_ready, has_turn, own_edit, generation } = seen;
+        let mut state = locked(&self.state);
+        state.leave(key);
+        if has_turn && !state.begun {
+            // Whoever led before has given it.
+            state.turns.entry(key.clone()).or_insert(Turn { was_ready: true, failing_before: false, since: Instant::now() });
+        }
+        if let Some(turn) = state.turns.get(key).copied() {
+            return state.goes_on(key, turn, work, ready);
+        }
+        if !work.restarts {
+            state.asked_for.remove(key);
+            return May::GoOn;
+        }
+        // What couldn't be carried out when it was asked for is still asked for.
+        if own_edit {
+            state.asked_for.insert(key.clone(), generation);
+        }
+        let own_edit = state.asked_for.get(key).is_some_and(|asked| *asked == generation);
+        // Where nothing serves nothing can be lost, as long as nothing is known against it.
+        if !work.serves && !own_edit && state.paused.is_none() && state.stopped.is_none() {
+            return May::GoOn;
+        }
+        if own_edit {
+            return May::AsAsked;
+        }
+        state.waits(key, was_ready, work);
+        May::Wait
+    }
+
+    /// Somebody whose own edit is carried out on a former set waits for the rest.
+    pub fn waits(&self, key: &ObjectKey, was_ready: bool, work: &Work) {
+        locked(&self.state).waits(key, was_ready, work);
+    }
+
+    /// A subject that is gone, or isn't ours, needs no turn.
+    pub fn forget(&self, key: &ObjectKey) {
+        let mut state = locked(&self.state);
+        state.leave(key);
+        state.turns.remove(key);
+        state.failed.remove(key);
+        state.asked_for.remove(key);
+    }
+
+    /// Gives turns to those that are to have one now. Only while nobody else is still to be looked at is it known who comes first.
+    pub fn next(&self, all_looked_at: bool) -> Vec<ObjectKey> {
+        let Some(most) = self.most else { return Vec::new() };
+        let mut given = Vec::new();
+        let mut state = locked(&self.state);
+        let since = *state.since.get_or_insert_with(Instant::now);
+        if all_looked_at {
+            state.since = None;
+        }
+        if !state.expecting && state.asked && (all_looked_at || since.elapsed() > LONGEST) {
+            state.begun |= all_looked_at;
+            while state.paused.is_none() && state.stopped.is_none() && state.turns.len() < most {
+                let Some(((_, _, _, key), (was_ready, failing_before))) = state.waiting.pop_first() else { break };
+                state.turns.insert(key.clone(), Turn { was_ready, failing_before, since: Instant::now() });
+                given.push(key);
+            }
+        }
+        self.tell(&mut state);
+        given
+    }
+
+    /// Whether anybody needs a turn.
+    pub fn paces(&self) -> bool {
+        self.most.is_some()
+    }
+
+    /// Whether it is a subject's turn.
+    pub fn has_turn(&self, key: &ObjectKey) -> bool {
+        locked(&self.state).turns.contains_key(key)
+    }
+
+    /// Whether somebody may be on a former set.
+    pub fn in_use(&self) -> bool {
+        let state = locked(&self.state);
+        self.paces() && (!state.begun || !state.waiting.is_empty())
+    }
+
+    /// Why nobody gets a turn since one has failed.
+    pub fn stopped(&self) -> Option<String> {
+        locked(&self.state).stopped.clone()
+    }
+
+    /// Why nobody gets a turn, whoever has said so.
+    pub fn why(&self) -> Option<String> {
+        let state = locked(&self.state);
+        state.paused.clone().or_else(|| state.stopped.clone())
+    }
+
+    /// Takes what the cluster says: why nobody is to get a turn, or that turns are given. When such a word is taken back, what it said is over.
+    pub fn pause(&self, why: Option<String>) {
+        let mut state = locked(&self.state);
+        let first = !std::mem::replace(&mut state.asked, true);
+        if state.paused == why {
+            if first {
+                self.tell(&mut state);
+            }
+            return;
+        }
+        if why.is_none() && state.stopped == state.paused {
+            state.stopped = None;
+        }
+        state.paused = why;
+        self.tell(&mut state);
+    }
+
+    /// What has failed is over: somebody has gone back.
+    pub fn lift(&self) {
+        let mut state = locked(&self.state);
+        (state.stopped, state.paused) = (None, None);
+    }
+
+    /// Another set decides from now on: until those who look are told, nothing is known of who waits.
+    pub fn expect(&self) {
+        let mut state = locked(&self.state);
+        (state.expecting, state.begun) = (true, false);
+        self.tell(&mut state);
+    }
+
+    /// Whether something is to be told later.
+    pub fn untold(&self) -> bool {
+        locked(&self.state).untold
+    }
+
+    /// Another set decides, and everything is about to be looked at: what has failed under the former one says nothing of it.
+    pub fn renew(&self) {
+        let mut state = locked(&self.state);
+        state.failed.clear();
+        (state.expecting, state.begun, state.since) = (false, false, None);
+        self.tell(&mut state);
+    }
+
+    /// Forgets everything: another host may have led meanwhile, or leads now.
+    pub fn begin(&self) {
+        let mut state = locked(&self.state);
+        *state = State { beginnings: state.beginnings + 1, expecting: true, ..State::default() };
+        self.tell(&mut state);
+    }
+
+    /// How far it has come, as it goes on.
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    fn tell(&self, state: &mut State) {
+        let now = Progress {
+            restarting: state.turns.keys().take(NAMED).map(ToString::to_string).collect(),
+            at_it: state.turns.len(),
+            waiting: state.waiting.len(),
+            stopped: state.stopped.clone().or_else(|| state.paused.clone()),
+            known: state.begun || !self.paces(),
+            asked: state.asked,
+            beginnings: state.beginnings,
+        };
+        let last = self.progress.borrow().clone();
+        // A beginning, an end and a stop are told at once, and steps between them now and then.
+        let step = (&now.stopped, now.known, now.asked, now.beginnings, now.waiting > 0, now.at_it > 0)
+            == (&last.stopped, last.known, last.asked, last.beginnings, last.waiting > 0, last.at_it > 0);
+        state.untold = now != last && step && state.told.is_some_and(|told| told.elapsed() < TELLS);
+        if now == last || state.untold {
+            return;
+        }
+        state.told = Some(Instant::now());
+        self.progress.send_replace(now);
+    }
+}
+
+impl State {
+    fn leave(&mut self, key: &ObjectKey) {
+        for place in ORDERS {
+            self.waiting.remove(&order(key, place));
+        }
+    }
+
+    fn waits(&mut self, key: &ObjectKey, was_ready: bool, work: &Work) {
+        let place = if self.failed.contains(key) { 2 } else { u8::from(was_ready) };
+        self.waiting.insert(order(key, place), (was_ready, work.broken.is_some()));
+    }
+
+    /// What becomes of a turn.
+    fn goes_on(&mut self, key: &ObjectKey, turn: Turn, work: &Work, ready: Option<bool>) -> May {
+        let through = !work.restarts && !work.rolling;
+        if through && (ready == Some(true) || !turn.was_ready) {
+            self.turns.remove(key);
+            self.failed.remove(key);
+            return May::GoOn;
+        }
+        let late = turn.since.elapsed() > WITHIN;
+        let broken = work.broken.clone().filter(|_| !turn.failing_before || !turn.was_ready);
+        let failure = if work.restarts {
+            // What was before it was written is no failure of it.
+            None
+        } else {
+            broken.or_else(|| work.late.clone()).or_else(|| (through && ready == Some(false)).then(|| "it isn't ready any more".to_owned()))
+        };
+        let failure = failure.or_else(|| late.then(|| format!("it isn't through after {} minutes", WITHIN.as_secs() / 60)));
+        let Some(why) = failure else { return May::Restart(turn.was_ready) };
+        self.turns.remove(key);
+        let first = self.failed.insert(key.clone());
+        if work.restarts {
+            // What can't be written does no harm: it is tried again when the others have had their turns.
+            self.waits(key, turn.was_ready, work);
+            return May::Wait;
+        }
+        // Where something was lost nobody else gets a turn.
+        if turn.was_ready && first {
+            self.stopped.get_or_insert(format!("{key} has failed in its turn: {why}"));
+        }
+        May::GoOn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::resource::INFERENCE_SERVICE;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey { resource: &INFERENCE_SERVICE, namespace: "n".to_owned(), name: name.to_owned() }
+    }
+
+    fn work(restarts: bool, rolling: bool) -> Work {
+        Work { restarts, rolling, serves: true, ..Work::default() }
+    }
+
+    fn broken(restarts: bool) -> Work {
+        Work { broken: Some("the pod x fails".to_owned()), ..work(restarts, true) }
+    }
+
+    fn look(pacer: &Pacer, name: &str, work: &Work, ready: bool) -> May {
+        pacer.look(&key(name), Seen { work, ready: Some(ready), was_ready: ready, has_turn: false, own_edit: false, generation: None })
+    }
+
+    fn names(keys: &[ObjectKey]) -> Vec<&str> {
+        keys.iter().map(|key| key.name.as_str()).collect()
+    }
+
+    fn pacer(most: usize) -> Pacer {
+        let pacer = Pacer::new(Some(most));
+        pacer.pause(None);
+        pacer
+    }
+
+    /// Three that are to restart, of which two may at once.
+    fn three() -> Pacer {
+        let pacer = pacer(2);
+        for name in ["c", "a", "b"] {
+            assert_eq!(look(&pacer, name, &work(true, false), true), May::Wait);
+        }
+        assert!(pacer.next(false).is_empty(), "others are still to be looked at");
+        assert_eq!(names(&pacer.next(true)), ["a", "b"]);
+        pacer
+    }
+
+    #[test]
+    fn so_many_at_once_get_their_turn_by_name_and_the_next_when_one_is_through() {
+        let pacer = three();
+        assert_eq!(look(&pacer, "a", &work(true, false), true), May::Restart(true));
+        assert_eq!(look(&pacer, "c", &work(true, false), true), May::Wait);
+        assert_eq!(look(&pacer, "a", &work(false, true), true), May::Restart(true));
+        assert!(pacer.next(true).is_empty(), "a is still at it");
+        assert_eq!(look(&pacer, "a", &work(false, false), true), May::GoOn);
+        assert_eq!(names(&pacer.next(true)), ["c"]);
+        assert!(!pacer.in_use());
+    }
+
+    #[test]
+    fn one_that_fails_stops_the_others_until_somebody_has_looked() {
+        let pacer = three();
+        look(&pacer, "a", &broken(false), true);
+        assert!(pacer.next(true).is_empty());
+        assert_eq!(pacer.stopped().unwrap(), "InferenceService n/a has failed in its turn: the pod x fails");
+        pacer.pause(pacer.stopped());
+        pacer.pause(None);
+        assert_eq!(names(&pacer.next(true)), ["c"]);
+        look(&pacer, "a", &broken(false), false);
+        assert_eq!(pacer.stopped(), None, "it is waited for no more");
+        // A pause that is taken back says nothing of what has failed meanwhile.
+        pacer.pause(Some("the night shift".to_owned()));
+        look(&pacer, "b", &broken(false), true);
+        pacer.pause(None);
+        assert!(pacer.stopped().is_some_and(|why| why.contains("n/b has failed in its turn")));
+    }
+
+    #[test]
+    fn what_failed_or_was_not_ready_before_its_turn_is_no_failure_of_it() {
+        let pacer = pacer(1);
+        look(&pacer, "a", &broken(true), true);
+        pacer.next(true);
+        assert_eq!(look(&pacer, "a", &broken(true), true), May::Restart(true));
+        assert_eq!(look(&pacer, "a", &broken(false), true), May::Restart(true));
+        assert_eq!((look(&pacer, "a", &work(false, false), true), pacer.stopped()), (May::GoOn, None));
+        // Not ready for another reason, it is at it for as long as it rolls.
+        look(&pacer, "b", &work(true, false), true);
+        look(&pacer, "z", &work(true, false), false);
+        assert_eq!(names(&pacer.next(true)), ["z"], "it has the least to lose");
+        assert_eq!(look(&pacer, "z", &work(false, true), false), May::Restart(false));
+        assert!(pacer.next(true).is_empty());
+        look(&pacer, "z", &work(false, false), false);
+        assert_eq!((pacer.stopped(), names(&pacer.next(true))), (None, vec!["b"]));
+    }
+
+    #[test]
+    fn an_own_edit_needs_no_turn_and_what_serves_nothing_only_where_nothing_is_known_against_it() {
+        let pacer = pacer(1);
+        let edited = |work: &Work| {
+            pacer.look(&key("a"), Seen { work, ready: Some(true), was_ready: true, has_turn: false, own_edit: true, generation: Some(2) })
+        };
+        assert_eq!(edited(&work(true, false)), May::AsAsked);
+        assert!(pacer.next(true).is_empty(), "nor does it take one");
+        // Refused at first, it is asked for until it is carried out.
+        let again = work(true, false);
+        let later = Seen { work: &again, ready: Some(true), was_ready: true, has_turn: false, own_edit: false, generation: Some(2) };
+        assert_eq!(pacer.look(&key("a"), later), May::AsAsked);
+        assert_eq!(edited(&work(false, true)), May::GoOn);
+        let dark = Work { serves: false, ..work(true, false) };
+        assert_eq!(look(&pacer, "b", &dark, false), May::GoOn);
+        pacer.pause(Some("it is bad".to_owned()));
+        assert_eq!(look(&pacer, "b", &dark, false), May::Wait);
+    }
+
+    #[test]
+    fn a_new_leader_goes_on_with_the_turns_that_were_given_and_asks_before_it_gives_one() {
+        let pacer = Pacer::new(Some(1));
+        let told = |work: &Work| {
+            pacer.look(&key("a"), Seen { work, ready: Some(true), was_ready: true, has_turn: true, own_edit: false, generation: None })
+        };
+        assert_eq!(told(&work(false, true)), May::Restart(true));
+        look(&pacer, "b", &work(true, false), true);
+        assert!(pacer.next(true).is_empty() && !pacer.progress().borrow().known, "nobody knows whether somebody has paused it");
+        pacer.pause(None);
+        assert!(pacer.next(true).is_empty() && pacer.progress().borrow().known);
+        told(&work(false, false));
+        assert_eq!(names(&pacer.next(true)), ["b"]);
+        pacer.begin();
+        assert!(pacer.in_use(), "somebody may still be on a former set");
+        pacer.pause(None);
+        pacer.renew();
+        pacer.next(true);
+        assert!(!pacer.in_use());
+        pacer.expect();
+        pacer.next(true);
+        assert!(pacer.in_use() && !pacer.progress().borrow().known, "those who look haven't been told");
+        pacer.renew();
+        pacer.next(true);
+        assert!(!pacer.in_use());
+    }
+}

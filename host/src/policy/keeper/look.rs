@@ -1,0 +1,77 @@
+//! What the keeper looks at, and when it looks again.
+
+use super::{AGAIN, Keeper, record, watch::Place};
+use pointsman_crds::policy::plugin::PolicyPlugin;
+use std::collections::BTreeSet;
+use tokio::time::Instant;
+
+impl Keeper {
+    pub(super) fn look_at_all(&mut self) {
+        for work in self.works.values_mut() {
+            work.dirty = true;
+            work.attempted = None;
+        }
+        self.proposed = false;
+    }
+
+    /// Looks again at the PolicyPlugins that take their bytes from a ConfigMap.
+    pub(super) fn look_at_users(&mut self, place: &Place) {
+        let users = self.plugins.iter().filter(|(_, plugin)| self.sources(plugin).contains(place));
+        let users: Vec<String> = users.map(|(name, _)| name.clone()).collect();
+        for name in users {
+            self.works.entry(name).or_default().dirty = true;
+        }
+    }
+
+    pub(super) fn look_at_files(&mut self) {
+        for (name, plugin) in &self.plugins {
+            if plugin.spec.source.file.is_some() {
+                self.works.entry(name.clone()).or_default().dirty = true;
+            }
+        }
+    }
+
+    /// The ConfigMaps that matter now.
+    pub(super) fn places(&self) -> BTreeSet<Place> {
+        let sources = self.plugins.values().flat_map(|plugin| self.sources(plugin));
+        // Only the leader reads sources.
+        sources.filter(|_| self.leading).chain([self.record_place()]).collect()
+    }
+
+    pub(super) fn record_place(&self) -> Place {
+        (self.options.namespace.clone(), record::NAME.to_owned())
+    }
+
+    /// The ConfigMaps that a PolicyPlugin takes its bytes from.
+    pub(super) fn sources(&self, plugin: &PolicyPlugin) -> BTreeSet<Place> {
+        let Some(source) = &plugin.spec.source.config_map else { return BTreeSet::new() };
+        let namespace = source.namespace.as_ref().unwrap_or(&self.options.namespace);
+        if self.options.namespaces.check(namespace, &self.options.namespace).is_err() {
+            return BTreeSet::new();
+        }
+        [&source.name].into_iter().chain(&source.parts).map(|name| (namespace.clone(), name.clone())).collect()
+    }
+
+    /// When something is due although nothing has come: another try, or a quarantine's end.
+    pub(super) fn wakes_at(&self) -> Option<Instant> {
+        let quarantines = self.works.values().filter_map(|work| work.quarantine.as_ref().map(|(until, _)| *until));
+        let now = Instant::now();
+        let retries = self.works.values().filter_map(|work| work.retry);
+        quarantines.filter(|until| *until > now).chain(self.again).chain(retries).min()
+    }
+
+    pub(super) fn retry(&mut self) {
+        let now = Instant::now();
+        if self.again.take_if(|again| *again <= now).is_some() {
+            self.unloadable.clear();
+            self.restored.take_if(|restored| restored.outcome.is_err());
+        }
+        for work in self.works.values_mut() {
+            work.dirty |= work.retry.take_if(|retry| *retry <= now).is_some();
+        }
+    }
+
+    pub(super) fn try_again(&mut self) {
+        self.again.get_or_insert_with(|| Instant::now() + AGAIN);
+    }
+}

@@ -1,0 +1,90 @@
+//! Questions at hot points are recorded as they are put, and put again to a set that is only tried.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod policies;
+
+use pointsman::{
+    control::Claims,
+    kinds::Settings,
+    policy::{
+        decide::{Policies, Standing, replay::Replayed, scoring::Candidates},
+        load::Loader,
+        point::{Question, Subject},
+        set::ActiveSet,
+    },
+    shadow::Stage,
+    world::watch::Shared,
+};
+use pointsman_crds::policy::{plugin::PolicyPoint, set::PolicySetPlugin};
+use policies::{compilers, engines, module};
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+
+/// A set in which the example balances endpoints, with its configuration.
+fn balancing(loader: &Loader, config: &str) -> ActiveSet {
+    let bytes = module("pointsman-example-rust-balance");
+    let bound = PolicySetPlugin {
+        name: "balance".to_owned(),
+        digest: pointsman::policy::digest::Digest::of(&bytes).to_string(),
+        points: vec![PolicyPoint::SchedulingScoring],
+        order: 100,
+        weight: 1,
+        config: Some(config.to_owned()),
+        ..PolicySetPlugin::default()
+    };
+    ActiveSet::new(vec![Arc::new(loader.load(bound, &bytes).unwrap())])
+}
+
+/// Two endpoints: one with the longer queue, and one that knows less of the prompt.
+const FEATURES: [&str; 2] = ["queue-length", "prefix-match"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_asked_is_put_to_a_candidate_and_it_is_told_where_another_endpoint_would_be_picked() {
+    let loader = Loader::new(Arc::clone(engines()), compilers());
+    let only = |feature: &str| {
+        let others = [
+            "queue-length",
+            "running-requests",
+            "kv-cache-utilization",
+            "prefix-match",
+            "adapter-loaded",
+            "requests-per-second",
+            "time-to-first-token-seconds",
+            "time-per-output-token-seconds",
+        ];
+        let weights = others.map(|other| {
+            format!(
+                "\"{other}\": {}",
+                if other != feature {
+                    0
+                } else if other == "queue-length" {
+                    -1
+                } else {
+                    1
+                }
+            )
+        });
+        format!("{{\"weights\": {{{}}}}}", weights.join(", "))
+    };
+    let active = balancing(&loader, &only("queue-length"));
+    let (news, _) = mpsc::unbounded_channel();
+    let policies = Policies::new(active.afresh(), news);
+    // In the first the two disagree, in the second they don't.
+    for values in [[9.0, 0.9, 1.0, 0.1], [1.0, 0.9, 9.0, 0.1]] {
+        let candidates = Candidates { features: &FEATURES, values: &values };
+        policies.pin(Standing::Running).score(&Subject::default(), Question::EndpointPick, candidates).unwrap();
+    }
+    let recorded = policies.recorded();
+    assert_eq!(recorded.len(), 2);
+
+    let (_, listed) = watch::channel(None);
+    let stage = Stage::new(Shared::default(), Claims::default(), Settings::default(), listed);
+    let other = balancing(&loader, &only("prefix-match"));
+    let report = stage.compare(&active, &other, &recorded, |_| {}).await;
+    let Replayed { questions, best, scores, failed } = report.replayed.unwrap();
+    assert_eq!((questions, best, failed), (2, 1, 0));
+    assert!(scores <= 1);
+    assert_eq!(report.radius().scores.map(|scores| scores.best), Some(1));
+    assert_eq!(stage.compare(&active, &active, &recorded, |_| {}).await.replayed, None, "nobody else answers");
+    assert_eq!(policies.recorded().len(), 2, "what is only tried isn't recorded");
+}
