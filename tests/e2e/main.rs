@@ -15,5 +15,6 @@ mod plans;
 mod policies;
 mod revisions;
 mod services;
+mod sets;
 mod takeover;
 mod validation;

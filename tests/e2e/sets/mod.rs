@@ -1,0 +1,141 @@
+//! Policy sets end to end: what an update changes is told before it does, it waits where somebody's word is needed, and what was told is
+//! what happens.
+
+mod leaders;
+mod oracle;
+mod pace;
+mod waiting;
+
+use crate::services::{LastSeen, Space};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use pointsman::policy::digest::Digest;
+use pointsman_crds::policy::set::{BlastRadius, PolicySet, PolicySetPhase, PolicySetStatus};
+use pointsman_tests::{Host, PolicyCluster, eventually, example_plugin};
+use serde_json::{Value, json};
+
+/// The plugin that carries a label of the namespace to pods.
+const LABELS: &str = "pointsman-example-rust-labels";
+
+/// The label that it carries, unless it is configured otherwise.
+const LABEL: &str = "cost-centre";
+
+/// The annotation by which a set is approved.
+const APPROVED: &str = "policy.pointsman.dev/approved";
+
+/// The next version of that plugin, which carries it to objects as well, with another value.
+fn next() -> Vec<u8> {
+    std::fs::read(example_plugin(LABELS, "pointsman-example-rust-labels-next")).unwrap()
+}
+
+/// The digest of bytes as objects tell it.
+fn digest(bytes: &[u8]) -> String {
+    Digest::of(bytes).to_string()
+}
+
+/// An API server alone, with all of our CRDs.
+async fn api_server() -> PolicyCluster {
+    let cluster = PolicyCluster::start().await;
+    cluster.pointsman(&["crds", "install"]).ok();
+    cluster
+}
+
+/// A host that has said which set decides.
+async fn start<'a>(cluster: &'a PolicyCluster, flags: &[&str]) -> Host<'a> {
+    let cache = cluster.folder("cache");
+    let flags = [&["--cache", cache.to_str().unwrap()][..], flags].concat();
+    let host = Host::start(cluster, &cluster.kubeconfig, &flags).await;
+    host.ready().await;
+    set_that(cluster, "a set decides", decides).await;
+    host
+}
+
+/// Brings a plugin: its bytes in a ConfigMap, and what its PolicyPlugin says beside that.
+async fn bring(cluster: &PolicyCluster, name: &str, bytes: &[u8], more: Value) {
+    cluster.config_map(name, bytes).await;
+    cluster.plugin_of_config_map(name, more).await;
+}
+
+/// Gives the namespace labels.
+async fn label(space: &Space<'_>, labels: Value) {
+    let change = Patch::Merge(json!({"metadata": {"labels": labels}}));
+    Api::<Namespace>::all(space.0.client.clone()).patch(&space.0.name, &PatchParams::default(), &change).await.unwrap();
+}
+
+/// Waits until there is a set as expected, and tells it.
+async fn set_that(cluster: &PolicyCluster, what: &str, expected: impl Fn(&PolicySet) -> bool) -> PolicySet {
+    let api = Api::<PolicySet>::all(cluster.client().await);
+    let last = LastSeen::default();
+    eventually(what, async || {
+        let sets = api.list(&ListParams::default()).await.unwrap().items;
+        let told: Vec<_> = sets.iter().map(|set| (set.name_any(), &set.status)).collect();
+        last.note(format!("{told:#?}"));
+        sets.into_iter().find(|set| expected(set))
+    })
+    .await
+}
+
+/// Waits until a set is where it is expected to be.
+async fn turns(cluster: &PolicyCluster, set: &PolicySet, phase: PolicySetPhase) -> PolicySet {
+    let name = set.name_any();
+    set_that(cluster, &format!("{name} is {phase:?}"), |set| set.name_any() == name && is(set, phase)).await
+}
+
+/// Gives a set the annotation of an approval, as whoever has no command line does.
+fn annotate(cluster: &PolicyCluster, set: &PolicySet, digest: &str) {
+    cluster.kubectl(&["annotate", "policyset", &set.name_any(), &format!("{APPROVED}={digest}"), "--overwrite"]).ok();
+}
+
+/// Waits until the host has seen all that was written to PolicySets so far: it makes the object of the active one anew, and hears of that
+/// by the same watch. Tells what came back.
+async fn sets_are_seen(cluster: &PolicyCluster) -> PolicySet {
+    let active = set_that(cluster, "a set decides", decides).await;
+    cluster.kubectl(&["delete", "policyset", &active.name_any()]).ok();
+    let back = |set: &PolicySet| set.spec.digest == active.spec.digest && set.uid() != active.uid() && decides(set);
+    set_that(cluster, "the object of the active set is back", back).await
+}
+
+fn status(set: &PolicySet) -> PolicySetStatus {
+    set.status.clone().unwrap_or_default()
+}
+
+fn is(set: &PolicySet, phase: PolicySetPhase) -> bool {
+    status(set).phase == Some(phase)
+}
+
+fn decides(set: &PolicySet) -> bool {
+    is(set, PolicySetPhase::Active)
+}
+
+/// Whether a candidate was compared, and now waits for somebody's word.
+fn waits(set: &PolicySet) -> bool {
+    is(set, PolicySetPhase::Candidate) && reason(set, "Shadowed") == "Compared" && reason(set, "Approved") == "Awaited"
+}
+
+/// Whether a plugin is part of a set.
+fn has(set: &PolicySet, plugin: &str) -> bool {
+    set.spec.plugins.iter().any(|member| member.name == plugin)
+}
+
+/// The reason of a condition.
+fn reason(set: &PolicySet, type_: &str) -> String {
+    let found = status(set).conditions.into_iter().find(|condition| condition.type_ == type_);
+    found.map(|condition| condition.reason).unwrap_or_default()
+}
+
+fn message(set: &PolicySet) -> String {
+    status(set).message.unwrap_or_default()
+}
+
+fn radius(set: &PolicySet) -> BlastRadius {
+    status(set).blast_radius.unwrap()
+}
+
+/// How many subjects' pods restart, how many change otherwise, how many in their metadata alone, and how many fail.
+fn counts(set: &PolicySet) -> [i64; 4] {
+    let BlastRadius { restarts, objects, metadata, failed, .. } = radius(set);
+    [restarts, objects, metadata, failed]
+}
