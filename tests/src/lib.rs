@@ -7,6 +7,7 @@ mod cluster;
 mod command;
 pub mod fixtures;
 mod host;
+pub mod measure;
 mod policies;
 pub mod reload;
 

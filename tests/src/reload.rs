@@ -1,6 +1,6 @@
 //! Reloads under load: a plugin's bytes change again and again while decisions fall.
 
-use crate::{Engine, PolicyCluster, again, eventually, plugin_bytes};
+use crate::{Engine, PolicyCluster, again, eventually, measure, plugin_bytes};
 use pointsman::policy::{
     decide::{Standing, propagation},
     digest::{Digest, Digested},
@@ -44,11 +44,7 @@ pub struct Reloads {
 impl Reloads {
     /// The latency that so much of the reloads don't exceed.
     pub fn quantile(&self, quantile: f64) -> Duration {
-        let mut sorted = self.latencies.clone();
-        sorted.sort();
-        let last = sorted.len().saturating_sub(1);
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A place in a short list.
-        sorted.get((last as f64 * quantile).ceil() as usize).copied().unwrap_or_default()
+        measure::quantile(&self.latencies, quantile)
     }
 }
 

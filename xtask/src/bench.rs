@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// Measures for a shorter time: enough to see whether a change matters much.
     #[arg(long)]
     quick: bool,
-    /// Runs only this program (plan, policy, reload, services), or only what has this in its name.
+    /// Runs only this program (plan, policy, reload, services, shadow), or only what has this in its name.
     #[arg(value_name = "NAME")]
     only: Option<String>,
 }
@@ -27,10 +27,10 @@ enum Goal {
 }
 
 /// The programs, each a target of cargo's.
-const PROGRAMS: [&str; 4] = ["plan", "policy", "reload", "services"];
+const PROGRAMS: [&str; 5] = ["plan", "policy", "reload", "services", "shadow"];
 
 /// By a bench's group and its name in there.
-const GOALS: [(&str, &str, Goal); 12] = [
+const GOALS: [(&str, &str, Goal); 14] = [
     ("a call that does nothing", "fresh", Goal::Micros(25.0)),
     ("selection of 100 runtimes", "fresh", Goal::Times(16.0)),
     ("scores of 100 endpoints by 8 features", "warm", Goal::Micros(20.0)),
@@ -43,6 +43,8 @@ const GOALS: [(&str, &str, Goal); 12] = [
     ("the objects of many LLMInferenceServices", "host", Goal::Times(1.25)),
     ("an LLMInferenceService among many", "CPU", Goal::Micros(4800.0)),
     ("an LLMInferenceService among many", "CPU an object", Goal::Micros(600.0)),
+    ("the p99 of edits", "beside a comparison", Goal::Times(2.0)),
+    ("an Immediate change among many services", "slowest", Goal::Micros(500_000.0)),
 ];
 
 /// What the others of its group are compared with.
@@ -52,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     tools::rust()?;
     tools::go()?;
     build::plugins()?;
-    // What reloads and services are measured on.
+    // What reloads, services and comparisons are measured on.
     build::control_plane()?;
     let home = target_dir().join("criterion");
     // What an earlier run has left there would be taken for this one's.
@@ -66,6 +68,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.
     let benches = build::cargo(&["bench", "--workspace", "--bench", program, "--"])?.env("CRITERION_HOME", &home);
     let short: &[&str] = if args.quick { &["--warm-up-time", "0.2", "--measurement-time", "0.8", "--sample-size", "20"] } else { &[] };
+    // Those without criterion take no flags.
+    let benches = if args.quick { benches.env("POINTSMAN_QUICK", "1") } else { benches };
     benches.args(short).args(only).succeed("a bench")?;
 
     let measured = measured(&home)?;

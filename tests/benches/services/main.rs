@@ -8,7 +8,6 @@
 
 mod audit;
 mod kind;
-mod process;
 mod setting;
 
 use audit::{Audit, Request};
@@ -20,14 +19,14 @@ use pointsman::{
         resource::{NAMESPACE, Resource},
     },
 };
-use pointsman_tests::{Engine, Host, TestCluster, eventually};
-use process::{Taken, ours, taken};
+use pointsman_tests::{
+    Engine, Host, TestCluster,
+    measure::{Taken, goal, keep, leads, metric, ours, taken, wait},
+};
 use serde_json::{Value, json};
 use setting::SERVICES_ARE_IN;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    path::PathBuf,
     str::FromStr,
     time::{Duration, Instant},
 };
@@ -129,12 +128,12 @@ async fn measure(services: Services, rounds: u32) {
         let (service, object) = (cpu(Services::each), cpu(Services::each_object));
         println!("  the CPU that its {} writes take: {service:.2?} a service, {object:.2?} an object", services.kind.objects);
         goal("host / bare client", &format!("{:.2}", host / plain), "<= 1.25", host <= 1.25 * plain);
-        let (host, plain) = (host / f64::from(rounds), plain / f64::from(rounds));
-        keep(&format!("the objects of many {kind}s"), &[("native", plain), ("host", host)]);
+        let mean = |all: f64| Duration::from_secs_f64(all / f64::from(rounds));
+        keep(&format!("the objects of many {kind}s"), &[("native", mean(plain)), ("host", mean(host))]);
     }
     if let Some(seen) = hosts.last() {
         let (service, object) = (services.each(cpu(seen)), services.each_object(cpu(seen)));
-        keep(&format!("an {kind} among many"), &[("CPU", service.as_secs_f64()), ("CPU an object", object.as_secs_f64())]);
+        keep(&format!("an {kind} among many"), &[("CPU", service), ("CPU an object", object)]);
     }
 }
 
@@ -279,27 +278,6 @@ fn is_ready(service: &Value) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// Waits without a bound: thousands of services take what they take.
-async fn wait(what: &str, mut done: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !done().await {
-        assert!(begun.elapsed() < Duration::from_hours(1), "it never happened: {what}");
-        sleep(Duration::from_millis(200)).await;
-    }
-}
-
-async fn leads(host: &Host<'_>) {
-    host.ready().await;
-    eventually("the host leads", async || (metric(host, "pointsman_leader") > 0.0).then_some(())).await;
-}
-
-/// The sum of a metric over its labels.
-fn metric(host: &Host<'_>, name: &str) -> f64 {
-    let Ok((200, text)) = host.get("/metrics") else { return 0.0 };
-    let lines = text.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
-    lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
-}
-
 /// Waits until nothing more comes, and tells what came.
 async fn quiet(audit: &mut Audit) -> Vec<Request> {
     let (mut all, mut since) = (audit.take(), Instant::now());
@@ -371,19 +349,4 @@ fn counted<'a>(requests: impl IntoIterator<Item = &'a Request>) -> BTreeMap<Stri
         *counts.entry(format!("{verb} {resource}{failed}")).or_default() += 1;
     }
     counts
-}
-
-fn goal(what: &str, seen: &str, wanted: &str, met: bool) {
-    println!("  {what:<28} {seen:>12}   goal {wanted}: {}", if met { "met" } else { "NOT MET" });
-}
-
-/// Writes the numbers where criterion's benches write theirs, so that `cargo xtask bench` has them in its table.
-fn keep(group: &str, measured: &[(&str, f64)]) {
-    let Some(home) = std::env::var_os("CRITERION_HOME").map(PathBuf::from) else { return };
-    for (name, seconds) in measured {
-        let folder = home.join(group).join(name).join("new");
-        fs::create_dir_all(&folder).unwrap();
-        let estimates = json!({"median": {"point_estimate": seconds * 1e9}});
-        fs::write(folder.join("estimates.json"), estimates.to_string()).unwrap();
-    }
 }

@@ -1,0 +1,107 @@
+//! What the benches share: what a process takes of the machine, what a host counts, and where the numbers go.
+
+use crate::{Host, TestCluster, eventually};
+use serde_json::json;
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use tokio::time::sleep;
+
+/// The kernel tells times in hundredths of a second, on every machine.
+const TICK: Duration = Duration::from_millis(10);
+
+/// What a process has taken so far, as the kernel tells it. What its children took isn't part of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// The CPU that its own code took.
+    pub user: Duration,
+    /// The CPU that the kernel took for it.
+    pub system: Duration,
+    /// Bytes of resident memory now.
+    pub resident: u64,
+    /// Bytes of resident memory at the most.
+    pub peak: u64,
+}
+
+impl Taken {
+    /// All of the CPU.
+    pub fn cpu(&self) -> Duration {
+        self.user + self.system
+    }
+}
+
+/// What a running host has taken so far.
+pub fn taken(cluster: &TestCluster, host: &Host<'_>) -> Taken {
+    let status = cluster.control(&json!({"do": "status"})).expect("asking the control plane for its parts");
+    let found = status["parts"].as_array().into_iter().flatten().find(|part| part["name"] == *host.part);
+    of(&found.expect("the host is one of the control plane's parts")["pid"].to_string())
+}
+
+/// What this process has taken so far.
+pub fn ours() -> Taken {
+    of("self")
+}
+
+fn of(process: &str) -> Taken {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{process}/{file}")).expect("a process of ours tells what it takes");
+    let stat = read("stat");
+    // The program's name may have anything in it; behind it come numbers.
+    let (_, numbers) = stat.rsplit_once(')').expect("a name in brackets");
+    let numbers: Vec<&str> = numbers.split_whitespace().collect();
+    let ticks = |place: usize| TICK * numbers[place].parse::<u32>().expect("a number of ticks");
+    let status = read("status");
+    let bytes = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number of KiB") << 10
+    };
+    Taken { user: ticks(11), system: ticks(12), resident: bytes("VmRSS:"), peak: bytes("VmHWM:") }
+}
+
+/// The sum of a metric over its labels; 0 where the host gives no answer.
+pub fn metric(host: &Host<'_>, name: &str) -> f64 {
+    let Ok((200, text)) = host.get("/metrics") else { return 0.0 };
+    let lines = text.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
+    lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+}
+
+/// Waits until a host leads.
+pub async fn leads(host: &Host<'_>) {
+    host.ready().await;
+    eventually("the host leads", async || (metric(host, "pointsman_leader") > 0.0).then_some(())).await;
+}
+
+/// Waits longer than a test would: thousands of services take what they take.
+pub async fn wait(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !done().await {
+        assert!(begun.elapsed() < Duration::from_hours(1), "it never happened: {what}");
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// The time that so much of the times don't exceed; none of no times.
+pub fn quantile(times: &[Duration], quantile: f64) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort();
+    let last = sorted.len().saturating_sub(1);
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A place in a short list.
+    sorted.get((last as f64 * quantile).ceil() as usize).copied().unwrap_or_default()
+}
+
+/// Prints a number beside its goal.
+pub fn goal(what: &str, seen: &str, wanted: &str, met: bool) {
+    println!("  {what:<28} {seen:>12}   goal {wanted}: {}", if met { "met" } else { "NOT MET" });
+}
+
+/// Writes the numbers where criterion's benches write theirs, so that `cargo xtask bench` has them in its table.
+pub fn keep(group: &str, measured: &[(&str, Duration)]) {
+    let Some(home) = std::env::var_os("CRITERION_HOME").map(PathBuf::from) else { return };
+    for (name, time) in measured {
+        let folder = home.join(group).join(name).join("new");
+        fs::create_dir_all(&folder).expect("making a folder for the numbers");
+        let estimates = json!({"median": {"point_estimate": time.as_secs_f64() * 1e9}});
+        fs::write(folder.join("estimates.json"), estimates.to_string()).expect("writing the numbers");
+    }
+}
