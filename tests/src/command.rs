@@ -55,10 +55,22 @@ pub fn xtask() -> PathBuf {
     BUILT.get_or_init(|| built("xtask")).clone()
 }
 
+/// The cargo that runs us, without what it tells us of our own package: to another cargo that would be another environment than a user's shell
+/// has, in which the build scripts of some crates run again and half of the dependencies are built anew.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let ours = |name: &str| {
+        ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"].iter().any(|own| name.starts_with(own))
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| ours(&name.to_string_lossy())) {
+        cargo.env_remove(name);
+    }
+    cargo
+}
+
 fn built(package: &str) -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // A bench measures what is shipped.
     let (release, folder): (&[&str], _) = if cfg!(debug_assertions) { (&[], "debug") } else { (&["--release"], "release") };
-    Said::by(Command::new(cargo).args(["build", "--quiet", "--workspace"]).args(release).current_dir(workspace())).ok();
+    Said::by(cargo().args(["build", "--quiet", "--workspace"]).args(release).current_dir(workspace())).ok();
     target_dir().join(folder).join(package)
 }

@@ -1,6 +1,6 @@
 //! Policies in the tests: plugins as they are shipped, clusters that they are applied to, and the engine in this process.
 
-use crate::{TestCluster, client, eventually, pointsman};
+use crate::{TestCluster, client, command::cargo, eventually, pointsman};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{ConfigMap, Event, Namespace},
@@ -31,7 +31,6 @@ use serde_json::{Value, json};
 use std::{
     ops::Deref,
     path::{Path, PathBuf},
-    process::Command,
     sync::Arc,
 };
 use tokio::{sync::watch, task::JoinHandle};
@@ -49,8 +48,7 @@ pub fn example_plugin(package: &str, example: &str) -> PathBuf {
 
 /// Builds plugins and tells where they are.
 fn built(what: &[&str]) -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
+    let built = cargo()
         .args(["build", "--quiet", "--profile", "plugin", "--target", "wasm32-unknown-unknown"])
         .args(what)
         .current_dir(workspace())

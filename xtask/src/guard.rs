@@ -26,6 +26,19 @@ pub(crate) const SUBCOMMAND: &str = "guarded";
 /// How long a command may take to end in good order before it is killed.
 const GRACE: Duration = Duration::from_secs(8);
 
+/// Cargo tells us of our own package. Passed on to another cargo, that would be another environment than a user's shell has, in which the
+/// build scripts of some crates want to run again: half of the dependencies would be built anew each time.
+pub(crate) fn forget_our_package(command: &mut Command) {
+    let ours = |name: &OsString| {
+        ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"]
+            .iter()
+            .any(|own| name.to_string_lossy().starts_with(own))
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| ours(name)) {
+        command.env_remove(name);
+    }
+}
+
 /// A command that ends with us.
 pub(crate) struct Guarded {
     command: Command,
@@ -38,16 +51,7 @@ impl Guarded {
         command.arg(SUBCOMMAND).arg("--").arg(program.as_ref()).stdin(Stdio::piped()).process_group(0);
         // Whose cluster an ambient kubeconfig names is none of our business; who needs one sets it.
         command.env_remove("KUBECONFIG");
-        // Cargo tells us of our own package. Passed on to another cargo, that would be another environment than a user's shell has, in
-        // which the build scripts of some crates want to run again: half of the dependencies would be built anew each time.
-        let ours = |name: &OsString| {
-            ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"]
-                .iter()
-                .any(|own| name.to_string_lossy().starts_with(own))
-        };
-        for (name, _) in std::env::vars_os().filter(|(name, _)| ours(name)) {
-            command.env_remove(name);
-        }
+        forget_our_package(&mut command);
         Ok(Self { command, name: program.as_ref().to_string_lossy().into_owned() })
     }
 

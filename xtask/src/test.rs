@@ -1,6 +1,10 @@
 //! The checks and tests, in the order in which they fail fastest.
 
-use crate::{build, examples, guard::Guarded, tools};
+use crate::{
+    build, examples,
+    guard::{Guarded, forget_our_package},
+    tools,
+};
 use anyhow::{Context, Result, bail};
 use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, cluster_dir, workspace};
 use std::{
@@ -76,11 +80,10 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     // Built before the cluster starts, so that a mistake in a test shows at once.
     build::cargo(&["test", "--workspace", "--test", "e2e", "--no-run"])?.succeed("building the end-to-end tests")?;
     if let Some(name) = only {
-        let listed = Command::new("cargo")
-            .args(["test", "--quiet", "--workspace", "--test", "e2e", name, "--", "--list"])
-            .current_dir(workspace())
-            .output()
-            .context("listing the end-to-end tests")?;
+        let mut list = Command::new("cargo");
+        list.args(["test", "--quiet", "--workspace", "--test", "e2e", name, "--", "--list"]).current_dir(workspace());
+        forget_our_package(&mut list);
+        let listed = list.output().context("listing the end-to-end tests")?;
         if !String::from_utf8_lossy(&listed.stdout).contains(": test") {
             bail!("no end-to-end test has {name} in its name");
         }
