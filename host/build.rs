@@ -1,4 +1,5 @@
-//! Builds the default policies, which the host carries in itself, as they are shipped: for Wasm, with the profile `plugin`.
+//! Builds the default policies and the CEL evaluator, which the host carries in itself, as they are shipped: for Wasm, with the profile
+//! `plugin`.
 //!
 //! Cargo can't depend on a crate's build for another target, so another cargo is called, with a target directory of its own: the
 //! outer one holds the lock of its own. Its bytes must not depend on who builds them and where, nor on what the host is built for:
@@ -13,7 +14,7 @@ use std::{
 };
 
 /// The crates are called so with `pointsman-` before it.
-const POLICIES: [&str; 4] = ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring"];
+const POLICIES: [&str; 5] = ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring", "cel"];
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: the default policies can't be built: {error}");
+            eprintln!("error: the default policies and the evaluator can't be built: {error}");
             ExitCode::FAILURE
         }
     }
@@ -70,7 +71,16 @@ fn path(variable: &str) -> Result<PathBuf, String> {
 /// What the policies are made of, and not their tests: whenever this script runs, the host is compiled again.
 fn watch(workspace: &Path) {
     let of_policies = POLICIES.iter().flat_map(|policy| [format!("plugins/{policy}/src"), format!("plugins/{policy}/Cargo.toml")]);
-    let shared = ["plugins/sdk/src", "plugins/sdk/build.rs", "plugins/sdk/Cargo.toml", "wit", "Cargo.lock", "Cargo.toml", "host/build.rs"];
+    let shared = [
+        "plugins/cel/wit",
+        "plugins/sdk/src",
+        "plugins/sdk/build.rs",
+        "plugins/sdk/Cargo.toml",
+        "wit",
+        "Cargo.lock",
+        "Cargo.toml",
+        "host/build.rs",
+    ];
     for watched in of_policies.chain(shared.map(str::to_owned)) {
         println!("cargo:rerun-if-changed={}", workspace.join(watched).display());
     }

@@ -203,6 +203,7 @@ impl Controller {
         let (Some(snapshot), Some(kind), true) = (snapshot, kinds::of(key.resource), claimed) else {
             self.queue.forgive(key);
             self.pacer.forget(key);
+            self.policies.tally().forget(key);
             return;
         };
         // Its objects go with it: the garbage collector needs nobody's judgement.
@@ -225,6 +226,7 @@ impl Controller {
             self.leave(&snapshot.subject, contest).await
         } else {
             let (plan, instead) = tokio::task::block_in_place(|| self.plan(kind, &snapshot));
+            self.policies.tally().note(key, plan.stands.clone());
             again = plan.again;
             match self.bring_about(&snapshot, plan, instead).await {
                 Err(ApplyError::Contested(contest)) => {

@@ -14,6 +14,7 @@ pub mod pace;
 pub mod plan;
 pub mod policy;
 pub mod queue;
+pub mod rules;
 pub mod serve;
 pub mod shadow;
 pub mod status;

@@ -6,6 +6,7 @@ use crate::{
         decide::{Decision, propagation, propagation::Propagated, selection, selection::Selection, templating, templating::Templated},
         point::propagation::Target,
     },
+    rules::tally::Stands,
     world::{ObjectKey, Read, child::fingerprint},
 };
 use serde_json::{Map, Value};
@@ -24,6 +25,8 @@ pub struct Plan {
     pub reads: BTreeSet<Read>,
     /// What was decided, for those who want to know why.
     pub decisions: Vec<Decided>,
+    /// How the subject stands to the rules.
+    pub stands: Stands,
     /// When to look again although nothing has changed.
     pub again: Option<Duration>,
     /// Whose the subject is, if it isn't ours: then the rest of the plan is what we would do.

@@ -14,6 +14,7 @@ const usage = `pointsman-cluster runs a Kubernetes control plane with simulated 
   pointsman-cluster ctl --dir DIR COMMAND ...   talk to a running one (ctl --help lists the commands)
   pointsman-cluster fetch --out NDIR            get the neighbours' CRDs from their published Go modules
   pointsman-cluster sweep PARENT                remove what killed instances left in PARENT
+  pointsman-cluster validate                    measure Kubernetes' own evaluation of CEL, given on stdin
 
 Run a subcommand with --help for its flags.
 `
@@ -34,12 +35,14 @@ func main() {
 		err = fetch(args)
 	case "sweep":
 		err = sweepCommand(args)
+	case "validate":
+		err = validate(args)
 	case "part":
 		err = runPart(args)
 	case "help", "--help", "-h":
 		fmt.Print(usage)
 	default:
-		err = fmt.Errorf("%q is not a subcommand of pointsman-cluster: use up, ctl, fetch or sweep", os.Args[1])
+		err = fmt.Errorf("%q is not a subcommand of pointsman-cluster: use up, ctl, fetch, sweep or validate", os.Args[1])
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "error: %s\n", sentence(err))

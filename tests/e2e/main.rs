@@ -1,6 +1,8 @@
 //! End-to-end tests on the embedded control plane. One binary, so that they share it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod admission;
+mod cel;
 mod control_plane;
 mod corpus;
 mod crds;
@@ -14,6 +16,7 @@ mod objects;
 mod plans;
 mod policies;
 mod revisions;
+mod rules;
 mod services;
 mod sets;
 mod takeover;

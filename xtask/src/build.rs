@@ -22,7 +22,7 @@ pub(crate) fn cargo(args: &[&str]) -> Result<Guarded> {
 }
 
 /// The policies that we write, each a crate below `plugins`.
-const PLUGINS: [&str; 7] = [
+const PLUGINS: [&str; 9] = [
     "pointsman-runtime-selection",
     "pointsman-pod-templating",
     "pointsman-metadata-propagation",
@@ -30,6 +30,8 @@ const PLUGINS: [&str; 7] = [
     "pointsman-example-rust-balance",
     "pointsman-example-rust-cost",
     "pointsman-example-rust-labels",
+    "pointsman-hostile",
+    "pointsman-cel",
 ];
 
 /// Builds the plugins.

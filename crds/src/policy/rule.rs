@@ -3,6 +3,7 @@
 use crate::{
     policy::{
         EXPRESSION, LABEL, SUBDOMAIN,
+        plugin::UpdateStrategy,
         selection::{MatchCondition, Selection},
     },
     schema::rules,
@@ -34,11 +35,16 @@ const DENY_OR_WARN: (&str, &str) = (
     doc = "ValidationRule is a set of CEL expressions that must hold on what users write, or on what policies put out.",
     printcolumn = r#"{"name":"Stage","type":"string","jsonPath":".spec.stage"}"#,
     printcolumn = r#"{"name":"Actions","type":"string","jsonPath":".spec.actions"}"#,
+    printcolumn = r#"{"name":"Enabled","type":"boolean","jsonPath":".spec.enabled"}"#,
     printcolumn = r#"{"name":"Active","type":"string","jsonPath":".status.conditions[?(@.type=='Active')].status"}"#,
     printcolumn = r#"{"name":"Rejected","type":"integer","jsonPath":".status.counts.rejected"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct ValidationRuleSpec {
+    /// Whether the rule counts.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+
     /// What the rule is about.
     #[serde(default)]
     pub stage: RuleStage,
@@ -58,7 +64,8 @@ pub struct ValidationRuleSpec {
     pub variables: Vec<Variable>,
 
     /// What must hold. Stage Input knows `object`, `oldObject`, `namespaceObject`, `params` and `request`; stage Output
-    /// knows the planned `object`, its `subject`, `layers` (who asked for each field) and `params`.
+    /// knows the planned `object`, its `subject`, `layers` (who asked for each field), `added` (the fields that nobody asked for but a
+    /// plugin), `namespaceObject` and `params`.
     #[schemars(length(min = 1, max = 64))]
     pub validations: Vec<Validation>,
 
@@ -74,14 +81,19 @@ pub struct ValidationRuleSpec {
     #[serde(default)]
     pub failure_policy: RuleFailurePolicy,
 
-    /// Values from outside the rule, as `params`.
+    /// A ConfigMap, as `params`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<RuleParams>,
+
+    /// How a change of the rule gets active. Absent means Guarded: it waits for an approval where a live subject breaks it that didn't before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<UpdateStrategy>,
 }
 
 impl Default for ValidationRuleSpec {
     fn default() -> Self {
         Self {
+            enabled: true,
             stage: RuleStage::default(),
             selection: None,
             match_conditions: Vec::new(),
@@ -90,8 +102,13 @@ impl Default for ValidationRuleSpec {
             actions: default_actions(),
             failure_policy: RuleFailurePolicy::default(),
             params: None,
+            strategy: None,
         }
     }
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn default_actions() -> Vec<RuleAction> {
@@ -219,7 +236,7 @@ pub enum RuleFailurePolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleParams {
-    /// The ConfigMap whose data is `params`.
+    /// The ConfigMap that is `params`: its values are in `params.data`.
     pub config_map: ParamsConfigMap,
 
     /// What it means that there is no such ConfigMap.
@@ -259,7 +276,7 @@ pub struct ValidationRuleStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The state of the rule. Known types: Compiled, Active.
+    /// The state of the rule. Known types: Compiled, Active, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

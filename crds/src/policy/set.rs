@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 const FROZEN: (&str, &str) =
     ("self == oldSelf", "a PolicySet never changes: change the PolicyPlugin or ValidationRule, and a new set is made of it");
@@ -145,8 +146,12 @@ pub struct PolicySetRule {
     #[schemars(extend("pattern" = DIGEST))]
     pub digest: String,
 
-    /// Its spec.
+    /// Its spec, without what says how changes of it get active.
     pub spec: ValidationRuleSpec,
+
+    /// The data of the ConfigMap that is `params`; absent where the rule names none, or there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub params: Option<BTreeMap<String, String>>,
 }
 
 /// What is observed of a PolicySet.

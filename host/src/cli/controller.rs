@@ -7,14 +7,18 @@ use crate::{
     leader::{Timing, campaign},
     pace::{self, Pacer},
     policy::{self, keeper::Options, start::Started},
-    serve::{health, metrics::Reconciles},
+    serve::{
+        admission::{Admission, AdmissionError, Certificates, Serving, certificates::secret, counts::Counts},
+        health,
+        metrics::Reconciles,
+    },
     shadow::Stage,
     world::{apis, watch::Shared},
 };
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use std::{net::SocketAddr, process::ExitCode, sync::Arc};
-use tokio::{net::TcpListener, sync::watch};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tracing_subscriber::{EnvFilter, fmt};
 
 /// The name of the Lease that hosts take turns with.
@@ -42,12 +46,41 @@ pub(super) struct ControllerArgs {
     /// Where /healthz, /readyz and /metrics are answered.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
+    #[command(flatten)]
+    webhook: Box<WebhookArgs>,
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug.
     #[arg(long, value_name = "FILTER", env = "POINTSMAN_LOG", default_value = "info")]
     log_level: String,
     /// How it is logged.
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     log_format: LogFormat,
+}
+
+#[derive(Args, Debug)]
+struct WebhookArgs {
+    /// Where the admission webhook is answered, over TLS. By default it isn't.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    webhook: Option<SocketAddr>,
+    /// The folder of the webhook's certificate, as cert-manager fills it: tls.crt, tls.key and, for the caBundle, ca.crt. By default the host
+    /// makes its own, and keeps them in the Secret pointsman-webhook.
+    #[arg(long, value_name = "FOLDER", requires = "webhook")]
+    webhook_certs: Option<PathBuf>,
+    /// A name or an address by which the API server calls the webhook; may be repeated. By default pointsman-webhook.NAMESPACE.svc.
+    #[arg(long = "webhook-host", value_name = "NAME", requires = "webhook", conflicts_with = "webhook_certs")]
+    webhook_hosts: Vec<String>,
+    /// The name of the ValidatingWebhookConfiguration and the MutatingWebhookConfiguration whose caBundle the leader keeps.
+    #[arg(long, value_name = "NAME", default_value = "pointsman")]
+    webhook_configuration: String,
+}
+
+impl WebhookArgs {
+    fn certificates(&self, namespace: &str) -> Certificates {
+        match &self.webhook_certs {
+            Some(folder) => Certificates::Directory(folder.clone()),
+            None if self.webhook_hosts.is_empty() => Certificates::Made(vec![format!("{}.{namespace}.svc", secret::NAME)]),
+            None => Certificates::Made(self.webhook_hosts.clone()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -67,6 +100,14 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let settings = args.policies.settings(stage, Arc::clone(&pacer))?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz and /metrics");
+    let webhook = match args.webhook.webhook {
+        Some(address) => {
+            let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address} for the webhook"))?;
+            tracing::info!(webhook = %listener.local_addr()?, "answering the admission webhook");
+            Some(listener)
+        }
+        None => None,
+    };
 
     let (stop, mut stopping) = watch::channel(false);
     let resigning = {
@@ -74,12 +115,20 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         async move { _ = stopping.wait_for(|stopping| *stopping).await }
     };
     let Options { namespace, identity, .. } = &settings.options;
-    let identity = identity.clone();
-    let (leadership, campaign) = campaign(client.clone(), namespace, LEASE, &identity, Timing::default(), resigning);
+    let (namespace, identity) = (namespace.clone(), identity.clone());
+    let (leadership, campaign) = campaign(client.clone(), &namespace, LEASE, &identity, Timing::default(), resigning);
     let campaign = tokio::spawn(campaign);
 
     let (Started { policies, obstacle }, keep_policies) = policy::start::start(client.clone(), settings, leadership.clone()).await?;
     let (served, apis) = watch::channel(apis::Apis::default());
+    let admission = Admission {
+        policies: Arc::clone(&policies),
+        // The built-in set, with which every host starts, has one.
+        evaluator: policies.active().rules().evaluator().cloned(),
+        shared: shared.clone(),
+        obstacles: [obstacle.clone(), listed.clone()],
+        counts: Arc::<Counts>::default(),
+    };
     let reconciles = Arc::<Reconciles>::default();
     let inputs = controller::Inputs {
         client: client.clone(),
@@ -96,20 +145,41 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         reconciles: Arc::clone(&reconciles),
         unlisted,
     };
-    let told = health::Told { apis, obstacle, listed, policies, pacer, leadership, reconciles };
+    let answered = webhook.is_some().then(|| Arc::clone(&admission.counts));
+    let mut ending = stopping.clone();
+    let mut webhook = webhook.map(|listener| {
+        let configuration = args.webhook.webhook_configuration.clone();
+        let certificates = args.webhook.certificates(&namespace);
+        let serving = Serving { listener, certificates, configuration, namespace, client: client.clone(), leadership: leadership.clone() };
+        // A task of its own, so that requests that have begun are answered while all else has ended.
+        tokio::spawn(admission.serve(serving, async move { _ = ending.wait_for(|ending| *ending).await }))
+    });
+    let told = health::Told { apis, obstacle, listed, policies, pacer, leadership, reconciles, admission: answered };
     let stopped = stop_signal()?;
     tokio::select! {
         result = health::serve(listener, told) => result.context("answering /healthz")?,
         () = apis::keep(client, served) => bail!("the watch of CustomResourceDefinitions has ended for good"),
         () = keep_policies => bail!("the watch of PolicyPlugins has ended for good"),
         () = controller::run(inputs) => bail!("the controller has ended for good"),
+        ended = ended(&mut webhook) => { ended?; bail!("the admission webhook has ended for good") }
         () = stopped => tracing::info!("stopping"),
     }
     // Nothing writes any more: the lease can go to another host at once.
     stop.send_replace(true);
     stopping.mark_unchanged();
     campaign.await.context("giving the lease back")?;
+    if webhook.is_some() {
+        ended(&mut webhook).await?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Resolves when the webhook has ended; never if there is none.
+async fn ended(webhook: &mut Option<JoinHandle<Result<(), AdmissionError>>>) -> Result<()> {
+    match webhook {
+        Some(webhook) => Ok(webhook.await.context("answering the admission webhook")??),
+        None => std::future::pending().await,
+    }
 }
 
 /// A task that panics would leave the rest of the host leading and answering as if all were well. Another host, or this one started

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod cache;
+mod check;
 mod check_config;
 mod compile;
 mod completions;
@@ -15,6 +16,7 @@ mod plugin;
 mod policies;
 mod policy;
 pub mod render;
+mod rule;
 mod settings;
 mod yaml;
 
@@ -46,6 +48,10 @@ enum Command {
     Render(render::RenderArgs),
     /// Tells why services get what they get: which runtime, what pods, which labels. Of files, or of a cluster.
     Explain(explain::ExplainArgs),
+    /// Tells whether the objects in files would be taken, and what the rules say of them, without a cluster.
+    Check(check::CheckArgs),
+    /// Tests rules.
+    Rule(rule::RuleArgs),
     /// Takes services over from another controller, or gives them back, without restarting a pod.
     Adopt(adopt::AdoptArgs),
     /// Makes, tests and delivers plugins.
@@ -70,6 +76,8 @@ impl Cli {
             Command::Crds(args) => crds::run(args).await,
             Command::Render(args) => render::run(&args),
             Command::Explain(args) => Box::pin(explain::run(args)).await,
+            Command::Check(args) => Ok(check::run(&args)),
+            Command::Rule(args) => rule::run(&args),
             Command::Adopt(args) => Box::pin(adopt::run(args)).await,
             Command::Plugin(args) => plugin::run(args).await,
             Command::Policy(args) => policy::run(args).await,

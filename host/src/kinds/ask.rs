@@ -5,7 +5,7 @@ use crate::{
     plan::Decided,
     policy::{
         decide::{
-            Pinned, Policies, Standing, Undecided,
+            Pinned, Undecided,
             propagation::{self, Propagated},
             templating,
         },
@@ -75,20 +75,19 @@ pub(super) fn subject(snapshot: &Snapshot, labels: &BTreeMap<String, String>, an
 /// The questions of one plan.
 pub(super) struct Asking<'a> {
     pub(super) snapshot: &'a Snapshot,
-    policies: Pinned<'a>,
+    policies: &'a Pinned<'a>,
     pub(super) reads: BTreeSet<Read>,
     pub(super) decisions: Vec<Decided>,
 }
 
 impl<'a> Asking<'a> {
-    pub(super) fn new(snapshot: &'a Snapshot, policies: &'a Policies) -> Self {
-        let standing = if snapshot.children.is_empty() { Standing::New } else { Standing::Running };
+    pub(super) fn new(snapshot: &'a Snapshot, policies: &'a Pinned<'a>) -> Self {
         let reads = BTreeSet::from([Read::Namespace(snapshot.subject.key.namespace.clone())]);
-        Self { snapshot, policies: policies.pin(standing), reads, decisions: Vec::new() }
+        Self { snapshot, policies, reads, decisions: Vec::new() }
     }
 
     pub(super) fn policies(&self) -> &Pinned<'a> {
-        &self.policies
+        self.policies
     }
 
     /// The subject as policies see it.
@@ -194,12 +193,12 @@ pub(super) fn missing(what: &str, resource: &crate::world::resource::Resource) -
 }
 
 /// The entries of a map, as policies see them.
-pub(super) fn entries(map: &BTreeMap<String, String>) -> Vec<Entry> {
+pub(crate) fn entries(map: &BTreeMap<String, String>) -> Vec<Entry> {
     map.iter().map(|(key, value)| Entry { key: key.clone(), value: value.clone() }).collect()
 }
 
 /// A map of an object's metadata.
-pub(super) fn strings(value: &Value) -> BTreeMap<String, String> {
+pub(crate) fn strings(value: &Value) -> BTreeMap<String, String> {
     let map = value.as_object().into_iter().flatten();
     map.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
 }

@@ -8,10 +8,16 @@ mod kept;
 pub mod kserve;
 pub mod ome;
 
+pub(crate) use ask::{entries, strings};
+
 use crate::{
     contest::{self, Contest},
     plan::{Plan, Theirs},
-    policy::{self, decide::Policies},
+    policy::{
+        self,
+        decide::{Pinned, Policies, Standing},
+    },
+    rules::{self, plan::Judging},
     world::{
         ObjectKey, Snapshot,
         resource::{INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
@@ -37,7 +43,7 @@ pub trait Kind: Debug + Send + Sync {
     }
 
     /// What is to become of the subject, if it is ours.
-    fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan;
+    fn plan(&self, snapshot: &Snapshot, policies: &Pinned<'_>, settings: &Settings) -> Plan;
 }
 
 /// The kind of a resource, if we serve it.
@@ -54,7 +60,12 @@ pub fn of(resource: &Resource) -> Option<&'static dyn Kind> {
 /// What is to become of a subject of a kind.
 pub fn plan(kind: &dyn Kind, mut snapshot: Snapshot, policies: &Policies, settings: &Settings) -> Plan {
     snapshot.stand_ins = kind.stand_ins(&snapshot);
-    let mut plan = kind.plan(&snapshot, policies, settings);
+    let standing = if snapshot.children.is_empty() { Standing::New } else { Standing::Running };
+    // Everything in a plan is decided under one set.
+    let mut policies = policies.pin(standing);
+    rules::plan::meet(&snapshot, &mut policies);
+    let plan = kind.plan(&snapshot, &policies, settings);
+    let mut plan = Judging::new(&snapshot, &policies).bound(plan);
     kept::keep(&snapshot, plan.objects.as_mut());
     plan.keeps = kept::stays(&snapshot);
     plan.theirs = theirs(&snapshot);

@@ -116,6 +116,11 @@ pub fn accept(bytes: &[u8]) -> Result<Accepted, Refused> {
     }
 }
 
+/// Makes a component of a core module that the host carries in itself.
+pub(super) fn of_ours(bytes: &[u8]) -> Result<Accepted, Refused> {
+    Ok(Accepted { wasm: wrap(bytes)?, form: Form::Module, points: Vec::new() })
+}
+
 fn encoding(bytes: &[u8]) -> Result<Encoding, Refused> {
     match Parser::new(0).parse(bytes, true).map_err(|error| invalid(&error))? {
         Chunk::Parsed { payload: Payload::Version { encoding, .. }, .. } => Ok(encoding),

@@ -87,6 +87,34 @@ pub const LARGEST_BOUND_CONFIG: usize = 64 << 10;
 /// How many instances may be kept warm without being asked, over all plugins.
 pub const WARM_INSTANCES: u32 = 32;
 
+/// What one rule may use on one object. Fifty rules on an object of 10 KiB use a thousandth of it each.
+pub const RULE: Limits = Limits {
+    memory: 64 << 20,
+    table_elements: 100_000,
+    fuel: 50_000_000,
+    // As for plugins: what decides is the fuel.
+    deadline: Duration::from_secs(1),
+    output: 1 << 20,
+    host_calls: 0,
+    log_lines: 0,
+    log_line: 0,
+};
+
+/// Bytes of one expression of a rule: the CRD's schema counts characters.
+pub const LONGEST_EXPRESSION: usize = 16 << 10;
+
+/// Bytes of a rule's ConfigMap: it is frozen in the policy set, together with those of all other rules.
+pub const LARGEST_PARAMS: usize = 64 << 10;
+
+/// How many instances of the evaluator are kept warm; they count among all that are.
+pub const RULE_INSTANCES: usize = 8;
+
+/// How many rules one of them keeps compiled.
+pub const RULE_PROGRAMS: usize = 1024;
+
+/// Bytes of memory with which one is kept.
+pub const RULE_RESIDENT: usize = 24 << 20;
+
 /// Bytes that a pod's template may have: an object in etcd has 1.5 MiB at most.
 pub const LARGEST_TEMPLATE: usize = 1 << 20;
 

@@ -5,18 +5,23 @@ use super::{
     compile::{CompileError, Compilers},
     decide::scoring,
     engine::{Engines, Use},
+    evaluator::Evaluator,
     limits::{HOT_DEADLINE, LARGEST_BOUND_CONFIG, Limits},
     matching,
-    member::Member,
+    member::{Conditions, Member},
     plugin::{Instances, Plugin},
     point::{describe::Description, name},
     schema::{ConfigError, check_config},
 };
+use crate::rules::{
+    fields,
+    rule::{Rule, RuleError, conditions},
+};
 use pointsman_crds::policy::{
     plugin::{PluginInstances, PolicyPoint},
-    set::PolicySetPlugin,
+    set::{PolicySetPlugin, PolicySetRule},
 };
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Why a plugin can't be part of a policy set.
 #[derive(Debug, thiserror::Error)]
@@ -74,11 +79,13 @@ fn names(points: &[PolicyPoint]) -> String {
     points.iter().map(|point| name(*point)).collect::<Vec<_>>().join(", ")
 }
 
-/// Loads plugins.
+/// Loads plugins, and rules.
 #[derive(Debug)]
 pub struct Loader {
     engines: Arc<Engines>,
     compilers: Compilers,
+    /// Made when the first rule is loaded.
+    evaluator: OnceLock<Result<Arc<Evaluator>, String>>,
 }
 
 /// A plugin's code, before it is bound to anything.
@@ -93,12 +100,24 @@ pub struct Described {
 impl Loader {
     /// With engines and compilers.
     pub fn new(engines: Arc<Engines>, compilers: Compilers) -> Self {
-        Self { engines, compilers }
+        Self { engines, compilers, evaluator: OnceLock::new() }
+    }
+
+    /// What evaluates rules. Blocks while it is compiled.
+    pub fn evaluator(&self) -> Result<Arc<Evaluator>, String> {
+        let made = || Evaluator::new(&self.engines, &self.compilers).map(Arc::new);
+        self.evaluator.get_or_init(made).clone().map_err(|why| format!("the CEL evaluator can't be loaded: {why}"))
     }
 
     /// The engines that its plugins run in.
     pub fn engines(&self) -> &Arc<Engines> {
         &self.engines
+    }
+
+    /// Loads a rule. Blocks for some milliseconds, the first time for longer.
+    pub fn rule(&self, bound: PolicySetRule) -> Result<Rule, RuleError> {
+        let evaluator = self.evaluator().map_err(RuleError::Evaluator)?;
+        Rule::load(bound, &evaluator, fields::shapes())
     }
 
     /// What a plugin says of itself. Blocks while it is compiled.
@@ -125,10 +144,6 @@ impl Loader {
         let limits = bound.limits.as_ref().map_or(Ok(Limits::DEFAULT), Limits::of).map_err(LoadError::Binding)?;
         if let Some(flaw) = bound.selection.as_ref().and_then(matching::flaw) {
             return Err(LoadError::Binding(flaw));
-        }
-        if !bound.match_conditions.is_empty() {
-            let sentence = "matchConditions: this host can't evaluate CEL yet; bind the plugin by match alone";
-            return Err(LoadError::Binding(sentence.to_owned()));
         }
         let size = bound.config.as_ref().map_or(0, String::len);
         if size > LARGEST_BOUND_CONFIG {
@@ -168,6 +183,23 @@ impl Loader {
                 control_plane = Some(plugin(Use::ControlPlane, limits, Instances::Fresh)?);
             }
         }
-        Member::new(bound, description, control_plane, hot).map_err(|error| LoadError::Binding(error.to_string()))
+        let conditions = self.conditions(&bound)?;
+        let member = Member::new(bound, description, control_plane, hot).map_err(|error| LoadError::Binding(error.to_string()))?;
+        Ok(member.under(conditions))
+    }
+
+    /// What a binding's matchConditions come to.
+    fn conditions(&self, bound: &PolicySetPlugin) -> Result<Option<Conditions>, LoadError> {
+        if bound.match_conditions.is_empty() {
+            return Ok(None);
+        }
+        // A request waits there.
+        if bound.points.contains(&PolicyPoint::SchedulingScoring) {
+            let sentence = "matchConditions: they aren't evaluated at scheduling-scoring; bind the plugin by match alone there";
+            return Err(LoadError::Binding(sentence.to_owned()));
+        }
+        let evaluator = self.evaluator().map_err(LoadError::Binding)?;
+        let program = conditions(bound, &evaluator, fields::shapes()).map_err(|error| LoadError::Binding(error.to_string()))?;
+        Ok(Some(Conditions { program, evaluator }))
     }
 }

@@ -4,6 +4,7 @@ use super::{
     call::CallError,
     digest::Digest,
     engine::Use,
+    evaluator::{Evaluator, Program},
     health::Health,
     plugin::Plugin,
     point::{Question, describe::Description, name},
@@ -26,7 +27,17 @@ pub struct Member {
     identity: Digest,
     control_plane: Option<Plugin>,
     hot: Option<Plugin>,
+    conditions: Option<Conditions>,
     missing: Option<String>,
+}
+
+/// CEL expressions that must be true for a plugin to be asked.
+#[derive(Clone, Debug)]
+pub struct Conditions {
+    /// All of them.
+    pub program: Program,
+    /// What evaluates them.
+    pub evaluator: Arc<Evaluator>,
 }
 
 impl Member {
@@ -38,7 +49,17 @@ impl Member {
         hot: Option<Plugin>,
     ) -> serde_json::Result<Self> {
         let identity = Digest::of_value(&bound)?;
-        Ok(Self { bound, description, health: Arc::default(), previous: None, identity, control_plane, hot, missing: None })
+        Ok(Self {
+            bound,
+            description,
+            health: Arc::default(),
+            previous: None,
+            identity,
+            control_plane,
+            hot,
+            conditions: None,
+            missing: None,
+        })
     }
 
     /// One whose revision can't be loaded. It keeps its place in the set and fails when it is asked: a set without it would decide
@@ -54,8 +75,20 @@ impl Member {
             identity,
             control_plane: None,
             hot: None,
+            conditions: None,
             missing: Some(why),
         }
+    }
+
+    /// The same member, asked under these conditions alone.
+    #[must_use]
+    pub fn under(self, conditions: Option<Conditions>) -> Self {
+        Self { conditions, ..self }
+    }
+
+    /// The conditions under which alone it is asked.
+    pub fn conditions(&self) -> Option<&Conditions> {
+        self.conditions.as_ref()
     }
 
     /// Why it can't be asked, where it can't be loaded.
@@ -74,6 +107,7 @@ impl Member {
             identity: self.identity,
             control_plane: self.control_plane.clone(),
             hot: self.hot.clone(),
+            conditions: self.conditions.clone(),
             missing: self.missing.clone(),
         }
     }

@@ -16,6 +16,7 @@ mod component;
 pub mod decide;
 pub mod digest;
 pub mod engine;
+pub mod evaluator;
 pub mod health;
 pub mod keeper;
 pub mod limits;
@@ -42,7 +43,7 @@ pub const NAMESPACE: &str = "pointsman-system";
 const LONGEST: usize = 300;
 
 /// A plugin's own words, fit for a condition, an event and a log: one line, printable, and not endless.
-fn told(words: &str) -> String {
+pub(crate) fn told(words: &str) -> String {
     let printable = |c: char| if c.is_control() || c.is_whitespace() { ' ' } else { c };
     let mut words: String = words.chars().map(printable).take(LONGEST + 1).collect();
     if words.chars().count() > LONGEST {

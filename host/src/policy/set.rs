@@ -1,14 +1,21 @@
 //! A policy set: everything that decides, at one moment.
 
-use super::{digest::Digest, matching, member::Member, point::Subject};
+use super::{digest::Digest, matching, member::Member, point::Subject, source::builtin::BUILTINS};
+use crate::rules::Rules;
 use pointsman_crds::policy::plugin::PolicyPoint;
-use std::{collections::BTreeMap, sync::Arc};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 /// An immutable policy set. A decision runs under one.
 #[derive(Debug)]
 pub struct ActiveSet {
     digest: Digest,
     members: Vec<Arc<Member>>,
+    rules: Rules,
+    configs: OnceLock<Vec<(String, Value)>>,
 }
 
 /// What stands in for a plugin that gives no answer.
@@ -26,13 +33,34 @@ impl ActiveSet {
     /// Puts the members in line: by order, then by name.
     pub fn new(mut members: Vec<Arc<Member>>) -> Self {
         members.sort_by(|a, b| (a.bound.order, &a.bound.name).cmp(&(b.bound.order, &b.bound.name)));
-        Self { digest: Digest::of_all(members.iter().map(|member| member.identity())), members }
+        let digest = Digest::of_all(members.iter().map(|member| member.identity()));
+        Self { digest, members, rules: Rules::default(), configs: OnceLock::new() }
+    }
+
+    /// The same members with these rules.
+    #[must_use]
+    pub fn ruled(self, rules: Rules) -> Self {
+        let identities = self.members.iter().map(|member| member.identity());
+        let digest = Digest::of_all(identities.chain(rules.all().iter().map(|rule| rule.identity())));
+        Self { digest, rules, ..self }
     }
 
     /// The same set, whose members haven't been asked anything yet.
     #[must_use]
     pub fn afresh(&self) -> Self {
-        Self { digest: self.digest, members: self.members.iter().map(|member| Arc::new(member.afresh())).collect() }
+        let members = self.members.iter().map(|member| Arc::new(member.afresh())).collect();
+        Self { digest: self.digest, members, rules: self.rules.clone(), configs: OnceLock::new() }
+    }
+
+    /// The rules.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The configuration of each member, by its name. What a built-in takes where nobody says otherwise belongs to it: that is the
+    /// host's word. What a stranger's plugin takes by itself is its own claim.
+    pub fn configs(&self) -> &[(String, Value)] {
+        self.configs.get_or_init(|| self.members.iter().map(|member| (member.name().to_owned(), config(member))).collect())
     }
 
     /// The digest of all that decides.
@@ -77,6 +105,21 @@ impl ActiveSet {
         }
         line
     }
+}
+
+fn config(member: &Member) -> Value {
+    let mut config: Value = member.bound.config.as_deref().and_then(|config| serde_json::from_str(config).ok()).unwrap_or_default();
+    let ours = BUILTINS.iter().any(|builtin| Digest::of(builtin.bytes).to_string() == member.bound.digest);
+    let schema: Value = if ours { serde_json::from_str(&member.description.config_schema).unwrap_or_default() } else { Value::Null };
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        if let (Some(default), None) = (property.get("default"), config.get(name)) {
+            if config.is_null() {
+                config = Value::Object(serde_json::Map::new());
+            }
+            config[name] = default.clone();
+        }
+    }
+    config
 }
 
 pub(super) fn asked(member: &Member, point: PolicyPoint, subject: &Subject) -> bool {

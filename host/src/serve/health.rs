@@ -1,6 +1,9 @@
 //! /healthz, /readyz and /metrics.
 
-use super::metrics::{self, Reconciles};
+use super::{
+    admission::counts::Counts,
+    metrics::{self, Reconciles},
+};
 use crate::{leader::Leadership, pace::Pacer, policy::decide::Policies, world::apis::Apis};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use std::sync::Arc;
@@ -23,11 +26,17 @@ pub struct Told {
     pub leadership: Leadership,
     /// What the controller has counted.
     pub reconciles: Arc<Reconciles>,
+    /// What the admission webhook has answered, where it is served.
+    pub admission: Option<Arc<Counts>>,
 }
 
 /// Answers until the process ends.
 pub async fn serve(listener: TcpListener, told: Told) -> std::io::Result<()> {
-    let metrics = |State(told): State<Told>| async move { metrics::text(&told.policies, &told.pacer, &told.leadership, &told.reconciles) };
+    let metrics = |State(told): State<Told>| async move {
+        let mut text = metrics::text(&told.policies, &told.pacer, &told.leadership, &told.reconciles);
+        told.admission.iter().for_each(|counts| counts.text(&mut text));
+        text
+    };
     let routes = Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(ready)).route("/metrics", get(metrics));
     axum::serve(listener, routes.with_state(told)).await
 }

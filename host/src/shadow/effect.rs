@@ -102,7 +102,9 @@ fn stays(key: &ObjectKey, after: &Plan, planned: &[Object]) -> bool {
 }
 
 fn failed(after: &Plan) -> Change {
-    let why = after.status.conditions.iter().find(|condition| condition.needed && condition.status != Some(true));
+    let needed = || after.status.conditions.iter().filter(|condition| condition.needed);
+    // What failed says more than what isn't known for it.
+    let why = needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
     let places = why.map(|condition| format!("{}: {}", condition.reason, condition.message));
     Change { effect: Effect::Failed, places: places.into_iter().collect() }
 }

@@ -11,13 +11,16 @@ use crate::{
             replay::{Recorded, Replayed},
         },
         limits::DECISION_CACHE,
+        matching,
         member::Member,
+        point::Subject,
         set::{ActiveSet, concerns},
     },
+    rules::rule::Rule,
     world::{ObjectKey, watch::Shared},
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use pointsman_crds::policy::plugin::PolicyPoint;
+use pointsman_crds::policy::{plugin::PolicyPoint, rule::RuleStage};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -60,6 +63,8 @@ struct Pair {
     after: Policies,
     /// The members that are not in both.
     differ: Vec<Arc<Member>>,
+    /// The same of rules.
+    rules: Vec<Arc<Rule>>,
 }
 
 impl Pair {
@@ -71,7 +76,20 @@ impl Pair {
             one.members().iter().filter(|member| !known(member)).cloned().collect()
         };
         let differ = [only_in(before, after), only_in(after, before)].concat();
-        Self { before: Policies::aside(before, Arc::clone(&cache)), after: Policies::aside(after, cache), differ }
+        let rules_only_in = |one: &ActiveSet, other: &ActiveSet| -> Vec<Arc<Rule>> {
+            let known = |rule: &Rule| other.rules().all().iter().any(|other| other.identity() == rule.identity());
+            one.rules().all().iter().filter(|rule| !known(rule)).cloned().collect()
+        };
+        let rules = [rules_only_in(before, after), rules_only_in(after, before)].concat();
+        Self { before: Policies::aside(before, Arc::clone(&cache)), after: Policies::aside(after, cache), differ, rules }
+    }
+
+    /// Whether what differs is asked about a subject.
+    fn concerns(&self, subject: &Subject) -> bool {
+        // A rule over planned objects is about those of any subject.
+        let about =
+            |rule: &Rule| rule.stage() == RuleStage::Output || rule.objects().is_none_or(|objects| matching::fits(objects, subject));
+        self.differ.iter().any(|member| concerns(member, subject)) || self.rules.iter().any(|rule| about(rule))
     }
 }
 
@@ -151,7 +169,7 @@ impl Stage {
             return None;
         }
         let subject = kinds::subject(&snapshot);
-        if !pair.differ.iter().any(|member| concerns(member, &subject)) {
+        if !pair.concerns(&subject) {
             return Some(Change::default());
         }
         let plan = |policies| kinds::plan(kind, snapshot.clone(), policies, &self.settings);

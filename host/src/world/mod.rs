@@ -344,6 +344,11 @@ impl World {
         })
     }
 
+    /// The labels of a namespace; none of one that isn't known.
+    pub fn namespace_labels(&self, name: &str) -> Arc<Labels> {
+        self.namespaces.get(name).cloned().unwrap_or_default()
+    }
+
     /// Notes what the last plan of a subject has read. What has changed since the snapshot touches the subject at once.
     pub fn read(&mut self, key: &ObjectKey, snapshot: u64, reads: BTreeSet<Read>) {
         if self.subjects.contains_key(key) && self.readers.note(key, reads, snapshot) {

@@ -12,20 +12,45 @@ use std::fmt;
 
 /// A step into an object: a field, or the place in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in crate::cli) enum Step {
     Field(String),
     Item(usize),
 }
 
+/// Why an object can't be taken.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {}{message}", before(.field))]
+pub(in crate::cli) struct Refusal {
+    pub(in crate::cli) place: Place,
+    /// The field that is meant, as people write it; empty for the whole object.
+    pub(in crate::cli) field: String,
+    pub(in crate::cli) message: String,
+}
+
+fn before(field: &str) -> String {
+    if field.is_empty() { String::new() } else { format!("{field}: ") }
+}
+
+impl Refusal {
+    /// Of the whole object.
+    pub(in crate::cli) fn new(place: &Place, message: String) -> Self {
+        Self { place: place.clone(), field: String::new(), message }
+    }
+}
+
 /// What is wrong with an object that `read` refuses: its place, the field, and what is said of it.
-pub(super) fn wrong(place: &Place, object: &Value, read: fn(Value) -> serde_json::Result<Value>, error: &serde_json::Error) -> String {
-    let path = culprit(object, read);
-    let (place, field) = told(place, &path);
-    if field.is_empty() { format!("{place}: {error}") } else { format!("{place}: {field}: {error}") }
+pub(in crate::cli) fn wrong(
+    place: &Place,
+    object: &Value,
+    read: fn(Value) -> serde_json::Result<Value>,
+    error: &serde_json::Error,
+) -> Refusal {
+    let (place, field) = told(place, &culprit(object, read));
+    Refusal { place, field, message: error.to_string() }
 }
 
 /// A part of the object at a place, as people name it, with its own place.
-pub(super) fn told(place: &Place, path: &[Step]) -> (Place, String) {
+pub(in crate::cli) fn told(place: &Place, path: &[Step]) -> (Place, String) {
     let line = line(place, path).unwrap_or(place.line);
     let mut field = String::new();
     for step in path {
@@ -97,16 +122,19 @@ fn remove(object: &mut Value, path: &[Step]) {
     }
 }
 
-/// The line of a part of the object at a place.
+/// The line of a part of the object at a place, or of what it would be in.
 fn line(place: &Place, path: &[Step]) -> Option<u64> {
-    let documents: Vec<Spanned<Node>> = serde_saphyr::from_multiple_with_options(&place.file.text, as_written!()).ok()?;
+    let outline = || serde_saphyr::from_multiple_with_options(&place.file.text, as_written!()).unwrap_or_default();
+    let documents: &Vec<Spanned<Node>> = place.file.outline.get_or_init(outline);
     let mut node = documents.iter().find_map(|document| standing_at(document, place.line))?;
     for step in path {
-        node = match (&node.value, step) {
-            (Node::Map(fields), Step::Field(name)) => &fields.iter().find(|(field, _)| field == name)?.1,
-            (Node::List(items), Step::Item(number)) => items.get(*number)?,
-            _ => return None,
+        let inner = match (&node.value, step) {
+            (Node::Map(fields), Step::Field(name)) => fields.iter().find(|(field, _)| field == name).map(|(_, value)| value),
+            (Node::List(items), Step::Item(number)) => items.get(*number),
+            _ => None,
         };
+        let Some(inner) = inner else { break };
+        node = inner;
     }
     Some(node.referenced.line())
 }
@@ -126,7 +154,8 @@ fn standing_at(document: &Spanned<Node>, line: u64) -> Option<&Spanned<Node>> {
 }
 
 /// A part of a document, of which only the place is of interest.
-enum Node {
+#[derive(Debug)]
+pub(super) enum Node {
     Map(Vec<(String, Spanned<Node>)>),
     List(Vec<Spanned<Node>>),
     Leaf,

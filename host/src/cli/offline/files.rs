@@ -1,7 +1,8 @@
 //! Files of Kubernetes objects: which there are, and the objects in them, each with its place.
 
+use super::fields::Node;
 use crate::cli::yaml::{as_written, said};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, SeqAccess, Visitor},
@@ -13,7 +14,7 @@ use std::{
     fmt, fs,
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 /// How a file of objects ends, where a folder is given.
@@ -24,20 +25,22 @@ const STDIN: &str = "stdin";
 
 /// A file that was read, or standard input.
 #[derive(Debug)]
-pub(super) struct File {
-    title: String,
-    pub(super) text: String,
+pub(in crate::cli) struct File {
+    pub(in crate::cli) title: String,
+    pub(in crate::cli) text: String,
     /// What paths in it are relative to.
-    pub(super) folder: PathBuf,
+    pub(in crate::cli) folder: PathBuf,
     /// Whether it was given by name, rather than found in a folder.
-    pub(super) named: bool,
+    pub(in crate::cli) named: bool,
+    /// Where everything in it stands, once somebody asks.
+    pub(super) outline: OnceLock<Vec<Spanned<Node>>>,
 }
 
 /// Where an object stands.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) file: Arc<File>,
-    pub(super) line: u64,
+pub(in crate::cli) struct Place {
+    pub(in crate::cli) file: Arc<File>,
+    pub(in crate::cli) line: u64,
 }
 
 impl fmt::Display for Place {
@@ -48,47 +51,78 @@ impl fmt::Display for Place {
 
 /// A document that is a map, or an entry of a list of them.
 #[derive(Debug)]
-pub(super) struct Document {
-    pub(super) place: Place,
-    pub(super) object: Map<String, Value>,
+pub(in crate::cli) struct Document {
+    pub(in crate::cli) place: Place,
+    pub(in crate::cli) object: Map<String, Value>,
 }
 
 /// Everything in these files and folders, in order. What is named twice is read once.
-pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Document>> {
+pub(in crate::cli) fn read(paths: &[PathBuf]) -> Result<Vec<Document>> {
     let mut documents = Vec::new();
     let mut seen = BTreeSet::new();
     for path in paths {
-        if path.as_os_str() == "-" {
-            if seen.insert(path.clone()) {
-                let mut text = String::new();
-                io::stdin().read_to_string(&mut text).context("reading standard input")?;
-                let file = File { title: STDIN.to_owned(), text, folder: PathBuf::from("."), named: true };
-                parse(&Arc::new(file), &mut documents)?;
-            }
-            continue;
-        }
-        let reading = |path: &Path| format!("reading {}", path.display());
-        let found = fs::metadata(path).with_context(|| reading(path))?;
-        let mut files = Vec::new();
-        if found.is_dir() {
-            below(path, &mut files).with_context(|| reading(path))?;
-            if files.is_empty() {
-                bail!("there is no file *.{} in {}", ENDINGS.join(", *."), path.display());
-            }
-        } else {
-            files.push(path.clone());
-        }
-        for file in files {
-            if !seen.insert(fs::canonicalize(&file).with_context(|| reading(&file))?) {
-                continue;
-            }
-            let text = fs::read_to_string(&file).with_context(|| reading(&file))?;
-            let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
-            let file = File { title: file.display().to_string(), text, folder, named: !found.is_dir() };
-            parse(&Arc::new(file), &mut documents)?;
+        for source in sources(path)? {
+            source.read(&mut seen, &mut documents)?;
         }
     }
     Ok(documents)
+}
+
+/// The same, but what can't be read is told, and the rest is read.
+pub(in crate::cli) fn read_on(paths: &[PathBuf]) -> (Vec<Document>, Vec<Error>) {
+    let (mut documents, mut problems) = (Vec::new(), Vec::new());
+    let mut seen = BTreeSet::new();
+    for path in paths {
+        match sources(path) {
+            Ok(sources) => problems.extend(sources.into_iter().filter_map(|source| source.read(&mut seen, &mut documents).err())),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    (documents, problems)
+}
+
+/// What a text comes from.
+struct Origin {
+    path: PathBuf,
+    named: bool,
+}
+
+/// What a path stands for.
+fn sources(path: &Path) -> Result<Vec<Origin>> {
+    let reading = || format!("reading {}", path.display());
+    if path.as_os_str() == "-" || !fs::metadata(path).with_context(reading)?.is_dir() {
+        return Ok(vec![Origin { path: path.to_owned(), named: true }]);
+    }
+    let mut files = Vec::new();
+    below(path, &mut files).with_context(reading)?;
+    if files.is_empty() {
+        bail!("there is no file *.{} in {}", ENDINGS.join(", *."), path.display());
+    }
+    Ok(files.into_iter().map(|path| Origin { path, named: false }).collect())
+}
+
+impl Origin {
+    /// Reads it, if it wasn't read before.
+    fn read(self, seen: &mut BTreeSet<PathBuf>, documents: &mut Vec<Document>) -> Result<()> {
+        let Self { path, named } = self;
+        let file = if path.as_os_str() == "-" {
+            if !seen.insert(path) {
+                return Ok(());
+            }
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text).context("reading standard input")?;
+            File { title: STDIN.to_owned(), text, folder: PathBuf::from("."), named, outline: OnceLock::new() }
+        } else {
+            let reading = || format!("reading {}", path.display());
+            if !seen.insert(fs::canonicalize(&path).with_context(reading)?) {
+                return Ok(());
+            }
+            let text = fs::read_to_string(&path).with_context(reading)?;
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
+            File { title: path.display().to_string(), text, folder, named, outline: OnceLock::new() }
+        };
+        parse(&Arc::new(file), documents)
+    }
 }
 
 /// The files in a folder and those below it, by name. Links to folders aren't followed: they may go round in circles.

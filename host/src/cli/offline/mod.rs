@@ -1,10 +1,10 @@
 //! What the controller would do, from files alone: the same world, the same policies, the same plans, and no cluster.
 
-mod fields;
-mod files;
-mod objects;
-mod policies;
-mod schema;
+pub(super) mod fields;
+pub(super) mod files;
+pub(super) mod objects;
+pub(super) mod policies;
+pub(crate) mod schema;
 
 use super::settings::SettingsArgs;
 use crate::{
@@ -35,7 +35,7 @@ pub struct OfflineArgs {
     pub(super) namespace: String,
     /// A kind that the cluster lacks, such as httproutes.gateway.networking.k8s.io; may be repeated. By default none is missing.
     #[arg(long, value_name = "PLURAL.GROUP", value_parser = neighbour)]
-    without: Vec<&'static Resource>,
+    pub(super) without: Vec<&'static Resource>,
     /// Only this service; may be repeated.
     #[arg(long = "for", value_name = "NAMESPACE/NAME", value_parser = super::settings::place)]
     pub(super) only: Vec<(String, String)>,
@@ -44,7 +44,7 @@ pub struct OfflineArgs {
     pub(super) host_namespace: String,
     /// The folder of plugins that PolicyPlugins take from source.file; by default that of the file that the PolicyPlugin is in.
     #[arg(long, value_name = "FOLDER")]
-    plugin_dir: Option<PathBuf>,
+    pub(super) plugin_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(super) settings: SettingsArgs,
 }

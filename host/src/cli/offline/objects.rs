@@ -1,7 +1,7 @@
 //! From objects in files to a world, as the watches fill it in a cluster.
 
 use super::{
-    fields,
+    fields::{self, Refusal},
     files::{Document, Place},
     schema,
 };
@@ -9,9 +9,9 @@ use crate::world::{
     ObjectKey, World,
     resource::{BASE_MODEL, CLUSTER_BASE_MODEL, Resource},
 };
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
-use pointsman_crds::policy::plugin::PolicyPlugin;
+use pointsman_crds::policy::{plugin::PolicyPlugin, rule::ValidationRule};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{
@@ -28,12 +28,13 @@ const TOLD: usize = 10;
 
 /// What the files say.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
-    pub(super) world: World,
+pub(in crate::cli) struct Gathered {
+    pub(in crate::cli) world: World,
     /// In the order of the files.
-    pub(super) subjects: Vec<ObjectKey>,
-    pub(super) plugins: Vec<Bound>,
-    pub(super) config_maps: HashMap<(String, String), Arc<ConfigMap>>,
+    pub(in crate::cli) subjects: Vec<ObjectKey>,
+    pub(in crate::cli) plugins: Vec<Bound>,
+    pub(in crate::cli) rules: Vec<Ruled>,
+    pub(in crate::cli) config_maps: HashMap<(String, String), Arc<ConfigMap>>,
     /// How many objects of which kind say nothing to us.
     skipped: BTreeMap<String, usize>,
     /// Fields that no schema knows.
@@ -43,15 +44,23 @@ pub(super) struct Gathered {
 
 /// A PolicyPlugin, with its place and the folder that its file may be in.
 #[derive(Debug)]
-pub(super) struct Bound {
-    pub(super) place: Place,
-    pub(super) name: String,
-    pub(super) plugin: PolicyPlugin,
-    pub(super) folder: PathBuf,
+pub(in crate::cli) struct Bound {
+    pub(in crate::cli) place: Place,
+    pub(in crate::cli) name: String,
+    pub(in crate::cli) plugin: PolicyPlugin,
+    pub(in crate::cli) folder: PathBuf,
+}
+
+/// A ValidationRule, with its place.
+#[derive(Debug)]
+pub(in crate::cli) struct Ruled {
+    pub(in crate::cli) place: Place,
+    pub(in crate::cli) name: String,
+    pub(in crate::cli) rule: ValidationRule,
 }
 
 /// Sorts the documents. Objects without a namespace get this one.
-pub(super) fn gather(documents: Vec<Document>, namespace: &str) -> Result<Gathered> {
+pub(in crate::cli) fn gather(documents: Vec<Document>, namespace: &str) -> Result<Gathered> {
     let ours = schema::kinds();
     let mut gathered = Gathered::default();
     for document in documents {
@@ -62,7 +71,7 @@ pub(super) fn gather(documents: Vec<Document>, namespace: &str) -> Result<Gather
 
 impl Gathered {
     /// What people should know of the files.
-    pub(super) fn notes(&self) -> Vec<String> {
+    pub(in crate::cli) fn notes(&self) -> Vec<String> {
         let told = self.unknown.iter().take(TOLD).map(|(place, path)| {
             let (place, field) = fields::told(place, path);
             format!("{place}: {field}: no such field is known, so it counts for nothing")
@@ -78,13 +87,15 @@ impl Gathered {
         notes
     }
 
-    fn take(&mut self, document: Document, namespace: &str, ours: &schema::Kinds) -> Result<()> {
+    /// Takes one. Objects without a namespace get this one.
+    pub(in crate::cli) fn take(&mut self, document: Document, namespace: &str, ours: &schema::Kinds) -> Result<(), Refusal> {
         let Document { place, mut object } = document;
         let text = |object: &Map<String, Value>, field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (api_version, kind) = (text(&object, "apiVersion"), text(&object, "kind"));
         if api_version.is_empty() || kind.is_empty() {
             if place.file.named {
-                bail!("{place}: this is no Kubernetes object: it has no {}", if kind.is_empty() { "kind" } else { "apiVersion" });
+                let lacks = if kind.is_empty() { "kind" } else { "apiVersion" };
+                return Err(Refusal::new(&place, format!("this is no Kubernetes object: it has no {lacks}")));
             }
             *self.skipped.entry("that are no Kubernetes objects".to_owned()).or_default() += 1;
             return Ok(());
@@ -92,8 +103,9 @@ impl Gathered {
         let resource = Resource::of(&api_version, &kind);
         let kind_of_ours = ours.get(&(api_version.clone(), kind.clone()));
         let config_map = api_version == "v1" && kind == "ConfigMap";
-        let plugin = api_version.starts_with("policy.pointsman.dev/") && kind == "PolicyPlugin";
-        if resource.is_none() && !config_map && !(plugin && kind_of_ours.is_some()) {
+        let of_policy = api_version.starts_with("policy.pointsman.dev/") && kind_of_ours.is_some();
+        let (plugin, rule) = (of_policy && kind == "PolicyPlugin", of_policy && kind == "ValidationRule");
+        if resource.is_none() && !config_map && !plugin && !rule {
             if !well_known(&api_version) {
                 *self.skipped.entry(format!("{kind} ({api_version})")).or_default() += 1;
             }
@@ -102,32 +114,36 @@ impl Gathered {
 
         let name = object.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default().to_owned();
         if name.is_empty() {
-            bail!("{place}: the {kind} has no metadata.name");
+            return Err(Refusal::new(&place, format!("the {kind} has no metadata.name")));
         }
         let namespaced = resource.map_or(config_map, |resource| resource.namespaced);
         let namespace = settle_namespace(&mut object, namespaced.then_some(namespace));
         let id = (api_version, kind.clone(), namespace.clone(), name.clone());
         if let Some(first) = self.seen.get(&id) {
             let of = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-            bail!("{place}: the {kind} {of}{name} is there already, at {first}: remove one of the two");
+            return Err(Refusal::new(&place, format!("the {kind} {of}{name} is there already, at {first}: remove one of the two")));
         }
         self.seen.insert(id, place.clone());
 
         if let Some(kind) = kind_of_ours {
             let whole = Value::Object(object.clone());
             if let Err(error) = (kind.read)(whole.clone()) {
-                bail!(fields::wrong(&place, &whole, kind.read, &error));
+                return Err(fields::wrong(&place, &whole, kind.read, &error));
             }
             self.unknown.extend(kind.shape(&mut object).into_iter().map(|path| (place.clone(), path)));
         }
         let value = Value::Object(object);
+        let unread = |error: serde_json::Error| Refusal::new(&place, format!("the {kind} {name}: {error}"));
         if let Some(resource) = resource {
             self.put(resource, value, ObjectKey { resource, namespace, name });
         } else if config_map {
-            let map = ConfigMap::deserialize(&value).with_context(|| format!("{place}: the ConfigMap {name}"))?;
+            let map = ConfigMap::deserialize(&value).map_err(unread)?;
             self.config_maps.insert((namespace, name), Arc::new(map));
+        } else if rule {
+            let rule = ValidationRule::deserialize(&value).map_err(unread)?;
+            self.rules.push(Ruled { place, name, rule });
         } else {
-            let plugin = PolicyPlugin::deserialize(&value).with_context(|| format!("{place}: the PolicyPlugin {name}"))?;
+            let plugin = PolicyPlugin::deserialize(&value).map_err(unread)?;
             let folder = place.file.folder.clone();
             self.plugins.push(Bound { place, name, plugin, folder });
         }

@@ -1,31 +1,101 @@
-//! What decides offline: the built-in policies, with the PolicyPlugins of the files in their places.
+//! What decides offline: the built-in policies and rules, with the PolicyPlugins and ValidationRules of the files in their places.
 
-use super::objects::{Bound, Gathered};
-use crate::policy::{
-    digest::Digest,
-    keeper::{binding::binding, builtins},
-    load::Loader,
-    member::Member,
-    set::ActiveSet,
-    source::{builtin, config_map, config_map::Namespaces, file, unpack::unpack},
+use super::objects::{Bound, Gathered, Ruled};
+use crate::{
+    policy::{
+        digest::Digest,
+        keeper::{binding::binding, builtins},
+        load::Loader,
+        member::Member,
+        set::ActiveSet,
+        source::{builtin, config_map, config_map::Namespaces, file, unpack::unpack},
+    },
+    rules::{
+        Rules,
+        rule::{Rule, RuleError, bind},
+    },
 };
 use anyhow::{Result, anyhow};
-use std::{path::Path, sync::Arc};
+use pointsman_crds::policy::rule::RuleParams;
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 /// The set that the files make. Plugins in files are below `directory`, or else beside what names them.
-pub(super) fn set(loader: &Loader, gathered: &Gathered, host_namespace: &str, directory: Option<&Path>) -> Result<ActiveSet> {
-    let built_in = builtins(loader).map_err(|error| anyhow!(error))?;
-    if gathered.plugins.is_empty() {
-        return Ok(built_in);
+pub(in crate::cli) fn set(loader: &Loader, gathered: &Gathered, host_namespace: &str, directory: Option<&Path>) -> Result<ActiveSet> {
+    let (set, refused) = set_of_good(loader, gathered, host_namespace, directory)?;
+    match refused.into_iter().next() {
+        Some(refused) => Err(anyhow!("{refused}")),
+        None => Ok(set),
     }
+}
+
+/// What can't be part of a set.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum Refused<'g> {
+    /// A rule that can't be used.
+    #[error("{}: the ValidationRule {} can't be used: {error}", .rule.place, .rule.name)]
+    Rule { rule: &'g Ruled, error: RuleError },
+    /// A plugin that can't be loaded.
+    #[error("{}: the PolicyPlugin {} can't be loaded: {why}", .plugin.place, .plugin.name)]
+    Plugin { plugin: &'g Bound, why: String },
+}
+
+/// The set of what can be used, and what can't.
+pub(in crate::cli) fn set_of_good<'g>(
+    loader: &Loader,
+    gathered: &'g Gathered,
+    host_namespace: &str,
+    directory: Option<&Path>,
+) -> Result<(ActiveSet, Vec<Refused<'g>>)> {
+    let built_in = builtins(loader).map_err(|error| anyhow!(error))?;
+    let mut refused = Vec::new();
+    let rules = rules(loader, gathered, built_in.rules(), host_namespace, &mut refused)?;
     let named = |member: &&Arc<Member>| !gathered.plugins.iter().any(|bound| bound.name == member.name());
     let mut members: Vec<Arc<Member>> = built_in.members().iter().filter(named).cloned().collect();
     for bound in &gathered.plugins {
-        let member = member(loader, gathered, bound, host_namespace, directory)
-            .map_err(|why| anyhow!("{}: the PolicyPlugin {} can't be loaded: {why}", bound.place, bound.name))?;
-        members.push(Arc::new(member));
+        match member(loader, gathered, bound, host_namespace, directory) {
+            Ok(member) => members.push(Arc::new(member)),
+            Err(why) => refused.push(Refused::Plugin { plugin: bound, why }),
+        }
     }
-    Ok(ActiveSet::new(members))
+    Ok((ActiveSet::new(members).ruled(rules), refused))
+}
+
+/// The rules of the files beside those that the host brings, and in the place of those of their names.
+fn rules<'g>(
+    loader: &Loader,
+    gathered: &'g Gathered,
+    brought: &Rules,
+    host_namespace: &str,
+    refused: &mut Vec<Refused<'g>>,
+) -> Result<Rules> {
+    let others = brought.all().iter().filter(|rule| !gathered.rules.iter().any(|ruled| ruled.name == rule.name()));
+    let mut all: Vec<Arc<Rule>> = Vec::new();
+    for rule in others {
+        // The files may hold its parameters.
+        let params = params(gathered, rule.bound.spec.params.as_ref(), host_namespace);
+        all.push(if params == rule.bound.params {
+            Arc::clone(rule)
+        } else {
+            let bound = bind(rule.name(), &rule.bound.spec, params);
+            Arc::new(loader.rule(bound).map_err(|error| anyhow!("the rule {} that the host brings: {error}", rule.name()))?)
+        });
+    }
+    for rule in &gathered.rules {
+        let params = params(gathered, rule.rule.spec.params.as_ref(), host_namespace);
+        match loader.rule(bind(&rule.name, &rule.rule.spec, params)) {
+            Ok(rule) => all.push(Arc::new(rule)),
+            Err(error) => refused.push(Refused::Rule { rule, error }),
+        }
+    }
+    Ok(Rules::new(all, brought.evaluator().cloned()))
+}
+
+/// The data of the ConfigMap that a rule names, if it is in the files.
+pub(in crate::cli) fn params(gathered: &Gathered, wanted: Option<&RuleParams>, host_namespace: &str) -> Option<BTreeMap<String, String>> {
+    let map = &wanted?.config_map;
+    let namespace = map.namespace.clone().unwrap_or_else(|| host_namespace.to_owned());
+    let found = gathered.config_maps.get(&(namespace, map.name.clone()))?;
+    Some(found.data.clone().unwrap_or_default())
 }
 
 fn member(loader: &Loader, gathered: &Gathered, bound: &Bound, host_namespace: &str, directory: Option<&Path>) -> Result<Member, String> {

@@ -11,23 +11,30 @@ use std::{
 
 /// A kind of ours.
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(crate) struct Kind {
     /// Reads an object into our type and writes it again.
-    pub(super) read: fn(Value) -> serde_json::Result<Value>,
+    pub(in crate::cli) read: fn(Value) -> serde_json::Result<Value>,
     served: &'static Served,
     /// It takes a while to make, and most kinds aren't met.
-    schema: OnceLock<Value>,
+    made: OnceLock<Made>,
+}
+
+/// What of a kind's CRD is of interest here.
+#[derive(Debug)]
+struct Made {
+    schema: Value,
+    namespaced: bool,
 }
 
 /// Our kinds, by apiVersion and kind.
-pub(super) type Kinds = HashMap<(String, String), Kind>;
+pub(crate) type Kinds = HashMap<(String, String), Kind>;
 
 /// All of them.
-pub(super) fn kinds() -> &'static Kinds {
+pub(crate) fn kinds() -> &'static Kinds {
     static ALL: LazyLock<Kinds> = LazyLock::new(|| {
         let named = |served: &'static Served| {
             let resource = (served.resource)();
-            ((resource.api_version, resource.kind), Kind { read: served.read, served, schema: OnceLock::new() })
+            ((resource.api_version, resource.kind), Kind { read: served.read, served, made: OnceLock::new() })
         };
         KINDS.iter().map(named).collect()
     });
@@ -35,15 +42,32 @@ pub(super) fn kinds() -> &'static Kinds {
 }
 
 impl Kind {
-    fn schema(&self) -> &Value {
-        self.schema.get_or_init(|| {
-            let schema = (self.served.crd)().spec.versions.pop().and_then(|version| version.schema?.open_api_v3_schema);
-            serde_json::to_value(schema).unwrap_or_default()
+    fn made(&self) -> &Made {
+        self.made.get_or_init(|| {
+            let mut spec = (self.served.crd)().spec;
+            let schema = spec.versions.pop().and_then(|version| version.schema?.open_api_v3_schema);
+            Made { schema: serde_json::to_value(schema).unwrap_or_default(), namespaced: spec.scope == "Namespaced" }
         })
     }
 
-    /// The object as it is kept. Tells the fields that the schema doesn't know.
-    pub(super) fn shape(&self, object: &mut Map<String, Value>) -> Vec<Vec<Step>> {
+    /// The schema of its objects.
+    pub(in crate::cli) fn schema(&self) -> &Value {
+        &self.made().schema
+    }
+
+    /// Whether its objects are in namespaces.
+    pub(in crate::cli) fn namespaced(&self) -> bool {
+        self.made().namespaced
+    }
+
+    /// The object as it is kept.
+    pub(crate) fn defaulted(&self, mut object: Map<String, Value>) -> Map<String, Value> {
+        self.shape(&mut object);
+        object
+    }
+
+    /// Makes the object what is kept. Tells the fields that the schema doesn't know.
+    pub(in crate::cli) fn shape(&self, object: &mut Map<String, Value>) -> Vec<Vec<Step>> {
         let mut unknown = Vec::new();
         let known = ["apiVersion", "kind", "metadata", "spec", "status"];
         for name in object.keys().filter(|name| !known.contains(&name.as_str())) {

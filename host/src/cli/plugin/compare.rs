@@ -121,7 +121,7 @@ async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
         let set = args.policy_set(&source.client).await?;
         let loaded = of_set(source.client.clone(), host_namespace, loader, Arc::clone(&before), &set).await;
         let loaded = loaded.map_err(|why| anyhow!("the PolicySet {}: {why}", sets::name(&set.spec.digest)))?;
-        ActiveSet::new(loaded.members().iter().map(|member| with_previous(&before, member)).collect())
+        ActiveSet::new(loaded.members().iter().map(|member| with_previous(&before, member)).collect()).ruled(loaded.rules().clone())
     };
     let world = source.read_all(namespace).await?;
     let wanted = |key: &ObjectKey| only.is_empty() || only.iter().any(|(namespace, name)| *namespace == key.namespace && *name == key.name);
@@ -187,7 +187,7 @@ impl DiffArgs {
         let bound = self.bound(before, &Digest::of(bytes))?;
         let member = loader.load(bound, bytes).map_err(|error| anyhow!("the plugin can't be used like this: {error}"))?;
         let others = before.members().iter().filter(|other| other.name() != member.name()).cloned();
-        Ok(ActiveSet::new(others.chain([with_previous(before, &member)]).collect()))
+        Ok(ActiveSet::new(others.chain([with_previous(before, &member)]).collect()).ruled(before.rules().clone()))
     }
 
     /// How the plugin is bound: like the one whose place it takes, where nothing else is said.

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     plan::{Condition, Object, Plan, Status},
     policy::{
-        decide::{Policies, Undecided},
+        decide::{Pinned, Undecided},
         digest::Digested,
         point::propagation::Layer,
     },
@@ -106,7 +106,7 @@ impl Kind for LlmInferenceServices {
         &NEEDS
     }
 
-    fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
+    fn plan(&self, snapshot: &Snapshot, policies: &Pinned<'_>, settings: &Settings) -> Plan {
         let mut making = Making {
             asking: Asking::new(snapshot, policies),
             settings,

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     plan::{Condition, Object, Plan, Status},
-    policy::decide::{Policies, Undecided},
+    policy::decide::{Pinned, Undecided},
     world::{
         ObjectKey, Snapshot,
         ome::{ModelView, RuntimeView, WeightView},
@@ -154,7 +154,7 @@ impl Kind for InferenceServices {
         chosen.is_object() && chosen["chosenOnRequest"].as_str() != request.as_str()
     }
 
-    fn plan(&self, snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
+    fn plan(&self, snapshot: &Snapshot, policies: &Pinned<'_>, settings: &Settings) -> Plan {
         let mut making = Making {
             snapshot,
             settings,

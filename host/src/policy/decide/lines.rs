@@ -27,7 +27,8 @@ impl Pinned<'_> {
         subject: &Subject,
         mut ask: impl FnMut(&[Arc<Member>]) -> Result<Answer, Fault>,
     ) -> Result<Answered<Answer>, Undecided> {
-        let mut stand_ins = BTreeMap::new();
+        let passed_over = self.passed_over.iter().filter(|(_, why)| why.is_none());
+        let mut stand_ins: BTreeMap<_, _> = passed_over.map(|(name, _)| (name.clone(), StandIn::Skip)).collect();
         let mut failed: Vec<Failed> = Vec::new();
         loop {
             let line = self.set.line(point, subject, &stand_ins);
@@ -35,9 +36,9 @@ impl Pinned<'_> {
                 // Who was skipped says more than that nobody is left.
                 return Err(failed.pop().map_or(Undecided::Nobody(point), |failed| Undecided::Failed { point, failed }));
             }
-            let quarantined = line.iter().position(|member| self.is_quarantined(member, &stand_ins));
-            let fault = match quarantined {
-                Some(at) => Fault { at, error: CallError::Quarantined },
+            let unasked = line.iter().enumerate().find_map(|(at, member)| Some(Fault { at, error: self.unasked(member, &stand_ins)? }));
+            let fault = match unasked {
+                Some(fault) => fault,
                 None => match ask(&line) {
                     Ok(answer) => return Ok(Answered { answer, plugins: line.iter().map(|member| asked(member)).collect(), failed }),
                     Err(fault) => fault,
@@ -54,8 +55,15 @@ impl Pinned<'_> {
         }
     }
 
-    fn is_quarantined(&self, member: &Member, stand_ins: &BTreeMap<String, StandIn>) -> bool {
-        self.quarantined.contains(member.name()) && !stand_ins.contains_key(member.name())
+    /// Why a plugin isn't asked at all, if it isn't.
+    fn unasked(&self, member: &Member, stand_ins: &BTreeMap<String, StandIn>) -> Option<CallError> {
+        let name = member.name();
+        if stand_ins.contains_key(name) {
+            return None;
+        }
+        let unclear = self.passed_over.get(name).and_then(Option::as_ref);
+        let unclear = unclear.map(|why| CallError::Failed(format!("whether it is asked can't be told, its matchConditions fail: {why}")));
+        unclear.or_else(|| self.quarantined.contains(name).then_some(CallError::Quarantined))
     }
 
     /// Who stands in for a plugin. Nobody stands in for a stand-in, nor where something runs already.

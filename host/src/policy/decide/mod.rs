@@ -18,6 +18,7 @@ use super::{
     cache::Cache,
     call::{CallError, Spent},
     digest::Digest,
+    evaluator::Outcome,
     health::Turn,
     limits::{DECISION_CACHE, DECISIONS_REMEMBERED, LARGEST_KEPT},
     member::Member,
@@ -25,7 +26,7 @@ use super::{
     set::ActiveSet,
     told,
 };
-use crate::locked;
+use crate::{locked, rules::tally::Tally};
 use arc_swap::ArcSwap;
 use pointsman_crds::policy::plugin::PolicyPoint;
 use ring::{Reasoned, Ring};
@@ -125,6 +126,8 @@ pub struct Policies {
     tried: bool,
     /// How often a set was nominated, waited, was promoted or abandoned.
     turns: Mutex<BTreeMap<&'static str, u64>>,
+    /// How the live subjects stand to the rules.
+    tally: Tally,
 }
 
 impl Policies {
@@ -140,7 +143,13 @@ impl Policies {
             formers: ArcSwap::default(),
             tried: false,
             turns: Mutex::default(),
+            tally: Tally::default(),
         }
+    }
+
+    /// How the live subjects stand to the rules.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// The sets that decided before and that subjects may still be on, the newest first.
@@ -221,7 +230,7 @@ impl Policies {
         let now = Instant::now();
         let in_quarantine = |member: &&Arc<Member>| !self.tried && member.health.quarantined(now).is_some();
         let quarantined = set.members().iter().filter(in_quarantine).map(|member| member.name().to_owned()).collect();
-        Pinned { policies: self, set, quarantined, standing }
+        Pinned { policies: self, set, quarantined, passed_over: BTreeMap::new(), standing }
     }
 }
 
@@ -240,6 +249,8 @@ pub struct Pinned<'a> {
     policies: &'a Policies,
     set: Arc<ActiveSet>,
     quarantined: BTreeSet<String>,
+    /// The plugins whose conditions aren't met by the subject, or can't be evaluated: why.
+    passed_over: BTreeMap<String, Option<String>>,
     standing: Standing,
 }
 
@@ -247,6 +258,32 @@ impl Pinned<'_> {
     /// The set.
     pub fn set(&self) -> &ActiveSet {
         &self.set
+    }
+
+    /// Evaluates under which conditions alone plugins are asked about the subject; its object and its namespace as rules see them.
+    pub(crate) fn meet(&mut self, subject: &Subject, object: impl Fn() -> Arc<str>, namespace: impl Fn() -> Option<Arc<str>>) {
+        for member in self.set.members() {
+            let Some(conditions) = member.conditions().filter(|_| super::set::concerns(member, subject)) else { continue };
+            let judged = conditions.evaluator.ask().and_then(|mut asking| {
+                asking.bind("object", object());
+                if let Some(namespace) = namespace() {
+                    asking.bind("namespaceObject", namespace);
+                }
+                asking.judge(&conditions.program)
+            });
+            let why = match judged {
+                Ok(Outcome::Judged(_)) => continue,
+                Ok(Outcome::Unmatched(_)) => None,
+                Ok(Outcome::Undecided(problem)) => Some(problem.message),
+                Err(error) => Some(error.to_string()),
+            };
+            self.passed_over.insert(member.name().to_owned(), why);
+        }
+    }
+
+    /// What was found before.
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.policies.cache
     }
 
     /// Notes what came of one call.
@@ -320,6 +357,11 @@ impl Pinned<'_> {
             parts.push(*member.identity());
             if self.quarantined.contains(member.name()) {
                 parts.push(marker(b"quarantined"));
+            }
+            match self.passed_over.get(member.name()) {
+                Some(None) => parts.push(marker(b"passed over")),
+                Some(Some(why)) => parts.push(Digest::of(why.as_bytes())),
+                None => {}
             }
             if let Some(previous) = &member.previous {
                 parts.push(*previous.identity());

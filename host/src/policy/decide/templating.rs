@@ -77,6 +77,13 @@ impl Reasoned for Templated {
     }
 }
 
+/// What a template has beside labels, annotations and the pod's spec: a name, a namespace and owners are the host's to give.
+fn foreign(template: &Value) -> Option<String> {
+    let outside = |value: &Value, known: [&str; 2]| value.as_object()?.keys().find(|key| !known.contains(&key.as_str())).cloned();
+    let of_metadata = || outside(&template["metadata"], ["labels", "annotations"]).map(|key| format!("/metadata/{key}"));
+    outside(template, ["metadata", "spec"]).map(|key| format!("/{key}")).or_else(of_metadata)
+}
+
 impl Pinned<'_> {
     /// Turns the layers into a pod's template.
     pub fn template(&self, inputs: &Inputs) -> Result<Arc<Decision<Templated>>, Undecided> {
@@ -114,6 +121,9 @@ impl Pinned<'_> {
                 }
                 patch::apply(&mut template, operation)
                     .map_err(|error| CallError::Nonsense(super::super::told(&format!("{} {error}", operation.path))))?;
+            }
+            if let Some(foreign) = foreign(&template) {
+                return Err(CallError::Nonsense(super::super::told(&format!("{foreign} isn't a policy's to set"))));
             }
             let template = template.to_string();
             let size = template.len();

@@ -4,20 +4,27 @@ use super::{
     Done, Keeper, Options,
     record::{self, ActiveRecord, Recorded},
 };
-use crate::policy::{
-    digest::Digest,
-    load::Loader,
-    member::Member,
-    revision::Revisions,
-    set::ActiveSet,
-    source::{builtin::BUILTINS, config_map::Namespaces},
-    trust::Trust,
+use crate::{
+    policy::{
+        digest::Digest,
+        load::Loader,
+        member::Member,
+        revision::Revisions,
+        set::ActiveSet,
+        source::{builtin::BUILTINS, config_map::Namespaces},
+        trust::Trust,
+    },
+    rules::{
+        Rules,
+        rule::{Rule, bind},
+        shipped,
+    },
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt};
 use pointsman_crds::policy::{
     plugin::{PluginFailurePolicy, PluginSignature},
-    set::{PolicySet, PolicySetPlugin},
+    set::{PolicySet, PolicySetPlugin, PolicySetRule},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,6 +33,7 @@ use std::{collections::BTreeMap, sync::Arc};
 pub(super) struct Adopted {
     digest: String,
     members: Vec<Arc<Member>>,
+    rules: Rules,
     /// The plugins that couldn't be loaded, and why.
     missing: BTreeMap<String, String>,
 }
@@ -63,7 +71,8 @@ impl Keeper {
     pub(super) fn start_adoption(&mut self) -> bool {
         let active = self.policies.active();
         let in_force = self.in_force.as_ref() == Some(&self.record.digest);
-        let complete = active.members().iter().all(|member| member.missing().is_none());
+        let complete = active.members().iter().all(|member| member.missing().is_none())
+            && active.rules().all().iter().all(|rule| rule.missing().is_none());
         if self.record.plugins.is_empty() || (in_force && complete) {
             return false;
         }
@@ -92,7 +101,7 @@ impl Keeper {
 
     /// Makes an adopted record the active set, if it still is the record.
     pub(super) fn adopted(&mut self, adopted: Adopted) {
-        let Adopted { digest, members, missing } = adopted;
+        let Adopted { digest, members, rules, missing } = adopted;
         self.adopting.take_if(|adopting| *adopting == digest);
         if digest != self.record.digest {
             return;
@@ -102,6 +111,17 @@ impl Keeper {
         for (plugin, why) in &missing {
             let what = if last_good { "the former set goes on to decide" } else { "its failurePolicy says who answers" };
             tracing::error!(plugin, set = digest, "the plugin's active revision can't be loaded; {what}: {why}");
+        }
+        let unruled = rules.all().iter().any(|rule| rule.missing().is_some());
+        for (rule, why) in rules.all().iter().filter_map(|rule| Some((rule.name(), rule.missing()?))) {
+            tracing::error!(
+                rule,
+                set = digest,
+                "the rule can't be evaluated by this host, and its failurePolicy says what that means: {why}"
+            );
+        }
+        if unruled {
+            self.try_again();
         }
         if !missing.is_empty() {
             self.try_again();
@@ -120,9 +140,8 @@ impl Keeper {
                 _ => member,
             })
             .collect();
-        let told = |members: &[Arc<Member>]| -> Vec<_> { members.iter().map(|member| member.missing().map(str::to_owned)).collect() };
-        let set = ActiveSet::new(members);
-        if self.in_force.as_ref() == Some(&digest) && told(set.members()) == told(active.members()) {
+        let set = ActiveSet::new(members).ruled(rules);
+        if self.in_force.as_ref() == Some(&digest) && missing_in(&set) == missing_in(&active) {
             return;
         }
         tracing::info!(set = digest, plugins = set.members().len(), "the recorded policy set is active");
@@ -146,7 +165,13 @@ impl Keeper {
     }
 }
 
-/// What plugins are loaded with.
+/// What of a set can't be loaded, and why.
+fn missing_in(set: &ActiveSet) -> Vec<(&str, &str)> {
+    let members = set.members().iter().filter_map(|member| Some((member.name(), member.missing()?)));
+    members.chain(set.rules().all().iter().filter_map(|rule| Some((rule.name(), rule.missing()?)))).collect()
+}
+
+/// What plugins and rules are loaded with.
 pub(super) struct Loading {
     active: Arc<ActiveSet>,
     loader: Arc<Loader>,
@@ -167,7 +192,9 @@ async fn adopt(record: &ActiveRecord, loading: &Loading) -> Adopted {
         };
         members.push(loading.with_previous(member, recorded).await);
     }
-    Adopted { digest: record.digest.clone(), members, missing }
+    let recorded: Vec<PolicySetRule> = record.rules.values().map(|recorded| recorded.active.clone()).collect();
+    let rules = loading.rules(&recorded).await;
+    Adopted { digest: record.digest.clone(), members, rules, missing }
 }
 
 impl Loading {
@@ -197,6 +224,26 @@ impl Loading {
                 member
             }
         }
+    }
+
+    /// Rules as they are frozen: as they are active already, or compiled. One that can't be keeps its place.
+    pub(super) async fn rules(&self, frozen: &[PolicySetRule]) -> Rules {
+        let mut rules = Vec::new();
+        for bound in frozen {
+            let known = self.active.rules().named(&bound.name).filter(|rule| rule.bound == *bound && rule.missing().is_none());
+            if let Some(known) = known {
+                rules.push(Arc::clone(known));
+                continue;
+            }
+            let (loader, wanted) = (Arc::clone(&self.loader), bound.clone());
+            let compiled = tokio::task::spawn_blocking(move || loader.rule(wanted)).await;
+            let compiled = compiled.map_err(|error| error.to_string()).and_then(|outcome| outcome.map_err(|error| error.to_string()));
+            rules.push(Arc::new(compiled.unwrap_or_else(|why| Rule::absent(bound.clone(), why))));
+        }
+        let loader = Arc::clone(&self.loader);
+        let evaluator =
+            if rules.is_empty() { None } else { tokio::task::spawn_blocking(move || loader.evaluator().ok()).await.ok().flatten() };
+        Rules::new(rules, evaluator)
     }
 
     /// A recorded plugin: as it is active already, of the bytes that this host brings, or of the revision.
@@ -231,7 +278,8 @@ pub async fn recorded(client: Client, namespace: &str, loader: Arc<Loader>) -> R
     let Some(found) = found else { return Ok(active) };
     let record = ActiveRecord::of(&found).map_err(|error| reading(&error))?;
     let loading = Loading::reading(client, namespace, loader, Arc::new(active));
-    Ok(ActiveSet::new(adopt(&record, &loading).await.members))
+    let adopted = adopt(&record, &loading).await;
+    Ok(ActiveSet::new(adopted.members).ruled(adopted.rules))
 }
 
 /// What a PolicySet decides, of the revisions that are kept, for whoever only wants to see it. What it shares with the active set is
@@ -244,7 +292,8 @@ pub async fn of_set(
     set: &PolicySet,
 ) -> Result<ActiveSet, String> {
     let loading = Loading::reading(client, namespace, loader, active);
-    Ok(ActiveSet::new(members_of(set, &ActiveRecord::default(), &loading).await?))
+    let members = members_of(set, &ActiveRecord::default(), &loading).await?;
+    Ok(ActiveSet::new(members).ruled(loading.rules(&set.spec.rules).await))
 }
 
 /// The members of a PolicySet, of the revisions that are kept. The record tells the signatures over them.
@@ -268,5 +317,11 @@ pub fn builtins(loader: &Loader) -> Result<ActiveSet, String> {
         let member = loader.load(bound, builtin.bytes).map_err(|error| format!("the built-in plugin {}: {error}", builtin.name))?;
         members.push(Arc::new(member));
     }
-    Ok(ActiveSet::new(members))
+    let rules = shipped::all().iter().map(|rule| bind(&rule.name_any(), &rule.spec, None)).collect::<Vec<_>>();
+    let evaluator = loader.evaluator()?;
+    let loaded = rules.into_iter().map(|bound| {
+        let name = bound.name.clone();
+        loader.rule(bound).map(Arc::new).map_err(|error| format!("the rule {name} that the host brings: {error}"))
+    });
+    Ok(ActiveSet::new(members).ruled(Rules::new(loaded.collect::<Result<_, _>>()?, Some(evaluator))))
 }

@@ -1,15 +1,19 @@
 //! The candidate: the set that is to decide next, from the first word of it until it does or is abandoned. Only on the leader.
 
 use super::{
-    Done, Keeper, now,
-    pending::{Pending, Verdict, put_together, usual, verdict},
+    Done, Keeper,
+    changes::{summary, told},
+    now,
+    pending::{Pending, Verdict, Wanted, put_together, usual, verdict},
     record::ActiveRecord,
     reports,
-    sets::{self, APPROVED, Approved, Facts, short},
+    rules::RuleWork,
+    sets::{self, APPROVED, Approved, Facts},
     work::Work,
 };
 use crate::{
     policy::set::ActiveSet,
+    rules::shipped,
     sentence,
     shadow::{Progress, Report},
 };
@@ -83,7 +87,6 @@ impl Keeper {
             let spec = &self.plugins.get(name)?.spec;
             (!same).then(|| Pending {
                 name: name.clone(),
-                signature: spec.signature.clone(),
                 said: spec.strategy.clone(),
                 // Who is asked no more where pods are made changes them as well.
                 strategy: strategy(
@@ -91,7 +94,7 @@ impl Keeper {
                     &[&member.bound.points[..], active.member(name).map_or(&[], |active| &active.bound.points)].concat(),
                 ),
                 by: self.changed_by(name, active.member(name).map(|active| &active.bound), &member.bound),
-                member: Some(Arc::clone(member)),
+                wanted: Wanted::Plugin(Some(Arc::clone(member)), spec.signature.clone()),
             })
         });
         let gone = self.record.plugins.iter().filter(|(name, _)| !self.plugins.contains_key(*name));
@@ -99,10 +102,38 @@ impl Keeper {
         let back: Vec<&str> = self.missing_builtins().map(|builtin| builtin.name).collect();
         let gone = gone.filter(|(name, _)| !back.contains(&name.as_str())).map(|(name, recorded)| Pending {
             name: name.clone(),
-            member: None,
-            signature: None,
+            wanted: Wanted::Plugin(None, None),
             said: None,
             strategy: going(strategy(recorded.strategy.as_ref(), &recorded.active.points)),
+            by: None,
+        });
+        changed.chain(gone).chain(self.pending_rules()).collect()
+    }
+
+    /// The same of rules. A rule restarts nothing, and may stop everything: it is guarded by what it denies.
+    fn pending_rules(&self) -> Vec<Pending> {
+        let strategy = |said: Option<&UpdateStrategy>| {
+            let guarded = || UpdateStrategy { type_: UpdateStrategyType::Guarded, ..UpdateStrategy::default() };
+            said.or(self.options.strategy.as_ref()).cloned().unwrap_or_else(guarded)
+        };
+        let changed = self.rule_works.iter().filter_map(|(name, work)| {
+            let rule = work.ready.as_ref().filter(|_| !work.dirty && !work.running && !work.pending)?;
+            let object = self.rules.get(name)?;
+            Some(Pending {
+                name: name.clone(),
+                wanted: Wanted::Rule(Some(Arc::clone(rule))),
+                said: object.spec.strategy.clone(),
+                strategy: strategy(object.spec.strategy.as_ref()),
+                by: last_hand(object),
+            })
+        });
+        // Those that the host brings come back.
+        let gone = self.record.rules.iter().filter(|(name, _)| !self.rules.contains_key(*name) && shipped::named(name).is_none());
+        let gone = gone.map(|(name, recorded)| Pending {
+            name: name.clone(),
+            wanted: Wanted::Rule(None),
+            said: None,
+            strategy: going(strategy(recorded.strategy.as_ref())),
             by: None,
         });
         changed.chain(gone).collect()
@@ -120,11 +151,21 @@ impl Keeper {
         last_hand(plugin)
     }
 
+    /// The set and the record of it once these changes are made.
+    pub(super) fn put_together(&self, active: &ActiveSet, pending: &[Pending]) -> (ActiveSet, ActiveRecord) {
+        // Where there is none, rules can't be evaluated and say so.
+        let evaluator = self.loader.evaluator().ok();
+        put_together(active, &self.record, pending, self.pacer.in_use(), evaluator.as_ref(), &now())
+    }
+
     /// Makes a candidate of what waits, or keeps the one that is made of it already, and lets it become active if it may.
     pub(super) async fn propose(&mut self) {
         // What is still being loaded belongs to it too: the newest is what counts.
         let tried_again = |work: &Work| work.retry.is_some() && work.tries <= PASSING;
-        if self.works.values().any(|work| work.running || work.dirty || work.pending || tried_again(work)) {
+        let on_its_way = |work: &RuleWork| work.running || work.dirty || work.pending;
+        if self.works.values().any(|work| work.running || work.dirty || work.pending || tried_again(work))
+            || self.rule_works.values().any(on_its_way)
+        {
             return;
         }
         self.proposed = true;
@@ -137,7 +178,7 @@ impl Keeper {
             return;
         }
         let active = self.policies.active();
-        let (set, record) = put_together(&active, &self.record, &pending, self.pacer.in_use(), &now());
+        let (set, record) = self.put_together(&active, &pending);
         let against = active.digest().to_string();
         match &mut self.candidate {
             Some(candidate)
@@ -382,52 +423,4 @@ fn going(strategy: UpdateStrategy) -> UpdateStrategy {
 fn last_hand(object: &impl ResourceExt) -> Option<String> {
     let hands = object.managed_fields().iter().filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty());
     hands.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?.manager.clone()
-}
-
-/// What becomes of a plugin, in a line.
-pub(super) fn told(active: &ActiveSet, pending: &Pending) -> String {
-    let current = active.member(&pending.name).map(|member| &member.bound);
-    let wanted = pending.member.as_ref().map(|member| &member.bound);
-    let revision = |bound: &PolicySetPlugin| {
-        let version = bound.version.as_ref().map(|version| format!(" ({version})")).unwrap_or_default();
-        format!("{}{version}", short(&bound.digest))
-    };
-    let what = match (current, wanted) {
-        (Some(current), Some(wanted)) => {
-            let mut parts = Vec::new();
-            if current.digest != wanted.digest {
-                parts.push(format!("{} -> {}", revision(current), revision(wanted)));
-            }
-            if current.order != wanted.order {
-                parts.push(format!("order {} -> {}", current.order, wanted.order));
-            }
-            if current.weight != wanted.weight {
-                parts.push(format!("weight {} -> {}", current.weight, wanted.weight));
-            }
-            let others = [
-                ("config", current.config != wanted.config),
-                ("match", current.selection != wanted.selection || current.match_conditions != wanted.match_conditions),
-                ("points", current.points != wanted.points),
-                ("mode", current.mode != wanted.mode),
-                ("limits", current.limits != wanted.limits),
-                ("instances", current.instances != wanted.instances),
-                ("failurePolicy", current.failure_policy != wanted.failure_policy),
-            ];
-            parts.extend(others.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| format!("other {name}")));
-            parts.join(", ")
-        }
-        (None, Some(wanted)) => format!("added, {}", revision(wanted)),
-        (Some(current), None) => format!("removed, {}", revision(current)),
-        (None, None) => "nothing".to_owned(),
-    };
-    let by = pending.by.as_ref().map(|by| format!(", by {by}")).unwrap_or_default();
-    format!("plugin {}: {what}{by}", pending.name)
-}
-
-/// What a set changes, in a line.
-pub(super) fn summary(pending: &[Pending], changes: &[String]) -> String {
-    match changes {
-        [one] => one.clone(),
-        _ => format!("{} plugins: {}", pending.len(), pending.iter().map(|pending| pending.name.as_str()).collect::<Vec<_>>().join(", ")),
-    }
 }

@@ -6,10 +6,10 @@ use super::{
     adopt::members_of,
     now,
     promote::MANAGER,
-    record::ActiveRecord,
+    record::{ActiveRecord, RecordedRule},
     sets::{self, Facts, HOLD, PAUSED},
 };
-use crate::{policy::set::ActiveSet, sentence};
+use crate::{policy::set::ActiveSet, rules::rule::Rule, sentence};
 use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
@@ -82,6 +82,11 @@ impl Keeper {
             let signature = known.and_then(|known| known.signature_of(&member.bound.digest));
             record.promote(member.bound.clone(), signature, said, now());
         }
+        let of_rule = |rule: &Arc<Rule>| {
+            let strategy = self.record.rules.get(rule.name()).and_then(|known| known.strategy.clone());
+            (rule.name().to_owned(), RecordedRule { active: rule.bound.clone(), strategy })
+        };
+        record.rules = set.rules().all().iter().map(of_rule).collect();
         record.turn(set.digest().to_string(), self.pacer.in_use(), now());
         let name = sets::name(&record.digest);
         let paused = self.sets.get(&name).is_some_and(|set| set.annotations().contains_key(PAUSED));
@@ -121,8 +126,9 @@ impl Keeper {
         }
         let (loading, done, record) = (self.loading(), self.done.clone(), self.record.clone());
         tokio::spawn(async move {
+            let rules = loading.rules(&set.spec.rules).await;
             let outcome = members_of(&set, &record, &loading).await.and_then(|members| {
-                let restored = ActiveSet::new(members);
+                let restored = ActiveSet::new(members).ruled(rules);
                 let same = restored.digest().to_string() == set.spec.digest;
                 same.then(|| Arc::new(restored))
                     .ok_or_else(|| "its plugins have another digest: another version of the host has made it".to_owned())

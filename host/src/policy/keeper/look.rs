@@ -11,15 +11,24 @@ impl Keeper {
             work.dirty = true;
             work.attempted = None;
         }
+        for work in self.rule_works.values_mut() {
+            work.dirty = true;
+            work.tried = None;
+        }
         self.proposed = false;
     }
 
-    /// Looks again at the PolicyPlugins that take their bytes from a ConfigMap.
+    /// Looks again at the PolicyPlugins that take their bytes from a ConfigMap, and at the rules that take their parameters from it.
     pub(super) fn look_at_users(&mut self, place: &Place) {
         let users = self.plugins.iter().filter(|(_, plugin)| self.sources(plugin).contains(place));
         let users: Vec<String> = users.map(|(name, _)| name.clone()).collect();
         for name in users {
             self.works.entry(name).or_default().dirty = true;
+        }
+        let users = self.rules.iter().filter(|(_, rule)| self.params_of(rule).as_ref() == Some(place));
+        let users: Vec<String> = users.map(|(name, _)| name.clone()).collect();
+        for name in users {
+            self.rule_works.entry(name).or_default().dirty = true;
         }
     }
 
@@ -34,8 +43,9 @@ impl Keeper {
     /// The ConfigMaps that matter now.
     pub(super) fn places(&self) -> BTreeSet<Place> {
         let sources = self.plugins.values().flat_map(|plugin| self.sources(plugin));
+        let params = self.rules.values().filter_map(|rule| self.params_of(rule));
         // Only the leader reads sources.
-        sources.filter(|_| self.leading).chain([self.record_place()]).collect()
+        sources.chain(params).filter(|_| self.leading).chain([self.record_place()]).collect()
     }
 
     pub(super) fn record_place(&self) -> Place {
@@ -57,7 +67,8 @@ impl Keeper {
         let quarantines = self.works.values().filter_map(|work| work.quarantine.as_ref().map(|(until, _)| *until));
         let now = Instant::now();
         let retries = self.works.values().filter_map(|work| work.retry);
-        quarantines.filter(|until| *until > now).chain(self.again).chain(retries).min()
+        let rules = self.rule_works.values().filter_map(|work| work.retry);
+        quarantines.filter(|until| *until > now).chain(self.again).chain(retries).chain(rules).min()
     }
 
     pub(super) fn retry(&mut self) {
@@ -67,6 +78,9 @@ impl Keeper {
             self.restored.take_if(|restored| restored.outcome.is_err());
         }
         for work in self.works.values_mut() {
+            work.dirty |= work.retry.take_if(|retry| *retry <= now).is_some();
+        }
+        for work in self.rule_works.values_mut() {
             work.dirty |= work.retry.take_if(|retry| *retry <= now).is_some();
         }
     }

@@ -9,12 +9,15 @@
 mod adopt;
 pub mod binding;
 mod candidate;
+mod changes;
 mod hold;
+mod home;
 mod look;
 mod pending;
 mod promote;
 pub mod record;
 pub mod reports;
+mod rules;
 pub mod sets;
 pub mod status;
 mod tell;
@@ -32,22 +35,22 @@ use super::{
 use crate::{
     leader::Leadership,
     pace::Pacer,
-    sentence,
     shadow::{Progress, Report, Stage},
 };
 use adopt::Adopted;
 pub use adopt::{builtins, of_set, recorded};
 use candidate::{Candidate, Comparison};
 use hold::Restored;
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use pointsman_crds::policy::{
     plugin::{PolicyPlugin, UpdateStrategy},
-    set::{PolicySet, PolicySetPhase},
+    rule::ValidationRule,
+    set::PolicySet,
 };
 use record::ActiveRecord;
+use rules::{Counts, RuleWork, Ruled};
 use sets::Facts;
 use status::Problem;
 use std::{
@@ -58,7 +61,7 @@ use std::{
 };
 use tokio::{
     sync::{mpsc, watch as channel},
-    time::{Instant, sleep_until},
+    time::{Instant, interval, sleep_until},
 };
 use watch::{ConfigMaps, Event, Seen};
 use work::{Loaded, Work};
@@ -68,6 +71,9 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// After how long at most.
 const AGAIN_MOST: Duration = Duration::from_mins(5);
+
+/// How often it is told how the live subjects stand to the rules.
+const COUNTS: Duration = Duration::from_secs(5);
 
 /// How long a write may take. The lease may be another's by then.
 const WRITE_WITHIN: Duration = Duration::from_secs(4);
@@ -110,6 +116,7 @@ pub struct Inputs {
 #[derive(Debug)]
 enum Done {
     Loaded(Box<Loaded>),
+    Ruled(Box<Ruled>),
     Adopted(Box<Adopted>),
     /// How far the comparison of the set with a digest has come.
     Compares(String, Progress),
@@ -122,6 +129,7 @@ enum Done {
 #[allow(clippy::struct_excessive_bools)] // Each is known apart from the others.
 struct Known {
     plugins: bool,
+    rules: bool,
     sets: bool,
     record: bool,
     namespace: bool,
@@ -139,6 +147,10 @@ pub struct Keeper {
     leading: bool,
     /// The PolicyPlugins, by name.
     plugins: BTreeMap<String, PolicyPlugin>,
+    /// The ValidationRules, by name.
+    rules: BTreeMap<String, ValidationRule>,
+    rule_works: BTreeMap<String, RuleWork>,
+    counts: Counts,
     /// The PolicySets, by name.
     sets: BTreeMap<String, PolicySet>,
     /// What is to be told of them beside what is told already.
@@ -199,6 +211,9 @@ pub fn keep(
         leadership: inputs.leadership.clone(),
         leading: false,
         plugins: BTreeMap::new(),
+        rules: BTreeMap::new(),
+        rule_works: BTreeMap::new(),
+        counts: Counts::default(),
         sets: BTreeMap::new(),
         facts: BTreeMap::new(),
         candidate: None,
@@ -225,10 +240,12 @@ pub fn keep(
     };
     let run = async move {
         let plugins = watch::all(client.clone(), seen_sender.clone(), "PolicyPlugins", Seen::Plugin);
+        let rules = watch::all(client.clone(), seen_sender.clone(), "ValidationRules", Seen::Rule);
         let sets = watch::all(client, seen_sender, "PolicySets", Seen::Set);
         tokio::select! {
             () = keeper.run(seen, done, inputs) => {}
             () = plugins => {}
+            () = rules => {}
             () = sets => {}
         }
     };
@@ -240,6 +257,7 @@ impl Keeper {
         let Inputs { mut leadership, mut news, mut files, pacer, .. } = inputs;
         let mut progress = pacer.progress();
         self.config_maps.want(&self.places());
+        let mut counting = interval(COUNTS);
         loop {
             let again = self.wakes_at();
             tokio::select! {
@@ -250,6 +268,7 @@ impl Keeper {
                 () = changed(&mut files) => self.look_at_files(),
                 // It is told below.
                 _ = progress.changed() => {}
+                _ = counting.tick(), if self.uncounted() => self.count(),
                 () = until(again) => self.retry(),
                 else => return,
             }
@@ -287,6 +306,16 @@ impl Keeper {
                 self.works.retain(|name, _| names.contains(name));
                 self.known.plugins = true;
             }
+            Seen::Rule(Event::Now(rule)) => self.see_rule(*rule),
+            Seen::Rule(Event::Gone(name)) => {
+                self.rules.remove(&name);
+                self.rule_works.remove(&name);
+            }
+            Seen::Rule(Event::All(names)) => {
+                self.rules.retain(|name, _| names.contains(name));
+                self.rule_works.retain(|name, _| names.contains(name));
+                self.known.rules = true;
+            }
             Seen::Set(Event::Now(set)) => {
                 let name = set.name_any();
                 if !older(&*set, self.sets.get(&name)) {
@@ -323,6 +352,7 @@ impl Keeper {
                     work.loaded = Some(*loaded);
                 }
             }
+            Done::Ruled(ruled) => self.ruled(*ruled),
             Done::Adopted(adopted) => self.adopted(*adopted),
             Done::Compares(set, progress) => self.compares(&set, progress),
             Done::Compared(report) => self.compared(*report),
@@ -366,6 +396,7 @@ impl Keeper {
         for work in self.works.values_mut() {
             (work.ready, work.loaded) = (None, None);
         }
+        self.rule_works.values_mut().for_each(|work| work.ready = None);
         self.facts.clear();
         self.proposed = false;
         // Somebody else may have led meanwhile.
@@ -389,17 +420,19 @@ impl Keeper {
         }
         self.ready.send_if_modified(|obstacle| obstacle.take().is_some());
         // A word on a set counts from the beginning.
-        if !self.leadership.held() || !self.known.plugins || !self.known.sets {
+        if !self.leadership.held() || !self.known.plugins || !self.known.rules || !self.known.sets {
             return;
         }
         if !self.record_first().await {
             return;
         }
         self.make_builtins().await;
+        self.make_shipped().await;
         let dirty: Vec<String> = self.works.iter().filter(|(_, work)| work.dirty && !work.running).map(|(name, _)| name.clone()).collect();
         for name in dirty {
             self.consider(&name).await;
         }
+        self.consider_rules();
         self.load_formers();
         if !self.hold().await {
             self.promote_at_once().await;
@@ -409,55 +442,11 @@ impl Keeper {
         self.mind_the_pace().await;
         self.tidy_sets().await;
         self.tell().await;
+        self.tell_rules().await;
         self.tell_sets().await;
         for name in std::mem::take(&mut self.to_prune) {
             self.prune(&name).await;
         }
-    }
-
-    /// Whether it is known what decided last. Without a record the sets themselves tell, and this host decides nothing before that one does.
-    async fn knows_the_last(&mut self) -> bool {
-        if !self.record.plugins.is_empty() || self.in_force.is_some() {
-            return true;
-        }
-        let told_active = |set: &&PolicySet| set.status.as_ref().is_some_and(|status| status.phase == Some(PolicySetPhase::Active));
-        let last = self.sets.values().find(told_active).map(|set| set.spec.digest.clone());
-        let builtins = self.policies.active().digest().to_string();
-        let Some(last) = last.filter(|last| *last != builtins) else { return self.known.sets };
-        let name = sets::name(&last);
-        let why = format!(
-            "the record of what decides is lost, and {name} that decided last is to be loaded; to go on with the built-ins alone delete the PolicySet"
-        );
-        self.ready.send_if_modified(|obstacle| obstacle.replace(why.clone()).as_ref() != Some(&why));
-        if self.leadership.held() {
-            self.go_on_with(&last).await;
-        }
-        self.in_force.is_some()
-    }
-
-    /// Whether the host's namespace is there: without it nothing can be kept, and nobody leads.
-    async fn look_for_home(&mut self) -> bool {
-        let name = &self.options.namespace;
-        let why = match Api::<Namespace>::all(self.client.clone()).get_metadata_opt(name).await {
-            Ok(Some(_)) => {
-                self.known.namespace = true;
-                return true;
-            }
-            Ok(None) => {
-                format!("the host's namespace {name} doesn't exist: `kubectl create namespace {name}` makes it, --namespace names another")
-            }
-            Err(error) => format!("the host's namespace {name} can't be read: {}", sentence(&error)),
-        };
-        self.ready.send_if_modified(|obstacle| {
-            let differs = obstacle.as_ref() != Some(&why);
-            if differs {
-                tracing::error!("{why}");
-                *obstacle = Some(why);
-            }
-            differs
-        });
-        self.try_again();
-        false
     }
 
     /// The names of the built-ins' PolicyPlugins that aren't there.

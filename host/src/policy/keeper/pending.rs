@@ -1,7 +1,10 @@
-//! What isn't as the PolicyPlugins want it, and whether it may become so: pure.
+//! What isn't as the PolicyPlugins and ValidationRules want it, and whether it may become so: pure.
 
-use super::record::{ActiveRecord, Recorded};
-use crate::policy::{member::Member, set::ActiveSet};
+use super::record::{ActiveRecord, Recorded, RecordedRule};
+use crate::{
+    policy::{evaluator::Evaluator, member::Member, set::ActiveSet},
+    rules::{Rules, rule::Rule},
+};
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1::Time, util::intstr::IntOrString};
 use pointsman_crds::policy::{
     plugin::{PluginFailurePolicy, PluginSignature, PolicyPoint, UpdateStrategy, UpdateStrategyType},
@@ -9,18 +12,33 @@ use pointsman_crds::policy::{
 };
 use std::sync::Arc;
 
-/// One plugin's way from what decides to what is wanted.
+/// The way of one plugin or rule from what decides to what is wanted.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) name: String,
-    /// What is wanted; none where the PolicyPlugin is gone.
-    pub(super) member: Option<Arc<Member>>,
-    pub(super) signature: Option<PluginSignature>,
-    /// What its PolicyPlugin says of updates, if it says something.
+    pub(super) wanted: Wanted,
+    /// What its object says of updates, if it says something.
     pub(super) said: Option<UpdateStrategy>,
     pub(super) strategy: UpdateStrategy,
     /// Who has asked for it, as far as that is known.
     pub(super) by: Option<String>,
+}
+
+/// What is wanted; none where its object is gone.
+#[derive(Clone, Debug)]
+pub(super) enum Wanted {
+    Plugin(Option<Arc<Member>>, Option<PluginSignature>),
+    Rule(Option<Arc<Rule>>),
+}
+
+impl Pending {
+    pub(super) fn is_plugin(&self, name: &str) -> bool {
+        self.name == name && matches!(self.wanted, Wanted::Plugin(..))
+    }
+
+    pub(super) fn is_rule(&self, name: &str) -> bool {
+        self.name == name && matches!(self.wanted, Wanted::Rule(_))
+    }
 }
 
 /// How an update gets active where nobody has said it: what makes or marks pods restarts none without a word.
@@ -88,15 +106,30 @@ pub(super) fn put_together(
     record: &ActiveRecord,
     pending: &[Pending],
     in_use: bool,
+    evaluator: Option<&Arc<Evaluator>>,
     now: &Time,
 ) -> (ActiveSet, ActiveRecord) {
     let mut record = record.clone();
     let mut members: Vec<Arc<Member>> =
-        active.members().iter().filter(|member| !pending.iter().any(|pending| pending.name == member.name())).cloned().collect();
-    for Pending { name, member, signature, said, .. } in pending {
-        let Some(member) = member else {
-            record.plugins.remove(name);
-            continue;
+        active.members().iter().filter(|member| !pending.iter().any(|pending| pending.is_plugin(member.name()))).cloned().collect();
+    let others = active.rules().all().iter().filter(|rule| !pending.iter().any(|pending| pending.is_rule(rule.name())));
+    let mut rules: Vec<Arc<Rule>> = others.cloned().collect();
+    for Pending { name, wanted, said, .. } in pending {
+        let (member, signature) = match wanted {
+            Wanted::Plugin(Some(member), signature) => (member, signature),
+            Wanted::Plugin(None, _) => {
+                record.plugins.remove(name);
+                continue;
+            }
+            Wanted::Rule(None) => {
+                record.rules.remove(name);
+                continue;
+            }
+            Wanted::Rule(Some(rule)) => {
+                record.rules.insert(name.clone(), RecordedRule { active: rule.bound.clone(), strategy: said.clone() });
+                rules.push(Arc::clone(rule));
+                continue;
+            }
         };
         record.promote(member.bound.clone(), signature.clone(), said.clone(), now.clone());
         let current = active.member(name);
@@ -104,7 +137,7 @@ pub(super) fn put_together(
         let previous = former.or_else(|| current.and_then(|current| current.previous.clone()));
         members.push(Arc::new(member.after(previous.filter(|previous| previous.missing().is_none()))));
     }
-    let set = ActiveSet::new(members);
+    let set = ActiveSet::new(members).ruled(Rules::new(rules, evaluator.cloned()));
     record.turn(set.digest().to_string(), in_use, now.clone());
     (set, record)
 }

@@ -3,10 +3,10 @@
 
 use super::{
     Keeper, WRITE_WITHIN, binding,
-    candidate::{summary, told},
+    changes::{summary, told},
     now,
-    pending::{Pending, lacks_previous, put_together},
-    record::{self, ActiveRecord},
+    pending::{Pending, lacks_previous},
+    record::{self, ActiveRecord, RecordedRule},
     sets::{self, Facts},
     work::problem,
 };
@@ -52,7 +52,8 @@ impl Keeper {
         }
         if missed {
             let others = active.members().iter().filter(|other| other.name() != name).cloned();
-            self.policies.activate(Arc::new(ActiveSet::new(others.chain([member]).collect())));
+            let mended = ActiveSet::new(others.chain([member]).collect()).ruled(active.rules().clone());
+            self.policies.activate(Arc::new(mended));
             if lacks_previous(&self.policies.active(), &self.record) {
                 self.in_force = None;
             }
@@ -99,6 +100,10 @@ impl Keeper {
             let said = self.plugins.get(member.name()).and_then(|plugin| plugin.spec.strategy.clone());
             record.promote(member.bound.clone(), None, said, now());
         }
+        for rule in active.rules().all() {
+            let strategy = self.rules.get(rule.name()).and_then(|rule| rule.spec.strategy.clone());
+            record.rules.insert(rule.name().to_owned(), RecordedRule { active: rule.bound.clone(), strategy });
+        }
         if let Err(error) = self.write_record(record).await {
             tracing::warn!(error = sentence(&error), "the record of what decides can't be written; trying again");
             self.try_again();
@@ -119,6 +124,11 @@ impl Keeper {
                 recorded.signature.clone_from(&plugin.spec.signature);
             }
         }
+        for (name, recorded) in &mut record.rules {
+            if let Some(rule) = self.rules.get(name) {
+                recorded.strategy.clone_from(&rule.spec.strategy);
+            }
+        }
         let newer = record::newer(&self.options.version, &record.host);
         if (newer || record != self.record)
             && let Err(error) = self.write_record(record).await
@@ -133,7 +143,7 @@ impl Keeper {
         for pending in self.pending().into_iter().filter(|pending| pending.strategy.type_ == UpdateStrategyType::Immediate) {
             let active = self.policies.active();
             let pending = [pending];
-            let (set, record) = put_together(&active, &self.record, &pending, self.pacer.in_use(), &now());
+            let (set, record) = self.put_together(&active, &pending);
             let set = Arc::new(set);
             if !self.make_set(&record).await || active.digest() != set.digest() && !self.carry_pause(&record.digest).await {
                 self.try_again();
@@ -167,6 +177,9 @@ impl Keeper {
     /// Lets a recorded set decide, in the place of the former one.
     pub(super) fn activate(&mut self, former: &Arc<ActiveSet>, set: &Arc<ActiveSet>, changed: &[String], compare: bool) {
         let another = former.digest() != set.digest();
+        for (name, work) in &mut self.rule_works {
+            work.ready.take_if(|ready| set.rules().named(name).is_some_and(|counts| counts.bound == ready.bound));
+        }
         // Those who aren't on the new set stay on theirs.
         let is = |set: &ActiveSet, digest: &String| set.digest().to_string() == *digest;
         let known: Vec<_> = [Arc::clone(former)].into_iter().chain(self.policies.formers().iter().cloned()).collect();

@@ -7,7 +7,7 @@ use k8s_openapi::{
 };
 use pointsman_crds::policy::{
     plugin::{PluginSignature, UpdateStrategy},
-    set::PolicySetPlugin,
+    set::{PolicySetPlugin, PolicySetRule},
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +36,20 @@ pub struct ActiveRecord {
     pub formers: Vec<String>,
     /// The plugins, by name.
     pub plugins: BTreeMap<String, Recorded>,
+    /// The rules, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rules: BTreeMap<String, RecordedRule>,
+}
+
+/// One rule in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedRule {
+    /// What counts.
+    pub active: PolicySetRule,
+    /// What its ValidationRule says of updates, for the time when that is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<UpdateStrategy>,
 }
 
 /// One plugin in it.

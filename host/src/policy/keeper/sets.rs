@@ -42,7 +42,7 @@ pub(super) fn of(record: &ActiveRecord, version: &str) -> PolicySet {
             digest: record.digest.clone(),
             host: PolicySetHost { version: version.to_owned(), builtins: Digest::of_all(&digests).to_string() },
             plugins: record.plugins.values().map(|recorded| recorded.active.clone()).collect(),
-            rules: Vec::new(),
+            rules: record.rules.values().map(|recorded| recorded.active.clone()).collect(),
         },
     );
     set.labels_mut().insert("app.kubernetes.io/managed-by".to_owned(), "pointsman".to_owned());

@@ -7,7 +7,10 @@ use super::{
     status::{Known, Waiting, status},
 };
 use crate::{
-    policy::{cut, keeper::pending::Verdict},
+    policy::{
+        cut,
+        keeper::pending::{Pending, Verdict},
+    },
     sentence,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -80,10 +83,15 @@ impl Keeper {
 
     /// What the newest version of a plugin waits for, if it waits.
     fn waiting(&self, name: &str) -> Option<Waiting> {
-        let member = self.works.get(name)?.ready.as_ref()?;
-        let bound = &member.bound;
-        let candidate = self.candidate.as_ref().filter(|candidate| candidate.pending.iter().any(|pending| pending.name == name));
-        let (reason, message) = match candidate {
+        let bound = &self.works.get(name)?.ready.as_ref()?.bound;
+        let (reason, message) = self.waits(|pending| pending.is_plugin(name));
+        Some(Waiting { digest: bound.digest.clone(), version: bound.version.clone(), reason, message })
+    }
+
+    /// What the newest version of something waits for.
+    pub(super) fn waits(&self, is: impl Fn(&Pending) -> bool) -> (&'static str, String) {
+        let candidate = self.candidate.as_ref().filter(|candidate| candidate.pending.iter().any(is));
+        match candidate {
             None if self.held().is_some() => (
                 "Held",
                 "The newest version doesn't decide while a former policy set is held: `pointsman policy resume` takes that back."
@@ -108,8 +116,7 @@ impl Keeper {
                     }
                 }
             }
-        };
-        Some(Waiting { digest: bound.digest.clone(), version: bound.version.clone(), reason, message })
+        }
     }
 
     /// Writes what has changed about the PolicySets.

@@ -1,4 +1,4 @@
-//! What the keeper watches: PolicyPlugins, and of ConfigMaps those alone that it needs.
+//! What the keeper watches: PolicyPlugins, ValidationRules, and of ConfigMaps those alone that it needs.
 
 use crate::sentence;
 use futures::StreamExt;
@@ -7,7 +7,7 @@ use kube::{
     Api, Client, ResourceExt,
     runtime::{WatchStreamExt, watcher},
 };
-use pointsman_crds::policy::{plugin::PolicyPlugin, set::PolicySet};
+use pointsman_crds::policy::{plugin::PolicyPlugin, rule::ValidationRule, set::PolicySet};
 use serde::de::DeserializeOwned;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,6 +25,8 @@ pub(super) type Place = (String, String);
 pub(super) enum Seen {
     /// Of PolicyPlugins.
     Plugin(Event<PolicyPlugin>),
+    /// Of ValidationRules.
+    Rule(Event<ValidationRule>),
     /// Of PolicySets.
     Set(Event<PolicySet>),
     /// A ConfigMap as it is now, or that it isn't there.

@@ -1,0 +1,142 @@
+//! What is wrong with objects in files, and how it is told.
+
+use crate::cli::offline::files::Place;
+use serde::Serialize;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Severity {
+    /// The object would be refused, or what comes of it.
+    Error,
+    /// It would be taken, and its user be warned.
+    Warning,
+    /// It would be taken, and the audit log get an entry.
+    Audit,
+}
+
+/// What an object is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Named {
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// Something that is to be said of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    pub(super) file: String,
+    pub(super) line: u64,
+    #[serde(flatten)]
+    pub(super) object: Named,
+    /// The field that is meant; empty for the whole object.
+    pub(super) field: String,
+    pub(super) message: String,
+}
+
+impl Finding {
+    pub(super) fn new(severity: Severity, place: &Place, object: &Named, field: String, message: String) -> Self {
+        Self { severity, file: place.file.title.clone(), line: place.line, object: object.clone(), field, message }
+    }
+
+    /// In a line, as compilers tell theirs.
+    pub(super) fn line(&self) -> String {
+        let Self { severity, file, line, object: Named { kind, name, .. }, field, message } = self;
+        let mark = match severity {
+            Severity::Error => "",
+            Severity::Warning => " warning:",
+            Severity::Audit => " audit:",
+        };
+        let object = [kind.as_str(), name.as_str()].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        let parts = [object.as_str(), field.as_str(), message.as_str()];
+        let parts = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
+        format!("{file}:{line}:{mark} {}", parts.replace('\n', " "))
+    }
+}
+
+/// Something that wasn't asked, and why.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct Passed {
+    /// The rule, or the object.
+    pub(super) what: String,
+    pub(super) why: String,
+}
+
+/// All that came of a check.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    /// How many objects were looked at.
+    pub(super) objects: usize,
+    /// How many are of kinds of others.
+    pub(super) others: usize,
+    pub(super) errors: usize,
+    pub(super) warnings: usize,
+    pub(super) audits: usize,
+    /// By file and line.
+    pub(super) findings: Vec<Finding>,
+    /// The rules that weren't asked, each once.
+    pub(super) not_evaluated: Vec<Passed>,
+    /// The services for which these files make no plan, so that nothing is known of their objects.
+    pub(super) unplanned: Vec<Passed>,
+}
+
+impl Report {
+    /// Puts everything in order, and counts.
+    pub(super) fn settle(&mut self) {
+        self.findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+        let mut once: Vec<Finding> = Vec::with_capacity(self.findings.len());
+        for finding in self.findings.drain(..) {
+            let here = |before: &&Finding| (&before.file, before.line) == (&finding.file, finding.line);
+            if !once.iter().rev().take_while(here).any(|before| *before == finding) {
+                once.push(finding);
+            }
+        }
+        self.findings = once;
+        self.not_evaluated.sort();
+        self.not_evaluated.dedup();
+        let count = |severity| self.findings.iter().filter(|finding| finding.severity == severity).count();
+        (self.errors, self.warnings, self.audits) = (count(Severity::Error), count(Severity::Warning), count(Severity::Audit));
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let mut lines: Vec<String> = self.findings.iter().map(Finding::line).collect();
+        lines.extend(self.not_evaluated.iter().map(|Passed { what, why }| format!("not evaluated: {what}: {why}")));
+        lines.extend(self.unplanned.iter().map(|Passed { what, why }| format!("no plan: {what}: {why}")));
+        let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+        let counts = [of(self.errors, "error"), of(self.warnings, "warning"), of(self.audits, "audit finding")].join(", ");
+        let others = if self.others > 0 { format!(" ({} of other kinds passed over)", self.others) } else { String::new() };
+        lines.push(format!("{}{others}: {counts}", of(self.objects, "object")));
+        lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(file: &str, line: u64, severity: Severity, field: &str) -> Finding {
+        let object = Named { kind: "A".into(), namespace: "n".into(), name: "a".into() };
+        Finding { severity, file: file.into(), line, object, field: field.into(), message: "is\nwrong".into() }
+    }
+
+    #[test]
+    fn findings_are_told_once_by_file_and_line() {
+        let mut report = Report { objects: 1, ..Report::default() };
+        report.findings = vec![
+            finding("b", 1, Severity::Warning, "x"),
+            finding("a", 10, Severity::Error, "x.y"),
+            finding("a", 9, Severity::Audit, ""),
+            finding("a", 10, Severity::Error, "x.z"),
+            finding("a", 10, Severity::Error, "x.y"),
+        ];
+        report.settle();
+        assert_eq!(
+            report.text(),
+            "a:9: audit: A a: is wrong\na:10: A a: x.y: is wrong\na:10: A a: x.z: is wrong\nb:1: warning: A a: x: is wrong\n1 object: 2 errors, 1 warning, 1 audit finding"
+        );
+    }
+}

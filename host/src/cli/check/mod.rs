@@ -1,0 +1,203 @@
+//! `pointsman check`: whether objects in files would be taken, and what the rules say of them and of what they become. All that is wrong is
+//! told at once.
+//!
+//! `object` looks at one object, `refused` at policies that can't be used; `finding` is what comes of it.
+
+mod finding;
+mod object;
+mod refused;
+
+use super::{
+    cache::CacheArgs,
+    offline::{
+        Offline, OfflineArgs,
+        fields::Refusal,
+        files::{self, Document},
+        objects::Gathered,
+        policies, schema,
+    },
+    output::OutputArgs,
+    render::loader,
+};
+use crate::{
+    kinds,
+    plan::{Condition, LEFT_ALONE, Plan, Theirs},
+    policy::{decide::Policies, evaluator::Evaluator, set::ActiveSet},
+    rules::plan::{ALLOWED, VALID},
+    sentence,
+    world::{ObjectKey, resource::ALL},
+};
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use finding::{Finding, Passed, Report, Severity};
+use object::{Namespaces, Object};
+use serde_json::{Map, Value};
+use std::process::ExitCode;
+use tokio::sync::mpsc;
+
+/// What it ends with where something is wrong with the objects.
+const WRONG: u8 = 1;
+
+/// What it ends with where it can't tell.
+const UNABLE: u8 = 2;
+
+#[derive(Args, Debug)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    offline: OfflineArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
+    /// Takes warnings for errors: the exit code is 1 where there is one.
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Never fails: what can't be read is told like everything else, and has an exit code of its own.
+pub(super) fn run(args: &CheckArgs) -> ExitCode {
+    let checked = check(args).and_then(|(report, problems)| {
+        args.output.print(&report, || report.text())?;
+        Ok((report, problems))
+    });
+    match checked {
+        Ok((report, problems)) => {
+            for problem in &problems {
+                eprintln!("error: {}", sentence(problem.as_ref()));
+            }
+            let wrong = report.errors > 0 || args.strict && report.warnings > 0;
+            match (problems.is_empty(), wrong) {
+                (false, _) => ExitCode::from(UNABLE),
+                (true, true) => ExitCode::from(WRONG),
+                (true, false) => ExitCode::SUCCESS,
+            }
+        }
+        Err(error) => {
+            eprintln!("error: {}", sentence(error.as_ref()));
+            ExitCode::from(UNABLE)
+        }
+    }
+}
+
+/// All that is wrong, and what couldn't be read.
+fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
+    let offline = &args.offline;
+    if offline.files.is_empty() {
+        bail!("nothing to check: name files with -f FILE, or - for standard input");
+    }
+    let (documents, problems) = files::read_on(&offline.files);
+    let loader = loader(&args.cache)?;
+    let evaluator = loader.evaluator().map_err(|why| anyhow!(why))?;
+    let mut survey = Survey::of(documents, offline, &evaluator);
+    let (set, unusable) = policies::set_of_good(&loader, &survey.gathered, &offline.host_namespace, offline.plugin_dir.as_deref())?;
+    for unusable in unusable {
+        refused::tell(&unusable, &mut survey.objects);
+    }
+    for object in survey.objects.iter_mut().filter(|object| !object.is_bad()) {
+        survey.report.not_evaluated.extend(object.judge(set.rules(), &survey.namespaces));
+    }
+    let mut report = survey.planned(set, offline);
+    report.settle();
+    Ok((report, problems))
+}
+
+/// What the files hold, and what was found so far.
+struct Survey {
+    gathered: Gathered,
+    objects: Vec<Object>,
+    namespaces: Namespaces,
+    report: Report,
+}
+
+impl Survey {
+    /// Looks at each object by itself.
+    fn of(documents: Vec<Document>, args: &OfflineArgs, evaluator: &Evaluator) -> Self {
+        let ours = schema::kinds();
+        let mut survey =
+            Self { gathered: Gathered::default(), objects: Vec::new(), namespaces: Namespaces::new(), report: Report::default() };
+        for document in documents {
+            let id = [text(&document.object, "apiVersion"), text(&document.object, "kind")].map(str::to_owned);
+            let [api_version, kind] = &id;
+            if api_version == "v1" && kind == "Namespace" {
+                survey.note_namespace(&document);
+            }
+            let kind = ours.get(&(api_version.clone(), kind.clone()));
+            let object = kind.map(|kind| Object::of(&document, api_version, kind, &args.namespace));
+            let refusal = survey.gathered.take(document, &args.namespace, ours).err();
+            let Some(mut object) = object else {
+                survey.report.others += 1;
+                survey.report.findings.extend(refusal.map(of_other));
+                continue;
+            };
+            survey.report.not_evaluated.extend(object.hold(evaluator));
+            if let Some(refusal) = refusal.or_else(|| object.unread()) {
+                object.refuse(refusal);
+            }
+            survey.objects.push(object);
+        }
+        survey.objects.retain(|object| object.is_wanted(&args.only));
+        survey.report.objects = survey.objects.len();
+        survey
+    }
+
+    fn note_namespace(&mut self, document: &Document) {
+        let metadata = document.object.get("metadata").unwrap_or(&Value::Null);
+        let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+        self.namespaces.insert(name, kinds::strings(&metadata["labels"]));
+    }
+
+    /// Plans the services with which nothing is wrong, and tells what the rules of stage Output say of their objects.
+    fn planned(mut self, set: ActiveSet, args: &OfflineArgs) -> Report {
+        let of_key = |objects: &[Object], key: &ObjectKey| objects.iter().position(|object| object.is(key));
+        let good = |key: &ObjectKey| of_key(&self.objects, key).and_then(|at| self.objects.get(at)).is_some_and(|object| !object.is_bad());
+        let subjects = self.gathered.subjects.iter().filter(|key| good(key)).cloned().collect();
+        let mut world = self.gathered.world;
+        world.set_available(ALL.iter().copied().filter(|resource| !args.without.contains(resource)).collect());
+        let (news, _) = mpsc::unbounded_channel();
+        let offline =
+            Offline { world, subjects, policies: Policies::new(set, news), settings: args.settings.settings(), notes: Vec::new() };
+        for planned in offline.plans() {
+            let Some(object) = of_key(&self.objects, &planned.subject.key).and_then(|at| self.objects.get_mut(at)) else { continue };
+            let allowed = planned.plan.status.conditions.iter().find(|condition| condition.type_ == ALLOWED);
+            let severity = allowed.and_then(severity);
+            if let (Some(severity), Some(Condition { message, .. })) = (severity, allowed) {
+                object.findings.push(Finding::new(severity, &object.place, &object.named, String::new(), message.clone()));
+            } else if planned.plan.objects.is_none() {
+                self.report.unplanned.push(Passed { what: object.called(), why: unplanned(&planned.plan) });
+            }
+        }
+        self.report.findings.extend(self.objects.into_iter().flat_map(|object| object.findings));
+        self.report
+    }
+}
+
+/// What the condition means for whoever wrote the service.
+fn severity(allowed: &Condition) -> Option<Severity> {
+    match allowed.status {
+        Some(false) => Some(Severity::Error),
+        Some(true) if allowed.notable => Some(Severity::Warning),
+        Some(true) | None => None,
+    }
+}
+
+/// Why a service gets no objects.
+fn unplanned(plan: &Plan) -> String {
+    match &plan.theirs {
+        Some(Theirs::LeftAlone) => return LEFT_ALONE.to_owned(),
+        Some(Theirs::Contested(contest)) => return contest.what().to_owned(),
+        None => {}
+    }
+    let needed = || plan.status.conditions.iter().filter(|condition| condition.needed && ![VALID, ALLOWED].contains(&condition.type_));
+    let why = needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
+    why.map_or_else(String::new, |why| format!("{} {}: {}", why.type_, why.reason, why.message))
+}
+
+/// What is wrong with an object of others, or with what is none.
+fn of_other(refusal: Refusal) -> Finding {
+    let Refusal { place, field, message } = refusal;
+    Finding::new(Severity::Error, &place, &finding::Named::default(), field, message)
+}
+
+fn text<'o>(object: &'o Map<String, Value>, field: &str) -> &'o str {
+    object.get(field).and_then(Value::as_str).unwrap_or_default()
+}

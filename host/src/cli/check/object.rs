@@ -1,0 +1,225 @@
+//! One object of a kind of ours: whether the API server would take it, and what the rules of stage Input say of it.
+
+use super::finding::{Finding, Named, Passed, Severity};
+use crate::{
+    cli::offline::{
+        fields::{self, Refusal},
+        files::{Document, Place},
+        schema::Kind,
+    },
+    kinds::{entries, strings},
+    policy::{evaluator::Evaluator, point::Subject},
+    rules::{
+        Rules,
+        judge::{self, Case},
+        plan,
+        schema::{self, Step, Violation},
+    },
+    world::{ObjectKey, resource::Resource},
+};
+use pointsman_crds::policy::rule::RuleStage;
+use serde_json::{Map, Value};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The labels of the namespaces that are in the files.
+pub(super) type Namespaces = BTreeMap<String, BTreeMap<String, String>>;
+
+/// An object of a kind of ours.
+pub(super) struct Object {
+    pub(super) place: Place,
+    pub(super) named: Named,
+    api_version: String,
+    kind: &'static Kind,
+    written: Value,
+    /// As the API server would keep it.
+    kept: Value,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Object {
+    /// Reads one, and tells the fields that nobody knows.
+    pub(super) fn of(document: &Document, api_version: &str, kind: &'static Kind, namespace: &str) -> Self {
+        let Document { place, object } = document;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let whole = Value::Object(object.clone());
+        let (called, metadata) = (text(&whole["kind"]), &whole["metadata"]);
+        let namespace = match metadata["namespace"].as_str() {
+            _ if !kind.namespaced() => "",
+            Some(given) if !given.is_empty() => given,
+            _ => namespace,
+        };
+        let named = Named { kind: called, namespace: namespace.to_owned(), name: text(&metadata["name"]) };
+        let mut kept = object.clone();
+        let unknown = kind.shape(&mut kept);
+        // Whoever makes an object can't say how it is: the API server leaves that out.
+        kept.shift_remove("status");
+        let mut made = Self {
+            place: place.clone(),
+            named,
+            api_version: api_version.to_owned(),
+            kind,
+            written: whole,
+            kept: Value::Object(kept),
+            findings: Vec::new(),
+        };
+        for path in unknown {
+            let (place, field) = fields::told(place, &path);
+            let message = "no such field is known, so it counts for nothing".to_owned();
+            made.findings.push(Finding::new(Severity::Warning, &place, &made.named, field, message));
+        }
+        made
+    }
+
+    /// Whether something is wrong with it.
+    pub(super) fn is_bad(&self) -> bool {
+        self.findings.iter().any(|finding| finding.severity == Severity::Error)
+    }
+
+    /// Whether it is the one of a key.
+    pub(super) fn is(&self, key: &ObjectKey) -> bool {
+        let Named { kind, namespace, name } = &self.named;
+        key.resource.kind == kind && key.resource.api_version() == self.api_version && key.namespace == *namespace && key.name == *name
+    }
+
+    /// Whether somebody wants to know of it: all but services are, and services if they are named, or none is.
+    pub(super) fn is_wanted(&self, only: &[(String, String)]) -> bool {
+        let Named { kind, namespace, name } = &self.named;
+        let subject = Resource::of(&self.api_version, kind).is_some_and(Resource::is_subject);
+        !subject || only.is_empty() || only.iter().any(|wanted| (&wanted.0, &wanted.1) == (namespace, name))
+    }
+
+    /// What people call it.
+    pub(super) fn called(&self) -> String {
+        let Named { kind, namespace, name } = &self.named;
+        let of = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
+        format!("{kind} {of}{name}")
+    }
+
+    /// Holds it against its CRD. Tells the CRD's rules that are about changes.
+    pub(super) fn hold(&mut self, evaluator: &Evaluator) -> Vec<Passed> {
+        let schema = self.kind.schema();
+        let violations = schema::validate(&self.kept, schema);
+        let blocked = violations.iter().any(|violation| violation.blocks);
+        self.take(violations);
+        if blocked {
+            return Vec::new();
+        }
+        let evaluated = schema::rules(&self.kept, schema, evaluator);
+        self.take(evaluated.violations);
+        let passed = evaluated.not_evaluated.into_iter().map(|(field, rule)| Passed {
+            what: format!("the CRD of {}: {field}: {rule}", self.named.kind),
+            why: "it compares with the object before a change, which only admission knows".to_owned(),
+        });
+        passed.collect()
+    }
+
+    fn take(&mut self, violations: Vec<Violation>) {
+        for Violation { path, message, field, .. } in violations {
+            let steps: Vec<fields::Step> = path.into_iter().map(place_of).collect();
+            let (place, _) = fields::told(&self.place, &steps);
+            self.findings.push(Finding::new(Severity::Error, &place, &self.named, field, message));
+        }
+    }
+
+    /// Why our own types can't take it, if they can't: the schema doesn't say all that they want.
+    pub(super) fn unread(&self) -> Option<Refusal> {
+        let error = (self.kind.read)(self.written.clone()).err()?;
+        Some(fields::wrong(&self.place, &self.written, self.kind.read, &error))
+    }
+
+    /// Takes it that the object can't be read, unless the same was told already.
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
+        let Refusal { place, field, message } = refusal;
+        let nameless = field.is_empty() && self.named.name.is_empty();
+        let lacks = message.starts_with("missing field");
+        let told = |finding: &Finding| {
+            let same = !field.is_empty() && finding.line == place.line;
+            let required = finding.message == "Required value";
+            finding.severity == Severity::Error && (same || lacks && required || nameless && finding.field == "metadata.name")
+        };
+        if !self.findings.iter().any(told) {
+            self.findings.push(Finding::new(Severity::Error, &place, &self.named, field, message));
+        }
+    }
+
+    /// Asks the rules of stage Input. Tells those that weren't asked.
+    pub(super) fn judge(&mut self, rules: &Rules, namespaces: &Namespaces) -> Vec<Passed> {
+        let none = BTreeMap::new();
+        let labels = namespaces.get(&self.named.namespace).unwrap_or(&none);
+        let about = self.about(labels);
+        let mut root = |name: &str| match name {
+            "object" => Some(Arc::from(self.seen().to_string())),
+            "namespaceObject" if !about.namespace.is_empty() => Some(Arc::from(plan::namespace(&about.namespace, labels).to_string())),
+            _ => None,
+        };
+        let judgement = rules.judge(Case { stage: RuleStage::Input, about: &about, operation: None, root: &mut root });
+        for finding in &judgement.findings {
+            let severity = if finding.denies() {
+                Severity::Error
+            } else if finding.warns() {
+                Severity::Warning
+            } else {
+                Severity::Audit
+            };
+            let message = judge::sentence(&finding.rule, &finding.message);
+            self.findings.push(Finding::new(severity, &self.place, &self.named, String::new(), message));
+        }
+        let of_admission = judgement.not_evaluated.into_iter().map(|rule| Passed {
+            what: format!("the rule {rule}"),
+            why: "it reads oldObject or request, which only admission knows".to_owned(),
+        });
+        let ignored = judgement.ignored.into_iter().map(|(rule, why)| Passed { what: format!("the rule {rule}"), why });
+        of_admission.chain(ignored).collect()
+    }
+
+    /// As selections see it.
+    fn about(&self, namespace_labels: &BTreeMap<String, String>) -> Subject {
+        let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
+        let map = |name: &str| entries(&strings(&self.kept["metadata"][name]));
+        Subject {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: self.named.kind.clone(),
+            namespace: self.named.namespace.clone(),
+            name: self.named.name.clone(),
+            labels: map("labels"),
+            annotations: map("annotations"),
+            namespace_labels: entries(namespace_labels),
+        }
+    }
+
+    /// As rules see it.
+    fn seen(&self) -> Value {
+        let Named { kind, namespace, name } = &self.named;
+        if let Some(resource) = Resource::of(&self.api_version, kind) {
+            return plan::object(&ObjectKey { resource, namespace: namespace.clone(), name: name.clone() }, &self.kept);
+        }
+        // The kinds that nothing is made for yet have no such key.
+        let text = |text: &str| Value::String(text.to_owned());
+        let mut metadata = Map::new();
+        metadata.insert("name".to_owned(), text(name));
+        if !namespace.is_empty() {
+            metadata.insert("namespace".to_owned(), text(namespace));
+        }
+        for part in ["labels", "annotations"] {
+            if let Some(map @ Value::Object(_)) = self.kept["metadata"].get(part) {
+                metadata.insert(part.to_owned(), map.clone());
+            }
+        }
+        let mut seen = Map::new();
+        seen.insert("apiVersion".to_owned(), text(&self.api_version));
+        seen.insert("kind".to_owned(), text(kind));
+        seen.insert("metadata".to_owned(), Value::Object(metadata));
+        if let Some(spec) = self.kept.get("spec").filter(|spec| !spec.is_null()) {
+            seen.insert("spec".to_owned(), spec.clone());
+        }
+        Value::Object(seen)
+    }
+}
+
+fn place_of(step: Step) -> fields::Step {
+    match step {
+        Step::Field(name) | Step::Key(name) => fields::Step::Field(name),
+        Step::Item(number) => fields::Step::Item(number),
+    }
+}

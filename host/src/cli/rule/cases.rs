@@ -1,0 +1,220 @@
+//! Golden cases of rules: objects with the verdicts that a rule should give, in YAML.
+
+use crate::cli::yaml::{as_written, said};
+use anyhow::{Context, Result, anyhow, bail};
+use pointsman_crds::policy::rule::Operation;
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+};
+use serde_json::Value;
+use serde_saphyr::Spanned;
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+/// What is known of an object, and what a rule should say of it.
+#[derive(Debug)]
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) rule: String,
+    pub(super) known: Known,
+    pub(super) expected: Verdict,
+    /// A part of what it should say.
+    pub(super) message: Option<String>,
+    /// File and line, for people.
+    pub(super) place: String,
+}
+
+/// What the rule is told.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// The values of roots, by their names.
+    pub(super) roots: BTreeMap<&'static str, Value>,
+    /// The data of the ConfigMap.
+    pub(super) params: Option<BTreeMap<String, String>>,
+    pub(super) operation: Option<Operation>,
+}
+
+/// What comes of asking a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Verdict {
+    /// A validation is false, and the object is refused.
+    Deny,
+    /// A validation is false, and the user is warned.
+    Warn,
+    /// A validation is false, and the audit log gets an entry.
+    Audit,
+    /// All validations are true.
+    Pass,
+    /// The rule isn't about the object.
+    NotMatched,
+    /// An expression can't be evaluated.
+    Failed,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// The cases of all files, in order. Names are unique, because that is how people choose among them.
+pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Case>> {
+    let mut cases: Vec<Case> = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(file).with_context(|| format!("reading the cases {}", file.display()))?;
+        for case in parse(&text, file)? {
+            if let Some(first) = cases.iter().find(|earlier| earlier.name == case.name) {
+                bail!("{}: there is a case {:?} already, at {}; give it another name", case.place, case.name, first.place);
+            }
+            cases.push(case);
+        }
+    }
+    if cases.is_empty() {
+        bail!("there are no cases in {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "));
+    }
+    Ok(cases)
+}
+
+/// The cases of one file: each document is a case or a list of them.
+fn parse(text: &str, file: &Path) -> Result<Vec<Case>> {
+    let documents: Vec<Spanned<Document>> = serde_saphyr::from_multiple_with_options(text, as_written!()).map_err(|error| {
+        let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
+        anyhow!("{}{line}: {}", file.display(), said(&error))
+    })?;
+    let mut cases = Vec::new();
+    for Spanned { value, referenced, .. } in documents {
+        match value {
+            Document::One(case) => cases.push((referenced.line(), *case)),
+            Document::Many(many) => cases.extend(many.into_iter().map(|case| (case.referenced.line(), case.value))),
+        }
+    }
+    let placed = cases.into_iter().map(|(line, written)| {
+        let place = format!("{}:{line}", file.display());
+        case(written, place.clone()).map_err(|error| anyhow!("{place}: {error}"))
+    });
+    placed.collect()
+}
+
+fn case(written: Written, place: String) -> Result<Case> {
+    let name = written.name.ok_or_else(|| anyhow!("the case has no name: add `name: what it shows`"))?;
+    let lacks = |field: &str| anyhow!("the case {name:?} has no {field}");
+    let rule = written.rule.ok_or_else(|| lacks("rule"))?;
+    let expected = written.expect.ok_or_else(|| lacks("expect"))?;
+    if written.object.is_none() && written.operation != Some(Operation::Delete) {
+        return Err(lacks("object"));
+    }
+    if written.message.as_ref().is_some_and(|message| message.trim().is_empty()) {
+        bail!("the case {name:?} has an empty message: write a part of the sentence");
+    }
+    if written.message.is_some() && [Verdict::Pass, Verdict::NotMatched].contains(&expected) {
+        bail!("the case {name:?} expects {expected} and a message: a rule says nothing then");
+    }
+    let roots = [
+        ("object", written.object),
+        ("oldObject", written.old_object),
+        ("request", written.request),
+        ("namespaceObject", written.namespace_object),
+        ("subject", written.subject),
+        ("layers", written.layers),
+        ("added", written.added),
+    ];
+    let roots = roots.into_iter().filter_map(|(root, value)| Some((root, value?))).collect();
+    let known = Known { roots, params: written.params, operation: written.operation };
+    Ok(Case { name, rule, known, expected, message: written.message, place })
+}
+
+/// One document.
+enum Document {
+    One(Box<Written>),
+    Many(Vec<Spanned<Written>>),
+}
+
+/// A case as it is written.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Written {
+    name: Option<String>,
+    rule: Option<String>,
+    object: Option<Value>,
+    old_object: Option<Value>,
+    request: Option<Value>,
+    namespace_object: Option<Value>,
+    subject: Option<Value>,
+    layers: Option<Value>,
+    added: Option<Value>,
+    params: Option<BTreeMap<String, String>>,
+    operation: Option<Operation>,
+    expect: Option<Verdict>,
+    message: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Document;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a case or a list of cases")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Document, M::Error> {
+                Written::deserialize(MapAccessDeserializer::new(map)).map(Box::new).map(Document::One)
+            }
+
+            fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Document, S::Error> {
+                let mut cases = Vec::new();
+                while let Some(case) = seq.next_element()? {
+                    cases.push(case);
+                }
+                Ok(Document::Many(cases))
+            }
+        }
+        from.deserialize_any(Either)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn parsed(text: &str) -> Result<Vec<Case>, String> {
+        parse(text, Path::new("cases.yaml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_document_is_a_case_or_a_list_of_cases() {
+        let text = "# A remark.\nname: a\nrule: r\nobject: {kind: A}\nexpect: Deny\nmessage: no\n---\n- name: b\n  rule: r\n  operation: DELETE\n  oldObject: {}\n  params: {k: v}\n  expect: NotMatched\n";
+        let cases = parsed(text).unwrap();
+        let seen: Vec<_> = cases.iter().map(|case| (case.name.as_str(), case.place.as_str(), case.expected)).collect();
+        assert_eq!(seen, [("a", "cases.yaml:2", Verdict::Deny), ("b", "cases.yaml:8", Verdict::NotMatched)]);
+        assert_eq!(cases[0].known.roots["object"], json!({"kind": "A"}));
+        assert_eq!(cases[1].known.operation, Some(Operation::Delete));
+        assert_eq!(cases[1].known.params.as_ref().unwrap()["k"], "v");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_file_and_line() {
+        let cases = [
+            ("name: [", "cases.yaml:1: "),
+            ("- rule: r\n", "cases.yaml:1: the case has no name"),
+            ("\n- name: a\n", "cases.yaml:2: the case \"a\" has no rule"),
+            ("name: a\nrule: r\n", "has no expect"),
+            ("name: a\nrule: r\nexpect: Pass\n", "has no object"),
+            ("name: a\nrule: r\nexpect: Maybe\n", "unknown variant `Maybe`"),
+            ("name: a\nrlue: r\n", "unknown field `rlue`"),
+            ("name: a\nrule: r\nexpect: Deny\nobject: {}\nmessage: ''\n", "an empty message"),
+            ("name: a\nrule: r\nexpect: Pass\nobject: {}\nmessage: x\n", "expects Pass and a message"),
+            ("just text\n", "a case or a list of cases"),
+        ];
+        for (text, says) in cases {
+            let said = parsed(text).unwrap_err();
+            assert!(said.starts_with("cases.yaml") && said.contains(says) && !said.contains('\n'), "{text:?}: {said}");
+        }
+    }
+}

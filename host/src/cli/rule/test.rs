@@ -1,0 +1,305 @@
+//! `pointsman rule test`.
+
+use super::cases::{self, Case, Known, Verdict};
+use crate::{
+    cli::{
+        cache::CacheArgs,
+        offline::{
+            files,
+            objects::{Gathered, gather},
+            policies,
+        },
+        output::{Output, OutputArgs, print},
+        render::loader,
+    },
+    kinds::{entries, strings},
+    policy::{NAMESPACE, load::Loader, point::Subject},
+    rules::{
+        Rules,
+        judge::{self, Judgement},
+        plan,
+        rule::{Rule, bind},
+        shipped,
+    },
+};
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use pointsman_crds::policy::rule::{Operation, RuleAction, RuleStage, ValidationRuleSpec};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
+
+#[derive(Args, Debug)]
+pub(super) struct TestArgs {
+    /// A file of ValidationRules, and of the ConfigMaps that they name, a folder of such files, or - for standard input; may be repeated.
+    /// Without one, the rules that the host brings are there to be tested.
+    #[arg(short, long = "file", value_name = "FILE|FOLDER|-")]
+    files: Vec<PathBuf>,
+    /// Files of golden cases: YAML documents that are a case or a list of cases.
+    #[arg(required = true)]
+    cases: Vec<PathBuf>,
+    /// Only the cases whose names contain this.
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    /// The host's own namespace: the ConfigMaps of rules are looked for there where a rule names no namespace.
+    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = NAMESPACE)]
+    host_namespace: String,
+    #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What came of the cases.
+#[derive(Debug, Serialize)]
+struct Report {
+    passed: usize,
+    failed: usize,
+    cases: Vec<Outcome>,
+}
+
+/// What came of one case.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    name: String,
+    rule: String,
+    place: String,
+    passed: bool,
+    expected: Verdict,
+    actual: Verdict,
+    /// What the rule says.
+    messages: Vec<String>,
+    /// What is wrong, in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+pub(super) fn run(args: &TestArgs) -> Result<ExitCode> {
+    let mut cases = cases::read(&args.cases)?;
+    if let Some(part) = &args.filter {
+        cases.retain(|case| case.name.contains(part));
+        if cases.is_empty() {
+            bail!("no case has a name that contains {part:?}");
+        }
+    }
+    let bench = Bench {
+        gathered: gather(files::read(&args.files)?, "default")?,
+        host_namespace: &args.host_namespace,
+        loader: loader(&args.cache)?,
+    };
+    let mut report = Report { passed: 0, failed: 0, cases: Vec::new() };
+    for case in &cases {
+        let outcome = outcome(case, bench.ask(case)?);
+        *if outcome.passed { &mut report.passed } else { &mut report.failed } += 1;
+        if args.output.output == Output::Table {
+            print(&told(&outcome));
+        }
+        report.cases.push(outcome);
+    }
+    args.output.print(&report, || format!("{} passed, {} failed", report.passed, report.failed))?;
+    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The rules that can be tested.
+struct Bench<'a> {
+    gathered: Gathered,
+    host_namespace: &'a str,
+    loader: Loader,
+}
+
+/// What a rule said.
+struct Answer {
+    verdicts: Vec<Verdict>,
+    messages: Vec<String>,
+}
+
+impl Bench<'_> {
+    /// Asks the case's rule.
+    fn ask(&self, case: &Case) -> Result<Answer> {
+        let (spec, place) = self.spec(case)?;
+        let found = || policies::params(&self.gathered, spec.params.as_ref(), self.host_namespace);
+        let params = case.known.params.clone().or_else(found);
+        // One that is switched off is tested as it would be when it is on.
+        let spec = ValidationRuleSpec { enabled: true, ..spec.clone() };
+        let rule = self.loader.rule(bind(&case.rule, &spec, params));
+        let rule = rule.map_err(|error| anyhow!("{place}: the ValidationRule {} can't be used: {error}", case.rule))?;
+        if case.known.params.is_some() && spec.params.is_none() {
+            bail!("{}: the case {:?} has params, and the rule {} names no ConfigMap", case.place, case.name, case.rule);
+        }
+        let evaluator = self.loader.evaluator().map_err(|why| anyhow!(why))?;
+        let operation = operation(&case.known, &rule);
+        let about = about(&case.known);
+        let mut root = |name: &str| value(&case.known, name, &about, operation).map(|value| Arc::from(value.to_string()));
+        let rules = Rules::new(vec![Arc::new(rule)], Some(evaluator));
+        let judgement = rules.judge(judge::Case { stage: spec.stage, about: &about, operation, root: &mut root });
+        Ok(Answer::of(judgement))
+    }
+
+    /// The rule of the files, or else the one that the host brings; with where it is from.
+    fn spec(&self, case: &Case) -> Result<(&ValidationRuleSpec, String)> {
+        if let Some(ruled) = self.gathered.rules.iter().find(|ruled| ruled.name == case.rule) {
+            return Ok((&ruled.rule.spec, ruled.place.to_string()));
+        }
+        let brought = shipped::named(&case.rule).map(|rule| (&rule.spec, "brought by the host".to_owned()));
+        brought.ok_or_else(|| {
+            let Case { rule, name, place, .. } = case;
+            anyhow!("{place}: the case {name:?}: there is no rule {rule}, neither in the files (-f) nor among those that the host brings")
+        })
+    }
+}
+
+/// What is done to the object, where the case doesn't say it: a rule that reads what only admission knows is asked as there.
+fn operation(known: &Known, rule: &Rule) -> Option<Operation> {
+    let of_admission = rule.stage() == RuleStage::Input && rule.is_of_admission();
+    let likely = if known.roots.contains_key("oldObject") { Operation::Update } else { Operation::Create };
+    known.operation.or_else(|| of_admission.then_some(likely))
+}
+
+/// The object, as selections see it. What is deleted is seen as it was.
+fn about(known: &Known) -> Subject {
+    let none = Value::Null;
+    let given = |root: &str| known.roots.get(root).filter(|value| !value.is_null());
+    let object = given("object").or_else(|| given("oldObject")).unwrap_or(&none);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let api_version = text(&object["apiVersion"]);
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let labels = given("namespaceObject").map(|namespace| strings(&namespace["metadata"]["labels"])).unwrap_or_default();
+    let metadata = &object["metadata"];
+    Subject {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: text(&object["kind"]),
+        namespace: text(&metadata["namespace"]),
+        name: text(&metadata["name"]),
+        labels: entries(&strings(&metadata["labels"])),
+        annotations: entries(&strings(&metadata["annotations"])),
+        namespace_labels: entries(&labels),
+    }
+}
+
+/// What a root is: as the case has it, or what is there where nobody says more.
+fn value(known: &Known, root: &str, about: &Subject, operation: Option<Operation>) -> Option<Value> {
+    let given = known.roots.get(root).cloned();
+    given.or_else(|| match root {
+        "object" | "oldObject" => operation.map(|_| Value::Null),
+        "request" => operation.map(|operation| json!({"operation": operation, "namespace": about.namespace, "name": about.name})),
+        "namespaceObject" => (!about.namespace.is_empty()).then(|| plan::namespace(&about.namespace, [])),
+        "layers" => Some(json!({})),
+        "added" => Some(json!([])),
+        _ => None,
+    })
+}
+
+impl Answer {
+    fn of(judgement: Judgement) -> Self {
+        let Judgement { findings, matched, ignored, .. } = judgement;
+        let messages = findings.iter().map(|finding| finding.message.clone()).chain(ignored.iter().map(|(_, why)| why.clone())).collect();
+        let mut verdicts: Vec<Verdict> = Vec::new();
+        if !ignored.is_empty() || findings.iter().any(|finding| finding.failed) {
+            verdicts.push(Verdict::Failed);
+        }
+        for (action, verdict) in [(RuleAction::Deny, Verdict::Deny), (RuleAction::Warn, Verdict::Warn), (RuleAction::Audit, Verdict::Audit)]
+        {
+            if findings.iter().any(|finding| !finding.failed && finding.actions.contains(&action)) {
+                verdicts.push(verdict);
+            }
+        }
+        if verdicts.is_empty() {
+            verdicts.push(if matched.is_empty() { Verdict::NotMatched } else { Verdict::Pass });
+        }
+        Self { verdicts, messages }
+    }
+}
+
+fn outcome(case: &Case, answer: Answer) -> Outcome {
+    let Answer { verdicts, messages } = answer;
+    let expected = case.expected;
+    let actual = if verdicts.contains(&expected) { expected } else { verdicts.first().copied().unwrap_or(Verdict::NotMatched) };
+    let said = if messages.is_empty() { String::new() } else { format!(": {}", messages.join("; ")) };
+    let lacking = case.message.as_ref().filter(|part| !messages.iter().any(|message| message.contains(part.as_str())));
+    let problem = if actual == expected {
+        lacking.map(|part| format!("it should say {part:?}, and says{said}"))
+    } else {
+        Some(format!("expected {expected}, and it is {actual}{said}"))
+    };
+    Outcome {
+        name: case.name.clone(),
+        rule: case.rule.clone(),
+        place: case.place.clone(),
+        passed: problem.is_none(),
+        expected,
+        actual,
+        messages,
+        problem,
+    }
+}
+
+fn told(outcome: &Outcome) -> String {
+    let Outcome { name, place, .. } = outcome;
+    match &outcome.problem {
+        None => format!("ok      {name}"),
+        Some(problem) => format!("FAILED  {name} ({place})\n        {problem}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::judge::Finding;
+    use pointsman_crds::policy::rule::DenialReason;
+
+    fn case(expected: Verdict, message: Option<&str>) -> Case {
+        let message = message.map(str::to_owned);
+        Case { name: "a".into(), rule: "r".into(), known: Known::default(), expected, message, place: "cases.yaml:3".into() }
+    }
+
+    fn finding(actions: &[RuleAction], failed: bool) -> Finding {
+        let (rule, message) = ("r".to_owned(), "it is wrong".to_owned());
+        Finding { rule, actions: actions.to_vec(), message, reason: DenialReason::Invalid, failed, passing: false }
+    }
+
+    fn answer(findings: Vec<Finding>, matched: bool) -> Answer {
+        let matched = matched.then(|| "r".to_owned()).into_iter().collect();
+        Answer::of(Judgement { findings, matched, ..Judgement::default() })
+    }
+
+    #[test]
+    fn a_verdict_is_what_the_rule_does() {
+        let both = || answer(vec![finding(&[RuleAction::Deny, RuleAction::Audit], false)], true);
+        for expected in [Verdict::Deny, Verdict::Audit] {
+            assert!(outcome(&case(expected, Some("wrong")), both()).passed);
+        }
+        assert!(!outcome(&case(Verdict::Warn, None), both()).passed);
+        assert!(outcome(&case(Verdict::Failed, None), answer(vec![finding(&[RuleAction::Deny], true)], true)).passed);
+        assert!(!outcome(&case(Verdict::Deny, None), answer(vec![finding(&[RuleAction::Deny], true)], true)).passed);
+        assert!(outcome(&case(Verdict::Pass, None), answer(Vec::new(), true)).passed);
+        assert!(outcome(&case(Verdict::NotMatched, None), answer(Vec::new(), false)).passed);
+    }
+
+    #[test]
+    fn a_failed_case_tells_what_was_expected_and_what_came() {
+        let denied = || answer(vec![finding(&[RuleAction::Deny], false)], true);
+        assert_eq!(
+            told(&outcome(&case(Verdict::Pass, None), denied())),
+            "FAILED  a (cases.yaml:3)\n        expected Pass, and it is Deny: it is wrong"
+        );
+        assert_eq!(
+            told(&outcome(&case(Verdict::Deny, Some("right")), denied())),
+            "FAILED  a (cases.yaml:3)\n        it should say \"right\", and says: it is wrong"
+        );
+        assert_eq!(told(&outcome(&case(Verdict::Deny, None), denied())), "ok      a");
+    }
+
+    #[test]
+    fn what_a_case_leaves_out_is_what_admission_would_say() {
+        let mut known = Known::default();
+        known.roots.insert("object", json!({"apiVersion": "ome.io/v1beta1", "kind": "A", "metadata": {"name": "a", "namespace": "n"}}));
+        let about = about(&known);
+        assert_eq!((about.group.as_str(), about.version.as_str(), about.namespace.as_str()), ("ome.io", "v1beta1", "n"));
+        let root = |name: &str, operation| value(&known, name, &about, operation);
+        assert_eq!(root("oldObject", Some(Operation::Create)), Some(Value::Null));
+        assert_eq!(root("request", Some(Operation::Create)).unwrap()["operation"], "CREATE");
+        assert_eq!((root("request", None), root("subject", None), root("added", None)), (None, None, Some(json!([]))));
+        assert_eq!(root("namespaceObject", None).unwrap()["metadata"]["name"], "n");
+    }
+}

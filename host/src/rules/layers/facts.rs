@@ -1,0 +1,207 @@
+//! What is asked for by no field of a layer: by what is known of the model, the storage and the annotations, and by plugins'
+//! configurations.
+
+use super::said::Contents;
+use serde_json::Value;
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+};
+
+/// The field of the built-in policy's configuration that says where models are.
+const MODEL_ROOT: &str = "modelRoot";
+
+/// The annotation that gives a Secret's keys to a service as variables.
+const SECRET: &str = "security.ome.io/secret-ref";
+
+/// The init containers that fetch with the help of that Secret.
+const FETCH: [&str; 2] = ["model-initializer", "adapter-initializer"];
+
+/// Where a text that is known says something: where files are, and what a program is told. Elsewhere it would be a coincidence, and a model
+/// that is called `default` must not stand for the ServiceAccount `default`.
+const TOLD: [&str; 9] = [
+    ".args[]",
+    ".env[].value",
+    ".persistentVolumeClaim.claimName",
+    ".volumes[].image.reference",
+    ".volumeMounts[].mountPath",
+    ".volumeMounts[].subPath",
+    ".volumes[].configMap.name",
+    ".configMap.items[].key",
+    ".configMap.items[].path",
+];
+
+/// The folder of a node that a volume shows.
+const NODE: &str = ".volumes[].hostPath.path";
+
+/// What plugins' configurations hold.
+#[derive(Debug, Default)]
+pub(super) struct Configs<'c> {
+    /// Their texts, each with the plugins whose it is.
+    texts: HashMap<&'c str, BTreeSet<&'c str>>,
+    /// Their lists of texts.
+    lists: Vec<(&'c str, &'c [Value])>,
+    /// The folders below which models are.
+    roots: Vec<&'c str>,
+}
+
+impl<'c> Configs<'c> {
+    /// Reads them once for all fields.
+    pub(super) fn of(configs: &'c [(String, Value)]) -> Self {
+        let mut all = Self::default();
+        for (plugin, config) in configs {
+            all.roots.extend(config.get(MODEL_ROOT).and_then(Value::as_str));
+            all.add(plugin, config);
+        }
+        all
+    }
+
+    fn add(&mut self, plugin: &'c str, value: &'c Value) {
+        match value {
+            Value::String(text) if !text.is_empty() => drop(self.texts.entry(text).or_default().insert(plugin)),
+            Value::Array(items) => {
+                if !items.is_empty() && items.iter().all(Value::is_string) {
+                    self.lists.push((plugin, items));
+                }
+                for item in items {
+                    self.add(plugin, item);
+                }
+            }
+            Value::Object(fields) => fields.values().for_each(|value| self.add(plugin, value)),
+            _ => {}
+        }
+    }
+
+    /// The configurations that hold a text, or a whole list of texts. A number or a yes is too little to tell it by.
+    pub(super) fn holding(&self, value: &Value) -> Vec<String> {
+        let plugins: BTreeSet<&str> = match value {
+            Value::String(text) => self.texts.get(text.as_str()).cloned().unwrap_or_default(),
+            Value::Array(items) => self.lists.iter().filter(|(_, list)| list == items).map(|(plugin, _)| *plugin).collect(),
+            _ => BTreeSet::new(),
+        };
+        plugins.into_iter().map(|plugin| format!("config of {plugin}")).collect()
+    }
+
+    /// The configurations that hold a folder of nodes. What all models are below is no wish to show them all to one pod, and `/` is a
+    /// separator sooner than a folder.
+    fn holding_folder(&self, folder: &Value) -> Vec<String> {
+        let path = folder.as_str().map(|path| path.trim_end_matches('/')).unwrap_or_default();
+        let plain = path.starts_with('/') && !path.split('/').any(|step| step == "..");
+        if plain && !self.roots.iter().any(|root| root.trim_end_matches('/') == path) { self.holding(folder) } else { Vec::new() }
+    }
+}
+
+/// The group to which the built-in policy gives a claim that an init container fills.
+const GROUP: u64 = 1000;
+
+/// Where a pod says which group its claims are given to.
+const CLAIMS: &str = ".spec.securityContext.fsGroup";
+
+/// A place at which something is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At<'p> {
+    /// Without what tells items apart.
+    pub(super) place: &'p str,
+    /// The container that it is in, and whether that is the main one.
+    pub(super) container: Option<(&'p str, bool)>,
+}
+
+/// What is known, as the host has put it into the layers.
+#[derive(Debug, Default)]
+pub(super) struct Facts<'a> {
+    /// The texts that layers hold, and what becomes of them.
+    texts: HashMap<&'a str, BTreeSet<&'a str>>,
+    /// The folders of a node that hold the model, or an adapter.
+    folders: Vec<(&'a str, Cow<'a, str>)>,
+    /// The Secret that is to be given to the service, and the layer that says so.
+    secret: Option<(&'a str, &'a str)>,
+    /// The layer of a claim that can be filled.
+    filled: Option<&'a str>,
+    /// Where the model may be, in the pod.
+    pub(super) paths: Vec<Cow<'a, str>>,
+    /// The layer that tells of a group, if that is a Ray cluster.
+    pub(super) ray: Option<&'a str>,
+    /// The layer that tells how a model is split.
+    pub(super) split: Option<&'a str>,
+}
+
+impl<'a> Facts<'a> {
+    /// Reads them.
+    pub(super) fn of(contents: &'a Contents<'_>, configs: &Configs<'_>) -> Self {
+        let mut facts = Self::default();
+        for (layer, content) in contents.facts() {
+            facts.add(layer, content);
+            let text = |name: &str| content.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+            // A text that names a folder of the node.
+            let local = || text("storageUri")?.strip_prefix("local://").map(|path| path.trim_matches('/')).filter(|path| !path.is_empty());
+            match layer {
+                "model" => {
+                    facts.paths = places_of_model(text("path"), text("name"), configs);
+                    facts.folders.extend(facts.paths.iter().map(|path| (layer, path.clone())));
+                    facts.folders.extend(local().map(|path| (layer, format!("/{path}").into())));
+                }
+                "adapter" => facts.folders.extend(local().map(|path| (layer, format!("/{path}").into()))),
+                "storage" => facts.filled = (content.get("readOnly") == Some(&Value::Bool(false))).then_some(layer),
+                "settings" => facts.secret = text(SECRET).map(|secret| (layer, secret)),
+                "group" => facts.ray = (content.get("ray") == Some(&Value::Bool(true))).then_some(layer),
+                "parallelism" => facts.split = Some(layer),
+                _ => {}
+            }
+        }
+        facts
+    }
+
+    fn add(&mut self, layer: &'a str, value: &'a Value) {
+        match value {
+            Value::String(text) => {
+                let rest = text.split_once("://").map(|(_, rest)| rest);
+                // A claim is named as pvc://CLAIM/PATH or pvc://NAMESPACE:CLAIM/PATH.
+                let claim = text.strip_prefix("pvc://").map(|rest| rest.split_once('/').unwrap_or((rest, "")));
+                let named = claim.map(|(claim, _)| claim.rsplit_once(':').map_or(claim, |(_, name)| name));
+                let path = claim.map(|(_, path)| path.trim_matches('/'));
+                for text in [Some(text.as_str()), rest, named, path].into_iter().flatten().filter(|text| !text.is_empty()) {
+                    self.texts.entry(text).or_default().insert(layer);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.add(layer, item)),
+            Value::Object(fields) => fields.values().for_each(|value| self.add(layer, value)),
+            _ => {}
+        }
+    }
+
+    /// The layers and configurations that ask for a value at a place, beside the layers that have the field itself.
+    pub(super) fn asking(&self, at: At<'_>, value: &Value, configs: &Configs<'_>) -> Vec<String> {
+        let Some(text) = value.as_str() else {
+            let claim = self.filled.filter(|_| value.as_u64() == Some(GROUP) && at.place.ends_with(CLAIMS));
+            return claim.map_or_else(|| configs.holding(value), |layer| vec![layer.to_owned()]);
+        };
+        if at.place.ends_with(NODE) {
+            let layers: BTreeSet<&str> = self.folders.iter().filter(|(_, folder)| folder == text).map(|(layer, _)| *layer).collect();
+            let by: Vec<String> = layers.into_iter().map(str::to_owned).collect();
+            return if by.is_empty() { configs.holding_folder(value) } else { by };
+        }
+        if let Some((layer, secret)) = self.secret
+            && secret == text
+            && at.place.ends_with(".envFrom[].secretRef.name")
+            && at.container.is_some_and(|(name, main)| main || FETCH.contains(&name) && at.place.contains(".initContainers[]"))
+        {
+            return vec![layer.to_owned()];
+        }
+        let told = TOLD.iter().any(|end| at.place.ends_with(end));
+        let by: Vec<String> = match self.texts.get(text).filter(|_| told) {
+            Some(layers) => layers.iter().map(|layer| (*layer).to_owned()).collect(),
+            None => self.paths.iter().filter(|path| told && *path == text).take(1).map(|_| "model".to_owned()).collect(),
+        };
+        if by.is_empty() { configs.holding(value) } else { by }
+    }
+}
+
+/// A model's own path, else the folder of its name below the root. Of that only the one folder counts: whatever else is below it, or
+/// above it by `..`, is somebody else's, and so are `/` and `/etc`. The built-in policy mounts no other.
+fn places_of_model<'a>(path: Option<&'a str>, name: Option<&'a str>, configs: &Configs<'_>) -> Vec<Cow<'a, str>> {
+    if let Some(path) = path {
+        return vec![path.into()];
+    }
+    let Some(name) = name.filter(|name| !name.contains('/') && !name.starts_with('.')) else { return Vec::new() };
+    configs.roots.iter().map(|root| format!("{}/{name}", root.trim_end_matches('/')).into()).collect()
+}

@@ -1,0 +1,259 @@
+//! What becomes of a plan by the rules: those of the subject before it, and those of its objects before they are applied.
+
+use super::{
+    judge::{Case, Finding, Judgement, sentence},
+    layers::{self, Bound},
+};
+use crate::{
+    kinds,
+    plan::{Condition, Object, Plan},
+    policy::{
+        decide::Pinned,
+        digest::Digest,
+        point::{Entry, Subject},
+    },
+    world::{ObjectKey, Read, Snapshot},
+};
+use pointsman_crds::policy::rule::RuleStage;
+use serde_json::{Map, Value, json};
+use std::{cell::OnceCell, collections::BTreeSet, sync::Arc, time::Duration};
+
+/// Whether the subject breaks no rule.
+pub const VALID: &str = "Valid";
+
+/// Whether what the policies put out breaks no rule.
+pub const ALLOWED: &str = "Allowed";
+
+/// How long to wait before a rule that couldn't be evaluated for a passing reason is asked again.
+const AGAIN: Duration = Duration::from_secs(15);
+
+/// How many bytes of sentences a condition has at most.
+const LONGEST: usize = 4096;
+
+/// The object of a subject as rules see it at every door: what its user has written.
+pub fn object(key: &ObjectKey, content: &Value) -> Value {
+    let ObjectKey { resource, namespace, name } = key;
+    let mut metadata = Map::new();
+    metadata.insert("name".to_owned(), name.as_str().into());
+    if !namespace.is_empty() {
+        metadata.insert("namespace".to_owned(), namespace.as_str().into());
+    }
+    for part in ["labels", "annotations"] {
+        if let Some(Value::Object(map)) = content["metadata"].get(part) {
+            metadata.insert(part.to_owned(), Value::Object(map.clone()));
+        }
+    }
+    let mut object = Map::new();
+    object.insert("apiVersion".to_owned(), resource.api_version().into());
+    object.insert("kind".to_owned(), resource.kind.into());
+    object.insert("metadata".to_owned(), Value::Object(metadata));
+    if let Some(spec) = content.get("spec").filter(|spec| !spec.is_null()) {
+        object.insert("spec".to_owned(), spec.clone());
+    }
+    Value::Object(object)
+}
+
+/// A namespace as rules see it.
+pub fn namespace<'a>(name: &str, labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Value {
+    let labels: Map<String, Value> = labels.into_iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+}
+
+/// Finds out which plugins are asked about the subject, by their matchConditions.
+pub(crate) fn meet(snapshot: &Snapshot, policies: &mut Pinned<'_>) {
+    if policies.set().members().iter().all(|member| member.conditions().is_none()) {
+        return;
+    }
+    let key = &snapshot.subject.key;
+    let subject = || object(key, &snapshot.subject.content()).to_string().into();
+    let namespace = || (!key.namespace.is_empty()).then(|| namespace(&key.namespace, &*snapshot.namespace_labels).to_string().into());
+    policies.meet(&kinds::subject(snapshot), subject, namespace);
+}
+
+/// What the rules say of a plan: of its subject first, and of its objects.
+#[derive(Debug)]
+pub(crate) struct Judging<'a> {
+    snapshot: &'a Snapshot,
+    policies: &'a Pinned<'a>,
+    subject: OnceCell<Arc<str>>,
+    namespace: OnceCell<Arc<str>>,
+}
+
+impl<'a> Judging<'a> {
+    pub(crate) fn new(snapshot: &'a Snapshot, policies: &'a Pinned<'a>) -> Self {
+        Self { snapshot, policies, subject: OnceCell::new(), namespace: OnceCell::new() }
+    }
+
+    fn subject(&self) -> Arc<str> {
+        let of_subject = || object(&self.snapshot.subject.key, &self.snapshot.subject.content()).to_string().into();
+        Arc::clone(self.subject.get_or_init(of_subject))
+    }
+
+    fn namespace(&self) -> Option<Arc<str>> {
+        let name = &self.snapshot.subject.key.namespace;
+        let of_namespace = || namespace(name, &*self.snapshot.namespace_labels).to_string().into();
+        (!name.is_empty()).then(|| Arc::clone(self.namespace.get_or_init(of_namespace)))
+    }
+
+    /// What the rules say of the subject.
+    fn input(&self) -> Arc<Judgement> {
+        let rules = self.policies.set().rules();
+        if rules.of(RuleStage::Input).next().is_none() {
+            return Arc::default();
+        }
+        let namespace = self.namespace().unwrap_or_default();
+        let parts = [*rules.digest(RuleStage::Input), Digest::of(self.subject().as_bytes()), Digest::of(namespace.as_bytes())];
+        self.kept(&parts, || {
+            let about = kinds::subject(self.snapshot);
+            let mut root = |name: &str| match name {
+                "object" => Some(self.subject()),
+                "namespaceObject" => self.namespace(),
+                _ => None,
+            };
+            vec![rules.judge(Case { stage: RuleStage::Input, about: &about, operation: None, root: &mut root })]
+        })
+        .first()
+        .cloned()
+        .map(Arc::new)
+        .unwrap_or_default()
+    }
+
+    /// What the rules say of each object of the plan, in their order.
+    fn output(&self, objects: &[Object], plan: &Plan) -> Arc<Vec<Judgement>> {
+        let rules = self.policies.set().rules();
+        if rules.of(RuleStage::Output).next().is_none() {
+            return Arc::default();
+        }
+        let namespace = self.namespace().unwrap_or_default();
+        let mut parts = vec![*rules.digest(RuleStage::Output), Digest::of(self.subject().as_bytes()), Digest::of(namespace.as_bytes())];
+        parts.extend(objects.iter().map(|object| Digest::of(object.body.to_string().as_bytes())));
+        // Who asked for what.
+        parts.extend(plan.decisions.iter().map(layers::inputs));
+        parts.push(*self.policies.set().digest());
+        self.kept(&parts, || objects.iter().map(|object| self.judge_object(object, plan)).collect())
+    }
+
+    fn judge_object(&self, object: &Object, plan: &Plan) -> Judgement {
+        let set = self.policies.set();
+        let about = Subject {
+            group: object.key.resource.group.to_owned(),
+            version: object.key.resource.version.to_owned(),
+            kind: object.key.resource.kind.to_owned(),
+            namespace: object.key.namespace.clone(),
+            name: object.key.name.clone(),
+            labels: entries(&object.body["metadata"]["labels"]),
+            annotations: entries(&object.body["metadata"]["annotations"]),
+            namespace_labels: kinds::subject(self.snapshot).namespace_labels,
+        };
+        let asked = OnceCell::new();
+        let asked = || asked.get_or_init(|| layers::asked(object, &plan.decisions, &Bound { configs: set.configs() }));
+        let mut root = |name: &str| match name {
+            "object" => Some(object.whole().to_string().into()),
+            "subject" => Some(self.subject()),
+            "namespaceObject" => self.namespace(),
+            "layers" => Some(asked().layers().to_string().into()),
+            "added" => Some(asked().added().to_string().into()),
+            _ => None,
+        };
+        set.rules().judge(Case { stage: RuleStage::Output, about: &about, operation: None, root: &mut root })
+    }
+
+    /// What was found of the same before, or is found now; that is kept if it would be found again.
+    fn kept(&self, parts: &[Digest], judge: impl FnOnce() -> Vec<Judgement>) -> Arc<Vec<Judgement>> {
+        let key = Digest::of_all(parts);
+        if let Some(kept) = self.policies.cache().get::<Vec<Judgement>>(&key) {
+            return kept;
+        }
+        let judged = Arc::new(judge());
+        let findings = || judged.iter().flat_map(|judgement| &judgement.findings);
+        if !findings().any(|finding| finding.passing) {
+            let names: usize = judged.iter().map(|judgement| judgement.matched.len() * 48).sum();
+            let size = findings().map(|finding| finding.message.len() + 128).sum::<usize>() + names;
+            self.policies.cache().keep(key, Arc::clone(&judged), size);
+        }
+        judged
+    }
+
+    /// Makes of a plan what the rules let it be.
+    pub(crate) fn bound(&self, mut plan: Plan) -> Plan {
+        let input = self.input();
+        let output = plan.objects.as_ref().map(|objects| self.output(objects, &plan));
+        let denied = !input.admits() || output.as_ref().is_some_and(|output| output.iter().any(|judgement| !judgement.admits()));
+        let passing = |judgement: &Judgement| judgement.findings.iter().any(|finding| finding.passing && finding.denies());
+        if passing(&input) || output.iter().flat_map(|output| output.iter()).any(passing) {
+            plan.again = Some(plan.again.map_or(AGAIN, |again| again.min(AGAIN)));
+        }
+        plan.stands.add(&input);
+        output.iter().flat_map(|output| output.iter()).for_each(|judgement| plan.stands.add(judgement));
+        plan.status.conditions.insert(0, self.valid(&input));
+        plan.status.conditions.push(self.allowed(plan.objects.as_deref().zip(output.as_deref()), &plan));
+        if denied {
+            plan.objects = None;
+        }
+        plan.reads.insert(Read::Namespace(self.snapshot.subject.key.namespace.clone()));
+        plan
+    }
+
+    fn stays(&self) -> &'static str {
+        if self.snapshot.children.is_empty() { "Nothing is made" } else { "What runs stays as it is" }
+    }
+
+    fn valid(&self, judgement: &Judgement) -> Condition {
+        let denied = judgement.sentences(Finding::denies);
+        if !denied.is_empty() {
+            let failed = judgement.findings.iter().filter(|finding| finding.denies()).all(|finding| finding.failed);
+            let reason = if failed { "RuleNotEvaluated" } else { "RuleBroken" };
+            return Condition::no(VALID, reason, told(format!("{}: {}", self.stays(), joined(&denied))));
+        }
+        let warned = judgement.sentences(Finding::warns);
+        if !warned.is_empty() {
+            return Condition::yes(VALID, "Warned", told(joined(&warned))).noted();
+        }
+        Condition::yes(VALID, "Valid", "The service breaks no rule.")
+    }
+
+    fn allowed(&self, judged: Option<(&[Object], &Vec<Judgement>)>, plan: &Plan) -> Condition {
+        let Some((objects, judgements)) = judged else {
+            return Condition::unknown(ALLOWED, "Blocked", "There is no plan for the objects: the other conditions say why.");
+        };
+        let sentences = |wanted: fn(&Finding) -> bool| -> Vec<String> {
+            let of_object = |(object, judgement): (&Object, &Judgement)| -> Vec<String> {
+                let named = format!("{} {}", object.key.resource.kind, object.key.name);
+                let findings = judgement.findings.iter().filter(|finding| wanted(finding));
+                findings.map(|finding| sentence(&finding.rule, &format!("{named}: {}", finding.message))).collect()
+            };
+            objects.iter().zip(judgements).flat_map(of_object).collect()
+        };
+        let denied = sentences(Finding::denies);
+        if !denied.is_empty() {
+            let broken = objects.iter().zip(judgements).filter(|(_, judgement)| !judgement.admits()).map(|(object, _)| object);
+            let plugins: BTreeSet<&str> = broken.flat_map(|object| layers::plugins(object, &plan.decisions)).collect();
+            let plugins = plugins.into_iter().collect::<Vec<_>>().join(", ");
+            let message =
+                format!("{}: the plan, which the plugins {plugins} have a part in, is refused. {}", self.stays(), joined(&denied));
+            return Condition::no(ALLOWED, "GuardrailBroken", told(message));
+        }
+        let warned = sentences(Finding::warns);
+        if !warned.is_empty() {
+            return Condition::yes(ALLOWED, "Warned", told(joined(&warned))).noted();
+        }
+        Condition::yes(ALLOWED, "Allowed", "What the policies put out breaks no rule.")
+    }
+}
+
+fn joined(sentences: &[String]) -> String {
+    let ended = sentences.iter().map(|sentence| format!("{}.", sentence.trim_end_matches('.')));
+    ended.collect::<Vec<_>>().join(" ")
+}
+
+fn told(mut text: String) -> String {
+    if text.len() > LONGEST {
+        text.truncate(text.floor_char_boundary(LONGEST));
+        text.push('\u{2026}');
+    }
+    text
+}
+
+fn entries(map: &Value) -> Vec<Entry> {
+    kinds::entries(&kinds::strings(map))
+}

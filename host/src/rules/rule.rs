@@ -1,0 +1,294 @@
+//! One rule: as it was written, and as it is evaluated.
+
+use super::fields::{self, Shape};
+use crate::policy::{
+    call::CallError,
+    digest::Digest,
+    evaluator::{Evaluator, Named, Part, Path, Problem, Program, Source, Step, Validation},
+    limits::{LARGEST_PARAMS, LONGEST_EXPRESSION},
+    matching,
+};
+use pointsman_crds::policy::{
+    rule::{RuleSelection, RuleStage, ValidationRuleSpec},
+    selection::{KindReference, Selection},
+    set::{PolicySetPlugin, PolicySetRule},
+};
+use std::{collections::BTreeSet, fmt};
+
+/// What only admission knows: elsewhere rules that read it aren't evaluated.
+pub const OF_ADMISSION: [&str; 2] = ["oldObject", "request"];
+
+/// A rule of a policy set.
+#[derive(Debug)]
+pub struct Rule {
+    /// As it is frozen in the set.
+    pub bound: PolicySetRule,
+    /// What is evaluated.
+    pub program: Program,
+    identity: Digest,
+    /// What its expressions read.
+    reads: BTreeSet<String>,
+    /// Why it can't be evaluated at all, if it can't.
+    missing: Option<String>,
+}
+
+/// Why a rule can't be part of a policy set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// The spec makes no sense.
+    #[error("{0}")]
+    Spec(String),
+    /// Its expressions are wrong.
+    #[error("{}", sentences(.0))]
+    Expressions(Vec<Flaw>),
+    /// It couldn't be looked at.
+    #[error("it can't be compiled: {0}")]
+    Evaluator(String),
+}
+
+impl RuleError {
+    /// One CamelCase word for it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Spec(_) => "InvalidSpec",
+            Self::Expressions(_) => "InvalidExpression",
+            Self::Evaluator(_) => "NotCompiled",
+        }
+    }
+
+    /// Whether the same rule may well be compiled another time.
+    pub fn passing(&self) -> bool {
+        matches!(self, Self::Evaluator(_))
+    }
+}
+
+/// What is wrong with an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    /// The field of the spec that it stands in.
+    pub field: String,
+    /// The line and the column in the expression; 0 where it isn't known.
+    pub at: (u32, u32),
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, at, message } = self;
+        match at {
+            (0, _) => write!(f, "{field}: {message}"),
+            (1, column) => write!(f, "{field}: column {column}: {message}"),
+            (line, column) => write!(f, "{field}: line {line}, column {column}: {message}"),
+        }
+    }
+}
+
+fn sentences(flaws: &[Flaw]) -> String {
+    flaws.iter().map(Flaw::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl Rule {
+    /// Compiles a rule and looks at all that its expressions read. Blocks for some milliseconds.
+    pub fn load(bound: PolicySetRule, evaluator: &Evaluator, shapes: &[Shape]) -> Result<Self, RuleError> {
+        if let Some(flaw) = flaw(&bound) {
+            return Err(RuleError::Spec(flaw));
+        }
+        let program = Program::new(source(&bound.spec));
+        let reads = compiled(&bound.spec, &program, evaluator, shapes)?.into_iter().map(|path| path.root).collect();
+        Ok(Self { identity: identity(&bound), bound, program, reads, missing: None })
+    }
+
+    /// One that this host can't compile. It keeps its place and fails where it is asked: a set without it would let pass what it is there
+    /// to stop, and say nothing.
+    pub fn absent(bound: PolicySetRule, why: String) -> Self {
+        let program = Program::new(source(&bound.spec));
+        Self { identity: identity(&bound), bound, program, reads: BTreeSet::new(), missing: Some(why) }
+    }
+
+    /// Why it can't be evaluated at all, if it can't.
+    pub fn missing(&self) -> Option<&str> {
+        self.missing.as_deref()
+    }
+
+    /// The name of its ValidationRule.
+    pub fn name(&self) -> &str {
+        &self.bound.name
+    }
+
+    /// The digest of all that its verdicts depend on beside the object.
+    pub fn identity(&self) -> &Digest {
+        &self.identity
+    }
+
+    /// What it is about.
+    pub fn stage(&self) -> RuleStage {
+        self.bound.spec.stage
+    }
+
+    /// Whether its expressions read a root.
+    pub fn reads(&self, root: &str) -> bool {
+        self.reads.contains(root)
+    }
+
+    /// Whether it needs what only admission knows.
+    pub fn is_of_admission(&self) -> bool {
+        OF_ADMISSION.iter().any(|root| self.reads(root))
+    }
+
+    /// The objects that it is about.
+    pub fn objects(&self) -> Option<&Selection> {
+        self.bound.spec.selection.as_ref().map(|selection| &selection.objects)
+    }
+}
+
+/// What the expressions of a rule read, if it can be compiled and all that they name exists.
+fn compiled(spec: &ValidationRuleSpec, program: &Program, evaluator: &Evaluator, shapes: &[Shape]) -> Result<Vec<Path>, RuleError> {
+    let paths = match evaluator.inspect(program.source()) {
+        Ok(Ok(paths)) => paths,
+        Ok(Err(problems)) => {
+            return Err(RuleError::Expressions(problems.into_iter().map(|problem| of_problem(spec, problem)).collect()));
+        }
+        // One that the evaluator can't even read within its limits will never be one.
+        Err(error @ (CallError::Busy | CallError::Instantiate(_))) => return Err(RuleError::Evaluator(error.to_string())),
+        Err(error) => return Err(RuleError::Spec(format!("compiling it, the evaluator ended: {error}"))),
+    };
+    let flaws = unknown(spec, &paths, shapes);
+    if flaws.is_empty() { Ok(paths) } else { Err(RuleError::Expressions(flaws)) }
+}
+
+fn identity(bound: &PolicySetRule) -> Digest {
+    // Plain data always has JSON.
+    Digest::of_value(bound).unwrap_or(Digest([0; 32]))
+}
+
+/// A rule as it is frozen: without what says how changes of it get active.
+pub fn bind(name: &str, spec: &ValidationRuleSpec, params: Option<std::collections::BTreeMap<String, String>>) -> PolicySetRule {
+    let spec = ValidationRuleSpec { strategy: None, ..spec.clone() };
+    let digest = Digest::of_value(&(&spec, &params)).unwrap_or(Digest([0; 32])).to_string();
+    PolicySetRule { name: name.to_owned(), digest, spec, params }
+}
+
+/// What the schema of the CRD lets pass.
+fn flaw(bound: &PolicySetRule) -> Option<String> {
+    let spec = &bound.spec;
+    if let Some(flaw) = spec.selection.as_ref().and_then(|selection| matching::flaw(&selection.objects)) {
+        return Some(flaw);
+    }
+    let expressions = spec.match_conditions.iter().map(|condition| &condition.expression);
+    let expressions = expressions.chain(spec.variables.iter().map(|variable| &variable.expression));
+    let validations = spec.validations.iter().flat_map(|validation| [Some(&validation.expression), validation.message_expression.as_ref()]);
+    if expressions.chain(validations.flatten()).any(|expression| expression.len() > LONGEST_EXPRESSION) {
+        return Some(format!("an expression has more than {LONGEST_EXPRESSION} bytes, which is the most"));
+    }
+    if spec.validations.is_empty() {
+        return Some("validations: there is nothing that must hold".to_owned());
+    }
+    let size: usize = bound.params.iter().flatten().map(|(key, value)| key.len() + value.len()).sum();
+    (size > LARGEST_PARAMS).then(|| format!("params: the ConfigMap has {size} bytes, and {LARGEST_PARAMS} are the most"))
+}
+
+/// The roots that a rule of a stage may read, beside `params`.
+fn roots(stage: RuleStage) -> &'static [&'static str] {
+    match stage {
+        RuleStage::Input => &["object", "oldObject", "namespaceObject", "request"],
+        RuleStage::Output => &["object", "subject", "layers", "added", "namespaceObject"],
+    }
+}
+
+/// What of a rule is CEL.
+fn source(spec: &ValidationRuleSpec) -> Source {
+    let params = spec.params.as_ref().map(|_| "params");
+    let named = |name: &str, expression: &str| Named { name: name.to_owned(), expression: expression.to_owned() };
+    Source {
+        roots: roots(spec.stage).iter().copied().chain(params).map(str::to_owned).collect(),
+        conditions: spec.match_conditions.iter().map(|condition| named(&condition.name, &condition.expression)).collect(),
+        variables: spec.variables.iter().map(|variable| named(&variable.name, &variable.expression)).collect(),
+        validations: spec
+            .validations
+            .iter()
+            .map(|validation| Validation { expression: validation.expression.clone(), message: validation.message_expression.clone() })
+            .collect(),
+    }
+}
+
+/// The conditions under which a plugin is asked, compiled: they may read `object` and `namespaceObject`.
+pub fn conditions(bound: &PolicySetPlugin, evaluator: &Evaluator, shapes: &[Shape]) -> Result<Program, RuleError> {
+    let objects = bound.selection.clone().unwrap_or_default();
+    // As those of a rule that has nothing else.
+    let spec = ValidationRuleSpec {
+        selection: Some(RuleSelection { objects, ..RuleSelection::default() }),
+        match_conditions: bound.match_conditions.clone(),
+        ..ValidationRuleSpec::default()
+    };
+    let source = Source { roots: ["object", "namespaceObject"].map(str::to_owned).to_vec(), ..source(&spec) };
+    let program = Program::new(source);
+    compiled(&spec, &program, evaluator, shapes).map(|_| program)
+}
+
+/// The field of the spec that an expression stands in.
+fn field(spec: &ValidationRuleSpec, part: Part) -> String {
+    let named = |list: &str, name: Option<&String>| name.map_or_else(|| list.to_owned(), |name| format!("{list}[{name}].expression"));
+    let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    match part {
+        Part::Condition(number) => named("matchConditions", spec.match_conditions.get(at(number)).map(|condition| &condition.name)),
+        Part::Variable(number) => named("variables", spec.variables.get(at(number)).map(|variable| &variable.name)),
+        Part::Validation(number) => format!("validations[{number}].expression"),
+        Part::Message(number) => format!("validations[{number}].messageExpression"),
+    }
+}
+
+/// A problem of the evaluator's, with the field that it is in.
+pub(super) fn of_problem(spec: &ValidationRuleSpec, problem: Problem) -> Flaw {
+    Flaw { field: field(spec, problem.part), at: (problem.line, problem.column), message: problem.message }
+}
+
+/// The fields that are read and that nothing has which the rule is about.
+fn unknown(spec: &ValidationRuleSpec, paths: &[Path], shapes: &[Shape]) -> Vec<Flaw> {
+    let kinds = spec.selection.as_ref().map_or(&[][..], |selection| &selection.objects.kinds);
+    let of_input: Vec<&Shape> = shapes.iter().filter(|shape| meant(kinds, shape)).collect();
+    let of_subjects: Vec<&Shape> = shapes.iter().filter(|shape| shape.is_subject()).collect();
+    let mut flaws: Vec<Flaw> = Vec::new();
+    for path in paths {
+        let of_object = ["object", "oldObject", "subject"].contains(&path.root.as_str());
+        if of_object && let Some(message) = unseen(path, spec.stage) {
+            flaws.push(Flaw { field: field(spec, path.part), at: (path.line, path.column), message });
+            continue;
+        }
+        let message = match (path.root.as_str(), spec.stage) {
+            ("object" | "oldObject", RuleStage::Input) => fields::unknown(path, &of_input),
+            ("subject", _) => fields::unknown(path, &of_subjects),
+            (root, _) => fields::fixed(root).and_then(|shape| fields::unknown(path, &[shape])),
+        };
+        let Some(message) = message else { continue };
+        let flaw = Flaw { field: field(spec, path.part), at: (path.line, path.column), message };
+        if !flaws.contains(&flaw) {
+            flaws.push(flaw);
+        }
+    }
+    flaws
+}
+
+/// What of an object rules don't see: they judge what its user has written, so that each door says the same.
+fn unseen(path: &Path, stage: RuleStage) -> Option<String> {
+    let Path { root, steps, .. } = path;
+    if root == "object" && stage == RuleStage::Output {
+        return None;
+    }
+    match steps.as_slice() {
+        [Step::Field(status), ..] if status == "status" => {
+            Some(format!("{root}.status isn't known to rules: they judge what a user writes"))
+        }
+        [Step::Field(metadata), Step::Field(name), ..] if metadata == "metadata" && !SEEN.contains(&name.as_str()) => {
+            Some(format!("{root}.metadata.{name} isn't known to rules; there are {}", SEEN.join(", ")))
+        }
+        _ => None,
+    }
+}
+
+/// What of an object's metadata rules see.
+const SEEN: [&str; 4] = ["name", "namespace", "labels", "annotations"];
+
+fn meant(kinds: &[KindReference], shape: &Shape) -> bool {
+    kinds.is_empty() || kinds.iter().any(|kind| kind.group == shape.group && (kind.kind == "*" || kind.kind == shape.name))
+}

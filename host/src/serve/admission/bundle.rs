@@ -1,0 +1,144 @@
+//! Tells the API server whom to trust: the caBundle of the webhook configurations. The leader writes it wherever it differs, and nothing
+//! else of them, which manifests make.
+
+use crate::{leader::Leadership, sentence};
+use futures::StreamExt;
+use k8s_openapi::{
+    ByteString,
+    api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig},
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{Patch, PatchParams},
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::{fmt::Debug, pin::pin, time::Duration};
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval, timeout},
+};
+
+/// How often it is looked whether there is something to write, and what failed is tried again.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How long a write may take.
+const WRITE_WITHIN: Duration = Duration::from_secs(4);
+
+/// What begins the annotations by which cert-manager is told to write the caBundle itself.
+const INJECTED: &str = "cert-manager.io/inject-";
+
+/// A kind of configuration.
+trait Configuration: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
+    /// Its webhooks, by name.
+    fn webhooks(&self) -> Vec<(&str, &WebhookClientConfig)>;
+}
+
+impl Configuration for ValidatingWebhookConfiguration {
+    fn webhooks(&self) -> Vec<(&str, &WebhookClientConfig)> {
+        self.webhooks.iter().flatten().map(|webhook| (webhook.name.as_str(), &webhook.client_config)).collect()
+    }
+}
+
+impl Configuration for MutatingWebhookConfiguration {
+    fn webhooks(&self) -> Vec<(&str, &WebhookClientConfig)> {
+        self.webhooks.iter().flatten().map(|webhook| (webhook.name.as_str(), &webhook.client_config)).collect()
+    }
+}
+
+/// Keeps the caBundle of both configurations of a name. Never ends by itself.
+pub async fn keep(client: Client, name: &str, leadership: Leadership, bundle: watch::Receiver<Option<String>>) {
+    let validating = keep_one::<ValidatingWebhookConfiguration>(client.clone(), name, leadership.clone(), bundle.clone());
+    let defaulting = keep_one::<MutatingWebhookConfiguration>(client, name, leadership, bundle);
+    tokio::join!(validating, defaulting);
+}
+
+async fn keep_one<K: Configuration>(client: Client, name: &str, leadership: Leadership, mut bundle: watch::Receiver<Option<String>>) {
+    let api = Api::<K>::all(client);
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut events = pin!(watcher::watcher(api.clone(), only).default_backoff());
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut found, mut complaint) = (None, String::new());
+    let kind = K::kind(&());
+    loop {
+        let mut trouble = None;
+        tokio::select! {
+            Some(event) = events.next() => match event {
+                Ok(watcher::Event::Init | watcher::Event::Delete(_)) => found = None,
+                Ok(watcher::Event::InitApply(configuration) | watcher::Event::Apply(configuration)) => found = Some(configuration),
+                Ok(watcher::Event::InitDone) => {}
+                Err(error) => trouble = Some(format!("it can't be read: {}", sentence(&error))),
+            },
+            // Whoever tells it has ended, and what was told last stays.
+            Ok(()) = bundle.changed() => {}
+            _ = looks.tick() => {}
+        }
+        let wanted = bundle.borrow().clone();
+        let patch = found.as_ref().zip(wanted).and_then(|(found, wanted)| patch(found, &wanted));
+        if let Some(patch) = patch.filter(|_| leadership.held()) {
+            match timeout(WRITE_WITHIN, api.patch(name, &PatchParams::default(), &Patch::Strategic(patch))).await {
+                Ok(Ok(written)) => {
+                    tracing::info!(configuration = name, kind = &*kind, "the API server is told whom to trust");
+                    found = Some(written);
+                    complaint.clear();
+                }
+                Ok(Err(error)) => trouble = Some(format!("its caBundle can't be written: {}", sentence(&error))),
+                Err(_) => trouble = Some("its caBundle can't be written: the API server doesn't answer".to_owned()),
+            }
+        }
+        if let Some(trouble) = trouble.filter(|trouble| *trouble != complaint) {
+            tracing::warn!(configuration = name, kind = &*kind, error = trouble, "the webhook configuration can't be kept; trying again");
+            complaint = trouble;
+        }
+    }
+}
+
+/// What is to be written into a configuration; none where all is well, or where it is for cert-manager to write.
+fn patch<K: Configuration>(configuration: &K, bundle: &str) -> Option<Value> {
+    if configuration.annotations().keys().any(|key| key.starts_with(INJECTED)) {
+        return None;
+    }
+    let bundle = ByteString(bundle.as_bytes().to_vec());
+    let webhooks = configuration.webhooks();
+    let differs = webhooks.iter().filter(|(_, client)| client.ca_bundle.as_ref() != Some(&bundle));
+    let differs: Vec<Value> = differs.map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": bundle}})).collect();
+    // The version is that which was read: a webhook that has gone since would come back by its name, and nothing else.
+    let version = configuration.resource_version();
+    (!differs.is_empty()).then(|| json!({"metadata": {"resourceVersion": version}, "webhooks": differs}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn configuration(bundles: [Option<&str>; 2]) -> ValidatingWebhookConfiguration {
+        let webhook = |(name, bundle): (&str, Option<&str>)| {
+            let bundle = bundle.map(|bundle| ByteString(bundle.as_bytes().to_vec()));
+            json!({
+                "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "clientConfig": {"caBundle": bundle, "url": "https://127.0.0.1:1/validate"},
+            })
+        };
+        let webhooks: Vec<Value> = ["a.example.com", "b.example.com"].into_iter().zip(bundles).map(webhook).collect();
+        serde_json::from_value(json!({"metadata": {"name": "pointsman", "resourceVersion": "7"}, "webhooks": webhooks})).unwrap()
+    }
+
+    #[test]
+    fn only_webhooks_whose_bundle_differs_are_written_and_only_that_of_them() {
+        let patch = patch(&configuration([Some("new"), Some("old")]), "new").unwrap();
+        let bundle = ByteString(b"new".to_vec());
+        let webhooks = json!([{"name": "b.example.com", "clientConfig": {"caBundle": bundle}}]);
+        assert_eq!(patch, json!({"metadata": {"resourceVersion": "7"}, "webhooks": webhooks}));
+    }
+
+    #[test]
+    fn where_all_is_well_and_where_cert_manager_writes_nothing_is_written() {
+        assert_eq!(patch(&configuration([Some("new"), Some("new")]), "new"), None);
+        let mut theirs = configuration([None, None]);
+        let annotation = ("cert-manager.io/inject-ca-from".to_owned(), "pointsman-system/pointsman-webhook".to_owned());
+        theirs.metadata.annotations = Some([annotation].into());
+        assert_eq!(patch(&theirs, "new"), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! Certificates of a directory with tls.crt, tls.key and perhaps ca.crt: a mounted Secret of cert-manager's, which changes when it
+//! renews them.
+
+use super::{CertificateError, Outlet, certificates, certified};
+use crate::policy::source::file;
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+use tokio_rustls::rustls::sign::CertifiedKey;
+
+/// Why nothing is read from a directory.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error("{0} can't be read: {1}")]
+    File(&'static str, io::Error),
+    #[error("{0}")]
+    Certificate(#[from] CertificateError),
+}
+
+/// Shows what is in the directory, and what will be. The future never ends by itself; what can't be used leaves what is shown in place.
+pub fn keep(directory: PathBuf, outlet: Outlet) -> io::Result<impl Future<Output = ()>> {
+    // It begins before the first look, so that nothing gets lost between them.
+    let mut changes = file::watch(&directory)?;
+    Ok(async move {
+        let mut complaint = String::new();
+        loop {
+            changes.borrow_and_update();
+            match read(&directory).await {
+                Ok((key, bundle)) => {
+                    outlet.shown.show(key);
+                    outlet.bundle.send_if_modified(|before| std::mem::replace(before, bundle.clone()) != bundle);
+                    tracing::info!(directory = %directory.display(), "showing the certificate of the directory");
+                    complaint.clear();
+                }
+                Err(error) if error.to_string() != complaint => {
+                    complaint = error.to_string();
+                    let stays = if outlet.shown.any() { "the former one stays" } else { "the webhook can't be talked to" };
+                    tracing::warn!(directory = %directory.display(), error = complaint, "the certificate can't be used; {stays}");
+                }
+                Err(_) => {}
+            }
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    })
+}
+
+async fn read(directory: &Path) -> Result<(CertifiedKey, Option<String>), ReadError> {
+    let file = async |name: &'static str| tokio::fs::read(directory.join(name)).await.map_err(|error| ReadError::File(name, error));
+    let key = certified(&file("tls.crt").await?, &file("tls.key").await?)?;
+    let bundle = match file("ca.crt").await {
+        // An issuer whose CA everybody knows leaves it out, or empty.
+        Err(ReadError::File(_, error)) if error.kind() == io::ErrorKind::NotFound => None,
+        Ok(empty) if empty.is_empty() => None,
+        Err(error) => return Err(error),
+        Ok(pem) => {
+            certificates("ca.crt", &pem)?;
+            Some(String::from_utf8_lossy(&pem).into_owned())
+        }
+    };
+    Ok((key, bundle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::made, *};
+    use std::{fs, sync::Arc, time::Duration};
+    use tempfile::TempDir;
+    use tokio::sync::watch;
+
+    fn fill(directory: &Path, made: &made::Kept) {
+        for (name, content) in [("tls.crt", &made.leaf), ("tls.key", &made.leaf_key), ("ca.crt", &made.bundle)] {
+            fs::write(directory.join(name), content).unwrap();
+        }
+    }
+
+    fn made() -> made::Kept {
+        made::renewed(None, &["localhost".to_owned()], made::now()).unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_renewed_certificate_is_shown_and_a_broken_one_changes_nothing() {
+        let directory = TempDir::new().unwrap();
+        let (one, other) = (made(), made());
+        fill(directory.path(), &one);
+        let (bundle, mut told) = watch::channel(None);
+        let outlet = Outlet { shown: Arc::default(), bundle };
+        let keeping = tokio::spawn(keep(directory.path().to_owned(), outlet.clone()).unwrap());
+        let within = Duration::from_mins(1);
+        tokio::time::timeout(within, told.wait_for(|told| told.as_ref() == Some(&one.bundle))).await.unwrap().unwrap();
+        assert!(outlet.shown.any());
+        fs::write(directory.path().join("tls.key"), "broken").unwrap();
+        fill(directory.path(), &other);
+        tokio::time::timeout(within, told.wait_for(|told| told.as_ref() == Some(&other.bundle))).await.unwrap().unwrap();
+        keeping.abort();
+    }
+
+    #[tokio::test]
+    async fn without_a_ca_nothing_is_told_of_whom_to_trust_and_a_key_of_another_is_refused() {
+        let directory = TempDir::new().unwrap();
+        let (one, other) = (made(), made());
+        fill(directory.path(), &one);
+        fs::remove_file(directory.path().join("ca.crt")).unwrap();
+        assert_eq!(read(directory.path()).await.unwrap().1, None);
+        fs::write(directory.path().join("tls.key"), &other.leaf_key).unwrap();
+        let said = read(directory.path()).await.unwrap_err().to_string();
+        assert!(said.contains("don't go together"), "{said}");
+        fs::remove_file(directory.path().join("tls.crt")).unwrap();
+        let said = read(directory.path()).await.unwrap_err().to_string();
+        assert!(said.starts_with("tls.crt can't be read"), "{said}");
+    }
+}

@@ -1,0 +1,186 @@
+//! The Secret with our own certificates. Whoever finds it missing makes it; the leader renews what is in it; every host shows what it
+//! holds.
+
+use super::{
+    Outlet,
+    made::{self, Kept},
+};
+use crate::{leader::Leadership, sentence};
+use futures::StreamExt;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+    runtime::{WatchStreamExt, watcher},
+};
+use std::{collections::BTreeMap, pin::pin, time::Duration};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// Its name.
+pub const NAME: &str = "pointsman-webhook";
+
+/// How often it is looked whether something is due, and what failed is tried again.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How long a write may take.
+const WRITE_WITHIN: Duration = Duration::from_secs(4);
+
+/// Keeps the Secret, for the names that clients call the webhook by, and shows what it holds. Never ends by itself.
+pub async fn keep(client: Client, namespace: &str, names: Vec<String>, leadership: Leadership, outlet: Outlet) {
+    let api = Api::<Secret>::namespaced(client, namespace);
+    let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+    let mut events = pin!(watcher::watcher(api.clone(), only).default_backoff());
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut keeper = Keeper { api, names, leadership, outlet, found: Found::Unknown, shown: None, complaint: String::new() };
+    let mut listed = None;
+    loop {
+        tokio::select! {
+            Some(event) = events.next() => match event {
+                Ok(watcher::Event::Init) => listed = None,
+                Ok(watcher::Event::InitApply(secret)) => listed = Some(secret),
+                Ok(watcher::Event::InitDone) => keeper.found = listed.take().map_or(Found::Missing, Found::of),
+                Ok(watcher::Event::Apply(secret)) => keeper.found = Found::of(secret),
+                Ok(watcher::Event::Delete(_)) => keeper.found = Found::Missing,
+                Err(error) => keeper.complain(format!("it can't be read: {}", sentence(&error))),
+            },
+            _ = looks.tick() => {}
+        }
+        keeper.show();
+        keeper.improve().await;
+    }
+}
+
+/// What is known of the Secret.
+enum Found {
+    /// Nobody has told yet.
+    Unknown,
+    Missing,
+    There(Box<Secret>),
+}
+
+impl Found {
+    fn of(secret: Secret) -> Self {
+        Self::There(Box::new(secret))
+    }
+
+    fn kept(&self) -> Option<Kept> {
+        match self {
+            Self::There(secret) => Some(kept(secret)),
+            Self::Unknown | Self::Missing => None,
+        }
+    }
+}
+
+struct Keeper {
+    api: Api<Secret>,
+    names: Vec<String>,
+    leadership: Leadership,
+    outlet: Outlet,
+    found: Found,
+    /// What is shown already.
+    shown: Option<Kept>,
+    /// What was logged last: trouble that stays is told once.
+    complaint: String,
+}
+
+impl Keeper {
+    /// Shows what the Secret holds. What can't be used changes nothing: the leader mends it.
+    fn show(&mut self) {
+        let Some(kept) = self.found.kept().filter(|kept| self.shown.as_ref() != Some(kept)) else { return };
+        let Ok(key) = kept.certified() else { return };
+        let leaf = self.shown.as_ref().is_none_or(|shown| shown.leaf != kept.leaf);
+        // Whom to trust comes first: the leader tells the API server by it.
+        self.outlet.bundle.send_if_modified(|before| before.replace(kept.bundle.clone()).as_ref() != Some(&kept.bundle));
+        if leaf {
+            self.outlet.shown.show(key);
+            tracing::info!(secret = NAME, "showing the certificate of the Secret");
+        }
+        self.shown = Some(kept);
+    }
+
+    /// Makes what is missing, and renews what is due.
+    async fn improve(&mut self) {
+        let may = match &self.found {
+            Found::Unknown => false,
+            // Only one of those who try it succeeds.
+            Found::Missing => true,
+            Found::There(_) => self.leadership.held(),
+        };
+        if !may {
+            return;
+        }
+        let wanted = match made::renewed(self.found.kept().as_ref(), &self.names, made::now()) {
+            Ok(Some(wanted)) => wanted,
+            Ok(None) => return self.complaint.clear(),
+            Err(error) => return self.complain(sentence(&error)),
+        };
+        match timeout(WRITE_WITHIN, self.write(wanted)).await {
+            Ok(Ok(written)) => {
+                tracing::info!(secret = NAME, "certificates of the webhook have been made");
+                self.found = Found::of(written);
+                self.complaint.clear();
+                self.show();
+            }
+            // Somebody else was first, and the watch tells what he has written.
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => self.found = Found::Unknown,
+            Ok(Err(error)) => self.complain(format!("it can't be written: {}", sentence(&error))),
+            Err(_) => self.complain("it can't be written: the API server doesn't answer".to_owned()),
+        }
+    }
+
+    async fn write(&self, wanted: Kept) -> kube::Result<Secret> {
+        let data = Some(data(wanted));
+        match &self.found {
+            // It carries the version that was read.
+            Found::There(secret) => self.api.replace(NAME, &PostParams::default(), &Secret { data, ..(**secret).clone() }).await,
+            Found::Unknown | Found::Missing => {
+                let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "pointsman".to_owned())]);
+                let metadata = ObjectMeta { name: Some(NAME.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
+                // Not of the type kubernetes.io/tls: that one must always have a leaf.
+                let secret = Secret { metadata, data, type_: Some("Opaque".to_owned()), ..Secret::default() };
+                self.api.create(&PostParams::default(), &secret).await
+            }
+        }
+    }
+
+    fn complain(&mut self, complaint: String) {
+        if complaint != self.complaint {
+            tracing::warn!(secret = NAME, error = complaint, "the webhook's certificates can't be kept; trying again");
+            self.complaint = complaint;
+        }
+    }
+}
+
+fn kept(secret: &Secret) -> Kept {
+    let text = |key: &str| {
+        let bytes = secret.data.as_ref().and_then(|data| data.get(key));
+        bytes.and_then(|ByteString(bytes)| String::from_utf8(bytes.clone()).ok()).unwrap_or_default()
+    };
+    Kept {
+        bundle: text("ca.crt"),
+        ca_key: text("ca.key"),
+        made: text("ca.made").trim().parse().unwrap_or_default(),
+        leaf: text("tls.crt"),
+        leaf_key: text("tls.key"),
+    }
+}
+
+fn data(kept: Kept) -> BTreeMap<String, ByteString> {
+    let Kept { bundle, ca_key, made, leaf, leaf_key } = kept;
+    let entries = [("ca.crt", bundle), ("ca.key", ca_key), ("ca.made", made.to_string()), ("tls.crt", leaf), ("tls.key", leaf_key)];
+    entries.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_into_the_secret_is_read_out_of_it() {
+        let made = made::renewed(None, &["localhost".to_owned()], made::now()).unwrap().unwrap();
+        let secret = Secret { data: Some(data(made.clone())), ..Secret::default() };
+        assert_eq!(kept(&secret), made);
+        assert_eq!(kept(&Secret::default()), Kept::default());
+    }
+}

@@ -1,0 +1,209 @@
+//! The admission webhook: what users write is judged by the active rules before it is kept, and gets the defaults that a cluster's own
+//! CRDs lack. Every host answers, whoever leads.
+//!
+//! `review` makes the answer (`verdict`), for the `kinds` that we serve. `tls` listens, `certificates` says with what, and `bundle` lets
+//! the API server trust that. `counts` is for /metrics.
+
+pub mod bundle;
+pub mod certificates;
+pub mod counts;
+pub mod kinds;
+pub mod review;
+pub mod tls;
+pub mod verdict;
+
+use crate::{
+    leader::Leadership,
+    policy::{decide::Policies, evaluator::Evaluator},
+    world::{Labels, watch::Shared},
+};
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State},
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use certificates::{Outlet, directory, secret};
+use counts::Counts;
+use kube::Client;
+use review::{Known, Request, ReviewError};
+use std::{io, path::PathBuf, sync::Arc, time::Instant};
+use tls::{Shown, TlsListener};
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    time::{Duration, timeout},
+};
+use verdict::Verdict;
+
+/// How large a request may be: as large as one that the API server takes itself.
+const LARGEST: usize = 3 << 20;
+
+/// How long requests that have begun are waited for when the host ends.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+/// Why the webhook can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum AdmissionError {
+    /// It can't listen.
+    #[error("the admission webhook can't listen: {0}")]
+    Listen(io::Error),
+    /// The folder of its certificates can't be watched.
+    #[error("the folder of the webhook's certificates can't be watched: {0}")]
+    Directory(io::Error),
+}
+
+/// What is known where the webhook is answered.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    /// What decides: the active set's rules are asked, and no other's.
+    pub policies: Arc<Policies>,
+    /// What compiles rules that are new.
+    pub evaluator: Option<Arc<Evaluator>>,
+    /// The world, for the labels of namespaces.
+    pub shared: Shared,
+    /// What keeps the recorded rules from being in force, and namespaces from being known, or none. Until both are none the answer is no
+    /// answer, and the failurePolicy says what that means.
+    pub obstacles: [watch::Receiver<Option<String>>; 2],
+    /// What was answered.
+    pub counts: Arc<Counts>,
+}
+
+/// Where certificates come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Certificates {
+    /// From a folder with tls.crt, tls.key and perhaps ca.crt.
+    Directory(PathBuf),
+    /// From ourselves, for these names of the webhook.
+    Made(Vec<String>),
+}
+
+/// How the webhook is served.
+#[allow(missing_debug_implementations)] // A Kubernetes client has none.
+pub struct Serving {
+    /// Where.
+    pub listener: TcpListener,
+    /// With which certificates.
+    pub certificates: Certificates,
+    /// The name of the webhook configurations.
+    pub configuration: String,
+    /// The host's namespace.
+    pub namespace: String,
+    /// For the Secret and the configurations.
+    pub client: Client,
+    /// Whether this host writes them.
+    pub leadership: Leadership,
+}
+
+/// A door of the webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    Validate,
+    Default,
+}
+
+impl Door {
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Validate => "/validate",
+            Self::Default => "/default",
+        }
+    }
+}
+
+impl Admission {
+    /// Serves it until `stop`, and gives the last answers.
+    pub async fn serve(self, serving: Serving, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), AdmissionError> {
+        let Serving { listener, certificates, configuration, namespace, client, leadership } = serving;
+        let (bundle, told) = watch::channel(None);
+        let outlet = Outlet { shown: Arc::<Shown>::default(), bundle };
+        let listener = TlsListener::new(listener, Arc::clone(&outlet.shown)).map_err(AdmissionError::Listen)?;
+        let (stopping, mut stopped) = watch::channel(false);
+        let ending = async move {
+            stop.await;
+            stopping.send_replace(true);
+        };
+        let answering = axum::serve(listener, self.routes()).with_graceful_shutdown(ending).into_future();
+        let answering = async {
+            tokio::pin!(answering);
+            tokio::select! {
+                result = &mut answering => result,
+                // What a client that keeps its connection open still wants isn't waited for.
+                () = async { _ = stopped.wait_for(|stopped| *stopped).await } => timeout(LAST_ANSWERS, answering).await.unwrap_or(Ok(())),
+            }
+        };
+        let certificates = async {
+            match certificates {
+                Certificates::Directory(directory) => {
+                    directory::keep(directory, outlet).map_err(AdmissionError::Directory)?.await;
+                }
+                Certificates::Made(names) => secret::keep(client.clone(), &namespace, names, leadership.clone(), outlet).await,
+            }
+            Ok(())
+        };
+        tokio::select! {
+            result = answering => result.map_err(AdmissionError::Listen),
+            result = certificates => result,
+            () = bundle::keep(client.clone(), &configuration, leadership.clone(), told) => Ok(()),
+        }
+    }
+
+    fn routes(self) -> Router {
+        let door = |door: Door| post(move |State(admission): State<Self>, body: Bytes| admission.answer(door, body));
+        Router::new()
+            .route(Door::Validate.path(), door(Door::Validate))
+            .route(Door::Default.path(), door(Door::Default))
+            .route("/readyz", get(async |State(admission): State<Self>| admission.ready()))
+            .layer(DefaultBodyLimit::max(LARGEST))
+            .with_state(self)
+    }
+
+    /// What keeps us from answering, or none.
+    fn obstacle(&self) -> Option<String> {
+        self.obstacles.iter().find_map(|obstacle| obstacle.borrow().clone())
+    }
+
+    fn ready(&self) -> (StatusCode, String) {
+        match self.obstacle() {
+            None => (StatusCode::OK, "ok\n".to_owned()),
+            Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        }
+    }
+
+    async fn answer(self, door: Door, body: Bytes) -> Response {
+        let started = Instant::now();
+        if let Some(why) = self.obstacle() {
+            return (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response();
+        }
+        let counts = Arc::clone(&self.counts);
+        // Evaluating keeps a thread busy for milliseconds.
+        let answered = tokio::task::spawn_blocking(move || self.review(door, &body)).await;
+        match answered {
+            Ok(Ok((request, verdict))) => {
+                counts.answered(door.path(), request.operation(), verdict.allowed(), started.elapsed().as_secs_f64());
+                ([(CONTENT_TYPE, "application/json")], verdict.review(&request.uid).to_string()).into_response()
+            }
+            Ok(Err(error)) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+            Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the request can't be answered\n").into_response(),
+        }
+    }
+
+    fn review(&self, door: Door, body: &[u8]) -> Result<(Request, Verdict), ReviewError> {
+        let request = Request::read(body)?;
+        let verdict = match door {
+            Door::Default => review::default(&request),
+            Door::Validate => {
+                let set = self.policies.active();
+                let known = Known { rules: set.rules(), evaluator: self.evaluator.as_deref(), namespace_labels: self.labels(&request) };
+                review::validate(&request, &known)
+            }
+        };
+        Ok((request, verdict))
+    }
+
+    fn labels(&self, request: &Request) -> Arc<Labels> {
+        request.namespace().map(|name| self.shared.lock().namespace_labels(name)).unwrap_or_default()
+    }
+}

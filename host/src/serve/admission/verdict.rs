@@ -1,0 +1,195 @@
+//! What is answered to the API server.
+
+use crate::{
+    policy::digest::Digest,
+    rules::judge::{Finding, Judgement, sentence},
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use pointsman_crds::policy::rule::{DenialReason, RuleAction};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// How many characters a warning has at most: what is longer the API server cuts, or leaves out.
+const LONGEST_WARNING: usize = 256;
+
+/// How many characters the key of an entry of the audit log has at most.
+const LONGEST_KEY: usize = 63;
+
+/// What is answered. The default lets the object through without a word.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// Why the object is refused, if it is.
+    pub denial: Option<Denial>,
+    /// What its user is told.
+    pub warnings: Vec<String>,
+    /// What the audit log is told.
+    pub audit: BTreeMap<String, String>,
+    /// How the object changes, as the steps of a JSON patch.
+    pub patch: Vec<Value>,
+}
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// How a client of the API should take it.
+    pub reason: DenialReason,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Verdict {
+    /// A refusal of an object that is wrong.
+    pub fn invalid(message: String) -> Self {
+        Self { denial: Some(Denial { reason: DenialReason::Invalid, message }), ..Self::default() }
+    }
+
+    /// Nothing but a warning.
+    pub fn warning(warning: &str) -> Self {
+        Self { warnings: vec![cut(warning)], ..Self::default() }
+    }
+
+    /// What the rules say, in the API server's form.
+    pub fn of(judgement: &Judgement) -> Self {
+        let reason = judgement.findings.iter().find(|finding| finding.denies()).map(|finding| finding.reason);
+        let denial = reason.map(|reason| Denial { reason, message: judgement.sentences(Finding::denies).join("; ") });
+        let warnings = judgement.sentences(Finding::warns).iter().map(|warning| cut(warning)).collect();
+        let mut audit: BTreeMap<String, String> = BTreeMap::new();
+        for finding in judgement.findings.iter().filter(|finding| finding.actions.contains(&RuleAction::Audit)) {
+            let entry = audit.entry(key(&finding.rule)).or_default();
+            if !entry.is_empty() {
+                entry.push_str("; ");
+            }
+            entry.push_str(&sentence(&finding.rule, &finding.message));
+        }
+        Self { denial, warnings, audit, patch: Vec::new() }
+    }
+
+    /// Whether the object is let through.
+    pub fn allowed(&self) -> bool {
+        self.denial.is_none()
+    }
+
+    /// The AdmissionReview that answers the request of a uid.
+    pub fn review(&self, uid: &str) -> Value {
+        let mut response = Map::new();
+        response.insert("uid".to_owned(), uid.into());
+        response.insert("allowed".to_owned(), self.allowed().into());
+        if let Some(Denial { reason, message }) = &self.denial {
+            let (code, name) = status(*reason);
+            response.insert("status".to_owned(), json!({"status": "Failure", "code": code, "reason": name, "message": message}));
+        }
+        if !self.warnings.is_empty() {
+            response.insert("warnings".to_owned(), json!(self.warnings));
+        }
+        if !self.audit.is_empty() {
+            response.insert("auditAnnotations".to_owned(), json!(self.audit));
+        }
+        if !self.patch.is_empty() {
+            response.insert("patchType".to_owned(), "JSONPatch".into());
+            response.insert("patch".to_owned(), STANDARD.encode(json!(self.patch).to_string()).into());
+        }
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+    }
+}
+
+fn status(reason: DenialReason) -> (u16, &'static str) {
+    match reason {
+        DenialReason::Invalid => (422, "Invalid"),
+        DenialReason::Forbidden => (403, "Forbidden"),
+        DenialReason::Unauthorized => (401, "Unauthorized"),
+        DenialReason::RequestEntityTooLarge => (413, "RequestEntityTooLarge"),
+    }
+}
+
+fn cut(warning: &str) -> String {
+    // A warning with a control character is dropped on its way.
+    let mut cut: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_WARNING + 1).collect();
+    if cut.chars().count() > LONGEST_WARNING {
+        cut = cut.chars().take(LONGEST_WARNING - 1).collect();
+        cut.push('\u{2026}');
+    }
+    cut
+}
+
+/// A rule's name as a key of the audit log: a longer one keeps its beginning, and a digest tells it from others.
+fn key(rule: &str) -> String {
+    if rule.len() <= LONGEST_KEY {
+        return rule.to_owned();
+    }
+    let digest = Digest::of(rule.as_bytes()).short();
+    let beginning: String = rule.chars().take(LONGEST_KEY - digest.len() - 1).collect();
+    format!("{beginning}-{digest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(rule: &str, actions: &[RuleAction], message: &str, reason: DenialReason) -> Finding {
+        Finding { rule: rule.to_owned(), actions: actions.to_vec(), message: message.to_owned(), reason, failed: false, passing: false }
+    }
+
+    fn verdict(findings: Vec<Finding>) -> Verdict {
+        Verdict::of(&Judgement { findings, ..Judgement::default() })
+    }
+
+    #[test]
+    fn a_denial_has_all_sentences_and_the_reason_of_the_first() {
+        let (forbidden, invalid) = (DenialReason::Forbidden, DenialReason::Invalid);
+        let denied = verdict(vec![
+            finding("hint", &[RuleAction::Warn], "it might be smaller", invalid),
+            finding("teams", &[RuleAction::Deny], "team a only", forbidden),
+            finding("sizes", &[RuleAction::Deny], "too large", invalid),
+        ]);
+        let review = denied.review("one");
+        let response = &review["response"];
+        assert_eq!(response["uid"], "one");
+        assert_eq!(response["allowed"], false);
+        assert_eq!(response["status"]["code"], 403);
+        assert_eq!(response["status"]["reason"], "Forbidden");
+        assert_eq!(response["status"]["message"], "teams: team a only; sizes: too large");
+        assert_eq!(response["warnings"], json!(["hint: it might be smaller"]));
+    }
+
+    #[test]
+    fn what_only_warns_or_is_noted_lets_the_object_through() {
+        let noted = verdict(vec![
+            finding("notes", &[RuleAction::Audit], "one", DenialReason::Invalid),
+            finding("notes", &[RuleAction::Warn, RuleAction::Audit], "two", DenialReason::Invalid),
+        ]);
+        let review = noted.review("");
+        assert_eq!(review["response"]["allowed"], true);
+        assert_eq!(review["response"]["auditAnnotations"], json!({"notes": "notes: one; notes: two"}));
+        assert_eq!(review["response"]["warnings"], json!(["notes: two"]));
+        assert!(review["response"].get("status").is_none());
+    }
+
+    #[test]
+    fn every_reason_has_its_code() {
+        let reasons = [
+            (DenialReason::Invalid, 422),
+            (DenialReason::Forbidden, 403),
+            (DenialReason::Unauthorized, 401),
+            (DenialReason::RequestEntityTooLarge, 413),
+        ];
+        for (reason, code) in reasons {
+            let (told, name) = status(reason);
+            assert_eq!((told, json!(name)), (code, json!(reason)));
+        }
+    }
+
+    #[test]
+    fn a_warning_is_one_line_of_bounded_length() {
+        assert_eq!(cut("a\nb"), "a b");
+        assert_eq!(cut(&"é".repeat(256)).chars().count(), 256);
+        let long = cut(&"é".repeat(257));
+        assert!(long.chars().count() == 256 && long.ends_with('\u{2026}'));
+    }
+
+    #[test]
+    fn a_key_of_the_audit_log_is_valid_and_names_one_rule() {
+        let (one, other) = (format!("{}.one", "a".repeat(80)), format!("{}.other", "a".repeat(80)));
+        assert_eq!(key(&one).len(), 63);
+        assert!(key(&one) != key(&other) && key("short.rule") == "short.rule");
+    }
+}

@@ -1,0 +1,219 @@
+//! `pointsman check` and `pointsman rule test`, as people and pipelines use them: the program itself.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+const CONTEXT: &str = r#"
+apiVersion: ome.io/v1beta1
+kind: ClusterBaseModel
+metadata: {name: llama}
+spec: {modelFormat: {name: safetensors}, modelParameterSize: 8B, storage: {storageUri: "hf://a/b", path: /mnt/llama}}
+---
+apiVersion: ome.io/v1beta1
+kind: ClusterServingRuntime
+metadata: {name: vllm}
+spec:
+  supportedModelFormats: [{modelFormat: {name: safetensors}, autoSelect: true}]
+  engineConfig: {runner: {name: ome-container, image: "vllm:1"}}
+"#;
+
+const CHAT: &str = "apiVersion: ome.io/v1beta1\nkind: InferenceService\nmetadata: {name: chat}\nspec:\n  model: {name: llama}\n";
+
+/// An empty folder that is made anew for each run, with the model and the runtime in it.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("check-cli").join(name);
+    fs::remove_dir_all(&folder).ok();
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("context.yaml"), CONTEXT).unwrap();
+    folder
+}
+
+fn pointsman(folder: &Path, words: &[&str], stdin: &str) -> Output {
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
+    command.args(words).current_dir(folder).env("POINTSMAN_CACHE", cache).env("KUBECONFIG", "/nowhere");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It needn't read all of it, nor any.
+    child.stdin.take().unwrap().write_all(stdin.as_bytes()).ok();
+    child.wait_with_output().unwrap()
+}
+
+/// What it printed, and what it said beside; it must have ended with this code.
+fn ended(code: i32, folder: &Path, words: &[&str], stdin: &str) -> (String, String) {
+    let output = pointsman(folder, words, stdin);
+    let [printed, said] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {printed}{said}");
+    (printed, said)
+}
+
+/// A rule of one validation.
+fn rule(name: &str, more: &str, expression: &str) -> String {
+    let head = format!("apiVersion: policy.pointsman.dev/v1alpha1\nkind: ValidationRule\nmetadata: {{name: {name}}}\nspec:\n");
+    format!("{head}{more}  validations:\n  - expression: {expression:?}\n    message: not like this\n")
+}
+
+#[test]
+fn objects_with_which_nothing_is_wrong_pass() {
+    let folder = folder("good");
+    fs::write(folder.join("chat.yaml"), CHAT).unwrap();
+    let (printed, said) = ended(0, &folder, &["check", "-f", "."], "");
+    assert_eq!((printed.as_str(), said.as_str()), ("3 objects: 0 errors, 0 warnings, 0 audit findings\n", ""));
+    let (of_stdin, _) = ended(0, &folder, &["check", "-f", "-", "-f", "context.yaml"], CHAT);
+    assert_eq!(of_stdin, printed);
+    let (alone, _) = ended(0, &folder, &["check", "-f", "chat.yaml"], "");
+    assert!(
+        alone.starts_with("no plan: InferenceService default/chat: ModelReady ModelNotFound: ") && alone.ends_with("0 audit findings\n"),
+        "{alone}"
+    );
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once_by_file_and_line() {
+    let folder = folder("bad");
+    let bad = "apiVersion: ome.io/v1beta1\nkind: InferenceService\nmetadata: {name: Bad}\nspec:\n  model: {}\n  engine:\n    minReplicas: many\n    maxReplica: 1\n";
+    let swapped = format!("{CHAT}  engine:\n    minReplicas: 3\n    maxReplicas: 2\n");
+    let job = "apiVersion: ome.io/v1beta1\nkind: BenchmarkJob\nmetadata: {name: job}\nspec: {}\n";
+    fs::write(folder.join("a.yaml"), format!("{bad}---\n{swapped}")).unwrap();
+    fs::write(folder.join("b.yaml"), format!("kind: InferenceService\n---\n{job}")).unwrap();
+    let (printed, said) = ended(1, &folder, &["check", "-f", "a.yaml", "-f", "b.yaml", "-f", "context.yaml"], "");
+    assert_eq!(said, "");
+    for says in [
+        "a.yaml:3: InferenceService Bad: metadata.name: Invalid value: \"Bad\": a lowercase RFC 1123 subdomain must consist of",
+        "a.yaml:5: InferenceService Bad: spec.model.name: Required value\n",
+        "a.yaml:7: InferenceService Bad: spec.engine.minReplicas: Invalid value: \"string\": spec.engine.minReplicas in body must be of type integer: \"string\"\n",
+        "a.yaml:8: warning: InferenceService Bad: spec.engine.maxReplica: no such field is known",
+        "InferenceService chat: spec.engine: Invalid value: minReplicas must not be greater than maxReplicas",
+        "b.yaml:1: this is no Kubernetes object: it has no apiVersion\n",
+        "BenchmarkJob job: spec.endpoint: Required value\n",
+    ] {
+        assert!(printed.contains(says), "{says}: {printed}");
+    }
+    let places: Vec<(&str, u64)> = printed
+        .lines()
+        .filter_map(|line| line.split_once(".yaml:"))
+        .map(|(file, rest)| (file, rest.split_once(':').unwrap().0.parse().unwrap()))
+        .collect();
+    assert!(places.is_sorted() && places.len() > 6, "{printed}");
+    // What the schema has told, the type doesn't tell again.
+    assert_eq!(printed.matches("minReplicas in body").count(), 1, "{printed}");
+    assert!(!printed.contains("invalid type"), "{printed}");
+}
+
+#[test]
+fn exit_codes_tell_what_kind_of_trouble_it_is() {
+    let folder = folder("codes");
+    fs::write(folder.join("chat.yaml"), format!("{CHAT}  unknown: 1\n")).unwrap();
+    let files = ["check", "-f", "chat.yaml", "-f", "context.yaml"];
+    let (printed, _) = ended(0, &folder, &files, "");
+    assert!(printed.contains("chat.yaml:6: warning: InferenceService chat: spec.unknown: ") && printed.contains("1 warning,"), "{printed}");
+    ended(1, &folder, &[&files[..], &["--strict"]].concat(), "");
+    let (_, said) = ended(2, &folder, &["check"], "");
+    assert!(said.starts_with("error: ") && said.contains("name files with -f"), "{said}");
+    fs::write(folder.join("broken.yaml"), "name: [").unwrap();
+    let (printed, said) = ended(2, &folder, &[&files[..], &["-f", "nowhere.yaml", "-f", "broken.yaml"]].concat(), "");
+    assert!(printed.contains("spec.unknown"), "{printed}");
+    assert!(
+        said.contains("error: reading nowhere.yaml: ") && said.contains("error: broken.yaml:1: ") && said.lines().count() == 2,
+        "{said}"
+    );
+}
+
+#[test]
+fn a_rule_that_cannot_be_used_is_told_where_its_expression_stands() {
+    let folder = folder("rules");
+    let two = rule("typo", "", "object.metdata.name == ''");
+    fs::write(folder.join("rule.yaml"), format!("{two}---\n{}", rule("half", "", "object."))).unwrap();
+    let (printed, _) = ended(1, &folder, &["check", "-f", "rule.yaml"], "");
+    assert!(printed.contains("rule.yaml:6: ValidationRule typo: spec.validations[0].expression: column "), "{printed}");
+    assert!(
+        printed.contains("did you mean metadata?") && printed.contains("ValidationRule half: spec.validations[0].expression: "),
+        "{printed}"
+    );
+    assert!(!printed.contains("rule.yaml:1:"), "{printed}");
+}
+
+#[test]
+fn rules_are_asked_as_at_the_other_doors() {
+    let folder = folder("input");
+    fs::write(folder.join("chat.yaml"), CHAT).unwrap();
+    let rules = [
+        rule("named", "", "object.metadata.name != 'chat'"),
+        rule("warned", "  actions: [Warn]\n", "object.metadata.name != 'chat'"),
+        rule("audited", "  actions: [Audit]\n", "object.metadata.name != 'chat'"),
+        rule("changed", "", "object.spec == oldObject.spec"),
+    ];
+    fs::write(folder.join("rules.yaml"), rules.join("---\n")).unwrap();
+    let (printed, _) = ended(1, &folder, &["check", "-f", "."], "");
+    for says in [
+        "chat.yaml:1: InferenceService chat: named: not like this\n",
+        "chat.yaml:1: warning: InferenceService chat: warned: not like this\n",
+        "chat.yaml:1: audit: InferenceService chat: audited: not like this\n",
+        "not evaluated: the rule changed: it reads oldObject or request, which only admission knows\n",
+    ] {
+        assert!(printed.contains(says), "{says}: {printed}");
+    }
+    assert_eq!(printed.matches("the rule changed").count(), 1, "{printed}");
+
+    fs::write(folder.join("rules.yaml"), rule("images", "  stage: Output\n", "object.kind != 'Deployment'")).unwrap();
+    let (printed, _) = ended(1, &folder, &["check", "-f", "."], "");
+    assert!(
+        printed.contains("chat.yaml:1: InferenceService chat: ") && printed.contains("images: Deployment chat-engine: not like this"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn json_is_for_programs() {
+    let folder = folder("json");
+    fs::write(folder.join("chat.yaml"), format!("{CHAT}  engine: {{minReplicas: x}}\n")).unwrap();
+    let (printed, _) = ended(1, &folder, &["check", "-f", "chat.yaml", "-n", "team", "-o", "json"], "");
+    let report: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((&report["objects"], &report["errors"], &report["warnings"]), (&json!(1), &json!(1), &json!(0)));
+    let finding = &report["findings"][0];
+    assert_eq!(finding["message"], "Invalid value: \"string\": spec.engine.minReplicas in body must be of type integer: \"string\"");
+    let place = ["severity", "file", "line", "kind", "namespace", "name", "field"].map(|field| finding[field].clone());
+    let wanted = [
+        json!("error"),
+        json!("chat.yaml"),
+        json!(6),
+        json!("InferenceService"),
+        json!("team"),
+        json!("chat"),
+        json!("spec.engine.minReplicas"),
+    ];
+    assert_eq!(place, wanted);
+}
+
+#[test]
+fn golden_cases_of_rules_pass_or_tell_what_came() {
+    let folder = folder("cases");
+    fs::write(folder.join("rules.yaml"), rule("named", "", "object.metadata.name != 'chat'")).unwrap();
+    let case = |name: &str, of: &str, expect: &str| {
+        format!(
+            "- name: {name}\n  rule: named\n  object: {{apiVersion: ome.io/v1beta1, kind: InferenceService, metadata: {{name: {of}}}}}\n  expect: {expect}\n"
+        )
+    };
+    fs::write(folder.join("cases.yaml"), [case("chat is refused", "chat", "Deny"), case("others are not", "a", "Pass")].concat()).unwrap();
+    let words = ["rule", "test", "-f", "rules.yaml", "cases.yaml"];
+    let (printed, _) = ended(0, &folder, &words, "");
+    assert_eq!(printed, "ok      chat is refused\nok      others are not\n2 passed, 0 failed\n");
+    fs::write(folder.join("cases.yaml"), case("chat is refused", "chat", "Pass")).unwrap();
+    let (printed, _) = ended(1, &folder, &words, "");
+    assert!(
+        printed.contains("FAILED  chat is refused (cases.yaml:1)\n        expected Pass, and it is Deny: not like this\n"),
+        "{printed}"
+    );
+
+    let brought = "name: a\nrule: guard-privileged\nobject: {kind: Deployment, apiVersion: apps/v1, metadata: {name: a}}\nexpect: Pass\n";
+    fs::write(folder.join("cases.yaml"), brought).unwrap();
+    ended(0, &folder, &["rule", "test", "cases.yaml"], "");
+    fs::write(folder.join("cases.yaml"), brought.replace("guard-privileged", "nobody")).unwrap();
+    let (_, said) = ended(1, &folder, &["rule", "test", "cases.yaml"], "");
+    assert!(said.starts_with("error: cases.yaml:1: ") && said.contains("there is no rule nobody"), "{said}");
+}

@@ -1,0 +1,366 @@
+//! Looks an expression through, as Kubernetes' checker does: names, arguments, types as far as they are known. What comes out is what is
+//! evaluated. It says the same in fewer forms: names are looked up here and not at every evaluation, and every call is one by name.
+
+use super::build;
+use super::kind::Kind;
+use super::parse::{TOO_DEEP, dismantle};
+use super::reach::{Reach, Way};
+use crate::error::nearest;
+use crate::library::TYPES;
+use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, IdedExpr, ListExpr, LiteralValue, SelectExpr, operators};
+use std::collections::BTreeSet;
+
+/// No tree is deeper: the evaluator's stack is what bounds it.
+const DEEPEST: usize = 128;
+
+/// What reading a variable takes in addition to evaluating it.
+const READING: usize = 2;
+
+/// The name under which variables are.
+pub(crate) const VARIABLES: &str = "variables";
+
+/// A variable that an expression may use.
+#[derive(Clone, Debug)]
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) reach: Reach,
+    /// The roots that it needs.
+    pub(crate) roots: BTreeSet<String>,
+    /// How deep its evaluation goes, with that of the variables that it reads.
+    pub(crate) depth: usize,
+}
+
+/// A part of an expression that was looked through.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) expr: IdedExpr,
+    pub(crate) kind: Kind,
+    pub(crate) reach: Reach,
+    /// Of a list literal what is known of each element.
+    pub(crate) elements: Vec<Kind>,
+}
+
+/// A name that a macro has made.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) name: String,
+    /// What stands for it, if it is no variable at evaluation.
+    pub(crate) instead: Option<IdedExpr>,
+    pub(crate) kind: Kind,
+    pub(crate) reach: Reach,
+}
+
+impl Checked {
+    /// Anything but a list literal.
+    pub(super) fn new(expr: IdedExpr, kind: Kind, reach: Reach) -> Self {
+        Checked { expr, kind, reach, elements: Vec::new() }
+    }
+}
+
+/// What is found in one expression.
+#[derive(Debug)]
+pub(crate) struct Checker<'a> {
+    pub(super) source: &'a str,
+    roots: &'a [String],
+    variables: &'a [Variable],
+    pub(super) locals: Vec<Local>,
+    pub(super) problems: Vec<(u64, String)>,
+    pub(super) reads: Vec<(u64, Way)>,
+    /// The roots that it needs.
+    pub(super) used: BTreeSet<String>,
+    pub(super) fresh: usize,
+    /// In how many arguments of functions it is that take lists of whatever.
+    pub(super) exempt: usize,
+    depth: usize,
+    /// How deep it got.
+    pub(super) deepest: usize,
+}
+
+impl<'a> Checker<'a> {
+    /// One that knows these names.
+    pub(crate) fn new(source: &'a str, roots: &'a [String], variables: &'a [Variable]) -> Self {
+        Checker {
+            source,
+            roots,
+            variables,
+            locals: Vec::new(),
+            problems: Vec::new(),
+            reads: Vec::new(),
+            used: BTreeSet::new(),
+            fresh: 0,
+            exempt: 0,
+            depth: 0,
+            deepest: 0,
+        }
+    }
+
+    /// Looks a tree through.
+    pub(crate) fn check(&mut self, tree: IdedExpr) -> Checked {
+        if !self.reaches(tree.id, 1) {
+            let id = tree.id;
+            dismantle(tree);
+            return Checked::new(build::literal(id, LiteralValue::Null), Kind::Dyn, Reach::Unknown);
+        }
+        self.depth += 1;
+        let checked = self.node(tree);
+        self.depth -= 1;
+        checked
+    }
+
+    /// Whether so much more can be below here.
+    fn reaches(&mut self, id: u64, more: usize) -> bool {
+        self.deepest = self.deepest.max(self.depth + more);
+        if self.depth + more > DEEPEST && !self.problems.iter().any(|(_, message)| message == TOO_DEEP) {
+            self.problem(id, TOO_DEEP);
+        }
+        self.depth + more <= DEEPEST
+    }
+
+    /// Looks a tree through whose value is used, and no more followed.
+    pub(super) fn used(&mut self, tree: IdedExpr) -> Checked {
+        let checked = self.check(tree);
+        self.read(&checked);
+        checked
+    }
+
+    /// Notes that a value is read.
+    pub(super) fn read(&mut self, checked: &Checked) {
+        self.reads.extend(checked.reach.read().map(|way| (checked.expr.id, way.clone())));
+    }
+
+    pub(super) fn problem(&mut self, id: u64, message: impl Into<String>) {
+        self.problems.push((id, crate::error::bounded(message.into())));
+    }
+
+    /// What a part is that can't be meant: everything fits it, so that nothing else is said of it.
+    pub(super) fn unknown(id: u64) -> Checked {
+        Checked::new(build::literal(id, LiteralValue::Null), Kind::Dyn, Reach::Unknown)
+    }
+
+    fn node(&mut self, tree: IdedExpr) -> Checked {
+        let id = tree.id;
+        match tree.expr {
+            Expr::Literal(value) => {
+                let kind = kind_of(&value);
+                Checked::new(build::literal(id, value), kind, Reach::Unknown)
+            }
+            Expr::Ident(name) => self.name(id, &name),
+            Expr::Select(select) => self.select(id, select),
+            Expr::Call(call) => self.call(id, call),
+            Expr::List(list) => self.list(id, list),
+            Expr::Map(map) => self.map(id, map.entries),
+            Expr::Comprehension(comprehension) => self.comprehension(id, *comprehension),
+            Expr::Struct(message) => {
+                self.problem(id, format!("undeclared reference to '{}': rules make no objects", message.type_name));
+                Self::unknown(id)
+            }
+            Expr::Unspecified => {
+                self.problem(id, "the expression can't be read");
+                Self::unknown(id)
+            }
+        }
+    }
+
+    fn name(&mut self, id: u64, written: &str) -> Checked {
+        let name = written.strip_prefix('.').unwrap_or(written);
+        if let Some(local) = self.local(written) {
+            let (kind, reach) = (local.kind.clone(), local.reach.clone());
+            let expr = local.instead.clone().unwrap_or_else(|| build::name(id, written));
+            return Checked::new(IdedExpr { id, ..expr }, kind, reach);
+        }
+        if self.roots.iter().any(|root| root == name) {
+            self.used.insert(name.to_owned());
+            return Checked::new(build::name(id, name), Kind::Dyn, Reach::At(Way::root(name)));
+        }
+        if name == VARIABLES {
+            for variable in self.variables {
+                self.used.extend(variable.roots.iter().cloned());
+                self.reaches(id, variable.depth + READING);
+            }
+            return Checked::new(build::name(id, name), Kind::Dyn, Reach::Unknown);
+        }
+        if let Some(kind) = named_type(name) {
+            return Checked::new(build::name(id, name), kind, Reach::Unknown);
+        }
+        self.problem(id, self.undeclared(name));
+        Self::unknown(id)
+    }
+
+    fn local(&self, name: &str) -> Option<&Local> {
+        self.locals.iter().rev().find(|local| local.name == name)
+    }
+
+    /// Whether a name means a value.
+    pub(super) fn is_value(&self, name: &str) -> bool {
+        self.local(name).is_some() || self.roots.iter().any(|root| root == name) || name == VARIABLES
+    }
+
+    fn undeclared(&self, name: &str) -> String {
+        if name == "authorizer" {
+            return "authorizer isn't offered: rules see objects, and not what somebody may do".to_owned();
+        }
+        if name == "Object" || name == "JSONPatch" {
+            return format!("{name} isn't offered: rules change nothing");
+        }
+        let known = self.roots.iter().map(String::as_str).chain(self.locals.iter().map(|local| local.name.as_str()));
+        let known = known.chain([VARIABLES]).filter(|known| !known.starts_with('@'));
+        with_hint(format!("undeclared reference to '{name}'"), nearest(name, known))
+    }
+
+    fn select(&mut self, id: u64, select: SelectExpr) -> Checked {
+        let SelectExpr { operand, field, test } = select;
+        if !test && let Some((name, kind)) = self.type_name(&operand, &field) {
+            return Checked::new(build::name(id, &name), kind, Reach::Unknown);
+        }
+        if let Expr::Ident(name) = &operand.expr
+            && name == VARIABLES
+            && self.local(name).is_none()
+        {
+            return self.variable(id, &operand, &field, test);
+        }
+        let operand = self.check(*operand);
+        let found = match &operand.kind {
+            Kind::Optional(content) => selected(content).map(Kind::optional),
+            kind => selected(kind),
+        };
+        let Some(kind) = found else {
+            self.problem(id, format!("type '{}' does not support field selection", operand.kind));
+            return Self::unknown(id);
+        };
+        let reach = operand.reach.field(&field);
+        if reach == Reach::Unknown {
+            self.read(&operand);
+        }
+        if test {
+            let expr = build::call(id, "@has/2", vec![operand.expr, build::text(id, field)]);
+            self.reads.extend(reach.read().map(|way| (id, way.clone())));
+            return Checked::new(expr, Kind::Bool, Reach::Unknown);
+        }
+        Checked::new(build::call(id, operators::INDEX, vec![operand.expr, build::text(id, field)]), kind, reach)
+    }
+
+    fn variable(&mut self, id: u64, operand: &IdedExpr, name: &str, test: bool) -> Checked {
+        let Some(variable) = self.variables.iter().find(|variable| variable.name == name) else {
+            let hint = nearest(name, self.variables.iter().map(|variable| variable.name.as_str()));
+            self.problem(id, with_hint(format!("undefined field '{name}'"), hint));
+            return Self::unknown(id);
+        };
+        self.used.extend(variable.roots.iter().cloned());
+        self.reaches(id, variable.depth + READING);
+        if test {
+            return Checked::new(build::literal(id, LiteralValue::Boolean(true.into())), Kind::Bool, Reach::Unknown);
+        }
+        let variables = build::name(operand.id, VARIABLES);
+        let expr = build::call(id, operators::INDEX, vec![variables, build::text(id, name.to_owned())]);
+        Checked::new(expr, variable.kind.clone(), variable.reach.clone())
+    }
+
+    /// The type that a selection names, such as `google.protobuf.Duration`.
+    fn type_name(&self, operand: &IdedExpr, field: &str) -> Option<(String, Kind)> {
+        let qualifier = qualified(operand)?;
+        let root = qualifier.split('.').next().unwrap_or_default();
+        let name = format!("{qualifier}.{field}");
+        if self.is_value(root) { None } else { named_type(&name).map(|kind| (name, kind)) }
+    }
+
+    fn list(&mut self, id: u64, list: ListExpr) -> Checked {
+        let mut element: Option<Kind> = None;
+        let mut elements = Vec::with_capacity(list.elements.len());
+        let mut kinds = Vec::with_capacity(list.elements.len());
+        for (at, tree) in list.elements.into_iter().enumerate() {
+            let checked = self.used(tree);
+            let kind = self.content(&checked, list.optional_indices.contains(&at));
+            kinds.push(kind.clone());
+            element = Some(self.alike(checked.expr.id, element, kind));
+            elements.push(checked.expr);
+        }
+        let expr = Expr::List(ListExpr { elements, optional_indices: list.optional_indices });
+        let kind = Kind::list(element.unwrap_or(Kind::Free));
+        Checked { elements: kinds, ..Checked::new(IdedExpr { id, expr }, kind, Reach::Unknown) }
+    }
+
+    fn map(&mut self, id: u64, entries: Vec<IdedEntryExpr>) -> Checked {
+        let (mut key, mut value): (Option<Kind>, Option<Kind>) = (None, None);
+        let mut parts = Vec::with_capacity(entries.len() * 3);
+        for entry in entries {
+            let EntryExpr::MapEntry(entry) = entry.expr else {
+                continue;
+            };
+            let (own_key, own_value) = (self.used(entry.key), self.used(entry.value));
+            let kind = self.content(&own_value, entry.optional);
+            key = Some(self.alike(own_key.expr.id, key, own_key.kind));
+            value = Some(self.alike(own_value.expr.id, value, kind));
+            parts.extend([own_key.expr, own_value.expr, build::literal(id, LiteralValue::Boolean(entry.optional.into()))]);
+        }
+        let kind = Kind::Map(key.unwrap_or(Kind::Free).into(), value.unwrap_or(Kind::Free).into());
+        Checked::new(build::call(id, "@map/1", vec![build::list(id, parts)]), kind, Reach::Unknown)
+    }
+
+    /// What an element of a literal is, or what the optional value holds that may be one.
+    fn content(&mut self, element: &Checked, optional: bool) -> Kind {
+        match &element.kind {
+            kind if !optional => kind.clone(),
+            Kind::Optional(content) => (**content).clone(),
+            Kind::Dyn | Kind::Free => Kind::Dyn,
+            other => {
+                self.problem(element.expr.id, format!("expected type 'optional_type({other})' but found '{other}'"));
+                other.clone()
+            }
+        }
+    }
+
+    /// All elements of a literal are of one type, but for those of what is formatted.
+    fn alike(&mut self, id: u64, known: Option<Kind>, kind: Kind) -> Kind {
+        match known {
+            Some(known) if self.exempt > 0 || known.is_same(&kind) => known.or(&kind),
+            Some(known) => {
+                self.problem(id, format!("expected type '{known}' but found '{kind}'"));
+                known
+            }
+            None => kind,
+        }
+    }
+}
+
+/// What a selection of a field gives, of what has fields.
+pub(super) fn selected(kind: &Kind) -> Option<Kind> {
+    match kind {
+        Kind::Dyn | Kind::Free => Some(Kind::Dyn),
+        Kind::Map(_, value) => Some((**value).clone()),
+        _ => None,
+    }
+}
+
+/// The type that a name means.
+fn named_type(name: &str) -> Option<Kind> {
+    TYPES.iter().find(|(known, _)| *known == name).map(|(_, declared)| Kind::Type(Kind::of(declared, None).into()))
+}
+
+/// A name in parts, as it is written: `a.b.c`.
+pub(super) fn qualified(tree: &IdedExpr) -> Option<String> {
+    match &tree.expr {
+        Expr::Ident(name) => Some(name.clone()),
+        Expr::Select(select) if !select.test => qualified(&select.operand).map(|operand| format!("{operand}.{}", select.field)),
+        _ => None,
+    }
+}
+
+pub(super) fn with_hint(message: String, hint: Option<&str>) -> String {
+    match hint {
+        Some(hint) => format!("{message}, did you mean '{hint}'?"),
+        None => message,
+    }
+}
+
+fn kind_of(value: &LiteralValue) -> Kind {
+    match value {
+        LiteralValue::Boolean(_) => Kind::Bool,
+        LiteralValue::Bytes(_) => Kind::Bytes,
+        LiteralValue::Double(_) => Kind::Double,
+        LiteralValue::Int(_) => Kind::Int,
+        LiteralValue::Null => Kind::Null,
+        LiteralValue::String(_) => Kind::String,
+        LiteralValue::UInt(_) => Kind::Uint,
+    }
+}

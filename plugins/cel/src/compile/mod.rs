@@ -1,0 +1,175 @@
+//! From a rule's texts to what is evaluated.
+
+mod build;
+mod call;
+mod check;
+mod kind;
+mod macros;
+mod operator;
+mod parse;
+mod reach;
+
+use crate::types::{Part, Path, Problem, Rule};
+use cel::common::ast::IdedExpr;
+use check::{Checker, Variable};
+use kind::Kind;
+use parse::{Place, Places};
+use std::collections::BTreeSet;
+
+pub(crate) use check::VARIABLES;
+
+/// A rule that can be evaluated.
+#[derive(Debug, Default)]
+pub(crate) struct Program {
+    pub(crate) conditions: Vec<IdedExpr>,
+    pub(crate) variables: Vec<(String, IdedExpr)>,
+    /// With what gives the message.
+    pub(crate) validations: Vec<(IdedExpr, Option<IdedExpr>)>,
+    /// The roots that something of it reads.
+    pub(crate) roots: BTreeSet<String>,
+}
+
+/// What an expression must give.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Anything,
+    Truth,
+    Text,
+}
+
+/// On the way from a rule to its program.
+struct Compiler<'a> {
+    roots: &'a [String],
+    variables: Vec<Variable>,
+    problems: Vec<Problem>,
+    /// What is read, if that was asked for.
+    paths: Option<Vec<Path>>,
+    program: Program,
+}
+
+/// Compiles a rule.
+pub(crate) fn compile(rule: &Rule) -> Result<Program, Vec<Problem>> {
+    let compiler = run(rule, false);
+    if compiler.problems.is_empty() { Ok(compiler.program) } else { Err(compiler.problems) }
+}
+
+/// Compiles a rule, and tells what it reads.
+pub(crate) fn inspect(rule: &Rule) -> Result<Vec<Path>, Vec<Problem>> {
+    let compiler = run(rule, true);
+    if compiler.problems.is_empty() { Ok(compiler.paths.unwrap_or_default()) } else { Err(compiler.problems) }
+}
+
+/// Compiles a single expression that may use these roots.
+pub(crate) fn expression(roots: &[String], source: &str) -> Result<(IdedExpr, BTreeSet<String>), Problem> {
+    let mut compiler = Compiler::new(roots, false);
+    let tree = compiler.part(Part::Validation(0), source, Wanted::Anything);
+    match (tree, compiler.problems.into_iter().next()) {
+        (Some((tree, _)), None) => Ok((tree, compiler.program.roots)),
+        (_, Some(problem)) => Err(problem),
+        (None, None) => Err(Problem { part: Part::Validation(0), line: 0, column: 0, message: "the expression can't be read".to_owned() }),
+    }
+}
+
+fn run(rule: &Rule, with_paths: bool) -> Compiler<'_> {
+    let mut compiler = Compiler::new(&rule.roots, with_paths);
+    for (at, variable) in rule.variables.iter().enumerate() {
+        compiler.variable(Part::Variable(position(at)), &variable.name, &variable.expression);
+    }
+    for (at, condition) in rule.conditions.iter().enumerate() {
+        // Kubernetes' conditions know no variables, and are the same with them.
+        let tree = compiler.part(Part::Condition(position(at)), &condition.expression, Wanted::Truth);
+        compiler.program.conditions.extend(tree.map(|(tree, _)| tree));
+    }
+    for (at, validation) in rule.validations.iter().enumerate() {
+        let tree = compiler.part(Part::Validation(position(at)), &validation.expression, Wanted::Truth);
+        let message = validation.message.as_ref();
+        let message = message.and_then(|message| compiler.part(Part::Message(position(at)), message, Wanted::Text));
+        compiler.program.validations.extend(tree.map(|(tree, _)| (tree, message.map(|(message, _)| message))));
+    }
+    compiler
+}
+
+fn position(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+impl<'a> Compiler<'a> {
+    fn new(roots: &'a [String], with_paths: bool) -> Self {
+        Compiler { roots, variables: Vec::new(), problems: Vec::new(), paths: with_paths.then(Vec::new), program: Program::default() }
+    }
+
+    fn variable(&mut self, part: Part, name: &str, source: &str) {
+        if !is_name(name) {
+            self.problem(part, Place::default(), format!("'{name}' is no name for a variable"));
+        } else if self.variables.iter().any(|variable| variable.name == name) {
+            self.problem(part, Place::default(), format!("there is another variable '{name}'"));
+        }
+        if let Some((tree, variable)) = self.part(part, source, Wanted::Anything) {
+            self.variables.push(Variable { name: name.to_owned(), ..variable });
+            self.program.variables.push((name.to_owned(), tree));
+        } else {
+            // What uses it isn't wrong for that.
+            self.variables.push(Variable {
+                name: name.to_owned(),
+                kind: Kind::Dyn,
+                reach: reach::Reach::Unknown,
+                roots: BTreeSet::new(),
+                depth: 0,
+            });
+        }
+    }
+
+    fn problem(&mut self, part: Part, place: Place, message: String) {
+        self.problems.push(Problem { part, line: place.line, column: place.column, message });
+    }
+
+    /// Compiles an expression of the rule; what is known of its value comes as a variable without a name.
+    fn part(&mut self, part: Part, source: &str, wanted: Wanted) -> Option<(IdedExpr, Variable)> {
+        let tree = match parse::parse(source) {
+            Ok(tree) => tree,
+            Err(problems) => {
+                for (place, message) in problems {
+                    self.problem(part, place, message);
+                }
+                return None;
+            }
+        };
+        let mut checker = Checker::new(source, self.roots, &self.variables);
+        let checked = checker.check(tree);
+        // A variable that is a path is followed where it is used.
+        if !matches!(part, Part::Variable(_)) {
+            checker.read(&checked);
+        }
+        let (mut problems, reads, used, depth) = (checker.problems, checker.reads, checker.used, checker.deepest);
+        match wanted {
+            Wanted::Truth if !checked.kind.fits(&Kind::Bool) => problems.push((checked.expr.id, "must evaluate to bool".to_owned())),
+            Wanted::Text if !checked.kind.fits(&Kind::String) => problems.push((checked.expr.id, "must evaluate to string".to_owned())),
+            _ => {}
+        }
+        if !problems.is_empty() {
+            let places = Places::of(source);
+            let mut placed: Vec<(Place, String)> = problems.into_iter().map(|(id, message)| (places.place(id), message)).collect();
+            placed.sort();
+            placed.dedup();
+            for (place, message) in placed {
+                self.problem(part, place, message);
+            }
+            return None;
+        }
+        if let Some(paths) = &mut self.paths {
+            let places = Places::of(source);
+            for (id, way) in reach::longest(reads) {
+                let place = places.place(id);
+                paths.push(Path { part, line: place.line, column: place.column, root: way.root.to_string(), steps: way.steps });
+            }
+        }
+        self.program.roots.extend(used.iter().cloned());
+        Some((checked.expr, Variable { name: String::new(), kind: checked.kind, reach: checked.reach, roots: used, depth }))
+    }
+}
+
+/// Whether a name may be one of a variable.
+fn is_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+}

@@ -1,0 +1,152 @@
+//! From a text to a tree, with bounds on both: a tree that is too deep would end the sandbox, not the rule.
+
+use cel::common::ast::{Expr, IdedExpr, SourceInfo};
+use cel::parser::pratt_parser::{Lexer, TokenKind};
+use cel::parser::{ParseErrors, PrattParser};
+use std::sync::Arc;
+
+/// So many brackets may be open, so many conditions may follow each other, and so many operators and selections may there be.
+const BRACKETS: u32 = 64;
+const CONDITIONS: u32 = 200;
+const OPERATORS: u32 = 2000;
+
+/// What is said of a tree that would be deeper than the evaluator's stack.
+pub(crate) const TOO_DEEP: &str = "the expression is nested too deeply";
+
+/// A place in a text: a line and a column from 1, in characters. 0 is nowhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) line: u32,
+    pub(crate) column: u32,
+}
+
+/// Reads an expression.
+pub(crate) fn parse(source: &str) -> Result<IdedExpr, Vec<(Place, String)>> {
+    if source.trim().is_empty() {
+        return Err(vec![(Place { line: 1, column: 1 }, "the expression is empty".to_owned())]);
+    }
+    bound(source)?;
+    parser().parse(source).map_err(|errors| problems(source, errors))
+}
+
+fn parser() -> PrattParser {
+    PrattParser::new()
+        .enable_optional_syntax(true)
+        .max_recursion_depth(u16::try_from(BRACKETS).unwrap_or(u16::MAX))
+        .max_expression_node_count(100_000)
+        .error_reporting_limit(10)
+}
+
+fn problems(source: &str, errors: ParseErrors) -> Vec<(Place, String)> {
+    errors
+        .errors
+        .into_iter()
+        .map(|error| {
+            let unsigned = |number: isize| u32::try_from(number).unwrap_or(0);
+            let (line, column) = error.pos;
+            (in_characters(source, unsigned(line), unsigned(column)), crate::error::bounded(error.msg))
+        })
+        .collect()
+}
+
+/// The parser counts columns in bytes.
+fn in_characters(source: &str, line: u32, column: u32) -> Place {
+    let text = source.lines().nth(usize::try_from(line.saturating_sub(1)).unwrap_or(0)).unwrap_or_default();
+    let before = usize::try_from(column.saturating_sub(1)).unwrap_or(0);
+    let characters = text.char_indices().take_while(|(at, _)| *at < before).count();
+    Place { line, column: if column == 0 { 0 } else { u32::try_from(characters).unwrap_or(0) + 1 } }
+}
+
+/// Refuses by its words what would make a tree too deep to be walked, or even dropped.
+fn bound(source: &str) -> Result<(), Vec<(Place, String)>> {
+    let mut lexer = Lexer::new(source);
+    let (mut open, mut conditions, mut operators): (u32, u32, u32) = (0, 0, 0);
+    loop {
+        let token = lexer.lex();
+        match token.kind {
+            TokenKind::TokEnd | TokenKind::TokError => return Ok(()),
+            TokenKind::TokLeftParen | TokenKind::TokLeftBracket | TokenKind::TokLeftBrace => {
+                open += 1;
+                operators += u32::from(token.kind != TokenKind::TokLeftBrace);
+            }
+            TokenKind::TokRightParen | TokenKind::TokRightBracket | TokenKind::TokRightBrace => open = open.saturating_sub(1),
+            TokenKind::TokQuestion => conditions += 1,
+            TokenKind::TokDot
+            | TokenKind::TokMinus
+            | TokenKind::TokPlus
+            | TokenKind::TokAsterisk
+            | TokenKind::TokSlash
+            | TokenKind::TokPercent
+            | TokenKind::TokExclamation
+            | TokenKind::TokEqualEqual
+            | TokenKind::TokExclamationEqual
+            | TokenKind::TokLess
+            | TokenKind::TokLessEqual
+            | TokenKind::TokGreater
+            | TokenKind::TokGreaterEqual
+            | TokenKind::TokIn => operators += 1,
+            _ => {}
+        }
+        if open > BRACKETS || conditions > CONDITIONS || operators > OPERATORS {
+            return Err(vec![(place_of(source, token.start), TOO_DEEP.to_owned())]);
+        }
+    }
+}
+
+/// Where the nodes of an expression are that has been read.
+#[derive(Debug)]
+pub(crate) struct Places<'a> {
+    source: &'a str,
+    found: Option<Arc<SourceInfo>>,
+}
+
+impl<'a> Places<'a> {
+    /// Finds them.
+    ///
+    /// The parser tells them only along with an error. So the expression is read once more, with an error behind it: up to there every node
+    /// gets the number that it got before.
+    pub(crate) fn of(source: &'a str) -> Self {
+        let errors = parser().parse(&format!("{source}\n)")).err().map(|errors| errors.errors).unwrap_or_default();
+        let found = errors.into_iter().find_map(|error| error.source_info);
+        Places { source, found }
+    }
+
+    /// Whether a node's place is behind a word: a call's is its bracket.
+    pub(crate) fn is_after(&self, id: u64, word: &str) -> bool {
+        let offset = self.found.as_ref().and_then(|found| found.offset_for(id)).and_then(|(start, _)| usize::try_from(start).ok());
+        offset.and_then(|offset| self.source.get(..offset)).is_some_and(|before| before.trim_end().ends_with(word))
+    }
+
+    /// Where a node is.
+    pub(crate) fn place(&self, id: u64) -> Place {
+        let offset = self.found.as_ref().and_then(|found| found.offset_for(id));
+        offset.map_or_else(Place::default, |(start, _)| place_of(self.source, usize::try_from(start).unwrap_or(usize::MAX)))
+    }
+}
+
+fn place_of(source: &str, offset: usize) -> Place {
+    let before = source.get(..offset).unwrap_or(source);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    Place { line: u32::try_from(line).unwrap_or(0), column: u32::try_from(column).unwrap_or(0) }
+}
+
+/// Takes a tree apart without recursion, as dropping it would have.
+pub(crate) fn dismantle(tree: IdedExpr) {
+    let mut rest = vec![tree];
+    while let Some(node) = rest.pop() {
+        match node.expr {
+            Expr::Call(call) => {
+                rest.extend(call.target.map(|target| *target));
+                rest.extend(call.args);
+            }
+            Expr::Select(select) => rest.push(*select.operand),
+            Expr::List(list) => rest.extend(list.elements),
+            Expr::Comprehension(comprehension) => {
+                let comprehension = *comprehension;
+                rest.extend([comprehension.iter_range, comprehension.loop_step]);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Pointsman's CEL evaluator: Kubernetes' dialect, as ValidatingAdmissionPolicy offers it. Parser and evaluator are the `cel` crate's; here is
+//! what that lacks: Kubernetes' libraries, what its checker refuses, maps with an order, and what a rule reads.
+//!
+//! It is a plain library, and, for wasm32, a component around it (wit/evaluator.wit) that imports nothing: the host gives it fuel, memory and a
+//! deadline.
+
+#[cfg(target_arch = "wasm32")]
+mod component;
+
+mod compile;
+mod error;
+mod evaluate;
+mod library;
+mod types;
+mod value;
+
+pub use types::{Named, Outcome, Part, Path, Problem, Rule, Step, Validation, Verdict};
+
+use cel::{Context, Env, ExecutionError};
+use compile::Program;
+use evaluate::Scope;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use value::Owned;
+
+/// Rules that were compiled, and what their roots are.
+pub struct Evaluator {
+    scope: Arc<Scope>,
+    rules: Vec<Arc<Program>>,
+    roots: BTreeMap<String, Root>,
+}
+
+/// What a root is.
+#[derive(Debug)]
+enum Root {
+    /// Its JSON, which nobody has read yet.
+    Text(String),
+    /// It is in the scope.
+    Read,
+    /// It can't be read.
+    Wrong(String),
+}
+
+impl Evaluator {
+    /// Compiles a rule, and tells what it reads. Nothing of it is kept.
+    pub fn inspect(&self, rule: &Rule) -> Result<Vec<Path>, Vec<Problem>> {
+        compile::inspect(rule)
+    }
+
+    /// Compiles a rule and keeps it; the number is what `evaluate` takes. The first is 0, each further one is one more.
+    pub fn load(&mut self, rule: &Rule) -> Result<u32, Vec<Problem>> {
+        let program = compile::compile(rule)?;
+        let number = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
+        self.rules.push(Arc::new(program));
+        Ok(number)
+    }
+
+    /// Sets what roots are: a name and its value as JSON text. A root that was set before and isn't named stays what it is; a root with
+    /// an empty text isn't set any more, and reading it is an error of the expression that does.
+    pub fn bind(&mut self, roots: impl IntoIterator<Item = (String, String)>) {
+        for (name, json) in roots {
+            self.forget(&name);
+            if json.is_empty() {
+                self.roots.remove(&name);
+            } else {
+                self.roots.insert(name, Root::Text(json));
+            }
+        }
+    }
+
+    /// Evaluates a rule that was loaded, with the roots as they are set.
+    pub fn evaluate(&mut self, rule: u32) -> Outcome {
+        let known = usize::try_from(rule).ok().and_then(|rule| self.rules.get(rule)).map(Arc::clone);
+        let Some(program) = known else {
+            let message = format!("there is no rule {rule}");
+            return Outcome::Undecided(Problem { part: Part::Condition(0), line: 0, column: 0, message });
+        };
+        for root in &program.roots {
+            self.read(root);
+        }
+        evaluate::evaluate(&self.scope, &program, &|error| self.explain(error))
+    }
+
+    /// Evaluates one expression with the roots as they are set, and gives its value as JSON text.
+    pub fn calculate(&mut self, expression: &str) -> Result<String, Problem> {
+        let roots: Vec<String> = self.roots.keys().cloned().collect();
+        let (tree, read) = compile::expression(&roots, expression)?;
+        for root in &read {
+            self.read(root);
+        }
+        match evaluate::value(&tree, &self.scope) {
+            Ok(value) => Ok(value::json::write(&*value)),
+            Err(error) => Err(Problem { part: Part::Validation(0), line: 0, column: 0, message: self.explain(&error) }),
+        }
+    }
+
+    /// The sentence for an error.
+    fn explain(&self, error: &ExecutionError) -> String {
+        if let ExecutionError::UndeclaredReference(name) = error
+            && let Some(Root::Wrong(why)) = self.roots.get(name.as_str())
+        {
+            return error::bounded(why.clone());
+        }
+        error::sentence(error)
+    }
+
+    /// Puts a root into the scope, if it isn't there.
+    fn read(&mut self, name: &str) {
+        let Some(root) = self.roots.get_mut(name) else {
+            return;
+        };
+        let Root::Text(json) = root else {
+            return;
+        };
+        match value::json::read(json) {
+            Ok(value) => {
+                *root = Root::Read;
+                self.set(name, value);
+            }
+            Err(error) => *root = Root::Wrong(format!("{name} is no JSON: {error}")),
+        }
+    }
+
+    fn set(&mut self, name: &str, value: Owned) {
+        if let Some(scope) = Arc::get_mut(&mut self.scope) {
+            scope.add_variable_as_val(name, value);
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        if let Some(Context::Root { variables, .. }) = Arc::get_mut(&mut self.scope) {
+            variables.remove(name);
+        }
+    }
+}
+
+impl Default for Evaluator {
+    fn default() -> Self {
+        Evaluator { scope: Arc::new(Context::with_env(environment())), rules: Vec::new(), roots: BTreeMap::new() }
+    }
+}
+
+impl fmt::Debug for Evaluator {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Evaluator").field("rules", &self.rules.len()).field("roots", &self.roots).finish_non_exhaustive()
+    }
+}
+
+/// All functions. Made once: that two of them would be declared alike is what a test tells.
+fn environment() -> Arc<Env> {
+    static ENVIRONMENT: OnceLock<Arc<Env>> = OnceLock::new();
+    Arc::clone(ENVIRONMENT.get_or_init(|| Arc::new(library::environment().unwrap_or_default())))
+}

@@ -1,0 +1,125 @@
+//! What functions are given, and what they give.
+
+use crate::error::{fail, no_overload};
+use crate::value::special::{Content, Special};
+use crate::value::time::{Duration, Timestamp};
+use crate::value::{Owned, list_of};
+use cel::ExecutionError;
+use cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelOptional, CelString, CelUInt};
+use cel::common::value::{CowVal, FromVal, Val};
+
+/// The arguments of a call; of a member the first is what it is called on.
+pub(crate) type Args<'b, 'v> = Vec<CowVal<'b, 'v>>;
+
+/// What a function gives.
+pub(crate) type Answer<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
+
+/// An argument as what it must be.
+pub(crate) fn get<'x, 'v, T: FromVal<'x, 'v>>(args: &'x [CowVal<'_, 'v>], at: usize) -> Result<&'x T, ExecutionError> {
+    args.get(at).and_then(|arg| (**arg).downcast_ref::<T>()).ok_or_else(no_overload)
+}
+
+/// An argument, whatever it is.
+pub(crate) fn any<'x, 'v>(args: &'x [CowVal<'_, 'v>], at: usize) -> Result<&'x (dyn Val + 'v), ExecutionError> {
+    args.get(at).map(|arg| &**arg).ok_or_else(no_overload)
+}
+
+/// An argument that the function gives on.
+pub(crate) fn taken<'b, 'v>(args: &mut Args<'b, 'v>, at: usize) -> Answer<'b, 'v> {
+    if at < args.len() { Ok(args.swap_remove(at)) } else { Err(no_overload()) }
+}
+
+/// A text argument.
+pub(crate) fn text<'x>(args: &'x [CowVal<'_, '_>], at: usize) -> Result<&'x str, ExecutionError> {
+    get::<CelString<'_>>(args, at).map(CelString::inner)
+}
+
+/// An int argument.
+pub(crate) fn int(args: &[CowVal<'_, '_>], at: usize) -> Result<i64, ExecutionError> {
+    get::<CelInt>(args, at).map(|int| *int.inner())
+}
+
+/// A bool argument.
+pub(crate) fn truth(args: &[CowVal<'_, '_>], at: usize) -> Result<bool, ExecutionError> {
+    get::<CelBool>(args, at).map(|bool| *bool.inner())
+}
+
+/// A list argument.
+pub(crate) fn list<'x, 'v>(args: &'x [CowVal<'_, 'v>], at: usize) -> Result<&'x CelList<'v>, ExecutionError> {
+    args.get(at).and_then(|arg| (**arg).downcast_ref::<CelList<'v>>()).ok_or_else(no_overload)
+}
+
+/// A point in time.
+pub(crate) fn point(args: &[CowVal<'_, '_>], at: usize) -> Result<Timestamp, ExecutionError> {
+    get::<Timestamp>(args, at).copied()
+}
+
+/// A span of time.
+pub(crate) fn span(args: &[CowVal<'_, '_>], at: usize) -> Result<Duration, ExecutionError> {
+    get::<Duration>(args, at).copied()
+}
+
+/// A value of one of Kubernetes' types.
+pub(crate) fn special<'x, T: Content>(args: &'x [CowVal<'_, '_>], at: usize) -> Result<&'x T, ExecutionError> {
+    get::<Special<T>>(args, at).map(|special| &special.0)
+}
+
+/// A value whose type nothing is asked of.
+pub(crate) fn give<'b, 'v>(value: impl Val + 'v) -> Answer<'b, 'v> {
+    Ok(CowVal::owned(value))
+}
+
+/// A value of one of Kubernetes' types.
+pub(crate) fn give_special<'b, 'v>(content: impl Content) -> Answer<'b, 'v> {
+    give(Special(content))
+}
+
+/// A truth, which costs nothing.
+pub(crate) fn give_bool<'b, 'v>(value: bool) -> Answer<'b, 'v> {
+    Ok(CowVal::Borrowed(if value { &CelBool::TRUE } else { &CelBool::FALSE }))
+}
+
+/// An int.
+pub(crate) fn give_int<'b, 'v>(value: i64) -> Answer<'b, 'v> {
+    give(CelInt::from(value))
+}
+
+/// How many there are.
+pub(crate) fn give_count<'b, 'v>(count: usize) -> Answer<'b, 'v> {
+    give_int(i64::try_from(count).map_err(|_| fail("integer overflow"))?)
+}
+
+/// An unsigned int.
+pub(crate) fn give_uint<'b, 'v>(value: u64) -> Answer<'b, 'v> {
+    give(CelUInt::from(value))
+}
+
+/// A double.
+pub(crate) fn give_double<'b, 'v>(value: f64) -> Answer<'b, 'v> {
+    give(CelDouble::from(value))
+}
+
+/// A text.
+pub(crate) fn give_text<'b, 'v>(value: impl Into<String>) -> Answer<'b, 'v> {
+    give(CelString::from(value.into()))
+}
+
+/// A list.
+pub(crate) fn give_list<'b, 'v>(elements: impl IntoIterator<Item = Owned>) -> Answer<'b, 'v> {
+    Ok(CowVal::Owned(list_of(elements)))
+}
+
+/// A list of texts.
+pub(crate) fn give_texts<'b, 'v, T: Into<String>>(elements: impl IntoIterator<Item = T>) -> Answer<'b, 'v> {
+    give_list(elements.into_iter().map(|element| crate::value::text(element)))
+}
+
+/// Some of a list's elements, in another order maybe.
+pub(crate) fn give_elements<'b, 'v: 'x, 'x>(elements: impl IntoIterator<Item = &'x (dyn Val + 'v)>) -> Answer<'b, 'v> {
+    give(CelList::from(elements.into_iter().map(Val::clone_as_boxed).collect::<Vec<Box<dyn Val + 'v>>>()))
+}
+
+/// An optional value.
+pub(crate) fn give_optional<'b, 'v>(value: Option<Box<dyn Val + 'v>>) -> Answer<'b, 'v> {
+    give(CelOptional::from(value))
+}

@@ -1,0 +1,34 @@
+//! A policy that means harm: it does to the pods of a service what an annotation of the service says, and claims that the user has asked for
+//! each of it. Tests see by it what the guardrails stop.
+
+use pointsman_plugin::{
+    Failure, lookup,
+    pod_templating::{Action, Answer, Operation, Request},
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The annotation: a list of steps as JSON.
+pub const STEPS: &str = "hostile.example.com/steps";
+
+#[derive(Deserialize)]
+struct Step {
+    path: String,
+    value: Value,
+}
+
+/// Does what the annotation says.
+#[allow(clippy::needless_pass_by_value, reason = "it has the form that all policies have")]
+pub fn template(_: &pointsman_plugin::NoConfig, request: Request) -> Result<Answer, Failure> {
+    let Some(steps) = lookup(&request.subject.annotations, STEPS) else { return Ok(Answer::default()) };
+    let steps: Vec<Step> = serde_json::from_str(steps).map_err(|error| Failure { message: format!("{STEPS}: {error}") })?;
+    let operations = steps.into_iter().map(|Step { path, value }| Operation {
+        action: Action::Add,
+        path,
+        value: Some(value.to_string()),
+        layer: "user".to_owned(),
+    });
+    Ok(Answer { operations: operations.collect(), ..Answer::default() })
+}
+
+pointsman_plugin::export! { pod_templating: template }
