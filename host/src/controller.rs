@@ -209,6 +209,7 @@ impl Controller {
         // Its objects go with it: the garbage collector needs nobody's judgement.
         if snapshot.subject.deleting {
             self.pacer.forget(key);
+            self.policies.tally().forget(key);
             return;
         }
         // Half of what there is to choose from would make another choice. When the rest is listed, everything is looked at again.
@@ -223,6 +224,7 @@ impl Controller {
         };
         let outcome = if let Some(contest) = contest {
             self.pacer.forget(key);
+            self.policies.tally().forget(key);
             self.leave(&snapshot.subject, contest).await
         } else {
             let (plan, instead) = tokio::task::block_in_place(|| self.plan(kind, &snapshot));
@@ -231,6 +233,7 @@ impl Controller {
             match self.bring_about(&snapshot, plan, instead).await {
                 Err(ApplyError::Contested(contest)) => {
                     self.pacer.forget(key);
+                    self.policies.tally().forget(key);
                     again = contest.again();
                     self.leave(&snapshot.subject, contest).await
                 }

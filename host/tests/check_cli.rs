@@ -217,3 +217,60 @@ fn golden_cases_of_rules_pass_or_tell_what_came() {
     let (_, said) = ended(1, &folder, &["rule", "test", "cases.yaml"], "");
     assert!(said.starts_with("error: cases.yaml:1: ") && said.contains("there is no rule nobody"), "{said}");
 }
+
+#[test]
+fn rules_are_asked_about_neither_rules_nor_services_that_are_left_alone() {
+    let folder = folder("alone");
+    let alone = CHAT.replace("{name: chat}", "{name: chat, annotations: {pointsman.dev/control: \"false\"}}");
+    fs::write(folder.join("chat.yaml"), alone).unwrap();
+    let never = rule("never", "", "object.metadata.name == 'llama' || object.metadata.name == 'vllm'");
+    fs::write(folder.join("rules.yaml"), [never, rule("images", "  stage: Output\n", "false")].join("---\n")).unwrap();
+    let (printed, _) = ended(0, &folder, &["check", "-f", "."], "");
+    assert!(printed.starts_with("no plan: InferenceService default/chat: The service is left alone"), "{printed}");
+}
+
+#[test]
+fn an_object_may_have_the_beginning_of_a_name_and_a_typo_in_its_metadata_is_told() {
+    let folder = folder("generated");
+    let generated = CHAT.replace("{name: chat}", "{generateName: chat-, lables: {a: b}}");
+    fs::write(folder.join("chat.yaml"), format!("{generated}---\n{generated}")).unwrap();
+    fs::write(folder.join("rules.yaml"), rule("named", "", "!object.metadata.name.startsWith('chat-')")).unwrap();
+    let (printed, _) = ended(1, &folder, &["check", "-f", "."], "");
+    for says in [
+        "chat.yaml:3: warning: InferenceService chat-*: metadata.lables: no such field is known, so it counts for nothing\n",
+        "chat.yaml:1: InferenceService chat-*: named: not like this\n",
+    ] {
+        assert!(printed.contains(says), "{says}: {printed}");
+    }
+    assert_eq!(printed.matches("named: not like this").count(), 2, "{printed}");
+    fs::remove_file(folder.join("rules.yaml")).unwrap();
+    let (printed, _) = ended(0, &folder, &["check", "-f", "."], "");
+    assert!(printed.ends_with("4 objects: 0 errors, 2 warnings, 0 audit findings\n"), "{printed}");
+}
+
+#[test]
+fn a_namespace_is_selected_by_its_name_and_an_object_of_the_cluster_has_none() {
+    let folder = folder("namespaces");
+    fs::write(folder.join("chat.yaml"), CHAT).unwrap();
+    let selection = "  match: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}}\n";
+    let rules = [rule("placed", selection, "false"), rule("somewhere", "", "namespaceObject != null")];
+    fs::write(folder.join("rules.yaml"), rules.join("---\n")).unwrap();
+    let (printed, _) = ended(1, &folder, &["check", "-f", "."], "");
+    for says in [
+        "InferenceService chat: placed: not like this\n",
+        "ClusterBaseModel llama: somewhere: not like this\n",
+        "ClusterServingRuntime vllm: somewhere: not like this\n",
+    ] {
+        assert!(printed.contains(says), "{says}: {printed}");
+    }
+    assert!(printed.ends_with("3 errors, 0 warnings, 0 audit findings\n"), "{printed}");
+}
+
+#[test]
+fn a_null_counts_for_nothing() {
+    let folder = folder("nulls");
+    fs::write(folder.join("chat.yaml"), format!("{CHAT}  engine:\n    minReplicas: null\n")).unwrap();
+    fs::write(folder.join("rules.yaml"), rule("unset", "", "!has(object.spec.engine) || !has(object.spec.engine.minReplicas)")).unwrap();
+    let (printed, _) = ended(0, &folder, &["check", "-f", "."], "");
+    assert!(printed.ends_with("4 objects: 0 errors, 0 warnings, 0 audit findings\n"), "{printed}");
+}

@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// Measures for a shorter time: enough to see whether a change matters much.
     #[arg(long)]
     quick: bool,
-    /// Runs only this program (plan, policy, reload, services, shadow), or only what has this in its name.
+    /// Runs only this program (plan, policy, reload, rules, services, shadow), or only what has this in its name.
     #[arg(value_name = "NAME")]
     only: Option<String>,
 }
@@ -27,10 +27,10 @@ enum Goal {
 }
 
 /// The programs, each a target of cargo's.
-const PROGRAMS: [&str; 5] = ["plan", "policy", "reload", "services", "shadow"];
+const PROGRAMS: [&str; 6] = ["plan", "policy", "reload", "rules", "services", "shadow"];
 
 /// By a bench's group and its name in there.
-const GOALS: [(&str, &str, Goal); 14] = [
+const GOALS: [(&str, &str, Goal); 15] = [
     ("a call that does nothing", "fresh", Goal::Micros(25.0)),
     ("selection of 100 runtimes", "fresh", Goal::Times(16.0)),
     ("scores of 100 endpoints by 8 features", "warm", Goal::Micros(20.0)),
@@ -43,6 +43,7 @@ const GOALS: [(&str, &str, Goal); 14] = [
     ("the objects of many LLMInferenceServices", "host", Goal::Times(1.25)),
     ("an LLMInferenceService among many", "CPU", Goal::Micros(4800.0)),
     ("an LLMInferenceService among many", "CPU an object", Goal::Micros(600.0)),
+    ("50 rules on an object of 10 KiB", "in the sandbox", Goal::Times(1.0)),
     ("the p99 of edits", "beside a comparison", Goal::Times(2.0)),
     ("an Immediate change among many services", "slowest", Goal::Micros(500_000.0)),
 ];

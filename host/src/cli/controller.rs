@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+use tokio_rustls::rustls::pki_types::ServerName;
 use tracing_subscriber::{EnvFilter, fmt};
 
 /// The name of the Lease that hosts take turns with.
@@ -66,11 +67,22 @@ struct WebhookArgs {
     #[arg(long, value_name = "FOLDER", requires = "webhook")]
     webhook_certs: Option<PathBuf>,
     /// A name or an address by which the API server calls the webhook; may be repeated. By default pointsman-webhook.NAMESPACE.svc.
-    #[arg(long = "webhook-host", value_name = "NAME", requires = "webhook", conflicts_with = "webhook_certs")]
+    #[arg(long = "webhook-host", value_name = "NAME", value_parser = webhook_host, requires = "webhook", conflicts_with = "webhook_certs")]
     webhook_hosts: Vec<String>,
     /// The name of the ValidatingWebhookConfiguration and the MutatingWebhookConfiguration whose caBundle the leader keeps.
     #[arg(long, value_name = "NAME", default_value = "pointsman")]
     webhook_configuration: String,
+}
+
+/// A name that a certificate can be for, and that clients find there.
+fn webhook_host(name: &str) -> Result<String, String> {
+    match ServerName::try_from(name) {
+        Ok(_) if !name.ends_with('.') => Ok(name.to_owned()),
+        _ => {
+            let example = "such as pointsman-webhook.pointsman-system.svc, without a dot at its end";
+            Err(format!("write a DNS name, {example}, or an IP address without brackets; a port isn't part of it"))
+        }
+    }
 }
 
 impl WebhookArgs {
@@ -126,6 +138,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         // The built-in set, with which every host starts, has one.
         evaluator: policies.active().rules().evaluator().cloned(),
         shared: shared.clone(),
+        claims: claims.clone(),
         obstacles: [obstacle.clone(), listed.clone()],
         counts: Arc::<Counts>::default(),
     };
@@ -214,4 +227,19 @@ fn stop_signal() -> Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_of_the_webhook_is_what_a_certificate_can_be_for() {
+        for name in ["pointsman-webhook.pointsman-system.svc", "localhost", "127.0.0.1", "fd00::1"] {
+            assert_eq!(webhook_host(name).as_deref(), Ok(name));
+        }
+        for wrong in ["", "a.svc.", "[::1]", "127.0.0.1:9443", "https://a.svc", "a b"] {
+            assert!(webhook_host(wrong).unwrap_err().starts_with("write a DNS name, such as "), "{wrong}");
+        }
+    }
 }

@@ -64,9 +64,9 @@ pub fn plan(kind: &dyn Kind, mut snapshot: Snapshot, policies: &Policies, settin
     // Everything in a plan is decided under one set.
     let mut policies = policies.pin(standing);
     rules::plan::meet(&snapshot, &mut policies);
-    let plan = kind.plan(&snapshot, &policies, settings);
-    let mut plan = Judging::new(&snapshot, &policies).bound(plan);
+    let mut plan = kind.plan(&snapshot, &policies, settings);
     kept::keep(&snapshot, plan.objects.as_mut());
+    let mut plan = Judging::new(&snapshot, &policies).bound(plan);
     plan.keeps = kept::stays(&snapshot);
     plan.theirs = theirs(&snapshot);
     plan.status.conditions.push(match &plan.theirs {

@@ -188,6 +188,12 @@ impl Loader {
         Ok(member.under(conditions))
     }
 
+    /// A member whose bytes can't be had, which nobody is asked about whom its conditions leave out. Blocks as `load` does.
+    pub fn absent(&self, bound: PolicySetPlugin, why: String) -> Member {
+        let conditions = self.conditions(&bound).unwrap_or_default();
+        Member::absent(bound, why).under(conditions)
+    }
+
     /// What a binding's matchConditions come to.
     fn conditions(&self, bound: &PolicySetPlugin) -> Result<Option<Conditions>, LoadError> {
         if bound.match_conditions.is_empty() {

@@ -356,16 +356,15 @@ fn object_meta() -> Node {
     )
 }
 
+/// What of a namespace is known: its name and its labels.
 fn namespace() -> Node {
-    let condition = fields("lastTransitionTime message reason status type", []);
-    let spec = fields("", [("finalizers", strings())]);
-    let status = fields("phase", [("conditions", list_of(condition))]);
-    fields("", [("metadata", object_meta()), ("spec", spec), ("status", status)])
+    let metadata = fields("name", [("labels", map_of(Node::Scalar(STRING)))]);
+    fields("apiVersion kind", [("metadata", metadata)])
 }
 
+/// What of a ConfigMap is part of a policy set.
 fn config_map() -> Node {
-    let data = map_of(Node::Scalar(STRING));
-    fields("", [("binaryData", data.clone()), ("data", data), ("immutable", Node::Scalar(BOOLEAN))]).resource()
+    fields("apiVersion kind", [("data", map_of(Node::Scalar(STRING))), ("metadata", fields("name namespace", []))])
 }
 
 fn admission_request() -> Node {

@@ -73,6 +73,8 @@ pub struct Judgement {
     pub ignored: Vec<(String, String)>,
     /// The rules that need what only admission knows.
     pub not_evaluated: Vec<String>,
+    /// Whether the same object may well be judged otherwise another time, by no fault of a rule's or the object's.
+    pub passing: bool,
 }
 
 impl Judgement {
@@ -165,7 +167,20 @@ struct Failed {
 
 impl Failed {
     fn of(error: &CallError) -> Self {
-        Self { why: format!("the evaluator gave no answer: {error}"), passing: !error.lasting() }
+        Self { why: unanswered(error), passing: !error.lasting() }
+    }
+}
+
+/// Why the evaluator gave no answer, for whoever wrote the rule: an error's own words are about plugins.
+pub(super) fn unanswered(error: &CallError) -> String {
+    match error {
+        CallError::Busy => "everything that evaluates rules was busy".to_owned(),
+        CallError::Fuel(fuel) => {
+            format!("it used up its {fuel} units of fuel: simplify the expression, or bound the list that it goes over")
+        }
+        CallError::Deadline(within) => format!("it took longer than its {} ms", within.as_millis()),
+        CallError::Memory(most) => format!("it wanted more than its {} MiB of memory", most >> 20),
+        other => format!("the evaluator gave no answer: {other}"),
     }
 }
 
@@ -198,6 +213,7 @@ fn take(rule: &Rule, outcome: Result<Option<Outcome>, Failed>, judgement: &mut J
     let spec = &rule.bound.spec;
     let name = || rule.name().to_owned();
     let failed = |why: String, passing: bool, judgement: &mut Judgement| {
+        judgement.passing |= passing;
         if spec.failure_policy == RuleFailurePolicy::Ignore {
             judgement.ignored.push((name(), why));
             return;
@@ -238,4 +254,18 @@ fn take(rule: &Rule, outcome: Result<Option<Outcome>, Failed>, judgement: &mut J
         }
     }
     judgement.matched.push(name());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_wrote_a_rule_is_not_told_what_helps_a_plugin() {
+        for error in [CallError::Busy, CallError::Fuel(7), CallError::Memory(1 << 20)] {
+            let said = unanswered(&error);
+            assert!(!said.contains("plugin") && !said.contains("limits.fuel"), "{said}");
+        }
+        assert!(unanswered(&CallError::Fuel(50_000_000)).starts_with("it used up its 50000000 units of fuel: simplify the expression"));
+    }
 }

@@ -18,7 +18,10 @@ mod writer;
 use crate::{
     plan::{Decided, Object},
     policy::{
-        decide::templating::{Inputs, Templated},
+        decide::{
+            Asked as Plugin,
+            templating::{Inputs, Templated},
+        },
         digest::Digest,
         point::Role,
     },
@@ -46,7 +49,13 @@ pub struct Bound<'a> {
 pub struct Asked {
     /// Its fields, in the order in which the object has them.
     pub fields: Vec<Field>,
+    /// Whether there are more, or longer ones, than anybody could look at. Then nothing is known of the object.
+    pub too_large: bool,
 }
+
+/// Bytes of fields' names and values that are told of one object. A name of a field has the names of all that it is in, so a plugin could
+/// make many of few.
+const MOST: usize = 4 << 20;
 
 /// A field, and who asked for it. Fields are scalars, commands as a whole, and what is empty.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,7 +96,7 @@ pub fn asked(object: &Object, decisions: &[Decided], settings: &Bound<'_>) -> As
     let kind = [("apiVersion", text(&object.key.resource.api_version())), ("kind", text(object.key.resource.kind))];
     let names = [("name", text(&object.key.name)), ("namespace", text(&object.key.namespace))];
     let templates = templates(object);
-    let mut walk = Walk { path: Path::default(), fields: Vec::new(), configs: &configs };
+    let mut walk = Walk { path: Path::default(), fields: Vec::new(), size: 0, configs: &configs };
     for (name, value) in &kind {
         walk.below(name, |walk| walk.hosts(value));
     }
@@ -113,15 +122,18 @@ pub fn asked(object: &Object, decisions: &[Decided], settings: &Bound<'_>) -> As
             });
         });
     }
-    Asked { fields: walk.fields }
+    Asked { too_large: walk.size > MOST, fields: walk.fields }
 }
 
-/// The digest of what a decision was taken from, which says who asked for what.
-pub(super) fn inputs(decided: &Decided) -> Digest {
+/// The digests of what a decision was taken from, which says who asked for what, and of what was answered and by whom.
+pub(super) fn digests(decided: &Decided) -> [Digest; 2] {
+    let by = |plugins: &[Plugin]| plugins.iter().flat_map(|asked| [asked.plugin.as_str(), " ", &asked.digest, "\n"]).collect::<String>();
     match decided {
-        Decided::Selection(_, decision) => decision.inputs,
-        Decided::Template(_, _, decision) => decision.inputs,
-        Decided::Metadata(_, _, decision) => decision.inputs,
+        Decided::Selection(_, decision) => [decision.inputs, Digest::of(by(&decision.plugins).as_bytes())],
+        Decided::Template(_, _, decision) => {
+            [decision.inputs, Digest::of(format!("{}{}", by(&decision.plugins), decision.answer.template).as_bytes())]
+        }
+        Decided::Metadata(_, _, decision) => [decision.inputs, Digest::of(by(&decision.plugins).as_bytes())],
     }
 }
 
@@ -211,6 +223,8 @@ type Telling<'t, 'o> = &'t dyn Fn(&mut Walk<'o, '_>, &'o Value) -> bool;
 struct Walk<'o, 'c> {
     path: Path<'o>,
     fields: Vec<Field>,
+    /// About what they take.
+    size: usize,
     configs: &'c Configs<'c>,
 }
 
@@ -252,6 +266,11 @@ impl<'o> Walk<'o, '_> {
 
     /// Notes the field at which the walk is.
     fn put(&mut self, value: &Value, by: Vec<String>, plugin: Option<String>) {
+        let said = value.as_str().map_or(16, str::len);
+        self.size = self.size.saturating_add(self.path.field().len() + self.path.place().len() + said + 64);
+        if self.size > MOST {
+            return;
+        }
         let (field, place, name) = (self.path.field().to_owned(), self.path.place().to_owned(), self.path.name().to_owned());
         self.fields.push(Field { field, place, name, value: value.clone(), by, plugin });
     }

@@ -30,27 +30,37 @@ const AGAIN: Duration = Duration::from_secs(15);
 /// How many bytes of sentences a condition has at most.
 const LONGEST: usize = 4096;
 
-/// The object of a subject as rules see it at every door: what its user has written.
-pub fn object(key: &ObjectKey, content: &Value) -> Value {
-    let ObjectKey { resource, namespace, name } = key;
+/// What `kubectl apply` notes for itself: no user has written it, and it would be every other change once more.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// An object as rules see it at every door: what its user has written.
+pub fn object(api_version: &str, kind: &str, namespace: &str, name: &str, content: &Value) -> Value {
     let mut metadata = Map::new();
-    metadata.insert("name".to_owned(), name.as_str().into());
+    metadata.insert("name".to_owned(), name.into());
     if !namespace.is_empty() {
-        metadata.insert("namespace".to_owned(), namespace.as_str().into());
+        metadata.insert("namespace".to_owned(), namespace.into());
     }
     for part in ["labels", "annotations"] {
-        if let Some(Value::Object(map)) = content["metadata"].get(part) {
-            metadata.insert(part.to_owned(), Value::Object(map.clone()));
+        let Some(Value::Object(map)) = content["metadata"].get(part) else { continue };
+        let map: Map<_, _> = map.iter().filter(|(key, _)| *key != LAST_APPLIED).map(|(key, value)| (key.clone(), value.clone())).collect();
+        // The API server keeps no empty ones.
+        if !map.is_empty() {
+            metadata.insert(part.to_owned(), Value::Object(map));
         }
     }
     let mut object = Map::new();
-    object.insert("apiVersion".to_owned(), resource.api_version().into());
-    object.insert("kind".to_owned(), resource.kind.into());
+    object.insert("apiVersion".to_owned(), api_version.into());
+    object.insert("kind".to_owned(), kind.into());
     object.insert("metadata".to_owned(), Value::Object(metadata));
     if let Some(spec) = content.get("spec").filter(|spec| !spec.is_null()) {
         object.insert("spec".to_owned(), spec.clone());
     }
     Value::Object(object)
+}
+
+fn of_subject(snapshot: &Snapshot) -> Value {
+    let ObjectKey { resource, namespace, name } = &snapshot.subject.key;
+    object(&resource.api_version(), resource.kind, namespace, name, &snapshot.subject.content())
 }
 
 /// A namespace as rules see it.
@@ -65,7 +75,7 @@ pub(crate) fn meet(snapshot: &Snapshot, policies: &mut Pinned<'_>) {
         return;
     }
     let key = &snapshot.subject.key;
-    let subject = || object(key, &snapshot.subject.content()).to_string().into();
+    let subject = || of_subject(snapshot).to_string().into();
     let namespace = || (!key.namespace.is_empty()).then(|| namespace(&key.namespace, &*snapshot.namespace_labels).to_string().into());
     policies.meet(&kinds::subject(snapshot), subject, namespace);
 }
@@ -85,8 +95,7 @@ impl<'a> Judging<'a> {
     }
 
     fn subject(&self) -> Arc<str> {
-        let of_subject = || object(&self.snapshot.subject.key, &self.snapshot.subject.content()).to_string().into();
-        Arc::clone(self.subject.get_or_init(of_subject))
+        Arc::clone(self.subject.get_or_init(|| of_subject(self.snapshot).to_string().into()))
     }
 
     fn namespace(&self) -> Option<Arc<str>> {
@@ -126,9 +135,9 @@ impl<'a> Judging<'a> {
         }
         let namespace = self.namespace().unwrap_or_default();
         let mut parts = vec![*rules.digest(RuleStage::Output), Digest::of(self.subject().as_bytes()), Digest::of(namespace.as_bytes())];
-        parts.extend(objects.iter().map(|object| Digest::of(object.body.to_string().as_bytes())));
-        // Who asked for what.
-        parts.extend(plan.decisions.iter().map(layers::inputs));
+        parts.extend(objects.iter().map(|object| Digest::of(object.whole().to_string().as_bytes())));
+        // Who asked for what, and what was answered.
+        parts.extend(plan.decisions.iter().flat_map(layers::digests));
         parts.push(*self.policies.set().digest());
         self.kept(&parts, || objects.iter().map(|object| self.judge_object(object, plan)).collect())
     }
@@ -143,16 +152,19 @@ impl<'a> Judging<'a> {
             name: object.key.name.clone(),
             labels: entries(&object.body["metadata"]["labels"]),
             annotations: entries(&object.body["metadata"]["annotations"]),
-            namespace_labels: kinds::subject(self.snapshot).namespace_labels,
+            namespace_labels: kinds::entries(&self.snapshot.namespace_labels),
         };
         let asked = OnceCell::new();
-        let asked = || asked.get_or_init(|| layers::asked(object, &plan.decisions, &Bound { configs: set.configs() }));
+        // What configures others says nothing here.
+        let plugins = layers::plugins(object, &plan.decisions);
+        let configs: Vec<_> = set.configs().iter().filter(|(name, _)| plugins.contains(&name.as_str())).cloned().collect();
+        let asked = || asked.get_or_init(|| layers::asked(object, &plan.decisions, &Bound { configs: &configs }));
         let mut root = |name: &str| match name {
             "object" => Some(object.whole().to_string().into()),
             "subject" => Some(self.subject()),
             "namespaceObject" => self.namespace(),
-            "layers" => Some(asked().layers().to_string().into()),
-            "added" => Some(asked().added().to_string().into()),
+            "layers" if !asked().too_large => Some(asked().layers().to_string().into()),
+            "added" if !asked().too_large => Some(asked().added().to_string().into()),
             _ => None,
         };
         set.rules().judge(Case { stage: RuleStage::Output, about: &about, operation: None, root: &mut root })
@@ -166,7 +178,7 @@ impl<'a> Judging<'a> {
         }
         let judged = Arc::new(judge());
         let findings = || judged.iter().flat_map(|judgement| &judgement.findings);
-        if !findings().any(|finding| finding.passing) {
+        if !judged.iter().any(|judgement| judgement.passing) {
             let names: usize = judged.iter().map(|judgement| judgement.matched.len() * 48).sum();
             let size = findings().map(|finding| finding.message.len() + 128).sum::<usize>() + names;
             self.policies.cache().keep(key, Arc::clone(&judged), size);
@@ -179,8 +191,7 @@ impl<'a> Judging<'a> {
         let input = self.input();
         let output = plan.objects.as_ref().map(|objects| self.output(objects, &plan));
         let denied = !input.admits() || output.as_ref().is_some_and(|output| output.iter().any(|judgement| !judgement.admits()));
-        let passing = |judgement: &Judgement| judgement.findings.iter().any(|finding| finding.passing && finding.denies());
-        if passing(&input) || output.iter().flat_map(|output| output.iter()).any(passing) {
+        if input.passing || output.iter().flat_map(|output| output.iter()).any(|judgement| judgement.passing) {
             plan.again = Some(plan.again.map_or(AGAIN, |again| again.min(AGAIN)));
         }
         plan.stands.add(&input);
@@ -201,9 +212,8 @@ impl<'a> Judging<'a> {
     fn valid(&self, judgement: &Judgement) -> Condition {
         let denied = judgement.sentences(Finding::denies);
         if !denied.is_empty() {
-            let failed = judgement.findings.iter().filter(|finding| finding.denies()).all(|finding| finding.failed);
-            let reason = if failed { "RuleNotEvaluated" } else { "RuleBroken" };
-            return Condition::no(VALID, reason, told(format!("{}: {}", self.stays(), joined(&denied))));
+            let message = told(format!("{}: {}", self.stays(), joined(&denied)));
+            return refused(VALID, "RuleBroken", message, judgement.findings.iter().filter(|finding| finding.denies()));
         }
         let warned = judgement.sentences(Finding::warns);
         if !warned.is_empty() {
@@ -229,9 +239,10 @@ impl<'a> Judging<'a> {
             let broken = objects.iter().zip(judgements).filter(|(_, judgement)| !judgement.admits()).map(|(object, _)| object);
             let plugins: BTreeSet<&str> = broken.flat_map(|object| layers::plugins(object, &plan.decisions)).collect();
             let plugins = plugins.into_iter().collect::<Vec<_>>().join(", ");
-            let message =
-                format!("{}: the plan, which the plugins {plugins} have a part in, is refused. {}", self.stays(), joined(&denied));
-            return Condition::no(ALLOWED, "GuardrailBroken", told(message));
+            let by = if plugins.is_empty() { String::new() } else { format!(", which the plugins {plugins} have a part in,") };
+            let message = told(format!("{}: the plan{by} is refused. {}", self.stays(), joined(&denied)));
+            let findings = judgements.iter().flat_map(|judgement| &judgement.findings).filter(|finding| finding.denies());
+            return refused(ALLOWED, "GuardrailBroken", message, findings);
         }
         let warned = sentences(Finding::warns);
         if !warned.is_empty() {
@@ -239,6 +250,16 @@ impl<'a> Judging<'a> {
         }
         Condition::yes(ALLOWED, "Allowed", "What the policies put out breaks no rule.")
     }
+}
+
+/// A denial as a condition. What couldn't be asked at the moment says nothing against what runs.
+fn refused<'f>(type_: &'static str, broken: &str, message: String, mut findings: impl Iterator<Item = &'f Finding> + Clone) -> Condition {
+    const NOT_EVALUATED: &str = "RuleNotEvaluated";
+    if findings.clone().all(|finding| finding.passing) {
+        return Condition::unknown(type_, NOT_EVALUATED, message);
+    }
+    let reason = if findings.all(|finding| finding.failed) { NOT_EVALUATED } else { broken };
+    Condition::no(type_, reason, message)
 }
 
 fn joined(sentences: &[String]) -> String {
@@ -256,4 +277,19 @@ fn told(mut text: String) -> String {
 
 fn entries(map: &Value) -> Vec<Entry> {
     kinds::entries(&kinds::strings(map))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_see_what_a_user_has_written_and_neither_kubectl_s_note_nor_empty_maps() {
+        let metadata = json!({"labels": {}, "annotations": {LAST_APPLIED: "{}", "a": "b"}, "uid": "1", "finalizers": ["x/y"]});
+        let seen = object("v1", "A", "n", "a", &json!({"metadata": metadata, "spec": {"b": 1}, "status": {}}));
+        let wanted = json!({"name": "a", "namespace": "n", "annotations": {"a": "b"}});
+        assert_eq!(seen, json!({"apiVersion": "v1", "kind": "A", "metadata": wanted, "spec": {"b": 1}}));
+        let bare = object("v1", "A", "", "a", &json!({"metadata": {"annotations": {LAST_APPLIED: "{}"}}, "spec": null}));
+        assert_eq!(bare, json!({"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}}));
+    }
 }

@@ -1,8 +1,10 @@
 //! One rule: as it was written, and as it is evaluated.
 
-use super::fields::{self, Shape};
+use super::{
+    fields::{self, Shape},
+    judge::unanswered,
+};
 use crate::policy::{
-    call::CallError,
     digest::Digest,
     evaluator::{Evaluator, Named, Part, Path, Problem, Program, Source, Step, Validation},
     limits::{LARGEST_PARAMS, LONGEST_EXPRESSION},
@@ -149,10 +151,13 @@ fn compiled(spec: &ValidationRuleSpec, program: &Program, evaluator: &Evaluator,
         Ok(Err(problems)) => {
             return Err(RuleError::Expressions(problems.into_iter().map(|problem| of_problem(spec, problem)).collect()));
         }
-        // One that the evaluator can't even read within its limits will never be one.
-        Err(error @ (CallError::Busy | CallError::Instantiate(_))) => return Err(RuleError::Evaluator(error.to_string())),
-        Err(error) => return Err(RuleError::Spec(format!("compiling it, the evaluator ended: {error}"))),
+        // One that the evaluator can't even read with all its fuel will never be one; for lack of time or memory it may be another time.
+        Err(error) if error.lasting() => return Err(RuleError::Spec(format!("it can't be compiled: {}", unanswered(&error)))),
+        Err(error) => return Err(RuleError::Evaluator(unanswered(&error))),
     };
+    if let Some(stranger) = stranger(spec, shapes) {
+        return Err(RuleError::Spec(stranger));
+    }
     let flaws = unknown(spec, &paths, shapes);
     if flaws.is_empty() { Ok(paths) } else { Err(RuleError::Expressions(flaws)) }
 }
@@ -288,6 +293,20 @@ fn unseen(path: &Path, stage: RuleStage) -> Option<String> {
 
 /// What of an object's metadata rules see.
 const SEEN: [&str; 4] = ["name", "namespace", "labels", "annotations"];
+
+/// A kind that a rule of stage Input names, and that is none of those whose objects are judged there.
+fn stranger(spec: &ValidationRuleSpec, shapes: &[Shape]) -> Option<String> {
+    let kinds = spec.selection.as_ref().filter(|_| spec.stage == RuleStage::Input).map_or(&[][..], |selection| &selection.objects.kinds);
+    let stranger = kinds.iter().find(|kind| !shapes.iter().any(|shape| meant(std::slice::from_ref(kind), shape)))?;
+    let of_group = shapes.iter().filter(|shape| shape.group == stranger.group).map(|shape| shape.name.as_str());
+    let known = of_group.collect::<Vec<_>>().join(", ");
+    let known = if known.is_empty() {
+        "planned objects, such as Deployments, are what stage Output is about".to_owned()
+    } else {
+        format!("there are {known}")
+    };
+    Some(format!("match.kinds: stage Input isn't about {} of the group {:?}; {known}", stranger.kind, stranger.group))
+}
 
 fn meant(kinds: &[KindReference], shape: &Shape) -> bool {
     kinds.is_empty() || kinds.iter().any(|kind| kind.group == shape.group && (kind.kind == "*" || kind.kind == shape.name))

@@ -1,5 +1,6 @@
 //! What is wrong, in sentences such as Kubernetes has them.
 
+use crate::value::number::{as_int, shortest};
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString, CelUInt};
 use cel::common::value::Val;
 use cel::{ExecutionError, Value};
@@ -28,7 +29,7 @@ pub(crate) fn key_text(key: &dyn Val) -> String {
     } else if let Some(bool) = key.downcast_ref::<CelBool>() {
         bool.inner().to_string()
     } else if let Some(double) = key.downcast_ref::<CelDouble>() {
-        crate::value::number::shortest(*double.inner())
+        shortest(*double.inner())
     } else {
         String::new()
     }
@@ -71,7 +72,8 @@ fn plain(value: &Value) -> String {
     match value {
         Value::Int(int) => int.to_string(),
         Value::UInt(uint) => uint.to_string(),
-        Value::Float(double) => crate::value::number::shortest(*double),
+        // An index that is whole is one, whatever it was written as.
+        Value::Float(double) => as_int(*double).map_or_else(|| shortest(*double), |int| int.to_string()),
         _ => String::new(),
     }
 }

@@ -1,6 +1,6 @@
 //! Evaluates what was compiled.
 
-use crate::compile::{Program, VARIABLES};
+use crate::compile::{Program, STATE};
 use crate::error::no_overload;
 use crate::types::{Outcome, Part, Problem, Verdict};
 use crate::value::Owned;
@@ -36,7 +36,7 @@ pub(crate) fn evaluate(scope: &Arc<Scope>, program: &Arc<Program>, explain: &dyn
     let variables = Variables(Arc::new(State { scope: Arc::clone(scope), program: Arc::clone(program), values }));
     let mut scope = scope.new_inner_scope();
     if !program.variables.is_empty() {
-        scope.add_variable_as_val(VARIABLES, Box::new(variables));
+        scope.add_variable_as_val(STATE, Box::new(variables));
     }
     let mut undecided = None;
     for (at, condition) in program.conditions.iter().enumerate() {
@@ -126,7 +126,7 @@ impl Indexer for Variables {
         let ((_, tree), value_of) = found.ok_or_else(|| ExecutionError::no_such_key(name))?;
         let result = value_of.get_or_init(|| {
             let mut scope = state.scope.new_inner_scope();
-            scope.add_variable_as_val(VARIABLES, Box::new(self.clone()));
+            scope.add_variable_as_val(STATE, Box::new(self.clone()));
             value(tree, &scope).map(CowVal::into_owned)
         });
         match result {

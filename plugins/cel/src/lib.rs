@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use value::Owned;
+use value::special::Special;
 
 /// Rules that were compiled, and what their roots are.
 pub struct Evaluator {
@@ -50,7 +51,13 @@ impl Evaluator {
 
     /// Compiles a rule and keeps it; the number is what `evaluate` takes. The first is 0, each further one is one more.
     pub fn load(&mut self, rule: &Rule) -> Result<u32, Vec<Problem>> {
-        let program = compile::compile(rule)?;
+        let mut program = compile::compile(rule)?;
+        let patterns = std::mem::take(&mut program.patterns);
+        self.change(|scope| {
+            for (name, pattern) in patterns {
+                scope.add_variable_as_val(name, Box::new(Special(pattern)));
+            }
+        });
         let number = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
         self.rules.push(Arc::new(program));
         Ok(number)
@@ -85,11 +92,15 @@ impl Evaluator {
     /// Evaluates one expression with the roots as they are set, and gives its value as JSON text.
     pub fn calculate(&mut self, expression: &str) -> Result<String, Problem> {
         let roots: Vec<String> = self.roots.keys().cloned().collect();
-        let (tree, read) = compile::expression(&roots, expression)?;
-        for root in &read {
+        let compiled = compile::expression(&roots, expression)?;
+        for root in &compiled.roots {
             self.read(root);
         }
-        match evaluate::value(&tree, &self.scope) {
+        let mut scope = self.scope.new_inner_scope();
+        for (name, pattern) in compiled.patterns {
+            scope.add_variable_as_val(name, Box::new(Special(pattern)));
+        }
+        match evaluate::value(&compiled.tree, &scope) {
             Ok(value) => Ok(value::json::write(&*value)),
             Err(error) => Err(Problem { part: Part::Validation(0), line: 0, column: 0, message: self.explain(&error) }),
         }
@@ -123,15 +134,30 @@ impl Evaluator {
     }
 
     fn set(&mut self, name: &str, value: Owned) {
-        if let Some(scope) = Arc::get_mut(&mut self.scope) {
-            scope.add_variable_as_val(name, value);
-        }
+        self.change(|scope| scope.add_variable_as_val(name, value));
     }
 
     fn forget(&mut self, name: &str) {
-        if let Some(Context::Root { variables, .. }) = Arc::get_mut(&mut self.scope) {
-            variables.remove(name);
+        self.change(|scope| {
+            if let Context::Root { variables, .. } = scope {
+                variables.remove(name);
+            }
+        });
+    }
+
+    /// Changes the scope: or, should something have kept hold of it, a copy that takes its place. A value of a former object must never stay.
+    fn change(&mut self, change: impl FnOnce(&mut Scope)) {
+        if let Some(scope) = Arc::get_mut(&mut self.scope) {
+            return change(scope);
         }
+        let mut copy = Context::with_env(environment());
+        if let Context::Root { variables, .. } = &*self.scope {
+            for (name, value) in variables {
+                copy.add_variable_as_val(name.as_str(), value.clone_as_boxed());
+            }
+        }
+        change(&mut copy);
+        self.scope = Arc::new(copy);
     }
 }
 
@@ -147,8 +173,53 @@ impl fmt::Debug for Evaluator {
     }
 }
 
-/// All functions. Made once: that two of them would be declared alike is what a test tells.
+/// All functions. Made once, with the first evaluator, and so never by an evaluation. That two of them would be declared alike is what a test
+/// tells.
 fn environment() -> Arc<Env> {
     static ENVIRONMENT: OnceLock<Arc<Env>> = OnceLock::new();
     Arc::clone(ENVIRONMENT.get_or_init(|| Arc::new(library::environment().unwrap_or_default())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(json: &str) -> [(String, String); 1] {
+        [("object".to_owned(), json.to_owned())]
+    }
+
+    #[test]
+    fn a_scope_that_something_holds_is_left_behind() {
+        let mut evaluator = Evaluator::default();
+        evaluator.bind([("object".to_owned(), "1".to_owned()), ("params".to_owned(), "[7]".to_owned())]);
+        assert_eq!(evaluator.calculate("object + params[0]").unwrap(), "8");
+        let held = Arc::clone(&evaluator.scope);
+        evaluator.bind(object("2"));
+        assert_eq!(evaluator.calculate("object + params[0]").unwrap(), "9");
+        let held_too = Arc::clone(&evaluator.scope);
+        evaluator.bind(object(""));
+        assert!(evaluator.calculate("object").is_err());
+        evaluator.bind(object("3"));
+        assert_eq!(evaluator.calculate("object + params[0]").unwrap(), "10");
+        drop((held, held_too));
+    }
+
+    #[test]
+    fn an_evaluation_leaves_nothing_behind() {
+        let mut evaluator = Evaluator::default();
+        evaluator.bind(object(r#"{"name":"chat","pattern":"^c"}"#));
+        let literal = Validation { expression: "object.name.matches('^c')".to_owned(), message: None };
+        let other = Validation { expression: "object.name.matches(object.pattern)".to_owned(), message: None };
+        let rule = Rule { roots: vec!["object".to_owned()], validations: vec![literal, other], ..Rule::default() };
+        let number = evaluator.load(&rule).unwrap();
+        let names = |evaluator: &Evaluator| match &*evaluator.scope {
+            Context::Root { variables, .. } => variables.keys().cloned().collect::<Vec<String>>(),
+            Context::Child { .. } => Vec::new(),
+        };
+        assert_eq!(names(&evaluator), ["@pattern ^c"]);
+        assert_eq!(evaluator.evaluate(number), Outcome::Judged(vec![Verdict::Holds, Verdict::Holds]));
+        assert_eq!(evaluator.calculate("object.name.find('h.')").unwrap(), r#""ha""#);
+        assert_eq!(names(&evaluator), ["@pattern ^c", "object"]);
+        assert_eq!(Arc::strong_count(&evaluator.scope), 1);
+    }
 }

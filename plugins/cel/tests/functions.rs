@@ -160,3 +160,32 @@ fn kubernetes_types_are_known() {
         ("{'a': ip('1.2.3.4'), 'b': ip('::1')}", r#"{"a":"1.2.3.4","b":"::1"}"#),
     ]);
 }
+
+#[test]
+fn positions_that_are_too_large_for_a_short_number_are_beyond_the_end() {
+    let cases = [
+        ("[1, 2, 3].slice(0, AT)", "! cannot slice(0, AT), list is length 3"),
+        ("[1, 2, 3].slice(AT, AT)", "! cannot slice(AT, AT), list is length 3"),
+        ("[1, 2, 3].slice(AT, 1)", "! cannot slice(AT, 1), start index must be less than or equal to end index"),
+        ("[1, 2, 3].slice(-1, AT)", "! cannot slice(-1, AT), negative indexes not supported"),
+        ("'abc'.indexOf('b', AT)", "-1"),
+        ("'abc'.indexOf('', AT)", "AT"),
+        ("'abc'.lastIndexOf('b', AT)", "-1"),
+        ("'abc'.indexOf('b', -AT)", "! index out of range: -AT"),
+        ("'abc'.lastIndexOf('b', -AT)", "! index out of range: -AT"),
+        ("'abc'.charAt(AT)", "! index out of range: AT"),
+        ("'abc'.substring(AT)", "! index out of range: AT"),
+        ("'abc'.substring(1, AT)", "! index out of range: AT"),
+        ("'aaa'.replace('a', 'b', AT)", r#""bbb""#),
+        ("'a,b'.split(',', AT)", r#"["a","b"]"#),
+        ("'a1b2'.findAll('[0-9]', AT)", r#"["1","2"]"#),
+        ("[1, 2][AT]", "! index out of bounds: AT"),
+        ("[1, 2][dyn(AT.0)]", "! index out of bounds: AT"),
+        ("[1, 2][?AT].hasValue()", "false"),
+    ];
+    for at in ["4294967296", "4294967297", "1099511627776", "1000000000000000"] {
+        for (expression, expected) in cases {
+            table(&[(&expression.replace("AT", at), &expected.replace("AT", at))]);
+        }
+    }
+}

@@ -88,6 +88,19 @@ fn variables_are_followed() {
 }
 
 #[test]
+fn variables_are_followed_in_whatever_form_they_are_read() {
+    let variables = [("engine", "object.spec.engine"), ("containers", "variables['engine'].containers")];
+    for expression in [
+        "variables['containers'].all(c, c.image != '')",
+        "variables.?containers.value().all(c, c.image != '')",
+        "variables[?'containers'].orValue([]).all(c, c.image != '')",
+        "variables.?engine.?containers.value().all(c, c.image != '')",
+    ] {
+        assert_eq!(paths(&variables, expression), ["object.spec.engine.containers[].image"], "{expression}");
+    }
+}
+
+#[test]
 fn a_path_says_where_it_is_read() {
     let rule = Rule {
         roots: vec!["object".to_owned()],

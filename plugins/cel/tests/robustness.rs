@@ -95,6 +95,30 @@ fn no_message_has_a_value_in_it_or_is_long() {
 }
 
 #[test]
+fn variables_of_variables_are_too_deep_in_every_form() {
+    for form in ["variables['vAT']", "variables.?vAT.value()", "variables[?'vAT'].value()"] {
+        let named = |at: usize| Named { name: format!("v{at}"), expression: format!("{} + 1", form.replace("AT", &(at - 1).to_string())) };
+        let first = Named { name: "v0".to_owned(), expression: "1".to_owned() };
+        let variables: Vec<Named> = [first].into_iter().chain((1..200).map(named)).collect();
+        let problems = Evaluator::default().load(&Rule { variables, ..Rule::default() }).unwrap_err();
+        assert_eq!(problems[0].message, "the expression is nested too deeply", "{form}");
+    }
+}
+
+#[test]
+fn many_patterns_and_large_ones_are_not_kept_and_work() {
+    let many: Vec<String> = (0..200).map(|at| format!("'x{at}'.matches('^x{at}$')")).collect();
+    let large = (0..20).map(|at| format!(r"'{}'.matches('^(\\pL{{20}})+(x{at})?$')", "ab".repeat(90)));
+    let expressions = [many.join(" && "), large.collect::<Vec<String>>().join(" && ")];
+    let validations = expressions.iter().map(|expression| Validation { expression: expression.clone(), message: None }).collect();
+    let mut evaluator = Evaluator::default();
+    assert_eq!(evaluator.load(&Rule { validations, ..Rule::default() }), Ok(0));
+    assert_eq!(evaluator.evaluate(0), Outcome::Judged(vec![Verdict::Holds, Verdict::Holds]));
+    let beyond = evaluator.calculate(r"'a'.matches('((\\pL{100}){100}){100}')").unwrap_err().message;
+    assert!(beyond.starts_with("invalid matches argument: error parsing regexp: "), "{beyond}");
+}
+
+#[test]
 fn variables_of_variables_are_too_deep_in_the_end() {
     with_room(|| {
         let named = |at: usize| Named { name: format!("v{at}"), expression: format!("variables.v{} + 1", at - 1) };

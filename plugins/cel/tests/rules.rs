@@ -116,6 +116,114 @@ fn roots_stay_until_they_are_set_anew() {
 }
 
 #[test]
+fn no_rule_sees_a_former_object() {
+    let variables: [(&str, &str); 7] = [
+        ("value", "object.a"),
+        ("another", "variables.value"),
+        ("listed", "[variables.value, variables.another]"),
+        ("mapped", "{'value': dyn(variables.listed), 'whole': object}"),
+        ("optional", "variables.?mapped"),
+        ("broken", "object.nothing"),
+        ("of_broken", "[variables.broken]"),
+    ];
+    let expressions = [
+        "variables.mapped.value[1] == object.b",
+        "variables.optional.whole.a.value() == object.b",
+        "variables['another'] == object.b && variables[?'another'] == optional.of(object.b)",
+        "variables.of_broken == []",
+    ];
+    let validations = expressions.map(|expression| (expression, None));
+    let mut evaluator = Evaluator::default();
+    let many = evaluator.load(&rule(&[], &variables, &validations)).unwrap();
+    let other = evaluator.load(&rule(&[], &[], &[("object.a == 1", None)])).unwrap();
+    let failed = Verdict::Failed(failed(Part::Validation(3), "no such key: nothing"));
+    for a in 1..4 {
+        evaluator.bind([("object".to_owned(), format!(r#"{{"a":{a},"b":{a}}}"#))]);
+        for _ in 0..2 {
+            let expected = vec![Verdict::Holds, Verdict::Holds, Verdict::Holds, failed.clone()];
+            assert_eq!(evaluator.evaluate(many), Outcome::Judged(expected), "{a}");
+            let verdict = if a == 1 { Verdict::Holds } else { Verdict::Broken(None) };
+            assert_eq!(evaluator.evaluate(other), Outcome::Judged(vec![verdict]), "{a}");
+        }
+    }
+    evaluator.bind([("object".to_owned(), String::new())]);
+    let Outcome::Judged(verdicts) = evaluator.evaluate(other) else { unreachable!("it has no conditions") };
+    assert!(matches!(&verdicts[0], Verdict::Failed(problem) if problem.message == "object isn't set"), "{verdicts:?}");
+}
+
+#[test]
+fn variables_are_read_one_by_one() {
+    for expression in [
+        "variables",
+        "[variables]",
+        ".variables",
+        "{'a': variables}",
+        "dyn(variables).x",
+        "variables == variables",
+        "'x' in variables",
+        "size(variables) == 1",
+        "variables.all(name, name == 'x')",
+        "variables.map(name, name)",
+        "[1].map(one, variables)",
+        "cel.bind(all, variables, all.x)",
+        "optional.of(variables)",
+        "optional.none().orValue(variables)",
+        "true ? variables : variables",
+        "variables[object.name]",
+        "variables['a' + 'b']",
+        "variables[0]",
+        "variables[?object.name]",
+        "variables[variables]",
+        "variables.size()",
+    ] {
+        for rules in [
+            rule(&[], &[("x", "1"), ("y", expression)], &[]),
+            rule(&[], &[("x", "1")], &[("true", Some(expression))]),
+            rule(&[expression], &[("x", "1")], &[]),
+        ] {
+            let problems = Evaluator::default().load(&rules).unwrap_err();
+            let told = problems.iter().find(|problem| problem.message == "variables are read one by one: write variables.NAME");
+            assert!(told.is_some_and(|problem| problem.line == 1 && problem.column > 0), "{expression}: {problems:?}");
+        }
+    }
+}
+
+#[test]
+fn a_variable_may_be_read_by_a_question_or_an_index() {
+    let variables = [("x", "object.x"), ("map", "{'a': variables['x'], ?'b': variables.?x}"), ("broken", "object.nothing")];
+    let holding = [
+        "variables.?x == optional.of(7) && variables.?x.hasValue() && variables.?x.orValue(1) == 7",
+        "variables[?'x'] == optional.of(7) && variables['x'] == 7 && .variables.x == 7",
+        "variables.?map.?a.value() == 7 && variables[?'map'].b.value() == 7 && !variables.?map.?c.hasValue()",
+        "[variables.?x, variables[?'map'].?c].unwrapOpt() == [7] && [?variables.?x] == [7]",
+        "variables.?x.optMap(variables, variables + 1).value() == 8",
+        "{'x': 8}.all(variables, variables == 'x') && cel.bind(variables, {'x': 8}, variables.x == 8 && .variables.x == 7)",
+        "true || variables.?broken.hasValue()",
+    ];
+    let validations: Vec<(&str, Option<&str>)> = holding.iter().map(|expression| (*expression, None)).collect();
+    assert_eq!(outcome(&rule(&[], &variables, &validations), r#"{"x":7}"#), Outcome::Judged(vec![Verdict::Holds; holding.len()]));
+    let fails = rule(&[], &variables, &[("variables.?broken.hasValue()", None)]);
+    let problem = failed(Part::Validation(0), "no such key: nothing");
+    assert_eq!(outcome(&fails, r#"{"x":7}"#), Outcome::Judged(vec![Verdict::Failed(problem)]));
+}
+
+#[test]
+fn a_variable_may_only_read_those_before_it() {
+    for form in
+        ["variables.NAME", "variables.?NAME", "variables['NAME']", "variables[?'NAME']", "has(variables.NAME)", ".variables['NAME']"]
+    {
+        for name in ["itself", "later", "absent"] {
+            let expression = form.replace("NAME", name);
+            let rules = rule(&[], &[("first", "1"), ("itself", &expression), ("later", "variables.itself")], &[("true", None)]);
+            let problems = Evaluator::default().load(&rules).unwrap_err();
+            assert_eq!(problems.len(), 1, "{expression}: {problems:?}");
+            assert_eq!(problems[0].part, Part::Variable(1), "{expression}");
+            assert_eq!(problems[0].message, format!("undefined field '{name}'"), "{expression}");
+        }
+    }
+}
+
+#[test]
 fn what_is_no_json_is_told_by_who_reads_it() {
     let rules = rule(&[], &[], &[("object.a == 1", None), ("true", None)]);
     let Outcome::Judged(verdicts) = outcome(&rules, "{\"a\":") else { unreachable!("it has no conditions") };

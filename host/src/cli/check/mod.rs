@@ -13,7 +13,7 @@ use super::{
         Offline, OfflineArgs,
         fields::Refusal,
         files::{self, Document},
-        objects::Gathered,
+        objects::{self, Gathered},
         policies, schema,
     },
     output::OutputArgs,
@@ -114,15 +114,19 @@ impl Survey {
     fn of(documents: Vec<Document>, args: &OfflineArgs, evaluator: &Evaluator) -> Self {
         let ours = schema::kinds();
         let mut survey =
-            Self { gathered: Gathered::default(), objects: Vec::new(), namespaces: Namespaces::new(), report: Report::default() };
-        for document in documents {
+            Self { gathered: Gathered::default(), objects: Vec::new(), namespaces: Namespaces::default(), report: Report::default() };
+        for (number, mut document) in documents.into_iter().enumerate() {
             let id = [text(&document.object, "apiVersion"), text(&document.object, "kind")].map(str::to_owned);
             let [api_version, kind] = &id;
             if api_version == "v1" && kind == "Namespace" {
                 survey.note_namespace(&document);
             }
             let kind = ours.get(&(api_version.clone(), kind.clone()));
-            let object = kind.map(|kind| Object::of(&document, api_version, kind, &args.namespace));
+            let generated = objects::generated(&document.object, number);
+            let object = kind.map(|kind| Object::of(&document, api_version, kind, &args.namespace, generated.as_deref()));
+            if let Some(name) = generated {
+                objects::name(&mut document.object, name);
+            }
             let refusal = survey.gathered.take(document, &args.namespace, ours).err();
             let Some(mut object) = object else {
                 survey.report.others += 1;
@@ -142,8 +146,7 @@ impl Survey {
 
     fn note_namespace(&mut self, document: &Document) {
         let metadata = document.object.get("metadata").unwrap_or(&Value::Null);
-        let name = metadata["name"].as_str().unwrap_or_default().to_owned();
-        self.namespaces.insert(name, kinds::strings(&metadata["labels"]));
+        self.namespaces.note(metadata["name"].as_str().unwrap_or_default(), kinds::strings(&metadata["labels"]));
     }
 
     /// Plans the services with which nothing is wrong, and tells what the rules of stage Output say of their objects.
@@ -159,7 +162,8 @@ impl Survey {
         for planned in offline.plans() {
             let Some(object) = of_key(&self.objects, &planned.subject.key).and_then(|at| self.objects.get_mut(at)) else { continue };
             let allowed = planned.plan.status.conditions.iter().find(|condition| condition.type_ == ALLOWED);
-            let severity = allowed.and_then(severity);
+            // Nothing comes of a service that is left alone, whatever is said of its plan.
+            let severity = allowed.filter(|_| planned.plan.theirs != Some(Theirs::LeftAlone)).and_then(severity);
             if let (Some(severity), Some(Condition { message, .. })) = (severity, allowed) {
                 object.findings.push(Finding::new(severity, &object.place, &object.named, String::new(), message.clone()));
             } else if planned.plan.objects.is_none() {

@@ -5,29 +5,51 @@ use crate::{
     cli::offline::{
         fields::{self, Refusal},
         files::{Document, Place},
+        objects::NAMESPACE_NAME,
         schema::Kind,
     },
     kinds::{entries, strings},
-    policy::{evaluator::Evaluator, point::Subject},
+    policy::{
+        evaluator::{self, Evaluator, Part},
+        point::Subject,
+    },
     rules::{
-        Rules,
+        self, Rules,
         judge::{self, Case},
         plan,
         schema::{self, Step, Violation},
     },
-    world::{ObjectKey, resource::Resource},
+    serve::admission::kinds,
+    world::{Labels, ObjectKey, resource::Resource},
 };
 use pointsman_crds::policy::rule::RuleStage;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The labels of the namespaces that are in the files.
-pub(super) type Namespaces = BTreeMap<String, BTreeMap<String, String>>;
+/// The labels of namespaces.
+#[derive(Debug, Default)]
+pub(super) struct Namespaces(BTreeMap<String, Labels>);
+
+impl Namespaces {
+    /// Takes one of the files, with the labels that it has there.
+    pub(super) fn note(&mut self, name: &str, mut labels: Labels) {
+        labels.insert(NAMESPACE_NAME.to_owned(), name.to_owned());
+        self.0.insert(name.to_owned(), labels);
+    }
+
+    /// Those of one that may be in no file; none where there is no namespace.
+    fn labels(&self, name: &str) -> Labels {
+        let named = || Labels::from([(NAMESPACE_NAME.to_owned(), name.to_owned())]);
+        if name.is_empty() { Labels::new() } else { self.0.get(name).cloned().unwrap_or_else(named) }
+    }
+}
 
 /// An object of a kind of ours.
 pub(super) struct Object {
     pub(super) place: Place,
     pub(super) named: Named,
+    /// Its name, or one such as the API server makes up, where people call it by the beginning.
+    name: String,
     api_version: String,
     kind: &'static Kind,
     written: Value,
@@ -37,8 +59,8 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// Reads one, and tells the fields that nobody knows.
-    pub(super) fn of(document: &Document, api_version: &str, kind: &'static Kind, namespace: &str) -> Self {
+    /// Reads one, and tells the fields that nobody knows. Its name may have been made up.
+    pub(super) fn of(document: &Document, api_version: &str, kind: &'static Kind, namespace: &str, generated: Option<&str>) -> Self {
         let Document { place, object } = document;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let whole = Value::Object(object.clone());
@@ -48,14 +70,17 @@ impl Object {
             Some(given) if !given.is_empty() => given,
             _ => namespace,
         };
-        let named = Named { kind: called, namespace: namespace.to_owned(), name: text(&metadata["name"]) };
+        let given = text(&metadata["name"]);
+        let shown = generated.map_or_else(|| given.clone(), |_| format!("{}*", text(&metadata["generateName"])));
+        let named = Named { kind: called, namespace: namespace.to_owned(), name: shown };
         let mut kept = object.clone();
-        let unknown = kind.shape(&mut kept);
+        let unknown = [kind.shape(&mut kept), unknown_of_metadata(metadata)].concat();
         // Whoever makes an object can't say how it is: the API server leaves that out.
         kept.shift_remove("status");
         let mut made = Self {
             place: place.clone(),
             named,
+            name: generated.map_or(given, str::to_owned),
             api_version: api_version.to_owned(),
             kind,
             written: whole,
@@ -77,8 +102,8 @@ impl Object {
 
     /// Whether it is the one of a key.
     pub(super) fn is(&self, key: &ObjectKey) -> bool {
-        let Named { kind, namespace, name } = &self.named;
-        key.resource.kind == kind && key.resource.api_version() == self.api_version && key.namespace == *namespace && key.name == *name
+        let Named { kind, namespace, .. } = &self.named;
+        key.resource.kind == kind && key.resource.api_version() == self.api_version && key.namespace == *namespace && key.name == self.name
     }
 
     /// Whether somebody wants to know of it: all but services are, and services if they are named, or none is.
@@ -142,14 +167,27 @@ impl Object {
         }
     }
 
+    /// Whether no rule is asked about it, at no door.
+    fn is_passed_over(&self) -> bool {
+        let resource = kinds::of(&self.api_version, &self.named.kind);
+        resource.is_some_and(|resource| !kinds::is_judged(resource) || kinds::is_left_alone(resource, &self.kept))
+    }
+
     /// Asks the rules of stage Input. Tells those that weren't asked.
     pub(super) fn judge(&mut self, rules: &Rules, namespaces: &Namespaces) -> Vec<Passed> {
-        let none = BTreeMap::new();
-        let labels = namespaces.get(&self.named.namespace).unwrap_or(&none);
-        let about = self.about(labels);
+        if self.is_passed_over() {
+            return Vec::new();
+        }
+        let labels = namespaces.labels(&self.named.namespace);
+        let about = self.about(&labels);
         let mut root = |name: &str| match name {
-            "object" => Some(Arc::from(self.seen().to_string())),
-            "namespaceObject" if !about.namespace.is_empty() => Some(Arc::from(plan::namespace(&about.namespace, labels).to_string())),
+            "object" => {
+                let Named { kind, namespace, .. } = &self.named;
+                Some(Arc::from(plan::object(&self.api_version, kind, namespace, &self.name, &self.kept).to_string()))
+            }
+            // As admission has it, what isn't there is null.
+            "namespaceObject" if about.namespace.is_empty() => Some(Arc::from("null")),
+            "namespaceObject" => Some(Arc::from(plan::namespace(&about.namespace, &labels).to_string())),
             _ => None,
         };
         let judgement = rules.judge(Case { stage: RuleStage::Input, about: &about, operation: None, root: &mut root });
@@ -173,7 +211,7 @@ impl Object {
     }
 
     /// As selections see it.
-    fn about(&self, namespace_labels: &BTreeMap<String, String>) -> Subject {
+    fn about(&self, namespace_labels: &Labels) -> Subject {
         let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
         let map = |name: &str| entries(&strings(&self.kept["metadata"][name]));
         Subject {
@@ -181,40 +219,25 @@ impl Object {
             version: version.to_owned(),
             kind: self.named.kind.clone(),
             namespace: self.named.namespace.clone(),
-            name: self.named.name.clone(),
+            name: self.name.clone(),
             labels: map("labels"),
             annotations: map("annotations"),
             namespace_labels: entries(namespace_labels),
         }
     }
+}
 
-    /// As rules see it.
-    fn seen(&self) -> Value {
-        let Named { kind, namespace, name } = &self.named;
-        if let Some(resource) = Resource::of(&self.api_version, kind) {
-            return plan::object(&ObjectKey { resource, namespace: namespace.clone(), name: name.clone() }, &self.kept);
-        }
-        // The kinds that nothing is made for yet have no such key.
-        let text = |text: &str| Value::String(text.to_owned());
-        let mut metadata = Map::new();
-        metadata.insert("name".to_owned(), text(name));
-        if !namespace.is_empty() {
-            metadata.insert("namespace".to_owned(), text(namespace));
-        }
-        for part in ["labels", "annotations"] {
-            if let Some(map @ Value::Object(_)) = self.kept["metadata"].get(part) {
-                metadata.insert(part.to_owned(), map.clone());
-            }
-        }
-        let mut seen = Map::new();
-        seen.insert("apiVersion".to_owned(), text(&self.api_version));
-        seen.insert("kind".to_owned(), text(kind));
-        seen.insert("metadata".to_owned(), Value::Object(metadata));
-        if let Some(spec) = self.kept.get("spec").filter(|spec| !spec.is_null()) {
-            seen.insert("spec".to_owned(), spec.clone());
-        }
-        Value::Object(seen)
-    }
+/// The fields of `metadata` that no object has. The schema of a CRD says nothing of them.
+fn unknown_of_metadata(metadata: &Value) -> Vec<Vec<fields::Step>> {
+    // Every object's are those of a namespace.
+    let Some(shape) = rules::fields::fixed("namespaceObject") else { return Vec::new() };
+    let names = metadata.as_object().into_iter().flat_map(|metadata| metadata.keys());
+    let unknown = names.filter(|name| {
+        let steps = ["metadata", name.as_str()].map(|name| evaluator::Step::Field(name.to_owned())).to_vec();
+        let path = evaluator::Path { part: Part::Validation(0), line: 0, column: 0, root: "object".to_owned(), steps };
+        rules::fields::unknown(&path, &[shape]).is_some()
+    });
+    unknown.map(|name| ["metadata", name.as_str()].map(|name| fields::Step::Field(name.to_owned())).to_vec()).collect()
 }
 
 fn place_of(step: Step) -> fields::Step {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::world::{
     ObjectKey, World,
-    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, Resource},
+    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, NAMESPACE, Resource},
 };
 use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -22,6 +22,12 @@ use std::{
 
 /// What names an object: apiVersion, kind, namespace, name.
 type Id = (String, String, String, String);
+
+/// The label that tells each namespace's name. The API server sets it on all of them, whatever their manifests say.
+pub(in crate::cli) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// How many letters of `generateName` the API server takes, and puts its own five behind.
+const GENERATED_FROM: usize = 58;
 
 /// How many unknown fields are told: each is looked for in its file.
 const TOLD: usize = 10;
@@ -155,10 +161,39 @@ impl Gathered {
         if (*resource == BASE_MODEL || *resource == CLUSTER_BASE_MODEL) && value.get("status").is_none_or(Value::is_null) {
             value["status"] = json!({"state": "Ready"});
         }
+        if *resource == NAMESPACE {
+            label(&mut value, NAMESPACE_NAME, &key.name);
+        }
         self.world.put(resource, &value);
         if resource.is_subject() {
+            // Whatever is in the files is in a namespace that there is.
+            if self.world.namespace_labels(&key.namespace).is_empty() {
+                let name = &key.namespace;
+                self.world.put(&NAMESPACE, &json!({"metadata": {"name": name, "labels": {NAMESPACE_NAME: name}}}));
+            }
             self.subjects.push(key);
         }
+    }
+}
+
+fn label(object: &mut Value, key: &str, value: &str) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let mut labels = metadata.get("labels").and_then(Value::as_object).cloned().unwrap_or_default();
+    labels.insert(key.to_owned(), value.into());
+    metadata.insert("labels".to_owned(), Value::Object(labels));
+}
+
+/// A name such as the API server makes up for an object that has none but `generateName`; another for each number.
+pub(in crate::cli) fn generated(object: &Map<String, Value>, number: usize) -> Option<String> {
+    let text = |name: &str| object.get("metadata")?.get(name)?.as_str().filter(|text| !text.is_empty());
+    let beginning = text("generateName").filter(|_| text("name").is_none())?;
+    Some(beginning.chars().take(GENERATED_FROM).chain(format!("{number:05}").chars()).collect())
+}
+
+/// Gives an object a name.
+pub(in crate::cli) fn name(object: &mut Map<String, Value>, name: String) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("name".to_owned(), name.into());
     }
 }
 
@@ -179,4 +214,41 @@ fn settle_namespace(object: &mut Map<String, Value>, default: Option<&str>) -> S
 fn well_known(api_version: &str) -> bool {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     !group.contains('.') || group.ends_with(".k8s.io") || group.ends_with(".pointsman.dev")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::files::File, *};
+    use std::sync::OnceLock;
+
+    #[test]
+    fn a_name_is_made_up_only_for_an_object_that_has_none() {
+        let of = |metadata: Value| generated(json!({"metadata": metadata}).as_object().unwrap(), 7);
+        assert_eq!(of(json!({"generateName": "chat-"})).as_deref(), Some("chat-00007"));
+        assert_eq!(of(json!({"generateName": "a".repeat(80)})).map(|name| name.len()), Some(63));
+        assert_eq!((of(json!({"generateName": "chat-", "name": "chat"})), of(json!({})), of(Value::Null)), (None, None, None));
+    }
+
+    #[test]
+    fn a_namespace_has_the_label_of_its_name_whether_or_not_it_is_there() {
+        let file = Arc::new(File {
+            title: "a.yaml".to_owned(),
+            text: String::new(),
+            folder: PathBuf::new(),
+            named: true,
+            outline: OnceLock::new(),
+        });
+        let place = Place { file, line: 1 };
+        let document = |object: Value| Document { place: place.clone(), object: object.as_object().unwrap().clone() };
+        let service = |namespace: &str| {
+            let metadata = json!({"name": "chat", "namespace": namespace});
+            document(json!({"apiVersion": "ome.io/v1beta1", "kind": "InferenceService", "metadata": metadata, "spec": {}}))
+        };
+        let labels = json!({"team": "a", NAMESPACE_NAME: "other"});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "known", "labels": labels}});
+        let gathered = gather(vec![service("known"), document(namespace), service("strange")], "default").unwrap();
+        let labels = |namespace: &str| json!(*gathered.world.namespace_labels(namespace));
+        assert_eq!(labels("known"), json!({"team": "a", NAMESPACE_NAME: "known"}));
+        assert_eq!(labels("strange"), json!({NAMESPACE_NAME: "strange"}));
+    }
 }

@@ -1,5 +1,5 @@
-//! What the API server makes of an object before anyone sees it: it leaves out what the kind's schema doesn't know, and fills in
-//! the schema's defaults. Plans depend on both.
+//! What the API server makes of an object before anyone sees it: it leaves out what the kind's schema doesn't know and nulls that can't be,
+//! and fills in the schema's defaults. Plans depend on all of it.
 
 use super::fields::Step;
 use pointsman_crds::{KINDS, Served};
@@ -75,12 +75,19 @@ impl Kind {
         }
         object.retain(|name, _| known.contains(&name.as_str()));
         for name in ["spec", "status"] {
-            if let (Some(value), Some(schema)) = (object.get_mut(name), self.schema()["properties"].get(name)) {
+            let Some(schema) = self.schema()["properties"].get(name) else { continue };
+            object.retain(|field, value| field != name || !is_absent(value, schema));
+            if let Some(value) = object.get_mut(name) {
                 shape(value, schema, &mut vec![Step::Field(name.to_owned())], &mut unknown);
             }
         }
         unknown
     }
+}
+
+/// Whether a value is a null that counts for nothing: where a field can't be null, the API server takes null for its absence.
+fn is_absent(value: &Value, schema: &Value) -> bool {
+    value.is_null() && schema["nullable"] != true
 }
 
 fn shape(value: &mut Value, schema: &Value, path: &mut Vec<Step>, unknown: &mut Vec<Vec<Step>>) {
@@ -93,6 +100,7 @@ fn shape(value: &mut Value, schema: &Value, path: &mut Vec<Step>, unknown: &mut 
             for (name, value) in fields.iter_mut() {
                 path.push(Step::Field(name.clone()));
                 match properties.and_then(|properties| properties.get(name)).or(others) {
+                    Some(schema) if is_absent(value, schema) => pruned.push(name.clone()),
                     Some(schema) => shape(value, schema, path, unknown),
                     None if keeps => {}
                     None => {
@@ -104,7 +112,7 @@ fn shape(value: &mut Value, schema: &Value, path: &mut Vec<Step>, unknown: &mut 
             }
             fields.retain(|name, _| !pruned.contains(name));
             for (name, schema) in properties.into_iter().flatten() {
-                if let Some(default) = schema.get("default").filter(|_| fields.get(name).is_none_or(Value::is_null)) {
+                if let Some(default) = schema.get("default").filter(|_| !fields.contains_key(name)) {
                     fields.insert(name.clone(), default.clone());
                 }
             }
@@ -117,5 +125,30 @@ fn shape(value: &mut Value, schema: &Value, path: &mut Vec<Step>, unknown: &mut 
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_null_is_kept_only_where_the_schema_has_one_and_defaults_come_in_the_place_of_others() {
+        let schema = json!({"properties": {
+            "plain": {"type": "string"},
+            "filled": {"type": "integer", "default": 1},
+            "null": {"type": "string", "nullable": true, "default": "a"},
+            "list": {"items": {"properties": {"a": {"type": "string"}}}},
+            "map": {"additionalProperties": {"type": "string"}},
+            "any": {"x-kubernetes-preserve-unknown-fields": true},
+        }});
+        let mut value = json!({
+            "plain": null, "filled": null, "null": null, "list": [{"a": null}, null], "map": {"a": null}, "any": {"a": null}, "other": null,
+        });
+        let mut unknown = Vec::new();
+        shape(&mut value, &schema, &mut Vec::new(), &mut unknown);
+        assert_eq!(value, json!({"null": null, "list": [{}, null], "map": {}, "any": {"a": null}, "filled": 1}));
+        assert_eq!(unknown, [[Step::Field("other".to_owned())]]);
     }
 }

@@ -183,7 +183,8 @@ fn value(known: &Known, root: &str, about: &Subject, operation: Option<Operation
     given.or_else(|| match root {
         "object" | "oldObject" => operation.map(|_| Value::Null),
         "request" => operation.map(|operation| json!({"operation": operation, "namespace": about.namespace, "name": about.name})),
-        "namespaceObject" => (!about.namespace.is_empty()).then(|| plan::namespace(&about.namespace, [])),
+        "namespaceObject" if about.namespace.is_empty() => Some(Value::Null),
+        "namespaceObject" => Some(plan::namespace(&about.namespace, [])),
         "layers" => Some(json!({})),
         "added" => Some(json!([])),
         _ => None,
@@ -301,5 +302,7 @@ mod tests {
         assert_eq!(root("request", Some(Operation::Create)).unwrap()["operation"], "CREATE");
         assert_eq!((root("request", None), root("subject", None), root("added", None)), (None, None, Some(json!([]))));
         assert_eq!(root("namespaceObject", None).unwrap()["metadata"]["name"], "n");
+        let of_the_cluster = Subject { namespace: String::new(), ..about.clone() };
+        assert_eq!(value(&known, "namespaceObject", &of_the_cluster, None), Some(Value::Null));
     }
 }

@@ -187,7 +187,12 @@ async fn adopt(record: &ActiveRecord, loading: &Loading) -> Adopted {
             Ok(member) => member,
             Err(why) => {
                 missing.insert(name.clone(), why.clone());
-                Arc::new(Member::absent(recorded.active.clone(), why))
+                let (loader, bound) = (Arc::clone(&loading.loader), recorded.active.clone());
+                let absent = tokio::task::spawn_blocking({
+                    let why = why.clone();
+                    move || loader.absent(bound, why)
+                });
+                Arc::new(absent.await.unwrap_or_else(|_| Member::absent(recorded.active.clone(), why)))
             }
         };
         members.push(loading.with_previous(member, recorded).await);

@@ -388,7 +388,8 @@ impl Keeper {
         let Some(candidate) = &self.candidate else { return };
         let (set, mut record, former) = (Arc::clone(&candidate.set), candidate.record.clone(), self.policies.active());
         record.since = Some(now());
-        let names: Vec<String> = candidate.pending.iter().map(|pending| pending.name.clone()).collect();
+        let plugins = candidate.pending.iter().filter(|pending| pending.is_plugin(&pending.name));
+        let names: Vec<String> = plugins.map(|pending| pending.name.clone()).collect();
         let compared = candidate.report.is_some();
         if !self.carry_pause(&set.digest().to_string()).await {
             self.try_again();

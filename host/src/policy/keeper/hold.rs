@@ -128,6 +128,10 @@ impl Keeper {
         tokio::spawn(async move {
             let rules = loading.rules(&set.spec.rules).await;
             let outcome = members_of(&set, &record, &loading).await.and_then(|members| {
+                let missing = rules.all().iter().find_map(|rule| Some((rule.name(), rule.missing()?)));
+                if let Some((rule, why)) = missing {
+                    return Err(format!("its rule {rule} can't be evaluated: {why}"));
+                }
                 let restored = ActiveSet::new(members).ruled(rules);
                 let same = restored.digest().to_string() == set.spec.digest;
                 same.then(|| Arc::new(restored))

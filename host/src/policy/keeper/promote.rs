@@ -5,7 +5,7 @@ use super::{
     Keeper, WRITE_WITHIN, binding,
     changes::{summary, told},
     now,
-    pending::{Pending, lacks_previous},
+    pending::lacks_previous,
     record::{self, ActiveRecord, RecordedRule},
     sets::{self, Facts},
     work::problem,
@@ -158,7 +158,8 @@ impl Keeper {
                 self.try_again();
                 return;
             }
-            let [Pending { name, .. }] = &pending;
+            let plugins: Vec<String> =
+                pending.iter().filter(|pending| pending.is_plugin(&pending.name)).map(|pending| pending.name.clone()).collect();
             if active.digest() != set.digest() {
                 let changes = vec![told(&active, &pending[0])];
                 let facts = Facts {
@@ -170,7 +171,7 @@ impl Keeper {
                 };
                 self.facts.insert(sets::name(&set.digest().to_string()), facts);
             }
-            self.activate(&active, &set, std::slice::from_ref(name), true);
+            self.activate(&active, &set, &plugins, true);
         }
     }
 

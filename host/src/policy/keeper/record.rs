@@ -17,6 +17,9 @@ pub const NAME: &str = "pointsman-active";
 
 const KEY: &str = "set.json";
 
+/// Bytes of a record that a ConfigMap takes, whatever stands around it.
+pub const LARGEST: usize = 900 << 10;
+
 /// How many sets that subjects may still be on are kept loadable. Who is on an older one stays as it is until its turn.
 const FORMERS: usize = 8;
 
@@ -140,9 +143,14 @@ impl ActiveRecord {
                 labels: Some([("app.kubernetes.io/managed-by".to_owned(), "pointsman".to_owned())].into()),
                 ..ObjectMeta::default()
             },
-            data: Some([(KEY.to_owned(), serde_json::to_string_pretty(self)?)].into()),
+            data: Some([(KEY.to_owned(), serde_json::to_string(self)?)].into()),
             ..ConfigMap::default()
         })
+    }
+
+    /// Bytes that it takes.
+    pub fn size(&self) -> usize {
+        serde_json::to_string(self).map_or(usize::MAX, |text| text.len())
     }
 
     /// As it is read.

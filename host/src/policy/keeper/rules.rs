@@ -1,8 +1,17 @@
 //! What the leader does about ValidationRules: take their parameters, have them compiled beside the keeper, and tell of them.
 
-use super::{AGAIN, Done, Keeper, now, promote::MANAGER, record, status::Problem, watch::Place, work::problem};
+use super::{
+    AGAIN, Done, Keeper, now,
+    promote::MANAGER,
+    record::{self, LARGEST},
+    status::Problem,
+    watch::Place,
+    work::problem,
+};
 use crate::{
+    policy::set::ActiveSet,
     rules::{
+        Rules,
         rule::{Rule, RuleError, bind},
         shipped,
         tally::Count,
@@ -123,6 +132,15 @@ impl Keeper {
         }
         work.tried = None;
         work.ready = None;
+        // All that decides is one object in the cluster: one that is too large would stop every other change as well.
+        let size = serde_json::to_string(&bound).map_or(usize::MAX, |text| text.len());
+        if self.record.size().saturating_add(size) > LARGEST {
+            let message = format!(
+                "with its parameters it has {size} bytes, and together with all other rules and plugins' configurations more than {LARGEST}: make it smaller."
+            );
+            work.tried = Some((bound.digest, Some(Problem { reason: "TooLarge".to_owned(), message })));
+            return;
+        }
         work.running = true;
         let (loader, done, name) = (Arc::clone(&self.loader), self.done.clone(), name.to_owned());
         tokio::task::spawn_blocking(move || {
@@ -161,7 +179,13 @@ impl Keeper {
         match outcome {
             Ok(rule) => {
                 work.tried = Some((digest, None));
-                work.ready = Some(rule);
+                let active = self.policies.active();
+                // One that couldn't be evaluated here counts as recorded as soon as it can.
+                if active.rules().named(&name).is_some_and(|counts| counts.bound == rule.bound) {
+                    self.mend(&active, rule);
+                } else {
+                    work.ready = Some(rule);
+                }
             }
             Err(error) => {
                 tracing::warn!(rule = name, reason = error.reason(), "the rule can't be used: {error}");
@@ -172,6 +196,15 @@ impl Keeper {
                 work.dirty = !passing;
             }
         }
+    }
+
+    /// Puts a rule that can be evaluated in the place of the same one that couldn't.
+    fn mend(&self, active: &ActiveSet, rule: Arc<Rule>) {
+        let mut all: Vec<Arc<Rule>> = active.rules().all().iter().filter(|other| other.name() != rule.name()).cloned().collect();
+        all.push(rule);
+        let rules = Rules::new(all, self.loader.evaluator().ok());
+        self.policies.activate(Arc::new(ActiveSet::new(active.members().to_vec()).ruled(rules)));
+        self.policies.look_again();
     }
 
     /// Makes the ValidationRules that the host brings, where they aren't there or are those of an older version that nobody has changed.

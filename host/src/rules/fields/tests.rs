@@ -97,8 +97,8 @@ fn without_a_near_name_the_fields_are_listed() {
     let eight = "; there are args, command, env, envFrom, image, imagePullPolicy, lifecycle, livenessProbe and 17 more";
     assert!(many.ends_with(eight), "{many}");
     assert_eq!(
-        told("namespaceObject.spec.somethingElse", &[fixed("namespaceObject").unwrap()]),
-        "namespaceObject.spec.somethingElse: a Namespace has no such field; there is finalizers"
+        told("params.metadata.somethingElse", &[fixed("params").unwrap()]),
+        "params.metadata.somethingElse: a ConfigMap has no such field; there are name, namespace"
     );
     assert_eq!(
         told("object.spec.a", &[&shape(json!({"type": "object", "properties": {"spec": {"type": "object"}}}))]),
@@ -176,7 +176,7 @@ fn names_may_be_escaped_or_not() {
 fn the_roots_of_a_fixed_form_are_known() {
     for text in [
         "namespaceObject.metadata.labels.team",
-        "namespaceObject.status.conditions[].type",
+        "namespaceObject.metadata.name",
         "request.kind.group",
         "request.requestResource.resource",
         "request.userInfo.extra.scopes[]",
@@ -184,7 +184,6 @@ fn the_roots_of_a_fixed_form_are_known() {
         "request.options.dryRun[]",
         "params.data.limit",
         "params.metadata.name",
-        "params.immutable",
     ] {
         let path = path(text);
         assert_eq!(unknown(&path, &[fixed(&path.root).unwrap()]), None, "{text}");
@@ -192,7 +191,7 @@ fn the_roots_of_a_fixed_form_are_known() {
     for (text, expected) in [
         ("request.userinfo", "an AdmissionRequest has no such field; did you mean userInfo?"),
         ("params.date", "a ConfigMap has no such field; did you mean data?"),
-        ("namespaceObject.status.phases", "a Namespace has no such field; did you mean phase?"),
+        ("namespaceObject.metadata.label", "a Namespace has no such field; did you mean labels?"),
     ] {
         let path = path(text);
         assert_eq!(unknown(&path, &[fixed(&path.root).unwrap()]), Some(format!("{text}: {expected}")));

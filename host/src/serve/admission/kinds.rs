@@ -1,6 +1,7 @@
 //! The kinds that admission knows: all that we serve, also those that no plan reads.
 
-use crate::world::resource::Resource;
+use crate::world::{resource::Resource, subject::CONTROL};
+use serde_json::Value;
 
 /// The API groups of what we serve.
 const GROUPS: [&str; 5] = ["ome.io", "serving.kserve.io", "inference.eh-ops.io", "inference.networking.x-k8s.io", "policy.pointsman.dev"];
@@ -34,6 +35,17 @@ pub fn of(api_version: &str, kind: &str) -> Option<&'static Resource> {
     known.or_else(|| OTHERS.into_iter().find(|other| other.kind == kind && other.api_version() == api_version))
 }
 
+/// Whether rules are asked about objects of a kind. What says what must hold, and what decides, stays changeable, or a wrong rule could
+/// never be taken back.
+pub fn is_judged(resource: &Resource) -> bool {
+    ![&VALIDATION_RULE, &POLICY_SET].contains(&resource)
+}
+
+/// Whether an object is a subject that says itself that it is to be left alone: no rule counts for it then.
+pub fn is_left_alone(resource: &Resource, object: &Value) -> bool {
+    resource.is_subject() && object["metadata"]["annotations"][CONTROL] == "false"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,6 +59,23 @@ mod tests {
             assert_eq!(known.api_resource(), ours);
             assert_eq!(known.namespaced, crd.spec.scope == "Namespaced", "{}", ours.kind);
         }
+    }
+
+    #[test]
+    fn rules_are_asked_about_all_kinds_but_those_that_say_what_must_hold() {
+        let resources = KINDS.iter().map(|served| (served.resource)());
+        let others = resources.filter(|ours| !is_judged(of(&ours.api_version, &ours.kind).unwrap()));
+        let mut others: Vec<String> = others.map(|ours| ours.kind).collect();
+        others.sort();
+        assert_eq!(others, ["PolicySet", "ValidationRule"]);
+    }
+
+    #[test]
+    fn only_a_service_can_say_that_it_is_to_be_left_alone() {
+        let said = |word: &str| serde_json::json!({"metadata": {"annotations": {CONTROL: word}}});
+        let service = of("ome.io/v1beta1", "InferenceService").unwrap();
+        assert!(is_left_alone(service, &said("false")) && !is_left_alone(service, &said("true")));
+        assert!(!is_left_alone(of("ome.io/v1beta1", "BaseModel").unwrap(), &said("false")));
     }
 
     #[test]

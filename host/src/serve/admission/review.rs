@@ -2,11 +2,12 @@
 //! other request.
 
 use super::{
-    kinds::{self, POLICY_SET, VALIDATION_RULE},
+    kinds::{self, VALIDATION_RULE},
     verdict::Verdict,
 };
 use crate::{
     cli::offline::schema,
+    control::Claims,
     kinds::{entries, strings},
     policy::{evaluator::Evaluator, point::Subject},
     rules::{
@@ -104,10 +105,23 @@ impl Request {
         self.key.as_ref().map(|key| key.namespace.as_str()).filter(|namespace| !namespace.is_empty())
     }
 
+    /// Whether no door has a word to say about it: it is a service that the controller leaves alone, or the object is being deleted, and
+    /// what keeps it from going (a finalizer) must be able to let go, whatever rule has come since.
+    pub fn is_let_through(&self, claims: &Claims) -> bool {
+        let Some(key) = &self.key else { return true };
+        let object = self.object.as_ref().or(self.old.as_ref());
+        // As it was: nobody can make that up.
+        let is_deleted = || self.old.as_ref().is_some_and(|old| !old["metadata"]["deletionTimestamp"].is_null());
+        key.resource.is_subject() && !claims.hold(key)
+            || object.is_some_and(|object| kinds::is_left_alone(key.resource, object))
+            || self.operation == Some(Operation::Update) && is_deleted()
+    }
+
     /// The object as it is to be and as it was, as rules see them at every door.
     fn seen(&self, key: &ObjectKey) -> (Option<Value>, Option<Value>) {
-        let seen = |content: &Option<Value>| content.as_ref().map(|content| plan::object(key, content));
-        (seen(&self.object), seen(&self.old))
+        let ObjectKey { resource, namespace, name } = key;
+        let seen = |content: &Value| plan::object(&resource.api_version(), resource.kind, namespace, name, content);
+        (self.object.as_ref().map(seen), self.old.as_ref().map(seen))
     }
 }
 
@@ -133,8 +147,7 @@ pub fn validate(request: &Request, known: &Known<'_>) -> Verdict {
     if *key.resource == VALIDATION_RULE {
         return compiles(request, key, known);
     }
-    // What says what must hold, and what decides, stays changeable, or a wrong rule could never be taken back.
-    if *key.resource == POLICY_SET {
+    if !kinds::is_judged(key.resource) {
         return Verdict::default();
     }
     let (object, old) = request.seen(key);

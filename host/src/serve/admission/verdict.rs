@@ -35,12 +35,15 @@ pub struct Denial {
     pub reason: DenialReason,
     /// What is wrong.
     pub message: String,
+    /// Whether it says nothing of the object, but that rules couldn't be evaluated at the moment, or by this replica. That is no answer to
+    /// give: the failurePolicy says what it means.
+    pub passing: bool,
 }
 
 impl Verdict {
     /// A refusal of an object that is wrong.
     pub fn invalid(message: String) -> Self {
-        Self { denial: Some(Denial { reason: DenialReason::Invalid, message }), ..Self::default() }
+        Self { denial: Some(Denial { reason: DenialReason::Invalid, message, passing: false }), ..Self::default() }
     }
 
     /// Nothing but a warning.
@@ -50,8 +53,13 @@ impl Verdict {
 
     /// What the rules say, in the API server's form.
     pub fn of(judgement: &Judgement) -> Self {
-        let reason = judgement.findings.iter().find(|finding| finding.denies()).map(|finding| finding.reason);
-        let denial = reason.map(|reason| Denial { reason, message: judgement.sentences(Finding::denies).join("; ") });
+        let first = |wanted: fn(&Finding) -> bool| judgement.findings.iter().find(|finding| wanted(finding));
+        let denial = |wanted: fn(&Finding) -> bool| {
+            let Finding { reason, passing, .. } = first(wanted)?;
+            Some(Denial { reason: *reason, message: judgement.sentences(wanted).join("; "), passing: *passing })
+        };
+        // What is wrong for good counts before what couldn't be asked.
+        let denial = denial(|finding| finding.denies() && !finding.passing).or_else(|| denial(Finding::denies));
         let warnings = judgement.sentences(Finding::warns).iter().map(|warning| cut(warning)).collect();
         let mut audit: BTreeMap<String, String> = BTreeMap::new();
         for finding in judgement.findings.iter().filter(|finding| finding.actions.contains(&RuleAction::Audit)) {
@@ -74,7 +82,7 @@ impl Verdict {
         let mut response = Map::new();
         response.insert("uid".to_owned(), uid.into());
         response.insert("allowed".to_owned(), self.allowed().into());
-        if let Some(Denial { reason, message }) = &self.denial {
+        if let Some(Denial { reason, message, .. }) = &self.denial {
             let (code, name) = status(*reason);
             response.insert("status".to_owned(), json!({"status": "Failure", "code": code, "reason": name, "message": message}));
         }
@@ -149,6 +157,18 @@ mod tests {
         assert_eq!(response["status"]["reason"], "Forbidden");
         assert_eq!(response["status"]["message"], "teams: team a only; sizes: too large");
         assert_eq!(response["warnings"], json!(["hint: it might be smaller"]));
+    }
+
+    #[test]
+    fn a_denial_is_a_passing_one_only_where_nothing_is_wrong_for_good() {
+        let passing = Finding { failed: true, passing: true, ..finding("busy", &[RuleAction::Deny], "all busy", DenialReason::Invalid) };
+        let hint = finding("hint", &[RuleAction::Warn], "it might be smaller", DenialReason::Invalid);
+        let denial = verdict(vec![passing.clone(), hint]).denial.unwrap();
+        assert!(denial.passing && denial.message == "busy: all busy", "{denial:?}");
+        let lasting = finding("teams", &[RuleAction::Deny], "team a only", DenialReason::Forbidden);
+        let denial = verdict(vec![passing, lasting]).denial.unwrap();
+        let wanted = Denial { reason: DenialReason::Forbidden, message: "teams: team a only".to_owned(), passing: false };
+        assert_eq!(denial, wanted);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Calls: of operators, of functions, and of macros that nobody has expanded yet.
 
 use super::build;
-use super::check::{Checked, Checker, qualified, selected, with_hint};
+use super::check::{Checked, Checker, ONE_BY_ONE, qualified, selected, with_hint};
 use super::kind::{Kind, resolve};
 use super::operator;
+use super::parse::dismantle;
 use super::reach::Reach;
 use crate::error::nearest;
 use crate::library;
@@ -52,6 +53,11 @@ impl Checker<'_> {
         let Ok([operand, field]) = <[IdedExpr; 2]>::try_from(args) else {
             return Self::unknown(id);
         };
+        if self.is_variables(&operand)
+            && let Expr::Literal(LiteralValue::String(name)) = &field.expr
+        {
+            return self.optional_variable(id, name.inner());
+        }
         let operand = self.check(operand);
         let content = match &operand.kind {
             Kind::Optional(content) => selected(content),
@@ -75,6 +81,9 @@ impl Checker<'_> {
         let Ok([operand, index]) = <[IdedExpr; 2]>::try_from(args) else {
             return Self::unknown(id);
         };
+        if self.is_variables(&operand) {
+            return self.indexed_variable(id, name, index);
+        }
         let operand = self.check(operand);
         let index = self.used(index);
         let reach = match &index.expr.expr {
@@ -88,6 +97,19 @@ impl Checker<'_> {
         let kind = self.result(id, name, operator::result(name, &kinds), &kinds, false);
         let name = if name == operators::OPT_INDEX { "@optional/2" } else { name };
         Checked::new(build::call(id, name, vec![operand.expr, index.expr]), kind, reach)
+    }
+
+    /// A variable by an index, which must tell which one it is.
+    fn indexed_variable(&mut self, id: u64, operator: &str, index: IdedExpr) -> Checked {
+        let Expr::Literal(LiteralValue::String(name)) = &index.expr else {
+            self.problem(id, ONE_BY_ONE);
+            dismantle(index);
+            return Self::unknown(id);
+        };
+        if operator == operators::OPT_INDEX {
+            return self.optional_variable(id, name.inner());
+        }
+        self.variable(id, name.inner()).unwrap_or_else(|| Self::unknown(id))
     }
 
     fn operator(&mut self, id: u64, name: &str, args: Vec<IdedExpr>) -> Checked {
@@ -144,7 +166,7 @@ impl Checker<'_> {
         let key = library::key(name, member, arguments.len());
         let expr = build::call(id, &key, arguments.into_iter().map(|arg| arg.expr).collect());
         self.literals(id, name, &expr, &values);
-        Checked::new(expr, kind, reach)
+        Checked::new(self.with_pattern(id, name, expr), kind, reach)
     }
 
     /// What an operator or a function gives, or the problem that it takes no such values.

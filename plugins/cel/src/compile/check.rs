@@ -6,18 +6,25 @@ use super::kind::Kind;
 use super::parse::{TOO_DEEP, dismantle};
 use super::reach::{Reach, Way};
 use crate::error::nearest;
-use crate::library::TYPES;
+use crate::library::regex::Pattern;
+use crate::library::{TYPES, key};
 use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, IdedExpr, ListExpr, LiteralValue, SelectExpr, operators};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// No tree is deeper: the evaluator's stack is what bounds it.
 const DEEPEST: usize = 128;
 
 /// What reading a variable takes in addition to evaluating it.
-const READING: usize = 2;
+const READING: usize = 3;
 
-/// The name under which variables are.
-pub(crate) const VARIABLES: &str = "variables";
+/// What rules write for their variables.
+const VARIABLES: &str = "variables";
+
+/// The name under which variables are at evaluation, which no macro can give to something else.
+pub(crate) const STATE: &str = "@variables";
+
+/// What is said of variables that are used as if they were a value.
+pub(super) const ONE_BY_ONE: &str = "variables are read one by one: write variables.NAME";
 
 /// A variable that an expression may use.
 #[derive(Clone, Debug)]
@@ -69,6 +76,8 @@ pub(crate) struct Checker<'a> {
     pub(super) reads: Vec<(u64, Way)>,
     /// The roots that it needs.
     pub(super) used: BTreeSet<String>,
+    /// The patterns that are compiled already, by the names that they have at evaluation.
+    pub(super) patterns: BTreeMap<String, Pattern>,
     pub(super) fresh: usize,
     /// In how many arguments of functions it is that take lists of whatever.
     pub(super) exempt: usize,
@@ -88,6 +97,7 @@ impl<'a> Checker<'a> {
             problems: Vec::new(),
             reads: Vec::new(),
             used: BTreeSet::new(),
+            patterns: BTreeMap::new(),
             fresh: 0,
             exempt: 0,
             depth: 0,
@@ -174,11 +184,9 @@ impl<'a> Checker<'a> {
             return Checked::new(build::name(id, name), Kind::Dyn, Reach::At(Way::root(name)));
         }
         if name == VARIABLES {
-            for variable in self.variables {
-                self.used.extend(variable.roots.iter().cloned());
-                self.reaches(id, variable.depth + READING);
-            }
-            return Checked::new(build::name(id, name), Kind::Dyn, Reach::Unknown);
+            // A value that had all variables in it could have itself in it.
+            self.problem(id, ONE_BY_ONE);
+            return Self::unknown(id);
         }
         if let Some(kind) = named_type(name) {
             return Checked::new(build::name(id, name), kind, Reach::Unknown);
@@ -213,11 +221,12 @@ impl<'a> Checker<'a> {
         if !test && let Some((name, kind)) = self.type_name(&operand, &field) {
             return Checked::new(build::name(id, &name), kind, Reach::Unknown);
         }
-        if let Expr::Ident(name) = &operand.expr
-            && name == VARIABLES
-            && self.local(name).is_none()
-        {
-            return self.variable(id, &operand, &field, test);
+        if self.is_variables(&operand) {
+            return match self.variable(id, &field) {
+                Some(_) if test => Checked::new(build::truth(id, true), Kind::Bool, Reach::Unknown),
+                Some(variable) => variable,
+                None => Self::unknown(id),
+            };
         }
         let operand = self.check(*operand);
         let found = match &operand.kind {
@@ -240,20 +249,31 @@ impl<'a> Checker<'a> {
         Checked::new(build::call(id, operators::INDEX, vec![operand.expr, build::text(id, field)]), kind, reach)
     }
 
-    fn variable(&mut self, id: u64, operand: &IdedExpr, name: &str, test: bool) -> Checked {
+    /// Whether a tree means the variables, of which one can be taken.
+    pub(super) fn is_variables(&self, tree: &IdedExpr) -> bool {
+        matches!(&tree.expr, Expr::Ident(name) if name.strip_prefix('.').unwrap_or(name) == VARIABLES && self.local(name).is_none())
+    }
+
+    /// The variable of that name, if there is one before here.
+    pub(super) fn variable(&mut self, id: u64, name: &str) -> Option<Checked> {
         let Some(variable) = self.variables.iter().find(|variable| variable.name == name) else {
             let hint = nearest(name, self.variables.iter().map(|variable| variable.name.as_str()));
             self.problem(id, with_hint(format!("undefined field '{name}'"), hint));
-            return Self::unknown(id);
+            return None;
         };
         self.used.extend(variable.roots.iter().cloned());
         self.reaches(id, variable.depth + READING);
-        if test {
-            return Checked::new(build::literal(id, LiteralValue::Boolean(true.into())), Kind::Bool, Reach::Unknown);
-        }
-        let variables = build::name(operand.id, VARIABLES);
-        let expr = build::call(id, operators::INDEX, vec![variables, build::text(id, name.to_owned())]);
-        Checked::new(expr, variable.kind.clone(), variable.reach.clone())
+        let expr = build::call(id, operators::INDEX, vec![build::name(id, STATE), build::text(id, name.to_owned())]);
+        Some(Checked::new(expr, variable.kind.clone(), variable.reach.clone()))
+    }
+
+    /// The same as an optional value: whether there is the variable is known already.
+    pub(super) fn optional_variable(&mut self, id: u64, name: &str) -> Checked {
+        let Some(variable) = self.variable(id, name) else {
+            return Self::unknown(id);
+        };
+        let expr = build::call(id, &key("optional.of", false, 1), vec![variable.expr]);
+        Checked::new(expr, Kind::optional(variable.kind), variable.reach)
     }
 
     /// The type that a selection names, such as `google.protobuf.Duration`.

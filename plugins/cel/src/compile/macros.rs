@@ -280,7 +280,7 @@ impl Checker<'_> {
         Checked::new(build::bind(id, &bound, list.expr, sorted), list.kind, list.reach)
     }
 
-    /// What of a call with literals is wrong already now: Kubernetes evaluates conversions, and reads patterns and formats, when it compiles.
+    /// What of a call with literals is wrong already now: Kubernetes evaluates conversions, and reads formats, when it compiles.
     pub(super) fn literals(&mut self, id: u64, name: &str, tree: &IdedExpr, values: &[Kind]) {
         let Expr::Call(call) = &tree.expr else {
             return;
@@ -290,13 +290,6 @@ impl Checker<'_> {
                 let scope = Context::with_env(crate::environment());
                 if let Err(error) = Value::resolve_val(tree, &scope) {
                     self.problem(id, sentence(&error));
-                }
-            }
-            ("matches" | "find" | "findAll", [_, pattern, ..]) => {
-                if let Some(LiteralValue::String(pattern)) = literal(pattern)
-                    && let Err(why) = library::regex::compile(pattern.inner())
-                {
-                    self.problem(id, format!("invalid matches argument: error parsing regexp: {why}"));
                 }
             }
             ("format", [format, list]) => {

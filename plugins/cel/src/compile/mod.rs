@@ -7,16 +7,18 @@ mod kind;
 mod macros;
 mod operator;
 mod parse;
+mod pattern;
 mod reach;
 
+use crate::library::regex::Pattern;
 use crate::types::{Part, Path, Problem, Rule};
 use cel::common::ast::IdedExpr;
 use check::{Checker, Variable};
 use kind::Kind;
 use parse::{Place, Places};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) use check::VARIABLES;
+pub(crate) use check::STATE;
 
 /// A rule that can be evaluated.
 #[derive(Debug, Default)]
@@ -27,6 +29,18 @@ pub(crate) struct Program {
     pub(crate) validations: Vec<(IdedExpr, Option<IdedExpr>)>,
     /// The roots that something of it reads.
     pub(crate) roots: BTreeSet<String>,
+    /// The patterns that it needs, by their names.
+    pub(crate) patterns: BTreeMap<String, Pattern>,
+}
+
+/// A single expression that can be evaluated.
+#[derive(Debug)]
+pub(crate) struct Expression {
+    pub(crate) tree: IdedExpr,
+    /// The roots that it reads.
+    pub(crate) roots: BTreeSet<String>,
+    /// The patterns that it needs, by their names.
+    pub(crate) patterns: BTreeMap<String, Pattern>,
 }
 
 /// What an expression must give.
@@ -60,11 +74,11 @@ pub(crate) fn inspect(rule: &Rule) -> Result<Vec<Path>, Vec<Problem>> {
 }
 
 /// Compiles a single expression that may use these roots.
-pub(crate) fn expression(roots: &[String], source: &str) -> Result<(IdedExpr, BTreeSet<String>), Problem> {
+pub(crate) fn expression(roots: &[String], source: &str) -> Result<Expression, Problem> {
     let mut compiler = Compiler::new(roots, false);
     let tree = compiler.part(Part::Validation(0), source, Wanted::Anything);
     match (tree, compiler.problems.into_iter().next()) {
-        (Some((tree, _)), None) => Ok((tree, compiler.program.roots)),
+        (Some((tree, _)), None) => Ok(Expression { tree, roots: compiler.program.roots, patterns: compiler.program.patterns }),
         (_, Some(problem)) => Err(problem),
         (None, None) => Err(Problem { part: Part::Validation(0), line: 0, column: 0, message: "the expression can't be read".to_owned() }),
     }
@@ -135,12 +149,14 @@ impl<'a> Compiler<'a> {
             }
         };
         let mut checker = Checker::new(source, self.roots, &self.variables);
+        checker.patterns = std::mem::take(&mut self.program.patterns);
         let checked = checker.check(tree);
         // A variable that is a path is followed where it is used.
         if !matches!(part, Part::Variable(_)) {
             checker.read(&checked);
         }
         let (mut problems, reads, used, depth) = (checker.problems, checker.reads, checker.used, checker.deepest);
+        self.program.patterns = checker.patterns;
         match wanted {
             Wanted::Truth if !checked.kind.fits(&Kind::Bool) => problems.push((checked.expr.id, "must evaluate to bool".to_owned())),
             Wanted::Text if !checked.kind.fits(&Kind::String) => problems.push((checked.expr.id, "must evaluate to string".to_owned())),

@@ -39,6 +39,12 @@ pub(crate) fn int(args: &[CowVal<'_, '_>], at: usize) -> Result<i64, ExecutionEr
     get::<CelInt>(args, at).map(|int| *int.inner())
 }
 
+/// A position in something of that length, its end included. Where numbers are short a large one has no conversion, and is beyond the end as
+/// well.
+pub(crate) fn place(at: i64, length: usize) -> Option<usize> {
+    usize::try_from(at).ok().filter(|at| *at <= length)
+}
+
 /// A bool argument.
 pub(crate) fn truth(args: &[CowVal<'_, '_>], at: usize) -> Result<bool, ExecutionError> {
     get::<CelBool>(args, at).map(|bool| *bool.inner())

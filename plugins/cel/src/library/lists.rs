@@ -2,6 +2,7 @@
 
 use super::args::{
     Answer, Args, any, give, give_bool, give_count, give_double, give_elements, give_int, give_list, give_optional, give_uint, int, list,
+    place,
 };
 use super::{Function, P, global, member};
 use crate::error::{fail, no_overload};
@@ -105,13 +106,14 @@ fn flatten<'x, 'v>(list: &'x CelList<'v>, depth: i64, flat: &mut Vec<&'x (dyn Va
 fn slice<'b, 'v>(args: Args<'b, 'v>) -> Answer<'b, 'v> {
     let (of, start, end) = (list(&args, 0)?, int(&args, 1)?, int(&args, 2)?);
     let said = format!("cannot slice({start}, {end})");
-    let (Ok(from), Ok(to)) = (usize::try_from(start), usize::try_from(end)) else {
+    if start < 0 || end < 0 {
         return Err(fail(format!("{said}, negative indexes not supported")));
-    };
-    if from > to {
+    }
+    if start > end {
         return Err(fail(format!("{said}, start index must be less than or equal to end index")));
     }
-    let part = of.get(from..to).ok_or_else(|| fail(format!("{said}, list is length {}", of.len())))?;
+    let places = place(start, of.len()).zip(place(end, of.len()));
+    let part = places.and_then(|(start, end)| of.get(start..end)).ok_or_else(|| fail(format!("{said}, list is length {}", of.len())))?;
     give_elements(part.iter().map(AsRef::as_ref))
 }
 

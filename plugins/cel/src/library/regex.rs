@@ -1,62 +1,93 @@
 //! Regular expressions: RE2's, put into the dialect of the engine that there is.
+//!
+//! No evaluation keeps anything for the next: so what one costs, and whether it gets there, isn't decided by those before it.
 
-use super::args::{Answer, Args, give_bool, give_text, give_texts, int, text};
+use super::args::{Answer, Args, give_bool, give_text, give_texts, int, special, text};
 use super::{Function, P, global, member};
 use crate::error::fail;
+use crate::value::special::Content;
 use cel::ExecutionError;
 use regex::{Regex, RegexBuilder};
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 
 const S: P = P::String;
 const MATCHES: &[(&[P], P)] = &[(&[S, S], P::Bool)];
-/// So many expressions are kept compiled.
-const KEPT: usize = 256;
+const COMPILED: P = P::Special(<Pattern as Content>::NAME);
 /// A repetition is of at most so many, as in RE2.
 const MOST_REPEATED: u32 = 1000;
-/// What a compiled expression may take, in bytes.
+/// What a compiled expression may take, in bytes, and what one may that is kept.
 const LARGEST: usize = 1 << 20;
+const SMALL: usize = 1 << 16;
 
 pub(crate) const FUNCTIONS: &[Function] = &[
-    global("matches", MATCHES, matches),
-    member("matches", MATCHES, matches),
-    member("find", &[(&[S, S], S)], |args| {
-        let found = compiled(text(&args, 1)?)?;
-        give_text(found.find(text(&args, 0)?).map_or("", |found| found.as_str()))
-    }),
-    member("findAll", &[(&[S, S], P::List(&S)), (&[S, S, P::Int], P::List(&S))], |args| {
-        let expression = compiled(text(&args, 1)?)?;
-        let most = usize::try_from(if args.len() > 2 { int(&args, 2)? } else { -1 }).unwrap_or(usize::MAX);
-        give_texts(expression.find_iter(text(&args, 0)?).take(most).map(|found| found.as_str()))
-    }),
+    global("matches", MATCHES, |args| matches(&args, &now(&args)?)),
+    member("matches", MATCHES, |args| matches(&args, &now(&args)?)),
+    member("find", &[(&[S, S], S)], |args| find(&args, &now(&args)?)),
+    member("findAll", &[(&[S, S], P::List(&S)), (&[S, S, P::Int], P::List(&S))], |args| find_all(&args, &now(&args)?)),
+    // What calls become whose pattern is a literal.
+    global("@matches", &[(&[S, COMPILED], P::Bool)], |args| matches(&args, &before(&args)?)),
+    global("@find", &[(&[S, COMPILED], S)], |args| find(&args, &before(&args)?)),
+    global("@findAll", &[(&[S, COMPILED], P::List(&S)), (&[S, COMPILED, P::Int], P::List(&S))], |args| find_all(&args, &before(&args)?)),
 ];
 
-fn matches<'b, 'v>(args: Args<'b, 'v>) -> Answer<'b, 'v> {
-    give_bool(compiled(text(&args, 1)?)?.is_match(text(&args, 0)?))
-}
+/// A pattern that was compiled with its rule.
+#[derive(Clone, Debug)]
+pub(crate) struct Pattern(Regex);
 
-thread_local! {
-    static COMPILED: RefCell<BTreeMap<String, Regex>> = const { RefCell::new(BTreeMap::new()) };
-}
-
-fn compiled(pattern: &str) -> Result<Regex, ExecutionError> {
-    if let Some(known) = COMPILED.with_borrow(|compiled| compiled.get(pattern).cloned()) {
-        return Ok(known);
+impl Pattern {
+    /// Compiles a pattern, if it is right and small.
+    pub(crate) fn small(pattern: &str) -> Option<Self> {
+        build(pattern, SMALL).ok().map(Pattern)
     }
-    let new = compile(pattern).map_err(|why| fail(format!("error parsing regexp: {why}")))?;
-    COMPILED.with_borrow_mut(|compiled| {
-        if compiled.len() >= KEPT {
-            compiled.clear();
-        }
-        compiled.insert(pattern.to_owned(), new.clone());
-    });
-    Ok(new)
+
+    /// As the engine has it.
+    pub(crate) fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+/// What a pattern is called at evaluation. No rule can write such a name.
+pub(crate) fn name(pattern: &str) -> String {
+    format!("@pattern {pattern}")
+}
+
+fn matches<'b, 'v>(args: &Args<'b, 'v>, pattern: &Regex) -> Answer<'b, 'v> {
+    give_bool(pattern.is_match(text(args, 0)?))
+}
+
+fn find<'b, 'v>(args: &Args<'b, 'v>, pattern: &Regex) -> Answer<'b, 'v> {
+    give_text(pattern.find(text(args, 0)?).map_or("", |found| found.as_str()))
+}
+
+fn find_all<'b, 'v>(args: &Args<'b, 'v>, pattern: &Regex) -> Answer<'b, 'v> {
+    let most = usize::try_from(if args.len() > 2 { int(args, 2)? } else { -1 }).unwrap_or(usize::MAX);
+    give_texts(pattern.find_iter(text(args, 0)?).take(most).map(|found| found.as_str()))
+}
+
+/// The pattern of a call that is a text.
+fn now(args: &Args<'_, '_>) -> Result<Regex, ExecutionError> {
+    compile(text(args, 1)?).map_err(|why| fail(format!("error parsing regexp: {why}")))
+}
+
+/// The pattern of a call that is compiled already. A copy shares it, and has room of its own to search in, which goes with it: so no search
+/// leaves anything behind for the next.
+fn before(args: &Args<'_, '_>) -> Result<Regex, ExecutionError> {
+    special::<Pattern>(args, 1).map(|pattern| pattern.0.clone())
 }
 
 /// Compiles an expression of RE2's.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
+    build(pattern, LARGEST)
+}
+
+fn build(pattern: &str, largest: usize) -> Result<Regex, String> {
     let ours = Translation { rest: pattern, ours: String::with_capacity(pattern.len()) }.run()?;
-    RegexBuilder::new(&ours).size_limit(LARGEST).nest_limit(250).build().map_err(|error| {
+    RegexBuilder::new(&ours).size_limit(largest).nest_limit(250).build().map_err(|error| {
         let message = error.to_string();
         let last = message.lines().last().unwrap_or_default();
         last.strip_prefix("error: ").unwrap_or(last).to_owned()
@@ -246,7 +277,19 @@ impl Translation<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::compile;
+    use super::{Pattern, compile};
+
+    #[test]
+    fn only_a_small_pattern_is_kept() {
+        for (pattern, right, small) in [
+            ("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", true, true),
+            (r"\pL{20}", true, false),
+            (r"\pL{1000}", false, false),
+            ("(", false, false),
+        ] {
+            assert_eq!((compile(pattern).is_ok(), Pattern::small(pattern).is_some()), (right, small), "{pattern}");
+        }
+    }
 
     #[test]
     fn re2s_dialect_is_understood() {

@@ -1,6 +1,6 @@
 //! Texts. Positions count characters.
 
-use super::args::{Answer, Args, give_bool, give_count, give_int, give_text, give_texts, int, list, text};
+use super::args::{Answer, Args, give_bool, give_count, give_int, give_text, give_texts, int, list, place, text};
 use super::{Function, P, member};
 use crate::error::{fail, no_overload};
 use cel::ExecutionError;
@@ -17,13 +17,8 @@ pub(crate) const COMPARISONS: &[Function] = &[
 pub(crate) const FUNCTIONS: &[Function] = &[
     member("charAt", &[(&[S, P::Int], S)], |args| {
         let (of, at) = (text(&args, 0)?, int(&args, 1)?);
-        let out_of_range = || fail(format!("index out of range: {at}"));
-        let index = usize::try_from(at).map_err(|_| out_of_range())?;
-        match of.chars().nth(index) {
-            Some(letter) => give_text(letter),
-            None if of.chars().count() == index => give_text(""),
-            None => Err(out_of_range()),
-        }
+        let index = within(at, of.chars().count())?;
+        give_text(of.chars().nth(index).map(String::from).unwrap_or_default())
     }),
     member("indexOf", &[(&[S, S], P::Int), (&[S, S, P::Int], P::Int)], index_of),
     member("lastIndexOf", &[(&[S, S], P::Int), (&[S, S, P::Int], P::Int)], last_index_of),
@@ -55,20 +50,24 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     }),
     member("substring", &[(&[S, P::Int], S), (&[S, P::Int, P::Int], S)], |args| {
         let (of, start) = (text(&args, 0)?, int(&args, 1)?);
-        let length = i64::try_from(of.chars().count()).unwrap_or(i64::MAX);
-        let end = if args.len() > 2 { int(&args, 2)? } else { length };
-        if args.len() > 2 && start > end {
+        let end = if args.len() > 2 { Some(int(&args, 2)?) } else { None };
+        if let Some(end) = end.filter(|end| start > *end) {
             return Err(fail(format!("invalid substring range. start: {start}, end: {end}")));
         }
+        let length = of.chars().count();
         let from = within(start, length)?;
-        let to = within(end, length)?;
+        let to = end.map_or(Ok(length), |end| within(end, length))?;
         give_text(of.chars().skip(from).take(to - from).collect::<String>())
     }),
     super::global("strings.quote", &[(&[S], S)], |args| give_text(quote(text(&args, 0)?))),
 ];
 
-fn within(at: i64, length: i64) -> Result<usize, ExecutionError> {
-    usize::try_from(at).ok().filter(|_| at <= length).ok_or_else(|| fail(format!("index out of range: {at}")))
+fn within(at: i64, length: usize) -> Result<usize, ExecutionError> {
+    place(at, length).ok_or_else(|| out_of_range(at))
+}
+
+fn out_of_range(at: i64) -> ExecutionError {
+    fail(format!("index out of range: {at}"))
 }
 
 /// The letters, the last with what follows it where there are to be no more.
@@ -92,8 +91,11 @@ fn index_of<'b, 'v>(args: Args<'b, 'v>) -> Answer<'b, 'v> {
     if part.is_empty() {
         return give_int(offset);
     }
-    let skipped = usize::try_from(offset).map_err(|_| fail(format!("index out of range: {offset}")))?;
-    let Some((start, _)) = of.char_indices().nth(skipped) else {
+    if offset < 0 {
+        return Err(out_of_range(offset));
+    }
+    let begin = place(offset, of.len()).and_then(|skipped| of.char_indices().nth(skipped).map(|(start, _)| (skipped, start)));
+    let Some((skipped, start)) = begin else {
         return give_int(-1);
     };
     let rest = of.get(start..).unwrap_or_default();
@@ -116,10 +118,12 @@ fn last_index_of<'b, 'v>(args: Args<'b, 'v>) -> Answer<'b, 'v> {
     if part.is_empty() {
         return give_int(offset);
     }
-    let most = usize::try_from(offset).map_err(|_| fail(format!("index out of range: {offset}")))?;
-    if most >= length {
-        return give_int(-1);
+    if offset < 0 {
+        return Err(out_of_range(offset));
     }
+    let Some(most) = place(offset, length).filter(|most| *most < length) else {
+        return give_int(-1);
+    };
     // What begins at the offset at the latest ends behind it by its own length.
     let end = of.char_indices().nth(most + part.chars().count()).map_or(of.len(), |(end, _)| end);
     let head = of.get(..end).unwrap_or(of);

@@ -6,6 +6,7 @@ use super::semver::Semver;
 use super::url::Url;
 use super::{Owned, copied as copied_as};
 use crate::library::format::NamedFormat;
+use crate::library::regex::Pattern;
 use cel::common::types::{Kind, Type};
 use cel::common::value::{StaticVal, Val};
 use std::any::Any;
@@ -78,6 +79,7 @@ content!(Semver, "kubernetes.Semver", Semver::to_string);
 content!(Url, "kubernetes.URL", Url::to_string);
 content!(Ip, "net.IP", Ip::to_string);
 content!(Cidr, "net.CIDR", Cidr::to_string);
+content!(Pattern, "@pattern", |pattern| pattern.as_str().to_owned());
 content!(NamedFormat, "kubernetes.NamedFormat", |format| format.name().to_owned());
 
 /// The value, if it is of one of these types.

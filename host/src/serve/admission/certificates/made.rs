@@ -43,6 +43,9 @@ pub enum MadeError {
     /// What was made can't be used.
     #[error("what was made can't be used: {0}")]
     Use(#[from] CertificateError),
+    /// What was made isn't taken for the names that it is for.
+    #[error("no client would take the certificate that was made for {0}: names of the webhook, or this machine's clock, are wrong")]
+    Names(String),
 }
 
 /// What is kept, as PEM; empty where it is missing.
@@ -103,7 +106,9 @@ impl Kept {
             *number == 0 || self.leaf.is_empty() || names.iter().any(|name| accepted(&self.leaf, &[(*root).clone()], name, now))
         });
         let bundle = former.map(|(_, (_, part))| part.as_str()).collect();
-        Ok(Self { bundle, leaf, leaf_key: leaf_key.serialize_pem(), ..self })
+        let made = Self { bundle, leaf, leaf_key: leaf_key.serialize_pem(), ..self };
+        // Else it would be written, found wanting, and made again, without end.
+        if made.stands(names, now) { Ok(made) } else { Err(MadeError::Names(names.join(", "))) }
     }
 
     /// Puts another CA before those that are there. The leaf stays: by the time it is renewed everybody trusts the new CA.
@@ -197,6 +202,15 @@ mod tests {
         assert!(!stands(&made, &made.bundle, NOW + LEAF_LIFE + 1));
         // A clock that is behind.
         assert!(stands(&made, &made.bundle, NOW - SKEW / 2));
+    }
+
+    #[test]
+    fn for_names_that_no_certificate_can_have_nothing_is_made() {
+        for name in ["pointsman-webhook.pointsman-system.svc.", "not a name", "https://webhook", ""] {
+            let names = [names(), vec![name.to_owned()]].concat();
+            let said = renewed(None, &names, NOW).unwrap_err().to_string();
+            assert!(said.contains("a certificate can't be made") || said.contains(&names.join(", ")), "{said}");
+        }
     }
 
     #[test]

@@ -75,6 +75,35 @@ fn an_update_that_changes_nothing_that_rules_see_is_let_through() {
 }
 
 #[test]
+fn a_service_that_is_left_alone_and_what_is_being_deleted_are_let_through_both_doors() {
+    let none = Claims::default();
+    let let_through = |review: &Value, claims: &Claims| read(review).is_let_through(claims);
+    let created = asked("CREATE", SERVICE, service(1), Value::Null);
+    assert!(!let_through(&created, &none));
+    assert!(!let_through(&created, &Claims(vec!["isvc:chat".parse().unwrap()])));
+    assert!(let_through(&created, &Claims(vec!["isvc:other".parse().unwrap()])));
+    let mut alone = service(2);
+    alone["metadata"]["annotations"] = json!({"pointsman.dev/control": "false"});
+    assert!(let_through(&asked("CREATE", SERVICE, alone.clone(), Value::Null), &none));
+    assert!(let_through(&asked("DELETE", SERVICE, Value::Null, alone.clone()), &none));
+    // From now on it is ours.
+    assert!(!let_through(&asked("UPDATE", SERVICE, service(2), alone), &none));
+
+    let mut going = service(1);
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert!(let_through(&asked("UPDATE", SERVICE, service(2), going.clone()), &none));
+    assert!(!let_through(&asked("UPDATE", SERVICE, going.clone(), service(1)), &none));
+    assert!(!let_through(&asked("DELETE", SERVICE, Value::Null, going), &none));
+}
+
+#[test]
+fn what_kubectl_notes_for_itself_is_no_change() {
+    let mut applied = service(1);
+    applied["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": "{}"});
+    assert!(answer(&asked("UPDATE", SERVICE, applied, service(1)), &rules(None)).allowed());
+}
+
+#[test]
 fn what_is_below_an_object_other_kinds_and_connections_are_let_through() {
     let mut status = asked("UPDATE", SERVICE, service(2), service(1));
     status["request"]["subResource"] = json!("status");
