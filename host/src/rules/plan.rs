@@ -12,7 +12,7 @@ use crate::{
         digest::Digest,
         point::{Entry, Subject},
     },
-    world::{ObjectKey, Read, Snapshot},
+    world::{LAST_APPLIED, ObjectKey, Read, Snapshot},
 };
 use pointsman_crds::policy::rule::RuleStage;
 use serde_json::{Map, Value, json};
@@ -29,9 +29,6 @@ const AGAIN: Duration = Duration::from_secs(15);
 
 /// How many bytes of sentences a condition has at most.
 const LONGEST: usize = 4096;
-
-/// What `kubectl apply` notes for itself: no user has written it, and it would be every other change once more.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// An object as rules see it at every door: what its user has written.
 pub fn object(api_version: &str, kind: &str, namespace: &str, name: &str, content: &Value) -> Value {

@@ -14,7 +14,7 @@ use std::{
 };
 
 /// Where kubectl keeps what it has applied: the object once more. It is never carried anywhere.
-pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// An object by its parts.
 #[derive(Debug, Default)]

@@ -24,6 +24,7 @@ pub mod watch;
 pub mod writers;
 
 pub use child::{Child, ObjectKey};
+pub(crate) use live::LAST_APPLIED;
 pub use news::News;
 pub use pod::Pod;
 pub use readers::Read;

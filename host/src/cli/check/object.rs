@@ -74,7 +74,7 @@ impl Object {
         let shown = generated.map_or_else(|| given.clone(), |_| format!("{}*", text(&metadata["generateName"])));
         let named = Named { kind: called, namespace: namespace.to_owned(), name: shown };
         let mut kept = object.clone();
-        let unknown = [kind.shape(&mut kept), unknown_of_metadata(metadata)].concat();
+        let unknown = [kind.shape(&mut kept), unknown_of_metadata(api_version, &named.kind, metadata)].concat();
         // Whoever makes an object can't say how it is: the API server leaves that out.
         kept.shift_remove("status");
         let mut made = Self {
@@ -228,9 +228,10 @@ impl Object {
 }
 
 /// The fields of `metadata` that no object has. The schema of a CRD says nothing of them.
-fn unknown_of_metadata(metadata: &Value) -> Vec<Vec<fields::Step>> {
-    // Every object's are those of a namespace.
-    let Some(shape) = rules::fields::fixed("namespaceObject") else { return Vec::new() };
+fn unknown_of_metadata(api_version: &str, kind: &str, metadata: &Value) -> Vec<Vec<fields::Step>> {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let shape = rules::fields::shapes().iter().find(|shape| shape.group == group && shape.name == kind);
+    let Some(shape) = shape else { return Vec::new() };
     let names = metadata.as_object().into_iter().flat_map(|metadata| metadata.keys());
     let unknown = names.filter(|name| {
         let steps = ["metadata", name.as_str()].map(|name| evaluator::Step::Field(name.to_owned())).to_vec();

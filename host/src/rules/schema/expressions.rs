@@ -1,9 +1,12 @@
 //! The CEL rules of a CRD (`x-kubernetes-validations`), evaluated as the API server does when an object is made.
 
 use super::{Step, Violation, below, settled, shown, step};
-use crate::policy::{
-    call::CallError,
-    evaluator::{Asking, Evaluator, Outcome, Program, Source, Validation, Verdict},
+use crate::{
+    policy::{
+        call::CallError,
+        evaluator::{Asking, Evaluator, Outcome, Program, Source, Validation, Verdict},
+    },
+    rules::judge::unanswered,
 };
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
@@ -109,7 +112,7 @@ impl Walk<'_> {
                 Err(error) => {
                     // What it has forgotten must be bound again.
                     bound = false;
-                    self.put(invalid(&format!("the evaluator gave no answer: {error} evaluating rule: {}", said(rule))));
+                    self.put(invalid(&format!("{} evaluating rule: {}", unanswered(&error), said(rule))));
                 }
             }
         }

@@ -207,9 +207,8 @@ mod tests {
     #[test]
     fn for_names_that_no_certificate_can_have_nothing_is_made() {
         for name in ["pointsman-webhook.pointsman-system.svc.", "not a name", "https://webhook", ""] {
-            let names = [names(), vec![name.to_owned()]].concat();
-            let said = renewed(None, &names, NOW).unwrap_err().to_string();
-            assert!(said.contains("a certificate can't be made") || said.contains(&names.join(", ")), "{said}");
+            let said = renewed(None, &[name.to_owned()], NOW).unwrap_err().to_string();
+            assert!(said.contains("a certificate can't be made") || said.contains(name), "{said}");
         }
     }
 
