@@ -15,7 +15,7 @@ pub struct ActiveSet {
     digest: Digest,
     members: Vec<Arc<Member>>,
     rules: Rules,
-    configs: OnceLock<Vec<(String, Value)>>,
+    configs: OnceLock<(Vec<(String, Value)>, Digest)>,
 }
 
 /// What stands in for a plugin that gives no answer.
@@ -60,7 +60,21 @@ impl ActiveSet {
     /// The configuration of each member, by its name. What a built-in takes where nobody says otherwise belongs to it: that is the
     /// host's word. What a stranger's plugin takes by itself is its own claim.
     pub fn configs(&self) -> &[(String, Value)] {
-        self.configs.get_or_init(|| self.members.iter().map(|member| (member.name().to_owned(), config(member))).collect())
+        &self.known_configs().0
+    }
+
+    /// The digest of these.
+    pub fn configs_digest(&self) -> &Digest {
+        &self.known_configs().1
+    }
+
+    fn known_configs(&self) -> &(Vec<(String, Value)>, Digest) {
+        self.configs.get_or_init(|| {
+            let configs: Vec<_> = self.members.iter().map(|member| (member.name().to_owned(), config(member))).collect();
+            // Plain data always has JSON.
+            let digest = Digest::of_value(&configs).unwrap_or(Digest([0; 32]));
+            (configs, digest)
+        })
     }
 
     /// The digest of all that decides.

@@ -135,7 +135,7 @@ impl<'a> Judging<'a> {
         parts.extend(objects.iter().map(|object| Digest::of(object.whole().to_string().as_bytes())));
         // Who asked for what, and what was answered.
         parts.extend(plan.decisions.iter().flat_map(layers::digests));
-        parts.push(*self.policies.set().digest());
+        parts.push(*self.policies.set().configs_digest());
         self.kept(&parts, || objects.iter().map(|object| self.judge_object(object, plan)).collect())
     }
 

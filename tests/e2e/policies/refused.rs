@@ -73,7 +73,13 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Value, &'static str, &'static str)> {
             "trusts no key",
         ),
         ("limits", labels.clone(), json!({"limits": {"memory": "64Gi"}}), "InvalidSpec", "limits.memory"),
-        ("cel", labels.clone(), json!({"matchConditions": [{"name": "a", "expression": "true"}]}), "InvalidSpec", "CEL"),
+        (
+            "cel",
+            labels.clone(),
+            json!({"matchConditions": [{"name": "a", "expression": "objekt.kind == 'A'"}]}),
+            "InvalidSpec",
+            "matchConditions[a].expression",
+        ),
         (
             "selector",
             labels.clone(),

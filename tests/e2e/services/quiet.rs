@@ -1,6 +1,8 @@
 //! What works is left alone: after a second look, a resync, a restart, and when another host takes over.
 
 use super::{AGENT, DEPLOYMENT, INFERENCE_SERVICE, SERVING_RUNTIME, Space, fixed, own_cluster, simple_runtime, with_model, writes};
+use kube::{Api, api::ListParams};
+use pointsman_crds::policy::rule::ValidationRule;
 use pointsman_tests::{Host, TestCluster, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -102,6 +104,21 @@ async fn rests(cluster: &TestCluster) {
     assert!(asked.is_empty(), "{asked:#?}");
 }
 
+/// Waits until the rules tell how all services stand to them: that is written a while after the last service was looked at.
+async fn are_counted(cluster: &TestCluster) {
+    let api = Api::<ValidationRule>::all(cluster.client().await);
+    let all = i64::try_from(services().len()).unwrap();
+    eventually("the rules tell how all services stand to them", async || {
+        let rules = api.list(&ListParams::default()).await.unwrap().items;
+        let counted = |rule: &ValidationRule| {
+            let counts = rule.status.as_ref().and_then(|status| status.counts.as_ref());
+            counts.is_some_and(|counts| !rule.spec.enabled || counts.matched == all)
+        };
+        (!rules.is_empty() && rules.iter().all(counted)).then_some(())
+    })
+    .await;
+}
+
 /// What was written since, but for leases.
 fn written(cluster: &TestCluster, since: usize) -> Vec<String> {
     writes(cluster, |request| request["objectRef"]["resource"] != "leases").split_off(since)
@@ -113,6 +130,7 @@ async fn services_that_work_are_left_alone_through_touches_resyncs_restarts_and_
     let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
     let space = Space::on(&cluster, "quiet").await;
     make(&space).await;
+    are_counted(&cluster).await;
     rests(&cluster).await;
     let pods = all_pods(&space).await;
     let so_far = written(&cluster, 0).len();

@@ -155,7 +155,7 @@ impl Keeper {
         let Some(place) = self.params_of(rule) else {
             let namespace = wanted.config_map.namespace.clone().unwrap_or_default();
             let message =
-                format!("params.configMap: this host reads no ConfigMaps in the namespace {namespace}; --plugin-namespaces allows more.");
+                format!("params.configMap: this host reads no ConfigMaps in the namespace {namespace}; --plugin-namespace allows more.");
             return Params::Refused(Problem { reason: "NamespaceNotAllowed".to_owned(), message });
         };
         let places = [place.clone()].into();
