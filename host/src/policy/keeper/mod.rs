@@ -61,7 +61,7 @@ use std::{
 };
 use tokio::{
     sync::{mpsc, watch as channel},
-    time::{Instant, interval, sleep_until},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 use watch::{ConfigMaps, Event, Seen};
 use work::{Loaded, Work};
@@ -258,6 +258,8 @@ impl Keeper {
         let mut progress = pacer.progress();
         self.config_maps.want(&self.places());
         let mut counting = interval(COUNTS);
+        // Those that passed while there was nothing to count must not come all at once: what still changes would look settled.
+        counting.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let again = self.wakes_at();
             tokio::select! {
