@@ -7,7 +7,11 @@ use pointsman::{
     control::Claims,
     kinds::Settings,
     policy::{
-        decide::{Policies, Standing, replay::Replayed, scoring::Candidates},
+        decide::{
+            Policies, Standing,
+            replay::Replayed,
+            scoring::{Candidates, features},
+        },
         load::Loader,
         point::{Question, Subject},
         set::ActiveSet,
@@ -42,29 +46,19 @@ const FEATURES: [&str; 2] = ["queue-length", "prefix-match"];
 async fn what_was_asked_is_put_to_a_candidate_and_it_is_told_where_another_endpoint_would_be_picked() {
     let loader = Loader::new(Arc::clone(engines()), compilers());
     let only = |feature: &str| {
-        let others = [
-            "queue-length",
-            "running-requests",
-            "kv-cache-utilization",
-            "prefix-match",
-            "adapter-loaded",
-            "requests-per-second",
-            "time-to-first-token-seconds",
-            "time-per-output-token-seconds",
-        ];
-        let weights = others.map(|other| {
+        let weights = features(Question::EndpointPick).iter().map(|other| {
             format!(
                 "\"{other}\": {}",
-                if other != feature {
+                if *other != feature {
                     0
-                } else if other == "queue-length" {
+                } else if *other == "queue-length" {
                     -1
                 } else {
                     1
                 }
             )
         });
-        format!("{{\"weights\": {{{}}}}}", weights.join(", "))
+        format!("{{\"weights\": {{{}}}}}", weights.collect::<Vec<_>>().join(", "))
     };
     let active = balancing(&loader, &only("queue-length"));
     let (news, _) = mpsc::unbounded_channel();

@@ -1,6 +1,6 @@
 //! Our own binaries and kubectl, run as a user runs them.
 
-use pointsman_harness::{target_dir, workspace};
+use pointsman_harness::{forget_our_package, target_dir, workspace};
 use std::{
     path::PathBuf,
     process::{Command, Output},
@@ -55,16 +55,10 @@ pub fn xtask() -> PathBuf {
     BUILT.get_or_init(|| built("xtask")).clone()
 }
 
-/// The cargo that runs us, without what it tells us of our own package: to another cargo that would be another environment than a user's shell
-/// has, in which the build scripts of some crates run again and half of the dependencies are built anew.
+/// The cargo that runs us, in the environment of a user's shell.
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let ours = |name: &str| {
-        ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"].iter().any(|own| name.starts_with(own))
-    };
-    for (name, _) in std::env::vars_os().filter(|(name, _)| ours(&name.to_string_lossy())) {
-        cargo.env_remove(name);
-    }
+    forget_our_package(&mut cargo);
     cargo
 }
 

@@ -5,6 +5,7 @@
 //! pipe closes, for whatever reason, the guard ends the whole group of the command.
 
 use anyhow::{Context, Result, bail};
+use pointsman_harness::forget_our_package;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use std::{
     ffi::{OsStr, OsString},
@@ -25,19 +26,6 @@ pub(crate) const SUBCOMMAND: &str = "guarded";
 
 /// How long a command may take to end in good order before it is killed.
 const GRACE: Duration = Duration::from_secs(8);
-
-/// Cargo tells us of our own package. Passed on to another cargo, that would be another environment than a user's shell has, in which the
-/// build scripts of some crates want to run again: half of the dependencies would be built anew each time.
-pub(crate) fn forget_our_package(command: &mut Command) {
-    let ours = |name: &OsString| {
-        ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"]
-            .iter()
-            .any(|own| name.to_string_lossy().starts_with(own))
-    };
-    for (name, _) in std::env::vars_os().filter(|(name, _)| ours(name)) {
-        command.env_remove(name);
-    }
-}
 
 /// A command that ends with us.
 pub(crate) struct Guarded {

@@ -1,12 +1,8 @@
 //! The checks and tests, in the order in which they fail fastest.
 
-use crate::{
-    build, examples,
-    guard::{Guarded, forget_our_package},
-    tools,
-};
+use crate::{build, examples, guard::Guarded, tools};
 use anyhow::{Context, Result, bail};
-use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, cluster_dir, workspace};
+use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, cluster_dir, forget_our_package, workspace};
 use std::{
     process::Command,
     time::{Duration, Instant},

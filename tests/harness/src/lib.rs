@@ -14,10 +14,21 @@ pub use http::http_get;
 pub use lost::lost;
 pub use processes::{RUN_MARK, processes_of_run};
 
-use std::path::PathBuf;
+use std::{path::PathBuf, process::Command};
 
 /// The environment variable by which `cargo xtask test` hands the tests a control plane: what `Cluster::ready` told.
 pub const SHARED_CLUSTER: &str = "POINTSMAN_TEST_CLUSTER";
+
+/// Cargo tells us of our own package. Passed on to another cargo, that would be another environment than a user's shell has, in which the
+/// build scripts of some crates want to run again: half of the dependencies would be built anew each time.
+pub fn forget_our_package(command: &mut Command) {
+    const OURS: [&str; 5] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
+    for (name, _) in std::env::vars_os() {
+        if OURS.iter().any(|ours| name.to_string_lossy().starts_with(ours)) {
+            command.env_remove(name);
+        }
+    }
+}
 
 /// What can go wrong with the control plane, each in a sentence for the person who started it.
 #[derive(Debug, thiserror::Error)]
