@@ -10,7 +10,7 @@ use pointsman::{
     policy::load::Loader,
     rules::{Rules, plan::VALID, rule::bind},
     serve::admission::review::{Known, Request, validate},
-    world::Labels,
+    world::{Labels, Surroundings},
 };
 use pointsman_crds::policy::rule::ValidationRuleSpec;
 use policies::{compilers, engines};
@@ -116,7 +116,10 @@ fn by_webhook(object: &Value, rules: &Rules) -> Said {
     });
     let labels = Labels::from([("kubernetes.io/metadata.name".to_owned(), namespace.to_owned())]);
     let namespace_labels = Arc::new(if namespace.is_empty() { Labels::new() } else { labels });
-    let verdict = validate(&Request::read(review.to_string().as_bytes()).unwrap(), &Known { rules, evaluator: None, namespace_labels });
+    let verdict = validate(
+        &Request::read(review.to_string().as_bytes()).unwrap(),
+        &Known { rules, evaluator: None, namespace_labels, surroundings: Surroundings::default(), memo: None },
+    );
     let denied = verdict.denial.iter().flat_map(|denial| denial.message.split("; ")).map(str::to_owned).collect();
     Said { denied, warned: verdict.warnings }
 }

@@ -63,7 +63,7 @@ fn judged(rules: &Rules, stage: RuleStage, operation: Option<Operation>, roots: 
         ..Subject::default()
     };
     let mut root = |name: &str| Some(roots.iter().find(|(root, _)| *root == name)?.1.to_string().into());
-    rules.judge(Case { stage, about: &about, operation, root: &mut root })
+    rules.judge(Case { stage, about: &about, operation, root: &mut root, around: None })
 }
 
 fn input(rules: &Rules, object: Value) -> Judgement {

@@ -39,7 +39,7 @@ fn main() {
         // As from a watch: each time the object is another one.
         let text: Arc<str> = text.as_str().into();
         let mut root = |name: &str| (name == "object").then(|| Arc::clone(&text));
-        let judgement = rules.judge(Case { stage: RuleStage::Input, about: &about, operation: None, root: &mut root });
+        let judgement = rules.judge(Case { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: None });
         assert_eq!((judgement.matched.len(), judgement.findings.len()), (RULES, 0), "{:?}", judgement.findings);
     };
     ours();

@@ -4,7 +4,7 @@ use crate::{
     policy::{
         EXPRESSION, LABEL, SUBDOMAIN,
         plugin::UpdateStrategy,
-        selection::{MatchCondition, Selection},
+        selection::{KindReference, MatchCondition, Selection},
     },
     schema::rules,
 };
@@ -16,6 +16,16 @@ use serde::{Deserialize, Serialize};
 const DENY_OR_WARN: (&str, &str) = (
     "!(self.exists(action, action == 'Deny') && self.exists(action, action == 'Warn'))",
     "actions can't hold both Deny and Warn, for a denial says all that a warning would: remove one of them",
+);
+
+const LOOKED_UP: (&str, &str) = (
+    "self.stage != 'Output' || !has(self.lookups) || size(self.lookups) == 0",
+    "lookups are for rules of stage Input: remove them, or set stage to Input",
+);
+
+const ONE_LOOKUP: (&str, &str) = (
+    "[has(self.models), has(self.runtimes), has(self.subjects)].filter(given, given).size() == 1",
+    "a lookup needs exactly one of models, runtimes and subjects: keep one and remove the others",
 );
 
 /// A ValidationRule is a set of CEL expressions that must hold on what users write, or on what policies put out.
@@ -40,6 +50,7 @@ const DENY_OR_WARN: (&str, &str) = (
     printcolumn = r#"{"name":"Rejected","type":"integer","jsonPath":".status.counts.rejected"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
+#[schemars(extend("x-kubernetes-validations" = rules(&[LOOKED_UP])))]
 pub struct ValidationRuleSpec {
     /// Whether the rule counts.
     #[serde(default = "yes")]
@@ -58,12 +69,17 @@ pub struct ValidationRuleSpec {
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub match_conditions: Vec<MatchCondition>,
 
+    /// What is looked up in the cluster, as `lookups.NAME`. A lookup is made where the rule's conditions hold, and at stage Input only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub lookups: Vec<RuleLookup>,
+
     /// Values that the validations share, as `variables.NAME`. A variable may use those before it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub variables: Vec<Variable>,
 
-    /// What must hold. Stage Input knows `object`, `oldObject`, `namespaceObject`, `params` and `request`; stage Output
+    /// What must hold. Stage Input knows `object`, `oldObject`, `namespaceObject`, `params`, `request` and `lookups`; stage Output
     /// knows the planned `object`, its `subject`, `layers` (who asked for each field), `added` (the fields that nobody asked for but a
     /// plugin), `namespaceObject` and `params`.
     #[schemars(length(min = 1, max = 64))]
@@ -97,6 +113,7 @@ impl Default for ValidationRuleSpec {
             stage: RuleStage::default(),
             selection: None,
             match_conditions: Vec::new(),
+            lookups: Vec::new(),
             variables: Vec::new(),
             validations: Vec::new(),
             actions: default_actions(),
@@ -159,6 +176,78 @@ pub enum Operation {
     Update,
     /// An object is deleted.
     Delete,
+}
+
+/// Something in the cluster beside the object. What it finds depends on nothing else than the objects that there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules(&[ONE_LOOKUP])))]
+pub struct RuleLookup {
+    /// Its name, a CEL identifier.
+    #[schemars(length(max = 63), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
+    pub name: String,
+
+    /// The models of a name, as a list: the one of the whole cluster, and then the one of the object's namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub models: Option<ModelsLookup>,
+
+    /// Runtimes that a service of the object's namespace could choose, as a list: those of the whole cluster, and then those of the
+    /// namespace. The object itself isn't among them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtimes: Option<RuntimesLookup>,
+
+    /// A sum over the services that are older than the object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subjects: Option<SubjectsLookup>,
+}
+
+/// Models of a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelsLookup {
+    /// A CEL expression over `object`, `namespaceObject` and `params` that gives the name.
+    #[schemars(length(min = 1, max = EXPRESSION))]
+    pub name: String,
+}
+
+/// Runtimes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimesLookup {
+    /// A CEL expression over `object`, `namespaceObject` and `params` that gives the name of those that are meant; absent means all of
+    /// them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = EXPRESSION))]
+    pub name: Option<String>,
+}
+
+/// A sum over services. An object that is about to be made is newer than all; of those of one second the first by kind and name counts as the
+/// oldest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SubjectsLookup {
+    /// The kinds of services that count; absent means those that the rule is about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["group", "kind"]))]
+    pub kinds: Vec<KindReference>,
+
+    /// Which services count by where they are.
+    #[serde(default)]
+    pub within: LookupScope,
+
+    /// A CEL expression over `object`, which is one of those services, and `params`. It gives the number that is added.
+    #[schemars(length(min = 1, max = EXPRESSION))]
+    pub sum: String,
+}
+
+/// Where services count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum LookupScope {
+    /// In the object's namespace.
+    #[default]
+    Namespace,
+    /// Everywhere.
+    Cluster,
 }
 
 /// A value with a name.

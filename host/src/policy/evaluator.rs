@@ -60,6 +60,8 @@ pub struct Source {
     pub roots: Vec<String>,
     /// All must be true for the rule to apply.
     pub conditions: Vec<Named>,
+    /// What says what is to be found before the root `lookups` is set.
+    pub lookups: Vec<Named>,
     /// Values that the others share.
     pub variables: Vec<Named>,
     /// What must hold.
@@ -81,6 +83,11 @@ impl Program {
         Self { digest, source: Arc::new(source) }
     }
 
+    /// The digest of the rule.
+    pub fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
     /// The rule.
     pub fn source(&self) -> &Source {
         &self.source
@@ -94,6 +101,9 @@ pub enum Part {
     /// A condition.
     #[component(name = "condition")]
     Condition(u32),
+    /// A lookup.
+    #[component(name = "lookup")]
+    Lookup(u32),
     /// A variable.
     #[component(name = "variable")]
     Variable(u32),
@@ -200,6 +210,7 @@ struct Functions {
     load: ComponentExportIndex,
     bind: ComponentExportIndex,
     evaluate: ComponentExportIndex,
+    look_up: ComponentExportIndex,
     calculate: ComponentExportIndex,
 }
 
@@ -278,6 +289,7 @@ impl Functions {
             load: find("load")?,
             bind: find("bind")?,
             evaluate: find("evaluate")?,
+            look_up: find("look-up")?,
             calculate: find("calculate")?,
         })
     }
@@ -306,29 +318,44 @@ impl Asking<'_> {
         self.roots.insert(root.to_owned(), value);
     }
 
-    /// What becomes of a rule. An instance that has answered before doesn't have the last word about a failure: what it did then must not count.
+    /// What becomes of a rule.
     pub fn judge(&mut self, program: &Program) -> Result<Outcome, CallError> {
-        let seasoned = self.warm.as_ref().is_some_and(|warm| warm.seasoned);
-        match self.judge_once(program) {
-            Err(error) if seasoned && error != CallError::Busy => {
-                self.warm = None;
-                self.judge_once(program)
-            }
-            outcome => outcome,
-        }
+        let index = self.evaluator.functions.evaluate;
+        self.twice(|asking| {
+            let at = asking.load(program)?;
+            asking.with(|instance, store| {
+                let evaluate = instance.get_typed_func::<(u32,), (Outcome,)>(&mut *store, index)?;
+                evaluate.call(store, (at,)).map(|(outcome,)| outcome)
+            })
+        })
     }
 
-    fn judge_once(&mut self, program: &Program) -> Result<Outcome, CallError> {
-        let at = self.load(program)?;
-        let index = self.evaluator.functions.evaluate;
-        let outcome = self.with(|instance, store| {
-            let evaluate = instance.get_typed_func::<(u32,), (Outcome,)>(&mut *store, index)?;
-            evaluate.call(store, (at,)).map(|(outcome,)| outcome)
-        })?;
+    /// The value of a lookup of a rule, as JSON text.
+    pub fn look_up(&mut self, program: &Program, lookup: u32) -> Result<Result<String, Problem>, CallError> {
+        let index = self.evaluator.functions.look_up;
+        self.twice(|asking| {
+            let at = asking.load(program)?;
+            asking.with(|instance, store| {
+                let look_up = instance.get_typed_func::<(u32, u32), (Result<String, Problem>,)>(&mut *store, index)?;
+                look_up.call(store, (at, lookup)).map(|(value,)| value)
+            })
+        })
+    }
+
+    /// Asks once more where an instance fails that has answered before: what it did then must not count, so it doesn't have the last word.
+    fn twice<Answer>(&mut self, mut ask: impl FnMut(&mut Self) -> Result<Answer, CallError>) -> Result<Answer, CallError> {
+        let seasoned = self.warm.as_ref().is_some_and(|warm| warm.seasoned);
+        let answer = match ask(self) {
+            Err(error) if seasoned && error != CallError::Busy => {
+                self.warm = None;
+                ask(self)
+            }
+            answer => answer,
+        }?;
         if let Some(warm) = &mut self.warm {
             warm.seasoned = true;
         }
-        Ok(outcome)
+        Ok(answer)
     }
 
     /// The number that the instance has given a rule.

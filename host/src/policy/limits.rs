@@ -118,6 +118,18 @@ pub const RULE_RESIDENT: usize = 24 << 20;
 /// Bytes that a pod's template may have: an object in etcd has 1.5 MiB at most.
 pub const LARGEST_TEMPLATE: usize = 1 << 20;
 
+/// How many runtimes a rule can look up without a name.
+pub const MOST_FOUND: usize = 1000;
+
+/// Bytes of all that a rule looks up for one object, as JSON.
+pub const LARGEST_LOOKUP: usize = 1 << 20;
+
+/// How many subjects a rule can add up.
+pub const MOST_ADDED: usize = 10_000;
+
+/// How long a rule may take to add up what wasn't known before. What it has come to is kept for the next time.
+pub const LOOKUP_WITHIN: Duration = Duration::from_secs(1);
+
 /// The limits of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -2,12 +2,11 @@
 
 use super::point::{Entry, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use pointsman_crds::policy::selection::Selection;
+use pointsman_crds::policy::selection::{KindReference, Selection};
 
 /// Whether every part of the selection that is given fits the subject.
 pub fn fits(selection: &Selection, subject: &Subject) -> bool {
-    let kind = selection.kinds.is_empty()
-        || selection.kinds.iter().any(|kind| kind.group == subject.group && (kind.kind == "*" || kind.kind == subject.kind));
+    let kind = is_of(&selection.kinds, &subject.group, &subject.kind);
     // What has no namespace isn't in one that could be selected.
     let namespace = selection
         .namespace_selector
@@ -15,6 +14,11 @@ pub fn fits(selection: &Selection, subject: &Subject) -> bool {
         .is_none_or(|selector| !subject.namespace.is_empty() && selects(selector, label(&subject.namespace_labels)));
     let object = selection.object_selector.as_ref().is_none_or(|selector| selects(selector, label(&subject.labels)));
     kind && namespace && object
+}
+
+/// Whether a kind is among these, or any is meant.
+pub fn is_of(kinds: &[KindReference], group: &str, kind: &str) -> bool {
+    kinds.is_empty() || kinds.iter().any(|meant| meant.group == group && (meant.kind == "*" || meant.kind == kind))
 }
 
 fn label<'l>(labels: &'l [Entry]) -> impl Fn(&str) -> Option<&'l str> {

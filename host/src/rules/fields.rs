@@ -8,7 +8,7 @@ use crate::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
-use pointsman_crds::KINDS;
+use pointsman_crds::{KINDS, policy::rule::RuleLookup};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::LazyLock,
@@ -84,6 +84,18 @@ impl Shape {
 /// The shape of a root that has the same form in every rule: `namespaceObject`, `params`, `request`.
 pub fn fixed(root: &str) -> Option<&'static Shape> {
     FIXED.iter().find(|(name, _)| *name == root).map(|(_, shape)| shape)
+}
+
+/// The shape of the root `lookups`.
+pub fn of_lookups(lookups: &[RuleLookup]) -> Shape {
+    let found = |lookup: &RuleLookup| match lookup {
+        RuleLookup { subjects: Some(_), .. } => Node::Scalar(NUMBER),
+        RuleLookup { models: Some(_), .. } => list_of(model()),
+        _ => list_of(runtime()),
+    };
+    let named: BTreeMap<Box<str>, Node> = lookups.iter().map(|lookup| (lookup.name.as_str().into(), found(lookup))).collect();
+    let root = Node::Fields { named: named.into_iter().collect(), others: None };
+    Shape { group: String::new(), name: "rule".to_owned(), root }
 }
 
 /// What is wrong with a path, or nothing: `shapes` are those of the kinds that the root may be; a field that one of them has is fine.
@@ -365,6 +377,46 @@ fn namespace() -> Node {
 /// What of a ConfigMap is part of a policy set.
 fn config_map() -> Node {
     fields("apiVersion kind", [("data", map_of(Node::Scalar(STRING))), ("metadata", fields("name namespace", []))])
+}
+
+/// A model that was looked up.
+fn model() -> Node {
+    let named = fields("name version", []);
+    fields(
+        "kind namespace name modelType architecture quantization parameterSize state",
+        [
+            ("labels", map_of(Node::Scalar(STRING))),
+            ("annotations", map_of(Node::Scalar(STRING))),
+            ("disabled", Node::Scalar(BOOLEAN)),
+            ("format", named.clone()),
+            ("framework", named),
+            ("capabilities", strings()),
+        ],
+    )
+}
+
+/// A runtime that was looked up.
+fn runtime() -> Node {
+    let supported = fields("name version comparison", [("weight", Node::Scalar(NUMBER))]);
+    let model = fields(
+        "architecture quantization",
+        [
+            ("format", supported.clone()),
+            ("framework", supported),
+            ("autoSelect", Node::Scalar(BOOLEAN)),
+            ("priority", Node::Scalar(NUMBER)),
+        ],
+    );
+    fields(
+        "kind namespace name smallest largest",
+        [
+            ("labels", map_of(Node::Scalar(STRING))),
+            ("annotations", map_of(Node::Scalar(STRING))),
+            ("disabled", Node::Scalar(BOOLEAN)),
+            ("models", list_of(model)),
+            ("protocols", strings()),
+        ],
+    )
 }
 
 fn admission_request() -> Node {

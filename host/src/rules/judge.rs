@@ -2,18 +2,23 @@
 
 use super::{
     Rules,
+    lookups::{Around, LOOKUPS},
     rule::{Rule, of_problem},
 };
 use crate::policy::{
     call::CallError,
-    evaluator::{Asking, Outcome, Verdict},
+    digest::Digest,
+    evaluator::{Asking, Outcome, Program, Verdict},
     matching,
     point::Subject,
     told,
 };
-use pointsman_crds::policy::rule::{DenialReason, Operation, ParamsNotFound, RuleAction, RuleFailurePolicy, RuleParams, RuleStage};
+use pointsman_crds::policy::rule::{DenialReason, Operation, ParamsNotFound, RuleAction, RuleFailurePolicy, RuleStage};
 use serde_json::json;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
+
+/// The root with a rule's ConfigMap.
+const PARAMS: &str = "params";
 
 /// What is known of an object that rules are asked about.
 pub struct Case<'a> {
@@ -25,6 +30,8 @@ pub struct Case<'a> {
     pub operation: Option<Operation>,
     /// The value of a root that is read, as JSON text; none where there is none here.
     pub root: &'a mut dyn FnMut(&str) -> Option<Arc<str>>,
+    /// What can be looked up; none where nothing is known but the object.
+    pub around: Option<&'a Around<'a>>,
 }
 
 impl std::fmt::Debug for Case<'_> {
@@ -71,7 +78,7 @@ pub struct Judgement {
     pub matched: Vec<String>,
     /// The rules that couldn't be evaluated and don't count then, each with why.
     pub ignored: Vec<(String, String)>,
-    /// The rules that need what only admission knows.
+    /// The rules that need what only admission knows, or what nobody has looked for here.
     pub not_evaluated: Vec<String>,
     /// Whether the same object may well be judged otherwise another time, by no fault of a rule's or the object's.
     pub passing: bool,
@@ -81,6 +88,20 @@ impl Judgement {
     /// Whether nothing stands against the object.
     pub fn admits(&self) -> bool {
         !self.findings.iter().any(Finding::denies)
+    }
+
+    /// This one, and that of other rules on the same object.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.findings.extend(other.findings);
+        // As if they had been asked at once.
+        self.findings.sort_by(|one, other| one.rule.cmp(&other.rule));
+        self.matched.extend(other.matched);
+        self.matched.sort();
+        self.ignored.extend(other.ignored);
+        self.not_evaluated.extend(other.not_evaluated);
+        self.passing |= other.passing;
+        self
     }
 
     /// What stands against the object, or only speaks against it, a sentence each.
@@ -97,76 +118,136 @@ pub fn sentence(rule: &str, message: &str) -> String {
 impl Rules {
     /// Asks all that are about the object.
     pub fn judge(&self, case: Case<'_>) -> Judgement {
-        let Case { stage, about, operation, root } = case;
+        self.judge_some(case, |_| true)
+    }
+
+    /// Asks those of these rules that are about the object.
+    pub fn judge_some(&self, case: Case<'_>, wanted: impl Fn(&Rule) -> bool) -> Judgement {
+        let Case { stage, about, operation, root, around } = case;
         let mut judgement = Judgement::default();
-        let mut asking: Option<Asking<'_>> = None;
-        let mut bound: Vec<String> = Vec::new();
-        for rule in self.of(stage).filter(|rule| is_about(rule, about, operation)) {
-            if operation.is_none() && rule.is_of_admission() {
+        let mut bench = Bench { rules: self, asking: None, bound: BTreeSet::new(), root };
+        for rule in self.of(stage).filter(|rule| wanted(rule) && is_about(rule, about, operation)) {
+            let unknown = rule.looks_up() && around.is_none() && (bench.root)(LOOKUPS).is_none();
+            if operation.is_none() && rule.is_of_admission() || unknown {
                 judgement.not_evaluated.push(rule.name().to_owned());
                 continue;
             }
-            let outcome = self.outcome(rule, &mut asking, &mut bound, root);
-            take(rule, outcome, &mut judgement);
+            take(rule, outcome(rule, about, &mut bench, around), &mut judgement);
         }
         judgement
     }
+}
 
-    fn outcome<'s>(
-        &'s self,
-        rule: &Rule,
-        asking: &mut Option<Asking<'s>>,
-        bound: &mut Vec<String>,
-        root: &mut dyn FnMut(&str) -> Option<Arc<str>>,
-    ) -> Result<Option<Outcome>, Failed> {
-        if let Some(why) = rule.missing() {
-            return Err(Failed { why: why.to_owned(), passing: true });
-        }
-        let params = match params(rule) {
-            Params::None => None,
-            Params::Given(params) => Some(params),
-            Params::Missing(wanted) if wanted.not_found == ParamsNotFound::Allow => return Ok(None),
-            Params::Missing(wanted) => {
-                let map = &wanted.config_map;
-                let namespace = map.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-                return Err(Failed {
-                    why: format!("its parameters are missing: there is no ConfigMap {namespace}{}", map.name),
-                    passing: false,
-                });
+fn outcome(rule: &Rule, about: &Subject, bench: &mut Bench<'_, '_>, around: Option<&Around<'_>>) -> Result<Option<Outcome>, Failed> {
+    if let Some(why) = rule.missing() {
+        return Err(Failed { why: why.to_owned(), passing: true });
+    }
+    match &rule.bound.spec.params {
+        Some(wanted) if rule.bound.params.is_none() => {
+            if wanted.not_found == ParamsNotFound::Allow {
+                return Ok(None);
             }
+            let map = &wanted.config_map;
+            let namespace = map.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+            return Err(Failed::for_good(format!("its parameters are missing: there is no ConfigMap {namespace}{}", map.name)));
+        }
+        Some(_) | None => {}
+    }
+    if !rule.looks_up() {
+        return bench.judge(rule, rule.program()).map(Some);
+    }
+    // Nothing is looked up for an object that the rule isn't about.
+    if let Some(gate) = rule.gate() {
+        let judge = |bench: &mut Bench<'_, '_>| bench.judge(rule, gate);
+        let gone_through = match around {
+            Some(around) => around.kept(&[*rule.identity(), Digest::of(b"gate")], || judge(bench))?,
+            None => Arc::new(judge(bench)?),
         };
+        if !matches!(*gone_through, Outcome::Judged(_)) {
+            return Ok(Some((*gone_through).clone()));
+        }
+    }
+    if let Some(given) = (bench.root)(LOOKUPS) {
+        bench.bound_with(rule, LOOKUPS, given)?;
+        return bench.judge(rule, rule.program()).map(Some);
+    }
+    let Some(around) = around else { return Ok(None) };
+    let found = around.find(rule, about, bench)?;
+    let judged = around.kept(&[*rule.identity(), Digest::of(b"verdict"), Digest::of(found.as_bytes())], || {
+        bench.bound_with(rule, LOOKUPS, found)?;
+        bench.judge(rule, rule.program())
+    })?;
+    Ok(Some((*judged).clone()))
+}
+
+/// What rules are evaluated with. Nothing is made, and no root is set, before something of it is needed.
+pub(super) struct Bench<'s, 'c> {
+    rules: &'s Rules,
+    asking: Option<Asking<'s>>,
+    /// The roots that are set, and are the object's.
+    bound: BTreeSet<String>,
+    root: &'c mut dyn FnMut(&str) -> Option<Arc<str>>,
+}
+
+impl<'s> Bench<'s, '_> {
+    /// The evaluator, with all roots that a rule reads and that the object itself tells.
+    pub(super) fn bound(&mut self, rule: &Rule) -> Result<&mut Asking<'s>, Failed> {
+        self.bound_but(rule, None)
+    }
+
+    /// The same, but that one root is another, until the object's own is wanted again.
+    pub(super) fn bound_with(&mut self, rule: &Rule, root: &str, value: Arc<str>) -> Result<&mut Asking<'s>, Failed> {
+        self.bound.remove(root);
+        let asking = self.bound_but(rule, Some(root))?;
+        asking.bind(root, value);
+        Ok(asking)
+    }
+
+    fn bound_but(&mut self, rule: &Rule, except: Option<&str>) -> Result<&mut Asking<'s>, Failed> {
+        let Self { rules, asking, bound, root } = self;
         let asking = if let Some(asking) = asking {
             asking
         } else {
-            let evaluator = self.evaluator().ok_or_else(|| Failed { why: "there is no evaluator".to_owned(), passing: true })?;
+            let evaluator = rules.evaluator().ok_or_else(|| Failed { why: "there is no evaluator".to_owned(), passing: true })?;
             asking.insert(evaluator.ask().map_err(|error| Failed::of(&error))?)
         };
-        for wanted in rule.program.source().roots.iter().filter(|wanted| rule.reads(wanted) && *wanted != "params") {
-            if !bound.contains(wanted) {
-                if let Some(value) = root(wanted) {
-                    asking.bind(wanted, value);
-                }
-                bound.push(wanted.clone());
+        let passed_over = [Some(PARAMS), Some(LOOKUPS), except];
+        let roots = rule.program().source().roots.iter();
+        for wanted in roots.filter(|wanted| rule.reads(wanted) && !passed_over.contains(&Some(wanted.as_str()))) {
+            if bound.insert(wanted.clone())
+                && let Some(value) = root(wanted)
+            {
+                asking.bind(wanted, value);
             }
         }
         // Each rule has its own.
-        if rule.reads("params")
-            && let Some(params) = params
+        if rule.reads(PARAMS)
+            && let Some(params) = params(rule)
         {
-            asking.bind("params", params);
+            asking.bind(PARAMS, params);
         }
-        asking.judge(&rule.program).map(Some).map_err(|error| Failed::of(&error))
+        Ok(asking)
+    }
+
+    fn judge(&mut self, rule: &Rule, program: &Program) -> Result<Outcome, Failed> {
+        self.bound(rule)?.judge(program).map_err(|error| Failed::of(&error))
     }
 }
 
 /// Why a rule couldn't be evaluated.
-struct Failed {
-    why: String,
-    passing: bool,
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) why: String,
+    /// Whether it may well be evaluated another time.
+    pub(super) passing: bool,
 }
 
 impl Failed {
-    fn of(error: &CallError) -> Self {
+    pub(super) fn for_good(why: String) -> Self {
+        Self { why, passing: false }
+    }
+
+    pub(super) fn of(error: &CallError) -> Self {
         Self { why: unanswered(error), passing: !error.lasting() }
     }
 }
@@ -184,18 +265,10 @@ pub(super) fn unanswered(error: &CallError) -> String {
     }
 }
 
-enum Params<'a> {
-    None,
-    Given(Arc<str>),
-    Missing(&'a RuleParams),
-}
-
-fn params(rule: &Rule) -> Params<'_> {
-    let Some(wanted) = &rule.bound.spec.params else { return Params::None };
-    let Some(data) = &rule.bound.params else { return Params::Missing(wanted) };
-    let map = &wanted.config_map;
-    let metadata = json!({"name": map.name, "namespace": map.namespace});
-    Params::Given(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}).to_string().into())
+fn params(rule: &Rule) -> Option<Arc<str>> {
+    let (wanted, data) = rule.bound.spec.params.as_ref().zip(rule.bound.params.as_ref())?;
+    let metadata = json!({"name": wanted.config_map.name, "namespace": wanted.config_map.namespace});
+    Some(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}).to_string().into())
 }
 
 fn is_about(rule: &Rule, about: &Subject, operation: Option<Operation>) -> bool {

@@ -3,6 +3,7 @@
 use super::{
     judge::{Case, Finding, Judgement, sentence},
     layers::{self, Bound},
+    lookups::Around,
 };
 use crate::{
     kinds,
@@ -101,27 +102,34 @@ impl<'a> Judging<'a> {
         (!name.is_empty()).then(|| Arc::clone(self.namespace.get_or_init(of_namespace)))
     }
 
-    /// What the rules say of the subject.
-    fn input(&self) -> Arc<Judgement> {
+    /// What the rules say of the subject, and what they have looked at beside it.
+    fn input(&self) -> (Arc<Judgement>, BTreeSet<Read>) {
         let rules = self.policies.set().rules();
         if rules.of(RuleStage::Input).next().is_none() {
-            return Arc::default();
+            return Default::default();
         }
         let namespace = self.namespace().unwrap_or_default();
-        let parts = [*rules.digest(RuleStage::Input), Digest::of(self.subject().as_bytes()), Digest::of(namespace.as_bytes())];
-        self.kept(&parts, || {
-            let about = kinds::subject(self.snapshot);
+        let object = Digest::of_all(&[Digest::of(self.subject().as_bytes()), Digest::of(namespace.as_bytes())]);
+        let about = OnceCell::new();
+        let judge = |around: Option<&Around<'_>>| {
+            let about = about.get_or_init(|| kinds::subject(self.snapshot));
             let mut root = |name: &str| match name {
                 "object" => Some(self.subject()),
                 "namespaceObject" => self.namespace(),
                 _ => None,
             };
-            vec![rules.judge(Case { stage: RuleStage::Input, about: &about, operation: None, root: &mut root })]
-        })
-        .first()
-        .cloned()
-        .map(Arc::new)
-        .unwrap_or_default()
+            let case = Case { stage: RuleStage::Input, about, operation: None, root: &mut root, around };
+            rules.judge_some(case, |rule| rule.looks_up() == around.is_some())
+        };
+        let of_object = self.kept(&[*rules.digest(RuleStage::Input), object], || vec![judge(None)]).first().cloned().unwrap_or_default();
+        if !rules.of(RuleStage::Input).any(|rule| rule.looks_up()) {
+            return (Arc::new(of_object), BTreeSet::new());
+        }
+        // What depends on more than the object is kept by what was found, rule by rule.
+        let surroundings = self.snapshot.surroundings();
+        let around = Around::new(&surroundings, Some(self.policies.cache()), Some(object));
+        let judgement = of_object.and(judge(Some(&around)));
+        (Arc::new(judgement), around.reads())
     }
 
     /// What the rules say of each object of the plan, in their order.
@@ -164,7 +172,7 @@ impl<'a> Judging<'a> {
             "added" if !asked().too_large => Some(asked().added().to_string().into()),
             _ => None,
         };
-        set.rules().judge(Case { stage: RuleStage::Output, about: &about, operation: None, root: &mut root })
+        set.rules().judge(Case { stage: RuleStage::Output, about: &about, operation: None, root: &mut root, around: None })
     }
 
     /// What was found of the same before, or is found now; that is kept if it would be found again.
@@ -185,7 +193,8 @@ impl<'a> Judging<'a> {
 
     /// Makes of a plan what the rules let it be.
     pub(crate) fn bound(&self, mut plan: Plan) -> Plan {
-        let input = self.input();
+        let (input, looked_at) = self.input();
+        plan.reads.extend(looked_at);
         let output = plan.objects.as_ref().map(|objects| self.output(objects, &plan));
         let denied = !input.admits() || output.as_ref().is_some_and(|output| output.iter().any(|judgement| !judgement.admits()));
         if input.passing || output.iter().flat_map(|output| output.iter()).any(|judgement| judgement.passing) {

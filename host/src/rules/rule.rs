@@ -3,6 +3,7 @@
 use super::{
     fields::{self, Shape},
     judge::unanswered,
+    lookups::{self, LOOKUPS},
 };
 use crate::policy::{
     digest::Digest,
@@ -11,7 +12,7 @@ use crate::policy::{
     matching,
 };
 use pointsman_crds::policy::{
-    rule::{RuleSelection, RuleStage, ValidationRuleSpec},
+    rule::{RuleLookup, RuleSelection, RuleStage, SubjectsLookup, ValidationRuleSpec},
     selection::{KindReference, Selection},
     set::{PolicySetPlugin, PolicySetRule},
 };
@@ -26,7 +27,11 @@ pub struct Rule {
     /// As it is frozen in the set.
     pub bound: PolicySetRule,
     /// What is evaluated.
-    pub program: Program,
+    program: Program,
+    /// Its conditions alone, where something is to be looked up once they hold.
+    gate: Option<Program>,
+    /// The lookups that its expressions read, by their numbers.
+    looked_up: Vec<usize>,
     identity: Digest,
     /// What its expressions read.
     reads: BTreeSet<String>,
@@ -97,15 +102,44 @@ impl Rule {
             return Err(RuleError::Spec(flaw));
         }
         let program = Program::new(source(&bound.spec));
-        let reads = compiled(&bound.spec, &program, evaluator, shapes)?.into_iter().map(|path| path.root).collect();
-        Ok(Self { identity: identity(&bound), bound, program, reads, missing: None })
+        let paths = compiled(&bound.spec, &program, evaluator, shapes)?;
+        let looked_up = looked_up(&bound.spec, &paths);
+        let reads = paths.into_iter().map(|path| path.root).collect();
+        let gate = (!looked_up.is_empty() && !bound.spec.match_conditions.is_empty()).then(|| Program::new(gate(&bound.spec)));
+        Ok(Self { identity: identity(&bound), bound, program, gate, looked_up, reads, missing: None })
     }
 
     /// One that this host can't compile. It keeps its place and fails where it is asked: a set without it would let pass what it is there
     /// to stop, and say nothing.
     pub fn absent(bound: PolicySetRule, why: String) -> Self {
         let program = Program::new(source(&bound.spec));
-        Self { identity: identity(&bound), bound, program, reads: BTreeSet::new(), missing: Some(why) }
+        Self { identity: identity(&bound), bound, program, gate: None, looked_up: Vec::new(), reads: BTreeSet::new(), missing: Some(why) }
+    }
+
+    /// What is evaluated.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Its conditions alone, where something is to be looked up once they hold.
+    pub(super) fn gate(&self) -> Option<&Program> {
+        self.gate.as_ref()
+    }
+
+    /// Whether its verdicts depend on more than the object.
+    pub fn looks_up(&self) -> bool {
+        !self.looked_up.is_empty()
+    }
+
+    /// The lookups that its expressions read.
+    pub(super) fn lookups(&self) -> impl Iterator<Item = &RuleLookup> {
+        self.looked_up.iter().filter_map(|at| self.bound.spec.lookups.get(*at))
+    }
+
+    /// The number of a lookup's expression among those of the program.
+    pub(super) fn lookup_number(&self, lookup: &RuleLookup) -> u32 {
+        let before = with_expression(&self.bound.spec).take_while(|other| other.name != lookup.name).count();
+        u32::try_from(before).unwrap_or(u32::MAX)
     }
 
     /// Why it can't be evaluated at all, if it can't.
@@ -162,6 +196,17 @@ fn compiled(spec: &ValidationRuleSpec, program: &Program, evaluator: &Evaluator,
     if flaws.is_empty() { Ok(paths) } else { Err(RuleError::Expressions(flaws)) }
 }
 
+/// The lookups that are read, by their numbers: all of them where somebody goes over them.
+fn looked_up(spec: &ValidationRuleSpec, paths: &[Path]) -> Vec<usize> {
+    let read = |name: &str| {
+        paths.iter().filter(|path| path.root == LOOKUPS).any(|path| match path.steps.first() {
+            Some(Step::Field(field)) => field == name,
+            Some(Step::Element | Step::Key) | None => true,
+        })
+    };
+    spec.lookups.iter().enumerate().filter(|(_, lookup)| read(&lookup.name)).map(|(at, _)| at).collect()
+}
+
 fn identity(bound: &PolicySetRule) -> Digest {
     // Plain data always has JSON.
     Digest::of_value(bound).unwrap_or(Digest([0; 32]))
@@ -181,6 +226,7 @@ fn flaw(bound: &PolicySetRule) -> Option<String> {
         return Some(flaw);
     }
     let expressions = spec.match_conditions.iter().map(|condition| &condition.expression);
+    let expressions = expressions.chain(spec.lookups.iter().filter_map(lookups::expression));
     let expressions = expressions.chain(spec.variables.iter().map(|variable| &variable.expression));
     let validations = spec.validations.iter().flat_map(|validation| [Some(&validation.expression), validation.message_expression.as_ref()]);
     if expressions.chain(validations.flatten()).any(|expression| expression.len() > LONGEST_EXPRESSION) {
@@ -189,11 +235,28 @@ fn flaw(bound: &PolicySetRule) -> Option<String> {
     if spec.validations.is_empty() {
         return Some("validations: there is nothing that must hold".to_owned());
     }
+    if let Some(flaw) = flaw_of_lookups(spec) {
+        return Some(flaw);
+    }
     let size: usize = bound.params.iter().flatten().map(|(key, value)| key.len() + value.len()).sum();
     (size > LARGEST_PARAMS).then(|| format!("params: the ConfigMap has {size} bytes, and {LARGEST_PARAMS} are the most"))
 }
 
-/// The roots that a rule of a stage may read, beside `params`.
+fn flaw_of_lookups(spec: &ValidationRuleSpec) -> Option<String> {
+    if spec.stage == RuleStage::Output && !spec.lookups.is_empty() {
+        return Some("lookups: they are for rules of stage Input".to_owned());
+    }
+    let mut names = BTreeSet::new();
+    spec.lookups.iter().find_map(|RuleLookup { name, models, runtimes, subjects }| {
+        let given = usize::from(models.is_some()) + usize::from(runtimes.is_some()) + usize::from(subjects.is_some());
+        if given != 1 {
+            return Some(format!("lookups[{name}]: it needs exactly one of models, runtimes and subjects"));
+        }
+        (!names.insert(name)).then(|| format!("lookups[{name}]: there is another lookup of that name"))
+    })
+}
+
+/// The roots that a rule of a stage may read, beside `params` and `lookups`.
 fn roots(stage: RuleStage) -> &'static [&'static str] {
     match stage {
         RuleStage::Input => &["object", "oldObject", "namespaceObject", "request"],
@@ -204,9 +267,12 @@ fn roots(stage: RuleStage) -> &'static [&'static str] {
 /// What of a rule is CEL.
 fn source(spec: &ValidationRuleSpec) -> Source {
     let params = spec.params.as_ref().map(|_| "params");
+    let looked_up = (!spec.lookups.is_empty()).then_some(LOOKUPS);
     let named = |name: &str, expression: &str| Named { name: name.to_owned(), expression: expression.to_owned() };
+    let lookups = spec.lookups.iter().filter_map(|lookup| Some(named(&lookup.name, lookups::expression(lookup)?)));
     Source {
-        roots: roots(spec.stage).iter().copied().chain(params).map(str::to_owned).collect(),
+        roots: roots(spec.stage).iter().copied().chain(params).chain(looked_up).map(str::to_owned).collect(),
+        lookups: lookups.collect(),
         conditions: spec.match_conditions.iter().map(|condition| named(&condition.name, &condition.expression)).collect(),
         variables: spec.variables.iter().map(|variable| named(&variable.name, &variable.expression)).collect(),
         validations: spec
@@ -215,6 +281,11 @@ fn source(spec: &ValidationRuleSpec) -> Source {
             .map(|validation| Validation { expression: validation.expression.clone(), message: validation.message_expression.clone() })
             .collect(),
     }
+}
+
+/// The conditions of a rule, and nothing else of it.
+fn gate(spec: &ValidationRuleSpec) -> Source {
+    Source { lookups: Vec::new(), variables: Vec::new(), validations: Vec::new(), ..source(spec) }
 }
 
 /// The conditions under which a plugin is asked, compiled: they may read `object` and `namespaceObject`.
@@ -237,6 +308,15 @@ fn field(spec: &ValidationRuleSpec, part: Part) -> String {
     let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     match part {
         Part::Condition(number) => named("matchConditions", spec.match_conditions.get(at(number)).map(|condition| &condition.name)),
+        Part::Lookup(number) => {
+            let lookup = with_expression(spec).nth(at(number));
+            let field = lookup.map(|lookup| match lookup {
+                RuleLookup { models: Some(_), .. } => "models.name",
+                RuleLookup { subjects: Some(_), .. } => "subjects.sum",
+                _ => "runtimes.name",
+            });
+            lookup.zip(field).map_or_else(|| "lookups".to_owned(), |(lookup, field)| format!("lookups[{}].{field}", lookup.name))
+        }
         Part::Variable(number) => named("variables", spec.variables.get(at(number)).map(|variable| &variable.name)),
         Part::Validation(number) => format!("validations[{number}].expression"),
         Part::Message(number) => format!("validations[{number}].messageExpression"),
@@ -253,15 +333,26 @@ fn unknown(spec: &ValidationRuleSpec, paths: &[Path], shapes: &[Shape]) -> Vec<F
     let kinds = spec.selection.as_ref().map_or(&[][..], |selection| &selection.objects.kinds);
     let of_input: Vec<&Shape> = shapes.iter().filter(|shape| meant(kinds, shape)).collect();
     let of_subjects: Vec<&Shape> = shapes.iter().filter(|shape| shape.is_subject()).collect();
+    let of_lookups = fields::of_lookups(&spec.lookups);
     let mut flaws: Vec<Flaw> = Vec::new();
     for path in paths {
+        if let Some(message) = misplaced(spec, path) {
+            flaws.push(Flaw { field: field(spec, path.part), at: (path.line, path.column), message });
+            continue;
+        }
         let of_object = ["object", "oldObject", "subject"].contains(&path.root.as_str());
         if of_object && let Some(message) = unseen(path, spec.stage) {
             flaws.push(Flaw { field: field(spec, path.part), at: (path.line, path.column), message });
             continue;
         }
         let message = match (path.root.as_str(), spec.stage) {
+            ("object", RuleStage::Input) if let Some(subjects) = sum_of(spec, path.part) => {
+                let kinds = lookups::kinds(subjects, kinds);
+                let summed: Vec<&Shape> = of_subjects.iter().copied().filter(|shape| meant(kinds, shape)).collect();
+                fields::unknown(path, &summed)
+            }
             ("object" | "oldObject", RuleStage::Input) => fields::unknown(path, &of_input),
+            (LOOKUPS, _) => fields::unknown(path, &[&of_lookups]),
             ("subject", _) => fields::unknown(path, &of_subjects),
             (root, _) => fields::fixed(root).and_then(|shape| fields::unknown(path, &[shape])),
         };
@@ -272,6 +363,31 @@ fn unknown(spec: &ValidationRuleSpec, paths: &[Path], shapes: &[Shape]) -> Vec<F
         }
     }
     flaws
+}
+
+/// The lookups that a program has expressions of, in the order of these.
+fn with_expression(spec: &ValidationRuleSpec) -> impl Iterator<Item = &RuleLookup> {
+    spec.lookups.iter().filter(|lookup| lookups::expression(lookup).is_some())
+}
+
+/// The sum that an expression is of, if it is one.
+fn sum_of(spec: &ValidationRuleSpec, part: Part) -> Option<&SubjectsLookup> {
+    let Part::Lookup(number) = part else { return None };
+    with_expression(spec).nth(usize::try_from(number).ok()?)?.subjects.as_ref()
+}
+
+/// What is wrong with a root where it is read.
+fn misplaced(spec: &ValidationRuleSpec, path: &Path) -> Option<String> {
+    let root = path.root.as_str();
+    match path.part {
+        Part::Condition(_) if root == LOOKUPS => {
+            Some("nothing is looked up before the conditions hold, so they can't read lookups".to_owned())
+        }
+        Part::Lookup(_) if sum_of(spec, path.part).is_some() && !["object", "params"].contains(&root) => {
+            Some(format!("a sum goes over other services, which are its object, and knows nothing else than params; it reads {root}"))
+        }
+        _ => None,
+    }
 }
 
 /// What of an object rules don't see: they judge what its user has written, so that each door says the same.
@@ -309,5 +425,5 @@ fn stranger(spec: &ValidationRuleSpec, shapes: &[Shape]) -> Option<String> {
 }
 
 fn meant(kinds: &[KindReference], shape: &Shape) -> bool {
-    kinds.is_empty() || kinds.iter().any(|kind| kind.group == shape.group && (kind.kind == "*" || kind.kind == shape.name))
+    matching::is_of(kinds, &shape.group, &shape.name)
 }

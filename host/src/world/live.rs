@@ -1,6 +1,7 @@
 //! A live object's text, read no further than somebody needs it: most of what a watch brings is what others manage, or known already.
 
 use super::child::MANAGER;
+use k8s_openapi::jiff::Timestamp;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
@@ -38,6 +39,8 @@ pub(super) struct Metadata<'a> {
     #[serde(borrow)]
     pub(super) resource_version: Option<Cow<'a, str>>,
     pub(super) generation: Option<i64>,
+    #[serde(borrow)]
+    creation_timestamp: Option<Cow<'a, str>>,
     deletion_timestamp: Option<IgnoredAny>,
     #[serde(borrow)]
     pub(super) labels: Option<&'a RawValue>,
@@ -82,6 +85,11 @@ impl<'a> Live<'a> {
 
     pub(super) fn version(&self) -> u64 {
         self.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
+    }
+
+    /// When it was made; offline nobody knows.
+    pub(super) fn created(&self) -> Option<Timestamp> {
+        self.metadata.creation_timestamp.as_deref()?.parse().ok()
     }
 
     pub(super) fn deleting(&self) -> bool {

@@ -6,6 +6,7 @@
 pub mod adopted;
 pub mod apis;
 pub mod child;
+pub mod crowd;
 pub mod listener;
 mod live;
 pub mod named;
@@ -28,10 +29,11 @@ pub(crate) use live::LAST_APPLIED;
 pub use news::News;
 pub use pod::Pod;
 pub use readers::Read;
-pub use snapshot::Snapshot;
+pub use snapshot::{Snapshot, Surroundings};
 pub use subject::Subject;
 
 use crate::locked;
+use crowd::{Age, Crowd};
 use named::Named;
 use news::What;
 use ome::{Models, RuntimeView, Runtimes, WeightView};
@@ -75,6 +77,7 @@ pub struct World {
     available: Arc<BTreeSet<&'static Resource>>,
     namespaces: BTreeMap<String, Arc<Labels>>,
     subjects: BTreeMap<ObjectKey, Arc<Subject>>,
+    crowd: Crowd,
     models: Arc<Models>,
     runtimes: Arc<Runtimes>,
     weights: Arc<Scoped<WeightView>>,
@@ -184,6 +187,8 @@ impl World {
         let ObjectKey { resource, namespace, name } = key;
         if resource.is_subject() {
             if let Some(subject) = self.subjects.remove(key) {
+                self.crowd.remove(&subject);
+                self.older_changed(&subject);
                 self.uids.remove(&subject.uid);
                 self.labels.remove(&whose(&subject));
                 self.readers.forget(key);
@@ -334,6 +339,7 @@ impl World {
             runtimes: Arc::clone(&self.runtimes),
             weights: Arc::clone(&self.weights),
             configs: Arc::clone(&self.configs),
+            crowd: self.crowd.clone(),
             named: self.named.clone(),
             children: self.children.get(&subject.uid).into_iter().flat_map(BTreeMap::values).cloned().collect(),
             stand_ins: BTreeMap::new(),
@@ -343,6 +349,16 @@ impl World {
             // The finest that policies may know.
             now: now - now % 60,
         })
+    }
+
+    /// What rules may look up beside an object.
+    pub fn surroundings(&self, key: &ObjectKey) -> Surroundings {
+        Surroundings {
+            created: self.subjects.get(key).and_then(|subject| subject.created),
+            models: Arc::clone(&self.models),
+            runtimes: Arc::clone(&self.runtimes),
+            crowd: self.crowd.clone(),
+        }
     }
 
     /// The labels of a namespace; none of one that isn't known.
@@ -361,20 +377,41 @@ impl World {
         self.touched.extend(self.readers.changed(read, self.revision));
     }
 
+    /// Touches those that are newer than a subject and have counted who is older.
+    fn older_changed(&mut self, subject: &Subject) {
+        let age = Age::of(subject);
+        for scope in [subject.key.namespace.clone(), String::new()] {
+            let readers = self.readers.changed(&Read::Older(scope), self.revision);
+            let newer = readers.into_iter().filter(|reader| self.subjects.get(reader).is_some_and(|reader| Age::of(reader) > age));
+            self.touched.extend(newer);
+        }
+    }
+
     fn put_subject(&mut self, subject: Subject) {
         let key = subject.key.clone();
-        let before = self.subjects.get(&key);
-        if !self.relisting && before.is_some_and(|before| before.uid == subject.uid && before.version > subject.version) {
+        let before = self.subjects.get(&key).cloned();
+        if !self.relisting && before.as_ref().is_some_and(|before| before.uid == subject.uid && before.version > subject.version) {
             return;
         }
+        let subject = Arc::new(subject);
         // What we ourselves say of it is no reason to look at it again.
-        let news = before.is_none_or(|before| before.differs(&subject));
+        let news = before.as_ref().is_none_or(|before| before.differs(&subject));
+        let counts = before.as_ref().is_none_or(|before| !before.counts_the_same(&subject));
         if let Some(before) = before {
             self.uids.remove(&before.uid);
+            // It may be another one of the same name.
+            self.crowd.remove(&before);
+            if before.created < subject.created {
+                self.older_changed(&before);
+            }
         }
         self.uids.insert(subject.uid.clone(), key.clone());
         self.labels.insert(whose(&subject), key.clone());
-        self.subjects.insert(key.clone(), Arc::new(subject));
+        self.crowd.insert(Arc::clone(&subject));
+        self.subjects.insert(key.clone(), Arc::clone(&subject));
+        if counts {
+            self.older_changed(&subject);
+        }
         if news {
             self.touched.insert(key);
         }

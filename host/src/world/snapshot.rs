@@ -2,17 +2,32 @@
 
 use super::{
     Child, Labels, ObjectKey, Pod, Subject,
+    crowd::Crowd,
     named::Named,
     ome::{Models, Runtimes, WeightView},
     resource::Resource,
     scoped::Scoped,
 };
+use k8s_openapi::jiff::Timestamp;
 use rpds::HashTrieMapSync;
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
+
+/// What rules may look up beside their object.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// When the object was made; none of one that isn't there yet.
+    pub created: Option<Timestamp>,
+    /// The models.
+    pub models: Arc<Models>,
+    /// The runtimes.
+    pub runtimes: Arc<Runtimes>,
+    /// All subjects by their age.
+    pub crowd: Crowd,
+}
 
 /// The world as one subject sees it, at one moment. It never changes.
 #[derive(Clone, Debug)]
@@ -31,6 +46,8 @@ pub struct Snapshot {
     pub weights: Arc<Scoped<WeightView>>,
     /// The parts that specs are built on, of `LLMInferenceServiceConfigs`.
     pub configs: Arc<Scoped<Value>>,
+    /// All subjects by their age.
+    pub crowd: Crowd,
     /// What subjects may name.
     pub(super) named: HashTrieMapSync<ObjectKey, Arc<Named>>,
     /// The objects that belong to the subject, in order.
@@ -46,6 +63,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// What rules may look up beside the subject.
+    pub fn surroundings(&self) -> Surroundings {
+        let Self { models, runtimes, crowd, .. } = self;
+        Surroundings { created: self.subject.created, models: Arc::clone(models), runtimes: Arc::clone(runtimes), crowd: crowd.clone() }
+    }
+
     /// One of the subject's objects.
     pub fn child(&self, resource: &'static Resource, name: &str) -> Option<&Arc<Child>> {
         let key = ObjectKey { resource, namespace: self.subject.key.namespace.clone(), name: name.to_owned() };

@@ -7,9 +7,10 @@ use super::{
     live::{self, LAST_APPLIED, Live},
     writers::{self, Writer},
 };
-use crate::objects::label_value;
+use crate::{objects::label_value, policy::digest::Digest};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json, value::RawValue};
+use std::sync::OnceLock;
 
 /// The annotation that says whether this controller works on a subject.
 pub const CONTROL: &str = "pointsman.dev/control";
@@ -33,6 +34,8 @@ pub struct Subject {
     pub key: ObjectKey,
     /// Its own identity; empty offline.
     pub uid: String,
+    /// When it was made; offline nobody knows.
+    pub created: Option<Timestamp>,
     /// Its version.
     pub version: u64,
     /// The generation of its spec.
@@ -53,6 +56,8 @@ pub struct Subject {
     pub told_by_us: bool,
     /// Its labels, annotations and spec.
     content: Box<str>,
+    /// Made when it is first asked for.
+    digest: OnceLock<Digest>,
     status: Box<str>,
 }
 
@@ -76,6 +81,7 @@ impl Subject {
         let metadata = format!(r#"{{"labels":{},"annotations":{}}}"#, raw(live.metadata.labels), annotations.unwrap_or_else(|| raw(None)));
         Self {
             uid: live.uid(),
+            created: live.created(),
             version: live.version(),
             generation: live.metadata.generation,
             deleting: live.deleting(),
@@ -85,10 +91,16 @@ impl Subject {
             workloads,
             told_by_us,
             writers: writers::of_status(live),
+            digest: OnceLock::new(),
             content: format!(r#"{{"metadata":{metadata},"spec":{}}}"#, raw(live.field("spec"))).into(),
             status: live.status.map(RawValue::get).unwrap_or_default().into(),
             key,
         }
+    }
+
+    /// A digest of its labels, annotations and spec.
+    pub fn digest(&self) -> &Digest {
+        self.digest.get_or_init(|| Digest::of(self.content.as_bytes()))
     }
 
     /// Its `metadata` (labels and annotations) and `spec`.
@@ -113,6 +125,11 @@ impl Subject {
             && self.deleting == other.deleting
             && self.content == other.content
             && self.writers == other.writers
+    }
+
+    /// Whether rules that count subjects see no difference to another state of it.
+    pub fn counts_the_same(&self, other: &Self) -> bool {
+        self.created == other.created && self.content == other.content
     }
 
     /// Whether another state of it asks for another plan, or has another status than we know.

@@ -44,6 +44,10 @@ impl exports::pointsman::cel::evaluator::Guest for Component {
         }
     }
 
+    fn look_up(rule: u32, lookup: u32) -> Result<String, wire::Problem> {
+        EVALUATOR.with_borrow_mut(|evaluator| evaluator.look_up(rule, lookup)).map_err(problem)
+    }
+
     fn calculate(expression: String) -> Result<String, wire::Problem> {
         EVALUATOR.with_borrow_mut(|evaluator| evaluator.calculate(&expression)).map_err(problem)
     }
@@ -55,6 +59,7 @@ fn ours(rule: wire::Rule) -> crate::Rule {
     crate::Rule {
         roots: rule.roots,
         conditions: rule.conditions.into_iter().map(named).collect(),
+        lookups: rule.lookups.into_iter().map(named).collect(),
         variables: rule.variables.into_iter().map(named).collect(),
         validations: rule.validations.into_iter().map(validation).collect(),
     }
@@ -63,6 +68,7 @@ fn ours(rule: wire::Rule) -> crate::Rule {
 fn part(part: crate::Part) -> wire::Part {
     match part {
         crate::Part::Condition(at) => wire::Part::Condition(at),
+        crate::Part::Lookup(at) => wire::Part::Lookup(at),
         crate::Part::Variable(at) => wire::Part::Variable(at),
         crate::Part::Validation(at) => wire::Part::Validation(at),
         crate::Part::Message(at) => wire::Part::Message(at),

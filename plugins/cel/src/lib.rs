@@ -78,15 +78,33 @@ impl Evaluator {
 
     /// Evaluates a rule that was loaded, with the roots as they are set.
     pub fn evaluate(&mut self, rule: u32) -> Outcome {
-        let known = usize::try_from(rule).ok().and_then(|rule| self.rules.get(rule)).map(Arc::clone);
-        let Some(program) = known else {
+        let Some(program) = self.ready(rule) else {
             let message = format!("there is no rule {rule}");
             return Outcome::Undecided(Problem { part: Part::Condition(0), line: 0, column: 0, message });
         };
+        evaluate::evaluate(&self.scope, &program, &|error| self.explain(error))
+    }
+
+    /// Evaluates a lookup of a rule that was loaded, with the roots as they are set, and gives its value as JSON text.
+    pub fn look_up(&mut self, rule: u32, lookup: u32) -> Result<String, Problem> {
+        let problem = |message| Problem { part: Part::Lookup(lookup), line: 0, column: 0, message };
+        let program = self.ready(rule);
+        let at = usize::try_from(lookup).unwrap_or(usize::MAX);
+        let tree = program.as_ref().and_then(|program| program.lookups.get(at));
+        let tree = tree.ok_or_else(|| problem(format!("there is no lookup {lookup} of the rule {rule}")))?;
+        match evaluate::value(tree, &self.scope) {
+            Ok(value) => Ok(value::json::write(&*value)),
+            Err(error) => Err(problem(self.explain(&error))),
+        }
+    }
+
+    /// A rule that was loaded, with all that it reads in the scope.
+    fn ready(&mut self, rule: u32) -> Option<Arc<Program>> {
+        let program = usize::try_from(rule).ok().and_then(|rule| self.rules.get(rule)).map(Arc::clone)?;
         for root in &program.roots {
             self.read(root);
         }
-        evaluate::evaluate(&self.scope, &program, &|error| self.explain(error))
+        Some(program)
     }
 
     /// Evaluates one expression with the roots as they are set, and gives its value as JSON text.

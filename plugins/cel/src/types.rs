@@ -25,6 +25,8 @@ pub struct Rule {
     pub roots: Vec<String>,
     /// All must be true for the rule to apply.
     pub conditions: Vec<Named>,
+    /// What says what the host is to find before it sets the root `lookups`. They know no variables, and not that root.
+    pub lookups: Vec<Named>,
     /// Evaluated when they are first used. A variable may use those before it.
     pub variables: Vec<Named>,
     /// What must hold where the rule applies.
@@ -36,6 +38,8 @@ pub struct Rule {
 pub enum Part {
     /// A condition.
     Condition(u32),
+    /// A lookup.
+    Lookup(u32),
     /// A variable.
     Variable(u32),
     /// A validation.

@@ -14,6 +14,7 @@ fn validation(expression: &str, message: Option<&str>) -> Validation {
 fn rule(conditions: &[&str], variables: &[(&str, &str)], validations: &[(&str, Option<&str>)]) -> Rule {
     Rule {
         roots: vec!["object".to_owned(), "oldObject".to_owned()],
+        lookups: Vec::new(),
         conditions: conditions.iter().map(|condition| named("condition", condition)).collect(),
         variables: variables.iter().map(|(name, expression)| named(name, expression)).collect(),
         validations: validations.iter().map(|(expression, message)| validation(expression, *message)).collect(),

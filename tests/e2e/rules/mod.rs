@@ -1,6 +1,7 @@
 //! Rules end to end: what users write is judged by them, and so is what policies put out.
 
 mod guardrails;
+mod lookups;
 
 use crate::services::{LastSeen, Space};
 use kube::{

@@ -47,6 +47,9 @@ pub(super) struct CheckArgs {
     offline: OfflineArgs,
     #[command(flatten)]
     cache: CacheArgs,
+    /// Takes the files for all that there is: rules that look up models, runtimes and other services are judged by them.
+    #[arg(long)]
+    complete: bool,
     /// Takes warnings for errors: the exit code is 1 where there is one.
     #[arg(long)]
     strict: bool,
@@ -93,8 +96,9 @@ fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     for unusable in unusable {
         refused::tell(&unusable, &mut survey.objects);
     }
+    let world = args.complete.then_some(&survey.gathered.world);
     for object in survey.objects.iter_mut().filter(|object| !object.is_bad()) {
-        survey.report.not_evaluated.extend(object.judge(set.rules(), &survey.namespaces));
+        survey.report.not_evaluated.extend(object.judge(set.rules(), &survey.namespaces, world));
     }
     let mut report = survey.planned(set, offline);
     report.settle();

@@ -16,15 +16,23 @@ use crate::{
     rules::{
         self, Rules,
         judge::{self, Case},
+        lookups::Around,
         plan,
         schema::{self, Step, Violation},
     },
     serve::admission::kinds,
-    world::{Labels, ObjectKey, resource::Resource},
+    world::{Labels, ObjectKey, World, resource::Resource},
 };
 use pointsman_crds::policy::rule::RuleStage;
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
+
+/// Why a rule isn't asked that compares.
+const OF_ADMISSION: &str = "it reads oldObject or request, which only admission knows";
+
+/// Why a rule isn't asked that looks things up.
+const OF_THE_CLUSTER: &str =
+    "it looks things up that may be in the cluster and not in these files: --complete says that the files are all there is";
 
 /// The labels of namespaces.
 #[derive(Debug, Default)]
@@ -173,8 +181,8 @@ impl Object {
         resource.is_some_and(|resource| !kinds::is_judged(resource) || kinds::is_left_alone(resource, &self.kept))
     }
 
-    /// Asks the rules of stage Input. Tells those that weren't asked.
-    pub(super) fn judge(&mut self, rules: &Rules, namespaces: &Namespaces) -> Vec<Passed> {
+    /// Asks the rules of stage Input; those that look beyond the object only where all is known that there is. Tells those that weren't asked.
+    pub(super) fn judge(&mut self, rules: &Rules, namespaces: &Namespaces, world: Option<&World>) -> Vec<Passed> {
         if self.is_passed_over() {
             return Vec::new();
         }
@@ -190,7 +198,10 @@ impl Object {
             "namespaceObject" => Some(Arc::from(plan::namespace(&about.namespace, &labels).to_string())),
             _ => None,
         };
-        let judgement = rules.judge(Case { stage: RuleStage::Input, about: &about, operation: None, root: &mut root });
+        let surroundings = world.zip(self.key()).map(|(world, key)| world.surroundings(&key));
+        let around = surroundings.as_ref().map(|surroundings| Around::new(surroundings, None, None));
+        let case = Case { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: around.as_ref() };
+        let judgement = rules.judge(case);
         for finding in &judgement.findings {
             let severity = if finding.denies() {
                 Severity::Error
@@ -202,12 +213,18 @@ impl Object {
             let message = judge::sentence(&finding.rule, &finding.message);
             self.findings.push(Finding::new(severity, &self.place, &self.named, String::new(), message));
         }
-        let of_admission = judgement.not_evaluated.into_iter().map(|rule| Passed {
-            what: format!("the rule {rule}"),
-            why: "it reads oldObject or request, which only admission knows".to_owned(),
+        let of_admission = judgement.not_evaluated.into_iter().map(|name| {
+            let of_admission = rules.named(&name).is_none_or(|rule| rule.is_of_admission());
+            let why = if of_admission { OF_ADMISSION } else { OF_THE_CLUSTER };
+            Passed { what: format!("the rule {name}"), why: why.to_owned() }
         });
         let ignored = judgement.ignored.into_iter().map(|(rule, why)| Passed { what: format!("the rule {rule}"), why });
         of_admission.chain(ignored).collect()
+    }
+
+    fn key(&self) -> Option<ObjectKey> {
+        let resource = kinds::of(&self.api_version, &self.named.kind)?;
+        Some(ObjectKey { resource, namespace: self.named.namespace.clone(), name: self.name.clone() })
     }
 
     /// As selections see it.

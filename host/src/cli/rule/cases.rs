@@ -1,6 +1,9 @@
 //! Golden cases of rules: objects with the verdicts that a rule should give, in YAML.
 
-use crate::cli::yaml::{as_written, said};
+use crate::{
+    cli::yaml::{as_written, said},
+    rules::lookups::LOOKUPS,
+};
 use anyhow::{Context, Result, anyhow, bail};
 use pointsman_crds::policy::rule::Operation;
 use serde::{
@@ -121,6 +124,7 @@ fn case(written: Written, place: String) -> Result<Case> {
         ("subject", written.subject),
         ("layers", written.layers),
         ("added", written.added),
+        (LOOKUPS, written.lookups),
     ];
     let roots = roots.into_iter().filter_map(|(root, value)| Some((root, value?))).collect();
     let known = Known { roots, params: written.params, operation: written.operation };
@@ -146,6 +150,7 @@ struct Written {
     subject: Option<Value>,
     layers: Option<Value>,
     added: Option<Value>,
+    lookups: Option<Value>,
     params: Option<BTreeMap<String, String>>,
     operation: Option<Operation>,
     expect: Option<Verdict>,

@@ -131,7 +131,7 @@ impl Bench<'_> {
         let about = about(&case.known);
         let mut root = |name: &str| value(&case.known, name, &about, operation).map(|value| Arc::from(value.to_string()));
         let rules = Rules::new(vec![Arc::new(rule)], Some(evaluator));
-        let judgement = rules.judge(judge::Case { stage: spec.stage, about: &about, operation, root: &mut root });
+        let judgement = rules.judge(judge::Case { stage: spec.stage, about: &about, operation, root: &mut root, around: None });
         Ok(Answer::of(judgement))
     }
 

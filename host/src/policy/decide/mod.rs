@@ -32,6 +32,7 @@ use pointsman_crds::policy::plugin::PolicyPoint;
 use ring::{Reasoned, Ring};
 use serde::Serialize;
 use std::{
+    cell::LazyCell,
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
     time::Instant,
@@ -219,6 +220,11 @@ impl Policies {
         self.sample.all()
     }
 
+    /// What was found before.
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
     /// How many decisions are kept.
     pub fn cached(&self) -> usize {
         self.cache.len()
@@ -261,16 +267,27 @@ impl Pinned<'_> {
     }
 
     /// Evaluates under which conditions alone plugins are asked about the subject; its object and its namespace as rules see them.
-    pub(crate) fn meet(&mut self, subject: &Subject, object: impl Fn() -> Arc<str>, namespace: impl Fn() -> Option<Arc<str>>) {
+    pub(crate) fn meet(&mut self, subject: &Subject, object: impl FnOnce() -> Arc<str>, namespace: impl FnOnce() -> Option<Arc<str>>) {
+        let (object, namespace) = (LazyCell::new(object), LazyCell::new(namespace));
+        let known = LazyCell::new(|| {
+            let namespace = namespace.as_deref().unwrap_or_default();
+            [Digest::of(object.as_bytes()), Digest::of(namespace.as_bytes())]
+        });
         for member in self.set.members() {
             let Some(conditions) = member.conditions().filter(|_| super::set::concerns(member, subject)) else { continue };
-            let judged = conditions.evaluator.ask().and_then(|mut asking| {
-                asking.bind("object", object());
-                if let Some(namespace) = namespace() {
-                    asking.bind("namespaceObject", namespace);
-                }
-                asking.judge(&conditions.program)
-            });
+            let key = Digest::of_all([conditions.program.digest()].into_iter().chain(&*known));
+            let judged = match self.policies.cache.get::<Outcome>(&key) {
+                Some(kept) => Ok((*kept).clone()),
+                None => conditions.evaluator.ask().and_then(|mut asking| {
+                    asking.bind("object", Arc::clone(&object));
+                    if let Some(namespace) = &*namespace {
+                        asking.bind("namespaceObject", Arc::clone(namespace));
+                    }
+                    let judged = asking.judge(&conditions.program)?;
+                    self.policies.cache.keep(key, Arc::new(judged.clone()), 128);
+                    Ok(judged)
+                }),
+            };
             let why = match judged {
                 Ok(Outcome::Judged(_)) => continue,
                 Ok(Outcome::Unmatched(_)) => None,

@@ -16,7 +16,7 @@ use crate::{
     control::Claims,
     leader::Leadership,
     policy::{decide::Policies, evaluator::Evaluator},
-    world::{Labels, watch::Shared},
+    world::{Labels, Surroundings, watch::Shared},
 };
 use axum::{
     Router,
@@ -224,11 +224,21 @@ impl Admission {
             Door::Default => review::default(&request),
             Door::Validate => {
                 let set = self.policies.active();
-                let known = Known { rules: set.rules(), evaluator: self.evaluator.as_deref(), namespace_labels: self.labels(&request) };
+                let known = Known {
+                    rules: set.rules(),
+                    evaluator: self.evaluator.as_deref(),
+                    namespace_labels: self.labels(&request),
+                    surroundings: self.surroundings(&request),
+                    memo: Some(self.policies.cache()),
+                };
                 review::validate(&request, &known)
             }
         };
         Ok((request, verdict))
+    }
+
+    fn surroundings(&self, request: &Request) -> Surroundings {
+        request.key().map(|key| self.shared.lock().surroundings(key)).unwrap_or_default()
     }
 
     fn labels(&self, request: &Request) -> Arc<Labels> {

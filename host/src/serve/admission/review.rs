@@ -9,14 +9,15 @@ use crate::{
     cli::offline::schema,
     control::Claims,
     kinds::{entries, strings},
-    policy::{evaluator::Evaluator, point::Subject},
+    policy::{cache::Cache, evaluator::Evaluator, point::Subject},
     rules::{
         Rules, fields,
         judge::Case,
+        lookups::Around,
         plan,
         rule::{Rule, bind},
     },
-    world::{Labels, ObjectKey, resource::Resource},
+    world::{Labels, ObjectKey, Surroundings, resource::Resource},
 };
 use pointsman_crds::policy::rule::{Operation, RuleStage, ValidationRuleSpec};
 use serde::Deserialize;
@@ -47,6 +48,10 @@ pub struct Known<'a> {
     /// The labels of the object's namespace. One that was made a moment ago may not be known yet: it counts as one without labels, as
     /// it does for the controller, which asks again when it sees it.
     pub namespace_labels: Arc<Labels>,
+    /// What rules may look up beside the object.
+    pub surroundings: Surroundings,
+    /// What was found out before.
+    pub memo: Option<&'a Cache>,
 }
 
 #[derive(Deserialize)]
@@ -98,6 +103,11 @@ impl Request {
             Some(Operation::Delete) => "DELETE",
             None => "CONNECT",
         }
+    }
+
+    /// The object, if it is of a kind of ours.
+    pub fn key(&self) -> Option<&ObjectKey> {
+        self.key.as_ref()
     }
 
     /// The namespace of the object; none where it is in none, or of no kind of ours.
@@ -166,7 +176,8 @@ pub fn validate(request: &Request, known: &Known<'_>) -> Verdict {
         "namespaceObject" => text(request.namespace().map(|name| plan::namespace(name, &*known.namespace_labels)).as_ref()),
         _ => None,
     };
-    let case = Case { stage: RuleStage::Input, about: &about, operation: Some(operation), root: &mut root };
+    let around = Around::new(&known.surroundings, known.memo, None);
+    let case = Case { stage: RuleStage::Input, about: &about, operation: Some(operation), root: &mut root, around: Some(&around) };
     Verdict::of(&known.rules.judge(case))
 }
 

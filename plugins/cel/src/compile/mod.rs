@@ -20,10 +20,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use check::STATE;
 
+/// The root with what was looked up.
+const LOOKUPS: &str = "lookups";
+
 /// A rule that can be evaluated.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
     pub(crate) conditions: Vec<IdedExpr>,
+    pub(crate) lookups: Vec<IdedExpr>,
     pub(crate) variables: Vec<(String, IdedExpr)>,
     /// With what gives the message.
     pub(crate) validations: Vec<(IdedExpr, Option<IdedExpr>)>,
@@ -86,6 +90,12 @@ pub(crate) fn expression(roots: &[String], source: &str) -> Result<Expression, P
 
 fn run(rule: &Rule, with_paths: bool) -> Compiler<'_> {
     let mut compiler = Compiler::new(&rule.roots, with_paths);
+    // What they find is there only afterwards.
+    let before: Vec<String> = rule.roots.iter().filter(|root| *root != LOOKUPS).cloned().collect();
+    for (at, lookup) in rule.lookups.iter().enumerate() {
+        let tree = compiler.part_with(&before, Part::Lookup(position(at)), &lookup.expression, Wanted::Anything);
+        compiler.program.lookups.extend(tree.map(|(tree, _)| tree));
+    }
     for (at, variable) in rule.variables.iter().enumerate() {
         compiler.variable(Part::Variable(position(at)), &variable.name, &variable.expression);
     }
@@ -139,6 +149,10 @@ impl<'a> Compiler<'a> {
 
     /// Compiles an expression of the rule; what is known of its value comes as a variable without a name.
     fn part(&mut self, part: Part, source: &str, wanted: Wanted) -> Option<(IdedExpr, Variable)> {
+        self.part_with(self.roots, part, source, wanted)
+    }
+
+    fn part_with(&mut self, roots: &[String], part: Part, source: &str, wanted: Wanted) -> Option<(IdedExpr, Variable)> {
         let tree = match parse::parse(source) {
             Ok(tree) => tree,
             Err(problems) => {
@@ -148,7 +162,7 @@ impl<'a> Compiler<'a> {
                 return None;
             }
         };
-        let mut checker = Checker::new(source, self.roots, &self.variables);
+        let mut checker = Checker::new(source, roots, &self.variables);
         checker.patterns = std::mem::take(&mut self.program.patterns);
         let checked = checker.check(tree);
         // A variable that is a path is followed where it is used.

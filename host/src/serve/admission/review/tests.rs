@@ -38,7 +38,10 @@ fn rules(selection: Option<Value>) -> Rules {
 
 fn answer(review: &Value, rules: &Rules) -> Verdict {
     let labels = Labels::from([("team".to_owned(), "a".to_owned())]);
-    validate(&read(review), &Known { rules, evaluator: None, namespace_labels: Arc::new(labels) })
+    validate(
+        &read(review),
+        &Known { rules, evaluator: None, namespace_labels: Arc::new(labels), surroundings: Surroundings::default(), memo: None },
+    )
 }
 
 #[test]

@@ -1,0 +1,81 @@
+//! Rules that look beyond their object, live: the webhook and the controller find the same.
+
+use super::{active, cluster, host, llm, rule, told};
+use crate::services::Space;
+use pointsman::world::resource::{CLUSTER_BASE_MODEL, DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
+use serde_json::json;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_than_so_much_a_namespace_and_older_services_count_first() {
+    let cluster = cluster().await;
+    let first = host(&cluster, &[]).await;
+    let space = Space::bare(&cluster, "quota").await;
+    let elsewhere = Space::bare(&cluster, "quota-elsewhere").await;
+    let spec = json!({
+        "strategy": {"type": "Immediate"}, "match": {"kinds": [{"group": "serving.kserve.io", "kind": "LLMInferenceService"}]},
+        "lookups": [{"name": "used", "subjects": {"sum": "object.spec.replicas"}}],
+        "validations": [{"expression": "lookups.used + object.spec.replicas <= 10",
+                         "messageExpression": "'older services have ' + string(lookups.used) + ' of 10, and it wants ' + string(object.spec.replicas)"}],
+    });
+    rule(&cluster, "quota", spec).await;
+    told(&cluster, "quota", "it counts", active).await;
+    let runs = async |name: &str| space.becomes(&DEPLOYMENT, &format!("{name}-kserve"), "it is there", |_| true).await;
+    // Each is there before the next: what was made within the same second counts by its name.
+    for (name, replicas) in [("a", 6), ("b", 3)] {
+        let (name, more) = llm(name, replicas);
+        space.create(&LLM_INFERENCE_SERVICE, &name, more).await;
+        runs(&name).await;
+    }
+    let (name, more) = llm("c", 2);
+    space.create(&LLM_INFERENCE_SERVICE, &name, more).await;
+    let message = space.says_of(&LLM_INFERENCE_SERVICE, "c", "Valid", "False", "RuleBroken").await;
+    assert_eq!(message, "Nothing is made: quota: older services have 9 of 10, and it wants 2.");
+    assert!(space.find(&DEPLOYMENT, "c-kserve").await.is_none());
+    for older in ["a", "b"] {
+        space.says_of(&LLM_INFERENCE_SERVICE, older, "Valid", "True", "Valid").await;
+    }
+    let (name, more) = llm("c", 9);
+    elsewhere.create(&LLM_INFERENCE_SERVICE, &name, more).await;
+    elsewhere.becomes(&DEPLOYMENT, "c-kserve", "another namespace has its own", |_| true).await;
+
+    // A host that comes later says the same, and what an older one gives back goes to the next by itself.
+    first.stop();
+    let second = host(&cluster, &[]).await;
+    space.patch(&LLM_INFERENCE_SERVICE, "c", json!({"spec": {"replicas": 3}})).await;
+    space
+        .becomes(&LLM_INFERENCE_SERVICE, "c", "it is held as before", |service| {
+            let conditions = service["status"]["conditions"].as_array().into_iter().flatten();
+            conditions.clone().any(|told| told["message"] == "Nothing is made: quota: older services have 9 of 10, and it wants 3.")
+        })
+        .await;
+    space.patch(&LLM_INFERENCE_SERVICE, "a", json!({"spec": {"replicas": 4}})).await;
+    runs("c").await;
+    space.says_of(&LLM_INFERENCE_SERVICE, "c", "Valid", "True", "Valid").await;
+    space.delete(&LLM_INFERENCE_SERVICE, "a").await;
+    space.patch(&LLM_INFERENCE_SERVICE, "c", json!({"spec": {"replicas": 7}})).await;
+    space.becomes(&DEPLOYMENT, "c-kserve", "it has 7 replicas", |deployment| deployment["spec"]["replicas"] == 7).await;
+    second.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_names_a_model_that_comes_later_is_judged_again() {
+    let cluster = cluster().await;
+    let host = host(&cluster, &[]).await;
+    let space = Space::bare(&cluster, "models").await;
+    let spec = json!({
+        "strategy": {"type": "Immediate"}, "match": {"kinds": [{"group": "ome.io", "kind": "InferenceService"}]},
+        "matchConditions": [{"name": "named", "expression": "has(object.spec.model)"}],
+        "lookups": [{"name": "found", "models": {"name": "object.spec.model.name"}}],
+        "validations": [{"expression": "lookups.found.exists(m, m.?labels['reviewed'].orValue('') == 'yes')", "message": "nobody has reviewed the model"}],
+    });
+    rule(&cluster, "reviewed", spec).await;
+    told(&cluster, "reviewed", "it counts", active).await;
+    space.create(&INFERENCE_SERVICE, "chat", json!({"spec": {"model": {"name": "lookups-later"}}})).await;
+    let message = space.says("chat", "Valid", "False", "RuleBroken").await;
+    assert_eq!(message, "Nothing is made: reviewed: nobody has reviewed the model.");
+    let storage = json!({"storageUri": "hf://example/llama"});
+    space.create(&CLUSTER_BASE_MODEL, "lookups-later", json!({"spec": {"storage": storage}})).await;
+    space.patch(&CLUSTER_BASE_MODEL, "lookups-later", json!({"metadata": {"labels": {"reviewed": "yes"}}})).await;
+    space.says("chat", "Valid", "True", "Valid").await;
+    host.stop();
+}
