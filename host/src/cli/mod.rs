@@ -9,6 +9,7 @@ mod completions;
 mod controller;
 mod crds;
 mod explain;
+mod golden;
 mod live;
 pub mod offline;
 mod output;

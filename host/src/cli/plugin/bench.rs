@@ -2,11 +2,14 @@
 
 use super::{
     ask::Answered,
-    cases::{self, Case, Expected},
+    cases::{Case, Expected},
     file::{Bench, FileArgs},
     test::Members,
 };
-use crate::cli::output::{OutputArgs, columns};
+use crate::cli::{
+    golden,
+    output::{OutputArgs, columns},
+};
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use pointsman_crds::policy::plugin::{PluginInstances, PolicyPoint};
@@ -50,7 +53,7 @@ struct Measured {
 }
 
 pub(super) fn run(args: &BenchArgs) -> Result<ExitCode> {
-    let mut cases = cases::read(&args.cases)?;
+    let mut cases: Vec<Case> = golden::read(&args.cases)?;
     if let Some(name) = &args.case {
         cases.retain(|case| case.name == *name);
         if cases.is_empty() {

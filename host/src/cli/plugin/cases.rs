@@ -1,22 +1,15 @@
 //! Golden cases: questions with the answers that a plugin should give, in YAML.
 
 use super::ask::Question;
-use crate::{
-    cli::yaml::{as_written, said},
-    policy::point::name,
-};
-use anyhow::{Context, Result, anyhow, bail};
+use crate::{cli::golden, policy::point::name};
+use anyhow::{Result, anyhow, bail};
 use pointsman_crds::policy::plugin::PolicyPoint;
 use serde::{
     Deserialize, Deserializer,
-    de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{self, IgnoredAny, MapAccess, Visitor},
 };
 use serde_json::Value;
-use serde_saphyr::Spanned;
-use std::{
-    fmt, fs,
-    path::{Path, PathBuf},
-};
+use std::fmt;
 
 /// A question, and what should come of it.
 #[derive(Debug)]
@@ -39,42 +32,20 @@ pub(super) enum Expected {
     Error(String),
 }
 
-/// The cases of all files, in order. Names are unique, because that is how people choose among them.
-pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Case>> {
-    let mut cases: Vec<Case> = Vec::new();
-    for file in files {
-        let text = fs::read_to_string(file).with_context(|| format!("reading the cases {}", file.display()))?;
-        for case in parse(&text, file)? {
-            if let Some(first) = cases.iter().find(|earlier| earlier.name == case.name) {
-                bail!("{}: there is a case {:?} already, at {}; give it another name", case.place, case.name, first.place);
-            }
-            cases.push(case);
-        }
-    }
-    if cases.is_empty() {
-        bail!("there are no cases in {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "));
-    }
-    Ok(cases)
-}
+impl golden::Case for Case {
+    type Written = Written;
 
-/// The cases of one file: each document is a case or a list of them.
-fn parse(text: &str, file: &Path) -> Result<Vec<Case>> {
-    let documents: Vec<Spanned<Document>> = serde_saphyr::from_multiple_with_options(text, as_written!()).map_err(|error| {
-        let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
-        anyhow!("{}{line}: {}", file.display(), said(&error))
-    })?;
-    let mut cases = Vec::new();
-    for Spanned { value, referenced, .. } in documents {
-        match value {
-            Document::One(case) => cases.push((referenced.line(), *case)),
-            Document::Many(many) => cases.extend(many.into_iter().map(|case| (case.referenced.line(), case.value))),
-        }
+    fn of(written: Written, place: String) -> Result<Self> {
+        case(written, place)
     }
-    let placed = cases.into_iter().map(|(line, written)| {
-        let place = format!("{}:{line}", file.display());
-        case(written, place.clone()).map_err(|error| anyhow!("{place}: {error}"))
-    });
-    placed.collect()
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn place(&self) -> &str {
+        &self.place
+    }
 }
 
 fn case(written: Written, place: String) -> Result<Case> {
@@ -97,15 +68,9 @@ fn case(written: Written, place: String) -> Result<Case> {
     Ok(Case { name, config, question, expected, place })
 }
 
-/// One document.
-enum Document {
-    One(Box<Written>),
-    Many(Vec<Spanned<Written>>),
-}
-
 /// A case as it is written.
 #[derive(Default)]
-struct Written {
+pub(super) struct Written {
     name: Option<String>,
     point: Option<PolicyPoint>,
     config: Option<Value>,
@@ -175,32 +140,6 @@ impl<'de> Deserialize<'de> for Written {
     }
 }
 
-impl<'de> Deserialize<'de> for Document {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Document;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a case or a list of cases")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Document, M::Error> {
-                Written::of(map).map(Box::new).map(Document::One)
-            }
-
-            fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Document, S::Error> {
-                let mut cases = Vec::new();
-                while let Some(case) = seq.next_element()? {
-                    cases.push(case);
-                }
-                Ok(Document::Many(cases))
-            }
-        }
-        from.deserialize_any(Either)
-    }
-}
-
 impl Case {
     pub(super) fn point(&self) -> &'static str {
         name(self.question.point())
@@ -211,9 +150,10 @@ impl Case {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::path::Path;
 
     fn parsed(text: &str) -> Result<Vec<Case>, String> {
-        parse(text, Path::new("cases.yaml")).map_err(|error| error.to_string())
+        golden::parse(text, Path::new("cases.yaml")).map_err(|error| error.to_string())
     }
 
     fn refused(text: &str) -> String {

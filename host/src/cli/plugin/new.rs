@@ -213,9 +213,9 @@ fn is_sdk(folder: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases;
+    use super::super::cases::Case;
     use super::*;
-    use crate::policy::point::POINTS;
+    use crate::{cli::golden, policy::point::POINTS};
 
     const LANGUAGES: [Language; 4] = [Language::Rust, Language::Go, Language::JavaScript, Language::Python];
 
@@ -240,7 +240,7 @@ mod tests {
             let file = env::temp_dir().join(format!("pointsman-cases-{}-{}.yaml", std::process::id(), name(point)));
             let (_, template) = Language::Go.files(point)[0];
             fs::write(&file, filled(template, "a", point, None)).unwrap();
-            let read = cases::read(std::slice::from_ref(&file));
+            let read: Result<Vec<Case>> = golden::read(std::slice::from_ref(&file));
             fs::remove_file(&file).unwrap();
             assert!(read.unwrap().iter().all(|case| case.question.point() == point && case.expected.is_some()));
         }

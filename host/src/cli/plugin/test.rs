@@ -1,42 +1,33 @@
 //! `pointsman plugin test`.
 
 use super::{
-    cases::{self, Case, Expected},
+    cases::{Case, Expected},
     diff,
     file::{Bench, FileArgs},
 };
 use crate::{
-    cli::output::{Output, OutputArgs, print},
+    cli::{
+        golden::{self, CasesArgs},
+        output::OutputArgs,
+    },
     policy::{member::Member, point::name},
     shadow::places::places,
 };
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use pointsman_crds::policy::plugin::PluginInstances;
 use serde::Serialize;
 use serde_json::Value;
-use std::{collections::HashMap, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{collections::HashMap, process::ExitCode, sync::Arc};
 
 #[derive(Args, Debug)]
 pub(super) struct TestArgs {
     #[command(flatten)]
     file: FileArgs,
-    /// Files of golden cases: YAML documents that are a case or a list of cases.
-    #[arg(required = true)]
-    cases: Vec<PathBuf>,
-    /// Only the cases whose names contain this.
-    #[arg(long, value_name = "TEXT")]
-    filter: Option<String>,
+    #[command(flatten)]
+    cases: CasesArgs,
     #[command(flatten)]
     output: OutputArgs,
-}
-
-/// What came of the cases.
-#[derive(Debug, Serialize)]
-struct Report {
-    passed: usize,
-    failed: usize,
-    cases: Vec<Outcome>,
 }
 
 /// What came of one case.
@@ -56,25 +47,9 @@ struct Outcome {
 }
 
 pub(super) fn run(args: &TestArgs) -> Result<ExitCode> {
-    let mut cases = cases::read(&args.cases)?;
-    if let Some(part) = &args.filter {
-        cases.retain(|case| case.name.contains(part));
-        if cases.is_empty() {
-            bail!("no case has a name that contains {part:?}");
-        }
-    }
+    let cases: Vec<Case> = args.cases.read()?;
     let mut members = Members::new(Bench::new(&args.file)?, PluginInstances::Fresh);
-    let mut report = Report { passed: 0, failed: 0, cases: Vec::new() };
-    for case in &cases {
-        let outcome = outcome(case, &members.answer(case));
-        *if outcome.passed { &mut report.passed } else { &mut report.failed } += 1;
-        if args.output.output == Output::Table {
-            print(&told(&outcome));
-        }
-        report.cases.push(outcome);
-    }
-    args.output.print(&report, || format!("{} passed, {} failed", report.passed, report.failed))?;
-    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    golden::run(&cases, args.output, |case| Ok(outcome(case, &members.answer(case))))
 }
 
 /// The plugin with each configuration that the cases have.
@@ -149,12 +124,18 @@ fn yaml(value: Option<&Value>) -> String {
     value.map(|value| serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}"))).unwrap_or_default()
 }
 
-fn told(outcome: &Outcome) -> String {
-    let Outcome { name, place, .. } = outcome;
-    let Some(problem) = &outcome.problem else { return format!("ok      {name}") };
-    let differing = diff::lines(&yaml(outcome.expected.as_ref()), &yaml(outcome.actual.as_ref()));
-    let lines = [format!("FAILED  {name} ({place})"), format!("        {problem}")];
-    lines.into_iter().chain(differing.iter().map(|line| format!("        {line}"))).collect::<Vec<_>>().join("\n")
+impl golden::Outcome for Outcome {
+    fn case(&self) -> (&str, &str) {
+        (&self.name, &self.place)
+    }
+
+    fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    fn details(&self) -> Vec<String> {
+        diff::lines(&yaml(self.expected.as_ref()), &yaml(self.actual.as_ref()))
+    }
 }
 
 #[cfg(test)]
@@ -189,9 +170,9 @@ mod tests {
     #[test]
     fn a_failed_case_tells_where_it_stands_and_how_the_answers_differ() {
         assert_eq!(
-            told(&of(Some(Expected::Answer(json!([0.5, 1]))), Ok(json!([0.5, 2])))),
+            golden::told(&of(Some(Expected::Answer(json!([0.5, 1]))), Ok(json!([0.5, 2])))),
             "FAILED  a (cases.yaml:3)\n        the answer differs, first at [1]\n          - 0.5\n        - - 1\n        + - 2"
         );
-        assert_eq!(told(&of(Some(Expected::Answer(json!([]))), Ok(json!([])))), "ok      a");
+        assert_eq!(golden::told(&of(Some(Expected::Answer(json!([]))), Ok(json!([])))), "ok      a");
     }
 }

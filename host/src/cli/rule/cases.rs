@@ -1,22 +1,11 @@
 //! Golden cases of rules: objects with the verdicts that a rule should give, in YAML.
 
-use crate::{
-    cli::yaml::{as_written, said},
-    rules::lookups::LOOKUPS,
-};
-use anyhow::{Context, Result, anyhow, bail};
+use crate::{cli::golden, rules::lookups::LOOKUPS};
+use anyhow::{Result, anyhow, bail};
 use pointsman_crds::policy::rule::Operation;
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
-};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_saphyr::Spanned;
-use std::{
-    collections::BTreeMap,
-    fmt, fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fmt};
 
 /// What is known of an object, and what a rule should say of it.
 #[derive(Debug)]
@@ -64,42 +53,20 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The cases of all files, in order. Names are unique, because that is how people choose among them.
-pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Case>> {
-    let mut cases: Vec<Case> = Vec::new();
-    for file in files {
-        let text = fs::read_to_string(file).with_context(|| format!("reading the cases {}", file.display()))?;
-        for case in parse(&text, file)? {
-            if let Some(first) = cases.iter().find(|earlier| earlier.name == case.name) {
-                bail!("{}: there is a case {:?} already, at {}; give it another name", case.place, case.name, first.place);
-            }
-            cases.push(case);
-        }
-    }
-    if cases.is_empty() {
-        bail!("there are no cases in {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "));
-    }
-    Ok(cases)
-}
+impl golden::Case for Case {
+    type Written = Written;
 
-/// The cases of one file: each document is a case or a list of them.
-fn parse(text: &str, file: &Path) -> Result<Vec<Case>> {
-    let documents: Vec<Spanned<Document>> = serde_saphyr::from_multiple_with_options(text, as_written!()).map_err(|error| {
-        let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
-        anyhow!("{}{line}: {}", file.display(), said(&error))
-    })?;
-    let mut cases = Vec::new();
-    for Spanned { value, referenced, .. } in documents {
-        match value {
-            Document::One(case) => cases.push((referenced.line(), *case)),
-            Document::Many(many) => cases.extend(many.into_iter().map(|case| (case.referenced.line(), case.value))),
-        }
+    fn of(written: Written, place: String) -> Result<Self> {
+        case(written, place)
     }
-    let placed = cases.into_iter().map(|(line, written)| {
-        let place = format!("{}:{line}", file.display());
-        case(written, place.clone()).map_err(|error| anyhow!("{place}: {error}"))
-    });
-    placed.collect()
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn place(&self) -> &str {
+        &self.place
+    }
 }
 
 fn case(written: Written, place: String) -> Result<Case> {
@@ -131,16 +98,10 @@ fn case(written: Written, place: String) -> Result<Case> {
     Ok(Case { name, rule, known, expected, message: written.message, place })
 }
 
-/// One document.
-enum Document {
-    One(Box<Written>),
-    Many(Vec<Spanned<Written>>),
-}
-
 /// A case as it is written.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Written {
+pub(super) struct Written {
     name: Option<String>,
     rule: Option<String>,
     object: Option<Value>,
@@ -157,39 +118,14 @@ struct Written {
     message: Option<String>,
 }
 
-impl<'de> Deserialize<'de> for Document {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Document;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a case or a list of cases")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Document, M::Error> {
-                Written::deserialize(MapAccessDeserializer::new(map)).map(Box::new).map(Document::One)
-            }
-
-            fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Document, S::Error> {
-                let mut cases = Vec::new();
-                while let Some(case) = seq.next_element()? {
-                    cases.push(case);
-                }
-                Ok(Document::Many(cases))
-            }
-        }
-        from.deserialize_any(Either)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::path::Path;
 
     fn parsed(text: &str) -> Result<Vec<Case>, String> {
-        parse(text, Path::new("cases.yaml")).map_err(|error| error.to_string())
+        golden::parse(text, Path::new("cases.yaml")).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! `pointsman rule test`.
 
-use super::cases::{self, Case, Known, Verdict};
+use super::cases::{Case, Known, Verdict};
 use crate::{
     cli::{
         cache::CacheArgs,
+        golden::{self, CasesArgs},
         offline::{
             files,
             objects::{Gathered, gather},
             policies,
         },
-        output::{Output, OutputArgs, print},
+        output::OutputArgs,
         render::loader,
     },
     kinds::{entries, strings},
@@ -35,12 +36,8 @@ pub(super) struct TestArgs {
     /// Without one, the rules that the host brings are there to be tested.
     #[arg(short, long = "file", value_name = "FILE|FOLDER|-")]
     files: Vec<PathBuf>,
-    /// Files of golden cases: YAML documents that are a case or a list of cases.
-    #[arg(required = true)]
-    cases: Vec<PathBuf>,
-    /// Only the cases whose names contain this.
-    #[arg(long, value_name = "TEXT")]
-    filter: Option<String>,
+    #[command(flatten)]
+    cases: CasesArgs,
     /// The host's own namespace: the ConfigMaps of rules are looked for there where a rule names no namespace.
     #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = NAMESPACE)]
     host_namespace: String,
@@ -48,14 +45,6 @@ pub(super) struct TestArgs {
     cache: CacheArgs,
     #[command(flatten)]
     output: OutputArgs,
-}
-
-/// What came of the cases.
-#[derive(Debug, Serialize)]
-struct Report {
-    passed: usize,
-    failed: usize,
-    cases: Vec<Outcome>,
 }
 
 /// What came of one case.
@@ -75,29 +64,13 @@ struct Outcome {
 }
 
 pub(super) fn run(args: &TestArgs) -> Result<ExitCode> {
-    let mut cases = cases::read(&args.cases)?;
-    if let Some(part) = &args.filter {
-        cases.retain(|case| case.name.contains(part));
-        if cases.is_empty() {
-            bail!("no case has a name that contains {part:?}");
-        }
-    }
+    let cases: Vec<Case> = args.cases.read()?;
     let bench = Bench {
         gathered: gather(files::read(&args.files)?, "default")?,
         host_namespace: &args.host_namespace,
         loader: loader(&args.cache)?,
     };
-    let mut report = Report { passed: 0, failed: 0, cases: Vec::new() };
-    for case in &cases {
-        let outcome = outcome(case, bench.ask(case)?);
-        *if outcome.passed { &mut report.passed } else { &mut report.failed } += 1;
-        if args.output.output == Output::Table {
-            print(&told(&outcome));
-        }
-        report.cases.push(outcome);
-    }
-    args.output.print(&report, || format!("{} passed, {} failed", report.passed, report.failed))?;
-    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    golden::run(&cases, args.output, |case| Ok(outcome(case, bench.ask(case)?)))
 }
 
 /// The rules that can be tested.
@@ -235,11 +208,13 @@ fn outcome(case: &Case, answer: Answer) -> Outcome {
     }
 }
 
-fn told(outcome: &Outcome) -> String {
-    let Outcome { name, place, .. } = outcome;
-    match &outcome.problem {
-        None => format!("ok      {name}"),
-        Some(problem) => format!("FAILED  {name} ({place})\n        {problem}"),
+impl golden::Outcome for Outcome {
+    fn case(&self) -> (&str, &str) {
+        (&self.name, &self.place)
+    }
+
+    fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 }
 
@@ -281,14 +256,14 @@ mod tests {
     fn a_failed_case_tells_what_was_expected_and_what_came() {
         let denied = || answer(vec![finding(&[RuleAction::Deny], false)], true);
         assert_eq!(
-            told(&outcome(&case(Verdict::Pass, None), denied())),
+            golden::told(&outcome(&case(Verdict::Pass, None), denied())),
             "FAILED  a (cases.yaml:3)\n        expected Pass, and it is Deny: it is wrong"
         );
         assert_eq!(
-            told(&outcome(&case(Verdict::Deny, Some("right")), denied())),
+            golden::told(&outcome(&case(Verdict::Deny, Some("right")), denied())),
             "FAILED  a (cases.yaml:3)\n        it should say \"right\", and says: it is wrong"
         );
-        assert_eq!(told(&outcome(&case(Verdict::Deny, None), denied())), "ok      a");
+        assert_eq!(golden::told(&outcome(&case(Verdict::Deny, None), denied())), "ok      a");
     }
 
     #[test]
