@@ -1,4 +1,4 @@
-//! What Kubernetes takes for the key of a label or annotation, and for the value of a label.
+//! Words: what Kubernetes takes for the key of a label or annotation, and for the value of a label; and which name was meant by another.
 
 /// Bytes of all annotations of an object together.
 pub const ANNOTATIONS_MOST: usize = 256 << 10;
@@ -39,6 +39,33 @@ fn word(text: &str) -> bool {
     text.len() <= 63 && outer(text.chars().next()) && outer(text.chars().last()) && text.chars().all(inner)
 }
 
+/// The name that is meant, of those that are near: so many letters away at the most. The first by name where several are as near.
+pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>, near: usize) -> Option<&'k str> {
+    let letters: Vec<char> = name.chars().collect();
+    let apart = |known: &'k str| {
+        let known_letters: Vec<char> = known.chars().collect();
+        // Names that can't be near cost nothing, however long somebody's is.
+        let comparable = letters.len().abs_diff(known_letters.len()) <= near;
+        comparable.then(|| (distance(&letters, &known_letters), known))
+    };
+    known.into_iter().filter_map(apart).filter(|(distance, _)| *distance <= near).min().map(|(_, known)| known)
+}
+
+/// How many letters must be changed, added or taken away to get from one name to the other (Levenshtein).
+fn distance(one: &[char], other: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (line, letter) in one.iter().enumerate() {
+        let mut last = line + 1;
+        let mut next = vec![last];
+        for ((diagonal, above), against) in row.iter().zip(row.iter().skip(1)).zip(other) {
+            last = (diagonal + usize::from(letter != against)).min(above + 1).min(last + 1);
+            next.push(last);
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +84,32 @@ mod tests {
         }
         for bad in ["a/b", ".a", "a.", " ", "é", &long] {
             assert!(label_value(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_distance_between_names_is_the_number_of_changes() {
+        for (one, other, expected) in [
+            ("", "", 0),
+            ("a", "", 1),
+            ("", "ab", 2),
+            ("abc", "abc", 0),
+            ("abc", "ac", 1),
+            ("abc", "acb", 2),
+            ("kitten", "sitting", 3),
+            ("flaw", "lawn", 2),
+        ] {
+            let [first, second] = [one, other].map(|name| name.chars().collect::<Vec<_>>());
+            assert_eq!((distance(&first, &second), distance(&second, &first)), (expected, expected), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_name_is_the_first_of_those_that_are_near_enough() {
+        for (name, near, expected) in
+            [("ab", 1, Some("aab")), ("abbb", 1, Some("abb")), ("ab", 0, None), ("zzz", 2, None), ("zzz", 3, Some("aab"))]
+        {
+            assert_eq!(nearest(name, ["abb", "aab"], near), expected, "{name} {near}");
         }
     }
 }

@@ -2,7 +2,10 @@
 //! applied, and not a rule that never holds.
 
 use crate::{
-    policy::evaluator::{Path, Step},
+    policy::{
+        evaluator::{Path, Step},
+        words,
+    },
     world::resource::SUBJECTS,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -305,32 +308,9 @@ fn hint(name: &str, known: &BTreeSet<&str>) -> String {
     }
 }
 
-/// The name that is meant, of those that are near; the first by name where several are as near.
+/// The name that is meant, if one is near: by two letters, or by a third of its own.
 fn nearest<'k>(name: &str, known: &BTreeSet<&'k str>) -> Option<&'k str> {
-    let letters: Vec<char> = name.chars().collect();
-    let near = NEAR.max(letters.len() / 3);
-    let apart = |known: &'k str| {
-        let known_letters: Vec<char> = known.chars().collect();
-        // Names that can't be near cost nothing, however long somebody's is.
-        let comparable = letters.len().abs_diff(known_letters.len()) <= near;
-        comparable.then(|| (distance(&letters, &known_letters), known))
-    };
-    known.iter().copied().filter_map(apart).filter(|(distance, _)| *distance <= near).min().map(|(_, known)| known)
-}
-
-/// How many letters must be changed, added or taken away to get from one name to the other.
-fn distance(one: &[char], other: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, letter) in one.iter().enumerate() {
-        let mut last = line + 1;
-        let mut next = vec![last];
-        for ((diagonal, above), against) in row.iter().zip(row.iter().skip(1)).zip(other) {
-            last = (diagonal + usize::from(letter != against)).min(above + 1).min(last + 1);
-            next.push(last);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
+    words::nearest(name, known.iter().copied(), NEAR.max(name.chars().count() / 3))
 }
 
 /// An object: the names of its fields that are strings, and the others.

@@ -1,7 +1,7 @@
 //! From a validation's tree of errors to a few sentences, a line each.
 
 use super::MOST;
-use crate::policy::told;
+use crate::policy::{told, words};
 use boon::{ErrorKind, InstanceLocation, InstanceToken, ValidationError};
 use serde_json::Value;
 use std::fmt::Write;
@@ -14,6 +14,9 @@ const PLACE: usize = 100;
 
 /// Names longer than this aren't compared.
 const COMPARED: usize = 64;
+
+/// How far a name may be from the one that was meant.
+const NEAR: usize = 2;
 
 /// What is wrong, in sentences about `root`.
 pub(super) fn violations(error: &ValidationError<'_, '_>, root: &str, schema: &Value) -> String {
@@ -124,44 +127,33 @@ fn hint(name: &str, at: &str, schema: &Value) -> String {
     let pointer = at.split_once('#').map(|(_, pointer)| pointer).unwrap_or_default();
     let known = schema.pointer(pointer).and_then(|schema| schema.get("properties")).and_then(Value::as_object);
     let Some(known) = known.filter(|known| !known.is_empty()) else { return String::new() };
-    let nearest = known.keys().map(|known| (distance(name, known), known)).min();
-    match nearest {
-        Some((0..=2, nearest)) => format!(": did you mean {nearest:?}?"),
-        _ => format!(": known are {}", list(known.keys().map(|known| format!("{known:?}")))),
+    let comparable = known.keys().map(String::as_str).filter(|known| is_short(name) && is_short(known));
+    match words::nearest(name, comparable, NEAR) {
+        Some(nearest) => format!(": did you mean {nearest:?}?"),
+        None => format!(": known are {}", list(known.keys().map(|known| format!("{known:?}")))),
     }
 }
 
-/// How many letters must be changed, added or taken away to get from one name to the other (Levenshtein); very many for names
-/// that are too long for it.
-fn distance(one: &str, other: &str) -> usize {
-    let (one, other): (Vec<_>, Vec<_>) = (one.chars().take(COMPARED + 1).collect(), other.chars().take(COMPARED + 1).collect());
-    if one.len().max(other.len()) > COMPARED {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, letter) in one.iter().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
-        for (column, against) in other.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != against);
-            diagonal = row[column + 1];
-            row[column + 1] = changed.min(row[column] + 1).min(diagonal + 1);
-        }
-    }
-    row[other.len()]
+fn is_short(name: &str) -> bool {
+    name.chars().nth(COMPARED).is_none()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Map, json};
 
     #[test]
-    fn the_distance_between_names_is_the_number_of_changes() {
-        for (one, other, expected) in
-            [("", "", 0), ("a", "", 1), ("abc", "abc", 0), ("abc", "ac", 1), ("abc", "acb", 2), ("kitten", "sitting", 3)]
-        {
-            assert_eq!(distance(one, other), expected, "{one} {other}");
-            assert_eq!(distance(other, one), expected, "{one} {other}");
+    fn a_name_is_compared_unless_it_is_long() {
+        let hint = |name: usize, known: usize| {
+            let properties: Map<_, _> = [("a".repeat(known), json!({}))].into_iter().collect();
+            hint(&"a".repeat(name), "schema#", &json!({"properties": properties}))
+        };
+        for (name, known) in [(63, 64), (64, 62), (64, 64)] {
+            assert!(hint(name, known).starts_with(": did you mean "), "{name} {known}");
         }
-        assert_eq!(distance(&"a".repeat(65), "a"), usize::MAX);
+        for (name, known) in [(65, 64), (64, 65), (64, 61)] {
+            assert!(hint(name, known).starts_with(": known are "), "{name} {known}");
+        }
     }
 }
