@@ -304,54 +304,68 @@ pub(crate) fn days_of(year: i64, month: i64) -> i64 {
     }
 }
 
-impl Val for Timestamp {
-    fn get_type(&self) -> &Type {
-        &TIMESTAMP
-    }
+/// Makes a value of what is compared, added and subtracted.
+macro_rules! value {
+    ($time:ty, $declared:ident) => {
+        impl Val for $time {
+            fn get_type(&self) -> &Type {
+                &$declared
+            }
 
-    fn cel_type() -> &'static Type {
-        &TIMESTAMP
-    }
+            fn cel_type() -> &'static Type {
+                &$declared
+            }
 
-    fn as_adder<'b, 'v>(&'b self) -> Option<&'b (dyn Adder + 'v)>
-    where
-        Self: 'v,
-    {
-        Some(self)
-    }
+            fn as_adder<'b, 'v>(&'b self) -> Option<&'b (dyn Adder + 'v)>
+            where
+                Self: 'v,
+            {
+                Some(self)
+            }
 
-    fn as_comparer(&self) -> Option<&dyn Comparer> {
-        Some(self)
-    }
+            fn as_comparer(&self) -> Option<&dyn Comparer> {
+                Some(self)
+            }
 
-    fn as_subtractor<'b, 'v>(&'b self) -> Option<&'b (dyn Subtractor + 'v)>
-    where
-        Self: 'v,
-    {
-        Some(self)
-    }
+            fn as_subtractor<'b, 'v>(&'b self) -> Option<&'b (dyn Subtractor + 'v)>
+            where
+                Self: 'v,
+            {
+                Some(self)
+            }
 
-    fn as_zeroer(&self) -> Option<&dyn Zeroer> {
-        Some(self)
-    }
+            fn as_zeroer(&self) -> Option<&dyn Zeroer> {
+                Some(self)
+            }
 
-    fn equals(&self, other: &dyn Val) -> bool {
-        other.downcast_ref::<Self>() == Some(self)
-    }
+            fn equals(&self, other: &dyn Val) -> bool {
+                other.downcast_ref::<Self>() == Some(self)
+            }
 
-    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v>
-    where
-        Self: 'v,
-    {
-        Box::new(*self)
-    }
+            fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v>
+            where
+                Self: 'v,
+            {
+                Box::new(*self)
+            }
 
-    fn as_any(&self) -> Option<&dyn Any> {
-        Some(self)
-    }
+            fn as_any(&self) -> Option<&dyn Any> {
+                Some(self)
+            }
+        }
+
+        impl StaticVal for $time {}
+
+        impl Comparer for $time {
+            fn compare(&self, other: &dyn Val) -> Result<Ordering, ExecutionError> {
+                other.downcast_ref::<Self>().map(|other| self.cmp(other)).ok_or_else(no_overload)
+            }
+        }
+    };
 }
 
-impl StaticVal for Timestamp {}
+value!(Timestamp, TIMESTAMP);
+value!(Duration, DURATION);
 
 impl Adder for Timestamp {
     fn add<'b, 'v>(&'b self, other: &(dyn Val + 'v)) -> Result<CowVal<'b, 'v>, ExecutionError>
@@ -376,66 +390,11 @@ impl Subtractor for Timestamp {
     }
 }
 
-impl Comparer for Timestamp {
-    fn compare(&self, other: &dyn Val) -> Result<Ordering, ExecutionError> {
-        other.downcast_ref::<Self>().map(|other| self.cmp(other)).ok_or_else(no_overload)
-    }
-}
-
 impl Zeroer for Timestamp {
     fn is_zero_value(&self) -> bool {
         self.seconds == *SECONDS.start() && self.nanos == 0
     }
 }
-
-impl Val for Duration {
-    fn get_type(&self) -> &Type {
-        &DURATION
-    }
-
-    fn cel_type() -> &'static Type {
-        &DURATION
-    }
-
-    fn as_adder<'b, 'v>(&'b self) -> Option<&'b (dyn Adder + 'v)>
-    where
-        Self: 'v,
-    {
-        Some(self)
-    }
-
-    fn as_comparer(&self) -> Option<&dyn Comparer> {
-        Some(self)
-    }
-
-    fn as_subtractor<'b, 'v>(&'b self) -> Option<&'b (dyn Subtractor + 'v)>
-    where
-        Self: 'v,
-    {
-        Some(self)
-    }
-
-    fn as_zeroer(&self) -> Option<&dyn Zeroer> {
-        Some(self)
-    }
-
-    fn equals(&self, other: &dyn Val) -> bool {
-        other.downcast_ref::<Self>() == Some(self)
-    }
-
-    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v>
-    where
-        Self: 'v,
-    {
-        Box::new(*self)
-    }
-
-    fn as_any(&self) -> Option<&dyn Any> {
-        Some(self)
-    }
-}
-
-impl StaticVal for Duration {}
 
 impl Adder for Duration {
     fn add<'b, 'v>(&'b self, other: &(dyn Val + 'v)) -> Result<CowVal<'b, 'v>, ExecutionError>
@@ -457,12 +416,6 @@ impl Subtractor for Duration {
     {
         let other = other.downcast_ref::<Duration>().ok_or_else(no_overload)?;
         self.0.checked_sub(other.0).map(|rest| CowVal::owned(Duration(rest))).ok_or_else(|| fail("duration overflow"))
-    }
-}
-
-impl Comparer for Duration {
-    fn compare(&self, other: &dyn Val) -> Result<Ordering, ExecutionError> {
-        other.downcast_ref::<Self>().map(|other| self.cmp(other)).ok_or_else(no_overload)
     }
 }
 
