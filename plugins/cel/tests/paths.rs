@@ -54,6 +54,10 @@ fn what_a_rule_reads_is_told() {
         ("dyn(object.spec).x == 1", &["object.spec.x"]),
         ("size(object.spec.list) > 0", &["object.spec.list"]),
         ("object.a in object.b", &["object.a", "object.b"]),
+        // A macro's variable hides the root.
+        ("object.list.all(object, object.a == 1 && .object.b == 2)", &["object.list[].a", "object.list[].b"]),
+        ("[{'a': 1}].all(object, .object.a == 1) && .object.b == 2", &["object.b"]),
+        ("object.list.all(i, object, .object.a == 1)", &["object.list[].a"]),
     ];
     for (expression, expected) in cases {
         assert_eq!(paths(&[], expression), *expected, "{expression}");

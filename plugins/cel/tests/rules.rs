@@ -198,7 +198,7 @@ fn a_variable_may_be_read_by_a_question_or_an_index() {
         "variables.?map.?a.value() == 7 && variables[?'map'].b.value() == 7 && !variables.?map.?c.hasValue()",
         "[variables.?x, variables[?'map'].?c].unwrapOpt() == [7] && [?variables.?x] == [7]",
         "variables.?x.optMap(variables, variables + 1).value() == 8",
-        "{'x': 8}.all(variables, variables == 'x') && cel.bind(variables, {'x': 8}, variables.x == 8 && .variables.x == 7)",
+        "{'x': 8}.all(variables, variables == 'x') && cel.bind(variables, {'x': 8}, variables.x == 8 && .variables.x == 8)",
         "true || variables.?broken.hasValue()",
     ];
     let validations: Vec<(&str, Option<&str>)> = holding.iter().map(|expression| (*expression, None)).collect();

@@ -173,10 +173,10 @@ impl<'a> Checker<'a> {
     }
 
     fn name(&mut self, id: u64, written: &str) -> Checked {
-        let name = written.strip_prefix('.').unwrap_or(written);
-        if let Some(local) = self.local(written) {
+        let name = undotted(written);
+        if let Some(local) = self.local(name) {
             let (kind, reach) = (local.kind.clone(), local.reach.clone());
-            let expr = local.instead.clone().unwrap_or_else(|| build::name(id, written));
+            let expr = local.instead.clone().unwrap_or_else(|| build::name(id, name));
             return Checked::new(IdedExpr { id, ..expr }, kind, reach);
         }
         if self.roots.iter().any(|root| root == name) {
@@ -251,7 +251,7 @@ impl<'a> Checker<'a> {
 
     /// Whether a tree means the variables, of which one can be taken.
     pub(super) fn is_variables(&self, tree: &IdedExpr) -> bool {
-        matches!(&tree.expr, Expr::Ident(name) if name.strip_prefix('.').unwrap_or(name) == VARIABLES && self.local(name).is_none())
+        matches!(&tree.expr, Expr::Ident(name) if undotted(name) == VARIABLES) && self.local(VARIABLES).is_none()
     }
 
     /// The variable of that name, if there is one before here.
@@ -341,6 +341,11 @@ impl<'a> Checker<'a> {
             None => kind,
         }
     }
+}
+
+/// A name without the dot before it: that leads out of a container, which rules have none of, and not out of a macro.
+fn undotted(name: &str) -> &str {
+    name.strip_prefix('.').unwrap_or(name)
 }
 
 /// What a selection of a field gives, of what has fields.
