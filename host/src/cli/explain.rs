@@ -1,11 +1,9 @@
 //! `pointsman explain`: why a service gets what it gets.
 
 use super::{
-    ClusterArgs,
-    cache::CacheArgs,
-    live,
-    offline::{OfflineArgs, Planned},
-    output::{Output, OutputArgs, print},
+    live::{self, ViewArgs},
+    offline::Planned,
+    output::{Output, print},
     render::{read, told},
 };
 use crate::explain;
@@ -19,25 +17,20 @@ pub(super) struct ExplainArgs {
     #[arg(value_name = "KIND/NAME", conflicts_with_all = ["files", "without", "only", "plugin_dir"])]
     subject: Option<String>,
     #[command(flatten)]
-    offline: OfflineArgs,
-    #[command(flatten)]
-    cache: CacheArgs,
-    #[command(flatten)]
-    cluster: ClusterArgs,
-    #[command(flatten)]
-    output: OutputArgs,
+    view: ViewArgs,
 }
 
 pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
+    let ViewArgs { offline: given, cache, output, .. } = &args.view;
     let offline = match &args.subject {
-        Some(subject) => live::read(subject, &args.offline, &args.cache, &args.cluster).await?,
-        None if args.offline.files.is_empty() => {
+        Some(subject) => live::read(subject, &args.view).await?,
+        None if given.files.is_empty() => {
             bail!("nothing to explain: name a service of the cluster (KIND/NAME), or files with -f FILE")
         }
-        None => read(&args.offline, &args.cache)?,
+        None => read(given, cache)?,
     };
     let plans = tokio::task::block_in_place(|| offline.plans());
-    let text = explained(&plans, args.output.output)?;
+    let text = explained(&plans, output.output)?;
     if !text.is_empty() {
         print(&text);
     }

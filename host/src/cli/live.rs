@@ -4,6 +4,7 @@ use super::{
     ClusterArgs,
     cache::CacheArgs,
     offline::{Offline, OfflineArgs},
+    output::OutputArgs,
     render::loader,
 };
 use crate::{
@@ -21,6 +22,7 @@ use crate::{
     },
 };
 use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams},
@@ -37,6 +39,19 @@ static USED: [&Resource; 5] = [&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIM
 
 /// What a service may name of other namespaces.
 static ELSEWHERE: [&Resource; 2] = [&LLM_CONFIG, &GATEWAY];
+
+/// What is looked at, in files or in a cluster, and in which form it is told.
+#[derive(Args, Debug)]
+pub(super) struct ViewArgs {
+    #[command(flatten)]
+    pub(super) offline: OfflineArgs,
+    #[command(flatten)]
+    pub(super) cache: CacheArgs,
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+}
 
 /// A cluster to read from.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
@@ -175,10 +190,11 @@ impl Source {
 }
 
 /// What `explain` tells of one service.
-pub(super) async fn read(subject: &str, args: &OfflineArgs, cache: &CacheArgs, cluster: &ClusterArgs) -> Result<Offline> {
+pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
+    let ViewArgs { offline, cache, cluster, .. } = view;
     let (resource, name) = named(subject)?;
     let source = Source::connect(cluster).await?;
-    let key = ObjectKey { resource, namespace: args.namespace.clone(), name: name.to_owned() };
+    let key = ObjectKey { resource, namespace: offline.namespace.clone(), name: name.to_owned() };
     let mut world = World::default();
     world.put(key.resource, &source.subject(&key).await?);
     source.surroundings(&mut world, &key.namespace).await?;
@@ -192,8 +208,8 @@ pub(super) async fn read(subject: &str, args: &OfflineArgs, cache: &CacheArgs, c
         source.put(&mut world, resource, &key.namespace, &selector).await?;
     }
     world.set_available(source.available.clone());
-    let (policies, notes) = source.policies(&args.host_namespace, cache).await?;
-    Ok(Offline { world, subjects: vec![key], policies, settings: args.settings.settings(), notes })
+    let (policies, notes) = source.policies(&offline.host_namespace, cache).await?;
+    Ok(Offline { world, subjects: vec![key], policies, settings: offline.settings.settings(), notes })
 }
 
 /// The kind and the name in KIND/NAME.

@@ -5,11 +5,9 @@ mod scene;
 use super::{file::PluginFile, push::configuration};
 use crate::{
     cli::{
-        ClusterArgs,
-        cache::CacheArgs,
-        live::Source,
+        live::{Source, ViewArgs},
         offline::{Offline, OfflineArgs},
-        output::{Output, OutputArgs},
+        output::Output,
         render, settings,
     },
     policy::{
@@ -78,13 +76,7 @@ pub(super) struct DiffArgs {
     #[arg(long)]
     summary: bool,
     #[command(flatten)]
-    offline: OfflineArgs,
-    #[command(flatten)]
-    cache: CacheArgs,
-    #[command(flatten)]
-    cluster: ClusterArgs,
-    #[command(flatten)]
-    output: OutputArgs,
+    view: ViewArgs,
 }
 
 /// What -n means here.
@@ -100,19 +92,19 @@ fn mode(text: &str) -> Result<PluginMode, String> {
 }
 
 pub(super) async fn run(args: DiffArgs) -> Result<ExitCode> {
-    let loader = block_in_place(|| render::loader(&args.cache))?;
-    let scene =
-        if args.offline.files.is_empty() { live(&args, Arc::new(loader)).await? } else { block_in_place(|| of_files(&args, &loader))? };
-    let detailed = !args.summary && args.output.output == Output::Table;
+    let ViewArgs { offline, cache, output, .. } = &args.view;
+    let loader = block_in_place(|| render::loader(cache))?;
+    let scene = if offline.files.is_empty() { live(&args, Arc::new(loader)).await? } else { block_in_place(|| of_files(&args, &loader))? };
+    let detailed = !args.summary && output.output == Output::Table;
     let (report, details) = block_in_place(|| scene.compare(detailed));
-    args.output.print(&report, || text(&report, &details))?;
+    output.print(&report, || text(&report, &details))?;
     Ok(if report.changed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(CHANGES) })
 }
 
 /// The services of a cluster.
 async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
-    let source = Source::connect(&args.cluster).await?;
-    let OfflineArgs { namespace, host_namespace, only, settings, .. } = &args.offline;
+    let source = Source::connect(&args.view.cluster).await?;
+    let OfflineArgs { namespace, host_namespace, only, settings, .. } = &args.view.offline;
     let (before, _) = source.set(host_namespace, Arc::clone(&loader)).await?;
     let before = Arc::new(before);
     let after = if let Some(bytes) = args.bytes(&source.client).await? {
@@ -135,7 +127,7 @@ async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
 /// The services of files.
 fn of_files(args: &DiffArgs, loader: &Loader) -> Result<Scene> {
     let path = args.file.as_ref().context("with files (-f) the plugin is a file, too: name it")?;
-    let mut given = args.offline.clone();
+    let mut given = args.view.offline.clone();
     if given.namespace.is_empty() {
         "default".clone_into(&mut given.namespace);
     }
@@ -283,8 +275,8 @@ mod tests {
 
     #[test]
     fn all_namespaces_are_meant_unless_one_is_named() {
-        assert_eq!(args(&["--candidate"]).unwrap().offline.namespace, "");
-        assert_eq!(args(&["--candidate", "-n", "a"]).unwrap().offline.namespace, "a");
+        assert_eq!(args(&["--candidate"]).unwrap().view.offline.namespace, "");
+        assert_eq!(args(&["--candidate", "-n", "a"]).unwrap().view.offline.namespace, "a");
     }
 
     #[test]
