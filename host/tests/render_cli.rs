@@ -2,62 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod policies;
+mod program;
 
 use flate2::{Compression, write::GzEncoder};
+use program::{CHAT, ended, folder};
 use serde_json::{Value, json};
-use std::{
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-};
-
-const CONTEXT: &str = r#"
-apiVersion: ome.io/v1beta1
-kind: ClusterBaseModel
-metadata: {name: llama}
-spec: {modelFormat: {name: safetensors}, modelParameterSize: 8B, storage: {storageUri: "hf://a/b", path: /mnt/llama}}
----
-apiVersion: ome.io/v1beta1
-kind: ClusterServingRuntime
-metadata: {name: vllm, annotations: {cost.example.com/per-hour: "9"}}
-spec:
-  supportedModelFormats: [{modelFormat: {name: safetensors}, autoSelect: true}]
-  engineConfig: {runner: {name: ome-container, image: "vllm:1"}}
-"#;
-
-const CHAT: &str = "apiVersion: ome.io/v1beta1\nkind: InferenceService\nmetadata: {name: chat}\nspec:\n  model: {name: llama}\n";
-
-/// An empty folder that is made anew for each run, with the model and the runtime in it.
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("render-cli").join(name);
-    fs::remove_dir_all(&folder).ok();
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("context.yaml"), CONTEXT).unwrap();
-    folder
-}
-
-fn pointsman(folder: &Path, words: &[&str], stdin: &str) -> Output {
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
-    command.args(words).current_dir(folder).env("POINTSMAN_CACHE", cache).env("KUBECONFIG", "/nowhere");
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It needn't read all of it, nor any.
-    child.stdin.take().unwrap().write_all(stdin.as_bytes()).ok();
-    child.wait_with_output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// What it printed, and what it said beside; it must have ended with this code.
-fn ended(code: i32, folder: &Path, words: &[&str], stdin: &str) -> (String, String) {
-    let output = pointsman(folder, words, stdin);
-    let (printed, said) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{words:?}: {printed}{said}");
-    (printed, said)
-}
+use std::{fs, io::Write, path::Path};
 
 /// The one sentence that it complained in.
 fn refused(folder: &Path, words: &[&str]) -> String {

@@ -1,0 +1,53 @@
+//! The program itself, in a folder of its own.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+/// A model and a runtime.
+const CONTEXT: &str = r#"
+apiVersion: ome.io/v1beta1
+kind: ClusterBaseModel
+metadata: {name: llama}
+spec: {modelFormat: {name: safetensors}, modelParameterSize: 8B, storage: {storageUri: "hf://a/b", path: /mnt/llama}}
+---
+apiVersion: ome.io/v1beta1
+kind: ClusterServingRuntime
+metadata: {name: vllm, annotations: {cost.example.com/per-hour: "9"}}
+spec:
+  supportedModelFormats: [{modelFormat: {name: safetensors}, autoSelect: true}]
+  engineConfig: {runner: {name: ome-container, image: "vllm:1"}}
+"#;
+
+/// A service that they serve.
+pub(crate) const CHAT: &str = "apiVersion: ome.io/v1beta1\nkind: InferenceService\nmetadata: {name: chat}\nspec:\n  model: {name: llama}\n";
+
+/// An empty folder that is made anew for each run, with the model and the runtime in it.
+pub(crate) fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_CRATE_NAME")).join(name);
+    fs::remove_dir_all(&folder).ok();
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("context.yaml"), CONTEXT).unwrap();
+    folder
+}
+
+fn pointsman(folder: &Path, words: &[&str], stdin: &str) -> Output {
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
+    command.args(words).current_dir(folder).env("POINTSMAN_CACHE", cache).env("KUBECONFIG", "/nowhere");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It needn't read all of it, nor any.
+    child.stdin.take().unwrap().write_all(stdin.as_bytes()).ok();
+    child.wait_with_output().unwrap()
+}
+
+/// What it printed, and what it said beside; it must have ended with this code.
+pub(crate) fn ended(code: i32, folder: &Path, words: &[&str], stdin: &str) -> (String, String) {
+    let output = pointsman(folder, words, stdin);
+    let [printed, said] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {printed}{said}");
+    (printed, said)
+}
