@@ -168,5 +168,6 @@ fn explain_is_for_people_and_for_programs() {
     assert_eq!(selection["selected"], json!({"kind": "ClusterServingRuntime", "namespace": "", "name": "vllm"}));
     assert_eq!(selection["ranked"], json!([{"kind": "ClusterServingRuntime", "namespace": "", "name": "vllm", "score": 10}]));
     assert!(selection["plugins"][0]["digest"].as_str().unwrap().starts_with("sha256:"));
-    assert_eq!(told[0]["conditions"][0]["type"], "Accepted");
+    let conditions = [0, 1].map(|place| &told[0]["conditions"][place]["type"]);
+    assert_eq!(conditions, ["Valid", "Accepted"]);
 }
