@@ -45,7 +45,7 @@ fn is_guarded(field: &Field) -> bool {
 
 impl Question {
     /// What the built-in policy makes of it, run as a plain function.
-    fn by_default(&self) -> Value {
+    pub(super) fn by_default(&self) -> Value {
         let request = Request {
             subject: as_sdk(json!(self.subject)),
             role: as_sdk(json!(self.role)),
