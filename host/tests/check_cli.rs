@@ -124,6 +124,31 @@ fn rules_are_asked_as_at_the_other_doors() {
 }
 
 #[test]
+fn what_rules_look_up_is_in_the_files_only_where_that_is_said() {
+    let folder = folder("lookups");
+    let service = |name: &str, more: &str| {
+        format!(
+            "apiVersion: serving.kserve.io/v1alpha1\nkind: LLMInferenceService\nmetadata: {{name: {name}{more}}}\nspec:\n  model: {{uri: hf://a/b}}\n  replicas: 6\n"
+        )
+    };
+    let created = |name: &str, second: u32| service(name, &format!(", creationTimestamp: '2026-01-01T00:00:0{second}Z'"));
+    let quota = "  match: {kinds: [{group: serving.kserve.io, kind: LLMInferenceService}]}\n  lookups: [{name: used, subjects: {sum: object.spec.replicas}}]\n";
+    fs::write(folder.join("rule.yaml"), rule("quota", quota, "lookups.used + object.spec.replicas <= 10")).unwrap();
+    fs::write(folder.join("services.yaml"), [service("a", ""), created("c", 2), created("d", 1)].join("---\n")).unwrap();
+    let files = ["check", "-f", "services.yaml", "-f", "rule.yaml"];
+    let (printed, _) = ended(0, &folder, &files, "");
+    assert_eq!(printed.matches("not evaluated: ").count(), 1, "{printed}");
+    assert!(printed.contains("not evaluated: the rule quota: it looks things up that may be in the cluster"), "{printed}");
+    // The one that was made first has a place.
+    let (printed, _) = ended(1, &folder, &[&files[..], &["--complete"]].concat(), "");
+    let broken: Vec<&str> = printed.lines().filter(|line| line.contains("quota: not like this")).collect();
+    let wanted =
+        ["services.yaml:1: LLMInferenceService a: quota: not like this", "services.yaml:8: LLMInferenceService c: quota: not like this"];
+    assert_eq!(broken, wanted, "{printed}");
+    assert!(!printed.contains("not evaluated"), "{printed}");
+}
+
+#[test]
 fn json_is_for_programs() {
     let folder = folder("json");
     fs::write(folder.join("chat.yaml"), format!("{CHAT}  engine: {{minReplicas: x}}\n")).unwrap();

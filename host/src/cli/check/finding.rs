@@ -62,6 +62,9 @@ pub(super) struct Passed {
     /// The rule, or the object.
     pub(super) what: String,
     pub(super) why: String,
+    /// Whether it is a rule that the host brings: the same ones at each check, which nobody would read any more.
+    #[serde(skip)]
+    pub(super) usual: bool,
 }
 
 /// All that came of a check.
@@ -104,8 +107,9 @@ impl Report {
     /// For people.
     pub(super) fn text(&self) -> String {
         let mut lines: Vec<String> = self.findings.iter().map(Finding::line).collect();
-        lines.extend(self.not_evaluated.iter().map(|Passed { what, why }| format!("not evaluated: {what}: {why}")));
-        lines.extend(self.unplanned.iter().map(|Passed { what, why }| format!("no plan: {what}: {why}")));
+        let told = self.not_evaluated.iter().filter(|passed| !passed.usual);
+        lines.extend(told.map(|Passed { what, why, .. }| format!("not evaluated: {what}: {why}")));
+        lines.extend(self.unplanned.iter().map(|Passed { what, why, .. }| format!("no plan: {what}: {why}")));
         let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         let counts = [of(self.errors, "error"), of(self.warnings, "warning"), of(self.audits, "audit finding")].join(", ");
         let others = if self.others > 0 { format!(" ({} of other kinds passed over)", self.others) } else { String::new() };

@@ -171,7 +171,7 @@ impl Survey {
             if let (Some(severity), Some(Condition { message, .. })) = (severity, allowed) {
                 object.findings.push(Finding::new(severity, &object.place, &object.named, String::new(), message.clone()));
             } else if planned.plan.objects.is_none() {
-                self.report.unplanned.push(Passed { what: object.called(), why: unplanned(&planned.plan) });
+                self.report.unplanned.push(Passed { what: object.called(), why: unplanned(&planned.plan), usual: false });
             }
         }
         self.report.findings.extend(self.objects.into_iter().flat_map(|object| object.findings));

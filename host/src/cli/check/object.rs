@@ -19,6 +19,7 @@ use crate::{
         lookups::Around,
         plan,
         schema::{self, Step, Violation},
+        shipped,
     },
     serve::admission::kinds,
     world::{Labels, ObjectKey, World, resource::Resource},
@@ -142,6 +143,7 @@ impl Object {
         let passed = evaluated.not_evaluated.into_iter().map(|(field, rule)| Passed {
             what: format!("the CRD of {}: {field}: {rule}", self.named.kind),
             why: "it compares with the object before a change, which only admission knows".to_owned(),
+            usual: false,
         });
         passed.collect()
     }
@@ -214,11 +216,12 @@ impl Object {
             self.findings.push(Finding::new(severity, &self.place, &self.named, String::new(), message));
         }
         let of_admission = judgement.not_evaluated.into_iter().map(|name| {
-            let of_admission = rules.named(&name).is_none_or(|rule| rule.is_of_admission());
-            let why = if of_admission { OF_ADMISSION } else { OF_THE_CLUSTER };
-            Passed { what: format!("the rule {name}"), why: why.to_owned() }
+            let rule = rules.named(&name);
+            let why = if rule.is_none_or(|rule| rule.is_of_admission()) { OF_ADMISSION } else { OF_THE_CLUSTER };
+            let usual = rule.zip(shipped::named(&name)).is_some_and(|(rule, brought)| rule.bound.spec == brought.spec);
+            Passed { what: format!("the rule {name}"), why: why.to_owned(), usual }
         });
-        let ignored = judgement.ignored.into_iter().map(|(rule, why)| Passed { what: format!("the rule {rule}"), why });
+        let ignored = judgement.ignored.into_iter().map(|(rule, why)| Passed { what: format!("the rule {rule}"), why, usual: false });
         of_admission.chain(ignored).collect()
     }
 
