@@ -34,8 +34,7 @@ async fn host<'a>(cluster: &'a TestCluster, flags: &[&str]) -> (Host<'a>, String
     let cache = folder(cluster, "cache");
     let all = [&["--webhook", "127.0.0.1:0", "--cache", cache.to_str().unwrap()][..], flags].concat();
     let host = Host::start(cluster, &cluster.kubeconfig, &all).await;
-    let logged = || host.logged().iter().find_map(|line| Some(line["webhook"].as_str()?.to_owned()));
-    let address = eventually("the host tells where the webhook is", async || logged()).await;
+    let address = host.webhook().await;
     (host, address)
 }
 

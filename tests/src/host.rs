@@ -43,6 +43,12 @@ impl<'a> Host<'a> {
         eventually("the host is ready", async || matches!(self.get("/readyz"), Ok((200, _))).then_some(())).await;
     }
 
+    /// Where it answers the admission webhook, which it was told to do anywhere.
+    pub async fn webhook(&self) -> String {
+        let told = || self.logged().iter().find_map(|line| Some(line["webhook"].as_str()?.to_owned()));
+        eventually("the host tells where the webhook is", async || told()).await
+    }
+
     /// The lines that it has logged.
     pub fn logged(&self) -> Vec<Value> {
         log_lines(&self.log)

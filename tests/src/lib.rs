@@ -10,6 +10,7 @@ mod host;
 pub mod measure;
 mod policies;
 pub mod reload;
+pub mod rules;
 
 pub use cluster::{TestCluster, TestNamespace, client};
 pub use command::{Said, pointsman, xtask};

@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// Measures for a shorter time: enough to see whether a change matters much.
     #[arg(long)]
     quick: bool,
-    /// Runs only this program (plan, policy, reload, rules, services, shadow), or only what has this in its name.
+    /// Runs only this program (admission, plan, policy, reload, rules, services, shadow), or only what has this in its name.
     #[arg(value_name = "NAME")]
     only: Option<String>,
 }
@@ -27,10 +27,10 @@ enum Goal {
 }
 
 /// The programs, each a target of cargo's.
-const PROGRAMS: [&str; 6] = ["plan", "policy", "reload", "rules", "services", "shadow"];
+const PROGRAMS: [&str; 7] = ["admission", "plan", "policy", "reload", "rules", "services", "shadow"];
 
 /// By a bench's group and its name in there.
-const GOALS: [(&str, &str, Goal); 15] = [
+const GOALS: [(&str, &str, Goal); 16] = [
     ("a call that does nothing", "fresh", Goal::Micros(25.0)),
     ("selection of 100 runtimes", "fresh", Goal::Times(16.0)),
     ("scores of 100 endpoints by 8 features", "warm", Goal::Micros(20.0)),
@@ -44,6 +44,7 @@ const GOALS: [(&str, &str, Goal); 15] = [
     ("an LLMInferenceService among many", "CPU", Goal::Micros(4800.0)),
     ("an LLMInferenceService among many", "CPU an object", Goal::Micros(600.0)),
     ("50 rules on an object of 10 KiB", "in the sandbox", Goal::Times(1.0)),
+    ("webhook at 200 requests a second", "p99", Goal::Micros(10_000.0)),
     ("the p99 of edits", "beside a comparison", Goal::Times(2.0)),
     ("an Immediate change among many services", "slowest", Goal::Micros(500_000.0)),
 ];
@@ -55,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     tools::rust()?;
     tools::go()?;
     build::plugins()?;
-    // What reloads, services and comparisons are measured on.
+    // What reloads, services, comparisons and the webhook are measured on.
     build::control_plane()?;
     let home = target_dir().join("criterion");
     // What an earlier run has left there would be taken for this one's.

@@ -1,0 +1,194 @@
+//! Expressions that nobody would write, asked of the evaluator in its sandbox: each ends within its limits as a verdict, as a sentence, or as a
+//! failure of its own, and leaves nothing behind.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod grammar;
+mod policies;
+
+use grammar::{Case, Place, Tape, grown, mixed, thrown};
+use pointsman::policy::{
+    call::CallError,
+    evaluator::{Asking, Evaluator, Named, Outcome, Problem, Program, Source, Validation, Verdict},
+    load::Loader,
+};
+use policies::{compilers, engines};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    fs, iter,
+    path::Path,
+    sync::{Arc, LazyLock},
+    thread,
+};
+
+/// How many numbers are drawn for a case at most.
+const LONGEST_TAPE: usize = 300;
+
+/// What the evaluator's sentences are cut at, in bytes.
+const LONGEST_SENTENCE: usize = 512;
+
+/// How often a known rule is asked that fails for lack of time: on a loaded machine a thread may not run for that long.
+const TRIES: usize = 5;
+
+static EVALUATOR: LazyLock<Arc<Evaluator>> = LazyLock::new(|| Loader::new(Arc::clone(engines()), compilers()).evaluator().unwrap());
+
+/// A rule that needs variables, patterns and messages, and the object that it is asked about.
+static KNOWN: LazyLock<(Program, Arc<str>)> = LazyLock::new(|| {
+    let name = Named { name: "name".to_owned(), expression: "object.metadata.name".to_owned() };
+    let source = Source {
+        roots: roots(),
+        variables: vec![name],
+        validations: vec![
+            Validation { expression: "variables.name.matches('^c[a-z]+$') && object.spec.replicas in [1, 2]".to_owned(), message: None },
+            Validation {
+                expression: "object.spec.replicas > 2".to_owned(),
+                message: Some("'only %d'.format([object.spec.replicas])".to_owned()),
+            },
+            Validation { expression: "object.spec.absent == 1".to_owned(), message: None },
+        ],
+        ..Source::default()
+    };
+    (Program::new(source), json!({"metadata": {"name": "chat"}, "spec": {"replicas": 2}}).to_string().into())
+});
+
+/// What rules may read at admission, and `params`, which nobody sets here.
+fn roots() -> Vec<String> {
+    ["object", "oldObject", "namespaceObject", "request", "params"].map(str::to_owned).to_vec()
+}
+
+fn source(case: &Case) -> Source {
+    let expression = || case.expression.clone();
+    let named = || vec![Named { name: "value".to_owned(), expression: expression() }];
+    let validation = |expression: &str, message: Option<String>| vec![Validation { expression: expression.to_owned(), message }];
+    let source = Source { roots: roots(), ..Source::default() };
+    match case.place {
+        Place::Validation => Source { validations: validation(&case.expression, None), ..source },
+        Place::Condition => Source { conditions: named(), validations: validation("true", None), ..source },
+        Place::Message => Source { validations: validation("false", Some(expression())), ..source },
+        Place::Variable => {
+            let message = "'it is %s'.format([dyn(variables.value)])".to_owned();
+            Source { variables: named(), validations: validation("dyn(variables.value) == null", Some(message)), ..source }
+        }
+    }
+}
+
+/// Asks for all that the host asks the evaluator for.
+fn examine(case: &Case) {
+    note(case);
+    let program = Program::new(source(case));
+    let accepted = match EVALUATOR.inspect(program.source()) {
+        Ok(Ok(_)) => true,
+        Ok(Err(problems)) => {
+            assert!(!problems.is_empty(), "it is refused without a word");
+            problems.iter().for_each(is_told);
+            false
+        }
+        Err(_) => false,
+    };
+    let object: Arc<str> = case.object.to_string().into();
+    if accepted {
+        let mut asking = EVALUATOR.ask().unwrap();
+        let first = judged(&mut asking, &program, &object);
+        // By the same instance, if that is still there.
+        knows(&mut asking);
+        let again = judged(&mut asking, &program, &object);
+        knows(&mut asking);
+        assert!(alike(&first, &again), "once it is {first:?}, and once {again:?}");
+    }
+    let roots = || BTreeMap::from([("object".to_owned(), Arc::clone(&object)), ("oldObject".to_owned(), "null".into())]);
+    let calculated = || EVALUATOR.calculate(&case.expression, roots());
+    let (first, again) = (calculated(), calculated());
+    assert!(alike(&first, &again), "once it is {first:?}, and once {again:?}");
+    match &first {
+        Ok(Ok(value)) => assert!(serde_json::from_str::<Value>(value).is_ok(), "it is no JSON: {value}"),
+        Ok(Err(problem)) => is_told(problem),
+        Err(_) => {}
+    }
+    knows(&mut EVALUATOR.ask().unwrap());
+}
+
+/// Notes what is about to be asked. Whatever ends the process would tell nobody what it was.
+fn note(case: &Case) {
+    let test = thread::current().name().unwrap_or_default().replace(':', "-");
+    fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.last")), format!("{case:?}")).unwrap();
+}
+
+fn judged(asking: &mut Asking<'_>, program: &Program, object: &Arc<str>) -> Result<Outcome, CallError> {
+    asking.bind("object", Arc::clone(object));
+    asking.bind("oldObject", "null".into());
+    let outcome = asking.judge(program);
+    match &outcome {
+        Ok(Outcome::Judged(verdicts)) => {
+            assert_eq!(verdicts.len(), program.source().validations.len());
+            verdicts
+                .iter()
+                .filter_map(|verdict| if let Verdict::Failed(problem) = verdict { Some(problem) } else { None })
+                .for_each(is_told);
+        }
+        Ok(Outcome::Undecided(problem)) => is_told(problem),
+        Ok(Outcome::Unmatched(_)) => {}
+        // It was accepted when it was applied.
+        Err(error) => assert!(!matches!(error, CallError::Failed(_) | CallError::Question(_)), "{error}"),
+    }
+    outcome
+}
+
+fn is_told(problem: &Problem) {
+    assert!((1..=LONGEST_SENTENCE).contains(&problem.message.len()), "{problem:?}");
+}
+
+/// The evaluator goes on as if there had been nothing else.
+fn knows(asking: &mut Asking<'_>) {
+    let (program, object) = &*KNOWN;
+    asking.bind("object", Arc::clone(object));
+    let late = |outcome: &Result<Outcome, CallError>| matches!(outcome, Err(CallError::Busy | CallError::Deadline(_)));
+    let outcome = iter::repeat_with(|| asking.judge(program)).take(TRIES).find(|outcome| !late(outcome)).unwrap().unwrap();
+    let Outcome::Judged(verdicts) = outcome else { panic!("{outcome:?}") };
+    let [Verdict::Holds, Verdict::Broken(Some(said)), Verdict::Failed(problem)] = &verdicts[..] else { panic!("{verdicts:?}") };
+    assert_eq!((said.as_str(), problem.message.as_str()), ("only 2", "no such key: absent"));
+}
+
+/// Whether both are the same. What is near a limit may reach it once and not another time: an instance that has answered before has another
+/// memory than a fresh one, and a machine may be busy.
+fn alike<T: PartialEq>(one: &Result<T, CallError>, other: &Result<T, CallError>) -> bool {
+    let at_a_limit = |outcome: &Result<T, CallError>| {
+        matches!(outcome, Err(CallError::Busy | CallError::Deadline(_) | CallError::Memory(_) | CallError::Fuel(_)))
+    };
+    at_a_limit(one) || at_a_limit(other) || one == other
+}
+
+fn drawn(draw: fn(&mut Tape<'_>) -> Case) -> impl Strategy<Value = Case> {
+    prop::collection::vec(any::<u16>(), 1..LONGEST_TAPE).prop_map(move |tape| draw(&mut Tape::new(&tape)))
+}
+
+fn cases(few: u32, many: u32) -> ProptestConfig {
+    ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { many } else { few })
+}
+
+proptest! {
+    #![proptest_config(cases(1000, 50_000))]
+
+    #[test]
+    fn whatever_can_be_said_ends_as_an_answer(case in drawn(grown)) {
+        examine(&case);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(600, 35_000))]
+
+    #[test]
+    fn known_expressions_cut_and_mixed_end_as_an_answer(case in drawn(mixed)) {
+        examine(&case);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(400, 15_000))]
+
+    #[test]
+    fn what_is_no_expression_ends_as_a_sentence(case in drawn(thrown)) {
+        examine(&case);
+    }
+}
