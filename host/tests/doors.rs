@@ -1,23 +1,26 @@
-//! What rules say of an object, told by each door: the admission webhook, `pointsman check`, and the controller's plan.
+//! What rules say of an object, told by each door: the admission webhook, `pointsman check`, and the controller's plan. The corpus of
+//! `tests/fixtures/doors` says what that should be; the end-to-end tests hold it against a real API server.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod policies;
 
 use clap::Parser;
 use pointsman::{
-    cli::offline::{Offline, OfflineArgs},
+    cli::offline::{Offline, OfflineArgs, Planned},
+    control::Claims,
     plan::Plan,
-    policy::load::Loader,
+    policy::{NAMESPACE, load::Loader},
     rules::{Rules, plan::VALID, rule::bind},
     serve::admission::review::{Known, Request, validate},
     world::{Labels, Surroundings},
 };
-use pointsman_crds::policy::rule::ValidationRuleSpec;
+use pointsman_crds::policy::rule::{RuleParams, ValidationRuleSpec};
+use pointsman_samples::doors::{self, RULES, RULES_OF_ADMISSION, Row, Said, Word};
 use policies::{compilers, engines};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
-    fs,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -29,131 +32,151 @@ struct Args {
     offline: OfflineArgs,
 }
 
-/// What stands against an object, and what only speaks against it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Said {
-    denied: Vec<String>,
-    warned: Vec<String>,
+/// Objects of the corpus, with what two of the doors say of them.
+struct Folder {
+    rows: Vec<Row>,
+    report: Value,
+    planned: Vec<Planned>,
 }
 
-/// An object, and what all doors should say of it.
-struct Row {
-    object: Value,
-    wanted: Said,
-}
-
-/// The rules by name.
-fn specs() -> BTreeMap<&'static str, Value> {
-    let rule = |expression: &str, message: &str| json!({"validations": [{"expression": expression, "message": message}]});
-    let mut warned = rule("object.metadata.name != 'warned'", "better not");
-    warned["actions"] = json!(["Warn"]);
-    let mut placed = rule("object.metadata.name != 'placed'", "not here");
-    placed["match"] = json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "chat"}}});
-    BTreeMap::from([
-        ("annotated", rule("!has(object.metadata.annotations)", "it has annotations")),
-        ("labelled", rule("!has(object.metadata.labels)", "it has labels")),
-        ("named", rule("object.metadata.name != 'broken'", "not this name")),
-        ("placed", placed),
-        ("somewhere", rule("namespaceObject != null", "it is in no namespace")),
-        ("warned", warned),
-    ])
-}
-
-fn rows() -> Vec<Row> {
-    let row = |object: Value, denied: &[&str], warned: &[&str]| {
-        let [denied, warned] = [denied, warned].map(|texts| texts.iter().map(|text| (*text).to_owned()).collect());
-        Row { object, wanted: Said { denied, warned } }
-    };
-    let kinds = [
-        ("ome.io/v1beta1", "InferenceService", json!({"model": {"name": "llama"}})),
-        ("serving.kserve.io/v1alpha1", "LLMInferenceService", json!({"model": {"uri": "hf://example/llama"}})),
-    ];
-    let mut rows = Vec::new();
-    for (api_version, kind, spec) in kinds {
-        let service = |name: &str, more: Value| {
-            let mut metadata = json!({"name": name, "namespace": "chat"});
-            metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec})
-        };
-        let applied = json!({"kubectl.kubernetes.io/last-applied-configuration": "{}"});
-        let alone = json!({"pointsman.dev/control": "true"});
-        rows.extend([
-            row(service("good", json!({})), &[], &[]),
-            row(service("broken", json!({})), &["named: not this name"], &[]),
-            row(service("warned", json!({})), &[], &["warned: better not"]),
-            row(service("applied", json!({"annotations": applied})), &[], &[]),
-            row(service("empty", json!({"annotations": {}, "labels": {}})), &[], &[]),
-            row(service("placed", json!({})), &["placed: not here"], &[]),
-            row(
-                service("marked", json!({"annotations": alone, "labels": {"tier": "gold"}})),
-                &["annotated: it has annotations", "labelled: it has labels"],
-                &[],
-            ),
-        ]);
+impl Folder {
+    fn read(name: &str, loader: &Loader) -> Self {
+        let files = ["rules.yaml", "context.yaml", name].map(|file| doors::folder().join(file));
+        let words = ["doors".as_ref()].into_iter().chain(files.iter().flat_map(|file| ["-f".as_ref(), file.as_os_str()]));
+        let args = Args::try_parse_from(words).unwrap();
+        let planned = Offline::read(&args.offline, loader).unwrap().plans();
+        Self { rows: doors::rows(name), report: check(&files), planned }
     }
-    let spec = json!({
-        "modelFormat": {"name": "safetensors"}, "modelParameterSize": "8B", "storage": {"storageUri": "hf://a/b", "path": "/mnt/llama"},
-    });
-    let model = json!({"apiVersion": "ome.io/v1beta1", "kind": "ClusterBaseModel", "metadata": {"name": "llama"}, "spec": spec});
-    rows.push(row(model, &["somewhere: it is in no namespace"], &[]));
-    rows
+
+    fn planned(&self, row: &Row) -> Option<&Planned> {
+        self.planned.iter().find(|planned| {
+            let key = &planned.subject.key;
+            (key.resource.kind, key.namespace.as_str(), key.name.as_str()) == (row.kind(), row.namespace(), row.name())
+        })
+    }
+
+    /// An object as the API server keeps it, who fills in defaults and drops what nobody knows before it asks anybody.
+    fn kept(&self, row: &Row) -> Value {
+        let mut kept = row.object.clone();
+        if let Some(planned) = self.planned(row) {
+            kept["spec"] = planned.subject.content()["spec"].clone();
+        }
+        kept
+    }
+
+    /// What `check` and the plan say of a row is what is written beside it.
+    fn agrees(&self, row: &Row) {
+        assert_eq!(by_check(row, &self.report), row.by_check(), "check, of {}", row.called());
+        let planned = self.planned(row);
+        assert_eq!(planned.is_some(), row.is_service(), "{}", row.called());
+        if let Some(planned) = planned {
+            assert_eq!(by_plan(&planned.plan), Some(row.by_condition()), "the plan, of {}", row.called());
+        }
+    }
+
+    /// The rules that `check` hasn't asked, each with why.
+    fn not_evaluated(&self) -> BTreeSet<(String, String)> {
+        let rules = self.report["notEvaluated"].as_array().unwrap().iter().filter_map(|passed| {
+            let rule = text(passed, "/what").strip_prefix("the rule ").filter(|rule| rule.starts_with(RULES))?;
+            Some((rule.to_owned(), text(passed, "/why").to_owned()))
+        });
+        rules.collect()
+    }
 }
 
 fn text<'o>(object: &'o Value, pointer: &str) -> &'o str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What the webhook answers when the object is made.
-fn by_webhook(object: &Value, rules: &Rules) -> Said {
-    let (group, version) = text(object, "/apiVersion").split_once('/').unwrap();
-    let namespace = text(object, "/metadata/namespace");
+/// The data of a ConfigMap that a rule names.
+fn params(wanted: Option<&RuleParams>) -> Option<BTreeMap<String, String>> {
+    let map = &wanted?.config_map;
+    let place = (map.namespace.as_deref().unwrap_or(NAMESPACE), map.name.as_str());
+    let is_it =
+        |object: &&Value| object["kind"] == "ConfigMap" && (text(object, "/metadata/namespace"), text(object, "/metadata/name")) == place;
+    doors::context().iter().find(is_it).map(|map| BTreeMap::deserialize(&map["data"]).unwrap())
+}
+
+/// The rules of the corpus, as a policy set has them.
+fn rules(loader: &Loader) -> Rules {
+    let rules = doors::rules().into_iter().map(|rule| {
+        let spec = ValidationRuleSpec::deserialize(&rule["spec"]).unwrap();
+        let bound = bind(text(&rule, "/metadata/name"), &spec, params(spec.params.as_ref()));
+        Arc::new(loader.rule(bound).unwrap())
+    });
+    Rules::new(rules.collect(), Some(loader.evaluator().unwrap()))
+}
+
+fn labels(namespace: &str) -> Labels {
+    let context = doors::context();
+    let found = context.iter().find(|object| object["kind"] == "Namespace" && object["metadata"]["name"] == namespace);
+    let written = found.map(|found| &found["metadata"]["labels"]).filter(|labels| labels.is_object());
+    let mut labels = written.map(|labels| Labels::deserialize(labels).unwrap()).unwrap_or_default();
+    labels.extend(found.map(|_| ("kubernetes.io/metadata.name".to_owned(), namespace.to_owned())));
+    labels
+}
+
+/// What the webhook answers when an object is made, or changed.
+fn by_webhook(row: &Row, object: &Value, before: Option<&Value>, rules: &Rules) -> Said {
+    let (group, version) = row.api_version().split_once('/').unwrap();
+    let operation = if before.is_some() { "UPDATE" } else { "CREATE" };
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
-            "uid": "one", "operation": "CREATE", "kind": {"group": group, "version": version, "kind": text(object, "/kind")},
-            "name": text(object, "/metadata/name"), "namespace": namespace, "object": object,
+            "uid": "one", "operation": operation, "kind": {"group": group, "version": version, "kind": row.kind()},
+            "name": row.name(), "namespace": row.namespace(), "object": object, "oldObject": before,
         },
     });
-    let labels = Labels::from([("kubernetes.io/metadata.name".to_owned(), namespace.to_owned())]);
-    let namespace_labels = Arc::new(if namespace.is_empty() { Labels::new() } else { labels });
-    let verdict = validate(
-        &Request::read(review.to_string().as_bytes()).unwrap(),
-        &Known { rules, evaluator: None, namespace_labels, surroundings: Surroundings::default(), memo: None },
-    );
-    let denied = verdict.denial.iter().flat_map(|denial| denial.message.split("; ")).map(str::to_owned).collect();
-    Said { denied, warned: verdict.warnings }
+    let request = Request::read(review.to_string().as_bytes()).unwrap();
+    if request.is_let_through(&Claims::default()) {
+        return Said::default();
+    }
+    let known = Known {
+        rules,
+        evaluator: None,
+        namespace_labels: Arc::new(labels(row.namespace())),
+        surroundings: Surroundings::default(),
+        memo: None,
+    };
+    let verdict = validate(&request, &known);
+    let denial = verdict.denial.as_ref().map(|denial| denial.message.as_str());
+    Said { noted: verdict.audit.into_values().collect(), ..Said::of_admission(denial, &verdict.warnings) }
 }
 
 /// What `pointsman check` tells of an object among others.
-fn by_check(object: &Value, report: &Value) -> Said {
-    let found = report["findings"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|finding| finding["kind"] == object["kind"] && finding["name"] == object["metadata"]["name"]);
+fn by_check(row: &Row, report: &Value) -> Said {
     let mut said = Said::default();
-    for finding in found {
-        let list = if finding["severity"] == "error" { &mut said.denied } else { &mut said.warned };
+    for finding in findings(row, report) {
+        let list = match text(finding, "/severity") {
+            "error" => &mut said.denied,
+            _ if !doors::is_ours(text(finding, "/message")) => continue,
+            "warning" => &mut said.warned,
+            _ => &mut said.noted,
+        };
         list.push(text(finding, "/message").to_owned());
     }
     said
 }
 
-/// What the condition `Valid` of a plan tells.
-fn by_plan(plan: &Plan) -> Said {
-    let condition = plan.status.conditions.iter().find(|condition| condition.type_ == VALID).unwrap();
-    let sentences = |text: &str| text.split_terminator('.').map(|sentence| sentence.trim().to_owned()).collect();
-    match (condition.status, condition.message.split_once(": ")) {
-        (Some(false), Some((_, broken))) => Said { denied: sentences(broken), warned: Vec::new() },
-        (Some(true), _) if condition.reason == "Warned" => Said { denied: Vec::new(), warned: sentences(&condition.message) },
-        _ => Said::default(),
-    }
+fn findings<'r>(row: &Row, report: &'r Value) -> impl Iterator<Item = &'r Value> {
+    let place = [row.kind(), row.namespace(), row.name()].map(str::to_owned);
+    let about = move |finding: &&Value| ["/kind", "/namespace", "/name"].map(|pointer| text(finding, pointer).to_owned()) == place;
+    report["findings"].as_array().unwrap().iter().filter(about)
 }
 
-fn check(folder: &Path, files: &[PathBuf]) -> Value {
+/// What the condition `Valid` of a plan tells. Nothing is told of what isn't ours.
+fn by_plan(plan: &Plan) -> Option<Said> {
+    if plan.theirs.is_some() {
+        return Some(Said::default());
+    }
+    let condition = plan.status.conditions.iter().find(|condition| condition.type_ == VALID).unwrap();
+    Said::of_condition(condition.status, &condition.reason, &condition.message)
+}
+
+fn check(files: &[PathBuf]) -> Value {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
     let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
-    command.args(["check", "-o", "json"]).current_dir(folder).env("POINTSMAN_CACHE", cache);
+    command.args(["check", "-o", "json"]).env("POINTSMAN_CACHE", cache);
     let output = command.args(files.iter().flat_map(|file| ["-f".as_ref(), file.as_os_str()])).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -161,41 +184,46 @@ fn check(folder: &Path, files: &[PathBuf]) -> Value {
 
 #[test]
 fn the_doors_agree() {
-    let (rows, specs) = (rows(), specs());
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("doors");
-    fs::create_dir_all(&folder).unwrap();
-    let rule = |(name, spec): (&&str, &Value)| {
-        let id = ("policy.pointsman.dev/v1alpha1", "ValidationRule");
-        json!({"apiVersion": id.0, "kind": id.1, "metadata": {"name": name}, "spec": spec})
-    };
-    let documents = |objects: Vec<Value>| objects.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
-    let files = [("objects.yaml", rows.iter().map(|row| row.object.clone()).collect()), ("rules.yaml", specs.iter().map(rule).collect())];
-    let files = files.map(|(name, objects): (&str, Vec<Value>)| {
-        let file = folder.join(name);
-        fs::write(&file, documents(objects)).unwrap();
-        file
-    });
-
     let loader = Loader::new(Arc::clone(engines()), compilers());
-    let rules = specs.iter().map(|(name, spec)| {
-        let spec: ValidationRuleSpec = serde_json::from_value(spec.clone()).unwrap();
-        Arc::new(loader.rule(bind(name, &spec, None)).unwrap())
-    });
-    let rules = Rules::new(rules.collect(), Some(loader.evaluator().unwrap()));
-    let report = check(&folder, &files);
-    let words = ["doors".as_ref()].into_iter().chain(files.iter().flat_map(|file| ["-f".as_ref(), file.as_os_str()]));
-    let planned = Offline::read(&Args::try_parse_from(words).unwrap().offline, &loader).unwrap().plans();
+    let rules = rules(&loader);
+    let made = Folder::read("objects", &loader);
+    for kind in ["InferenceService", "LLMInferenceService"] {
+        let verdicts =
+            |denied: bool| made.rows.iter().filter(|row| row.kind() == kind && row.by_check().denied.is_empty() != denied).count();
+        assert!(verdicts(true) >= 15 && verdicts(false) >= 15, "{kind}: {} and {}", verdicts(true), verdicts(false));
+    }
+    for row in &made.rows {
+        assert_eq!(by_webhook(row, &made.kept(row), None, &rules), row.at_admission(), "the webhook, of {}", row.called());
+        made.agrees(row);
+    }
+    let of_admission = || {
+        let names = rules.all().iter().map(|rule| rule.name()).filter(|name| name.starts_with(RULES_OF_ADMISSION));
+        names.map(|name| (name.to_owned(), "it reads oldObject or request, which only admission knows".to_owned()))
+    };
+    let ignored = made.rows.iter().flat_map(|row| row.said(&[Word::Ignored]));
+    let ignored = ignored.map(|sentence| sentence.split_once(": ").map(|(rule, why)| (rule.to_owned(), why.to_owned())).unwrap());
+    assert_eq!(made.not_evaluated(), ignored.chain(of_admission()).collect::<BTreeSet<_>>());
 
-    for Row { object, wanted } in &rows {
-        let [kind, name] = ["/kind", "/metadata/name"].map(|pointer| text(object, pointer));
-        assert_eq!(by_webhook(object, &rules), *wanted, "the webhook, of {kind} {name}");
-        assert_eq!(by_check(object, &report), *wanted, "check, of {kind} {name}");
-        let plan = planned.iter().find(|planned| planned.subject.key.resource.kind == kind && planned.subject.key.name == name);
-        assert_eq!(plan.is_some(), kind.ends_with("InferenceService"), "{kind} {name}");
-        assert!(
-            plan.is_none_or(|planned| by_plan(&planned.plan) == *wanted),
-            "the plan, of {kind} {name}: {:?}",
-            plan.map(|planned| by_plan(&planned.plan))
-        );
+    let changed = Folder::read("updates", &loader);
+    for row in &changed.rows {
+        let before = made.rows.iter().find(|before| before.is_of(row)).unwrap_or_else(|| panic!("there is no {} to change", row.called()));
+        let said = by_webhook(row, &changed.kept(row), Some(&made.kept(before)), &rules);
+        assert_eq!(said, row.at_admission(), "the webhook, of a change of {}", row.called());
+        changed.agrees(row);
+    }
+    assert_eq!(changed.not_evaluated(), of_admission().collect::<BTreeSet<_>>());
+}
+
+#[test]
+fn what_the_schema_refuses_is_told_with_its_field_and_no_rule_is_asked_about_it() {
+    let files = ["rules.yaml", "refused"].map(|file| doors::folder().join(file));
+    let report = check(&files);
+    for row in doors::rows("refused") {
+        let errors = findings(&row, &report).filter(|finding| finding["severity"] == "error");
+        let errors: BTreeSet<String> =
+            errors.map(|finding| format!("{}: {}", text(finding, "/field"), text(finding, "/message"))).collect();
+        let wanted: BTreeSet<String> = row.said(&[Word::Refused]).into_iter().collect();
+        assert!(!wanted.is_empty(), "{} is refused for nothing", row.called());
+        assert_eq!(errors, wanted, "{}", row.called());
     }
 }

@@ -213,26 +213,25 @@ impl Webhook {
         let (next, before) = (AtomicU32::new(0), cpu());
         // By then all of them are waiting.
         let begun = Instant::now() + PACE * CONNECTIONS;
-        let seen: Vec<(Duration, Duration)> = thread::scope(|scope| {
-            let asking = |mut connection: Connection| {
-                let mut seen = Vec::new();
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    if at >= number {
-                        return seen;
-                    }
-                    let (uid, due) = (format!("{at:08}"), begun + PACE * at);
-                    let request = question.request(&self.address, &uid);
-                    // A timer of the runtime's would be a millisecond late.
-                    thread::sleep(due.saturating_duration_since(Instant::now()));
-                    let late = due.elapsed();
-                    let answer = connection.ask(&request).unwrap();
-                    seen.push((due.elapsed(), late));
-                    assert_eq!(response(&answer, &uid)["allowed"], true);
+        let asking = |mut connection: Connection| {
+            let mut seen = Vec::new();
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                if at >= number {
+                    return seen;
                 }
-            };
-            let asking = &asking;
-            let clients: Vec<_> = connections.into_iter().map(|connection| scope.spawn(move || asking(connection))).collect();
+                let (uid, due) = (format!("{at:08}"), begun + PACE * at);
+                let request = question.request(&self.address, &uid);
+                // A timer of the runtime's would be a millisecond late.
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+                let late = due.elapsed();
+                let answer = connection.ask(&request).unwrap();
+                seen.push((due.elapsed(), late));
+                assert_eq!(response(&answer, &uid)["allowed"], true);
+            }
+        };
+        let seen: Vec<(Duration, Duration)> = thread::scope(|scope| {
+            let clients: Vec<_> = connections.into_iter().map(|connection| scope.spawn(|| asking(connection))).collect();
             clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
         });
         assert_eq!(seen.len(), usize::try_from(number).unwrap());

@@ -39,7 +39,7 @@ async fn host<'a>(cluster: &'a TestCluster, flags: &[&str]) -> (Host<'a>, String
 }
 
 /// One that is ready, with certificates of its own.
-async fn ready(cluster: &TestCluster) -> (Host<'_>, String) {
+pub(crate) async fn ready(cluster: &TestCluster) -> (Host<'_>, String) {
     let (host, address) = host(cluster, &["--webhook-host", "127.0.0.1"]).await;
     host.ready().await;
     (host, address)
@@ -61,7 +61,7 @@ where
 }
 
 /// Has the API server ask a webhook about our kinds.
-async fn validating(cluster: &TestCluster, address: &str, failure_policy: &str) {
+pub(crate) async fn validating(cluster: &TestCluster, address: &str, failure_policy: &str) {
     let configuration = configuration("ValidatingWebhookConfiguration", "validate", address, failure_policy);
     apply::<ValidatingWebhookConfiguration>(cluster, "pointsman", configuration).await;
 }
@@ -80,7 +80,7 @@ fn configuration(kind: &str, door: &str, address: &str, failure_policy: &str) ->
 }
 
 /// Waits until the leader has told whom to trust.
-async fn trusted(cluster: &TestCluster) -> ByteString {
+pub(crate) async fn trusted(cluster: &TestCluster) -> ByteString {
     let api = Api::<ValidatingWebhookConfiguration>::all(cluster.client().await);
     eventually("the leader writes the caBundle", async || {
         let found = api.get("pointsman").await.unwrap();

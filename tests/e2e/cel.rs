@@ -1,9 +1,9 @@
 //! The expressions of `tests/fixtures/cel`, judged by the real API server: which it refuses, and what the others say of their objects.
 
-use crate::objects::api_of;
+use crate::objects::{Wish, ask};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
-use kube::{Api, Client, Error, api::PostParams, client::Body, core::Request};
+use kube::{Api, Client, Error, api::PostParams};
 use pointsman_harness::workspace;
 use pointsman_tests::{TestCluster, eventually};
 use serde::Deserialize;
@@ -166,27 +166,10 @@ async fn put_in_force(client: &Client, batch: &Batch<'_>) {
 
 /// What the API server warns of when an object is created, which it isn't in the end.
 async fn warnings(client: &Client, namespace: &str, object: &Value, manager: &str) -> Vec<String> {
-    let api = api_of(client, object["kind"].as_str().unwrap(), namespace);
     let only_asked = PostParams { dry_run: true, field_manager: Some(manager.to_owned()) };
-    let request = Request::new(api.resource_url()).create(&only_asked, object.to_string().into_bytes()).unwrap();
-    let answer = client.send(request.map(Body::from)).await.unwrap();
-    let warnings = answer.headers().get_all("warning").iter().map(|header| unquoted(header.as_bytes())).collect();
-    let status = answer.status();
-    let body = answer.into_body().collect_bytes().await.unwrap();
-    assert!(status.is_success(), "{manager}: {status}: {}", String::from_utf8_lossy(&body));
-    warnings
-}
-
-/// The text of a Warning header: `299 - "text"`, where a backslash stands before quotes and backslashes.
-fn unquoted(header: &[u8]) -> String {
-    let header = String::from_utf8_lossy(header);
-    let quoted = header.strip_prefix("299 - \"").and_then(|rest| rest.strip_suffix('"')).unwrap_or_else(|| panic!("{header}"));
-    let mut characters = quoted.chars();
-    let mut text = String::new();
-    while let Some(character) = characters.next() {
-        text.extend(if character == '\\' { characters.next() } else { Some(character) });
-    }
-    text
+    let answer = ask(client, namespace, object, &Wish::Make(only_asked)).await;
+    assert!(answer.success, "{manager}: {}", answer.body);
+    answer.warnings
 }
 
 /// What the API server thinks of each case of a batch, as soon as its policy is in force.

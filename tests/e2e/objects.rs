@@ -3,6 +3,8 @@
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    client::Body,
+    core::Request,
 };
 use pointsman_crds::{KINDS, Served};
 use serde_json::{Value, json};
@@ -39,4 +41,51 @@ pub(crate) async fn create(api: &Api<DynamicObject>, object: &Value) -> kube::Re
 
 pub(crate) async fn delete(api: &Api<DynamicObject>, object: &Value) {
     api.delete(object["metadata"]["name"].as_str().unwrap(), &DeleteParams::default()).await.unwrap();
+}
+
+/// What is asked of the API server.
+pub(crate) enum Wish {
+    /// That an object is made.
+    Make(PostParams),
+    /// That one that is there becomes so.
+    Change(PatchParams),
+}
+
+/// What the API server answers.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) success: bool,
+    /// What it warns of.
+    pub(crate) warnings: Vec<String>,
+    /// The object, or a Status.
+    pub(crate) body: Value,
+}
+
+/// Asks for an object as it is written here. The types of a client would put it in order before.
+pub(crate) async fn ask(client: &Client, namespace: &str, object: &Value, wish: &Wish) -> Answer {
+    let [kind, name] = [&object["kind"], &object["metadata"]["name"]].map(|text| text.as_str().unwrap_or_default());
+    let requests = Request::new(api_of(client, kind, namespace).resource_url());
+    let request = match wish {
+        Wish::Make(parameters) => requests.create(parameters, object.to_string().into_bytes()),
+        Wish::Change(parameters) => requests.patch(name, parameters, &Patch::Merge(object)),
+    };
+    let answer = client.send(request.unwrap().map(Body::from)).await.unwrap();
+    let warnings = answer.headers().get_all("warning").iter().map(|header| unquoted(header.as_bytes())).collect();
+    let success = answer.status().is_success();
+    let body = answer.into_body().collect_bytes().await.unwrap();
+    let read = serde_json::from_slice(&body);
+    let body = read.unwrap_or_else(|error| panic!("{kind} {name}: {error}: {}", String::from_utf8_lossy(&body)));
+    Answer { success, warnings, body }
+}
+
+/// The text of a Warning header: `299 - "text"`, where a backslash stands before quotes and backslashes.
+fn unquoted(header: &[u8]) -> String {
+    let header = String::from_utf8_lossy(header);
+    let quoted = header.strip_prefix("299 - \"").and_then(|rest| rest.strip_suffix('"')).unwrap_or_else(|| panic!("{header}"));
+    let mut characters = quoted.chars();
+    let mut text = String::new();
+    while let Some(character) = characters.next() {
+        text.extend(if character == '\\' { characters.next() } else { Some(character) });
+    }
+    text
 }

@@ -1,6 +1,7 @@
 //! Policies end to end: delivered, activated, kept, and refused, on a real API server.
 
 mod commands;
+mod conditions;
 mod delivery;
 mod failure;
 mod hosts;

@@ -1,5 +1,6 @@
 //! Rules end to end: what users write is judged by them, and so is what policies put out.
 
+mod doors;
 mod guardrails;
 mod lookups;
 
@@ -17,7 +18,7 @@ use pointsman_tests::{Host, PolicyCluster, eventually};
 use serde_json::{Value, json};
 
 /// A host on an API server alone, with all of our CRDs.
-async fn host<'a>(cluster: &'a PolicyCluster, flags: &[&str]) -> Host<'a> {
+pub(crate) async fn host<'a>(cluster: &'a PolicyCluster, flags: &[&str]) -> Host<'a> {
     let cache = cluster.folder("cache");
     let flags = [&["--cache", cache.to_str().unwrap()][..], flags].concat();
     let host = Host::start(cluster, &cluster.kubeconfig, &flags).await;
@@ -25,7 +26,7 @@ async fn host<'a>(cluster: &'a PolicyCluster, flags: &[&str]) -> Host<'a> {
     host
 }
 
-async fn cluster() -> PolicyCluster {
+pub(crate) async fn cluster() -> PolicyCluster {
     let cluster = PolicyCluster::start().await;
     cluster.pointsman(&["crds", "install"]).ok();
     cluster

@@ -60,7 +60,7 @@ async fn bring(cluster: &PolicyCluster, name: &str, bytes: &[u8], more: Value) {
 }
 
 /// Gives the namespace labels.
-async fn label(space: &Space<'_>, labels: Value) {
+pub(crate) async fn label(space: &Space<'_>, labels: Value) {
     let change = Patch::Merge(json!({"metadata": {"labels": labels}}));
     Api::<Namespace>::all(space.0.client.clone()).patch(&space.0.name, &PatchParams::default(), &change).await.unwrap();
 }

@@ -1,6 +1,7 @@
 //! Services that nobody would write, and a context for them: for tests that must hold of all services. Plain JSON, so that the tests of
-//! the host and those on a cluster share it.
+//! the host and those on a cluster share it. They share the corpus of `doors` too.
 
+pub mod doors;
 mod llm;
 mod pods;
 

@@ -166,11 +166,14 @@ impl Object {
     pub(super) fn refuse(&mut self, refusal: Refusal) {
         let Refusal { place, field, message } = refusal;
         let nameless = field.is_empty() && self.named.name.is_empty();
-        let lacks = message.starts_with("missing field");
+        let (lacks, mistaken) = (message.starts_with("missing field"), message.starts_with("invalid type"));
         let told = |finding: &Finding| {
             let same = !field.is_empty() && finding.line == place.line;
             let required = finding.message == "Required value";
-            finding.severity == Severity::Error && (same || lacks && required || nameless && finding.field == "metadata.name")
+            // Of a whole part that is of another type the field isn't known here.
+            let typed = field.is_empty() && finding.message.contains(" in body must be of type ");
+            let known = same || lacks && required || mistaken && typed || nameless && finding.field == "metadata.name";
+            finding.severity == Severity::Error && known
         };
         if !self.findings.iter().any(told) {
             self.findings.push(Finding::new(Severity::Error, &place, &self.named, field, message));
