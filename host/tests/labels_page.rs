@@ -205,6 +205,23 @@ fn a_value_that_can_not_be_read_is_refused_by_the_name_of_its_key() {
     }
 }
 
+/// Whoever writes a value is told of it at admission, by the same rules, before the controller refuses it.
+#[test]
+fn the_practices_warn_of_what_is_refused_and_of_nothing_else() {
+    for Annotation { key, value, wrong, beside } in SET {
+        let valid = |value: &str| {
+            let conditions = planned(&[beside, &[(key, value)]].concat()).status.conditions;
+            conditions.into_iter().find(|condition| condition.type_ == "Valid").unwrap()
+        };
+        let right = valid(value);
+        assert_eq!(right.reason, "Valid", "{key}: {value:?}: {}", right.message);
+        let Some(wrong) = wrong else { continue };
+        let told = valid(wrong);
+        assert_eq!((told.status, told.reason.as_str()), (Some(true), "Warned"), "{key}: {wrong:?}");
+        assert!(told.message.contains("practice-") && told.message.contains(key), "{}", told.message);
+    }
+}
+
 #[test]
 fn what_the_labels_page_has_on_objects_never_restarts_a_pod() {
     let pods = |generation: i64, metadata: &[(&str, &str)]| {

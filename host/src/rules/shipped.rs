@@ -14,7 +14,8 @@ const BROUGHT: &str = "policy.pointsman.dev/brought";
 const ABOUT: &str = "policy.pointsman.dev/about";
 
 /// The files, each with rules of one sort.
-const FILES: [&str; 1] = [include_str!("shipped/guardrails.yaml")];
+const FILES: [&str; 3] =
+    [include_str!("shipped/guardrails.yaml"), include_str!("shipped/lookups.yaml"), include_str!("shipped/practices.yaml")];
 
 /// A rule that the host brings.
 #[derive(Clone, Debug)]
