@@ -6,13 +6,20 @@ mod grammar;
 mod policies;
 
 use grammar::{Case, Place, Tape, grown, mixed, thrown};
-use pointsman::policy::{
-    call::CallError,
-    evaluator::{Asking, Evaluator, Named, Outcome, Problem, Program, Source, Validation, Verdict},
-    load::Loader,
+use pointsman::{
+    policy::{
+        call::CallError,
+        evaluator::{Asking, Evaluator, Named, Outcome, Problem, Program, Source, Validation, Verdict},
+        load::Loader,
+    },
+    rules::{
+        fields,
+        rule::{Rule, bind},
+    },
 };
+use pointsman_crds::policy::rule::{self, ModelsLookup, RuleLookup, SubjectsLookup, ValidationRuleSpec};
 use policies::{compilers, engines};
-use proptest::prelude::*;
+use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -73,9 +80,27 @@ fn source(case: &Case) -> Source {
     }
 }
 
+/// Takes it as a rule, as the host does when one is applied: names are looked up in schemas, and flaws get words.
+fn load(case: &Case) {
+    let validation = |expression: &str| rule::Validation { expression: expression.to_owned(), ..rule::Validation::default() };
+    let lookup = |name: &str, models, subjects| RuleLookup { name: name.to_owned(), models, subjects, runtimes: None };
+    let spec = ValidationRuleSpec {
+        lookups: vec![
+            lookup("named", Some(ModelsLookup { name: case.expression.clone() }), None),
+            lookup("summed", None, Some(SubjectsLookup { sum: case.expression.clone(), ..SubjectsLookup::default() })),
+        ],
+        validations: vec![validation(&case.expression), validation("lookups.named.size() == lookups.summed")],
+        ..ValidationRuleSpec::default()
+    };
+    if let Err(error) = Rule::load(bind("made-up", &spec, None), &EVALUATOR, fields::shapes()) {
+        assert!(!error.to_string().is_empty());
+    }
+}
+
 /// Asks for all that the host asks the evaluator for.
 fn examine(case: &Case) {
     note(case);
+    load(case);
     let program = Program::new(source(case));
     let accepted = match EVALUATOR.inspect(program.source()) {
         Ok(Ok(_)) => true,
@@ -156,6 +181,25 @@ fn alike<T: PartialEq>(one: &Result<T, CallError>, other: &Result<T, CallError>)
         matches!(outcome, Err(CallError::Busy | CallError::Deadline(_) | CallError::Memory(_) | CallError::Fuel(_)))
     };
     at_a_limit(one) || at_a_limit(other) || one == other
+}
+
+/// Else all the rest would show nothing.
+#[test]
+fn most_of_what_is_made_up_by_the_grammar_is_evaluated() {
+    let mut runner = TestRunner::deterministic();
+    let strategy = drawn(grown);
+    let (mut accepted, mut judged_well) = (0, 0);
+    for _ in 0..200 {
+        let case = strategy.new_tree(&mut runner).unwrap().current();
+        let program = Program::new(source(&case));
+        if EVALUATOR.inspect(program.source()).is_ok_and(|inspected| inspected.is_ok()) {
+            accepted += 1;
+            let object = case.object.to_string().into();
+            judged_well += usize::from(judged(&mut EVALUATOR.ask().unwrap(), &program, &object).is_ok());
+        }
+    }
+    assert!(accepted > 100, "{accepted} of 200 are accepted");
+    assert!(judged_well * 10 > accepted * 8, "{judged_well} of {accepted} end within their limits, and without a fault");
 }
 
 fn drawn(draw: fn(&mut Tape<'_>) -> Case) -> impl Strategy<Value = Case> {

@@ -6,24 +6,29 @@ mod policies;
 use pointsman::{
     kinds::{self, Settings},
     plan::Plan,
-    policy::{decide::Policies, load::Loader, set::ActiveSet},
+    policy::{decide::Policies, load::Loader, point::Subject, set::ActiveSet},
     rules::{
         Rules,
+        judge::Case,
+        lookups::Around,
         plan::VALID,
         rule::{RuleError, bind},
     },
     world::{
-        ObjectKey, World,
+        ObjectKey, Touched, World,
         resource::{
-            CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, NAMESPACE, Resource, SERVING_RUNTIME,
+            BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, NAMESPACE, Resource,
+            SERVING_RUNTIME,
         },
     },
 };
+use pointsman_crds::policy::rule::RuleStage;
 use policies::{compilers, engines};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
     sync::{Arc, LazyLock},
+    time::Duration,
 };
 use tokio::sync::mpsc;
 
@@ -88,7 +93,8 @@ impl Scene {
 
     /// Whom the changes since this was asked last touch.
     fn touched(&mut self) -> BTreeSet<String> {
-        self.world.take_touched().now.into_iter().map(|key| key.name).collect()
+        let Touched { now, soon } = self.world.take_touched();
+        now.into_iter().chain(soon).map(|key| key.name).collect()
     }
 }
 
@@ -224,11 +230,63 @@ fn what_makes_no_sense_in_a_lookup_is_told_with_its_place() {
         (json!({"name": "n", "subjects": {"sum": "object.spec.replcas"}}), "lookups.n > 0", "an InferenceService has no such field"),
         (json!({"name": "n", "subjects": {"sum": "1"}, "runtimes": {}}), "lookups.n > 0", "exactly one of models, runtimes and subjects"),
         (json!({"name": "n"}), "lookups.n > 0", "exactly one of"),
+        (
+            json!({"name": "n", "subjects": {"sum": "1", "kinds": [{"group": "ome.io", "kind": "InferenceServices"}]}}),
+            "lookups.n > 0",
+            "lookups[n].subjects.kinds: sums go over services; there are InferenceService, LLMInferenceService",
+        ),
+        (json!({"name": "found", "models": {"name": "request.name"}}), "lookups.found == []", "request is known to admission alone"),
     ];
     for (lookup, expression, says) in cases {
         let said = wrong(lookup, expression);
         assert!(said.contains(says), "{expression}: {said}");
     }
+}
+
+#[test]
+fn conditions_may_use_variables_but_not_what_is_looked_up() {
+    let spec = |condition: &str| {
+        let mut spec = quota("Namespace");
+        spec["variables"].as_array_mut().unwrap().push(json!({"name": "all", "expression": "lookups.used + variables.own"}));
+        spec["matchConditions"] = json!([{"name": "large", "expression": condition}]);
+        spec
+    };
+    let mut scene = Scene::under(&[("quota", spec("variables.own > 1"))]);
+    let first = scene.service("one", "a", 1, 9);
+    let (small, large) = (scene.service("one", "b", 2, 1), scene.service("one", "c", 3, 2));
+    let fine = "Valid The service breaks no rule.";
+    assert_eq!([scene.says(&first), scene.says(&small)], [fine, fine]);
+    assert_eq!(scene.says(&large), "RuleBroken Nothing is made: quota: older services have 10 of 10, and it wants 2.");
+    for condition in ["lookups.used > 1", "variables.all > 1"] {
+        let error = LOADER.rule(bind("r", &serde_json::from_value(spec(condition)).unwrap(), None)).unwrap_err().to_string();
+        assert!(error.starts_with("matchConditions[large].expression: ") && error.contains("they can't read lookups"), "{error}");
+    }
+}
+
+#[test]
+fn an_object_never_finds_itself_and_what_is_no_service_comes_after_all_of_them() {
+    let lookups = json!([
+        {"name": "same", "models": {"name": "object.metadata.name"}},
+        {"name": "services", "subjects": {"sum": "1", "kinds": [{"group": "ome.io", "kind": "*"}, {"group": "serving.kserve.io", "kind": "*"}]}},
+    ]);
+    let kinds = json!([{"group": "ome.io", "kind": "BaseModel"}, {"group": "ome.io", "kind": "InferenceService"}]);
+    let message = "lookups.same.map(m, m.kind).join(',') + ' ' + string(lookups.services)";
+    let spec =
+        json!({"match": {"kinds": kinds}, "lookups": lookups, "validations": [{"expression": "false", "messageExpression": message}]});
+    let mut scene = Scene::under(&[("seen", spec)]);
+    let model = json!({"spec": {"storage": {"storageUri": "hf://a/b"}}});
+    let own = scene.put(&BASE_MODEL, "one", "llama", 1, model.clone());
+    scene.put(&CLUSTER_BASE_MODEL, "", "llama", 1, model);
+    scene.service("one", "a", 9, 1);
+    let about =
+        Subject { group: "ome.io".into(), kind: "BaseModel".into(), namespace: "one".into(), name: "llama".into(), ..Subject::default() };
+    let surroundings = scene.world.surroundings(&own);
+    let around = Around::new(&surroundings, None, None, Duration::from_mins(1));
+    let mut root = |name: &str| (name == "object").then(|| json!({"metadata": {"name": "llama"}}).to_string().into());
+    let set = scene.policies.active();
+    let case = Case { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: Some(&around) };
+    let messages: Vec<String> = set.rules().judge(case).findings.into_iter().map(|finding| finding.message).collect();
+    assert_eq!(messages, ["ClusterBaseModel 1"]);
 }
 
 /// The example of docs/rules.md.

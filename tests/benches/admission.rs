@@ -63,7 +63,7 @@ async fn measure() {
     let webhook = Webhook { address: host.webhook().await, config: trusting(&cluster).await };
     let (good, bad) = (Question::about(&object()), Question::about(&broken()));
 
-    // What the host brings is about plans.
+    // What the host brings warns at most.
     let first = eventually("the webhook answers", async || webhook.answer(&bad).ok()).await;
     assert_eq!(first["allowed"], true, "{first}");
     let without = webhook.at_pace(&cluster, &host, &good);

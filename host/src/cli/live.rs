@@ -11,6 +11,7 @@ use crate::{
     control::{kind, kinds},
     objects::label_value,
     policy::{decide::Policies, keeper::recorded, load::Loader, set::ActiveSet},
+    rules::Rules,
     world::{
         ObjectKey, World, apis,
         child::SUBJECT_KIND,
@@ -27,6 +28,7 @@ use kube::{
     Api, Client,
     api::{DynamicObject, ListParams},
 };
+use pointsman_crds::policy::rule::LookupScope;
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::mpsc;
@@ -159,6 +161,19 @@ impl Source {
         Ok(())
     }
 
+    /// Puts the services into a world that rules count beside those of a namespace.
+    pub(super) async fn crowd(&self, world: &mut World, rules: &Rules, namespace: &str) -> Result<()> {
+        let place = match rules.sums() {
+            None => return Ok(()),
+            Some(LookupScope::Namespace) => namespace,
+            Some(LookupScope::Cluster) => "",
+        };
+        for resource in SUBJECTS.into_iter().filter(|resource| self.available.contains(resource)) {
+            self.put(world, resource, place, "").await?;
+        }
+        Ok(())
+    }
+
     /// The policies that the host has recorded as active. Blocks while plugins are compiled.
     pub(super) async fn policies(&self, host_namespace: &str, cache: &CacheArgs) -> Result<(Policies, Vec<String>)> {
         let loader = tokio::task::block_in_place(|| loader(cache))?;
@@ -195,7 +210,9 @@ pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
     let (resource, name) = named(subject)?;
     let source = Source::connect(cluster).await?;
     let key = ObjectKey { resource, namespace: offline.namespace.clone(), name: name.to_owned() };
+    let (policies, notes) = source.policies(&offline.host_namespace, cache).await?;
     let mut world = World::default();
+    source.crowd(&mut world, policies.active().rules(), &key.namespace).await?;
     world.put(key.resource, &source.subject(&key).await?);
     source.surroundings(&mut world, &key.namespace).await?;
     for resource in source.made() {
@@ -208,7 +225,6 @@ pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
         source.put(&mut world, resource, &key.namespace, &selector).await?;
     }
     world.set_available(source.available.clone());
-    let (policies, notes) = source.policies(&offline.host_namespace, cache).await?;
     Ok(Offline { world, subjects: vec![key], policies, settings: offline.settings.settings(), notes })
 }
 

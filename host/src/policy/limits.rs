@@ -127,8 +127,11 @@ pub const LARGEST_LOOKUP: usize = 1 << 20;
 /// How many subjects a rule can add up.
 pub const MOST_ADDED: usize = 10_000;
 
-/// How long a rule may take to add up what wasn't known before. What it has come to is kept for the next time.
-pub const LOOKUP_WITHIN: Duration = Duration::from_secs(1);
+/// How long the rules may add up what wasn't known before of one object. What they have come to is kept for the next time.
+pub const SUMS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The same where somebody waits who applies an object.
+pub const SUMS_WITHIN_AT_ADMISSION: Duration = Duration::from_secs(1);
 
 /// The limits of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

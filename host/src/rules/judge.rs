@@ -125,7 +125,7 @@ impl Rules {
     pub fn judge_some(&self, case: Case<'_>, wanted: impl Fn(&Rule) -> bool) -> Judgement {
         let Case { stage, about, operation, root, around } = case;
         let mut judgement = Judgement::default();
-        let mut bench = Bench { rules: self, asking: None, bound: BTreeSet::new(), root };
+        let mut bench = Bench { rules: self, asking: None, bound: BTreeSet::new(), params_of: None, root };
         for rule in self.of(stage).filter(|rule| wanted(rule) && is_about(rule, about, operation)) {
             let unknown = rule.looks_up() && around.is_none() && (bench.root)(LOOKUPS).is_none();
             if operation.is_none() && rule.is_of_admission() || unknown {
@@ -186,6 +186,8 @@ pub(super) struct Bench<'s, 'c> {
     asking: Option<Asking<'s>>,
     /// The roots that are set, and are the object's.
     bound: BTreeSet<String>,
+    /// The rule whose parameters are set.
+    params_of: Option<String>,
     root: &'c mut dyn FnMut(&str) -> Option<Arc<str>>,
 }
 
@@ -204,7 +206,7 @@ impl<'s> Bench<'s, '_> {
     }
 
     fn bound_but(&mut self, rule: &Rule, except: Option<&str>) -> Result<&mut Asking<'s>, Failed> {
-        let Self { rules, asking, bound, root } = self;
+        let Self { rules, asking, bound, params_of, root } = self;
         let asking = if let Some(asking) = asking {
             asking
         } else {
@@ -221,10 +223,11 @@ impl<'s> Bench<'s, '_> {
             }
         }
         // Each rule has its own.
-        if rule.reads(PARAMS)
-            && let Some(params) = params(rule)
-        {
-            asking.bind(PARAMS, params);
+        if rule.reads(PARAMS) && params_of.as_deref() != Some(rule.name()) {
+            *params_of = Some(rule.name().to_owned());
+            if let Some(params) = params(rule) {
+                asking.bind(PARAMS, params);
+            }
         }
         Ok(asking)
     }

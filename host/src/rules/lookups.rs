@@ -11,7 +11,7 @@ use crate::{
         cache::Cache,
         digest::Digest,
         evaluator::{Outcome, Problem, Verdict},
-        limits::{LARGEST_LOOKUP, LOOKUP_WITHIN, MOST_ADDED, MOST_FOUND},
+        limits::{LARGEST_LOOKUP, MOST_ADDED, MOST_FOUND},
         matching,
         point::{self, Entry},
     },
@@ -19,7 +19,7 @@ use crate::{
         ObjectKey, Read, Subject, Surroundings,
         crowd::Age,
         ome::{ModelView, RuntimeView},
-        resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME},
+        resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME, SUBJECTS},
         scoped::Scoped,
     },
 };
@@ -29,7 +29,12 @@ use pointsman_crds::policy::{
 };
 use serde::Serialize;
 use serde_json::{Map, Number, Value, json};
-use std::{cell::RefCell, collections::BTreeSet, sync::Arc, time::Instant};
+use std::{
+    cell::RefCell,
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// The root with what was found.
 pub const LOOKUPS: &str = "lookups";
@@ -54,13 +59,17 @@ pub struct Around<'a> {
     memo: Option<&'a Cache>,
     /// The digest of all that is known of the object, where what is found out about that is worth keeping.
     object: Option<Digest>,
+    /// When all of its sums must have been made.
+    until: Instant,
     reads: RefCell<BTreeSet<Read>>,
 }
 
 impl<'a> Around<'a> {
-    /// Of an object.
-    pub fn new(surroundings: &'a Surroundings, memo: Option<&'a Cache>, object: Option<Digest>) -> Self {
-        Self { surroundings, memo, object, reads: RefCell::default() }
+    /// Of an object: sums may take so long.
+    pub fn new(surroundings: &'a Surroundings, memo: Option<&'a Cache>, object: Option<Digest>, within: Duration) -> Self {
+        // Far from where a clock ends.
+        let now = Instant::now();
+        Self { surroundings, memo, object, until: now.checked_add(within).unwrap_or(now), reads: RefCell::default() }
     }
 
     /// What was looked at, there or not.
@@ -77,12 +86,18 @@ impl<'a> Around<'a> {
     fn kept_of<T: Kept>(&self, parts: &[Digest], find: impl FnOnce() -> Result<T, Failed>) -> Result<Arc<T>, Failed> {
         let Some(memo) = self.memo else { return find().map(Arc::new) };
         let key = Digest::of_all(parts);
-        if let Some(kept) = memo.get::<T>(&key) {
-            return Ok(kept);
+        if let Some(kept) = memo.get::<Result<Arc<T>, String>>(&key) {
+            return (*kept).clone().map_err(Failed::for_good);
         }
-        let found = Arc::new(find()?);
-        memo.keep(key, Arc::clone(&found), found.size());
-        Ok(found)
+        let found = find().map(Arc::new);
+        let (worth, size) = match &found {
+            Ok(found) => (Ok(Arc::clone(found)), found.size()),
+            // It may be found another time.
+            Err(failed) if failed.passing => return found,
+            Err(failed) => (Err(failed.why.clone()), failed.why.len()),
+        };
+        memo.keep(key, Arc::new(worth), size);
+        found
     }
 
     /// What a rule looks up, as JSON text.
@@ -122,17 +137,12 @@ impl<'a> Around<'a> {
         }
         self.reads.borrow_mut().extend([Read::Candidates(String::new()), Read::Candidates(about.namespace.clone())]);
         let candidates = self.surroundings.runtimes.candidates(&about.namespace);
-        let is_itself =
-            |kind: &str, namespace: &str, name: &str| (kind, namespace, name) == (&*about.kind, &*about.namespace, &*about.name);
-        let others = candidates.iter().filter(|other| !is_itself(&other.kind, &other.namespace, &other.name));
-        let others: Vec<Value> = others.map(|other| with_maps(other, &other.labels, &other.annotations)).collect();
-        if others.len() > MOST_FOUND {
-            return Err(Failed::for_good(format!(
-                "there are {} runtimes, and {MOST_FOUND} are the most: look for them by name",
-                others.len()
-            )));
+        if candidates.len() > MOST_FOUND {
+            let count = candidates.len();
+            return Err(Failed::for_good(format!("there are {count} runtimes, and {MOST_FOUND} are the most: look for them by name")));
         }
-        Ok(Value::Array(others))
+        let others = candidates.iter().filter(|other| !is_itself(about, &other.kind, &other.namespace, &other.name));
+        Ok(others.map(|other| with_maps(other, &other.labels, &other.annotations)).collect())
     }
 
     /// The name that an expression gives.
@@ -145,7 +155,7 @@ impl<'a> Around<'a> {
         let text = value.as_ref().as_ref().map_err(|problem| Failed::for_good(of_problem(&rule.bound.spec, problem.clone()).message))?;
         match serde_json::from_str(text) {
             Ok(Value::String(name)) => Ok(name),
-            _ => Err(Failed::for_good(format!("the name is {text}, and is no text"))),
+            other => Err(Failed::for_good(format!("the name is {}, and must be a text", sort(&other.unwrap_or_default())))),
         }
     }
 
@@ -161,7 +171,8 @@ impl<'a> Around<'a> {
             let namespace = if resource.namespaced { about.namespace.clone() } else { String::new() };
             ObjectKey { resource, namespace, name: name.to_owned() }
         });
-        let found = |key: &ObjectKey| all.get(&key.namespace, &key.name).map(|found| &**found);
+        let others = |key: &&ObjectKey| !is_itself(about, key.resource.kind, &key.namespace, &key.name);
+        let found = |key: &ObjectKey| Some(key).filter(others).and_then(|key| all.get(&key.namespace, &key.name)).map(|found| &**found);
         let both = [found(&cluster), if about.namespace.is_empty() { None } else { found(&namespaced) }];
         // One that comes later counts.
         self.reads.borrow_mut().extend([Read::Object(cluster), Read::Object(namespaced)]);
@@ -184,10 +195,14 @@ impl<'a> Around<'a> {
         self.reads.borrow_mut().insert(Read::Older(namespace.unwrap_or_default().to_owned()));
         let of_rule = rule.objects().map_or(&[][..], |objects| &objects.kinds);
         let kinds = kinds(subjects, of_rule);
-        let age = Age::new(self.surroundings.created, &about.kind, &about.namespace, &about.name);
-        let older = self.surroundings.crowd.before(age, namespace);
+        // What is no service comes after all of them.
+        let is_subject = SUBJECTS.iter().any(|resource| resource.kind == about.kind && resource.group == about.group);
+        let age = is_subject.then(|| Age::new(self.surroundings.created, &about.kind, &about.namespace, &about.name));
+        let older = self.surroundings.crowd.before(age, namespace).map(|subject| &**subject);
         let older = older.filter(|subject| matching::is_of(kinds, subject.key.resource.group, subject.key.resource.kind));
-        let (mut sum, began) = (Sum::Whole(0), Instant::now());
+        // It may be known as it was before it was made anew.
+        let older = older.filter(|Subject { key, .. }| !is_itself(about, key.resource.kind, &key.namespace, &key.name));
+        let mut sum = Sum::Whole(0);
         for (number, subject) in older.enumerate() {
             if number >= MOST_ADDED {
                 return Err(Failed::for_good(format!(
@@ -195,9 +210,8 @@ impl<'a> Around<'a> {
                 )));
             }
             // What was found out is kept, so that it goes on there the next time.
-            if began.elapsed() > LOOKUP_WITHIN {
-                let within = LOOKUP_WITHIN.as_millis();
-                return Err(Failed { why: format!("adding up {number} older services took longer than its {within} ms"), passing: true });
+            if Instant::now() > self.until {
+                return Err(Failed { why: format!("adding up took too long: it came to {number} older services"), passing: true });
             }
             let term = self.term(rule, rule.lookup_number(lookup), subject, bench);
             let added = term.and_then(|term| sum.plus(&term).ok_or_else(|| Failed::for_good("the sum is too large".to_owned())));
@@ -221,7 +235,7 @@ impl<'a> Around<'a> {
         let text = value.as_ref().as_ref().map_err(|problem| Failed::for_good(problem.message.clone()))?;
         match serde_json::from_str(text) {
             Ok(Value::Number(number)) => Ok(number),
-            _ => Err(Failed::for_good(format!("it adds {text}, which is no number"))),
+            other => Err(Failed::for_good(format!("what it adds is {}, and must be a number", sort(&other.unwrap_or_default())))),
         }
     }
 }
@@ -274,6 +288,22 @@ impl Sum {
                 Some(before + term.as_f64()?).filter(|sum| sum.is_finite()).map(Self::Broken)
             }
         }
+    }
+}
+
+fn is_itself(about: &point::Subject, kind: &str, namespace: &str, name: &str) -> bool {
+    (kind, namespace, name) == (&*about.kind, &*about.namespace, &*about.name)
+}
+
+/// Of what sort a value is. The value itself may be of another's object, and is nobody's business.
+fn sort(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a bool",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
     }
 }
 

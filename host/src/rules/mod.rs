@@ -16,7 +16,7 @@ pub mod shipped;
 pub mod tally;
 
 use crate::policy::{digest::Digest, evaluator::Evaluator};
-use pointsman_crds::policy::rule::RuleStage;
+use pointsman_crds::policy::rule::{LookupScope, RuleStage};
 use rule::Rule;
 use std::sync::Arc;
 
@@ -65,6 +65,19 @@ impl Rules {
             RuleStage::Input => &self.digests[0],
             RuleStage::Output => &self.digests[1],
         }
+    }
+
+    /// Those that depend on nothing but the object.
+    #[must_use]
+    pub fn of_objects_alone(&self) -> Self {
+        Self::new(self.all.iter().filter(|rule| !rule.looks_up()).cloned().collect(), self.evaluator.clone())
+    }
+
+    /// Where sums count services, at the widest; none where nothing is added up.
+    pub fn sums(&self) -> Option<LookupScope> {
+        let looking = self.of(RuleStage::Input).flat_map(|rule| rule.lookups());
+        let scopes: Vec<LookupScope> = looking.filter_map(|lookup| Some(lookup.subjects.as_ref()?.within)).collect();
+        scopes.iter().copied().find(|scope| *scope == LookupScope::Cluster).or_else(|| scopes.first().copied())
     }
 
     /// What evaluates them.

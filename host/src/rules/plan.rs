@@ -11,6 +11,7 @@ use crate::{
     policy::{
         decide::Pinned,
         digest::Digest,
+        limits::SUMS_WITHIN,
         point::{Entry, Subject},
     },
     world::{LAST_APPLIED, ObjectKey, Read, Snapshot},
@@ -127,7 +128,7 @@ impl<'a> Judging<'a> {
         }
         // What depends on more than the object is kept by what was found, rule by rule.
         let surroundings = self.snapshot.surroundings();
-        let around = Around::new(&surroundings, Some(self.policies.cache()), Some(object));
+        let around = Around::new(&surroundings, Some(self.policies.cache()), Some(object), SUMS_WITHIN);
         let judgement = of_object.and(judge(Some(&around)));
         (Arc::new(judgement), around.reads())
     }

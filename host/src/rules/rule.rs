@@ -105,7 +105,8 @@ impl Rule {
         let paths = compiled(&bound.spec, &program, evaluator, shapes)?;
         let looked_up = looked_up(&bound.spec, &paths);
         let reads = paths.into_iter().map(|path| path.root).collect();
-        let gate = (!looked_up.is_empty() && !bound.spec.match_conditions.is_empty()).then(|| Program::new(gate(&bound.spec)));
+        let gated = !looked_up.is_empty() && !bound.spec.match_conditions.is_empty();
+        let gate = if gated { Some(gate(&bound.spec, evaluator)?) } else { None };
         Ok(Self { identity: identity(&bound), bound, program, gate, looked_up, reads, missing: None })
     }
 
@@ -191,6 +192,9 @@ fn compiled(spec: &ValidationRuleSpec, program: &Program, evaluator: &Evaluator,
     };
     if let Some(stranger) = stranger(spec, shapes) {
         return Err(RuleError::Spec(stranger));
+    }
+    if let Some(flaw) = nobody(spec, shapes) {
+        return Err(RuleError::Spec(flaw));
     }
     let flaws = unknown(spec, &paths, shapes);
     if flaws.is_empty() { Ok(paths) } else { Err(RuleError::Expressions(flaws)) }
@@ -283,10 +287,31 @@ fn source(spec: &ValidationRuleSpec) -> Source {
     }
 }
 
-/// The conditions of a rule, and nothing else of it.
-fn gate(spec: &ValidationRuleSpec) -> Source {
-    Source { lookups: Vec::new(), variables: Vec::new(), validations: Vec::new(), ..source(spec) }
+/// The conditions of a rule, with those variables that need nothing to be looked up.
+fn gate(spec: &ValidationRuleSpec, evaluator: &Evaluator) -> Result<Program, RuleError> {
+    let mut gate = Source { lookups: Vec::new(), validations: Vec::new(), ..source(spec) };
+    gate.roots.retain(|root| root != LOOKUPS);
+    loop {
+        let problems = match evaluator.inspect(&gate) {
+            Ok(Ok(_)) => return Ok(Program::new(gate)),
+            Ok(Err(problems)) => problems,
+            Err(error) => return Err(RuleError::Evaluator(unanswered(&error))),
+        };
+        let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let wrong = |number: usize| problems.iter().any(|problem| matches!(problem.part, Part::Variable(wrong) if at(wrong) == number));
+        let before = gate.variables.len();
+        let mut number = 0..;
+        gate.variables.retain(|_| number.next().is_some_and(|number| !wrong(number)));
+        // A condition that can't be read without those that are left out would read what isn't there yet.
+        if gate.variables.len() == before {
+            let too_early = |problem: Problem| Flaw { message: TOO_EARLY.to_owned(), ..of_problem(spec, problem) };
+            return Err(RuleError::Expressions(problems.into_iter().map(too_early).collect()));
+        }
+    }
 }
+
+/// What is wrong with a condition that reads lookups.
+const TOO_EARLY: &str = "nothing is looked up before the conditions hold, so they can't read lookups";
 
 /// The conditions under which a plugin is asked, compiled: they may read `object` and `namespaceObject`.
 pub fn conditions(bound: &PolicySetPlugin, evaluator: &Evaluator, shapes: &[Shape]) -> Result<Program, RuleError> {
@@ -380,8 +405,9 @@ fn sum_of(spec: &ValidationRuleSpec, part: Part) -> Option<&SubjectsLookup> {
 fn misplaced(spec: &ValidationRuleSpec, path: &Path) -> Option<String> {
     let root = path.root.as_str();
     match path.part {
-        Part::Condition(_) if root == LOOKUPS => {
-            Some("nothing is looked up before the conditions hold, so they can't read lookups".to_owned())
+        Part::Condition(_) if root == LOOKUPS => Some(TOO_EARLY.to_owned()),
+        Part::Lookup(_) if OF_ADMISSION.contains(&root) => {
+            Some(format!("what is looked up must be the same at every door, and {root} is known to admission alone"))
         }
         Part::Lookup(_) if sum_of(spec, path.part).is_some() && !["object", "params"].contains(&root) => {
             Some(format!("a sum goes over other services, which are its object, and knows nothing else than params; it reads {root}"))
@@ -422,6 +448,19 @@ fn stranger(spec: &ValidationRuleSpec, shapes: &[Shape]) -> Option<String> {
         format!("there are {known}")
     };
     Some(format!("match.kinds: stage Input isn't about {} of the group {:?}; {known}", stranger.kind, stranger.group))
+}
+
+/// A sum that goes over no service at all: it would be 0 for ever, and say nothing.
+fn nobody(spec: &ValidationRuleSpec, shapes: &[Shape]) -> Option<String> {
+    let of_rule = spec.selection.as_ref().map_or(&[][..], |selection| &selection.objects.kinds);
+    let services = || shapes.iter().filter(|shape| shape.is_subject());
+    let sums = spec.lookups.iter().filter_map(|lookup| Some((lookup, lookup.subjects.as_ref()?)));
+    let is_empty = |kinds: &[KindReference]| !services().any(|shape| meant(kinds, shape));
+    let stranger = |subjects: &SubjectsLookup| subjects.kinds.iter().any(|kind| is_empty(std::slice::from_ref(kind)));
+    let mut empty = sums.filter(|(_, subjects)| is_empty(lookups::kinds(subjects, of_rule)) || stranger(subjects));
+    let (RuleLookup { name, .. }, _) = empty.next()?;
+    let known = services().map(|shape| shape.name.as_str()).collect::<Vec<_>>().join(", ");
+    Some(format!("lookups[{name}].subjects.kinds: sums go over services; there are {known}"))
 }
 
 fn meant(kinds: &[KindReference], shape: &Shape) -> bool {

@@ -34,11 +34,14 @@ pub struct Crowd(RedBlackTreeMapSync<String, RedBlackTreeSetSync<ByAge>>);
 
 impl Crowd {
     /// The subjects of a namespace that are older, in the order of their age; those of all namespaces, each by itself, where none is named.
-    pub fn before<'c>(&'c self, age: Age<'c>, namespace: Option<&str>) -> impl Iterator<Item = &'c Arc<Subject>> {
+    /// All of them are older than what has no age among them.
+    pub fn before<'c>(&'c self, age: Option<Age<'c>>, namespace: Option<&str>) -> impl Iterator<Item = &'c Arc<Subject>> {
         let one = namespace.and_then(|namespace| self.0.get(namespace));
         let all = namespace.is_none().then(|| self.0.values());
         let crowds = one.into_iter().chain(all.into_iter().flatten());
-        crowds.flat_map(move |crowd| crowd.iter().map(|subject| &subject.0).take_while(move |subject| Age::of(subject) < age))
+        crowds.flat_map(move |crowd| {
+            crowd.iter().map(|subject| &subject.0).take_while(move |subject| age.is_none_or(|age| Age::of(subject) < age))
+        })
     }
 
     pub(super) fn insert(&mut self, subject: Arc<Subject>) {
@@ -110,7 +113,7 @@ mod tests {
             crowd.insert(Arc::clone(subject));
         }
         let names = |crowd: &Crowd, age: Age<'_>, namespace: Option<&str>| -> Vec<String> {
-            crowd.before(age, namespace).map(|subject| subject.key.name.clone()).collect()
+            crowd.before(Some(age), namespace).map(|subject| subject.key.name.clone()).collect()
         };
         let [z, y, x, w] = &all;
         assert_eq!(names(&crowd, Age::of(y), Some("a")), ["z", "x"]);
@@ -124,7 +127,7 @@ mod tests {
         let held = crowd.clone();
         crowd.insert(subject("a", "x", late, 2));
         assert_eq!(names(&crowd, new, Some("a")), ["z", "x", "y"], "a newer state takes the place of the former");
-        let replicas = |crowd: &Crowd| crowd.before(new, Some("a")).nth(1).unwrap().content()["spec"]["replicas"].clone();
+        let replicas = |crowd: &Crowd| crowd.before(None, Some("a")).nth(1).unwrap().content()["spec"]["replicas"].clone();
         assert_eq!((replicas(&held), replicas(&crowd)), (json!(1), json!(2)), "what somebody holds stays as it is");
         crowd.remove(w);
         crowd.remove(z);

@@ -102,7 +102,7 @@ pub struct World {
     passed: HashMap<&'static Resource, u64>,
     /// What is known by an answer to a write alone: the watch hasn't come to it.
     answered: HashMap<ObjectKey, u64>,
-    /// Touched only by what their objects and pods report.
+    /// Touched only by what their objects and pods report, or by what older subjects have come to.
     reported: BTreeSet<ObjectKey>,
     /// What was touched since somebody beside the queue has asked last.
     followers: Vec<Weak<Follower>>,
@@ -383,7 +383,8 @@ impl World {
         for scope in [subject.key.namespace.clone(), String::new()] {
             let readers = self.readers.changed(&Read::Older(scope), self.revision);
             let newer = readers.into_iter().filter(|reader| self.subjects.get(reader).is_some_and(|reader| Age::of(reader) > age));
-            self.touched.extend(newer);
+            // There may be many, and changes that come together are one to them.
+            self.reported.extend(newer);
         }
     }
 

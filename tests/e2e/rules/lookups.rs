@@ -1,14 +1,24 @@
 //! Rules that look beyond their object, live: the webhook and the controller find the same.
 
 use super::{active, cluster, host, llm, rule, told};
-use crate::services::Space;
+use crate::{
+    admission::{ready, trusted, validating},
+    objects::{Answer, Wish, ask},
+    services::Space,
+};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
 use pointsman::world::resource::{CLUSTER_BASE_MODEL, DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
+use pointsman_tests::eventually;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_than_so_much_a_namespace_and_older_services_count_first() {
     let cluster = cluster().await;
-    let first = host(&cluster, &[]).await;
+    let (first, address) = ready(&cluster).await;
     let space = Space::bare(&cluster, "quota").await;
     let elsewhere = Space::bare(&cluster, "quota-elsewhere").await;
     let spec = json!({
@@ -26,8 +36,21 @@ async fn no_more_than_so_much_a_namespace_and_older_services_count_first() {
         space.create(&LLM_INFERENCE_SERVICE, &name, more).await;
         runs(&name).await;
     }
+    // At admission the same is said before it is there.
     let (name, more) = llm("c", 2);
-    space.create(&LLM_INFERENCE_SERVICE, &name, more).await;
+    let tried = async || {
+        let metadata = json!({"name": "c", "namespace": space.0.name});
+        let object = json!({"apiVersion": LLM_INFERENCE_SERVICE.api_version(), "kind": LLM_INFERENCE_SERVICE.kind, "metadata": metadata, "spec": more["spec"]});
+        ask(&space.0.client, &space.0.name, &object, &Wish::Make(PostParams { dry_run: true, ..PostParams::default() })).await
+    };
+    validating(&cluster, &address, "Ignore").await;
+    trusted(&cluster).await;
+    let wanted = "quota: older services have 9 of 10, and it wants 2";
+    let denied = |answer: &Answer| answer.body["message"].as_str().is_some_and(|message| message.ends_with(wanted));
+    eventually("the webhook refuses it", async || Some(tried().await).filter(denied)).await;
+    Api::<ValidatingWebhookConfiguration>::all(space.0.client.clone()).delete("pointsman", &DeleteParams::default()).await.unwrap();
+    eventually("nobody is asked any more", async || tried().await.success.then_some(())).await;
+    space.create(&LLM_INFERENCE_SERVICE, &name, more.clone()).await;
     let message = space.says_of(&LLM_INFERENCE_SERVICE, "c", "Valid", "False", "RuleBroken").await;
     assert_eq!(message, "Nothing is made: quota: older services have 9 of 10, and it wants 2.");
     assert!(space.find(&DEPLOYMENT, "c-kserve").await.is_none());
@@ -71,6 +94,12 @@ async fn whoever_names_a_model_that_comes_later_is_judged_again() {
     rule(&cluster, "reviewed", spec).await;
     told(&cluster, "reviewed", "it counts", active).await;
     space.create(&INFERENCE_SERVICE, "chat", json!({"spec": {"model": {"name": "lookups-later"}}})).await;
+    // What only warns isn't told beside what denies, but counted.
+    told(&cluster, "practice-known-models", "it misses the model", |status| {
+        status.counts.as_ref().is_some_and(|counts| counts.rejected == 1)
+            && status.rejects == [format!("InferenceService {}/chat", space.0.name)]
+    })
+    .await;
     let message = space.says("chat", "Valid", "False", "RuleBroken").await;
     assert_eq!(message, "Nothing is made: reviewed: nobody has reviewed the model.");
     let storage = json!({"storageUri": "hf://example/llama"});

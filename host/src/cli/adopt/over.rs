@@ -66,15 +66,16 @@ pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
     services(found.len())?;
     let now = server_time(source).await?;
     let prospects: Vec<Prospect> = found.into_iter().map(|service| prospect(service, args.new_templates)).collect();
+    let (policies, notes) = source.policies(&args.host_namespace, &args.cache).await?;
     let mut world = World::default();
     for namespace in prospects.iter().map(|prospect| &prospect.service.key.namespace).collect::<BTreeSet<_>>() {
         source.surroundings(&mut world, namespace).await?;
+        source.crowd(&mut world, policies.active().rules(), namespace).await?;
     }
     for prospect in &prospects {
         foresee(&mut world, prospect, now);
     }
     world.set_available(source.available.clone());
-    let (policies, notes) = source.policies(&args.host_namespace, &args.cache).await?;
     let subjects = prospects.iter().map(|prospect| prospect.service.key.clone()).collect();
     let offline = Offline { world, subjects, policies, settings: args.settings.settings(), notes };
     let plans = tokio::task::block_in_place(|| offline.plans());

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     kinds,
     plan::{Condition, LEFT_ALONE, Plan, Theirs},
-    policy::{decide::Policies, evaluator::Evaluator, set::ActiveSet},
+    policy::{cache::Cache, decide::Policies, evaluator::Evaluator, limits::DECISION_CACHE, set::ActiveSet},
     rules::plan::{ALLOWED, VALID},
     sentence,
     world::{ObjectKey, resource::ALL},
@@ -96,11 +96,14 @@ fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     for unusable in unusable {
         refused::tell(&unusable, &mut survey.objects);
     }
-    let world = args.complete.then_some(&survey.gathered.world);
+    let memo = Cache::new(DECISION_CACHE);
+    let world = args.complete.then_some((&survey.gathered.world, &memo));
     for object in survey.objects.iter_mut().filter(|object| !object.is_bad()) {
         survey.report.not_evaluated.extend(object.judge(set.rules(), &survey.namespaces, world));
     }
-    let mut report = survey.planned(set, offline);
+    // What nobody has looked for can't stand against a plan either.
+    let rules = if args.complete { set.rules().clone() } else { set.rules().of_objects_alone() };
+    let mut report = survey.planned(set.ruled(rules), offline);
     report.settle();
     Ok((report, problems))
 }

@@ -10,6 +10,7 @@ use crate::{
     },
     kinds::{entries, strings},
     policy::{
+        cache::Cache,
         evaluator::{self, Evaluator, Part},
         point::Subject,
     },
@@ -26,7 +27,7 @@ use crate::{
 };
 use pointsman_crds::policy::rule::RuleStage;
 use serde_json::Value;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Why a rule isn't asked that compares.
 const OF_ADMISSION: &str = "it reads oldObject or request, which only admission knows";
@@ -34,6 +35,9 @@ const OF_ADMISSION: &str = "it reads oldObject or request, which only admission 
 /// Why a rule isn't asked that looks things up.
 const OF_THE_CLUSTER: &str =
     "it looks things up that may be in the cluster and not in these files: --complete says that the files are all there is";
+
+/// How long the rules may add up other objects for one. What is wrong doesn't depend on how fast a machine is.
+const PATIENCE: Duration = Duration::from_hours(1);
 
 /// The labels of namespaces.
 #[derive(Debug, Default)]
@@ -187,7 +191,7 @@ impl Object {
     }
 
     /// Asks the rules of stage Input; those that look beyond the object only where all is known that there is. Tells those that weren't asked.
-    pub(super) fn judge(&mut self, rules: &Rules, namespaces: &Namespaces, world: Option<&World>) -> Vec<Passed> {
+    pub(super) fn judge(&mut self, rules: &Rules, namespaces: &Namespaces, world: Option<(&World, &Cache)>) -> Vec<Passed> {
         if self.is_passed_over() {
             return Vec::new();
         }
@@ -203,8 +207,8 @@ impl Object {
             "namespaceObject" => Some(Arc::from(plan::namespace(&about.namespace, &labels).to_string())),
             _ => None,
         };
-        let surroundings = world.zip(self.key()).map(|(world, key)| world.surroundings(&key));
-        let around = surroundings.as_ref().map(|surroundings| Around::new(surroundings, None, None));
+        let surroundings = world.zip(self.key()).map(|((world, memo), key)| (world.surroundings(&key), memo));
+        let around = surroundings.as_ref().map(|(surroundings, memo)| Around::new(surroundings, Some(memo), None, PATIENCE));
         let case = Case { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: around.as_ref() };
         let judgement = rules.judge(case);
         for finding in &judgement.findings {

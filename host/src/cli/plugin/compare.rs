@@ -115,11 +115,14 @@ async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
         let loaded = loaded.map_err(|why| anyhow!("the PolicySet {}: {why}", sets::name(&set.spec.digest)))?;
         ActiveSet::new(loaded.members().iter().map(|member| with_previous(&before, member)).collect()).ruled(loaded.rules().clone())
     };
-    let world = source.read_all(namespace).await?;
+    let mut world = source.read_all(namespace).await?;
     let wanted = |key: &ObjectKey| only.is_empty() || only.iter().any(|(namespace, name)| *namespace == key.namespace && *name == key.name);
     let subjects: Vec<ObjectKey> = world.subjects().map(|subject| subject.key.clone()).filter(wanted).collect();
     if subjects.is_empty() && !only.is_empty() {
         bail!("there is no service of that name (--for){}", if namespace.is_empty() { "" } else { " in the namespace that -n names" });
+    }
+    for rules in [before.rules(), after.rules()] {
+        source.crowd(&mut world, rules, namespace).await?;
     }
     Ok(Scene { world, subjects, settings: settings.settings(), before, after, files: false })
 }

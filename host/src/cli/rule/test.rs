@@ -18,6 +18,7 @@ use crate::{
     rules::{
         Rules,
         judge::{self, Judgement},
+        lookups::LOOKUPS,
         plan,
         rule::{Rule, bind},
         shipped,
@@ -98,6 +99,14 @@ impl Bench<'_> {
         let rule = rule.map_err(|error| anyhow!("{place}: the ValidationRule {} can't be used: {error}", case.rule))?;
         if case.known.params.is_some() && spec.params.is_none() {
             bail!("{}: the case {:?} has params, and the rule {} names no ConfigMap", case.place, case.name, case.rule);
+        }
+        if rule.looks_up() && !case.known.roots.contains_key(LOOKUPS) {
+            bail!(
+                "{}: the case {:?} has no lookups, and the rule {} reads some: add `lookups: {{NAME: VALUE}}`",
+                case.place,
+                case.name,
+                case.rule
+            );
         }
         let evaluator = self.loader.evaluator().map_err(|why| anyhow!(why))?;
         let operation = operation(&case.known, &rule);

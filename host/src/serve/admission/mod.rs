@@ -238,7 +238,8 @@ impl Admission {
     }
 
     fn surroundings(&self, request: &Request) -> Surroundings {
-        request.key().map(|key| self.shared.lock().surroundings(key)).unwrap_or_default()
+        let known = request.key().map(|key| self.shared.lock().surroundings(key)).unwrap_or_default();
+        Surroundings { created: request.created(), ..known }
     }
 
     fn labels(&self, request: &Request) -> Arc<Labels> {

@@ -9,7 +9,7 @@ use crate::{
     cli::offline::schema,
     control::Claims,
     kinds::{entries, strings},
-    policy::{cache::Cache, evaluator::Evaluator, point::Subject},
+    policy::{cache::Cache, evaluator::Evaluator, limits::SUMS_WITHIN_AT_ADMISSION, point::Subject},
     rules::{
         Rules, fields,
         judge::Case,
@@ -19,6 +19,7 @@ use crate::{
     },
     world::{Labels, ObjectKey, Surroundings, resource::Resource},
 };
+use k8s_openapi::jiff::Timestamp;
 use pointsman_crds::policy::rule::{Operation, RuleStage, ValidationRuleSpec};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -105,6 +106,11 @@ impl Request {
         }
     }
 
+    /// When the object was made, by what it was before: what is about to be made has no age yet, whatever was called so a moment ago.
+    pub fn created(&self) -> Option<Timestamp> {
+        self.old.as_ref()?["metadata"]["creationTimestamp"].as_str()?.parse().ok()
+    }
+
     /// The object, if it is of a kind of ours.
     pub fn key(&self) -> Option<&ObjectKey> {
         self.key.as_ref()
@@ -176,7 +182,7 @@ pub fn validate(request: &Request, known: &Known<'_>) -> Verdict {
         "namespaceObject" => text(request.namespace().map(|name| plan::namespace(name, &*known.namespace_labels)).as_ref()),
         _ => None,
     };
-    let around = Around::new(&known.surroundings, known.memo, None);
+    let around = Around::new(&known.surroundings, known.memo, None, SUMS_WITHIN_AT_ADMISSION);
     let case = Case { stage: RuleStage::Input, about: &about, operation: Some(operation), root: &mut root, around: Some(&around) };
     Verdict::of(&known.rules.judge(case))
 }
