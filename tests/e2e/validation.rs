@@ -7,7 +7,7 @@ use kube::{
 };
 use pointsman_crds::KINDS;
 use pointsman_tests::{
-    TestCluster,
+    TestCluster, eventually,
     fixtures::{self, Case, base, put},
 };
 use serde_json::Value;
@@ -47,10 +47,16 @@ async fn try_case(client: &Client, namespace: &str, case: &Case, place: &str) ->
         let Some(before) = &case.before else {
             return said(api.create(&dry, &serde_json::from_value(object).unwrap()).await);
         };
-        let there =
-            api.create(&PostParams::default(), &serde_json::from_value(with(before)).unwrap()).await.map_err(|error| error.to_string())?;
-        object["metadata"]["resourceVersion"] = there.metadata.resource_version.clone().unwrap().into();
-        let answer = said(api.replace("case", &dry, &serde_json::from_value(object).unwrap()).await);
+        api.create(&PostParams::default(), &serde_json::from_value(with(before)).unwrap()).await.map_err(|error| error.to_string())?;
+        // A host of another test may write its status in between, and then it is asked again.
+        let answer = eventually("it is as it was read", async || {
+            let there = api.get("case").await.unwrap();
+            object["metadata"]["resourceVersion"] = there.metadata.resource_version.unwrap().into();
+            let answer = said(api.replace("case", &dry, &serde_json::from_value(object.clone()).unwrap()).await);
+            let outdated = answer.as_ref().is_err_and(|message| message.contains("the object has been modified"));
+            (!outdated).then_some(answer)
+        })
+        .await;
         api.delete("case", &DeleteParams::default()).await.unwrap();
         answer
     };

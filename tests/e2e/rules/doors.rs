@@ -190,7 +190,9 @@ async fn refused(client: &Client, namespace: &str, object: &Value) -> BTreeSet<S
     let causes = answer.body["details"]["causes"].as_array();
     let causes = causes.unwrap_or_else(|| panic!("{}: it is refused for something else: {}", object["metadata"]["name"], answer.body));
     let text = |cause: &Value, field: &str| cause[field].as_str().unwrap_or_default().to_owned();
-    causes.iter().map(|cause| format!("{}: {}", text(cause, "field"), text(cause, "message"))).collect()
+    // What belongs to no field says only that the API server has looked no further.
+    let causes = causes.iter().filter(|cause| cause["field"] != "<nil>");
+    causes.map(|cause| format!("{}: {}", text(cause, "field"), text(cause, "message"))).collect()
 }
 
 /// Tells of what the doors differ in.

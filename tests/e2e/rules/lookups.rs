@@ -11,7 +11,7 @@ use kube::{
     Api,
     api::{DeleteParams, PostParams},
 };
-use pointsman::world::resource::{CLUSTER_BASE_MODEL, DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
+use pointsman::world::resource::{BASE_MODEL, DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
 use pointsman_tests::eventually;
 use serde_json::json;
 
@@ -102,9 +102,10 @@ async fn whoever_names_a_model_that_comes_later_is_judged_again() {
     .await;
     let message = space.says("chat", "Valid", "False", "RuleBroken").await;
     assert_eq!(message, "Nothing is made: reviewed: nobody has reviewed the model.");
-    let storage = json!({"storageUri": "hf://example/llama"});
-    space.create(&CLUSTER_BASE_MODEL, "lookups-later", json!({"spec": {"storage": storage}})).await;
-    space.patch(&CLUSTER_BASE_MODEL, "lookups-later", json!({"metadata": {"labels": {"reviewed": "yes"}}})).await;
+    let spec = json!({"modelFormat": {"name": "checkpoint"}, "modelParameterSize": "7B", "storage": {"storageUri": "hf://some/model"}});
+    space.create(&BASE_MODEL, "lookups-later", json!({"spec": spec})).await;
+    told(&cluster, "practice-known-models", "it is there", |status| status.rejects.is_empty()).await;
+    space.patch(&BASE_MODEL, "lookups-later", json!({"metadata": {"labels": {"reviewed": "yes"}}})).await;
     space.says("chat", "Valid", "True", "Valid").await;
     host.stop();
 }
