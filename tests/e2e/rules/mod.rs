@@ -4,10 +4,13 @@ mod doors;
 mod guardrails;
 mod lookups;
 
-use crate::services::{LastSeen, Space};
+use crate::{
+    services::{LastSeen, Space},
+    sets::{is, set_that},
+};
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{Patch, PatchParams, PostParams},
 };
 use pointsman::world::resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
 use pointsman_crds::policy::{
@@ -99,15 +102,16 @@ async fn a_rule_that_running_services_break_waits_with_them_named_and_holds_for_
     let status = told(&cluster, "few", "it waits", |status| state(status, "Active").1 == "ApprovalNeeded").await;
     let (_, _, why) = state(&status, "Active");
     assert!(why.contains("for 2 subjects no plan"), "{why}");
-    let sets = Api::<PolicySet>::all(cluster.client().await);
-    let phase = |set: &PolicySet| set.status.as_ref().and_then(|status| status.phase);
-    let candidate =
-        sets.list(&ListParams::default()).await.unwrap().items.into_iter().find(|set| phase(set) == Some(PolicySetPhase::Candidate));
-    let candidate = candidate.unwrap();
+    // What was found is written to the set by itself.
+    let compared = |set: &PolicySet| {
+        let radius = set.status.as_ref().and_then(|status| status.blast_radius.as_ref());
+        is(set, PolicySetPhase::Candidate) && radius.is_some_and(|radius| radius.examples.len() == 2)
+    };
+    let candidate = set_that(&cluster, "the candidate names two", compared).await;
     let status = candidate.status.clone().unwrap();
     assert_eq!(status.summary.as_deref(), Some("rule few: other actions, by test"));
     let examples = status.blast_radius.unwrap().examples;
-    assert!(examples.len() == 2 && examples.iter().all(|example| example.contains("8 replicas are the most")), "{examples:?}");
+    assert!(examples.iter().all(|example| example.contains("8 replicas are the most")), "{examples:?}");
 
     cluster.pointsman(&["policy", "approve", &candidate.name_any()]).ok();
     told(&cluster, "few", "it denies", active).await;

@@ -66,7 +66,7 @@ pub(crate) async fn label(space: &Space<'_>, labels: Value) {
 }
 
 /// Waits until there is a set as expected, and tells it.
-async fn set_that(cluster: &PolicyCluster, what: &str, expected: impl Fn(&PolicySet) -> bool) -> PolicySet {
+pub(crate) async fn set_that(cluster: &PolicyCluster, what: &str, expected: impl Fn(&PolicySet) -> bool) -> PolicySet {
     let api = Api::<PolicySet>::all(cluster.client().await);
     let last = LastSeen::default();
     eventually(what, async || {
@@ -102,7 +102,7 @@ fn status(set: &PolicySet) -> PolicySetStatus {
     set.status.clone().unwrap_or_default()
 }
 
-fn is(set: &PolicySet, phase: PolicySetPhase) -> bool {
+pub(crate) fn is(set: &PolicySet, phase: PolicySetPhase) -> bool {
     status(set).phase == Some(phase)
 }
 
