@@ -226,7 +226,11 @@ fn what_makes_no_sense_in_a_lookup_is_told_with_its_place() {
             "lookups.n > 0",
             "lookups[n].subjects.sum: column 1: undeclared reference to 'lookups'",
         ),
-        (json!({"name": "n", "subjects": {"sum": "size(request.name)"}}), "lookups.n > 0", "a sum goes over other services"),
+        (
+            json!({"name": "n", "subjects": {"sum": "size(namespaceObject.metadata.name)"}}),
+            "lookups.n > 0",
+            "a sum goes over other services",
+        ),
         (json!({"name": "n", "subjects": {"sum": "object.spec.replcas"}}), "lookups.n > 0", "an InferenceService has no such field"),
         (json!({"name": "n", "subjects": {"sum": "1"}, "runtimes": {}}), "lookups.n > 0", "exactly one of models, runtimes and subjects"),
         (json!({"name": "n"}), "lookups.n > 0", "exactly one of"),
