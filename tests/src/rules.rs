@@ -34,7 +34,7 @@ pub fn object() -> Value {
     json!({
         "apiVersion": "ome.io/v1beta1", "kind": "InferenceService",
         "metadata": {"name": "chat", "namespace": "team", "labels": map("label", 12), "annotations": map("annotation", 16)},
-        "spec": {"model": {"name": "llama", "kind": "ClusterBaseModel"}, "engine": component("engine", 34), "decoder": component("decoder", 34)},
+        "spec": {"model": {"name": "llama", "kind": "ClusterBaseModel"}, "engine": component("engine", 48), "decoder": component("decoder", 48)},
     })
 }
 
