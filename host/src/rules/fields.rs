@@ -6,7 +6,7 @@ use crate::{
         evaluator::{Path, Step},
         words,
     },
-    world::resource::SUBJECTS,
+    world::resource::is_subject,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -80,7 +80,7 @@ impl Shape {
 
     /// Whether objects of the kind get plans.
     pub fn is_subject(&self) -> bool {
-        SUBJECTS.iter().any(|resource| resource.group == self.group && resource.kind == self.name)
+        is_subject(&self.group, &self.name)
     }
 }
 

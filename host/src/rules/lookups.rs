@@ -19,7 +19,7 @@ use crate::{
         ObjectKey, Read, Subject, Surroundings,
         crowd::Age,
         ome::{ModelView, RuntimeView},
-        resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME, SUBJECTS},
+        resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME, is_subject},
         scoped::Scoped,
     },
 };
@@ -196,8 +196,8 @@ impl<'a> Around<'a> {
         let of_rule = rule.objects().map_or(&[][..], |objects| &objects.kinds);
         let kinds = kinds(subjects, of_rule);
         // What is no service comes after all of them.
-        let is_subject = SUBJECTS.iter().any(|resource| resource.kind == about.kind && resource.group == about.group);
-        let age = is_subject.then(|| Age::new(self.surroundings.created, &about.kind, &about.namespace, &about.name));
+        let age =
+            is_subject(&about.group, &about.kind).then(|| Age::new(self.surroundings.created, &about.kind, &about.namespace, &about.name));
         let older = self.surroundings.crowd.before(age, namespace).map(|subject| &**subject);
         let older = older.filter(|subject| matching::is_of(kinds, subject.key.resource.group, subject.key.resource.kind));
         // It may be known as it was before it was made anew.

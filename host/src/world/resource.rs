@@ -87,6 +87,11 @@ macro_rules! resources {
 /// The kinds that are served.
 pub static SUBJECTS: [&Resource; 2] = [&INFERENCE_SERVICE, &LLM_INFERENCE_SERVICE];
 
+/// Whether objects of a kind get plans.
+pub fn is_subject(group: &str, kind: &str) -> bool {
+    SUBJECTS.iter().any(|resource| resource.group == group && resource.kind == kind)
+}
+
 /// The kinds of which there may be some that we made, and others that a subject only names.
 pub static NAMED_BY_SUBJECTS: [&Resource; 3] = [&GATEWAY, &HTTP_ROUTE, &INFERENCE_POOL];
 
