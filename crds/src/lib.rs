@@ -21,7 +21,7 @@ pub use crate::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, CustomResourceValidation};
 use kube::{
     CustomResourceExt,
-    api::ApiResource,
+    core::ApiResource,
     core::object::{HasSpec, HasStatus},
 };
 use schemars::JsonSchema;

@@ -6,26 +6,19 @@
 mod policies;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use pointsman::{
-    kinds::{self, Settings},
+use pointsman_core::{
+    decide::{Policies, Standing, Unheard, member::Member, set::ActiveSet},
+    kinds,
     plan::{Decided, Plan},
-    policy::{
-        NAMESPACE as FOR_ALL,
-        decide::{Policies, Standing},
-        engine::Use,
-        member::Member,
-        plugin::Instances,
-        set::ActiveSet,
+    planning,
+    resource::{
+        ALL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE, Resource,
     },
-    world::{
-        ObjectKey, Snapshot, World,
-        child::SUBJECT_KIND,
-        resource::{
-            ALL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE, Resource,
-        },
-    },
+    settings::{HOST_NAMESPACE as FOR_ALL, Settings},
+    world::{ObjectKey, Snapshot, World, child::SUBJECT_KIND},
 };
 use pointsman_crds::policy::{plugin::PolicyPoint, set::PolicySetPlugin};
+use pointsman_sandbox::{engine::Use, plugin::Instances};
 use policies::{linked, module};
 use serde_json::{Value, json};
 use std::{
@@ -248,12 +241,11 @@ fn members() -> Vec<Arc<Member>> {
 
 /// Policies that have decided nothing yet.
 fn policies_of(members: &[Arc<Member>]) -> Policies {
-    let (news, _) = tokio::sync::mpsc::unbounded_channel();
-    Policies::new(ActiveSet::new(members.to_vec()), news)
+    Policies::new(ActiveSet::new(members.to_vec()), Arc::new(Unheard))
 }
 
 fn planned(snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
-    let plan = kinds::plan(kinds::of(snapshot.subject.key.resource).unwrap(), snapshot.clone(), policies, settings);
+    let plan = planning::plan(kinds::of(snapshot.subject.key.resource).unwrap(), snapshot.clone(), policies, settings);
     assert!(plan.objects.is_some(), "{}: {:?}", snapshot.subject.key, plan.status.conditions);
     plan
 }

@@ -10,22 +10,20 @@ mod policies;
 mod text;
 
 use criterion::{BatchSize, Criterion, SamplingMode, criterion_group, criterion_main};
-use pointsman::policy::{
+use pointsman_core::decide::{Policies, Standing, Unheard, member::Member, selection::Inputs, set::ActiveSet};
+use pointsman_crds::policy::{plugin::PolicyPoint, set::PolicySetPlugin};
+use pointsman_plugin as sdk;
+use pointsman_sandbox::{
     compile::{Code, Compilers},
-    decide::{Policies, Standing, selection::Inputs},
     digest::Digested,
     engine::Use,
     limits::Limits,
-    member::Member,
     plugin::{Instances, Plugin},
     point::{
         Entry, Question, Subject, propagation, scoring,
         selection::{Candidate, Model, Request, Supported, SupportedModel, Versioned},
     },
-    set::ActiveSet,
 };
-use pointsman_crds::policy::{plugin::PolicyPoint, set::PolicySetPlugin};
-use pointsman_plugin as sdk;
 use policies::{compilers, engines, linked, module};
 use serde::{Serialize, de::DeserializeOwned};
 use std::{fs, hint::black_box, path::Path, sync::Arc};
@@ -165,8 +163,7 @@ fn kept_answers(criterion: &mut Criterion) {
     let points = vec![PolicyPoint::RuntimeSelection];
     let bound = PolicySetPlugin { name: "runtime-selection".to_owned(), points, ..PolicySetPlugin::default() };
     let member = Member::new(bound, description, Some(plugin), None).unwrap();
-    let (news, _listening) = tokio::sync::mpsc::unbounded_channel();
-    let policies = Policies::new(ActiveSet::new(vec![Arc::new(member)]), news);
+    let policies = Policies::new(ActiveSet::new(vec![Arc::new(member)]), Arc::new(Unheard));
     let inputs = Inputs {
         subject: Digested::new(subject()).unwrap(),
         model: Digested::new(model()).unwrap(),

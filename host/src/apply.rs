@@ -1,20 +1,8 @@
 //! Carries plans out: the only writer. Everything goes by server-side apply under one field manager a kind, on the leader alone.
 
 use crate::{
-    contest::Contest,
     leader::Leadership,
-    locked,
-    plan::Object,
-    sentence,
-    status::difference,
-    world::{
-        Child, News, ObjectKey, Snapshot, Subject,
-        child::{fingerprint, manager},
-        resource::{ALL, HORIZONTAL_POD_AUTOSCALER, KNATIVE_SERVICE, Resource, SCALED_OBJECT},
-        seen::Seen,
-        watch::Shared,
-        writers,
-    },
+    watch::{Shared, seen::Seen},
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::{
@@ -22,6 +10,18 @@ use kube::{
     api::{DeleteParams, GetParams, Patch, PatchParams, PropagationPolicy},
     core::{Request, params::Preconditions},
 };
+use pointsman_core::{
+    contest::Contest,
+    plan::Object,
+    resource::{ALL, HORIZONTAL_POD_AUTOSCALER, KNATIVE_SERVICE, Resource, SCALED_OBJECT},
+    status::difference,
+    world::{
+        Child, News, ObjectKey, Snapshot, Subject,
+        child::{fingerprint, manager},
+        writers,
+    },
+};
+use pointsman_sandbox::{sync::locked, text::sentence};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},

@@ -2,28 +2,32 @@
 
 use crate::{
     apply::{Applier, ApplyError, Told},
-    contest::{CONTESTED, Contest, Strays},
-    control::Claims,
-    kinds::{self, Kind, Settings},
+    keeper::sets::name as set_name,
     leader::Leadership,
-    locked,
-    pace::{
-        LOOKS, May, Pacer, Seen, TELLS,
-        work::{Work, restarts},
-    },
-    plan::{Object, Plan, Status, Theirs},
-    policy::{decide::Policies, keeper::sets::name as set_name},
+    metrics::Reconciles,
+    pace::{LOOKS, May, Pacer, Seen, TELLS},
     queue::Queue,
-    sentence,
-    serve::metrics::Reconciles,
-    status::{APPLIED, Applied, READY, RESTARTING, Turned, ready, settle},
-    world::{Child, ObjectKey, Snapshot, Subject, Touched, apis::Apis, watch, watch::Shared},
+    watch::{self, Shared, apis::Apis},
 };
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 use kube::{
     Client,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
+use pointsman_core::{
+    claims::Claims,
+    condition::{CONTESTED, READY},
+    contest::{Contest, Strays},
+    decide::Policies,
+    kinds::{self, Kind},
+    plan::{Object, Plan, Status, Theirs},
+    planning,
+    pods::{Work, restarts},
+    settings::Settings,
+    status::{APPLIED, Applied, RESTARTING, Turned, ready, settle},
+    world::{Child, ObjectKey, Snapshot, Subject, Touched},
+};
+use pointsman_sandbox::{sync::locked, text::sentence};
 use serde_json::Map;
 use std::{
     collections::BTreeSet,
@@ -55,6 +59,8 @@ pub struct Inputs {
     pub policies: Arc<Policies>,
     /// What keeps the policies from being in force, or none.
     pub obstacle: channel::Receiver<Option<String>>,
+    /// Counts up when another set decides, or everything is to be looked at again.
+    pub changes: channel::Receiver<u64>,
     /// Whether this host leads.
     pub leadership: Leadership,
     /// Who this host is, for events.
@@ -91,8 +97,22 @@ struct Controller {
 
 /// Runs until it is dropped.
 pub async fn run(inputs: Inputs) {
-    let Inputs { client, apis, policies, obstacle, leadership, identity, shared, pacer, settings, claims, workers, reconciles, unlisted } =
-        inputs;
+    let Inputs {
+        client,
+        apis,
+        policies,
+        changes,
+        obstacle,
+        leadership,
+        identity,
+        shared,
+        pacer,
+        settings,
+        claims,
+        workers,
+        reconciles,
+        unlisted,
+    } = inputs;
     let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(identity) };
     let controller = Arc::new(Controller {
         queue: Queue::default(),
@@ -111,7 +131,7 @@ pub async fn run(inputs: Inputs) {
     // What is dropped with this future ends with it.
     let mut tasks = JoinSet::new();
     tasks.spawn(watch::keep(client, apis, shared, unlisted));
-    tasks.spawn(Arc::clone(&controller).follow(obstacle, listed));
+    tasks.spawn(Arc::clone(&controller).follow(changes, obstacle, listed));
     for _ in 0..workers.max(1) {
         tasks.spawn(Arc::clone(&controller).work());
     }
@@ -121,10 +141,14 @@ pub async fn run(inputs: Inputs) {
 
 impl Controller {
     /// Queues what changes touch: nothing before everything was listed and the policies are in force, and only while we lead.
-    async fn follow(self: Arc<Self>, mut obstacle: channel::Receiver<Option<String>>, mut listed: channel::Receiver<Option<String>>) {
+    async fn follow(
+        self: Arc<Self>,
+        mut sets: channel::Receiver<u64>,
+        mut obstacle: channel::Receiver<Option<String>>,
+        mut listed: channel::Receiver<Option<String>>,
+    ) {
         let mut leadership = self.leadership.clone();
         let mut news = self.shared.news();
-        let mut sets = self.policies.changes();
         let mut turns = self.pacer.progress();
         loop {
             self.pacer.begin();
@@ -198,7 +222,7 @@ impl Controller {
             self.applier.forget(key);
             locked(&self.strays).forget(key);
         }
-        let theirs = snapshot.as_ref().and_then(kinds::theirs);
+        let theirs = snapshot.as_ref().and_then(planning::theirs);
         let claimed = self.claims.hold(key) && theirs != Some(Theirs::LeftAlone);
         let (Some(snapshot), Some(kind), true) = (snapshot, kinds::of(key.resource), claimed) else {
             self.queue.forgive(key);
@@ -264,7 +288,7 @@ impl Controller {
     /// it isn't its turn, that is what keeps them.
     fn plan(&self, kind: &dyn Kind, snapshot: &Snapshot) -> (Plan, Option<Applied>) {
         let key = &snapshot.subject.key;
-        let plan = kinds::plan(kind, snapshot.clone(), &self.policies, &self.settings);
+        let plan = planning::plan(kind, snapshot.clone(), &self.policies, &self.settings);
         if !self.pacer.paces() {
             return (plan, None);
         }
@@ -294,7 +318,7 @@ impl Controller {
         // The newest set under which its pods stay is the one that it is on.
         let formers = self.policies.formers();
         for former in formers.iter() {
-            let kept = kinds::plan(kind, snapshot.clone(), &self.policies.under(Arc::clone(former)), &self.settings);
+            let kept = planning::plan(kind, snapshot.clone(), &self.policies.under(Arc::clone(former)), &self.settings);
             if kept.objects.as_ref().is_some_and(|objects| !restarts(snapshot, objects, &kept, insisted)) {
                 self.pacer.waits(key, was_ready, &work);
                 let on = set_name(&former.digest().to_string());
@@ -305,7 +329,8 @@ impl Controller {
         if may == May::AsAsked {
             // While a set is known to be bad, what is asked for is made by the one before.
             let former = formers.first().filter(|_| self.pacer.why().is_some());
-            let asked = former.map(|former| kinds::plan(kind, snapshot.clone(), &self.policies.under(Arc::clone(former)), &self.settings));
+            let asked =
+                former.map(|former| planning::plan(kind, snapshot.clone(), &self.policies.under(Arc::clone(former)), &self.settings));
             return (asked.unwrap_or(plan), None);
         }
         let message =

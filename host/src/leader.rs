@@ -149,7 +149,7 @@ impl Campaign {
                 }
                 self.tell(leads.then(|| sent + self.timing.renew));
             }
-            Ok(Err(error)) => self.failed(&crate::sentence(&error)),
+            Ok(Err(error)) => self.failed(&pointsman_sandbox::text::sentence(&error)),
             Err(_) => self.failed("the API server doesn't answer"),
         }
         if self.leads.borrow().is_some_and(|until| until <= Instant::now()) {
@@ -215,7 +215,11 @@ impl Campaign {
         match timeout(self.timing.renew / 2, self.release()).await {
             Ok(Ok(())) => tracing::info!(lease = self.name, "gave the lease back"),
             Ok(Err(error)) => {
-                tracing::warn!(lease = self.name, error = crate::sentence(&error), "the lease can't be given back; it will expire");
+                tracing::warn!(
+                    lease = self.name,
+                    error = pointsman_sandbox::text::sentence(&error),
+                    "the lease can't be given back; it will expire"
+                );
             }
             Err(_) => {
                 tracing::warn!(lease = self.name, "the lease can't be given back, because the API server doesn't answer; it will expire");

@@ -1,7 +1,8 @@
 //! The `pointsman` binary: parses the command line and calls one subcommand.
 
 use clap::Parser;
-use pointsman::{cli::Cli, sentence};
+use pointsman::cli::Cli;
+use pointsman_sandbox::text::sentence;
 use std::process::ExitCode;
 
 #[tokio::main]

@@ -1,6 +1,6 @@
 //! The queue of what is to be looked at: each at most once, none twice at the same time, failures later and later.
 
-use crate::locked;
+use pointsman_sandbox::sync::locked;
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     hash::Hash,

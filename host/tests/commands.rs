@@ -3,7 +3,7 @@
 
 mod text;
 
-use pointsman::policy::{binary::accept, call::CallError, engine::Use};
+use pointsman_sandbox::{binary::accept, call::CallError, engine::Use};
 use proptest::prelude::*;
 use std::time::Instant;
 use text::{SLACK, command, endpoints, limits, load};
@@ -227,7 +227,7 @@ proptest! {
 
     #[test]
     fn whatever_a_command_writes_is_an_answer_or_gives_a_sentence(stdout in stdouts()) {
-        use pointsman::policy::point::{Subject, propagation};
+        use pointsman_sandbox::point::{Subject, propagation};
         let plugin = load(Use::ControlPlane, &command(&stdout, "(call $answer)"));
         let (subject, target) = (Subject::default(), propagation::Target::default());
         let request = propagation::Request { subject: &subject, target: &target, layers: &[], labels: &[], annotations: &[], now: None };

@@ -3,7 +3,7 @@
 
 mod text;
 
-use pointsman::policy::{
+use pointsman_sandbox::{
     compile::{CompileError, Compilers},
     engine::{Engines, Use},
     limits::Limits,

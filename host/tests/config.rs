@@ -1,7 +1,7 @@
 //! Checking a configuration happens in another process, within limits, and whatever becomes of that the host survives.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use pointsman::policy::{
+use pointsman_sandbox::{
     limits::CHECKER_MEMORY,
     schema::{ConfigError, check_config, check_config_within},
 };

@@ -7,11 +7,15 @@ mod policies;
 use clap::Parser;
 use pointsman::{
     cli::offline::{Offline, OfflineArgs, Planned},
-    control::Claims,
-    plan::Plan,
-    policy::{NAMESPACE, load::Loader},
-    rules::{Rules, plan::VALID, rule::bind},
+    load::Loader,
     serve::admission::review::{Known, Request, validate},
+};
+use pointsman_core::{
+    claims::Claims,
+    guards::VALID,
+    plan::Plan,
+    rules::{Rules, rule::bind},
+    settings::HOST_NAMESPACE as NAMESPACE,
     world::{Labels, Surroundings},
 };
 use pointsman_crds::policy::rule::{RuleParams, ValidationRuleSpec};

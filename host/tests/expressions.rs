@@ -6,18 +6,16 @@ mod grammar;
 mod policies;
 
 use grammar::{Case, Place, Tape, grown, mixed, thrown};
-use pointsman::{
-    policy::{
-        call::CallError,
-        evaluator::{Asking, Evaluator, Named, Outcome, Problem, Program, Source, Validation, Verdict},
-        load::Loader,
-    },
-    rules::{
-        fields,
-        rule::{Rule, bind},
-    },
+use pointsman::load::Loader;
+use pointsman_core::rules::{
+    fields,
+    rule::{Rule, bind},
 };
 use pointsman_crds::policy::rule::{self, ModelsLookup, RuleLookup, SubjectsLookup, ValidationRuleSpec};
+use pointsman_sandbox::{
+    call::CallError,
+    evaluator::{Asking, Evaluator, Named, Outcome, Problem, Program, Source, Validation, Verdict},
+};
 use policies::{compilers, engines};
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use serde_json::{Value, json};

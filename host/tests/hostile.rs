@@ -3,7 +3,7 @@
 
 mod text;
 
-use pointsman::policy::{
+use pointsman_sandbox::{
     binary::accept,
     engine::Use,
     limits::LARGEST_BINARY,

@@ -3,11 +3,9 @@
 
 mod questions;
 
-use pointsman::policy::{
-    decide,
-    point::{describe, propagation, scoring, selection, templating},
-};
+use pointsman_core::decide;
 use pointsman_plugin as sdk;
+use pointsman_sandbox::point::{describe, propagation, scoring, selection, templating};
 use questions::{Carrying, Dice, Scoring, Selecting, Templating, carried, templated, verdict};
 use serde::{Serialize, de::DeserializeOwned};
 

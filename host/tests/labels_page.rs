@@ -5,7 +5,7 @@ mod planning;
 mod policies;
 
 use planning::{plan, world};
-use pointsman::plan::{Object, Plan};
+use pointsman_core::plan::{Object, Plan};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,26 +3,28 @@
 
 mod policies;
 
-use pointsman::{
-    kinds::{self, Settings},
+use pointsman::load::Loader;
+use pointsman_core::{
+    decide::{Policies, Unheard, set::ActiveSet},
+    guards::VALID,
+    kinds,
     plan::Plan,
-    policy::{decide::Policies, load::Loader, point::Subject, set::ActiveSet},
+    planning,
+    resource::{
+        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, NAMESPACE, Resource,
+        SERVING_RUNTIME,
+    },
     rules::{
         Rules,
         judge::Case,
         lookups::Around,
-        plan::VALID,
         rule::{RuleError, bind},
     },
-    world::{
-        ObjectKey, Touched, World,
-        resource::{
-            BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, NAMESPACE, Resource,
-            SERVING_RUNTIME,
-        },
-    },
+    settings::Settings,
+    world::{ObjectKey, Touched, World},
 };
 use pointsman_crds::policy::rule::RuleStage;
+use pointsman_sandbox::point::Subject;
 use policies::{compilers, engines};
 use serde_json::{Value, json};
 use std::{
@@ -30,7 +32,6 @@ use std::{
     sync::{Arc, LazyLock},
     time::Duration,
 };
-use tokio::sync::mpsc;
 
 static LOADER: LazyLock<Loader> = LazyLock::new(|| Loader::new(Arc::clone(engines()), compilers()));
 
@@ -48,8 +49,7 @@ impl Scene {
             Arc::new(LOADER.rule(bind(name, &spec, None)).unwrap())
         });
         let rules = Rules::new(rules.collect(), Some(LOADER.evaluator().unwrap()));
-        let (news, _) = mpsc::unbounded_channel();
-        let policies = Policies::new(ActiveSet::new(Vec::new()).ruled(rules), news);
+        let policies = Policies::new(ActiveSet::new(Vec::new()).ruled(rules), Arc::new(Unheard));
         let mut scene = Self { world: World::default(), policies, version: 0 };
         for name in ["one", "two"] {
             scene.put(&NAMESPACE, "", name, 0, json!({}));
@@ -86,7 +86,7 @@ impl Scene {
     fn plan(&mut self, key: &ObjectKey) -> Plan {
         let snapshot = self.world.snapshot(key, 0).unwrap();
         let revision = snapshot.revision;
-        let plan = kinds::plan(kinds::of(key.resource).unwrap(), snapshot, &self.policies, &Settings::default());
+        let plan = planning::plan(kinds::of(key.resource).unwrap(), snapshot, &self.policies, &Settings::default());
         self.world.read(key, revision, plan.reads.clone());
         plan
     }

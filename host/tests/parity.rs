@@ -4,12 +4,12 @@
 mod policies;
 mod questions;
 
-use pointsman::policy::{
+use pointsman_plugin as sdk;
+use pointsman_sandbox::{
     call::{CallError, Spent},
     engine::Use,
     plugin::{Instances, Plugin},
 };
-use pointsman_plugin as sdk;
 use policies::{linked, module};
 use questions::{Carrying, Dice, Scoring, Selecting, Templating};
 use serde::{Serialize, de::DeserializeOwned};
@@ -140,8 +140,8 @@ fn metadata_propagation_answers_alike_natively_fresh_and_warm() {
 
 #[test]
 fn the_balancing_policy_answers_alike_natively_fresh_and_warm() {
-    use pointsman::policy::point::scoring::Scores;
     use pointsman_example_rust_balance as policy;
+    use pointsman_sandbox::point::scoring::Scores;
     let native = |text: &str, question: &Scoring| {
         let sdk::scheduling_scoring::Request { question, matrix, .. } = read(&question.request());
         let scores = policy::score(&config(text), question, &matrix).map_err(|failure| failure.message)?;
@@ -175,6 +175,6 @@ fn the_defaults_that_leave_things_as_they_are_answer_alike_natively_fresh_and_wa
         Ok(json(&sdk::scheduling_scoring::Scores(scores)))
     };
     agree("pointsman-scheduling-scoring", &["{}"], |dice| Scoring::new(dice, 3), native, &|plugin, question| {
-        plugin.score(question.request()).map(|(scores, spent)| (json(&pointsman::policy::point::scoring::Scores(scores)), spent))
+        plugin.score(question.request()).map(|(scores, spent)| (json(&pointsman_sandbox::point::scoring::Scores(scores)), spent))
     });
 }

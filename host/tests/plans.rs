@@ -5,12 +5,10 @@ mod planning;
 mod policies;
 
 use planning::{plan, resource, world};
-use pointsman::{
+use pointsman_core::{
     plan::Plan,
-    world::{
-        ObjectKey, World, child,
-        resource::{ALL, Resource},
-    },
+    resource::{ALL, Resource},
+    world::{ObjectKey, World, child},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -19,7 +17,7 @@ const NAMESPACE: &str = "chat";
 
 /// All of a plan that reaches the cluster, as text.
 fn told(plan: &Plan) -> String {
-    let objects = plan.objects.as_ref().map(|objects| objects.iter().map(pointsman::plan::Object::whole).collect::<Vec<_>>());
+    let objects = plan.objects.as_ref().map(|objects| objects.iter().map(pointsman_core::plan::Object::whole).collect::<Vec<_>>());
     let conditions: Vec<Value> = plan
         .status
         .conditions
@@ -118,7 +116,7 @@ proptest! {
         }
         let second = plan(&world, &later);
         let bodies = |plan: &Plan| -> Option<Vec<String>> {
-            let whole = |object: &pointsman::plan::Object| {
+            let whole = |object: &pointsman_core::plan::Object| {
                 let mut whole = object.whole();
                 // It begins with the fewest that were asked for, and then the number is somebody else's.
                 if object.yields_replicas {

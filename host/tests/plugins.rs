@@ -3,7 +3,7 @@
 
 mod policies;
 
-use pointsman::policy::{
+use pointsman_sandbox::{
     call::{CallError, Spent},
     engine::Use,
     plugin::{Instances, Plugin},

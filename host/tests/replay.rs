@@ -3,33 +3,29 @@
 
 mod policies;
 
-use pointsman::{
-    control::Claims,
-    kinds::Settings,
-    policy::{
-        decide::{
-            Policies, Standing,
-            replay::Replayed,
-            scoring::{Candidates, features},
-        },
-        load::Loader,
-        point::{Question, Subject},
+use pointsman::{comparison::Stage, load::Loader, watch::Shared};
+use pointsman_core::{
+    claims::Claims,
+    decide::{
+        Policies, Standing, Unheard,
+        replay::Replayed,
+        scoring::{Candidates, features},
         set::ActiveSet,
     },
-    shadow::Stage,
-    world::watch::Shared,
+    settings::Settings,
 };
 use pointsman_crds::policy::{plugin::PolicyPoint, set::PolicySetPlugin};
+use pointsman_sandbox::point::{Question, Subject};
 use policies::{compilers, engines, module};
 use std::sync::Arc;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 /// A set in which the example balances endpoints, with its configuration.
 fn balancing(loader: &Loader, config: &str) -> ActiveSet {
     let bytes = module("pointsman-example-rust-balance");
     let bound = PolicySetPlugin {
         name: "balance".to_owned(),
-        digest: pointsman::policy::digest::Digest::of(&bytes).to_string(),
+        digest: pointsman_sandbox::digest::Digest::of(&bytes).to_string(),
         points: vec![PolicyPoint::SchedulingScoring],
         order: 100,
         weight: 1,
@@ -61,8 +57,7 @@ async fn what_was_asked_is_put_to_a_candidate_and_it_is_told_where_another_endpo
         format!("{{\"weights\": {{{}}}}}", weights.collect::<Vec<_>>().join(", "))
     };
     let active = balancing(&loader, &only("queue-length"));
-    let (news, _) = mpsc::unbounded_channel();
-    let policies = Policies::new(active.afresh(), news);
+    let policies = Policies::new(active.afresh(), Arc::new(Unheard));
     // In the first the two disagree, in the second they don't.
     for values in [[9.0, 0.9, 1.0, 0.1], [1.0, 0.9, 9.0, 0.1]] {
         let candidates = Candidates { features: &FEATURES, values: &values };

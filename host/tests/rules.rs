@@ -3,19 +3,15 @@
 
 mod policies;
 
-use pointsman::{
-    policy::{
-        load::Loader,
-        point::{Entry, Subject},
-    },
-    rules::{
-        Rules,
-        judge::{Case, Finding, Judgement},
-        rule::{Rule, RuleError, bind},
-        shipped,
-    },
+use pointsman::load::Loader;
+use pointsman_core::rules::{
+    Rules,
+    judge::{Case, Finding, Judgement},
+    rule::{Rule, RuleError, bind},
+    shipped,
 };
 use pointsman_crds::policy::rule::{Operation, RuleStage, ValidationRule, ValidationRuleSpec};
+use pointsman_sandbox::point::{Entry, Subject};
 use policies::{compilers, engines};
 use serde_json::{Value, json};
 use std::{
@@ -92,7 +88,7 @@ fn a_rule_that_somebody_has_changed_stays_and_one_of_another_host_does_not() {
     changed.spec.enabled = !changed.spec.enabled;
     assert!(!brought.differs(Some(&changed)));
     // As another host has brought it: its own digest stands on it.
-    let digest = pointsman::policy::digest::Digest::of_value(&changed.spec).unwrap().to_string();
+    let digest = pointsman_sandbox::digest::Digest::of_value(&changed.spec).unwrap().to_string();
     changed.metadata.annotations.as_mut().unwrap().insert("policy.pointsman.dev/brought".to_owned(), digest);
     assert!(brought.differs(Some(&changed)));
     assert!(brought.differs(None));

@@ -10,9 +10,9 @@ use pointsman::{
         offline::{Offline, OfflineArgs, Planned},
         render::{Form, clashes, rendered},
     },
-    explain,
-    policy::load::Loader,
+    load::Loader,
 };
+use pointsman_core::explain;
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,

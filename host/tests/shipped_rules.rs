@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use kube::ResourceExt;
-use pointsman::rules::shipped;
+use pointsman_core::rules::shipped;
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -26,7 +26,7 @@ static CASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
 });
 
 fn files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rules/shipped/cases");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("core/src/rules/shipped/cases");
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files

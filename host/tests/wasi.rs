@@ -3,7 +3,7 @@
 
 mod text;
 
-use pointsman::policy::{call::LogLine, engine::Use};
+use pointsman_sandbox::{call::LogLine, engine::Use};
 use text::{Module, endpoints, load, plugin};
 use tracing::Level;
 

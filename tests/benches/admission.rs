@@ -9,7 +9,8 @@ use kube::{
     Api,
     api::{ListParams, Patch, PatchParams},
 };
-use pointsman::{policy::NAMESPACE, serve::admission::certificates::secret};
+use pointsman::serve::admission::certificates::secret;
+use pointsman_core::settings::HOST_NAMESPACE as NAMESPACE;
 use pointsman_crds::policy::rule::ValidationRule;
 use pointsman_tests::{
     Host, PolicyCluster, eventually,

@@ -2,12 +2,11 @@
 //! object, each a rule and a policy of its own, in turns in one run.
 #![allow(clippy::unwrap_used)]
 
-use pointsman::{
-    policy::{compile::Compilers, engine::Engines, load::Loader, point::Subject},
-    rules::{Rules, judge::Case, rule::bind},
-};
+use pointsman::load::Loader;
+use pointsman_core::rules::{Rules, judge::Case, rule::bind};
 use pointsman_crds::policy::rule::{RuleStage, ValidationRuleSpec};
 use pointsman_harness::{cluster_dir, target_dir};
+use pointsman_sandbox::{compile::Compilers, engine::Engines, point::Subject};
 use pointsman_tests::{
     measure::{goal, keep, quantile},
     pointsman,

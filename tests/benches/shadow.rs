@@ -12,8 +12,9 @@ use kube::{
     api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
     runtime::{WatchStreamExt, watcher},
 };
-use pointsman::{policy::digest::Digest, world::resource::LLM_INFERENCE_SERVICE};
+use pointsman_core::resource::LLM_INFERENCE_SERVICE;
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
+use pointsman_sandbox::digest::Digest;
 use pointsman_tests::{
     Host, PolicyCluster, again,
     measure::{goal, keep, leads, metric, quantile, taken, wait},

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::{fmt::Debug, path::PathBuf};
 
 /// The host's namespace.
-const HOME: &str = pointsman::policy::NAMESPACE;
+const HOME: &str = pointsman_core::settings::HOST_NAMESPACE;
 
 /// An API server alone, with all of our CRDs.
 async fn cluster() -> PolicyCluster {

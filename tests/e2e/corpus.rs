@@ -7,7 +7,7 @@ use kube::{
     Api, Client,
     api::{DynamicObject, ListParams, Patch, PatchParams},
 };
-use pointsman::world::resource::{
+use pointsman_core::resource::{
     BASE_MODEL, CLUSTER_BASE_MODEL, DEPLOYMENT, FINE_TUNED_WEIGHT, HORIZONTAL_POD_AUTOSCALER, INFERENCE_SERVICE, KNATIVE_SERVICE,
     LEADER_WORKER_SET, RAY_CLUSTER, Resource, SCALED_OBJECT, SERVICE,
 };

@@ -1,12 +1,11 @@
 //! What is planned for Knative is what Knative takes, with the features that are named and none of them to spare: its own code says so.
 
 use crate::plans::{policies, world_of};
-use pointsman::{
-    kinds::{self, Settings},
-    world::{
-        ObjectKey,
-        resource::{INFERENCE_SERVICE, KNATIVE_SERVICE},
-    },
+use pointsman_core::{
+    kinds, planning,
+    resource::{INFERENCE_SERVICE, KNATIVE_SERVICE},
+    settings::Settings,
+    world::ObjectKey,
 };
 use pointsman_harness::cluster_dir;
 use pointsman_tests::TestCluster;
@@ -81,14 +80,14 @@ async fn knative_takes_what_is_planned_for_it_with_just_the_features_that_are_na
             name: service["metadata"]["name"].as_str().unwrap().into(),
         };
         let snapshot = world.snapshot(&key, 0).unwrap();
-        let plan = kinds::plan(kinds::of(&INFERENCE_SERVICE).unwrap(), snapshot, &policies, &Settings::default());
+        let plan = planning::plan(kinds::of(&INFERENCE_SERVICE).unwrap(), snapshot, &policies, &Settings::default());
         let accepted = plan.status.conditions.iter().find(|condition| condition.type_ == "Accepted").unwrap();
         // A plan that is held comes to nothing.
         let Some(objects) = plan.objects else { continue };
         let named = features(&accepted.message);
         // Those of all components are named together.
         let services: Vec<Value> =
-            objects.iter().filter(|object| *object.key.resource == KNATIVE_SERVICE).map(pointsman::plan::Object::whole).collect();
+            objects.iter().filter(|object| *object.key.resource == KNATIVE_SERVICE).map(pointsman_core::plan::Object::whole).collect();
         for made in &services {
             planned += 1;
             let errors = knative.errors(made, &named);

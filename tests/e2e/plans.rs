@@ -5,14 +5,15 @@ use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams, PostParams},
 };
-use pointsman::{
-    kinds::{self, Gateway, Settings},
-    policy::{compile::Compilers, decide::Policies, engine::Engines, keeper::builtins, load::Loader},
-    world::{
-        ObjectKey, World,
-        resource::{ALL, INFERENCE_SERVICE, KNATIVE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
-    },
+use pointsman::{keeper::builtins, load::Loader};
+use pointsman_core::{
+    decide::{Policies, Unheard},
+    kinds, planning,
+    resource::{ALL, INFERENCE_SERVICE, KNATIVE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
+    settings::{Gateway, Settings},
+    world::{ObjectKey, World},
 };
+use pointsman_sandbox::{compile::Compilers, engine::Engines};
 use pointsman_tests::{TestCluster, pointsman};
 use proptest::{
     strategy::{BoxedStrategy, Strategy, ValueTree},
@@ -20,7 +21,6 @@ use proptest::{
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio::sync::mpsc;
 
 /// How many services of each kind are made up.
 const SERVICES: usize = 300;
@@ -34,7 +34,7 @@ fn put(world: &mut World, object: &Value) {
 pub(crate) fn policies(cluster: &TestCluster, cache: &str) -> Policies {
     let cache = cluster.dir.join(format!("plans-cache-{cache}"));
     let loader = Loader::new(Arc::new(Engines::with_slots(8).unwrap()), Compilers::new(pointsman(), &cache).unwrap());
-    Policies::new(builtins(&loader).unwrap(), mpsc::unbounded_channel().0)
+    Policies::new(builtins(&loader).unwrap(), Arc::new(Unheard))
 }
 
 /// The world that made-up services live in, with one of them.
@@ -68,7 +68,7 @@ async fn taken(kind: &'static Resource, services: fn(&'static str) -> BoxedStrat
         let world = world_of(name, &service);
         let key = ObjectKey { resource: kind, namespace: name.into(), name: service["metadata"]["name"].as_str().unwrap().into() };
         let snapshot = world.snapshot(&key, 0).unwrap();
-        let plan = kinds::plan(kinds::of(kind).unwrap(), snapshot, &policies, &settings);
+        let plan = planning::plan(kinds::of(kind).unwrap(), snapshot, &policies, &settings);
         let Some(objects) = plan.objects else {
             let said = plan.status.conditions.iter().find(|condition| condition.status == Some(false)).unwrap();
             assert!(said.message.len() > 20, "a plan that isn't made must say why: {said:?}");

@@ -5,11 +5,8 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, ObjectList, Patch, PatchParams, PostParams},
 };
-use pointsman::policy::{
-    digest::Digest,
-    limits::PART,
-    revision::{RevisionError, Revisions},
-};
+use pointsman::revision::{RevisionError, Revisions};
+use pointsman_sandbox::{digest::Digest, limits::PART};
 use pointsman_tests::{TestCluster, TestNamespace};
 use serde_json::json;
 use std::collections::BTreeSet;

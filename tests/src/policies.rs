@@ -10,23 +10,21 @@ use kube::{
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use pointsman::{
-    control::Claims,
+    comparison::Stage,
+    keeper::{
+        Options,
+        start::{Settings, Started, start},
+    },
     leader::{Timing, campaign},
     pace::Pacer,
-    policy::{
-        NAMESPACE,
-        compile::Compilers,
-        decide::Policies,
-        keeper::Options,
-        source::config_map::Namespaces,
-        start::{Settings, Started, start},
-        trust::Trust,
-    },
-    shadow::Stage,
-    world::watch::Shared,
+    source::config_map::Namespaces,
+    trust::Trust,
+    watch::Shared,
 };
+use pointsman_core::{claims::Claims, decide::Policies, settings::HOST_NAMESPACE as NAMESPACE};
 use pointsman_crds::policy::plugin::{PolicyPlugin, PolicyPluginStatus};
 use pointsman_harness::{target_dir, workspace};
+use pointsman_sandbox::compile::Compilers;
 use serde_json::{Value, json};
 use std::{
     ops::Deref,
@@ -244,10 +242,10 @@ impl Engine {
         let compilers = Compilers::new(pointsman(), cache).expect("a cache of compiled plugins");
         // It works on no subject, so that there is none to compare on.
         let (_, listed) = watch::channel(None);
-        let stage = Stage::new(Shared::default(), Claims::default(), pointsman::kinds::Settings::default(), listed);
+        let stage = Stage::new(Shared::default(), Claims::default(), pointsman_core::settings::Settings::default(), listed);
         let pacer = Arc::new(Pacer::new(None));
         let settings = Settings { compilers, options, stage: Arc::new(stage), pacer };
-        let (Started { policies, mut obstacle }, keep) = start(client, settings, leadership).await.expect("starting the engine");
+        let (Started { policies, mut obstacle, .. }, keep) = start(client, settings, leadership).await.expect("starting the engine");
         let tasks = vec![tokio::spawn(keep), tokio::spawn(campaign)];
         obstacle.wait_for(Option::is_none).await.expect("the engine runs");
         Self { policies, stop, tasks }

@@ -1,8 +1,8 @@
 //! Reloads under load: a plugin's bytes change again and again while decisions fall.
 
 use crate::{Engine, PolicyCluster, again, eventually, measure, plugin_bytes};
-use pointsman::policy::{
-    decide::{Standing, propagation},
+use pointsman_core::decide::{Standing, propagation};
+use pointsman_sandbox::{
     digest::{Digest, Digested},
     limits::Limits,
     point::{

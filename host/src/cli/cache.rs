@@ -1,8 +1,8 @@
 //! Where compiled plugins are kept.
 
-use crate::policy::compile::{CompileError, Compilers};
 use anyhow::{Context, Result};
 use clap::Args;
+use pointsman_sandbox::compile::{CompileError, Compilers};
 use std::{
     env,
     path::{Path, PathBuf},

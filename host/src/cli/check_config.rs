@@ -1,7 +1,7 @@
 //! `pointsman check-config`, which only the host itself calls.
 
-use crate::policy::schema;
 use clap::Args;
+use pointsman_sandbox::schema;
 use std::process::ExitCode;
 
 #[derive(Args, Debug)]

@@ -1,7 +1,7 @@
 //! `pointsman compile`, which only the host itself calls.
 
-use crate::policy::{compile, engine::Use};
 use clap::Args;
+use pointsman_sandbox::{compile, engine::Use};
 use std::process::ExitCode;
 
 #[derive(Args, Debug)]

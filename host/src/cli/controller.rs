@@ -2,21 +2,21 @@
 
 use super::{ClusterArgs, policies::PolicyArgs, settings::SettingsArgs};
 use crate::{
-    control::{Claim, Claims},
+    comparison::Stage,
     controller,
+    keeper::{self, Options, start::Started},
     leader::{Timing, campaign},
+    metrics::Reconciles,
     pace::{self, Pacer},
-    policy::{self, keeper::Options, start::Started},
     serve::{
         admission::{Admission, AdmissionError, Certificates, Serving, certificates::secret, counts::Counts},
         health,
-        metrics::Reconciles,
     },
-    shadow::Stage,
-    world::{apis, watch::Shared},
+    watch::{Shared, apis},
 };
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use pointsman_core::claims::{Claim, Claims};
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -131,7 +131,8 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let (leadership, campaign) = campaign(client.clone(), &namespace, LEASE, &identity, Timing::default(), resigning);
     let campaign = tokio::spawn(campaign);
 
-    let (Started { policies, obstacle }, keep_policies) = policy::start::start(client.clone(), settings, leadership.clone()).await?;
+    let (Started { policies, changes, obstacle }, keep_policies) =
+        keeper::start::start(client.clone(), settings, leadership.clone()).await?;
     let (served, apis) = watch::channel(apis::Apis::default());
     let admission = Admission {
         policies: Arc::clone(&policies),
@@ -147,6 +148,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         client: client.clone(),
         apis: apis.clone(),
         policies: Arc::clone(&policies),
+        changes,
         obstacle: obstacle.clone(),
         leadership: leadership.clone(),
         identity: identity.clone(),

@@ -6,9 +6,9 @@ use super::{
     output::{Output, print},
     render::{read, told},
 };
-use crate::explain;
 use anyhow::{Result, bail};
 use clap::Args;
+use pointsman_core::explain;
 use std::process::ExitCode;
 
 #[derive(Args, Debug)]

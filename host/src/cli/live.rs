@@ -7,31 +7,31 @@ use super::{
     output::OutputArgs,
     render::loader,
 };
-use crate::{
-    control::{kind, kinds},
-    objects::label_value,
-    policy::{decide::Policies, keeper::recorded, load::Loader, set::ActiveSet},
-    rules::Rules,
-    world::{
-        ObjectKey, World, apis,
-        child::SUBJECT_KIND,
-        pod::{APP_NAME, SUBJECT},
-        resource::{
-            ALL, BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, GATEWAY, LLM_CONFIG, LLM_INFERENCE_SERVICE,
-            NAMED_BY_SUBJECTS, NAMESPACE, POD, Resource, SERVING_RUNTIME, SUBJECTS,
-        },
-    },
-};
+use crate::{keeper::recorded, load::Loader, watch::apis};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams},
 };
+use pointsman_core::{
+    claims::{kind, kinds},
+    decide::{Policies, Unheard, set::ActiveSet},
+    objects::label_value,
+    resource::{
+        ALL, BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, GATEWAY, LLM_CONFIG, LLM_INFERENCE_SERVICE,
+        NAMED_BY_SUBJECTS, NAMESPACE, POD, Resource, SERVING_RUNTIME, SUBJECTS,
+    },
+    rules::Rules,
+    world::{
+        ObjectKey, World,
+        child::SUBJECT_KIND,
+        pod::{APP_NAME, SUBJECT},
+    },
+};
 use pointsman_crds::policy::rule::LookupScope;
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
-use tokio::sync::mpsc;
 
 /// How many objects are listed at once.
 const PAGE: u32 = 200;
@@ -178,8 +178,7 @@ impl Source {
     pub(super) async fn policies(&self, host_namespace: &str, cache: &CacheArgs) -> Result<(Policies, Vec<String>)> {
         let loader = tokio::task::block_in_place(|| loader(cache))?;
         let (set, notes) = self.set(host_namespace, Arc::new(loader)).await?;
-        let (news, _) = mpsc::unbounded_channel();
-        Ok((Policies::new(set, news), notes))
+        Ok((Policies::new(set, Arc::new(Unheard)), notes))
     }
 
     /// The set of them, and what can't be loaded of it, which is told as well.
@@ -240,7 +239,7 @@ pub(super) fn named(subject: &str) -> Result<(&'static Resource, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::resource::INFERENCE_SERVICE;
+    use pointsman_core::resource::INFERENCE_SERVICE;
 
     #[test]
     fn a_service_is_named_as_kubectl_takes_it() {

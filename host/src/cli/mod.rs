@@ -21,7 +21,6 @@ mod rule;
 mod settings;
 mod yaml;
 
-use crate::policy::{compile::SUBCOMMAND, schema};
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use http::{HeaderValue, header::USER_AGENT};
@@ -29,6 +28,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use pointsman_sandbox::{compile::SUBCOMMAND, schema};
 use std::{path::PathBuf, process::ExitCode};
 
 /// A Kubernetes controller for model serving whose judgement is pluggable.

@@ -2,13 +2,16 @@
 
 use super::cache::CacheArgs;
 use crate::{
+    comparison::Stage,
+    keeper::{Options, start::Settings},
     pace::Pacer,
-    policy::{NAMESPACE, keeper::Options, source::config_map::Namespaces, start::Settings, trust::Trust},
-    shadow::Stage,
+    source::config_map::Namespaces,
+    trust::Trust,
 };
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use pointsman_core::settings::HOST_NAMESPACE as NAMESPACE;
 use pointsman_crds::policy::plugin::{UpdateStrategy, UpdateStrategyType};
 use std::{path::PathBuf, sync::Arc};
 

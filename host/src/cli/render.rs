@@ -5,13 +5,11 @@ use super::{
     offline::{Offline, OfflineArgs, Planned},
     output::print,
 };
-use crate::{
-    plan::Object,
-    policy::{engine::Engines, load::Loader},
-    world::ObjectKey,
-};
+use crate::load::Loader;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
+use pointsman_core::{plan::Object, world::ObjectKey};
+use pointsman_sandbox::engine::Engines;
 use serde_json::{Value, json};
 use std::{collections::HashMap, process::ExitCode, sync::Arc};
 

@@ -1,10 +1,8 @@
 //! What an administrator sets for all subjects: the controller and whoever foretells what it does take the same.
 
-use crate::{
-    kinds::{Gateway, Settings},
-    policy,
-};
 use clap::Args;
+use pointsman_core::settings::HOST_NAMESPACE;
+use pointsman_core::settings::{Gateway, Settings};
 
 /// What an administrator sets for all subjects.
 #[derive(Args, Clone, Debug)]
@@ -19,7 +17,7 @@ pub(super) struct SettingsArgs {
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     cluster_domain: String,
     /// Where LLMInferenceServiceConfigs are that services of every namespace can build on.
-    #[arg(long, value_name = "NAMESPACE", default_value = policy::NAMESPACE)]
+    #[arg(long, value_name = "NAMESPACE", default_value = HOST_NAMESPACE)]
     config_namespace: String,
     /// The Prometheus that KEDA asks how many replicas an LLMInferenceService with scaling.wva.keda is to have.
     #[arg(long, value_name = "URL", value_parser = url)]

@@ -3,16 +3,15 @@
 //!
 //! What a subject is on is not stored: what runs says it. That it has its turn stands in its status, so that whoever leads next goes on.
 
-pub mod work;
-
-use crate::{locked, world::ObjectKey};
+use pointsman_core::pods::Work;
+use pointsman_core::world::ObjectKey;
+use pointsman_sandbox::sync::locked;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Mutex,
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
-use work::Work;
 
 /// How many subjects restart their pods at once, unless the host is told otherwise.
 pub const MOST: usize = 10;

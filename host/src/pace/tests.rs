@@ -1,5 +1,5 @@
 use super::*;
-use crate::world::resource::INFERENCE_SERVICE;
+use pointsman_core::resource::INFERENCE_SERVICE;
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey { resource: &INFERENCE_SERVICE, namespace: "n".to_owned(), name: name.to_owned() }

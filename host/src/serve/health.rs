@@ -1,11 +1,14 @@
 //! /healthz, /readyz and /metrics.
 
-use super::{
-    admission::counts::Counts,
+use super::admission::counts::Counts;
+use crate::{
+    leader::Leadership,
     metrics::{self, Reconciles},
+    pace::Pacer,
+    watch::apis::Apis,
 };
-use crate::{leader::Leadership, pace::Pacer, policy::decide::Policies, world::apis::Apis};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
+use pointsman_core::decide::Policies;
 use std::sync::Arc;
 use tokio::{net::TcpListener, sync::watch};
 

@@ -2,4 +2,3 @@
 
 pub mod admission;
 pub mod health;
-pub mod metrics;

@@ -8,7 +8,7 @@ mod table;
 
 pub(crate) use chaos::{mixed, thrown};
 
-use pointsman::policy::limits::LONGEST_EXPRESSION;
+use pointsman_sandbox::limits::LONGEST_EXPRESSION;
 use serde_json::{Map, Value};
 use std::slice;
 use table::{ENDLESS, ENDS, KINDS, NAMES, forms};

@@ -1,25 +1,25 @@
 //! Plans of objects as a cluster has them, with the built-in policies.
 
 use crate::policies;
-use pointsman::{
-    kinds::{self, Settings},
+use pointsman::{keeper::builtins, load::Loader};
+use pointsman_core::{
+    decide::{Policies, Unheard},
+    kinds,
     plan::Plan,
-    policy::{decide::Policies, keeper::builtins, load::Loader},
-    world::{
-        ObjectKey, World,
-        resource::{ALL, Resource},
-    },
+    planning,
+    resource::{ALL, Resource},
+    settings::Settings,
+    world::{ObjectKey, World},
 };
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
-use tokio::sync::mpsc;
 
 /// The built-in policies.
 fn decide() -> &'static Policies {
     static POLICIES: OnceLock<Policies> = OnceLock::new();
     POLICIES.get_or_init(|| {
         let loader = Loader::new(Arc::clone(policies::engines()), policies::compilers());
-        Policies::new(builtins(&loader).unwrap(), mpsc::unbounded_channel().0)
+        Policies::new(builtins(&loader).unwrap(), Arc::new(Unheard))
     })
 }
 
@@ -41,5 +41,5 @@ pub(crate) fn plan(world: &World, service: &Value) -> Plan {
     let text = |field: &str| service["metadata"][field].as_str().unwrap().to_owned();
     let key = ObjectKey { resource: resource(service), namespace: text("namespace"), name: text("name") };
     let snapshot = world.snapshot(&key, 1_000_000_000).unwrap();
-    kinds::plan(kinds::of(key.resource).unwrap(), snapshot, decide(), &Settings::default())
+    planning::plan(kinds::of(key.resource).unwrap(), snapshot, decide(), &Settings::default())
 }

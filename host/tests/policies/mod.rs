@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // Each test takes what it needs.
 
-use pointsman::policy::{
+use pointsman_sandbox::{
     compile::Compilers,
     engine::{Engines, Use},
     limits::Limits,

@@ -3,7 +3,7 @@
 
 #![allow(dead_code)] // Each test takes what it needs.
 
-use pointsman::policy::point::{
+use pointsman_sandbox::point::{
     Entry, Question, Reason, Role, Subject, propagation,
     selection::{Candidate, Comparison, Eligible, Model, Request, Supported, SupportedModel, Verdict, Versioned},
     templating,
@@ -384,9 +384,9 @@ impl Scoring {
         Self { question, columns, matrix: (0..rows * columns as usize).map(|_| dice.number()).collect() }
     }
 
-    pub(crate) fn request(&self) -> pointsman::policy::point::scoring::Request<'_> {
+    pub(crate) fn request(&self) -> pointsman_sandbox::point::scoring::Request<'_> {
         let Self { question, columns, matrix } = self;
-        pointsman::policy::point::scoring::Request { question: *question, columns: *columns, matrix, row: None }
+        pointsman_sandbox::point::scoring::Request { question: *question, columns: *columns, matrix, row: None }
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 macro_rules! preset {
     ($name:literal) => {
-        serde_saphyr::from_str::<Value>(include_str!(concat!("../../../host/src/kinds/kserve/presets/", $name, ".yaml"))).unwrap()
+        serde_saphyr::from_str::<Value>(include_str!(concat!("../../../host/core/src/kinds/kserve/presets/", $name, ".yaml"))).unwrap()
     };
 }
 

@@ -16,7 +16,7 @@ wit_bindgen::generate!({
     export_macro_name: "export_all_points",
     additional_derives: [PartialEq, serde::Serialize, serde::Deserialize],
     // Tests name the fields that they are about, and leave the others to `..Default::default()`. What serde is told makes the image in
-    // JSON that the host's own types have (host/src/policy/point).
+    // JSON that the host's own types have (host/sandbox/src/point).
     additional_type_attributes: {
         "pointsman:policy/types@0.1.0/entry": [#[derive(Default)] #[serde(deny_unknown_fields)]],
         "pointsman:policy/types@0.1.0/subject": [#[derive(Default)] #[serde(rename_all = "camelCase", default, deny_unknown_fields)]],

@@ -1,6 +1,6 @@
 //! The kinds of service that are measured: what one says, what it builds on, and what it becomes.
 
-use pointsman::world::resource::{
+use pointsman_core::resource::{
     CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_POOL, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource,
 };
 use serde_json::{Value, json};

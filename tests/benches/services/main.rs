@@ -12,12 +12,11 @@ mod setting;
 
 use audit::{Audit, Request};
 use kind::Kind;
-use pointsman::{
-    kinds::{self, Settings},
-    world::{
-        World,
-        resource::{NAMESPACE, Resource},
-    },
+use pointsman_core::{
+    kinds, planning,
+    resource::{NAMESPACE, Resource},
+    settings::Settings,
+    world::World,
 };
 use pointsman_tests::{
     Engine, Host, TestCluster,
@@ -255,7 +254,8 @@ async fn bare_client(services: Services) -> Bare {
     }
     let engine = Engine::start(&cluster, BARE, &cluster.dir.join("bench-cache")).await;
     let plan = |key| {
-        let plan = kinds::plan(kinds::of(kind.resource).unwrap(), world.snapshot(key, 0).unwrap(), &engine.policies, &Settings::default());
+        let plan =
+            planning::plan(kinds::of(kind.resource).unwrap(), world.snapshot(key, 0).unwrap(), &engine.policies, &Settings::default());
         let objects: Vec<_> = plan.objects.unwrap().iter().map(|object| (object.key.resource, object.whole())).collect();
         assert_eq!(objects.len(), kind.objects, "{key}: {objects:?}");
         objects

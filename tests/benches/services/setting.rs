@@ -5,9 +5,9 @@ use kube::{
     Api, Client,
     api::{DynamicObject, ListParams, Patch, PatchParams},
 };
-use pointsman::{
-    policy::NAMESPACE,
-    world::resource::{POD, Resource},
+use pointsman_core::{
+    resource::{POD, Resource},
+    settings::HOST_NAMESPACE as NAMESPACE,
 };
 use pointsman_harness::Options;
 use pointsman_tests::TestCluster;

@@ -3,7 +3,7 @@
 use super::{SHAPES, Shape, create, groups, pods, ready, with_model};
 use crate::services::{Space, condition, own_cluster, set};
 use futures::future::join_all;
-use pointsman::world::resource::{DEPLOYMENT, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, SERVICE};
+use pointsman_core::resource::{DEPLOYMENT, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, SERVICE};
 use pointsman_tests::{Host, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

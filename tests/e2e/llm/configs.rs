@@ -2,7 +2,7 @@
 
 use super::{create, groups, pods, ready, with_model};
 use crate::services::{Space, condition};
-use pointsman::world::resource::{DEPLOYMENT, LLM_CONFIG, LLM_INFERENCE_SERVICE};
+use pointsman_core::resource::{DEPLOYMENT, LLM_CONFIG, LLM_INFERENCE_SERVICE};
 use serde_json::{Value, json};
 
 fn image(deployment: &Value) -> &str {

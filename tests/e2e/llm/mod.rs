@@ -7,7 +7,7 @@ mod routing;
 mod topologies;
 
 use crate::services::{Space, condition};
-use pointsman::world::resource::{DEPLOYMENT, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, Resource};
+use pointsman_core::resource::{DEPLOYMENT, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, Resource};
 use pointsman_tests::fixtures::put;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

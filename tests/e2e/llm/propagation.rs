@@ -3,7 +3,7 @@
 
 use super::{SHAPES, Shape, pods, ready, with_model};
 use crate::services::Space;
-use pointsman::world::resource::DEPLOYMENT;
+use pointsman_core::resource::DEPLOYMENT;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 
 use super::{create, ready, with_model};
 use crate::services::{Space, condition};
-use pointsman::world::resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, LLM_INFERENCE_SERVICE};
+use pointsman_core::resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, LLM_INFERENCE_SERVICE};
 use serde_json::{Value, json};
 
 /// What a Gateway says of a route or a pool in its newest state.

@@ -2,7 +2,7 @@
 
 use super::{groups, pods, serves, with_model};
 use crate::services::{Space, condition, set};
-use pointsman::world::resource::{DEPLOYMENT, INFERENCE_POOL, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, SERVICE};
+use pointsman_core::resource::{DEPLOYMENT, INFERENCE_POOL, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, SERVICE};
 use serde_json::{Value, json};
 
 #[tokio::test]

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 /// What can't be compressed, so that a push takes several ConfigMaps.
 fn large(plugin: &[u8]) -> Vec<u8> {
-    let mut last = pointsman::policy::digest::Digest::of(b"seed");
+    let mut last = pointsman_sandbox::digest::Digest::of(b"seed");
     let mut noise = Vec::new();
     while noise.len() < 1_500_000 {
-        last = pointsman::policy::digest::Digest::of(&last.0);
+        last = pointsman_sandbox::digest::Digest::of(&last.0);
         noise.extend(last.0);
     }
     with_section(plugin, &noise)

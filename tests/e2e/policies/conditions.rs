@@ -6,7 +6,7 @@ use crate::{
     services::{Space, condition, fixed, with_model},
     sets::label,
 };
-use pointsman::world::resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource};
+use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource};
 use pointsman_tests::{PolicyCluster, plugin_bytes};
 use serde_json::{Value, json};
 

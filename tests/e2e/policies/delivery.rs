@@ -3,7 +3,9 @@
 use super::{decided_by, digest, propagated};
 use base64::Engine as _;
 use flate2::{Compression, write::GzEncoder};
-use pointsman::policy::{decide::Standing, digest::Digest, source::config_map::split};
+use pointsman::source::config_map::split;
+use pointsman_core::decide::Standing;
+use pointsman_sandbox::digest::Digest;
 use pointsman_tests::{Engine, Host, PolicyCluster, again, condition, eventually, plugin_bytes, with_section};
 use serde_json::{Value, json};
 use std::io::Write;

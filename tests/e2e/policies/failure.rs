@@ -4,10 +4,8 @@ use super::{
     digest,
     text::{DESCRIPTION, Module, plugin},
 };
-use pointsman::policy::{
-    decide::{Pinned, Standing, Undecided, scoring::Candidates},
-    point::{Question, Subject},
-};
+use pointsman_core::decide::{Pinned, Standing, Undecided, scoring::Candidates};
+use pointsman_sandbox::point::{Question, Subject};
 use pointsman_tests::{Engine, PolicyCluster, condition, eventually};
 use serde_json::json;
 

@@ -11,10 +11,8 @@ mod subjects;
 #[path = "../../../host/tests/text/mod.rs"]
 mod text;
 
-use pointsman::policy::{
-    decide::{Decision, Pinned, Standing, propagation},
-    digest::Digest,
-};
+use pointsman_core::decide::{Decision, Pinned, Standing, propagation};
+use pointsman_sandbox::digest::Digest;
 use pointsman_tests::{Engine, reload::question};
 use std::sync::Arc;
 

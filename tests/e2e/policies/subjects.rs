@@ -6,7 +6,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use pointsman::world::resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource};
+use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource};
 use pointsman_tests::{Host, TestCluster, eventually, example_plugin, plugin_bytes};
 use serde_json::json;
 use std::path::Path;

@@ -12,7 +12,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, PatchParams, PostParams},
 };
-use pointsman::world::resource::{Resource, SUBJECTS};
+use pointsman_core::resource::{Resource, SUBJECTS};
 use pointsman_samples::doors::{self, Row, Said, Word};
 use pointsman_tests::{
     PolicyCluster, TestCluster, TestNamespace, eventually,

@@ -11,7 +11,7 @@ use kube::{
     Api,
     api::{DeleteParams, PostParams},
 };
-use pointsman::world::resource::{BASE_MODEL, DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
+use pointsman_core::resource::{BASE_MODEL, DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
 use pointsman_tests::eventually;
 use serde_json::json;
 

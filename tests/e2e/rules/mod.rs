@@ -12,7 +12,7 @@ use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams, PostParams},
 };
-use pointsman::world::resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
+use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
 use pointsman_crds::policy::{
     rule::{ValidationRule, ValidationRuleStatus},
     set::{PolicySet, PolicySetPhase},
@@ -160,7 +160,7 @@ async fn parameters_are_part_of_the_set_and_a_change_of_them_is_a_change_of_the_
     let host = host(&cluster, &[]).await;
     let space = Space::bare(&cluster, "params").await;
     let map = |most: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "limits"}, "data": {"most": most}});
-    let maps = Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(cluster.client().await, pointsman::policy::NAMESPACE);
+    let maps = Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(cluster.client().await, pointsman_core::settings::HOST_NAMESPACE);
     maps.create(&PostParams::default(), &serde_json::from_value(map("3")).unwrap()).await.unwrap();
     let spec = json!({
         "strategy": {"type": "Immediate"}, "params": {"configMap": {"name": "limits"}},

@@ -5,7 +5,7 @@ use kube::{
     Api,
     api::{DeleteParams, DynamicObject, PostParams},
 };
-use pointsman::world::resource::FINE_TUNED_WEIGHT;
+use pointsman_core::resource::FINE_TUNED_WEIGHT;
 use pointsman_tests::eventually;
 use serde_json::{Value, json};
 

@@ -19,13 +19,13 @@ use kube::{
     Api,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
-use pointsman::world::{
-    child::SUBJECT_KIND,
+use pointsman_core::{
     resource::{
         BASE_MODEL, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, INFERENCE_SERVICE, KNATIVE_SERVICE,
         LEADER_WORKER_SET, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, RAY_CLUSTER, ROLE, ROLE_BINDING, Resource,
         SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME, SUBJECTS,
     },
+    world::child::SUBJECT_KIND,
 };
 use pointsman_tests::{Host, Said, TestCluster, TestNamespace, eventually};
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ pub(crate) struct Space<'a>(pub(crate) TestNamespace<'a>);
 /// The namespace that hosts need.
 pub(crate) async fn home(cluster: &TestCluster) {
     let mut home = Namespace::default();
-    home.metadata.name = Some(pointsman::policy::NAMESPACE.to_owned());
+    home.metadata.name = Some(pointsman_core::settings::HOST_NAMESPACE.to_owned());
     match Api::all(cluster.client().await).create(&PostParams::default(), &home).await {
         Err(kube::Error::Api(status)) if status.code == 409 => {}
         made => drop(made.unwrap()),

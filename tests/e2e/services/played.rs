@@ -6,7 +6,7 @@ use kube::{
     Api,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
 };
-use pointsman::world::resource::{KNATIVE_SERVICE, RAY_CLUSTER, Resource, SERVICE};
+use pointsman_core::resource::{KNATIVE_SERVICE, RAY_CLUSTER, Resource, SERVICE};
 use serde_json::{Value, json};
 use std::{collections::HashMap, time::Duration};
 use tokio::{task::JoinHandle, time::interval};

@@ -46,7 +46,7 @@ async fn while_a_plugin_fails_nothing_is_made_or_changed_and_without_it_all_goes
     let file = cluster.dir.join("plugin.wasm");
     std::fs::write(&file, traps()).unwrap();
     let from = format!("--from-file={}", file.display());
-    cluster.kubectl(&["create", "configmap", "traps", "-n", pointsman::policy::NAMESPACE, &from]).ok();
+    cluster.kubectl(&["create", "configmap", "traps", "-n", pointsman_core::settings::HOST_NAMESPACE, &from]).ok();
     for (number, (point, step)) in [("pod-templating", "Decided"), ("runtime-selection", "RuntimeSelected")].into_iter().enumerate() {
         bind(&cluster, point);
         let said = space.says("chat", step, "False", "PolicyFailed").await;

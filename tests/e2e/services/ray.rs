@@ -1,7 +1,7 @@
 //! What KubeRay runs.
 
 use super::{INFERENCE_SERVICE, SERVICE, Space, played::said, set, with_model};
-use pointsman::world::resource::RAY_CLUSTER;
+use pointsman_core::resource::RAY_CLUSTER;
 use pointsman_tests::eventually;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use super::{
     played::{knative, said},
     set, with_model,
 };
-use pointsman::world::resource::KNATIVE_SERVICE;
+use pointsman_core::resource::KNATIVE_SERVICE;
 use serde_json::{Value, json};
 
 fn traffic(service: &Value) -> &Value {

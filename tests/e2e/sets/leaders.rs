@@ -16,15 +16,15 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use pointsman::{
-    policy::{
-        NAMESPACE,
-        keeper::record::{self, ActiveRecord},
-        revision::Revisions,
-        source::builtin,
-    },
-    world::resource::{DEPLOYMENT, LLM_INFERENCE_SERVICE},
+    keeper::record::{self, ActiveRecord},
+    revision::Revisions,
+};
+use pointsman_core::{
+    resource::{DEPLOYMENT, LLM_INFERENCE_SERVICE},
+    settings::HOST_NAMESPACE as NAMESPACE,
 };
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
+use pointsman_sandbox::builtin;
 use pointsman_tests::{Engine, Host, PolicyCluster, again, eventually, plugin_bytes};
 use serde_json::{Value, json};
 use std::{

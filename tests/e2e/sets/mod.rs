@@ -12,8 +12,8 @@ use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
-use pointsman::policy::digest::Digest;
 use pointsman_crds::policy::set::{BlastRadius, PolicySet, PolicySetPhase, PolicySetStatus};
+use pointsman_sandbox::digest::Digest;
 use pointsman_tests::{Host, PolicyCluster, eventually, example_plugin};
 use serde_json::{Value, json};
 

@@ -8,23 +8,17 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DynamicObject, ListParams},
 };
-use pointsman::{
-    policy::{
-        NAMESPACE,
-        digest::Digest,
-        keeper::{
-            record::{self, ActiveRecord},
-            sets,
-        },
-    },
-    world::{
-        child::SUBJECT_KIND,
-        resource::{
-            ALL, DEPLOYMENT, INFERENCE_SERVICE, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, POD, Resource, SERVING_RUNTIME, SUBJECTS,
-        },
-    },
+use pointsman::keeper::{
+    record::{self, ActiveRecord},
+    sets,
+};
+use pointsman_core::{
+    resource::{ALL, DEPLOYMENT, INFERENCE_SERVICE, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, POD, Resource, SERVING_RUNTIME, SUBJECTS},
+    settings::HOST_NAMESPACE as NAMESPACE,
+    world::child::SUBJECT_KIND,
 };
 use pointsman_crds::policy::set::PolicySetPhase;
+use pointsman_sandbox::digest::Digest;
 use pointsman_tests::{PolicyCluster, again, condition, eventually, plugin_bytes};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};

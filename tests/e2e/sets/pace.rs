@@ -12,10 +12,8 @@ use kube::{
     api::ListParams,
     runtime::{WatchStreamExt, watcher},
 };
-use pointsman::{
-    policy::keeper::sets,
-    world::resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, SERVING_RUNTIME},
-};
+use pointsman::keeper::sets;
+use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, SERVING_RUNTIME};
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use pointsman_harness::Behaviour;
 use pointsman_tests::{PolicyCluster, eventually, plugin_bytes};

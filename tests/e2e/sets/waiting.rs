@@ -12,9 +12,10 @@ use kube::{
     Api, ResourceExt,
     api::{DynamicObject, ListParams},
 };
-use pointsman::{
-    policy::{NAMESPACE, keeper::reports},
-    world::resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
+use pointsman::keeper::reports;
+use pointsman_core::{
+    resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
+    settings::HOST_NAMESPACE as NAMESPACE,
 };
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use pointsman_tests::{Host, PolicyCluster, condition, eventually, plugin_bytes};

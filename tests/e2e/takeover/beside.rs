@@ -2,7 +2,7 @@
 
 use super::{Other, adopt, host, looks_again};
 use crate::services::{Space, condition, fixed, own_cluster, with_model};
-use pointsman::world::resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, SERVICE};
+use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, SERVICE};
 use pointsman_tests::{Host, eventually};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use super::{adopt, engine_alone, home, run, unmarked};
 use crate::services::{Space, own_cluster};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, api::PostParams};
-use pointsman::world::resource::{DEPLOYMENT, INFERENCE_SERVICE};
+use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE};
 use pointsman_harness::workspace;
 use pointsman_tests::{Host, Said, TestCluster, TestNamespace, eventually, pointsman};
 use serde_json::{Value, json};

@@ -2,9 +2,9 @@
 
 use super::{MANAGER, Other, adopt, engine_alone, host, looks_again, ome::grouped, run, running, unmarked};
 use crate::services::{Space, condition, own_cluster};
-use pointsman::world::{
-    child::SUBJECT_KIND,
+use pointsman_core::{
     resource::{DEPLOYMENT, INFERENCE_SERVICE, LEADER_WORKER_SET, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD_DISRUPTION_BUDGET, SERVICE},
+    world::child::SUBJECT_KIND,
 };
 use pointsman_tests::{Host, eventually};
 use serde_json::{Value, json};

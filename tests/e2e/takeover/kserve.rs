@@ -2,7 +2,7 @@
 
 use super::{Other, adopt, host, looks_again, run, running, unmarked};
 use crate::services::{Space, condition, own_cluster};
-use pointsman::world::resource::{DEPLOYMENT, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, POD, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT};
+use pointsman_core::resource::{DEPLOYMENT, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, POD, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT};
 use pointsman_tests::eventually;
 use serde_json::{Value, json};
 

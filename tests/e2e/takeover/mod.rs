@@ -9,7 +9,7 @@ mod refused;
 
 use crate::services::{Space, condition, home, with_model};
 use kube::api::{Patch, PatchParams, PostParams};
-use pointsman::world::resource::{DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INFERENCE_SERVICE, POD, Resource, SERVICE};
+use pointsman_core::resource::{DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INFERENCE_SERVICE, POD, Resource, SERVICE};
 use pointsman_tests::{Host, Said, TestCluster, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -3,12 +3,12 @@
 use super::{MANAGER, Other, adopt, host, looks_again, run, running, unmarked};
 use crate::services::{Space, condition, fixed, own_cluster, set, with_model};
 use kube::api::ListParams;
-use pointsman::world::{
-    child::SUBJECT_KIND,
+use pointsman_core::{
     resource::{
         DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INFERENCE_SERVICE, LEADER_WORKER_SET, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource,
         SERVICE, SERVICE_ACCOUNT,
     },
+    world::child::SUBJECT_KIND,
 };
 use pointsman_tests::{Host, eventually};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use super::{
     unmarked,
 };
 use crate::services::{Space, own_cluster, with_model};
-use pointsman::world::resource::{
+use pointsman_core::resource::{
     DEPLOYMENT, HTTP_ROUTE, INFERENCE_SERVICE, LEADER_WORKER_SET, POD_DISRUPTION_BUDGET, RAY_CLUSTER, Resource, SERVICE,
 };
 use pointsman_tests::{Said, eventually};

@@ -7,20 +7,15 @@ use super::{
     read::{Found, Service, find},
     services, tell,
 };
-use crate::{
-    cli::live::Source,
-    world::{
-        ObjectKey,
-        adopted::ADOPTED,
-        child::SUBJECT_KIND,
-        resource::{HORIZONTAL_POD_AUTOSCALER, NETWORK_POLICY, POD_DISRUPTION_BUDGET, Resource, SCALED_OBJECT},
-        writers,
-    },
-};
+use crate::cli::live::Source;
 use anyhow::{Context, Result, bail};
 use kube::{
     api::{DeleteParams, DynamicObject},
     core::params::Preconditions,
+};
+use pointsman_core::{
+    resource::{HORIZONTAL_POD_AUTOSCALER, NETWORK_POLICY, POD_DISRUPTION_BUDGET, Resource, SCALED_OBJECT},
+    world::{ObjectKey, adopted::ADOPTED, child::SUBJECT_KIND, writers},
 };
 use serde_json::Value;
 use std::process::ExitCode;
@@ -120,7 +115,7 @@ async fn remove(source: &Source, key: &ObjectKey, object: &Value) -> Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::resource::{DEPLOYMENT, PERSISTENT_VOLUME_CLAIM};
+    use pointsman_core::resource::{DEPLOYMENT, PERSISTENT_VOLUME_CLAIM};
     use serde_json::json;
 
     #[test]

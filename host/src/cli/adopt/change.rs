@@ -1,14 +1,16 @@
 //! What is written to change hands: a patch an object, guarded by the state that it was made for.
 
 use super::fields::{given_back, taken};
-use crate::world::{
-    adopted::{ADOPTED, WORKLOADS},
-    child::{REVISION, SUBJECT_KIND, manager},
-    resource::Resource,
-    subject::CONTROL,
-    writers::{self, Writer},
-};
 use k8s_openapi::jiff::Timestamp;
+use pointsman_core::{
+    resource::Resource,
+    world::{
+        adopted::{ADOPTED, WORKLOADS},
+        child::{REVISION, SUBJECT_KIND, manager},
+        subject::CONTROL,
+        writers::{self, Writer},
+    },
+};
 use serde_json::{Map, Value, json};
 
 /// What all our labels and annotations begin with.
@@ -116,7 +118,7 @@ fn guarded(object: &Value, mut metadata: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::resource::DEPLOYMENT;
+    use pointsman_core::resource::DEPLOYMENT;
 
     fn deployment() -> Value {
         json!({

@@ -1,14 +1,10 @@
 //! What becomes of each object of a service that changes hands.
 
-use crate::{
-    objects::quantity,
+use pointsman_core::{
     plan::Object,
-    world::{
-        adopted::Adopted,
-        child::manager,
-        owned,
-        resource::{DEPLOYMENT, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER, Resource},
-    },
+    quantity,
+    resource::{DEPLOYMENT, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER, Resource},
+    world::{adopted::Adopted, child::manager, owned},
 };
 use serde_json::{Map, Value, json};
 
@@ -116,7 +112,10 @@ fn usual(field: &str, value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::{ObjectKey, adopted::ADOPTED, resource::SERVICE};
+    use pointsman_core::{
+        resource::SERVICE,
+        world::{ObjectKey, adopted::ADOPTED},
+    };
 
     fn planned(resource: &'static Resource, body: Value) -> Object {
         Object::new(ObjectKey { resource, namespace: "a".to_owned(), name: "b".to_owned() }, body)

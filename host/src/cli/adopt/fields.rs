@@ -1,6 +1,6 @@
 //! Whose the fields of an object are: handed from one manager to another in its managedFields.
 
-use crate::world::child::MANAGER;
+use pointsman_core::world::child::MANAGER;
 use serde_json::{Map, Value, json};
 
 /// What the one who takes a service over calls himself. What it writes besides is ours from the first plan on.

@@ -16,13 +16,13 @@ use super::{
     output::{columns, print},
     settings::SettingsArgs,
 };
-use crate::{policy::NAMESPACE, world::ObjectKey};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use kube::{
     api::{DynamicObject, Patch, PatchParams},
     core::Status,
 };
+use pointsman_core::{settings::HOST_NAMESPACE as NAMESPACE, world::ObjectKey};
 use serde_json::Value;
 use std::{fmt::Write, process::ExitCode};
 

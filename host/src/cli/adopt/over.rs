@@ -8,26 +8,26 @@ use super::{
     rehearse::rehearse,
     services, tell,
 };
-use crate::{
-    cli::{
-        live::Source,
-        offline::{Offline, Planned},
-    },
-    contest::CONTESTED,
-    kinds,
-    plan::Object,
-    world::{
-        ObjectKey, World,
-        adopted::ADOPTED,
-        child::SUBJECT_KIND,
-        resource::{HTTP_ROUTE, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, Resource},
-        subject::CONTROL,
-        writers::{self, Writer},
-    },
+use crate::cli::{
+    live::Source,
+    offline::{Offline, Planned},
 };
 use anyhow::{Context, Result};
 use k8s_openapi::jiff::{SignedDuration, Timestamp, fmt::rfc2822};
 use kube::client::Body;
+use pointsman_core::{
+    condition::CONTESTED,
+    plan::Object,
+    planning,
+    resource::{HTTP_ROUTE, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, Resource},
+    world::{
+        ObjectKey, World,
+        adopted::ADOPTED,
+        child::SUBJECT_KIND,
+        subject::CONTROL,
+        writers::{self, Writer},
+    },
+};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -174,7 +174,7 @@ async fn server_time(source: &Source) -> Result<Timestamp> {
 fn is_ours(service: &Service) -> bool {
     let mut world = World::default();
     world.put(service.key.resource, &service.object);
-    world.snapshot(&service.key, 0).is_some_and(|snapshot| kinds::theirs(&snapshot).is_none())
+    world.snapshot(&service.key, 0).is_some_and(|snapshot| planning::theirs(&snapshot).is_none())
 }
 
 /// Puts a service into a world as it will be when it is taken over.

@@ -3,13 +3,13 @@
 use super::AdoptArgs;
 use crate::{
     cli::live::{Source, named},
-    world::{
-        ObjectKey,
-        resource::{Resource, SUBJECTS},
-        watch::made,
-    },
+    watch::made,
 };
 use anyhow::Result;
+use pointsman_core::{
+    resource::{Resource, SUBJECTS},
+    world::ObjectKey,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 

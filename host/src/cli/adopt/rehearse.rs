@@ -7,15 +7,15 @@ use super::{
     over::{Prospect, perform},
     read::Service,
 };
-use crate::{
-    cli::live::Source,
+use crate::cli::live::Source;
+use anyhow::{Context, Result};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use pointsman_core::{
     plan::Object,
     status::difference,
     world::{ObjectKey, child::manager, owned},
 };
-use anyhow::{Context, Result};
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::Value;
 
 /// How the API server begins what it says of somebody who lacks a right.
@@ -105,7 +105,7 @@ async fn apply(source: &Source, object: &Object, kind: &str, force: bool) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::resource::{INFERENCE_SERVICE, POD_DISRUPTION_BUDGET, Resource, SERVICE};
+    use pointsman_core::resource::{INFERENCE_SERVICE, POD_DISRUPTION_BUDGET, Resource, SERVICE};
     use serde_json::json;
 
     fn key(resource: &'static Resource) -> ObjectKey {

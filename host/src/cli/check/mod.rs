@@ -14,26 +14,29 @@ use super::{
         fields::Refusal,
         files::{self, Document},
         objects::{self, Gathered},
-        policies, schema,
+        policies,
     },
     output::OutputArgs,
     render::loader,
-};
-use crate::{
-    kinds,
-    plan::{Condition, LEFT_ALONE, Plan, Theirs},
-    policy::{cache::Cache, decide::Policies, evaluator::Evaluator, limits::DECISION_CACHE, set::ActiveSet},
-    rules::plan::{ALLOWED, VALID},
-    sentence,
-    world::{ObjectKey, resource::ALL},
 };
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use finding::{Finding, Passed, Report, Severity};
 use object::{Namespaces, Object};
+use pointsman_core::{
+    condition::Condition,
+    decide::{Policies, Unheard, set::ActiveSet},
+    guards::{ALLOWED, VALID},
+    plan::{LEFT_ALONE, Plan, Theirs},
+    question,
+    resource::ALL,
+    structural as schema,
+    world::ObjectKey,
+};
+use pointsman_sandbox::{cache::Cache, evaluator::Evaluator, limits::DECISION_CACHE, text::sentence};
 use serde_json::{Map, Value};
 use std::process::ExitCode;
-use tokio::sync::mpsc;
+use std::sync::Arc;
 
 /// What it ends with where something is wrong with the objects.
 const WRONG: u8 = 1;
@@ -153,7 +156,7 @@ impl Survey {
 
     fn note_namespace(&mut self, document: &Document) {
         let metadata = document.object.get("metadata").unwrap_or(&Value::Null);
-        self.namespaces.note(metadata["name"].as_str().unwrap_or_default(), kinds::strings(&metadata["labels"]));
+        self.namespaces.note(metadata["name"].as_str().unwrap_or_default(), question::strings(&metadata["labels"]));
     }
 
     /// Plans the services with which nothing is wrong, and tells what the rules of stage Output say of their objects.
@@ -163,9 +166,13 @@ impl Survey {
         let subjects = self.gathered.subjects.iter().filter(|key| good(key)).cloned().collect();
         let mut world = self.gathered.world;
         world.set_available(ALL.iter().copied().filter(|resource| !args.without.contains(resource)).collect());
-        let (news, _) = mpsc::unbounded_channel();
-        let offline =
-            Offline { world, subjects, policies: Policies::new(set, news), settings: args.settings.settings(), notes: Vec::new() };
+        let offline = Offline {
+            world,
+            subjects,
+            policies: Policies::new(set, Arc::new(Unheard)),
+            settings: args.settings.settings(),
+            notes: Vec::new(),
+        };
         for planned in offline.plans() {
             let Some(object) = of_key(&self.objects, &planned.subject.key).and_then(|at| self.objects.get_mut(at)) else { continue };
             let allowed = planned.plan.status.conditions.iter().find(|condition| condition.type_ == ALLOWED);

@@ -6,26 +6,29 @@ use crate::{
         fields::{self, Refusal},
         files::{Document, Place},
         objects::NAMESPACE_NAME,
-        schema::Kind,
     },
-    kinds::{entries, strings},
-    policy::{
-        cache::Cache,
-        evaluator::{self, Evaluator, Part},
-        point::Subject,
-    },
+    serve::admission::kinds,
+};
+use pointsman_core::{
+    guards as plan,
+    question::{entries, strings},
+    resource::Resource,
     rules::{
         self, Rules,
         judge::{self, Case},
         lookups::Around,
-        plan,
         schema::{self, Step, Violation},
         shipped,
     },
-    serve::admission::kinds,
-    world::{Labels, ObjectKey, World, resource::Resource},
+    structural::{self, Kind},
+    world::{Labels, ObjectKey, World},
 };
 use pointsman_crds::policy::rule::RuleStage;
+use pointsman_sandbox::{
+    cache::Cache,
+    evaluator::{self, Evaluator, Part},
+    point::Subject,
+};
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -154,7 +157,7 @@ impl Object {
 
     fn take(&mut self, violations: Vec<Violation>) {
         for Violation { path, message, field, .. } in violations {
-            let steps: Vec<fields::Step> = path.into_iter().map(place_of).collect();
+            let steps: Vec<structural::Step> = path.into_iter().map(place_of).collect();
             let (place, _) = fields::told(&self.place, &steps);
             self.findings.push(Finding::new(Severity::Error, &place, &self.named, field, message));
         }
@@ -255,7 +258,7 @@ impl Object {
 }
 
 /// The fields of `metadata` that no object has. The schema of a CRD says nothing of them.
-fn unknown_of_metadata(api_version: &str, kind: &str, metadata: &Value) -> Vec<Vec<fields::Step>> {
+fn unknown_of_metadata(api_version: &str, kind: &str, metadata: &Value) -> Vec<Vec<structural::Step>> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let shape = rules::fields::shapes().iter().find(|shape| shape.group == group && shape.name == kind);
     let Some(shape) = shape else { return Vec::new() };
@@ -265,12 +268,12 @@ fn unknown_of_metadata(api_version: &str, kind: &str, metadata: &Value) -> Vec<V
         let path = evaluator::Path { part: Part::Validation(0), line: 0, column: 0, root: "object".to_owned(), steps };
         rules::fields::unknown(&path, &[shape]).is_some()
     });
-    unknown.map(|name| ["metadata", name.as_str()].map(|name| fields::Step::Field(name.to_owned())).to_vec()).collect()
+    unknown.map(|name| ["metadata", name.as_str()].map(|name| structural::Step::Field(name.to_owned())).to_vec()).collect()
 }
 
-fn place_of(step: Step) -> fields::Step {
+fn place_of(step: Step) -> structural::Step {
     match step {
-        Step::Field(name) | Step::Key(name) => fields::Step::Field(name),
-        Step::Item(number) => fields::Step::Item(number),
+        Step::Field(name) | Step::Key(name) => structural::Step::Field(name),
+        Step::Item(number) => structural::Step::Item(number),
     }
 }

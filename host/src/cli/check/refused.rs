@@ -4,13 +4,10 @@ use super::{
     finding::{Finding, Severity},
     object::Object,
 };
-use crate::{
-    cli::offline::{
-        fields::{self, Step},
-        files::Place,
-        policies::Refused,
-    },
+use crate::cli::offline::{fields, files::Place, policies::Refused};
+use pointsman_core::{
     rules::rule::{Flaw, RuleError},
+    structural::Step,
 };
 use pointsman_crds::policy::rule::ValidationRuleSpec;
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 use super::files::Place;
 use crate::cli::yaml::as_written;
+use pointsman_core::structural::Step;
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, SeqAccess, Visitor},
@@ -9,13 +10,6 @@ use serde::{
 use serde_json::Value;
 use serde_saphyr::Spanned;
 use std::fmt;
-
-/// A step into an object: a field, or the place in a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum Step {
-    Field(String),
-    Item(usize),
-}
 
 /// Why an object can't be taken.
 #[derive(Debug, thiserror::Error)]

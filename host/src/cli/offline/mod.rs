@@ -4,24 +4,23 @@ pub(super) mod fields;
 pub(super) mod files;
 pub(super) mod objects;
 pub(super) mod policies;
-pub(crate) mod schema;
 
 use super::settings::SettingsArgs;
-use crate::{
-    kinds::{self, Settings},
-    plan::{LEFT_ALONE, Plan, Theirs},
-    policy::{NAMESPACE, decide::Policies, load::Loader},
-    world::{
-        ObjectKey, Subject, World,
-        resource::{ALL, Resource},
-    },
-};
+use crate::load::Loader;
 use anyhow::Result;
 use clap::Args;
 use k8s_openapi::jiff::Timestamp;
 use objects::{Gathered, gather};
+use pointsman_core::{
+    decide::{Policies, Unheard},
+    kinds,
+    plan::{LEFT_ALONE, Plan, Theirs},
+    planning,
+    resource::{ALL, Resource},
+    settings::{HOST_NAMESPACE as NAMESPACE, Settings},
+    world::{ObjectKey, Subject, World},
+};
 use std::{num::NonZero, path::PathBuf, sync::Arc, thread};
-use tokio::sync::mpsc;
 
 /// What is read, and how the cluster is that isn't there.
 #[derive(Args, Clone, Debug)]
@@ -95,8 +94,7 @@ impl Offline {
                 notes.push("there is no InferenceService of that name in the files (--for)".to_owned());
             }
         }
-        let (news, _) = mpsc::unbounded_channel();
-        Ok(Self { world, subjects, policies: Policies::new(set, news), settings: args.settings.settings(), notes })
+        Ok(Self { world, subjects, policies: Policies::new(set, Arc::new(Unheard)), settings: args.settings.settings(), notes })
     }
 
     /// The plan of each subject, in order. One that is being deleted has none.
@@ -106,7 +104,7 @@ impl Offline {
         let one = |key: &ObjectKey| {
             let snapshot = self.world.snapshot(key, now).filter(|snapshot| !snapshot.subject.deleting)?;
             let subject = Arc::clone(&snapshot.subject);
-            let mut plan = kinds::plan(kinds::of(key.resource)?, snapshot, &self.policies, &self.settings);
+            let mut plan = planning::plan(kinds::of(key.resource)?, snapshot, &self.policies, &self.settings);
             if plan.theirs.is_some() {
                 plan.objects = None;
             }

@@ -3,14 +3,14 @@
 use super::{
     fields::{self, Refusal},
     files::{Document, Place},
-    schema,
-};
-use crate::world::{
-    ObjectKey, World,
-    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, NAMESPACE, Resource},
 };
 use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
+use pointsman_core::{
+    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, NAMESPACE, Resource},
+    structural, structural as schema,
+    world::{ObjectKey, World},
+};
 use pointsman_crds::policy::{plugin::PolicyPlugin, rule::ValidationRule};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -44,7 +44,7 @@ pub(in crate::cli) struct Gathered {
     /// How many objects of which kind say nothing to us.
     skipped: BTreeMap<String, usize>,
     /// Fields that no schema knows.
-    unknown: Vec<(Place, Vec<fields::Step>)>,
+    unknown: Vec<(Place, Vec<structural::Step>)>,
     seen: HashMap<Id, Place>,
 }
 

@@ -2,21 +2,24 @@
 
 use super::objects::{Bound, Gathered, Ruled};
 use crate::{
-    policy::{
-        digest::Digest,
-        keeper::{binding::binding, builtins},
-        load::Loader,
-        member::Member,
-        set::ActiveSet,
-        source::{builtin, config_map, config_map::Namespaces, file, unpack::unpack},
+    keeper::{binding::binding, builtins},
+    load::Loader,
+    source::{
+        config_map::{self, Namespaces},
+        file,
+        unpack::unpack,
     },
+};
+use anyhow::{Result, anyhow};
+use pointsman_core::{
+    decide::{member::Member, set::ActiveSet},
     rules::{
         Rules,
         rule::{Rule, RuleError, bind},
     },
 };
-use anyhow::{Result, anyhow};
 use pointsman_crds::policy::rule::RuleParams;
+use pointsman_sandbox::{builtin, digest::Digest};
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 /// The set that the files make. Plugins in files are below `directory`, or else beside what names them.

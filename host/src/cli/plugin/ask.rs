@@ -1,17 +1,19 @@
 //! One question to one plugin alone, in the JSON image of its policy point.
 
-use crate::policy::{
+use pointsman_core::{
+    decide::{member::Member, propagation, selection, templating},
+    point::name,
+};
+use pointsman_crds::policy::plugin::PolicyPoint;
+use pointsman_sandbox::{
     call::{CallError, Spent},
-    decide::{propagation, selection, templating},
     engine::Use,
-    member::Member,
     point::{
-        self, Reason, name,
+        self, Reason,
         scoring::{Request, Scores},
         selection::Verdict,
     },
 };
-use pointsman_crds::policy::plugin::PolicyPoint;
 use serde::{Deserialize, Serialize, de::DeserializeOwned, de::MapAccess};
 use serde_json::{Map, Number, Value};
 use std::time::{Duration, Instant};

@@ -1,8 +1,9 @@
 //! Golden cases: questions with the answers that a plugin should give, in YAML.
 
 use super::ask::Question;
-use crate::{cli::golden, policy::point::name};
+use crate::cli::golden;
 use anyhow::{Result, anyhow, bail};
+use pointsman_core::point::name;
 use pointsman_crds::policy::plugin::PolicyPoint;
 use serde::{
     Deserialize, Deserializer,

@@ -10,24 +10,25 @@ use crate::{
         output::Output,
         render, settings,
     },
-    policy::{
-        digest::{Digest, sorted},
-        keeper::{binding::binding, of_set, sets},
-        limits::PARTS,
-        load::Loader,
-        member::Member,
-        set::ActiveSet,
-        source::config_map::{Namespaces, PART_OF, assemble},
-    },
-    world::ObjectKey,
+    keeper::{binding::binding, of_set, sets},
+    load::Loader,
+    source::config_map::{Namespaces, PART_OF, assemble},
 };
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{ArgGroup, Args};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, api::ListParams};
+use pointsman_core::{
+    decide::{member::Member, set::ActiveSet},
+    world::ObjectKey,
+};
 use pointsman_crds::policy::{
     plugin::{ConfigMapSource, PluginMode, PolicyPluginSpec, PolicyPoint},
     set::{PolicySet, PolicySetPhase, PolicySetPlugin},
+};
+use pointsman_sandbox::{
+    digest::{Digest, sorted},
+    limits::PARTS,
 };
 use scene::{Scene, text};
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
@@ -193,7 +194,7 @@ impl DiffArgs {
             None => binding(name, &PolicyPluginSpec::default()),
         };
         // Who is asked wherever it answers, most likely is so because nobody has named the points.
-        if set.member(name).is_some_and(|member| member.description.points().len() == bound.points.len()) {
+        if set.member(name).is_some_and(|member| member.description.points.len() == bound.points.len()) {
             bound.points.clear();
         }
         if !self.points.is_empty() {
@@ -240,9 +241,9 @@ fn with_previous(active: &ActiveSet, member: &Member) -> Arc<Member> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::point::describe::Description;
     use clap::Parser;
     use k8s_openapi::{ByteString, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+    use pointsman_sandbox::point::describe::Description;
 
     #[derive(Debug, Parser)]
     struct Only {

@@ -2,18 +2,18 @@
 
 use crate::{
     cli::cache::CacheArgs,
-    policy::{
-        digest::Digest,
-        engine::Engines,
-        limits::{LARGEST_BINARY, Limits},
-        load::{Described, Loader},
-        member::Member,
-    },
+    load::{Described, Loader},
 };
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use pointsman_core::decide::member::Member;
 use pointsman_crds::policy::{plugin::PluginInstances, set::PolicySetPlugin};
+use pointsman_sandbox::{
+    digest::Digest,
+    engine::Engines,
+    limits::{LARGEST_BINARY, Limits},
+};
 use std::{
     fs,
     io::{Read, Write},

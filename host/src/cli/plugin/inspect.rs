@@ -4,12 +4,11 @@ use super::{
     file::{Bench, FileArgs},
     none_or,
 };
-use crate::{
-    cli::output::{OutputArgs, pairs},
-    policy::point::{describe::FeatureSet, name},
-};
+use crate::cli::output::{OutputArgs, pairs};
 use anyhow::Result;
 use clap::Args;
+use pointsman_core::point::{answered, name};
+use pointsman_sandbox::point::describe::FeatureSet;
 use serde::Serialize;
 use serde_json::Value;
 use std::{collections::BTreeSet, process::ExitCode};
@@ -64,7 +63,7 @@ pub(super) fn inspect(bench: &Bench) -> Result<Inspected> {
     Ok(Inspected {
         name: description.name.clone(),
         version: description.version.clone(),
-        points: description.points().into_iter().map(name).collect(),
+        points: answered(description).into_iter().map(name).collect(),
         form,
         digest: bench.plugin.digest().to_string(),
         size: bench.plugin.bytes.len(),

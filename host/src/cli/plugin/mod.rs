@@ -14,9 +14,9 @@ mod rollback;
 mod status;
 mod test;
 
-use crate::policy::point::{POINTS, name};
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use pointsman_core::point::{POINTS, name};
 use pointsman_crds::policy::plugin::PolicyPoint;
 use std::process::ExitCode;
 

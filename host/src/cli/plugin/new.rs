@@ -1,8 +1,9 @@
 //! `pointsman plugin new`.
 
-use crate::{cli::output::print, policy::point::name};
+use crate::cli::output::print;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use pointsman_core::point::name;
 use pointsman_crds::policy::plugin::PolicyPoint;
 use std::{
     env, fs,
@@ -215,7 +216,8 @@ fn is_sdk(folder: &Path) -> bool {
 mod tests {
     use super::super::cases::Case;
     use super::*;
-    use crate::{cli::golden, policy::point::POINTS};
+    use crate::cli::golden;
+    use pointsman_core::point::POINTS;
 
     const LANGUAGES: [Language; 4] = [Language::Rust, Language::Go, Language::JavaScript, Language::Python];
 

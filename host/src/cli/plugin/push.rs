@@ -6,12 +6,7 @@ use super::{
 };
 use crate::{
     cli::{ClusterArgs, output::print},
-    policy::{
-        NAMESPACE,
-        limits::PARTS,
-        point::name,
-        source::config_map::{DIGEST, PART_OF, split},
-    },
+    source::config_map::{DIGEST, PART_OF, split},
 };
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
@@ -20,7 +15,12 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ObjectMeta, PartialObjectMeta, Patch, PatchParams},
 };
+use pointsman_core::{
+    point::{answered, name},
+    settings::HOST_NAMESPACE as NAMESPACE,
+};
 use pointsman_crds::policy::plugin::{PluginInstances, PolicyPlugin, PolicyPoint};
+use pointsman_sandbox::limits::PARTS;
 use serde_json::{Map, Value, json};
 use std::{fs, process::ExitCode};
 
@@ -90,7 +90,7 @@ enum Form {
 pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     let config = args.config.as_deref().map(configuration).transpose()?;
     let bench = Bench::new(&args.file)?;
-    let answered = bench.described.description.points();
+    let answered = answered(&bench.described.description);
     if let Some(other) = args.points.iter().find(|point| !answered.contains(point)) {
         let answered: Vec<_> = answered.iter().map(|point| name(*point)).collect();
         bail!("--point {}: the plugin doesn't answer there; it answers at {}", name(*other), answered.join(", "));

@@ -3,10 +3,7 @@
 use super::live::{self, MANAGER};
 use crate::{
     cli::{ClusterArgs, output::print},
-    policy::{
-        NAMESPACE,
-        revision::{Revision, Revisions},
-    },
+    revision::{Revision, Revisions},
 };
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -14,6 +11,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
+use pointsman_core::settings::HOST_NAMESPACE as NAMESPACE;
 use pointsman_crds::policy::plugin::PolicyPlugin;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -93,7 +91,7 @@ fn told(kept: &[Revision]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::digest::Digest;
+    use pointsman_sandbox::digest::Digest;
 
     fn revision(bytes: &[u8]) -> Revision {
         let created = serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap();

@@ -6,15 +6,12 @@ use crate::{
         ClusterArgs,
         output::{OutputArgs, columns, pairs},
     },
-    policy::{
-        NAMESPACE,
-        point::name,
-        revision::{Revision, Revisions},
-    },
+    revision::{Revision, Revisions},
 };
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use kube::{Api, ResourceExt, api::ListParams};
+use pointsman_core::{point::name, settings::HOST_NAMESPACE as NAMESPACE};
 use pointsman_crds::policy::plugin::{PluginRevision, PolicyPlugin};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -118,7 +115,7 @@ fn details(plugin: &PolicyPlugin, revisions: &[Revision]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::digest::Digest;
+    use pointsman_sandbox::digest::Digest;
 
     fn plugin() -> PolicyPlugin {
         let condition = |type_: &str, reason: &str| json!({"type": type_, "status": "True", "reason": reason, "message": "It is.", "lastTransitionTime": "2026-01-01T00:00:00Z"});

@@ -5,16 +5,17 @@ use super::{
     diff,
     file::{Bench, FileArgs},
 };
-use crate::{
-    cli::{
-        golden::{self, CasesArgs},
-        output::OutputArgs,
-    },
-    policy::{member::Member, point::name},
-    shadow::places::places,
+use crate::cli::{
+    golden::{self, CasesArgs},
+    output::OutputArgs,
 };
 use anyhow::Result;
 use clap::Args;
+use pointsman_core::{
+    compare::places::places,
+    decide::member::Member,
+    point::{answered, name},
+};
 use pointsman_crds::policy::plugin::PluginInstances;
 use serde::Serialize;
 use serde_json::Value;
@@ -76,7 +77,7 @@ impl Members {
 
     /// The answer to a case's question, or the sentence that says why there is none.
     fn answer(&mut self, case: &Case) -> Result<Value, String> {
-        let answered = self.bench.described.description.points();
+        let answered = answered(&self.bench.described.description);
         if !answered.contains(&case.question.point()) {
             let points = answered.into_iter().map(name).collect::<Vec<_>>().join(", ");
             return Err(format!("it doesn't answer at {}; it answers at {points}", case.point()));

@@ -1,7 +1,7 @@
 //! `pointsman policy approve`.
 
 use super::{MANAGER, SetsArgs, list, named, phase};
-use crate::{cli::output::print, policy::keeper::sets::APPROVED};
+use crate::{cli::output::print, keeper::sets::APPROVED};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use kube::{

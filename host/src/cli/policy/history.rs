@@ -3,13 +3,13 @@
 use super::{SetsArgs, list, named, phase_word};
 use crate::{
     cli::output::{OutputArgs, columns, pairs},
-    policy::keeper::reports,
-    shadow::Report,
+    keeper::reports,
 };
 use anyhow::Result;
 use clap::Args;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
+use pointsman_core::compare::Report;
 use pointsman_crds::policy::set::{BlastRadius, PolicySet, ReplayedScores};
 use serde_json::json;
 use std::process::ExitCode;
@@ -92,7 +92,7 @@ fn details(set: &PolicySet, report: Option<&Report>, all: bool) -> String {
         facts.push(("active from", at.0.to_string()));
     }
     if let Some(against) = &status.against {
-        facts.push(("against", crate::policy::keeper::sets::name(against)));
+        facts.push(("against", crate::keeper::sets::name(against)));
     }
     for (number, change) in status.changes.iter().enumerate() {
         facts.push((if number == 0 { "changes" } else { "" }, change.clone()));

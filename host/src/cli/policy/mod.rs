@@ -5,7 +5,6 @@ mod history;
 mod pace;
 
 use super::{ClusterArgs, output::print};
-use crate::policy::NAMESPACE;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use futures::StreamExt;
@@ -14,6 +13,7 @@ use kube::{
     api::ListParams,
     runtime::{WatchStreamExt, wait::await_condition, watcher},
 };
+use pointsman_core::settings::HOST_NAMESPACE as NAMESPACE;
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use std::{pin::pin, process::ExitCode, time::Duration};
 use tokio::time::timeout;

@@ -3,7 +3,7 @@
 use super::{MANAGER, SetsArgs, list, named, phase};
 use crate::{
     cli::output::print,
-    policy::keeper::sets::{HOLD, PAUSED},
+    keeper::sets::{HOLD, PAUSED},
 };
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;

@@ -1,7 +1,8 @@
 //! Golden cases of rules: objects with the verdicts that a rule should give, in YAML.
 
-use crate::{cli::golden, rules::lookups::LOOKUPS};
+use crate::cli::golden;
 use anyhow::{Result, anyhow, bail};
+use pointsman_core::rules::lookups::LOOKUPS;
 use pointsman_crds::policy::rule::Operation;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

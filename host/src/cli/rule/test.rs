@@ -13,20 +13,24 @@ use crate::{
         output::OutputArgs,
         render::loader,
     },
-    kinds::{entries, strings},
-    policy::{NAMESPACE, load::Loader, point::Subject},
+    load::Loader,
+};
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use pointsman_core::{
+    guards as plan,
+    question::{entries, strings},
     rules::{
         Rules,
         judge::{self, Judgement},
         lookups::LOOKUPS,
-        plan,
         rule::{Rule, bind},
         shipped,
     },
+    settings::HOST_NAMESPACE as NAMESPACE,
 };
-use anyhow::{Result, anyhow, bail};
-use clap::Args;
 use pointsman_crds::policy::rule::{Operation, RuleAction, RuleStage, ValidationRuleSpec};
+use pointsman_sandbox::point::Subject;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
@@ -230,7 +234,7 @@ impl golden::Outcome for Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::judge::Finding;
+    use pointsman_core::rules::judge::Finding;
     use pointsman_crds::policy::rule::DenialReason;
 
     fn case(expected: Verdict, message: Option<&str>) -> Case {

@@ -1,6 +1,6 @@
 //! What /metrics tells of admission.
 
-use crate::locked;
+use pointsman_sandbox::sync::locked;
 use std::{collections::BTreeMap, fmt::Write as _, sync::Mutex};
 
 /// The bounds of the histogram of how long an answer takes, in seconds. The goal for the slowest in a hundred is 10 ms.

@@ -1,6 +1,6 @@
 //! The kinds that admission knows: all that we serve, also those that no plan reads.
 
-use crate::world::{resource::Resource, subject::CONTROL};
+use pointsman_core::{resource::Resource, world::subject::CONTROL};
 use serde_json::Value;
 
 /// The API groups of what we serve.

@@ -12,12 +12,7 @@ pub mod review;
 pub mod tls;
 pub mod verdict;
 
-use crate::{
-    control::Claims,
-    leader::Leadership,
-    policy::{decide::Policies, evaluator::Evaluator},
-    world::{Labels, Surroundings, watch::Shared},
-};
+use crate::{leader::Leadership, watch::Shared};
 use axum::{
     Router,
     body::Bytes,
@@ -29,6 +24,12 @@ use axum::{
 use certificates::{Outlet, directory, secret};
 use counts::Counts;
 use kube::Client;
+use pointsman_core::{
+    claims::Claims,
+    decide::Policies,
+    world::{Labels, Surroundings},
+};
+use pointsman_sandbox::evaluator::Evaluator;
 use review::{Known, Request, ReviewError};
 use std::{io, path::PathBuf, sync::Arc, time::Instant};
 use tls::{Shown, TlsListener};

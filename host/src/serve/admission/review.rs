@@ -5,22 +5,23 @@ use super::{
     kinds::{self, VALIDATION_RULE},
     verdict::Verdict,
 };
-use crate::{
-    cli::offline::schema,
-    control::Claims,
-    kinds::{entries, strings},
-    policy::{cache::Cache, evaluator::Evaluator, limits::SUMS_WITHIN_AT_ADMISSION, point::Subject},
+use k8s_openapi::jiff::Timestamp;
+use pointsman_core::{
+    claims::Claims,
+    guards as plan,
+    question::{entries, strings},
+    resource::Resource,
     rules::{
         Rules, fields,
         judge::Case,
         lookups::Around,
-        plan,
         rule::{Rule, bind},
     },
-    world::{Labels, ObjectKey, Surroundings, resource::Resource},
+    structural as schema,
+    world::{Labels, ObjectKey, Surroundings},
 };
-use k8s_openapi::jiff::Timestamp;
 use pointsman_crds::policy::rule::{Operation, RuleStage, ValidationRuleSpec};
+use pointsman_sandbox::{cache::Cache, evaluator::Evaluator, limits::SUMS_WITHIN_AT_ADMISSION, point::Subject};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;

@@ -1,11 +1,9 @@
 //! What is answered to the API server.
 
-use crate::{
-    policy::digest::Digest,
-    rules::judge::{Finding, Judgement, sentence},
-};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use pointsman_core::rules::judge::{Finding, Judgement, sentence};
 use pointsman_crds::policy::rule::{DenialReason, RuleAction};
+use pointsman_sandbox::digest::Digest;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

@@ -1,21 +1,21 @@
 //! Two policy sets on the same services: what changes, and how it is told.
 
-use crate::{
-    cli::plugin::diff,
-    kinds::{self, Settings},
-    plan::{Object, Plan},
-    policy::{
-        cache::Cache,
-        decide::Policies,
-        digest::sorted,
-        limits::DECISION_CACHE,
+use crate::cli::plugin::diff;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use pointsman_core::{
+    compare::{Change, Changed, Effect, Report, effect, report::Counts},
+    decide::{
+        Policies,
         member::Member,
         set::{ActiveSet, concerns},
     },
-    shadow::{Change, Changed, Effect, Report, effect, report::Counts},
+    kinds,
+    plan::{Object, Plan},
+    planning, question,
+    settings::Settings,
     world::{Child, ObjectKey, World},
 };
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use pointsman_sandbox::{cache::Cache, digest::sorted, limits::DECISION_CACHE};
 use serde_json::json;
 use std::{collections::BTreeMap, num::NonZero, panic::resume_unwind, sync::Arc, thread};
 
@@ -48,15 +48,15 @@ impl Scene {
         let look = |key: &ObjectKey| {
             let mut snapshot = self.world.snapshot(key, now.unsigned_abs())?;
             let kind = kinds::of(key.resource)?;
-            let ours = kinds::theirs(&snapshot).is_none() && !snapshot.subject.deleting;
+            let ours = planning::theirs(&snapshot).is_none() && !snapshot.subject.deleting;
             if !ours || !kind.needs().iter().all(|resource| snapshot.serves(resource)) {
                 return None;
             }
-            let subject = kinds::subject(&snapshot);
+            let subject = question::subject(&snapshot);
             if !differ.iter().any(|member| concerns(member, &subject)) {
                 return Some((key.clone(), Change::default(), Vec::new()));
             }
-            let plan = |policies: &Policies| kinds::plan(kind, snapshot.clone(), policies, &self.settings);
+            let plan = |policies: &Policies| planning::plan(kind, snapshot.clone(), policies, &self.settings);
             let (former, planned) = (plan(&before), plan(&after));
             if self.files {
                 snapshot.children = as_if_made(&former);
@@ -155,7 +155,7 @@ pub(super) fn text(report: &Report, details: &Details) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::resource::{DEPLOYMENT, INFERENCE_SERVICE, Resource};
+    use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE, Resource};
 
     fn key(resource: &'static Resource, name: &str) -> ObjectKey {
         ObjectKey { resource, namespace: "n".to_owned(), name: name.to_owned() }

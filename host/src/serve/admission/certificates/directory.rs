@@ -2,7 +2,7 @@
 //! renews them.
 
 use super::{CertificateError, Outlet, certificates, certified};
-use crate::policy::source::file;
+use crate::source::file;
 use std::{
     io,
     path::{Path, PathBuf},

@@ -5,7 +5,7 @@ use super::{
     Outlet,
     made::{self, Kept},
 };
-use crate::{leader::Leadership, sentence};
+use crate::leader::Leadership;
 use futures::StreamExt;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
@@ -13,6 +13,7 @@ use kube::{
     api::{ObjectMeta, PostParams},
     runtime::{WatchStreamExt, watcher},
 };
+use pointsman_sandbox::text::sentence;
 use std::{collections::BTreeMap, pin::pin, time::Duration};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 

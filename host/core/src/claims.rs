@@ -1,0 +1,89 @@
+//! Which subjects this controller works on: what its configuration claims.
+
+use crate::{
+    resource::{INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
+    world::ObjectKey,
+};
+use std::str::FromStr;
+
+/// What people call the kinds that are served, the kind itself first.
+static WORDS: [(&[&str], &Resource); 2] = [
+    (&["InferenceService", "inferenceservices", "isvc"], &INFERENCE_SERVICE),
+    (&["LLMInferenceService", "llminferenceservices", "llmisvc"], &LLM_INFERENCE_SERVICE),
+];
+
+/// The kind that people mean by a word: its name, its plural or its short name, with or without the group.
+pub fn kind(word: &str) -> Option<&'static Resource> {
+    let (word, group) = word.split_once('.').unwrap_or((word, ""));
+    let (_, resource) = WORDS.iter().find(|(words, _)| words.iter().any(|known| known.eq_ignore_ascii_case(word)))?;
+    (group.is_empty() || group == resource.group).then_some(*resource)
+}
+
+/// The kinds that are served, for a message.
+pub fn kinds() -> String {
+    let kinds: Vec<String> = WORDS.iter().map(|(words, _)| format!("{} ({})", words[0], words[1..].join(", "))).collect();
+    kinds.join(" or ")
+}
+
+/// A kind, or one of its namespaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    resource: &'static Resource,
+    namespace: Option<String>,
+}
+
+impl FromStr for Claim {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (word, namespace) = text.split_once(':').map_or((text, None), |(word, namespace)| (word, Some(namespace)));
+        let resource = kind(word).ok_or_else(|| format!("{word:?} is no kind that is served: it is {}", kinds()))?;
+        match namespace {
+            Some(namespace) if namespace.is_empty() || namespace.contains([':', '/']) => {
+                Err("it has the form KIND or KIND:NAMESPACE".to_owned())
+            }
+            namespace => Ok(Self { resource, namespace: namespace.map(str::to_owned) }),
+        }
+    }
+}
+
+/// All that is claimed; everything, where nothing is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims(pub Vec<Claim>);
+
+impl Claims {
+    /// Whether a subject is claimed.
+    pub fn hold(&self, subject: &ObjectKey) -> bool {
+        let of_namespace = |claim: &Claim| claim.namespace.as_ref().is_none_or(|namespace| *namespace == subject.namespace);
+        self.0.is_empty() || self.0.iter().any(|claim| claim.resource == subject.resource && of_namespace(claim))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claims(texts: &[&str]) -> Claims {
+        Claims(texts.iter().map(|text| text.parse().unwrap()).collect())
+    }
+
+    #[test]
+    fn a_kind_is_claimed_whole_or_a_namespace_at_a_time() {
+        let key = |resource, namespace: &str| ObjectKey { resource, namespace: namespace.to_owned(), name: "a".to_owned() };
+        let held = |claims: Claims| {
+            [key(&INFERENCE_SERVICE, "a"), key(&LLM_INFERENCE_SERVICE, "a"), key(&LLM_INFERENCE_SERVICE, "b")].map(|key| claims.hold(&key))
+        };
+        assert_eq!(held(Claims::default()), [true, true, true]);
+        assert_eq!(held(claims(&["isvc"])), [true, false, false]);
+        assert_eq!(held(claims(&["inferenceservices.ome.io", "LLMInferenceService:b"])), [true, false, true]);
+    }
+
+    #[test]
+    fn an_unknown_kind_is_refused_with_those_that_are_known() {
+        for text in ["Deployment", "", "inferenceservices.serving.kserve.io"] {
+            let said = text.parse::<Claim>().unwrap_err();
+            assert!(said.contains("InferenceService (inferenceservices, isvc) or LLMInferenceService"), "{said}");
+        }
+        assert!("isvc:".parse::<Claim>().unwrap_err().contains("KIND:NAMESPACE"));
+    }
+}

@@ -1,0 +1,253 @@
+//! What becomes of one subject if another policy set plans it.
+
+use super::places::places;
+use crate::{
+    plan::{Object, Plan},
+    world::{ObjectKey, Snapshot},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::{cmp::Reverse, collections::BTreeMap};
+
+/// How much it is, the least first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Effect {
+    /// The objects stay as they are.
+    #[default]
+    Nothing,
+    /// Labels and annotations of objects change, and nothing that pods are made from.
+    Metadata,
+    /// Objects change otherwise, come or go.
+    Objects,
+    /// No plan can be made any more. What runs goes on, and nothing changes until it can.
+    Failed,
+    /// Pods restart.
+    Restarts,
+}
+
+impl Effect {
+    /// In words, as one says it of a subject.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing changes",
+            Self::Metadata => "metadata changes",
+            Self::Objects => "objects change",
+            Self::Failed => "no plan can be made",
+            Self::Restarts => "pods restart",
+        }
+    }
+}
+
+/// What becomes of a subject, and where that is seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// The heaviest of it.
+    pub effect: Effect,
+    /// The first places, heaviest first: an object, and a path in it.
+    pub places: Vec<String>,
+}
+
+/// How many places of an object are told.
+const OF_AN_OBJECT: usize = 3;
+
+/// How many places of a subject are told.
+const OF_A_SUBJECT: usize = 6;
+
+/// What changes for a subject if the second plan is carried out in the place of the first.
+pub fn change(snapshot: &Snapshot, before: &Plan, after: &Plan) -> Change {
+    let Some(planned) = &after.objects else {
+        // Where no plan could be made before either, nothing is lost.
+        return if before.objects.is_none() { Change::default() } else { failed(after) };
+    };
+    let mut changes = match &before.objects {
+        Some(former) => of_plans(snapshot, former, after, planned),
+        None => of_what_runs(snapshot, after, planned),
+    };
+    changes.sort_by_key(|(effect, _)| Reverse(*effect));
+    Change {
+        effect: changes.first().map(|(effect, _)| *effect).unwrap_or_default(),
+        places: changes.into_iter().flat_map(|(_, places)| places).take(OF_A_SUBJECT).collect(),
+    }
+}
+
+/// How two plans differ, object for object.
+fn of_plans(snapshot: &Snapshot, former: &[Object], after: &Plan, planned: &[Object]) -> Vec<(Effect, Vec<String>)> {
+    let planned_before: BTreeMap<&ObjectKey, &Object> = former.iter().map(|object| (&object.key, object)).collect();
+    let differing = planned.iter().filter_map(|object| match planned_before.get(&object.key) {
+        Some(former) if former.fingerprint == object.fingerprint => None,
+        Some(former) => Some(differs(snapshot, former, object)),
+        None => Some((Effect::Objects, vec![format!("{}: made", named(&object.key))])),
+    });
+    let gone = former.iter().map(|object| &object.key).filter(|key| !stays(key, after, planned));
+    differing.chain(gone.map(|key| removed(snapshot, key))).collect()
+}
+
+/// How a plan differs from what runs, where nothing could be planned so far.
+fn of_what_runs(snapshot: &Snapshot, after: &Plan, planned: &[Object]) -> Vec<(Effect, Vec<String>)> {
+    let differing = planned.iter().filter_map(|object| match snapshot.children.iter().find(|child| child.key == object.key) {
+        Some(live) if live.settled(&object.body, object.fingerprint) => None,
+        Some(live) => {
+            let effect = if live.keeps_pods(&object.body) { Effect::Objects } else { Effect::Restarts };
+            Some((effect, vec![format!("{}: planned again", named(&object.key))]))
+        }
+        None => Some((Effect::Objects, vec![format!("{}: made", named(&object.key))])),
+    });
+    let gone = snapshot.children.iter().filter(|child| child.ours()).map(|child| &child.key).filter(|key| !stays(key, after, planned));
+    differing.chain(gone.map(|key| removed(snapshot, key))).collect()
+}
+
+/// Whether an object is still there when the plan was carried out.
+fn stays(key: &ObjectKey, after: &Plan, planned: &[Object]) -> bool {
+    planned.iter().any(|object| object.key == *key) || after.keeps.contains(key)
+}
+
+fn failed(after: &Plan) -> Change {
+    let needed = || after.status.conditions.iter().filter(|condition| condition.needed);
+    // What failed says more than what isn't known for it.
+    let why = needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
+    let places = why.map(|condition| format!("{}: {}", condition.reason, condition.message));
+    Change { effect: Effect::Failed, places: places.into_iter().collect() }
+}
+
+fn removed(snapshot: &Snapshot, key: &ObjectKey) -> (Effect, Vec<String>) {
+    let restarts = !key.resource.pods().is_empty() && runs(snapshot, key);
+    (if restarts { Effect::Restarts } else { Effect::Objects }, vec![format!("{}: removed", named(key))])
+}
+
+/// Whether an object is there, so that pods may run by it.
+fn runs(snapshot: &Snapshot, key: &ObjectKey) -> bool {
+    snapshot.children.iter().any(|child| child.key == *key)
+}
+
+fn differs(snapshot: &Snapshot, former: &Object, object: &Object) -> (Effect, Vec<String>) {
+    let (one, other) = (&former.body, &object.body);
+    let restarts = runs(snapshot, &object.key) && object.key.resource.pods().iter().any(|path| one.pointer(path) != other.pointer(path));
+    let effect = if restarts {
+        Effect::Restarts
+    } else if without_metadata(one) == without_metadata(other) {
+        Effect::Metadata
+    } else {
+        Effect::Objects
+    };
+    let mut all = places(one, other, usize::MAX);
+    // What restarts pods stands first.
+    all.sort_by_key(|place| restarts && !place.starts_with("spec"));
+    all.truncate(OF_AN_OBJECT);
+    (effect, all.into_iter().map(|place| format!("{}: {place}", named(&object.key))).collect())
+}
+
+/// All but labels and annotations of the object itself.
+fn without_metadata(body: &Value) -> Vec<(&String, &Value)> {
+    let fields = body.as_object().into_iter().flatten();
+    let metadata = body["metadata"].as_object().into_iter().flatten().filter(|(key, _)| !["labels", "annotations"].contains(&key.as_str()));
+    let mut all: Vec<_> = fields.filter(|(key, _)| *key != "metadata").chain(metadata).collect();
+    all.sort_by_key(|(key, _)| *key);
+    all
+}
+
+fn named(key: &ObjectKey) -> String {
+    format!("{} {}", key.resource.called(), key.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Resource;
+    use crate::{
+        condition::Condition,
+        plan::Status,
+        resource::{DEPLOYMENT, INFERENCE_SERVICE, SERVICE},
+        world::{World, child::SUBJECT_KIND},
+    };
+    use serde_json::json;
+
+    fn key(resource: &'static Resource, name: &str) -> ObjectKey {
+        ObjectKey { resource, namespace: "n".to_owned(), name: name.to_owned() }
+    }
+
+    /// A service whose Deployment is there, and whose decoder's isn't yet.
+    fn snapshot() -> Snapshot {
+        let mut world = World::default();
+        world.put(&INFERENCE_SERVICE, &json!({"metadata": {"name": "a", "namespace": "n", "uid": "1"}, "spec": {}}));
+        let live = json!({
+            "metadata": {
+                "name": "a-engine", "namespace": "n", "uid": "2", "labels": {SUBJECT_KIND: "InferenceService"},
+                "ownerReferences": [{"uid": "1", "controller": true}],
+                "managedFields": [{"manager": "pointsman/inferenceservice", "operation": "Apply", "fieldsV1": {"f:spec": {"f:replicas": {}}}}],
+            },
+            "spec": {"replicas": 2},
+        });
+        world.put(&DEPLOYMENT, &live);
+        world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap()
+    }
+
+    fn deployment(image: &str, team: &str, replicas: i64) -> Object {
+        let body = json!({
+            "metadata": {"labels": {"team": team}},
+            "spec": {"replicas": replicas, "template": {"spec": {"containers": [{"name": "main", "image": image}]}}},
+        });
+        Object::new(key(&DEPLOYMENT, "a-engine"), body)
+    }
+
+    fn service() -> Object {
+        Object::new(key(&SERVICE, "a"), json!({"spec": {"ports": []}}))
+    }
+
+    fn plan(objects: Vec<Object>) -> Plan {
+        Plan { objects: Some(objects), ..Plan::default() }
+    }
+
+    fn held() -> Plan {
+        let conditions = vec![Condition::no("PoliciesDecided", "PolicyFailed", "it traps")];
+        Plan { status: Status { conditions, ..Status::default() }, ..Plan::default() }
+    }
+
+    fn effect(before: &Plan, after: &Plan) -> (Effect, Vec<String>) {
+        let Change { effect, places } = change(&snapshot(), before, after);
+        (effect, places)
+    }
+
+    #[test]
+    fn each_change_counts_for_the_heaviest_of_it_and_says_where() {
+        let before = plan(vec![deployment("one", "x", 1), service()]);
+        let told = |objects| effect(&before, &plan(objects));
+        assert_eq!(told(vec![deployment("one", "x", 1), service()]), (Effect::Nothing, vec![]));
+        assert_eq!(
+            told(vec![deployment("one", "y", 1), service()]),
+            (Effect::Metadata, vec!["Deployment a-engine: metadata.labels.team".to_owned()])
+        );
+        assert_eq!(told(vec![deployment("one", "y", 2), service()]).0, Effect::Objects);
+        let restarts = told(vec![deployment("two", "y", 1)]);
+        assert_eq!(restarts.0, Effect::Restarts);
+        assert_eq!(
+            restarts.1,
+            [
+                "Deployment a-engine: spec.template.spec.containers[main].image",
+                "Deployment a-engine: metadata.labels.team",
+                "Service a: removed",
+            ]
+        );
+    }
+
+    #[test]
+    fn pods_of_a_workload_that_is_not_there_yet_do_not_restart_and_those_of_one_that_goes_do() {
+        let decoder = |image: &str| Object { key: key(&DEPLOYMENT, "a-decoder"), ..deployment(image, "x", 1) };
+        assert_eq!(effect(&plan(vec![decoder("one")]), &plan(vec![decoder("two")])).0, Effect::Objects);
+        assert_eq!(effect(&plan(vec![]), &plan(vec![decoder("one")])).0, Effect::Objects);
+        assert_eq!(effect(&plan(vec![deployment("one", "x", 1)]), &plan(vec![])).0, Effect::Restarts);
+        let kept = Plan { keeps: [key(&DEPLOYMENT, "a-engine")].into(), ..plan(vec![]) };
+        assert_eq!(effect(&plan(vec![deployment("one", "x", 1)]), &kept).0, Effect::Nothing);
+    }
+
+    #[test]
+    fn a_plan_that_can_no_longer_be_made_is_a_failure_and_one_that_never_could_is_none() {
+        let before = plan(vec![service()]);
+        assert_eq!(effect(&before, &held()), (Effect::Failed, vec!["PolicyFailed: it traps".to_owned()]));
+        assert_eq!(effect(&held(), &held()).0, Effect::Nothing);
+        // What there is counts, where nothing was planned: the Deployment has 2 replicas, and no template of ours.
+        assert_eq!(effect(&held(), &plan(vec![deployment("one", "x", 2)])).0, Effect::Restarts);
+        let as_it_is = Object::new(key(&DEPLOYMENT, "a-engine"), json!({"spec": {"replicas": 2}}));
+        assert_eq!(effect(&held(), &plan(vec![as_it_is])).0, Effect::Nothing);
+        assert_eq!(effect(&held(), &before).0, Effect::Restarts, "the Deployment goes");
+    }
+}

@@ -1,0 +1,9 @@
+//! What another policy set would make of the subjects that there are: two plans of each, made side by side and compared. Nothing is
+//! written, and nobody whose turn it is waits for it.
+
+pub mod effect;
+pub mod places;
+pub mod report;
+
+pub use effect::{Change, Effect};
+pub use report::{Changed, Report};

@@ -1,0 +1,321 @@
+//! Where another controller works on a subject, we don't: who it is, what it does, and how that is told.
+
+use crate::{
+    condition::{CONTESTED, Condition, READY, written},
+    world::{
+        ObjectKey, Subject,
+        subject::{CONTROL, Control},
+        writers::Writer,
+    },
+};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
+
+/// Another controller makes or tells the same: only a taking over ends it.
+const OTHER: &str = "OtherController";
+
+/// Another controller has made an object: it is looked at again.
+const MADE: &str = "MadeByOther";
+
+/// Somebody changes back what we write: it is tried again at length.
+const CHANGED_BACK: &str = "ChangedBack";
+
+/// How soon it is looked at again what only the API server knows.
+const AGAIN: Duration = Duration::from_mins(1);
+
+/// How often another one writes a status that is ours, within how long, before it is at work.
+const STRAYS: usize = 3;
+/// See [`STRAYS`].
+const WITHIN: SignedDuration = SignedDuration::from_mins(10);
+
+/// Somebody else's work on a subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contest {
+    reason: &'static str,
+    /// Who does what, and what to do about it: the same for as long as it goes on.
+    what: String,
+    /// When it was seen to be so.
+    since: Option<Timestamp>,
+}
+
+impl Contest {
+    /// What the subject itself tells: whoever else writes its status, unless it was taken over since.
+    pub fn of(subject: &Subject) -> Option<Self> {
+        // It is asked at every look, and mostly there is nobody.
+        if subject.writers.is_empty() && !subject.mentions(OTHER) {
+            return None;
+        }
+        let counts = |time: Option<Timestamp>| subject.adopted.is_none_or(|adopted| time.is_some_and(|time| time > adopted));
+        let status = subject.status();
+        let writer = subject.writers.iter().find(|writer| counts(writer.time)).filter(|_| !served(subject, &status));
+        if let Some(writer) = writer {
+            return Some(Self::told_by(writer));
+        }
+        // What we say takes its place among the conditions, and with it the trace of who else has written them.
+        let told = condition(&status, CONTESTED).filter(|told| told["status"] == "True" && told["reason"] == OTHER)?;
+        let since = told["lastTransitionTime"].as_str().and_then(|time| time.parse().ok());
+        counts(since).then(|| Self { reason: OTHER, what: told["message"].as_str().unwrap_or_default().to_owned(), since: None })
+    }
+
+    /// Another controller writes the status.
+    fn told_by(Writer { manager, time }: &Writer) -> Self {
+        Self::other(OTHER, &format!("The controller {manager:?} writes the status of this service"), *time)
+    }
+
+    /// Another controller has made an object that we would make.
+    pub fn made(object: &str, maker: Option<Writer>) -> Self {
+        let Writer { manager, time } = maker.unwrap_or_else(nobody);
+        Self::other(MADE, &format!("The controller {manager:?} has made the {object} for this service"), time)
+    }
+
+    /// Somebody changes an object back each time.
+    pub fn changed_back(object: &str, times: u32, other: Option<Writer>) -> Self {
+        let Writer { manager, time } = other.unwrap_or_else(nobody);
+        let what = format!(
+            "The {object} was written as planned {times} times within a minute, and {manager:?} changes it back: have it leave the object \
+             alone. It is tried again."
+        );
+        Self { reason: CHANGED_BACK, what, since: time }
+    }
+
+    fn other(reason: &'static str, what: &str, since: Option<Timestamp>) -> Self {
+        let what = format!(
+            "{what}, so nothing is written. To take it over stop that controller for this kind or namespace, then run `pointsman adopt`. To \
+             leave it to that controller set the annotation {CONTROL}: \"false\", or start this one with --control for others."
+        );
+        Self { reason, what, since }
+    }
+
+    /// Whether only a taking over can end it.
+    pub fn lasts(&self) -> bool {
+        self.reason == OTHER
+    }
+
+    /// When it is looked at again whether it is over, if nothing that is watched tells of it.
+    pub fn again(&self) -> Option<Duration> {
+        (self.reason == MADE).then_some(AGAIN)
+    }
+
+    /// What is told while it goes on, without a time.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// As a condition.
+    pub fn condition(&self) -> Condition {
+        let seen = self.since.map(|since| format!(" Seen at {since}.")).unwrap_or_default();
+        Condition::yes(CONTESTED, self.reason, format!("{}{seen}", self.what)).aside().noted()
+    }
+
+    /// Whether a status tells it already. When it was seen counts for nothing: it would be another time with each write of the other.
+    pub fn told(&self, status: &Value) -> bool {
+        condition(status, CONTESTED).is_some_and(|told| {
+            told["status"] == "True"
+                && told["reason"] == self.reason
+                && told["message"].as_str().is_some_and(|message| message.starts_with(&self.what))
+        })
+    }
+
+    /// The status that tells it: one condition more, and another Ready, but not where that is the other controller's. So is everything
+    /// else.
+    pub fn tell(&self, before: &Value, generation: Option<i64>, now: Timestamp) -> Value {
+        let contested = self.condition();
+        let ready = Condition::no(READY, CONTESTED, contested.message.clone());
+        let mut after = if before.is_object() { before.clone() } else { json!({}) };
+        let mut conditions = before["conditions"].as_array().cloned().unwrap_or_default();
+        let whose = |type_| conditions.iter().find(|known| known["type"] == type_);
+        let ready_is_ours =
+            whose(CONTESTED).is_some_and(|told| told["status"] != "True") || whose(READY).is_none_or(|ready| ready["reason"] == CONTESTED);
+        for told in [Some(contested), ready_is_ours.then_some(ready)].into_iter().flatten() {
+            let place = conditions.iter().position(|known| known["type"] == told.type_);
+            let written = written(told, place.map(|place| &conditions[place]), generation, now);
+            match place {
+                Some(place) => conditions[place] = written,
+                None => conditions.push(written),
+            }
+        }
+        after["conditions"] = conditions.into();
+        after
+    }
+}
+
+/// Whether a subject was served by us before somebody else wrote: it says more of us than that it is contested.
+fn served(subject: &Subject, status: &Value) -> bool {
+    let told = condition(status, CONTESTED).filter(|told| told["status"] == "True");
+    subject.told_by_us && told.is_none_or(|told| told["reason"] == CHANGED_BACK)
+}
+
+/// Who else has written the status of subjects that we serve, and when. One stray write, of a person's tool or a backup, is set right; who
+/// comes again and again is another controller.
+#[derive(Debug, Default)]
+pub struct Strays(HashMap<ObjectKey, (String, BTreeSet<Writer>)>);
+
+impl Strays {
+    /// Takes a subject as it is, and tells whether somebody has come too often.
+    pub fn look(&mut self, subject: &Subject) -> Option<Contest> {
+        let new = |writer: &&Writer| writer.time.is_some() && subject.adopted.is_none_or(|adopted| writer.time > Some(adopted));
+        let mut writers = subject.writers.iter().filter(new).filter(|_| served(subject, &subject.status())).peekable();
+        writers.peek()?;
+        let (uid, seen) = self.0.entry(subject.key.clone()).or_default();
+        if *uid != subject.uid {
+            (*uid, *seen) = (subject.uid.clone(), BTreeSet::new());
+        }
+        for writer in writers {
+            seen.insert(writer.clone());
+            let since = writer.time.and_then(|time| time.checked_sub(WITHIN).ok());
+            seen.retain(|known| known.manager != writer.manager || known.time > since);
+            if seen.iter().filter(|known| known.manager == writer.manager).count() >= STRAYS {
+                return Some(Contest::told_by(writer));
+            }
+        }
+        None
+    }
+
+    /// Forgets a subject that is gone.
+    pub fn forget(&mut self, subject: &ObjectKey) {
+        self.0.remove(subject);
+    }
+}
+
+/// What is told of a subject that nobody else works on.
+pub fn nobody_else(subject: &Subject) -> Condition {
+    match &subject.control {
+        Control::Unreadable(value) => {
+            let message =
+                format!("The annotation {CONTROL} has the value {value:?} and counts for nothing: it must be \"true\" or \"false\".");
+            Condition::no(CONTESTED, "InvalidAnnotation", message).aside().noted()
+        }
+        _ => Condition::no(CONTESTED, "NobodyElse", "No other controller works on the service.").aside(),
+    }
+}
+
+fn nobody() -> Writer {
+    Writer { manager: "unknown".to_owned(), time: None }
+}
+
+fn condition<'a>(status: &'a Value, type_: &str) -> Option<&'a Value> {
+    status["conditions"].as_array()?.iter().find(|told| told["type"] == type_)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        resource::INFERENCE_SERVICE,
+        world::{World, adopted::ADOPTED},
+    };
+    use std::sync::Arc;
+
+    fn subject(annotations: &Value, managed: &Value, status: &Value) -> Arc<Subject> {
+        let mut world = World::default();
+        let metadata = json!({"name": "a", "namespace": "b", "uid": "u", "annotations": annotations, "managedFields": managed});
+        world.put(&INFERENCE_SERVICE, &json!({"metadata": metadata, "spec": {}, "status": status}));
+        let key = ObjectKey { resource: &INFERENCE_SERVICE, namespace: "b".to_owned(), name: "a".to_owned() };
+        world.snapshot(&key, 0).unwrap().subject
+    }
+
+    fn wrote(time: &str) -> Value {
+        json!([{"manager": "manager", "operation": "Update", "subresource": "status", "time": time}])
+    }
+
+    fn at(time: &str) -> Timestamp {
+        time.parse().unwrap()
+    }
+
+    #[test]
+    fn whoever_writes_the_status_after_the_last_taking_over_contests_it() {
+        let contest = |annotations: Value, time: &str| Contest::of(&subject(&annotations, &wrote(time), &Value::Null));
+        let found = contest(json!({}), "2026-01-01T00:00:10Z").unwrap();
+        assert!(found.what().starts_with("The controller \"manager\" writes the status") && found.lasts());
+        assert_eq!(contest(json!({ADOPTED: "2026-01-01T00:00:10Z"}), "2026-01-01T00:00:10Z"), None);
+        assert!(contest(json!({ADOPTED: "2026-01-01T00:00:10Z"}), "2026-01-01T00:00:11Z").is_some());
+        assert!(contest(json!({ADOPTED: "yesterday"}), "2026-01-01T00:00:10Z").is_some());
+    }
+
+    #[test]
+    fn it_is_told_once_beside_what_others_tell_and_lasts_until_a_taking_over() {
+        let before = json!({"theirs": 1, "conditions": [{"type": CONTESTED, "status": "False"}, {"type": "Theirs", "status": "True"}]});
+        let contest = contest_of("Service b/a", Some(Writer { manager: "manager".to_owned(), time: None }));
+        assert!(!contest.told(&before));
+        let after = contest.tell(&before, Some(1), at("2026-01-01T00:00:10Z"));
+        let told = |type_| condition(&after, type_).unwrap();
+        assert_eq!((&told("Ready")["status"], &told("Ready")["reason"]), (&json!("False"), &json!("Contested")));
+        assert_eq!((&told("Theirs")["status"], &told(CONTESTED)["status"], &after["theirs"]), (&json!("True"), &json!("True"), &json!(1)));
+        assert!(contest.told(&after));
+        let later = contest_of("Service b/a", Some(Writer { manager: "manager".to_owned(), time: Some(at("2026-01-01T00:01:00Z")) }));
+        assert!(later.told(&after), "another time is no other state");
+        assert!(!contest_of("Service b/a", None).told(&after));
+
+        let known = Contest::of(&subject(&json!({}), &json!([]), &after)).unwrap();
+        assert!(known.told(&after));
+        assert_eq!(Contest::of(&subject(&json!({ADOPTED: "2026-01-01T00:00:10Z"}), &json!([]), &after)), None);
+    }
+
+    fn contest_of(object: &str, maker: Option<Writer>) -> Contest {
+        Contest { reason: OTHER, ..Contest::made(object, maker) }
+    }
+
+    #[test]
+    fn ready_stays_as_it_is_where_it_is_the_other_controller_s() {
+        let ready = json!({"type": "Ready", "status": "True", "reason": "Theirs"});
+        let told = |conditions: Value| {
+            let after = Contest::made("Service b/a", None).tell(&json!({"conditions": conditions}), None, at("2026-01-01T00:00:10Z"));
+            condition(&after, "Ready").unwrap()["reason"].clone()
+        };
+        assert_eq!(told(json!([ready])), "Theirs");
+        assert_eq!(told(json!([ready, {"type": CONTESTED, "status": "True"}])), "Theirs");
+        assert_eq!(told(json!([ready, {"type": CONTESTED, "status": "False"}])), CONTESTED);
+        assert_eq!(told(json!([])), CONTESTED);
+    }
+
+    #[test]
+    fn what_another_has_made_is_looked_at_again_and_lasts_no_longer_than_it_is_there() {
+        let contest = Contest::made("Service b/a", None);
+        let after = contest.tell(&Value::Null, None, at("2026-01-01T00:00:10Z"));
+        assert!(!contest.lasts() && contest.again().is_some());
+        assert_eq!(Contest::of(&subject(&json!({}), &json!([]), &after)), None);
+    }
+
+    #[test]
+    fn a_stray_write_of_a_status_that_is_ours_counts_when_it_comes_again_and_again() {
+        let ours = json!({"conditions": [{"type": CONTESTED, "status": "False", "reason": "NobodyElse"}]});
+        let written = |time: &str| {
+            let mut managed = wrote(time);
+            let entry = json!({"manager": "pointsman/inferenceservice", "operation": "Update", "subresource": "status", "time": time});
+            managed.as_array_mut().unwrap().push(entry);
+            subject(&json!({ADOPTED: "2026-01-01T00:00:00Z"}), &managed, &ours)
+        };
+        let counted = |times: &[&str]| {
+            let mut strays = Strays::default();
+            times.iter().map(|time| strays.look(&written(time)).is_some()).collect::<Vec<bool>>()
+        };
+        assert_eq!(Contest::of(&written("2026-01-01T00:00:01Z")), None);
+        let near = ["2026-01-01T00:00:01Z", "2026-01-01T00:00:01Z", "2026-01-01T00:05:00Z", "2026-01-01T00:10:00Z"];
+        assert_eq!(counted(&near), [false, false, false, true], "the same write counts once");
+        let far = ["2026-01-01T00:00:01Z", "2026-01-01T00:05:00Z", "2026-01-01T00:10:01Z"];
+        assert_eq!(counted(&far), [false; 3]);
+        assert_eq!(
+            counted(&["2026-01-01T00:00:00Z", "2025-12-31T00:00:00Z", "2025-12-30T00:00:00Z"]),
+            [false; 3],
+            "it was taken over since"
+        );
+    }
+
+    #[test]
+    fn what_is_changed_back_is_no_other_controller_s_for_good() {
+        let contest = Contest::changed_back("Service b/a", 10, None);
+        let after = contest.tell(&Value::Null, None, at("2026-01-01T00:00:10Z"));
+        assert!(!contest.lasts() && contest.told(&after));
+        assert_eq!(Contest::of(&subject(&json!({}), &json!([]), &after)), None);
+    }
+
+    #[test]
+    fn an_annotation_that_means_nothing_is_told() {
+        let told = nobody_else(&subject(&json!({CONTROL: "no"}), &json!([]), &Value::Null));
+        assert!(told.reason == "InvalidAnnotation" && told.message.contains("\"no\""), "{told:?}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Who is asked, and who stands in for a plugin that gives no answer.
+
+use super::{Asked, Failed, Pinned, Standing, Undecided};
+use crate::decide::{member::Member, set::StandIn};
+use pointsman_crds::policy::plugin::{PluginFailurePolicy, PolicyPoint};
+use pointsman_sandbox::{call::CallError, point::Subject};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// A line that has answered, with those that didn't.
+pub(super) struct Answered<Answer> {
+    pub(super) answer: Answer,
+    pub(super) plugins: Vec<Asked>,
+    pub(super) failed: Vec<Failed>,
+}
+
+/// The member of the line that gave no answer.
+pub(super) struct Fault {
+    pub(super) at: usize,
+    pub(super) error: CallError,
+}
+
+impl Pinned<'_> {
+    /// Lets the plugins in line answer. Where one doesn't, its failure policy says who stands in, and all are asked again: the
+    /// answer must not depend on how far the first attempt had come.
+    pub(super) fn ask_line<Answer>(
+        &self,
+        point: PolicyPoint,
+        subject: &Subject,
+        mut ask: impl FnMut(&[Arc<Member>]) -> Result<Answer, Fault>,
+    ) -> Result<Answered<Answer>, Undecided> {
+        let passed_over = self.passed_over.iter().filter(|(_, why)| why.is_none());
+        let mut stand_ins: BTreeMap<_, _> = passed_over.map(|(name, _)| (name.clone(), StandIn::Skip)).collect();
+        let mut failed: Vec<Failed> = Vec::new();
+        loop {
+            let line = self.set.line(point, subject, &stand_ins);
+            if line.is_empty() {
+                // Who was skipped says more than that nobody is left.
+                return Err(failed.pop().map_or(Undecided::Nobody(point), |failed| Undecided::Failed { point, failed }));
+            }
+            let unasked = line.iter().enumerate().find_map(|(at, member)| Some(Fault { at, error: self.unasked(member, &stand_ins)? }));
+            let fault = match unasked {
+                Some(fault) => fault,
+                None => match ask(&line) {
+                    Ok(answer) => return Ok(Answered { answer, plugins: line.iter().map(|member| asked(member)).collect(), failed }),
+                    Err(fault) => fault,
+                },
+            };
+            let Some(member) = line.get(fault.at) else { return Err(Undecided::Nobody(point)) };
+            let fault = Failed { plugin: member.name().to_owned(), error: fault.error };
+            let stand_in = self.stand_in(point, member, &stand_ins);
+            match stand_in {
+                Some(stand_in) => stand_ins.insert(member.name().to_owned(), stand_in),
+                None => return Err(Undecided::Failed { point, failed: fault }),
+            };
+            failed.push(fault);
+        }
+    }
+
+    /// Why a plugin isn't asked at all, if it isn't.
+    fn unasked(&self, member: &Member, stand_ins: &BTreeMap<String, StandIn>) -> Option<CallError> {
+        let name = member.name();
+        if stand_ins.contains_key(name) {
+            return None;
+        }
+        let unclear = self.passed_over.get(name).and_then(Option::as_ref);
+        let unclear = unclear.map(|why| CallError::Failed(format!("whether it is asked can't be told, its matchConditions fail: {why}")));
+        unclear.or_else(|| self.quarantined.contains(name).then_some(CallError::Quarantined))
+    }
+
+    /// Who stands in for a plugin. Nobody stands in for a stand-in, nor where something runs already.
+    fn stand_in(&self, point: PolicyPoint, member: &Member, stand_ins: &BTreeMap<String, StandIn>) -> Option<StandIn> {
+        if self.standing == Standing::Running || stand_ins.contains_key(member.name()) {
+            return None;
+        }
+        match member.bound.failure_policy {
+            PluginFailurePolicy::Fail => None,
+            PluginFailurePolicy::Skip => Some(StandIn::Skip),
+            PluginFailurePolicy::Previous => member.previous.clone().map(StandIn::Previous),
+            PluginFailurePolicy::Default => (!member.is_default(point)).then_some(StandIn::Default),
+        }
+    }
+}
+
+fn asked(member: &Member) -> Asked {
+    Asked { plugin: member.name().to_owned(), digest: member.bound.digest.clone() }
+}

@@ -1,0 +1,444 @@
+//! Deciding: the host's function for each policy point. It asks the plugins in line, lays their answers together, and keeps the
+//! result under the digests of all that it depends on.
+//!
+//! The outcome depends on the policy set, the question, whether the subject has objects already, and which plugins are in
+//! quarantine, and on nothing else.
+
+pub mod health;
+mod lines;
+pub mod member;
+pub mod propagation;
+pub mod replay;
+mod ring;
+pub mod scoring;
+pub mod selection;
+pub mod set;
+pub mod templating;
+
+pub use ring::Record;
+
+use crate::{
+    decide::{health::Turn, member::Member, set::ActiveSet},
+    point::name,
+    rules::tally::Tally,
+};
+use arc_swap::ArcSwap;
+use pointsman_crds::policy::plugin::PolicyPoint;
+use pointsman_sandbox::{
+    cache::Cache,
+    call::{CallError, Spent},
+    digest::Digest,
+    evaluator::Outcome,
+    limits::{DECISION_CACHE, DECISIONS_REMEMBERED, LARGEST_KEPT},
+    point::Subject,
+    sync::locked,
+    text::told,
+};
+use ring::{Reasoned, Ring};
+use serde::Serialize;
+use std::{
+    cell::LazyCell,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+/// An answer, with all that led to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision<Answer> {
+    /// The answer: equal ones are one.
+    pub answer: Arc<Answer>,
+    /// The digest of the question.
+    pub inputs: Digest,
+    /// The plugins that gave it, in line.
+    pub plugins: Vec<Asked>,
+    /// The plugins that gave none, and why.
+    pub failed: Vec<Failed>,
+}
+
+/// A plugin that was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The name of its PolicyPlugin.
+    pub plugin: String,
+    /// The digest of its bytes.
+    pub digest: String,
+}
+
+/// A plugin that gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// The name of its PolicyPlugin.
+    pub plugin: String,
+    /// Why.
+    pub error: CallError,
+}
+
+/// Why there is no answer. What already runs stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Undecided {
+    /// A plugin gave none, and nobody may stand in for it.
+    #[error("the plugin {} can't answer at {}: {}", .failed.plugin, name(*.point), .failed.error)]
+    Failed {
+        /// The policy point.
+        point: PolicyPoint,
+        /// Who, and why.
+        failed: Failed,
+    },
+    /// No plugin is asked there about this subject.
+    #[error("no plugin answers at {} for this subject: the built-in one is switched off or skipped", name(*.0))]
+    Nobody(PolicyPoint),
+    /// The question itself can't be put.
+    #[error("the question can't be put: {0}")]
+    Question(String),
+}
+
+impl Undecided {
+    /// One CamelCase word for it, for conditions and events.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Failed { .. } => "PolicyFailed",
+            Self::Nobody(_) => "NoPolicy",
+            Self::Question(_) => "InvalidQuestion",
+        }
+    }
+}
+
+/// What becomes known of a plugin while it decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// The name of its PolicyPlugin.
+    pub plugin: String,
+    /// The digest of its bytes.
+    pub digest: String,
+    /// What has changed.
+    pub turn: Turn,
+}
+
+/// What hears of it while policies decide.
+pub trait Listener: fmt::Debug + Send + Sync {
+    /// Something has become known of a plugin.
+    fn heard(&self, news: News);
+
+    /// Another set decides, or everything is to be looked at again.
+    fn changed(&self);
+}
+
+/// Where nobody listens: offline, and in what is only tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Unheard;
+
+impl Listener for Unheard {
+    fn heard(&self, _: News) {}
+
+    fn changed(&self) {}
+}
+
+/// What decides, whatever set is active.
+#[derive(Debug)]
+pub struct Policies {
+    set: ArcSwap<ActiveSet>,
+    cache: Arc<Cache>,
+    ring: Ring,
+    /// Questions at hot points, for sets that are only tried.
+    sample: replay::Sample,
+    listener: Arc<dyn Listener>,
+    /// The sets that decided before and that subjects may still be on, the newest first.
+    formers: ArcSwap<Vec<Arc<ActiveSet>>>,
+    /// Whether this is only tried: nobody is put into quarantine by it.
+    tried: bool,
+    /// How often a set was nominated, waited, was promoted or abandoned.
+    turns: Mutex<BTreeMap<&'static str, u64>>,
+    /// How the live subjects stand to the rules.
+    tally: Tally,
+}
+
+impl Policies {
+    /// Starts with a set. What becomes known of its plugins goes to the listener.
+    pub fn new(set: ActiveSet, listener: Arc<dyn Listener>) -> Self {
+        Self {
+            set: ArcSwap::from_pointee(set),
+            cache: Arc::new(Cache::new(DECISION_CACHE)),
+            ring: Ring::new(DECISIONS_REMEMBERED),
+            sample: replay::Sample::default(),
+            listener,
+            formers: ArcSwap::default(),
+            tried: false,
+            turns: Mutex::default(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// How the live subjects stand to the rules.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// The sets that decided before and that subjects may still be on, the newest first.
+    pub fn formers(&self) -> Arc<Vec<Arc<ActiveSet>>> {
+        self.formers.load_full()
+    }
+
+    /// Takes what these are now.
+    pub fn set_formers(&self, formers: Vec<Arc<ActiveSet>>) {
+        self.formers.store(Arc::new(formers));
+    }
+
+    /// Decides by another set for somebody who is still on it: what is decided is kept, told and held against plugins as ever.
+    #[must_use]
+    pub fn under(&self, set: Arc<ActiveSet>) -> Self {
+        Self { cache: Arc::clone(&self.cache), set: ArcSwap::new(set), ..Self::new(ActiveSet::new(Vec::new()), Arc::clone(&self.listener)) }
+    }
+
+    /// Counts a turn of a policy set.
+    pub fn turned(&self, turn: &'static str) {
+        *locked(&self.turns).entry(turn).or_default() += 1;
+    }
+
+    /// How often each turn was taken.
+    pub fn turns(&self) -> BTreeMap<&'static str, u64> {
+        locked(&self.turns).clone()
+    }
+
+    /// Decides by a set beside what is active: it is only tried, and neither told of nor held against a plugin.
+    pub fn aside(set: &ActiveSet, cache: Arc<Cache>) -> Self {
+        Self { cache, tried: true, ..Self::new(set.afresh(), Arc::new(Unheard)) }
+    }
+
+    /// Puts another set in the place of the active one. Decisions that have begun end under theirs.
+    pub fn activate(&self, set: Arc<ActiveSet>) {
+        let same = self.active().digest() == set.digest();
+        self.set.store(set);
+        if !same {
+            self.listener.changed();
+        }
+    }
+
+    /// Has everything looked at again.
+    pub fn look_again(&self) {
+        self.listener.changed();
+    }
+
+    /// The set that is active now.
+    pub fn active(&self) -> Arc<ActiveSet> {
+        self.set.load_full()
+    }
+
+    /// The last decisions, the newest first.
+    pub fn decisions(&self) -> Vec<Arc<Record>> {
+        self.ring.all()
+    }
+
+    /// Questions that were put at hot points.
+    pub fn recorded(&self) -> Vec<Arc<replay::Recorded>> {
+        self.sample.all()
+    }
+
+    /// What was found before.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// How many decisions are kept.
+    pub fn cached(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// What all decisions of one plan run under: the active set, and the plugins that are in quarantine now.
+    pub fn pin(&self, standing: Standing) -> Pinned<'_> {
+        let set = self.active();
+        let now = Instant::now();
+        let in_quarantine = |member: &&Arc<Member>| !self.tried && member.health.quarantined(now).is_some();
+        let quarantined = set.members().iter().filter(in_quarantine).map(|member| member.name().to_owned()).collect();
+        Pinned { policies: self, set, quarantined, passed_over: BTreeMap::new(), standing }
+    }
+}
+
+/// Whether a subject has objects that a plan would change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has none: the failure policy of a plugin may let others answer in its place.
+    New,
+    /// It has some: if a plugin fails they stay as they are.
+    Running,
+}
+
+/// One set, for the time of one plan.
+#[derive(Debug)]
+pub struct Pinned<'a> {
+    policies: &'a Policies,
+    set: Arc<ActiveSet>,
+    quarantined: BTreeSet<String>,
+    /// The plugins whose conditions aren't met by the subject, or can't be evaluated: why.
+    passed_over: BTreeMap<String, Option<String>>,
+    standing: Standing,
+}
+
+impl Pinned<'_> {
+    /// The set.
+    pub fn set(&self) -> &ActiveSet {
+        &self.set
+    }
+
+    /// Evaluates under which conditions alone plugins are asked about the subject; its object and its namespace as rules see them.
+    pub(crate) fn meet(&mut self, subject: &Subject, object: impl FnOnce() -> Arc<str>, namespace: impl FnOnce() -> Option<Arc<str>>) {
+        let (object, namespace) = (LazyCell::new(object), LazyCell::new(namespace));
+        let known = LazyCell::new(|| {
+            let namespace = namespace.as_deref().unwrap_or_default();
+            [Digest::of(object.as_bytes()), Digest::of(namespace.as_bytes())]
+        });
+        for member in self.set.members() {
+            let Some(conditions) = member.conditions().filter(|_| crate::decide::set::concerns(member, subject)) else { continue };
+            let key = Digest::of_all([conditions.program.digest()].into_iter().chain(&*known));
+            let judged = match self.policies.cache.get::<Outcome>(&key) {
+                Some(kept) => Ok((*kept).clone()),
+                None => conditions.evaluator.ask().and_then(|mut asking| {
+                    asking.bind("object", Arc::clone(&object));
+                    if let Some(namespace) = &*namespace {
+                        asking.bind("namespaceObject", Arc::clone(namespace));
+                    }
+                    let judged = asking.judge(&conditions.program)?;
+                    self.policies.cache.keep(key, Arc::new(judged.clone()), 128);
+                    Ok(judged)
+                }),
+            };
+            let why = match judged {
+                Ok(Outcome::Judged(_)) => continue,
+                Ok(Outcome::Unmatched(_)) => None,
+                Ok(Outcome::Undecided(problem)) => Some(problem.message),
+                Err(error) => Some(error.to_string()),
+            };
+            self.passed_over.insert(member.name().to_owned(), why);
+        }
+    }
+
+    /// What was found before.
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.policies.cache
+    }
+
+    /// Notes what came of one call.
+    fn note<Answer>(&self, member: &Member, outcome: &Result<(Answer, Spent), CallError>) {
+        let now = Instant::now();
+        let turn = match outcome {
+            Ok((_, spent)) => {
+                for line in &spent.log {
+                    tracing::debug!(target: "pointsman::plugin", plugin = member.name(), level = %line.level, "{}", told(&line.message));
+                }
+                member.health.answered(now)
+            }
+            Err(error) => member.health.failed(error, now),
+        };
+        if let Some(turn) = turn {
+            self.policies.listener.heard(News { plugin: member.name().to_owned(), digest: member.bound.digest.clone(), turn });
+        }
+    }
+
+    /// An answer that was given before, or a new one, which is kept if it would be given again.
+    fn keep<Answer: Clone + Reasoned + Serialize + Send + Sync + 'static>(
+        &self,
+        point: PolicyPoint,
+        subject: &Subject,
+        inputs: &[&Digest],
+        now: Option<u64>,
+        decide: impl FnOnce(Digest) -> Result<Decision<Answer>, Undecided>,
+    ) -> Result<Arc<Decision<Answer>>, Undecided> {
+        let started = Instant::now();
+        let inputs = Digest::of_all(inputs.iter().copied());
+        // Whether the subject has objects says who may stand in for a plugin, and nothing else: where each has answered it is all the same.
+        let of_all = self.key(point, subject, &inputs, now);
+        let of_standing = || Digest::of_all([&of_all, &marker(&[self.standing as u8])]);
+        let kept = |key: &Digest| self.policies.cache.get::<Kept<Answer>>(key);
+        if let Some(kept) = kept(&of_all).or_else(|| kept(&of_standing())) {
+            if let (Ok(decision), Some((answer, size))) = (&kept.decided, kept.answer) {
+                // It is used, too.
+                self.policies.cache.share(answer, Arc::clone(&decision.answer), size);
+            }
+            return kept.decided.clone();
+        }
+        let mut decided = decide(inputs);
+        let answer = decided.as_mut().ok().map(|decision| {
+            let (answer, size) = weigh(point, &*decision.answer);
+            if size <= LARGEST_KEPT {
+                decision.answer = self.policies.cache.share(answer, Arc::clone(&decision.answer), size);
+            }
+            (answer, size)
+        });
+        let decided = decided.map(Arc::new);
+        self.policies.ring.add(Record::new(point, subject, self.set.digest(), inputs, &decided, started.elapsed()));
+        let failures = match &decided {
+            Ok(decision) => decision.failed.iter().map(|failed| &failed.error).collect(),
+            Err(Undecided::Failed { failed, .. }) => vec![&failed.error],
+            Err(_) => Vec::new(),
+        };
+        if answer.is_none_or(|(_, size)| size <= LARGEST_KEPT) && failures.into_iter().all(CallError::lasting) {
+            let by_all = decided.as_ref().is_ok_and(|decision| decision.failed.is_empty());
+            let key = if by_all { of_all } else { of_standing() };
+            self.policies.cache.keep(key, Arc::new(Kept { decided: decided.clone(), answer }), BESIDE_THE_ANSWER);
+        }
+        decided
+    }
+
+    /// Of all that the answer depends on, where no plugin fails.
+    fn key(&self, point: PolicyPoint, subject: &Subject, inputs: &Digest, now: Option<u64>) -> Digest {
+        let mut parts = vec![*inputs, marker(&[point as u8])];
+        let mut wants_time = false;
+        for member in self.set.members().iter().filter(|member| crate::decide::set::asked(member, point, subject)) {
+            parts.push(*member.identity());
+            if self.quarantined.contains(member.name()) {
+                parts.push(marker(b"quarantined"));
+            }
+            match self.passed_over.get(member.name()) {
+                Some(None) => parts.push(marker(b"passed over")),
+                Some(Some(why)) => parts.push(Digest::of(why.as_bytes())),
+                None => {}
+            }
+            if let Some(previous) = &member.previous {
+                parts.push(*previous.identity());
+                wants_time |= previous.description.wants_time;
+            }
+            wants_time |= member.description.wants_time;
+        }
+        if let Some(default) = self.set.members().iter().find(|member| member.is_default(point)) {
+            parts.push(*default.identity());
+            if self.quarantined.contains(default.name()) {
+                parts.push(marker(b"default quarantined"));
+            }
+            wants_time |= default.description.wants_time;
+        }
+        if wants_time {
+            parts.push(marker(&now.unwrap_or_default().to_le_bytes()));
+        }
+        Digest::of_all(&parts)
+    }
+}
+
+/// A decision as it is kept: its answer has an entry of its own, under this digest and of this size.
+struct Kept<Answer> {
+    decided: Result<Arc<Decision<Answer>>, Undecided>,
+    answer: Option<(Digest, usize)>,
+}
+
+/// About what a decision takes beside its answer.
+const BESIDE_THE_ANSWER: usize = 768;
+
+/// About how much more an answer takes in memory than in JSON.
+const IN_MEMORY: usize = 2;
+
+/// What names an answer among all, and about what it takes.
+fn weigh(point: PolicyPoint, answer: &impl Serialize) -> (Digest, usize) {
+    match serde_json::to_vec(answer) {
+        Ok(json) => (Digest::of_all([&Digest::of(&json), &marker(&[point as u8])]), json.len() * IN_MEMORY),
+        Err(_) => (marker(&[]), usize::MAX),
+    }
+}
+
+/// Something small in the form of a digest.
+fn marker(bytes: &[u8]) -> Digest {
+    let mut digest = [0; 32];
+    for (to, from) in digest.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    Digest(digest)
+}

@@ -1,0 +1,144 @@
+//! Which labels and annotations a target gets.
+
+use super::{
+    Decision, Pinned, Undecided,
+    lines::{Answered, Fault},
+    ring::Reasoned,
+};
+use crate::decide::member::Member;
+use pointsman_crds::policy::plugin::PolicyPoint;
+use pointsman_sandbox::{
+    call::{CallError, Spent},
+    digest::Digested,
+    engine::Use,
+    point::{
+        Reason, Subject,
+        propagation::{Answer, Dropped, Layer, Placed, Request, Target},
+    },
+    text::told,
+    words,
+};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// The question, of parts that many decisions share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Inputs {
+    /// What is to be served.
+    pub subject: Digested<Subject>,
+    /// What the labels and annotations are for.
+    pub target: Digested<Target>,
+    /// The layers, the weakest first.
+    pub layers: Digested<Vec<Layer>>,
+    /// The labels that the host's frame has.
+    #[serde(default = "none")]
+    pub labels: Digested<Vec<Placed>>,
+    /// The annotations that the host's frame has.
+    #[serde(default = "none")]
+    pub annotations: Digested<Vec<Placed>>,
+    /// Seconds since 1970, rounded down to a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<u64>,
+}
+
+fn none() -> Digested<Vec<Placed>> {
+    Digested::default()
+}
+
+impl Inputs {
+    /// As one plugin is asked, given what those before it have placed.
+    pub fn request<'a>(&'a self, labels: &'a [Placed], annotations: &'a [Placed]) -> Request<'a> {
+        let Self { subject, target, layers, now, .. } = self;
+        Request { subject, target, layers, labels, annotations, now: *now }
+    }
+}
+
+/// What the target gets.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Propagated {
+    /// Its labels, by key.
+    pub labels: Vec<Placed>,
+    /// Its annotations, by key.
+    pub annotations: Vec<Placed>,
+    /// What it doesn't get, each with the plugin that says so.
+    pub dropped: Vec<(String, Dropped)>,
+    /// Why, each with the plugin that says so.
+    pub reasons: Vec<(String, Reason)>,
+}
+
+impl Reasoned for Propagated {
+    fn reasons(&self, most: usize) -> Vec<Reason> {
+        self.reasons.iter().take(most).map(|(_, reason)| reason.clone()).collect()
+    }
+}
+
+impl Pinned<'_> {
+    /// Says what the target gets.
+    pub fn propagate(&self, inputs: &Inputs) -> Result<Arc<Decision<Propagated>>, Undecided> {
+        let point = PolicyPoint::MetadataPropagation;
+        let Inputs { subject, target, layers, labels, annotations, now } = inputs;
+        let parts = [subject.digest(), target.digest(), layers.digest(), labels.digest(), annotations.digest()];
+        self.keep(point, subject, &parts, *now, |digest| {
+            let Answered { answer, plugins, failed } = self.ask_line(point, subject, |line| {
+                let (labels, annotations) = (labels.to_vec(), annotations.to_vec());
+                let mut answer = Propagated { labels, annotations, ..Propagated::default() };
+                for (at, member) in line.iter().enumerate() {
+                    self.carry(member, inputs, &mut answer).map_err(|error| Fault { at, error })?;
+                }
+                Ok(answer)
+            })?;
+            Ok(Decision { answer: Arc::new(answer), inputs: digest, plugins, failed })
+        })
+    }
+
+    /// Lets one plugin go on with the labels and annotations.
+    fn carry(&self, member: &Member, inputs: &Inputs, so_far: &mut Propagated) -> Result<(), CallError> {
+        let now = inputs.now.filter(|_| member.description.wants_time);
+        let outcome: Result<(Answer, Spent), CallError> = member.plugin(Use::ControlPlane).and_then(|plugin| {
+            let (mut answer, spent) = plugin.propagate(Request { now, ..inputs.request(&so_far.labels, &so_far.annotations) })?;
+            // Whatever the order of its answer, the next plugin and the object see one.
+            answer.labels.sort();
+            answer.annotations.sort();
+            let known: BTreeSet<&str> = inputs.layers.iter().map(|layer| layer.name.as_str()).chain(ALWAYS).collect();
+            let earlier = so_far.labels.iter().chain(&so_far.annotations).map(|placed| placed.layer.as_str());
+            let known: BTreeSet<&str> = known.into_iter().chain(earlier).collect();
+            check(&answer, &known).map_err(|sentence| CallError::Nonsense(told(&sentence)))?;
+            Ok((answer, spent))
+        });
+        self.note(member, &outcome);
+        let (answer, _) = outcome?;
+        so_far.labels = answer.labels;
+        so_far.annotations = answer.annotations;
+        let plugin = || member.name().to_owned();
+        so_far.dropped.extend(answer.dropped.into_iter().map(|dropped| (plugin(), dropped)));
+        so_far.reasons.extend(answer.reasons.into_iter().map(|reason| (plugin(), reason)));
+        Ok(())
+    }
+}
+
+/// What something may come from beside the layers: the plugin itself, and what the question tells of the subject.
+const ALWAYS: [&str; 3] = ["namespace", "plugin", "subject"];
+
+/// What the API server would refuse is refused here, where the plugin is known.
+fn check(answer: &Answer, layers: &BTreeSet<&str>) -> Result<(), String> {
+    for (what, placed) in [("label", &answer.labels), ("annotation", &answer.annotations)] {
+        for Placed { key, value, layer } in placed {
+            words::key(key).map_err(|flaw| format!("the {what} {key:?}: {flaw}"))?;
+            if what == "label" {
+                words::label_value(value).map_err(|flaw| format!("the label {key} has the value {value:?}: {flaw}"))?;
+            }
+            if !layers.contains(layer.as_str()) {
+                return Err(format!("the {what} {key} is said to come from {layer:?}, which is no layer of the question"));
+            }
+        }
+        if let Some([twice, _]) = placed.array_windows().find(|[first, second]| first.key == second.key) {
+            return Err(format!("the {what} {} is there twice", twice.key));
+        }
+    }
+    let annotations: usize = answer.annotations.iter().map(|placed| placed.key.len() + placed.value.len()).sum();
+    if annotations > words::ANNOTATIONS_MOST {
+        return Err(format!("its annotations have {annotations} bytes, and {} are the most", words::ANNOTATIONS_MOST));
+    }
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! Which runtime is to serve a model.
+
+use super::{
+    Decision, Pinned, Undecided,
+    lines::{Answered, Fault},
+    ring::Reasoned,
+};
+use crate::decide::member::Member;
+use pointsman_crds::policy::plugin::PolicyPoint;
+use pointsman_sandbox::{
+    digest::Digested,
+    engine::Use,
+    point::{
+        Reason, Subject,
+        selection::{Candidate, Eligible, Model, Request, Verdict},
+    },
+};
+use serde::{Deserialize, Serialize};
+use std::{cmp::Ordering, sync::Arc};
+
+/// The question, of parts that many decisions share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Inputs {
+    /// What is to be served.
+    pub subject: Digested<Subject>,
+    /// The model that it asks for.
+    pub model: Digested<Model>,
+    /// The runtimes, by kind, namespace and name.
+    pub candidates: Digested<Vec<Candidate>>,
+    /// Whether the subject names its runtime.
+    #[serde(default)]
+    pub named: bool,
+    /// Seconds since 1970, rounded down to a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<u64>,
+}
+
+impl Inputs {
+    /// As one plugin is asked.
+    pub fn request(&self) -> Request<'_> {
+        Request { subject: &self.subject, model: &self.model, candidates: &self.candidates, named: self.named, now: self.now }
+    }
+}
+
+/// What all plugins together say of the runtimes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Selection {
+    /// Of each candidate, in the order of the question.
+    pub judged: Vec<Judged>,
+    /// The eligible ones by their places in the question, the best first.
+    pub ranking: Vec<usize>,
+    /// Whether nothing but the name decides between the first two.
+    pub tie: bool,
+}
+
+/// What all plugins together say of one runtime.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Judged {
+    /// It can serve the model.
+    Eligible(Eligible),
+    /// It can't, or must not.
+    Excluded {
+        /// The plugin that excludes it; none if no plugin had anything to say of it.
+        plugin: Option<String>,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+impl Reasoned for Selection {
+    /// Of the best runtime; where there is none, why each is excluded.
+    fn reasons(&self, most: usize) -> Vec<Reason> {
+        if let Some(Judged::Eligible(best)) = self.ranking.first().and_then(|best| self.judged.get(*best)) {
+            return best.reasons.iter().take(most).cloned().collect();
+        }
+        let excluded = self.judged.iter().filter_map(|judged| match judged {
+            Judged::Excluded { reason, .. } => Some(reason.clone()),
+            Judged::Eligible(_) => None,
+        });
+        excluded.take(most).collect()
+    }
+}
+
+impl Pinned<'_> {
+    /// Judges and ranks the runtimes.
+    pub fn select(&self, inputs: &Inputs) -> Result<Arc<Decision<Selection>>, Undecided> {
+        let point = PolicyPoint::RuntimeSelection;
+        let named = super::marker(&[u8::from(inputs.named)]);
+        let parts = [inputs.subject.digest(), inputs.model.digest(), inputs.candidates.digest(), &named];
+        self.keep(point, &inputs.subject, &parts, inputs.now, |digest| {
+            let Answered { answer, plugins, failed } = self.ask_line(point, &inputs.subject, |line| {
+                let mut verdicts = Vec::with_capacity(line.len());
+                for (at, member) in line.iter().enumerate() {
+                    let verdict = self.judge(member, inputs).map_err(|error| Fault { at, error })?;
+                    verdicts.push((member, verdict));
+                }
+                Ok(combine(inputs, verdicts))
+            })?;
+            Ok(Decision { answer: Arc::new(answer), inputs: digest, plugins, failed })
+        })
+    }
+
+    fn judge(&self, member: &Member, inputs: &Inputs) -> Result<Vec<Verdict>, pointsman_sandbox::call::CallError> {
+        let now = inputs.now.filter(|_| member.description.wants_time);
+        let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| plugin.judge(Request { now, ..inputs.request() }));
+        self.note(member, &outcome);
+        outcome.map(|(verdicts, _)| verdicts)
+    }
+}
+
+/// One exclusion excludes; scores are weighed and added up, and tie-breaks follow one another.
+fn combine(inputs: &Inputs, verdicts: Vec<(&Arc<Member>, Vec<Verdict>)>) -> Selection {
+    let mut judged: Vec<Option<Judged>> = vec![None; inputs.candidates.len()];
+    for (member, verdicts) in verdicts {
+        for (judged, verdict) in judged.iter_mut().zip(verdicts) {
+            match (judged.as_mut(), verdict) {
+                (Some(Judged::Excluded { .. }), _) | (_, Verdict::Abstain) => {}
+                (_, Verdict::Excluded(reason)) => {
+                    *judged = Some(Judged::Excluded { plugin: Some(member.name().to_owned()), reason });
+                }
+                (Some(Judged::Eligible(sum)), Verdict::Eligible(eligible)) => {
+                    sum.score += member.weight() * eligible.score;
+                    sum.tie_break.extend(eligible.tie_break);
+                    sum.reasons.extend(eligible.reasons);
+                }
+                (None, Verdict::Eligible(eligible)) => {
+                    *judged = Some(Judged::Eligible(Eligible { score: member.weight() * eligible.score, ..eligible }));
+                }
+            }
+        }
+    }
+    let nobody = || Judged::Excluded {
+        plugin: None,
+        reason: Reason { code: "NotJudged".to_owned(), message: "No plugin has anything to say of the runtime.".to_owned() },
+    };
+    let judged: Vec<Judged> = judged.into_iter().map(|judged| judged.unwrap_or_else(nobody)).collect();
+
+    let eligible = |place: &usize| match &judged[*place] {
+        Judged::Eligible(eligible) => Some(eligible),
+        Judged::Excluded { .. } => None,
+    };
+    // The subject's own namespace first, then the score, then the tie-breaks.
+    let merit = |a: &usize, b: &usize| -> Ordering {
+        let own = |place: &usize| {
+            let namespace = &inputs.candidates[*place].namespace;
+            !namespace.is_empty() && *namespace == inputs.subject.namespace
+        };
+        let (Some(first), Some(second)) = (eligible(a), eligible(b)) else { return Ordering::Equal };
+        own(b).cmp(&own(a)).then_with(|| compare(second.score, first.score)).then_with(|| {
+            let pairs = first.tie_break.iter().zip(&second.tie_break);
+            pairs.map(|(a, b)| compare(*a, *b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+        })
+    };
+    let name = |place: &usize| {
+        let Candidate { name, kind, namespace, .. } = &inputs.candidates[*place];
+        (name, kind, namespace)
+    };
+    let mut ranking: Vec<usize> = (0..judged.len()).filter(|place| eligible(place).is_some()).collect();
+    ranking.sort_by(|a, b| merit(a, b).then_with(|| name(a).cmp(&name(b))));
+    let tie = matches!(&ranking[..], [first, second, ..] if merit(first, second).is_eq());
+    Selection { judged, ranking, tie }
+}
+
+/// A total order in which the two zeros are equal.
+fn compare(a: f64, b: f64) -> Ordering {
+    (a + 0.0).total_cmp(&(b + 0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pointsman_crds::policy::set::PolicySetPlugin;
+    use pointsman_sandbox::point::describe::Description;
+
+    fn member(name: &str, weight: i32) -> Arc<Member> {
+        let bound = PolicySetPlugin { name: name.to_owned(), weight, ..PolicySetPlugin::default() };
+        Arc::new(Member::new(bound, Description::default(), None, None).unwrap())
+    }
+
+    fn eligible(score: f64, tie_break: &[f64]) -> Verdict {
+        Verdict::Eligible(Eligible { score, tie_break: tie_break.to_vec(), reasons: Vec::new() })
+    }
+
+    fn excluded(code: &str) -> Verdict {
+        Verdict::Excluded(Reason { code: code.to_owned(), message: String::new() })
+    }
+
+    /// Of candidates with these namespaces and names, for a subject in `chat`.
+    fn combined(candidates: &[(&str, &str)], verdicts: Vec<(&Arc<Member>, Vec<Verdict>)>) -> Selection {
+        let candidate = |(namespace, name): &(&str, &str)| Candidate {
+            namespace: (*namespace).to_owned(),
+            name: (*name).to_owned(),
+            ..Candidate::default()
+        };
+        let inputs = Inputs {
+            subject: Digested::new(Subject { namespace: "chat".to_owned(), ..Subject::default() }).unwrap(),
+            model: Digested::default(),
+            candidates: Digested::new(candidates.iter().map(candidate).collect()).unwrap(),
+            named: false,
+            now: None,
+        };
+        combine(&inputs, verdicts)
+    }
+
+    #[test]
+    fn one_exclusion_excludes_and_scores_are_weighed_and_added_up() {
+        let (a, b) = (member("a", 1), member("b", 3));
+        let all = [("", "x"), ("", "y"), ("", "z"), ("", "w")];
+        let first = vec![eligible(500.0, &[]), eligible(1.0, &[]), Verdict::Abstain, Verdict::Abstain];
+        let second = vec![excluded("No"), eligible(-2.0, &[]), eligible(2.0, &[]), Verdict::Abstain];
+        let selection = combined(&all, vec![(&a, first), (&b, second)]);
+        assert!(matches!(&selection.judged[0], Judged::Excluded { plugin: Some(plugin), reason } if plugin == "b" && reason.code == "No"));
+        assert!(matches!(&selection.judged[1], Judged::Eligible(sum) if (sum.score + 5.0).abs() < f64::EPSILON));
+        assert!(matches!(&selection.judged[3], Judged::Excluded { plugin: None, reason } if reason.code == "NotJudged"));
+        assert_eq!((selection.ranking, selection.tie), (vec![2, 1], false));
+    }
+
+    #[test]
+    fn the_own_namespace_comes_first_then_scores_then_tie_breaks_then_names() {
+        let a = member("a", 1);
+        let ranked = |all: &[(&str, &str)], verdicts: Vec<Verdict>| {
+            let selection = combined(all, vec![(&a, verdicts)]);
+            (selection.ranking, selection.tie)
+        };
+        assert_eq!(ranked(&[("", "a"), ("chat", "b")], vec![eligible(9.0, &[]), eligible(1.0, &[])]), (vec![1, 0], false));
+        assert_eq!(ranked(&[("", "a"), ("", "b")], vec![eligible(1.0, &[2.0]), eligible(1.0, &[1.0])]), (vec![1, 0], false));
+        assert_eq!(ranked(&[("", "b"), ("", "a")], vec![eligible(0.0, &[]), eligible(-0.0, &[])]), (vec![1, 0], true));
+        assert_eq!(ranked(&[("", "b"), ("other", "a")], vec![eligible(1.0, &[]), eligible(1.0, &[])]), (vec![1, 0], true));
+    }
+}

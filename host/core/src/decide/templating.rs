@@ -1,0 +1,142 @@
+//! What a pod looks like.
+
+use super::{
+    Decision, Pinned, Undecided,
+    lines::{Answered, Fault},
+    ring::Reasoned,
+};
+use crate::{decide::member::Member, patch};
+use pointsman_crds::policy::plugin::PolicyPoint;
+use pointsman_sandbox::{
+    call::CallError,
+    digest::Digested,
+    engine::Use,
+    limits::{LARGEST_TEMPLATE, MOST_OPERATIONS},
+    point::{
+        Reason, Role, Subject, image,
+        templating::{Layer, Operation, Request},
+    },
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The question, of parts that many decisions share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Inputs {
+    /// What is to be served.
+    pub subject: Digested<Subject>,
+    /// What the pod does for it.
+    pub role: Role,
+    /// For a leader or a worker: the role of its group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_role: Option<Role>,
+    /// The layers, the weakest first.
+    pub layers: Digested<Vec<Layer>>,
+    /// The host's frame: `metadata` and `spec`.
+    pub template: Digested<Value>,
+    /// Seconds since 1970, rounded down to a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<u64>,
+}
+
+impl Inputs {
+    /// As one plugin is asked, given what those before it have made of the template.
+    pub fn request<'a>(&'a self, template: &'a str) -> Request<'a> {
+        let Self { subject, role, group_role, layers, now, .. } = self;
+        Request { subject, role: *role, group_role: *group_role, layers, template, now: *now }
+    }
+}
+
+/// What all plugins together made of the template.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Templated {
+    /// The template as JSON: as a value it would take ten times the memory, and decisions are kept.
+    #[serde(serialize_with = "image::json::serialize")]
+    pub template: String,
+    /// What was done, in order.
+    pub steps: Vec<Step>,
+    /// Why, each with the plugin that says so.
+    pub reasons: Vec<(String, Reason)>,
+}
+
+/// One operation that was carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// The plugin that wanted it.
+    pub plugin: String,
+    /// What was done.
+    pub operation: Operation,
+}
+
+impl Reasoned for Templated {
+    fn reasons(&self, most: usize) -> Vec<Reason> {
+        self.reasons.iter().take(most).map(|(_, reason)| reason.clone()).collect()
+    }
+}
+
+/// What a template has beside labels, annotations and the pod's spec: a name, a namespace and owners are the host's to give.
+fn foreign(template: &Value) -> Option<String> {
+    let outside = |value: &Value, known: [&str; 2]| value.as_object()?.keys().find(|key| !known.contains(&key.as_str())).cloned();
+    let of_metadata = || outside(&template["metadata"], ["labels", "annotations"]).map(|key| format!("/metadata/{key}"));
+    outside(template, ["metadata", "spec"]).map(|key| format!("/{key}")).or_else(of_metadata)
+}
+
+impl Pinned<'_> {
+    /// Turns the layers into a pod's template.
+    pub fn template(&self, inputs: &Inputs) -> Result<Arc<Decision<Templated>>, Undecided> {
+        let point = PolicyPoint::PodTemplating;
+        let roles = super::marker(&[inputs.role as u8, inputs.group_role.map_or(u8::MAX, |role| role as u8)]);
+        let parts = [inputs.subject.digest(), inputs.layers.digest(), inputs.template.digest(), &roles];
+        self.keep(point, &inputs.subject, &parts, inputs.now, |digest| {
+            let Answered { answer, plugins, failed } = self.ask_line(point, &inputs.subject, |line| {
+                let mut answer = Templated { template: inputs.template.to_string(), ..Templated::default() };
+                for (at, member) in line.iter().enumerate() {
+                    self.lay(member, inputs, &mut answer).map_err(|error| Fault { at, error })?;
+                }
+                Ok(answer)
+            })?;
+            Ok(Decision { answer: Arc::new(answer), inputs: digest, plugins, failed })
+        })
+    }
+
+    /// Lets one plugin go on with the template.
+    fn lay(&self, member: &Member, inputs: &Inputs, so_far: &mut Templated) -> Result<(), CallError> {
+        let now = inputs.now.filter(|_| member.description.wants_time);
+        let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| {
+            let (answer, spent) = plugin.template(Request { now, ..inputs.request(&so_far.template) })?;
+            let number = answer.operations.len();
+            if number > MOST_OPERATIONS {
+                return Err(CallError::Nonsense(format!("it has {number} operations, and {MOST_OPERATIONS} are the most")));
+            }
+            let mut template: Value = serde_json::from_str(&so_far.template).unwrap_or_default();
+            for operation in &answer.operations {
+                let named = operation.layer == "plugin" || inputs.layers.iter().any(|layer| layer.name == operation.layer);
+                if !named {
+                    let known: Vec<_> = inputs.layers.iter().map(|layer| layer.name.as_str()).collect();
+                    let sentence = format!("{:?} is no layer of the question; there are {} and plugin", operation.layer, known.join(", "));
+                    return Err(CallError::Nonsense(pointsman_sandbox::text::told(&sentence)));
+                }
+                patch::apply(&mut template, operation)
+                    .map_err(|error| CallError::Nonsense(pointsman_sandbox::text::told(&format!("{} {error}", operation.path))))?;
+            }
+            if let Some(foreign) = foreign(&template) {
+                return Err(CallError::Nonsense(pointsman_sandbox::text::told(&format!("{foreign} isn't a policy's to set"))));
+            }
+            let template = template.to_string();
+            let size = template.len();
+            if size > LARGEST_TEMPLATE {
+                return Err(CallError::Nonsense(format!("it makes a template of {size} bytes, and {LARGEST_TEMPLATE} are the most")));
+            }
+            Ok(((template, answer), spent))
+        });
+        self.note(member, &outcome);
+        let ((template, answer), _) = outcome?;
+        so_far.template = template;
+        let plugin = || member.name().to_owned();
+        so_far.steps.extend(answer.operations.into_iter().map(|operation| Step { plugin: plugin(), operation }));
+        so_far.reasons.extend(answer.reasons.into_iter().map(|reason| (plugin(), reason)));
+        Ok(())
+    }
+}

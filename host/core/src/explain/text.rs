@@ -1,0 +1,188 @@
+//! The same for people.
+
+use super::{conditions, number, selected};
+use crate::{
+    decide::{
+        Asked, Failed, propagation,
+        selection::{self, Judged},
+        templating,
+    },
+    plan::{Decided, Plan},
+    world::{ObjectKey, Subject},
+};
+use pointsman_sandbox::point::{Reason, Role, propagation::Placed, selection::Candidate};
+use serde::Serialize;
+use std::fmt::Write;
+
+/// How much of a value is shown in a line.
+const VALUE: usize = 100;
+
+/// Everything that is told of a subject's plan.
+pub fn text(subject: &Subject, plan: &Plan) -> String {
+    let ObjectKey { resource, namespace, name } = &subject.key;
+    let mut text = format!("{} {namespace}/{name}\n", resource.kind);
+    for decided in &plan.decisions {
+        text.push('\n');
+        match decided {
+            Decided::Selection(inputs, decision) => {
+                head(&mut text, "runtime-selection", None, &decision.plugins, &decision.failed);
+                selection(&mut text, plan, inputs, &decision.answer);
+            }
+            Decided::Template(key, inputs, decision) => {
+                let target = format!("{} {}, {}", key.resource.kind, key.name, role(Some(inputs.role), inputs.group_role));
+                head(&mut text, "pod-templating", Some(target), &decision.plugins, &decision.failed);
+                template(&mut text, &decision.answer);
+            }
+            Decided::Metadata(target, _, decision) => {
+                let role = role(target.role, target.group_role);
+                let role = if role.is_empty() { role } else { format!(", {role}") };
+                let place = format!("{} {}{role}, {}", target.kind, target.name, word(&target.place));
+                head(&mut text, "metadata-propagation", Some(place), &decision.plugins, &decision.failed);
+                metadata(&mut text, &decision.answer);
+            }
+        }
+    }
+    text.push_str("\nconditions\n");
+    let rows: Vec<[String; 4]> = conditions(subject, plan)
+        .iter()
+        .map(|condition| ["type", "status", "reason", "message"].map(|field| condition[field].as_str().unwrap_or_default().to_owned()))
+        .collect();
+    table(&mut text, &rows);
+    text
+}
+
+fn head(text: &mut String, point: &str, target: Option<String>, asked: &[Asked], failed: &[Failed]) {
+    let target = target.map(|target| format!(": {target}")).unwrap_or_default();
+    let short = |digest: &str| digest.get(..19).unwrap_or(digest).to_owned();
+    let asked: Vec<String> = asked.iter().map(|asked| format!("{} {}", asked.plugin, short(&asked.digest))).collect();
+    line(text, 0, &format!("{point}{target} (by {})", asked.join(", ")));
+    for failed in failed {
+        line(text, 1, &format!("no answer by {}: {}", failed.plugin, failed.error));
+    }
+}
+
+fn selection(text: &mut String, plan: &Plan, inputs: &selection::Inputs, answer: &selection::Selection) {
+    let selected = selected(plan, inputs);
+    let name = |place: usize| {
+        let Candidate { kind, namespace, name, .. } = &inputs.candidates[place];
+        if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
+    };
+    let mut rows = Vec::new();
+    for (rank, place) in answer.ranking.iter().enumerate() {
+        if let Some(Judged::Eligible(eligible)) = answer.judged.get(*place) {
+            let mark = if selected == Some(*place) { "selected" } else { "" };
+            let score = format!("score {}", number(eligible.score));
+            rows.push([(rank + 1).to_string(), name(*place), score, mark.to_owned(), reasons(&eligible.reasons)]);
+        }
+    }
+    table(text, &rows);
+    let mut rows = Vec::new();
+    for (place, judged) in answer.judged.iter().enumerate() {
+        if let Judged::Excluded { reason, .. } = judged {
+            rows.push(["excluded".to_owned(), name(place), reason.code.clone(), reason.message.clone()]);
+        }
+    }
+    table(text, &rows);
+    if answer.tie {
+        line(text, 1, "tie: nothing but the name decides between the first two");
+    }
+    if selected.is_none() {
+        line(text, 1, "selected: none");
+    }
+}
+
+fn reasons(reasons: &[Reason]) -> String {
+    reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+fn template(text: &mut String, answer: &templating::Templated) {
+    let rows: Vec<[String; 2]> = answer
+        .steps
+        .iter()
+        .map(|step| {
+            let operation = &step.operation;
+            let what = match &operation.value {
+                Some(value) => format!("{} = {}", operation.path, cut(value)),
+                None => format!("{} is taken away", operation.path),
+            };
+            [what, format!("{} ({})", operation.layer, step.plugin)]
+        })
+        .collect();
+    table(text, &rows);
+    for (plugin, reason) in &answer.reasons {
+        line(text, 1, &format!("{}: {} ({plugin})", reason.code, reason.message));
+    }
+}
+
+fn metadata(text: &mut String, answer: &propagation::Propagated) {
+    let mut rows = Vec::new();
+    let mut add = |what: &str, placed: &[Placed]| {
+        rows.extend(
+            placed.iter().map(|placed| [what.to_owned(), format!("{} = {}", placed.key, cut(&placed.value)), placed.layer.clone()]),
+        );
+    };
+    add("label", &answer.labels);
+    add("annotation", &answer.annotations);
+    table(text, &rows);
+    let dropped: Vec<[String; 4]> = answer
+        .dropped
+        .iter()
+        .map(|(_, dropped)| {
+            let why = format!("{}: {}", dropped.reason.code, dropped.reason.message);
+            [format!("dropped {}", word(&dropped.sort)), dropped.key.clone(), dropped.layer.clone(), why]
+        })
+        .collect();
+    table(text, &dropped);
+}
+
+/// A value of few words as the JSON has it.
+fn word(value: &impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+fn role(role: Option<Role>, group: Option<Role>) -> String {
+    match (role, group) {
+        (Some(role), Some(group)) => format!("{} of the {}", word(&role), word(&group)),
+        (Some(role), None) => word(&role),
+        _ => String::new(),
+    }
+}
+
+/// In one line, and not endless.
+fn cut(value: &str) -> String {
+    let value: String = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if value.chars().count() <= VALUE { value } else { value.chars().take(VALUE - 1).chain(['\u{2026}']).collect() }
+}
+
+fn line(text: &mut String, depth: usize, words: &str) {
+    // Writing to a String can't fail.
+    writeln!(text, "{:depth$}{words}", "", depth = depth * 2).ok();
+}
+
+/// Columns, each as wide as its widest cell; the last as it is.
+fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        line(text, 1, cells.join("   ").trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_padded_and_values_cut() {
+        let mut text = String::new();
+        table(&mut text, &[["a".to_owned(), "b".to_owned()], ["ccc".to_owned(), String::new()]]);
+        assert_eq!(text, "  a     b\n  ccc\n");
+        assert_eq!(cut(&"x".repeat(200)).chars().count(), VALUE);
+        assert_eq!(cut("a\nb"), "a b");
+    }
+}

@@ -1,0 +1,272 @@
+//! Who asked for each field of a planned object.
+//!
+//! Policies are strangers' code, and what they put out is applied. So rules look at it before, and their measure is what somebody other than
+//! a plugin has asked for: a layer (the runtime, the service ...), the host's own frame, or an admin's configuration of a plugin. The host
+//! finds that out by itself, from what the layers hold; that a plugin says whose wish it fulfils counts for nothing.
+
+mod facts;
+mod labels;
+mod line;
+mod list;
+mod path;
+mod pod;
+mod said;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use crate::{
+    decide::{
+        Asked as Plugin,
+        templating::{Inputs, Templated},
+    },
+    plan::{Decided, Object},
+    resource::{DEPLOYMENT, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER},
+    world::pod::COMPONENT,
+};
+use facts::{Configs, Facts};
+use labels::{Labels, MAPS, Of};
+use path::Path;
+use pod::Pod;
+use pointsman_sandbox::{digest::Digest, point::Role};
+use said::{Contents, HOST, Speakers, fields};
+use serde_json::{Value, json};
+
+/// What an administrator has bound.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bound<'a> {
+    /// The configurations of all plugins by the names of their `PolicyPlugins`, those of built-in ones with all defaults filled in.
+    pub configs: &'a [(String, Value)],
+}
+
+/// Who asked for the fields of one planned object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Asked {
+    /// Its fields, in the order in which the object has them.
+    pub fields: Vec<Field>,
+    /// Whether there are more, or longer ones, than anybody could look at. Then nothing is known of the object.
+    pub too_large: bool,
+}
+
+/// Bytes of fields' names and values that are told of one object. A name of a field has the names of all that it is in, so a plugin could
+/// make many of few.
+const MOST: usize = 4 << 20;
+
+/// A field, and who asked for it. Fields are scalars, commands as a whole, and what is empty.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Where it is, as people write it: `spec.template.spec.containers[name=main].image`.
+    pub field: String,
+    /// The same without what tells items apart: `spec.template.spec.containers[].image`.
+    pub place: String,
+    /// The last name in it: `image`.
+    pub name: String,
+    /// Its value.
+    pub value: Value,
+    /// The layers that asked for it, the host among them, or `config of NAME`. None: nobody but a plugin.
+    pub by: Vec<String>,
+    /// The plugin that put it there without being asked, if that is known.
+    pub plugin: Option<String>,
+}
+
+impl Asked {
+    /// Each field with its value and who asked for it, as rules read them.
+    pub fn layers(&self) -> Value {
+        let entry = |field: &Field| (field.field.clone(), json!({"value": field.value, "by": field.by}));
+        Value::Object(self.fields.iter().map(entry).collect())
+    }
+
+    /// The fields that nobody has asked for, as rules read them.
+    pub fn added(&self) -> Value {
+        let nobodys = self.fields.iter().filter(|field| field.by.is_empty());
+        let entry = |Field { field, place, name, value, plugin, .. }: &Field| json!({"field": field, "place": place, "name": name, "value": value, "plugin": plugin.as_deref().unwrap_or_default()});
+        nobodys.map(entry).collect()
+    }
+}
+
+/// Finds out who asked for the fields of one planned object.
+pub fn asked(object: &Object, decisions: &[Decided], settings: &Bound<'_>) -> Asked {
+    let configs = Configs::of(settings.configs);
+    let text = |text: &str| Value::String(text.to_owned());
+    let kind = [("apiVersion", text(&object.key.resource.api_version())), ("kind", text(object.key.resource.kind))];
+    let names = [("name", text(&object.key.name)), ("namespace", text(&object.key.namespace))];
+    let templates = templates(object);
+    let mut walk = Walk { path: Path::default(), fields: Vec::new(), size: 0, configs: &configs };
+    for (name, value) in &kind {
+        walk.below(name, |walk| walk.hosts(value));
+    }
+    walk.below("metadata", |walk| {
+        for (name, value) in names.iter().filter(|(_, value)| value != "") {
+            walk.below(name, |walk| walk.hosts(value));
+        }
+        let labels = Labels::find(object, decisions, Of::Object);
+        let metadata = object.body.get("metadata").and_then(Value::as_object);
+        for (name, value) in metadata.into_iter().flat_map(fields) {
+            walk.below(name, |walk| match labels.filter(|_| MAPS.contains(&name)) {
+                Some(labels) => labels.tell(walk, name, value, None),
+                None => walk.hosts(value),
+            });
+        }
+    });
+    for (name, value) in object.body.as_object().into_iter().flat_map(fields).filter(|(name, _)| *name != "metadata") {
+        walk.below(name, |walk| {
+            walk.visit(value, &[HOST], &|walk, value| {
+                let Some((_, role)) = templates.iter().find(|(template, _)| std::ptr::eq(*template, value)) else { return false };
+                tell(walk, object, decisions, value, *role);
+                true
+            });
+        });
+    }
+    Asked { too_large: walk.size > MOST, fields: walk.fields }
+}
+
+/// The digests of what a decision was taken from, which says who asked for what, and of what was answered and by whom.
+pub(super) fn digests(decided: &Decided) -> [Digest; 2] {
+    let by = |plugins: &[Plugin]| plugins.iter().flat_map(|asked| [asked.plugin.as_str(), " ", &asked.digest, "\n"]).collect::<String>();
+    match decided {
+        Decided::Selection(_, decision) => [decision.inputs, Digest::of(by(&decision.plugins).as_bytes())],
+        Decided::Template(_, _, decision) => {
+            [decision.inputs, Digest::of(format!("{}{}", by(&decision.plugins), decision.answer.template).as_bytes())]
+        }
+        Decided::Metadata(_, _, decision) => [decision.inputs, Digest::of(by(&decision.plugins).as_bytes())],
+    }
+}
+
+/// The plugins that had a say in an object.
+pub(super) fn plugins<'d>(object: &Object, decisions: &'d [Decided]) -> Vec<&'d str> {
+    let key = &object.key;
+    let asked = decisions.iter().flat_map(|decided| match decided {
+        Decided::Template(of, _, decision) if of == key => &decision.plugins[..],
+        // What was taken over, and a RayCluster, have another name than they were decided on by.
+        Decided::Template(of, inputs, decision)
+            if of.resource == key.resource && is_of(object, inputs.group_role.unwrap_or(inputs.role)) =>
+        {
+            &decision.plugins[..]
+        }
+        Decided::Metadata(target, _, decision) if target.kind == key.resource.kind && target.name == key.name => &decision.plugins[..],
+        _ => &[],
+    });
+    asked.map(|asked| asked.plugin.as_str()).collect()
+}
+
+/// Tells of a pod's template.
+fn tell<'o>(walk: &mut Walk<'o, '_>, object: &Object, decisions: &[Decided], template: &'o Value, role: Option<Role>) {
+    let Some((inputs, answer)) = decided(object, decisions, role) else {
+        // A template on which nobody has decided is one that nobody has asked for: rather a refusal than a hole.
+        return walk.visit(template, &[], &|_, _| false);
+    };
+    let contents = Contents::read(inputs, answer);
+    let speakers = Speakers::of(&contents);
+    let facts = Facts::of(&contents, walk.configs);
+    let labels = Labels::find(object, decisions, Of::Pods(role));
+    Pod::of(&contents, &speakers, &facts, answer).tell(walk, template, labels);
+}
+
+/// The templates of pods in an object, and of which role in a group their pods are.
+fn templates(object: &Object) -> Vec<(&Value, Option<Role>)> {
+    let at = |path: &str, role| object.body.pointer(path).filter(|template| template.is_object()).map(|template| (template, role));
+    let resource = object.key.resource;
+    if [&DEPLOYMENT, &KNATIVE_SERVICE].contains(&resource) {
+        at("/spec/template", None).into_iter().collect()
+    } else if resource == &LEADER_WORKER_SET {
+        let places = [("leader", Role::Leader), ("worker", Role::Worker)];
+        places.into_iter().filter_map(|(place, role)| at(&format!("/spec/leaderWorkerTemplate/{place}Template"), Some(role))).collect()
+    } else if resource == &RAY_CLUSTER {
+        let groups = object.body.pointer("/spec/workerGroupSpecs").and_then(Value::as_array).map_or(0, Vec::len);
+        let workers = (0..groups).filter_map(|group| at(&format!("/spec/workerGroupSpecs/{group}/template"), Some(Role::Worker)));
+        at("/spec/headGroupSpec/template", Some(Role::Leader)).into_iter().chain(workers).collect()
+    } else {
+        Vec::new()
+    }
+}
+
+/// The decision on a template of an object.
+fn decided<'d>(object: &Object, decisions: &'d [Decided], role: Option<Role>) -> Option<(&'d Inputs, &'d Templated)> {
+    let fitting = || {
+        decisions.iter().filter_map(move |decided| match decided {
+            Decided::Template(key, inputs, decision)
+                if key.resource == object.key.resource
+                    && key.namespace == object.key.namespace
+                    && role.is_none_or(|role| inputs.role == role) =>
+            {
+                Some((key, inputs, &*decision.answer))
+            }
+            _ => None,
+        })
+    };
+    let named = fitting().find(|(key, ..)| key.name == object.key.name);
+    // What was taken over has the name that others gave it, and a RayCluster is decided on before it has one.
+    let other = || fitting().find(|(_, inputs, _)| is_of(object, inputs.group_role.unwrap_or(inputs.role)));
+    named.or_else(other).map(|(_, inputs, answer)| (inputs, answer))
+}
+
+/// Whether an object is part of a component of OME's, by a label that no policy has a say in.
+fn is_of(object: &Object, component: Role) -> bool {
+    let component = match component {
+        Role::Engine => "engine",
+        Role::Decoder => "decoder",
+        Role::Router => "router",
+        _ => return false,
+    };
+    object.body.pointer("/metadata/labels").and_then(|labels| labels.get(COMPONENT)).is_some_and(|label| label == component)
+}
+
+/// Tells of a value at which a walk arrives, or says that it has not.
+type Telling<'t, 'o> = &'t dyn Fn(&mut Walk<'o, '_>, &'o Value) -> bool;
+
+/// A walk through an object.
+struct Walk<'o, 'c> {
+    path: Path<'o>,
+    fields: Vec<Field>,
+    /// About what they take.
+    size: usize,
+    configs: &'c Configs<'c>,
+}
+
+impl<'o> Walk<'o, '_> {
+    /// Goes into a field and back.
+    fn below(&mut self, name: &'o str, then: impl FnOnce(&mut Self)) {
+        self.path.enter(name);
+        then(self);
+        self.path.leave();
+    }
+
+    /// What the host builds.
+    fn hosts(&mut self, value: &'o Value) {
+        self.visit(value, &[HOST], &|_, _| false);
+    }
+
+    /// What the same layers have asked for, all of it but what is told otherwise.
+    fn visit(&mut self, value: &'o Value, by: &[&str], otherwise: Telling<'_, 'o>) {
+        if otherwise(self, value) {
+            return;
+        }
+        match value {
+            Value::Object(object) if !object.is_empty() => {
+                for (name, value) in fields(object) {
+                    self.below(name, |walk| walk.visit(value, by, otherwise));
+                }
+            }
+            Value::Array(items) if !items.is_empty() && self.path.name() != "command" => {
+                for ((index, item), shown) in items.iter().enumerate().zip(list::names(self.path.name(), items)) {
+                    self.path.enter_item(index, shown.as_ref());
+                    self.visit(item, by, otherwise);
+                    self.path.leave();
+                }
+            }
+            Value::Null => {}
+            _ => self.put(value, by.iter().map(|&layer| layer.to_owned()).collect(), None),
+        }
+    }
+
+    /// Notes the field at which the walk is.
+    fn put(&mut self, value: &Value, by: Vec<String>, plugin: Option<String>) {
+        let said = value.as_str().map_or(16, str::len);
+        self.size = self.size.saturating_add(self.path.field().len() + self.path.place().len() + said + 64);
+        if self.size > MOST {
+            return;
+        }
+        let (field, place, name) = (self.path.field().to_owned(), self.path.place().to_owned(), self.path.name().to_owned());
+        self.fields.push(Field { field, place, name, value: value.clone(), by, plugin });
+    }
+}

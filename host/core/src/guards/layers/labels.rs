@@ -1,0 +1,115 @@
+//! Who asked for labels and annotations, of an object or of its pods.
+
+use super::{
+    Walk, is_of,
+    said::{HOST, fields},
+    writer::Writers,
+};
+use crate::{
+    decide::{
+        Decision,
+        propagation::{Inputs, Propagated},
+    },
+    objects::label_value,
+    plan::{Decided, Object},
+};
+use pointsman_sandbox::point::{
+    Role,
+    propagation::{Place, Placed, Target},
+};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// The maps of an object's metadata that policies have a say in.
+pub(super) const MAPS: [&str; 2] = ["labels", "annotations"];
+
+/// The layer under which the question holds what pod-templating has given the pods.
+const TEMPLATE: &str = "template";
+
+/// Whose metadata is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    /// The object's own.
+    Object,
+    /// That of its pods, which may have a role in a group.
+    Pods(Option<Role>),
+}
+
+/// One question and its answer.
+#[derive(Clone, Copy)]
+pub(super) struct Labels<'d> {
+    inputs: &'d Inputs,
+    answer: &'d Propagated,
+    /// The plugin, if there is but one: of several the answer doesn't tell which one it was.
+    only: Option<&'d str>,
+}
+
+impl<'d> Labels<'d> {
+    /// The decision on an object's own metadata, or on that of its pods in a place.
+    pub(super) fn find(object: &Object, decisions: &'d [Decided], whose: Of) -> Option<Self> {
+        let (place, role) = match whose {
+            Of::Object => (Place::Object, None),
+            Of::Pods(role) => (Place::PodTemplate, role),
+        };
+        let of_place = |target: &Target| role.is_none() || target.role == role;
+        let resource = object.key.resource;
+        let fitting = || {
+            decisions.iter().filter_map(|decided| match decided {
+                Decided::Metadata(target, inputs, decision)
+                    if target.place == place && target.group == resource.group && target.kind == resource.kind && of_place(target) =>
+                {
+                    Some((target, inputs, decision))
+                }
+                _ => None,
+            })
+        };
+        let named = fitting().find(|(target, ..)| target.name == object.key.name);
+        // What was taken over has the name that others gave it, and a RayCluster's pods are decided on before it has one.
+        let other = || fitting().find(|(target, ..)| target.group_role.or(target.role).is_some_and(|role| is_of(object, role)));
+        named.or_else(other).map(|(_, inputs, decision)| Self::of(inputs, decision))
+    }
+
+    fn of(inputs: &'d Inputs, decision: &'d Decision<Propagated>) -> Self {
+        let only = decision.plugins.first().filter(|_| decision.plugins.len() == 1).map(|asked| asked.plugin.as_str());
+        Self { inputs, answer: &decision.answer, only }
+    }
+
+    /// Tells of one of the maps. What isn't as the policies have answered, the host has put there.
+    pub(super) fn tell<'o>(self, walk: &mut Walk<'o, '_>, map: &'o str, value: &'o Value, mut writers: Option<(&mut Writers<'_>, usize)>) {
+        let labels = map == "labels";
+        let entries: HashMap<&str, Vec<(&str, &str)>> = self.inputs.layers.iter().fold(HashMap::new(), |mut all, layer| {
+            let entries = if labels { &layer.labels } else { &layer.annotations };
+            for entry in entries {
+                all.entry(&entry.key).or_default().push((&layer.name, &entry.value));
+            }
+            all
+        });
+        let (frame, answer) =
+            if labels { (&*self.inputs.labels, &self.answer.labels) } else { (&*self.inputs.annotations, &self.answer.annotations) };
+        for (key, value) in value.as_object().into_iter().flat_map(fields) {
+            walk.path.enter(key);
+            let text = value.as_str().unwrap_or_default();
+            let placed = |all: &[Placed], layer: Option<&str>| {
+                let found = all.binary_search_by(|placed| placed.key.as_str().cmp(key)).ok().and_then(|at| all.get(at));
+                found.is_some_and(|placed| placed.value == text && layer.is_none_or(|layer| placed.layer == layer))
+            };
+            let (mut by, mut plugin) = (vec![HOST.to_owned()], None);
+            if placed(answer, None) && !placed(frame, Some(HOST)) {
+                let same = |said: &str| said == text || labels && label_value(said) == text;
+                let asking = entries.get(key).into_iter().flatten().filter(|(_, said)| same(said));
+                by = asking.map(|(layer, _)| (*layer).to_owned()).collect();
+                if by.is_empty() {
+                    by = walk.configs.holding(value);
+                }
+                if by.is_empty() {
+                    plugin = match &mut writers {
+                        Some((writers, start)) if placed(frame, Some(TEMPLATE)) => writers.last(walk.path.behind(*start), value),
+                        _ => self.only.map(str::to_owned),
+                    };
+                }
+            }
+            walk.put(value, by, plugin);
+            walk.path.leave();
+        }
+    }
+}

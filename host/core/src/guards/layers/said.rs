@@ -1,0 +1,198 @@
+//! What the layers of a question to pod-templating say of the pod, container by container.
+
+use crate::decide::templating::{Inputs, Templated};
+use pointsman_sandbox::point::{Subject, templating::Layer};
+use serde_json::{Map, Value, json};
+use std::collections::{HashMap, HashSet};
+
+/// The name of the host among the layers: its frame, and all that it builds itself.
+pub(super) const HOST: &str = "host";
+
+/// Who says something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The plugins, together.
+    Answer,
+    /// The plugins as well: they say so much at one place that it isn't compared one by one.
+    Any,
+    /// A layer, by its number.
+    Layer(usize),
+}
+
+/// A part of what somebody says.
+pub(super) type Said<'a> = (Source, &'a Value);
+
+/// The lists of a pod that hold containers.
+pub(super) const CONTAINERS: &str = "containers";
+pub(super) const INIT_CONTAINERS: &str = "initContainers";
+
+/// What was said in one question and its answer, read once.
+pub(super) struct Contents<'a> {
+    pub(super) subject: &'a Subject,
+    /// The layers by their names, the host's frame first.
+    pub(super) layers: Vec<(&'a str, Value)>,
+    /// What a layer's `config` stands for: a container with variables.
+    configs: Vec<(usize, Value)>,
+    /// The template that the plugins have made, if it can be read.
+    pub(super) answer: Option<Value>,
+}
+
+impl<'a> Contents<'a> {
+    /// Reads them. What is no JSON says nothing.
+    pub(super) fn read(inputs: &'a Inputs, answer: &Templated) -> Self {
+        let frame = json!({"pod": inputs.template.get("spec")});
+        let read = |layer: &'a Layer| {
+            let mut content = serde_json::from_str(&layer.content).unwrap_or_default();
+            if layer.content.contains("null") {
+                without_nulls(&mut content);
+            }
+            (layer.name.as_str(), content)
+        };
+        let layers: Vec<(&str, Value)> = std::iter::once((HOST, frame)).chain(inputs.layers.iter().map(read)).collect();
+        let variables = |(number, (name, content)): (usize, &(&str, Value))| {
+            let entries = content.get("config").and_then(Value::as_object).filter(|_| describes(name))?;
+            let entries: Vec<Value> = entries.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+            Some((number, json!({"env": entries})))
+        };
+        let configs = layers.iter().enumerate().filter_map(variables).collect();
+        Self { subject: &inputs.subject, layers, configs, answer: serde_json::from_str(&answer.template).ok() }
+    }
+
+    /// The layers that don't describe pods, but tell what is known: of the model, the storage ...
+    pub(super) fn facts(&self) -> impl Iterator<Item = (&'a str, &Value)> {
+        self.layers.iter().filter(|(name, _)| !describes(name)).map(|(name, content)| (*name, content))
+    }
+}
+
+/// Whether a layer says what pods look like, in a `pod` and a `runner`. The others may have fields of any name.
+fn describes(layer: &str) -> bool {
+    let mut of_a_place = ["runtime-", "user-", "base:"].iter();
+    [HOST, "runtime", "user", "preset"].contains(&layer) || of_a_place.any(|beginning| layer.starts_with(beginning))
+}
+
+/// Null says nothing, in lists neither.
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(without_nulls);
+        }
+        Value::Array(items) => {
+            items.retain(|item| !item.is_null());
+            items.iter_mut().for_each(without_nulls);
+        }
+        _ => {}
+    }
+}
+
+/// What the layers say, as far as it is of a pod.
+#[derive(Debug)]
+pub(super) struct Speakers<'a> {
+    /// Their specs.
+    pub(super) specs: Vec<Said<'a>>,
+    /// What they say of each container, by its name.
+    containers: HashMap<&'a str, Vec<Said<'a>>>,
+    /// The same of init containers, which are never others.
+    init_containers: HashMap<&'a str, Vec<Said<'a>>>,
+    /// The name of the main container, and whether a layer gives it.
+    pub(super) main: &'a str,
+    main_is_given: bool,
+}
+
+impl<'a> Speakers<'a> {
+    /// Sorts what they say. A container without a name, or a runner, is the main one, as the built-in policy and the host have it: which
+    /// one that is depends on the layers alone, so that no plugin can give one container what was asked for another.
+    pub(super) fn of(contents: &'a Contents<'_>) -> Self {
+        let Subject { group, kind, .. } = contents.subject;
+        let kserve = group == "serving.kserve.io" && kind == "LLMInferenceService";
+        let mut names = Names { usual: if kserve { "main" } else { "ome-container" }, lenient: !kserve, ..Names::default() };
+        let mut speakers =
+            Self { specs: Vec::new(), containers: HashMap::new(), init_containers: HashMap::new(), main: "", main_is_given: false };
+        for (number, (_, content)) in contents.layers.iter().enumerate().filter(|(_, (name, _))| describes(name)) {
+            let source = Source::Layer(number);
+            let pod = content.get("pod").filter(|pod| pod.is_object());
+            speakers.specs.extend(pod.map(|pod| (source, pod)));
+            let list = |name: &str| pod.and_then(|pod| pod.get(name)?.as_array()).into_iter().flatten();
+            for container in list(CONTAINERS) {
+                speakers.add(CONTAINERS, names.name(container), (source, container));
+            }
+            for container in list(INIT_CONTAINERS) {
+                speakers.add(INIT_CONTAINERS, given(container).unwrap_or_default(), (source, container));
+            }
+            if let Some(runner) = content.get("runner").filter(|runner| runner.is_object()) {
+                let name = names.name(runner);
+                names.runner.get_or_insert(name);
+                speakers.add(CONTAINERS, name, (source, runner));
+            }
+        }
+        speakers.main = names.main().unwrap_or(names.usual);
+        speakers.main_is_given = names.given.contains(speakers.main);
+        for (number, variables) in &contents.configs {
+            speakers.add(CONTAINERS, speakers.main, (Source::Layer(*number), variables));
+        }
+        speakers
+    }
+
+    fn add(&mut self, list: &'static str, name: &'a str, said: Said<'a>) {
+        let containers = if list == CONTAINERS { &mut self.containers } else { &mut self.init_containers };
+        containers.entry(name).or_default().push(said);
+    }
+
+    /// What they say of a container of a list.
+    pub(super) fn container(&self, list: &'static str, name: &str) -> &[Said<'a>] {
+        let containers = if list == CONTAINERS { &self.containers } else { &self.init_containers };
+        containers.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// What the planned containers are to the layers, by their names. Where no layer names the main one, a policy may: it is then the
+    /// first, if no layer knows that for another.
+    pub(super) fn called<'p>(&'p self, list: &'static str, planned: &'p [Value]) -> Vec<&'p str>
+    where
+        'a: 'p,
+    {
+        let mut names: Vec<&str> = planned.iter().map(|container| given(container).unwrap_or_default()).collect();
+        let free = list == CONTAINERS && !self.main_is_given && !names.contains(&self.main);
+        if let Some(first) = names.first_mut().filter(|first| free && self.container(CONTAINERS, first).is_empty()) {
+            *first = self.main;
+        }
+        names
+    }
+}
+
+/// The names of containers, as the layers are gone through from the weakest.
+#[derive(Default)]
+struct Names<'a> {
+    usual: &'static str,
+    lenient: bool,
+    /// The first container, the one of the usual name if there is one, and the one that the weakest runner is.
+    first: Option<&'a str>,
+    has_usual: bool,
+    runner: Option<&'a str>,
+    given: HashSet<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    fn name(&mut self, container: &'a Value) -> &'a str {
+        let given = given(container);
+        self.given.extend(given);
+        let name = given.or_else(|| self.main()).unwrap_or(self.usual);
+        self.first.get_or_insert(name);
+        self.has_usual = self.has_usual || name == self.usual;
+        name
+    }
+
+    /// The main container of those so far.
+    fn main(&self) -> Option<&'a str> {
+        let usual = self.has_usual.then_some(self.usual);
+        if self.lenient { usual.or(self.runner).or(self.first) } else { usual }
+    }
+}
+
+fn given(container: &Value) -> Option<&str> {
+    container.get("name").and_then(Value::as_str).filter(|name| !name.is_empty())
+}
+
+/// The fields of an object, without those that say nothing.
+pub(super) fn fields(object: &Map<String, Value>) -> impl Iterator<Item = (&str, &Value)> {
+    object.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.as_str(), value))
+}

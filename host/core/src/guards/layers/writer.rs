@@ -1,0 +1,87 @@
+//! Which plugin has put something into a template, where several have worked on it.
+
+use super::path::Step;
+use crate::decide::templating;
+use pointsman_sandbox::point::templating::Action;
+use serde_json::Value;
+
+/// How much is looked at for all fields of a template. A field behind that has no known writer: to know more isn't worth a plan's time.
+const MOST: usize = 1 << 18;
+
+/// The steps by which a template was made.
+#[derive(Debug)]
+pub(super) struct Writers<'s> {
+    steps: &'s [templating::Step],
+    /// The plugin, if there is but one.
+    only: Option<&'s str>,
+    left: usize,
+}
+
+impl<'s> Writers<'s> {
+    pub(super) fn of(steps: &'s [templating::Step]) -> Self {
+        let first = steps.first().map(|step| step.plugin.as_str());
+        let only = first.filter(|first| steps.iter().all(|step| step.plugin == *first));
+        Self { steps, only, left: MOST }
+    }
+
+    /// Who has written a value there last. Items are found by what they hold: their places change from step to step.
+    pub(super) fn last<'o>(&mut self, way: impl Iterator<Item = Step<'o>>, value: &Value) -> Option<String> {
+        if let Some(only) = self.only {
+            return Some(only.to_owned());
+        }
+        let way: Vec<Step<'o>> = way.collect();
+        for step in self.steps.iter().rev() {
+            let operation = &step.operation;
+            let text = operation.value.as_deref().unwrap_or_default();
+            self.left = self.left.checked_sub(1)?;
+            let wrote = match below(&operation.path, &way) {
+                Meets::Not => false,
+                // What writes into a list that counts as a whole has written it.
+                Meets::Within => true,
+                Meets::Above(_) if operation.action == Action::Remove => false,
+                Meets::Above(rest) => {
+                    self.left = self.left.checked_sub(text.len() / 64)?;
+                    serde_json::from_str(text).is_ok_and(|written: Value| holds(&written, rest, value))
+                }
+            };
+            if wrote {
+                return Some(step.plugin.clone());
+            }
+        }
+        None
+    }
+}
+
+/// How an operation's place stands to a field.
+enum Meets<'w, 'o> {
+    /// It is elsewhere.
+    Not,
+    /// It is the field or leads to it, by the rest of the way.
+    Above(&'w [Step<'o>]),
+    /// It is a part of the field.
+    Within,
+}
+
+fn below<'w, 'o>(pointer: &str, way: &'w [Step<'o>]) -> Meets<'w, 'o> {
+    let mut way = way;
+    for token in pointer.split('/').skip(1) {
+        let Some((step, rest)) = way.split_first() else { return Meets::Within };
+        let leads = match step {
+            Step::Field(name) => *name == token || token.contains('~') && token.replace("~1", "/").replace("~0", "~") == *name,
+            Step::Item(_) => token == "-" || token.bytes().all(|byte| byte.is_ascii_digit()),
+        };
+        if !leads {
+            return Meets::Not;
+        }
+        way = rest;
+    }
+    Meets::Above(way)
+}
+
+fn holds(written: &Value, way: &[Step<'_>], value: &Value) -> bool {
+    match way.split_first() {
+        None => written == value,
+        Some((Step::Field(name), rest)) => written.get(name).is_some_and(|inner| holds(inner, rest, value)),
+        Some((Step::Item(_), rest)) => written.as_array().is_some_and(|items| items.iter().any(|item| holds(item, rest, value))),
+    }
+}

@@ -1,0 +1,305 @@
+//! What becomes of a plan by the rules: those of the subject before it, and those of its objects before they are applied.
+
+pub mod layers;
+
+use crate::{
+    condition::Condition,
+    decide::Pinned,
+    plan::{Object, Plan},
+    question::{self, entries, strings},
+    rules::{
+        judge::{Case, Finding, Judgement, sentence},
+        lookups::Around,
+    },
+    world::{LAST_APPLIED, ObjectKey, Read, Snapshot},
+};
+use layers::Bound;
+use pointsman_crds::policy::rule::RuleStage;
+use pointsman_sandbox::{
+    digest::Digest,
+    limits::SUMS_WITHIN,
+    point::{Entry, Subject},
+};
+use serde_json::{Map, Value, json};
+use std::{cell::OnceCell, collections::BTreeSet, sync::Arc, time::Duration};
+
+/// Whether the subject breaks no rule.
+pub const VALID: &str = "Valid";
+
+/// Whether what the policies put out breaks no rule.
+pub const ALLOWED: &str = "Allowed";
+
+/// How long to wait before a rule that couldn't be evaluated for a passing reason is asked again.
+const AGAIN: Duration = Duration::from_secs(15);
+
+/// How many bytes of sentences a condition has at most.
+const LONGEST: usize = 4096;
+
+/// An object as rules see it at every door: what its user has written.
+pub fn object(api_version: &str, kind: &str, namespace: &str, name: &str, content: &Value) -> Value {
+    let mut metadata = Map::new();
+    metadata.insert("name".to_owned(), name.into());
+    if !namespace.is_empty() {
+        metadata.insert("namespace".to_owned(), namespace.into());
+    }
+    for part in ["labels", "annotations"] {
+        let Some(Value::Object(map)) = content["metadata"].get(part) else { continue };
+        let map: Map<_, _> = map.iter().filter(|(key, _)| *key != LAST_APPLIED).map(|(key, value)| (key.clone(), value.clone())).collect();
+        // The API server keeps no empty ones.
+        if !map.is_empty() {
+            metadata.insert(part.to_owned(), Value::Object(map));
+        }
+    }
+    let mut object = Map::new();
+    object.insert("apiVersion".to_owned(), api_version.into());
+    object.insert("kind".to_owned(), kind.into());
+    object.insert("metadata".to_owned(), Value::Object(metadata));
+    if let Some(spec) = content.get("spec").filter(|spec| !spec.is_null()) {
+        object.insert("spec".to_owned(), spec.clone());
+    }
+    Value::Object(object)
+}
+
+fn of_subject(snapshot: &Snapshot) -> Value {
+    let ObjectKey { resource, namespace, name } = &snapshot.subject.key;
+    object(&resource.api_version(), resource.kind, namespace, name, &snapshot.subject.content())
+}
+
+/// A namespace as rules see it.
+pub fn namespace<'a>(name: &str, labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Value {
+    let labels: Map<String, Value> = labels.into_iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+}
+
+/// Finds out which plugins are asked about the subject, by their matchConditions.
+pub(crate) fn meet(snapshot: &Snapshot, policies: &mut Pinned<'_>) {
+    if policies.set().members().iter().all(|member| member.conditions().is_none()) {
+        return;
+    }
+    let key = &snapshot.subject.key;
+    let subject = || of_subject(snapshot).to_string().into();
+    let namespace = || (!key.namespace.is_empty()).then(|| namespace(&key.namespace, &*snapshot.namespace_labels).to_string().into());
+    policies.meet(&question::subject(snapshot), subject, namespace);
+}
+
+/// What the rules say of a plan: of its subject first, and of its objects.
+#[derive(Debug)]
+pub(crate) struct Judging<'a> {
+    snapshot: &'a Snapshot,
+    policies: &'a Pinned<'a>,
+    subject: OnceCell<Arc<str>>,
+    namespace: OnceCell<Arc<str>>,
+}
+
+impl<'a> Judging<'a> {
+    pub(crate) fn new(snapshot: &'a Snapshot, policies: &'a Pinned<'a>) -> Self {
+        Self { snapshot, policies, subject: OnceCell::new(), namespace: OnceCell::new() }
+    }
+
+    fn subject(&self) -> Arc<str> {
+        Arc::clone(self.subject.get_or_init(|| of_subject(self.snapshot).to_string().into()))
+    }
+
+    fn namespace(&self) -> Option<Arc<str>> {
+        let name = &self.snapshot.subject.key.namespace;
+        let of_namespace = || namespace(name, &*self.snapshot.namespace_labels).to_string().into();
+        (!name.is_empty()).then(|| Arc::clone(self.namespace.get_or_init(of_namespace)))
+    }
+
+    /// What the rules say of the subject, and what they have looked at beside it.
+    fn input(&self) -> (Arc<Judgement>, BTreeSet<Read>) {
+        let rules = self.policies.set().rules();
+        if rules.of(RuleStage::Input).next().is_none() {
+            return Default::default();
+        }
+        let namespace = self.namespace().unwrap_or_default();
+        let object = Digest::of_all(&[Digest::of(self.subject().as_bytes()), Digest::of(namespace.as_bytes())]);
+        let about = OnceCell::new();
+        let judge = |around: Option<&Around<'_>>| {
+            let about = about.get_or_init(|| question::subject(self.snapshot));
+            let mut root = |name: &str| match name {
+                "object" => Some(self.subject()),
+                "namespaceObject" => self.namespace(),
+                _ => None,
+            };
+            let case = Case { stage: RuleStage::Input, about, operation: None, root: &mut root, around };
+            rules.judge_some(case, |rule| rule.looks_up() == around.is_some())
+        };
+        let of_object = self.kept(&[*rules.digest(RuleStage::Input), object], || vec![judge(None)]).first().cloned().unwrap_or_default();
+        if !rules.of(RuleStage::Input).any(|rule| rule.looks_up()) {
+            return (Arc::new(of_object), BTreeSet::new());
+        }
+        // What depends on more than the object is kept by what was found, rule by rule.
+        let surroundings = self.snapshot.surroundings();
+        let around = Around::new(&surroundings, Some(self.policies.cache()), Some(object), SUMS_WITHIN);
+        let judgement = of_object.and(judge(Some(&around)));
+        (Arc::new(judgement), around.reads())
+    }
+
+    /// What the rules say of each object of the plan, in their order.
+    fn output(&self, objects: &[Object], plan: &Plan) -> Arc<Vec<Judgement>> {
+        let rules = self.policies.set().rules();
+        if rules.of(RuleStage::Output).next().is_none() {
+            return Arc::default();
+        }
+        let namespace = self.namespace().unwrap_or_default();
+        let mut parts = vec![*rules.digest(RuleStage::Output), Digest::of(self.subject().as_bytes()), Digest::of(namespace.as_bytes())];
+        parts.extend(objects.iter().map(|object| Digest::of(object.whole().to_string().as_bytes())));
+        // Who asked for what, and what was answered.
+        parts.extend(plan.decisions.iter().flat_map(layers::digests));
+        parts.push(*self.policies.set().configs_digest());
+        self.kept(&parts, || objects.iter().map(|object| self.judge_object(object, plan)).collect())
+    }
+
+    fn judge_object(&self, object: &Object, plan: &Plan) -> Judgement {
+        let set = self.policies.set();
+        let about = Subject {
+            group: object.key.resource.group.to_owned(),
+            version: object.key.resource.version.to_owned(),
+            kind: object.key.resource.kind.to_owned(),
+            namespace: object.key.namespace.clone(),
+            name: object.key.name.clone(),
+            labels: entries_in(&object.body["metadata"]["labels"]),
+            annotations: entries_in(&object.body["metadata"]["annotations"]),
+            namespace_labels: entries(&self.snapshot.namespace_labels),
+        };
+        let asked = OnceCell::new();
+        // What configures others says nothing here.
+        let plugins = layers::plugins(object, &plan.decisions);
+        let configs: Vec<_> = set.configs().iter().filter(|(name, _)| plugins.contains(&name.as_str())).cloned().collect();
+        let asked = || asked.get_or_init(|| layers::asked(object, &plan.decisions, &Bound { configs: &configs }));
+        let mut root = |name: &str| match name {
+            "object" => Some(object.whole().to_string().into()),
+            "subject" => Some(self.subject()),
+            "namespaceObject" => self.namespace(),
+            "layers" if !asked().too_large => Some(asked().layers().to_string().into()),
+            "added" if !asked().too_large => Some(asked().added().to_string().into()),
+            _ => None,
+        };
+        set.rules().judge(Case { stage: RuleStage::Output, about: &about, operation: None, root: &mut root, around: None })
+    }
+
+    /// What was found of the same before, or is found now; that is kept if it would be found again.
+    fn kept(&self, parts: &[Digest], judge: impl FnOnce() -> Vec<Judgement>) -> Arc<Vec<Judgement>> {
+        let key = Digest::of_all(parts);
+        if let Some(kept) = self.policies.cache().get::<Vec<Judgement>>(&key) {
+            return kept;
+        }
+        let judged = Arc::new(judge());
+        let findings = || judged.iter().flat_map(|judgement| &judgement.findings);
+        if !judged.iter().any(|judgement| judgement.passing) {
+            let names: usize = judged.iter().map(|judgement| judgement.matched.len() * 48).sum();
+            let size = findings().map(|finding| finding.message.len() + 128).sum::<usize>() + names;
+            self.policies.cache().keep(key, Arc::clone(&judged), size);
+        }
+        judged
+    }
+
+    /// Makes of a plan what the rules let it be.
+    pub(crate) fn bound(&self, mut plan: Plan) -> Plan {
+        let (input, looked_at) = self.input();
+        plan.reads.extend(looked_at);
+        let output = plan.objects.as_ref().map(|objects| self.output(objects, &plan));
+        let denied = !input.admits() || output.as_ref().is_some_and(|output| output.iter().any(|judgement| !judgement.admits()));
+        if input.passing || output.iter().flat_map(|output| output.iter()).any(|judgement| judgement.passing) {
+            plan.again = Some(plan.again.map_or(AGAIN, |again| again.min(AGAIN)));
+        }
+        plan.stands.add(&input);
+        output.iter().flat_map(|output| output.iter()).for_each(|judgement| plan.stands.add(judgement));
+        plan.status.conditions.insert(0, self.valid(&input));
+        plan.status.conditions.push(self.allowed(plan.objects.as_deref().zip(output.as_deref()), &plan));
+        if denied {
+            plan.objects = None;
+        }
+        plan.reads.insert(Read::Namespace(self.snapshot.subject.key.namespace.clone()));
+        plan
+    }
+
+    fn stays(&self) -> &'static str {
+        if self.snapshot.children.is_empty() { "Nothing is made" } else { "What runs stays as it is" }
+    }
+
+    fn valid(&self, judgement: &Judgement) -> Condition {
+        let denied = judgement.sentences(Finding::denies);
+        if !denied.is_empty() {
+            let message = told(format!("{}: {}", self.stays(), joined(&denied)));
+            return refused(VALID, "RuleBroken", message, judgement.findings.iter().filter(|finding| finding.denies()));
+        }
+        let warned = judgement.sentences(Finding::warns);
+        if !warned.is_empty() {
+            return Condition::yes(VALID, "Warned", told(joined(&warned))).noted();
+        }
+        Condition::yes(VALID, "Valid", "The service breaks no rule.")
+    }
+
+    fn allowed(&self, judged: Option<(&[Object], &Vec<Judgement>)>, plan: &Plan) -> Condition {
+        let Some((objects, judgements)) = judged else {
+            return Condition::unknown(ALLOWED, "Blocked", "There is no plan for the objects: the other conditions say why.");
+        };
+        let sentences = |wanted: fn(&Finding) -> bool| -> Vec<String> {
+            let of_object = |(object, judgement): (&Object, &Judgement)| -> Vec<String> {
+                let named = format!("{} {}", object.key.resource.kind, object.key.name);
+                let findings = judgement.findings.iter().filter(|finding| wanted(finding));
+                findings.map(|finding| sentence(&finding.rule, &format!("{named}: {}", finding.message))).collect()
+            };
+            objects.iter().zip(judgements).flat_map(of_object).collect()
+        };
+        let denied = sentences(Finding::denies);
+        if !denied.is_empty() {
+            let broken = objects.iter().zip(judgements).filter(|(_, judgement)| !judgement.admits()).map(|(object, _)| object);
+            let plugins: BTreeSet<&str> = broken.flat_map(|object| layers::plugins(object, &plan.decisions)).collect();
+            let plugins = plugins.into_iter().collect::<Vec<_>>().join(", ");
+            let by = if plugins.is_empty() { String::new() } else { format!(", which the plugins {plugins} have a part in,") };
+            let message = told(format!("{}: the plan{by} is refused. {}", self.stays(), joined(&denied)));
+            let findings = judgements.iter().flat_map(|judgement| &judgement.findings).filter(|finding| finding.denies());
+            return refused(ALLOWED, "GuardrailBroken", message, findings);
+        }
+        let warned = sentences(Finding::warns);
+        if !warned.is_empty() {
+            return Condition::yes(ALLOWED, "Warned", told(joined(&warned))).noted();
+        }
+        Condition::yes(ALLOWED, "Allowed", "What the policies put out breaks no rule.")
+    }
+}
+
+/// A denial as a condition. What couldn't be asked at the moment says nothing against what runs.
+fn refused<'f>(type_: &'static str, broken: &str, message: String, mut findings: impl Iterator<Item = &'f Finding> + Clone) -> Condition {
+    const NOT_EVALUATED: &str = "RuleNotEvaluated";
+    if findings.clone().all(|finding| finding.passing) {
+        return Condition::unknown(type_, NOT_EVALUATED, message);
+    }
+    let reason = if findings.all(|finding| finding.failed) { NOT_EVALUATED } else { broken };
+    Condition::no(type_, reason, message)
+}
+
+fn joined(sentences: &[String]) -> String {
+    let ended = sentences.iter().map(|sentence| format!("{}.", sentence.trim_end_matches('.')));
+    ended.collect::<Vec<_>>().join(" ")
+}
+
+fn told(mut text: String) -> String {
+    if text.len() > LONGEST {
+        text.truncate(text.floor_char_boundary(LONGEST));
+        text.push('\u{2026}');
+    }
+    text
+}
+
+fn entries_in(map: &Value) -> Vec<Entry> {
+    entries(&strings(map))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_see_what_a_user_has_written_and_neither_kubectl_s_note_nor_empty_maps() {
+        let metadata = json!({"labels": {}, "annotations": {LAST_APPLIED: "{}", "a": "b"}, "uid": "1", "finalizers": ["x/y"]});
+        let seen = object("v1", "A", "n", "a", &json!({"metadata": metadata, "spec": {"b": 1}, "status": {}}));
+        let wanted = json!({"name": "a", "namespace": "n", "annotations": {"a": "b"}});
+        assert_eq!(seen, json!({"apiVersion": "v1", "kind": "A", "metadata": wanted, "spec": {"b": 1}}));
+        let bare = object("v1", "A", "", "a", &json!({"metadata": {"annotations": {LAST_APPLIED: "{}"}}, "spec": null}));
+        assert_eq!(bare, json!({"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}}));
+    }
+}

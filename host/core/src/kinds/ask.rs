@@ -1,0 +1,179 @@
+//! Putting a kind's questions to the policies: what is asked of all kinds alike.
+
+use crate::{
+    decide::{
+        Pinned, Undecided,
+        propagation::{self, Propagated},
+        templating,
+    },
+    objects::Metadata,
+    plan::Decided,
+    question::{strings, subject_with},
+    world::{
+        ObjectKey, Read, Snapshot,
+        child::{SUBJECT_KIND, VERSION},
+    },
+};
+use pointsman_sandbox::{
+    digest::Digested,
+    point::{
+        Role, Subject,
+        propagation::{Layer, Place as Where, Placed, Target},
+        templating::Layer as Part,
+    },
+};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// How long to wait before a plan that a policy failed to make is tried again.
+pub(super) const AGAIN: Duration = Duration::from_secs(15);
+
+/// What pods do: their role, and for a leader or a worker that of their group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) role: Role,
+    pub(super) group: Option<Role>,
+}
+
+impl Place {
+    /// Whether it follows a leader: nothing reaches it by a Service.
+    pub(super) fn follows(self) -> bool {
+        self.role == Role::Worker
+    }
+}
+
+/// What labels and annotations are wanted for.
+#[derive(Clone, Copy)]
+pub(super) struct About<'a> {
+    pub(super) key: &'a ObjectKey,
+    /// What the object is part of; none for one of the whole subject.
+    pub(super) role: Option<Role>,
+    /// The pods in a place, rather than the object itself.
+    pub(super) pods: Option<Place>,
+    /// The metadata that pod-templating has given the pods.
+    pub(super) template: Option<&'a Value>,
+}
+
+/// The questions of one plan.
+pub(super) struct Asking<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    policies: &'a Pinned<'a>,
+    pub(super) reads: BTreeSet<Read>,
+    pub(super) decisions: Vec<Decided>,
+}
+
+impl<'a> Asking<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, policies: &'a Pinned<'a>) -> Self {
+        let reads = BTreeSet::from([Read::Namespace(snapshot.subject.key.namespace.clone())]);
+        Self { snapshot, policies, reads, decisions: Vec::new() }
+    }
+
+    pub(super) fn policies(&self) -> &Pinned<'a> {
+        self.policies
+    }
+
+    /// The subject as policies see it.
+    pub(super) fn subject(&self, labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Digested<Subject> {
+        Digested::new(subject_with(self.snapshot, labels, annotations)).unwrap_or_default()
+    }
+
+    /// The template of the pods in a place, as `metadata` and `spec`, made of the frame by the layers.
+    pub(super) fn template(
+        &mut self,
+        subject: &Digested<Subject>,
+        place: Place,
+        (layers, frame): (Vec<Part>, Value),
+        workload: &ObjectKey,
+    ) -> Result<Value, Undecided> {
+        let inputs = templating::Inputs {
+            subject: subject.clone(),
+            role: place.role,
+            group_role: place.group,
+            layers: Digested::new(layers).unwrap_or_default(),
+            template: Digested::new(frame).unwrap_or_default(),
+            now: Some(self.snapshot.now),
+        };
+        let decision = self.policies.template(&inputs)?;
+        let template = serde_json::from_str(&decision.answer.template).unwrap_or_default();
+        self.decisions.push(Decided::Template(workload.clone(), inputs, decision));
+        Ok(template)
+    }
+
+    /// The metadata of an object, or of its pods. What it is found by is `ours`: nobody else has a say in that.
+    pub(super) fn metadata(
+        &mut self,
+        subject: &Digested<Subject>,
+        about: About<'_>,
+        mut ours: BTreeMap<String, String>,
+        layers: Digested<Vec<Layer>>,
+    ) -> Result<Metadata, Undecided> {
+        ours.insert(SUBJECT_KIND.to_owned(), self.snapshot.subject.key.resource.kind.to_owned());
+        let frame = |map: &BTreeMap<String, String>, layer: &str| -> Vec<Placed> {
+            map.iter().map(|(key, value)| Placed { key: key.clone(), value: value.clone(), layer: layer.to_owned() }).collect()
+        };
+        let of_template = |name: &str| about.template.map(|metadata| strings(&metadata[name])).unwrap_or_default();
+        let mut labels = frame(&ours, "host");
+        let mut given = of_template("labels");
+        given.retain(|key, _| !ours.contains_key(key));
+        labels.extend(frame(&given, "template"));
+        labels.sort();
+        let annotations = frame(&of_template("annotations"), "template");
+        let target = Target {
+            group: about.key.resource.group.to_owned(),
+            kind: about.key.resource.kind.to_owned(),
+            name: about.key.name.clone(),
+            role: about.pods.map(|place| place.role).or(about.role),
+            group_role: about.pods.and_then(|place| place.group),
+            place: if about.pods.is_some() { Where::PodTemplate } else { Where::Object },
+        };
+        let inputs = propagation::Inputs {
+            subject: subject.clone(),
+            target: Digested::new(target.clone()).unwrap_or_default(),
+            layers,
+            labels: Digested::new(labels).unwrap_or_default(),
+            annotations: Digested::new(annotations).unwrap_or_default(),
+            now: Some(self.snapshot.now),
+        };
+        let decision = self.policies.propagate(&inputs)?;
+        let Propagated { labels, annotations, .. } = &*decision.answer;
+        let map = |placed: &[Placed]| -> BTreeMap<String, String> {
+            placed.iter().map(|placed| (placed.key.clone(), placed.value.clone())).collect()
+        };
+        let (mut labels, annotations) = (map(labels), map(annotations));
+        // What a policy does to these is undone: selectors must find what they found before.
+        labels.extend(ours);
+        if about.pods.is_some() {
+            // An upgrade must not restart pods, whatever the policy says.
+            labels.remove(VERSION);
+        }
+        self.decisions.push(Decided::Metadata(target, inputs, Arc::clone(&decision)));
+        Ok(Metadata { labels, annotations, owner: about.pods.is_none().then(|| self.owner()).flatten() })
+    }
+
+    /// What makes objects go with the subject. Offline it has no uid, and nothing can go with it.
+    fn owner(&self) -> Option<Value> {
+        let subject = &self.snapshot.subject;
+        (!subject.uid.is_empty()).then(|| {
+            json!({
+                "apiVersion": subject.key.resource.api_version(), "kind": subject.key.resource.kind, "name": subject.key.name,
+                "uid": subject.uid, "controller": true, "blockOwnerDeletion": true,
+            })
+        })
+    }
+}
+
+/// What keeps a policy's failure from going further, as a sentence.
+pub(super) fn undecided(snapshot: &Snapshot, undecided: &Undecided) -> String {
+    let stays = if snapshot.children.is_empty() { "Nothing is made" } else { "What runs stays as it is" };
+    format!("{stays}: {}.", undecided.to_string().trim_end_matches('.'))
+}
+
+/// Why something that a subject needs can't be made: the cluster doesn't serve its kind.
+pub(super) fn missing(what: &str, resource: &crate::resource::Resource) -> String {
+    let (kind, neighbour) = (resource.called(), resource.neighbour.unwrap_or("it"));
+    format!("The {what} needs a {kind}, which the cluster doesn't serve: install {neighbour} (it brings the CRD {}).", resource.crd_name())
+}

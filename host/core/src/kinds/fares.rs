@@ -1,0 +1,109 @@
+//! How what runs pods fares, whatever kind it was made for.
+
+use crate::{
+    condition::Condition,
+    resource::Resource,
+    world::{Child, Pod, pod::PodFailure},
+};
+use std::sync::Arc;
+
+/// How a Deployment or a LeaderWorkerSet fares.
+pub(super) struct Fares {
+    pub(super) condition: Condition,
+    /// Whether all its pods are of the newest template and work.
+    pub(super) rolled_out: bool,
+    /// Its replicas that take requests.
+    pub(super) ready: i64,
+    pub(super) failing: Vec<(String, PodFailure)>,
+}
+
+/// When it is available.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Enough {
+    /// When it says so itself: with nearly all its replicas.
+    AsItSays,
+    /// With one replica.
+    One,
+}
+
+impl Fares {
+    /// As it tells itself, and its pods tell.
+    pub(super) fn of<'p>(type_: &'static str, live: &Child, pods: impl Iterator<Item = &'p Arc<Pod>>, enough: Enough) -> Self {
+        let observed = &live.observed;
+        let failing: Vec<(String, PodFailure)> = pods.filter_map(|pod| Some((pod.name.clone(), pod.failure.clone()?))).collect();
+        let wanted = observed.replicas.unwrap_or(1);
+        let current = observed.current_generation();
+        let name = format!("{} {}", live.key.resource.called(), live.key.name);
+        let says = observed.condition("Available").is_some_and(|condition| condition.status == "True");
+        let available = says || enough == Enough::One && observed.available > 0;
+        let refused = observed.condition("ReplicaFailure").filter(|condition| condition.status == "True");
+        let late = observed.condition("Progressing").filter(|condition| condition.status == "False");
+        let broken = failing.iter().find(|(_, failure)| failure.started);
+        let homeless = failing.iter().find(|(_, failure)| !failure.started);
+        let condition = if current && available && wanted == 0 {
+            Condition::yes(type_, "ScaledToZero", format!("The {name} has no replicas for now."))
+        } else if current && available {
+            Condition::yes(type_, "Available", format!("The {name} is available."))
+        } else if let Some((pod, failure)) = broken {
+            Condition::no(type_, "PodsFailing", format!("The pod {pod} fails. {}.", failure.message.trim_end_matches('.')))
+        } else if let Some(refused) = refused {
+            Condition::no(type_, "PodsRefused", format!("The pods of the {name} can't be made: {}.", refused.message.trim_end_matches('.')))
+        } else if let Some(late) = late.filter(|_| current) {
+            Condition::no(type_, late.reason.clone(), format!("The {name} doesn't get on: {}", late.message))
+        } else if let Some((pod, failure)) = homeless {
+            Condition::unknown(type_, "Unschedulable", format!("The pod {pod} has no node. {}.", failure.message.trim_end_matches('.')))
+        } else {
+            Condition::unknown(type_, "Progressing", unavailable(&name))
+        };
+        let rolled_out = current && available && observed.updated >= wanted && observed.available >= wanted && observed.current <= wanted;
+        Self { condition, rolled_out, ready: observed.available, failing }
+    }
+
+    /// Before it is there: the same is told as soon as it is made and until it works, so that it is written once.
+    pub(super) fn made(type_: &'static str, resource: &Resource, name: &str) -> Self {
+        Self::not_made(Condition::unknown(type_, "Progressing", unavailable(&format!("{} {name}", resource.called()))))
+    }
+
+    /// There is nothing that could fare.
+    pub(super) fn not_made(condition: Condition) -> Self {
+        Self { condition, rolled_out: false, ready: 0, failing: Vec::new() }
+    }
+}
+
+fn unavailable(workload: &str) -> String {
+    format!("The {workload} isn't available yet.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        resource::{DEPLOYMENT, LLM_INFERENCE_SERVICE},
+        world::{ObjectKey, World, child::SUBJECT_KIND},
+    };
+    use serde_json::json;
+
+    #[test]
+    fn where_one_leads_one_is_enough() {
+        let mut world = World::default();
+        world.put(&LLM_INFERENCE_SERVICE, &json!({"metadata": {"name": "llama", "namespace": "chat", "uid": "u"}, "spec": {}}));
+        world.put(
+            &DEPLOYMENT,
+            &json!({
+                "metadata": {
+                    "name": "picks", "namespace": "chat", "uid": "d", "generation": 2, "labels": {SUBJECT_KIND: "LLMInferenceService"},
+                    "ownerReferences": [{"uid": "u", "controller": true}],
+                },
+                "spec": {"replicas": 3},
+                "status": {
+                    "observedGeneration": 2, "replicas": 3, "updatedReplicas": 3, "availableReplicas": 1,
+                    "conditions": [{"type": "Available", "status": "False"}, {"type": "Progressing", "status": "False", "reason": "Late"}],
+                },
+            }),
+        );
+        let key = ObjectKey { resource: &LLM_INFERENCE_SERVICE, namespace: "chat".to_owned(), name: "llama".to_owned() };
+        let children = world.snapshot(&key, 0).unwrap().children;
+        let told = |enough| Fares::of("SchedulerWorkloadReady", &children[0], std::iter::empty(), enough).condition;
+        assert_eq!((told(Enough::One).status, told(Enough::AsItSays).status), (Some(true), Some(false)));
+    }
+}

@@ -1,0 +1,251 @@
+//! What was taken over from another controller stays as it runs, until something else is asked for: no pod may notice.
+
+use crate::{
+    plan::Object,
+    resource::{
+        DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INFERENCE_POOL, KNATIVE_SERVICE, LEADER_WORKER_SET, NETWORK_POLICY, POD_DISRUPTION_BUDGET,
+        ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
+    },
+    world::{
+        ObjectKey, Snapshot,
+        adopted::{ADOPTED, Adopted},
+        child::{Observed, REVISION},
+        pod::WORKER_INDEX,
+    },
+};
+use pointsman_sandbox::digest::{Digest, sorted};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// LeaderWorkerSet's own label: the name of the set.
+const SET_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
+
+/// Knative's own label: the name of the Knative Service.
+const KNATIVE_NAME: &str = "serving.knative.dev/service";
+
+/// The number of a revision where nobody counts.
+const FIRST: &str = "00001";
+
+/// Whom pods are, and what they may do.
+static IDENTITY: [&Resource; 3] = [&SERVICE_ACCOUNT, &ROLE, &ROLE_BINDING];
+
+type Labels = BTreeMap<String, String>;
+
+/// The labels of a workload's pods.
+struct Pods {
+    /// As we would make them: a template a map.
+    planned: Vec<Labels>,
+    /// Whether the last of them are of workers.
+    grouped: bool,
+    /// What all its pods carry, now and after a rollout, if it was taken over.
+    carried: Option<Labels>,
+    /// What else they carry until then.
+    yet: Labels,
+}
+
+/// Puts what was taken over in the place of what would be made anew.
+pub fn keep(snapshot: &Snapshot, objects: Option<&mut Vec<Object>>) {
+    let Some(objects) = objects.filter(|_| snapshot.children.iter().any(|child| child.observed.adopted.is_some())) else { return };
+    let service = snapshot.subject.label.as_str();
+    let mut all = Vec::new();
+    let mut renamed = BTreeMap::new();
+    for object in objects.iter_mut() {
+        let runs = [&DEPLOYMENT, &LEADER_WORKER_SET, &KNATIVE_SERVICE].contains(&object.key.resource);
+        let live = snapshot.child(object.key.resource, &object.key.name);
+        let adopted = live.and_then(|live| Some((live, live.observed.adopted.as_deref()?)));
+        let planned =
+            if runs { templates(object).into_iter().map(|template| labels(&template["metadata"]["labels"])).collect() } else { Vec::new() };
+        let mut pods = Pods { planned, grouped: object.key.resource == &LEADER_WORKER_SET, carried: None, yet: Labels::new() };
+        if let Some((live, adopted)) = adopted {
+            if live.key != object.key {
+                renamed.insert((object.key.resource.kind, object.key.name.clone()), live.key.name.clone());
+                object.key = live.key.clone();
+            }
+            object.body["metadata"]["annotations"][ADOPTED] = adopted.from.as_str().into();
+            if let Some(exposed) = &adopted.exposed {
+                keep_exposed(&mut object.body["spec"], exposed);
+            }
+            if runs {
+                keep_running(object, adopted, live.observed.revision.as_deref());
+                let of = if live.key.resource == &KNATIVE_SERVICE { KNATIVE_NAME } else { SET_NAME };
+                pods.carried = Some(adopted.selector().unwrap_or_else(|| Labels::from([(of.to_owned(), live.key.name.clone())])));
+                pods.yet = adopted
+                    .templates()
+                    .first()
+                    .filter(|_| adopted.theirs())
+                    .map(|first| labels(&first["metadata"]["labels"]))
+                    .unwrap_or_default();
+            }
+        }
+        all.extend(runs.then_some(pods));
+    }
+    for object in objects {
+        retarget(object, &renamed);
+        for path in selectors(object.key.resource) {
+            if let Some(selector) = object.body.pointer_mut(path) {
+                *selector = json!(found(labels(selector), &all, service));
+            }
+        }
+        if object.key.resource == &NETWORK_POLICY
+            && let Some(from) = object.body.pointer_mut("/spec/ingress/1/from").and_then(Value::as_array_mut)
+        {
+            let planned = labels(&from.first().unwrap_or(&Value::Null)["podSelector"]["matchLabels"]);
+            let others: BTreeSet<Labels> =
+                meant(&planned, &all).into_iter().filter(|pods| pods.lacks(&planned)).map(|pods| pods.carries(&planned)).collect();
+            from.extend(others.into_iter().map(|others| json!({"podSelector": {"matchLabels": others}})));
+        }
+        *object = Object { yields_replicas: object.yields_replicas, ..Object::new(object.key.clone(), object.body.take()) };
+    }
+}
+
+/// What stays although it is not planned: whom pods of a template that was taken over are, until none of them is left.
+pub fn stays(snapshot: &Snapshot) -> BTreeSet<ObjectKey> {
+    let runs_on = snapshot.children.iter().any(|child| {
+        let Observed { adopted, generation, observed_generation, replicas, current, updated, available, .. } = &child.observed;
+        // A group that is being replaced is neither an old nor a new one, and its old workers are the last to go.
+        let asked = replicas.unwrap_or_default().max(*current);
+        let rolls = asked > *updated.min(available) || observed_generation.is_some() && observed_generation < generation;
+        adopted.as_ref().is_some_and(|adopted| adopted.runs.is_some() && (adopted.theirs() || rolls))
+    });
+    let theirs = snapshot.children.iter().filter(|child| runs_on && child.observed.adopted.is_some());
+    theirs.map(|child| child.key.clone()).filter(|key| IDENTITY.contains(&key.resource)).collect()
+}
+
+/// A workload keeps its selector, and its pods until others are asked for than at the first plan.
+fn keep_running(object: &mut Object, adopted: &Adopted, revision: Option<&str>) {
+    let hash_of = |revision: &str| revision.split_once('-').map(|(_, hash)| hash.to_owned());
+    let annotations = &object.body["metadata"]["annotations"];
+    let told = annotations[REVISION].as_str().and_then(hash_of);
+    let counted = told.is_some();
+    let planned = told.unwrap_or_else(|| hash(&templates(object)));
+    let kept = adopted.theirs() && revision.and_then(hash_of).is_none_or(|known| known == planned);
+    let spec = &mut object.body["spec"];
+    if kept {
+        let mut runs = adopted.runs.clone().unwrap_or_default();
+        if object.key.resource != &LEADER_WORKER_SET {
+            // How pods are replaced may be changed without replacing any.
+            runs.retain(|key, _| key == "template" || key == "selector");
+        }
+        for (key, value) in runs {
+            spec[key] = value;
+        }
+        if !counted {
+            object.body["metadata"]["annotations"][REVISION] = format!("{FIRST}-{planned}").into();
+        }
+    } else if let Some(selector) = adopted.selector() {
+        for (key, value) in &selector {
+            spec["template"]["metadata"]["labels"][key] = value.as_str().into();
+        }
+        spec["selector"] = json!({ "matchLabels": selector });
+    } else if object.key.resource == &LEADER_WORKER_SET
+        && adopted.templates().first().is_some_and(|leader| leader["spec"]["serviceAccountName"].is_string())
+        && let Some(leader) = spec.pointer_mut("/leaderWorkerTemplate/leaderTemplate/spec").and_then(Value::as_object_mut)
+    {
+        // Where it is only left out, the StatefulSet of the leaders keeps it under its deprecated name, `serviceAccount`.
+        leader.entry("serviceAccountName").or_insert_with(|| "default".into());
+    }
+}
+
+/// A Service stays reachable from without, at the ports of the nodes and the load balancer that others know. One that has no address of its
+/// own by the plan can't be.
+fn keep_exposed(spec: &mut Value, exposed: &Map<String, Value>) {
+    if spec["clusterIP"] == "None" {
+        return;
+    }
+    let live = exposed.get("ports").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    for planned in spec["ports"].as_array_mut().into_iter().flatten() {
+        if let Some(live) = live.iter().find(|live| live["port"] == planned["port"] && !live["nodePort"].is_null()) {
+            planned["nodePort"] = live["nodePort"].clone();
+        }
+    }
+    for (key, value) in exposed.iter().filter(|(key, _)| *key != "ports") {
+        spec[key] = value.clone();
+    }
+}
+
+/// The templates of a planned workload, as long as they are ours.
+fn templates(object: &Object) -> Vec<&Value> {
+    let spec = &object.body["spec"];
+    let group = &spec["leaderWorkerTemplate"];
+    [&spec["template"], &group["leaderTemplate"], &group["workerTemplate"]].into_iter().filter(|template| template.is_object()).collect()
+}
+
+fn hash(templates: &[&Value]) -> String {
+    let sorted: Vec<Value> = templates.iter().map(|template| sorted(template)).collect();
+    Digest::of_value(&sorted).map(|digest| digest.short()).unwrap_or_default()
+}
+
+fn labels(value: &Value) -> Labels {
+    crate::question::strings(value)
+}
+
+/// Where an object says which pods it is about.
+fn selectors(resource: &Resource) -> &'static [&'static str] {
+    if resource == &SERVICE {
+        &["/spec/selector"]
+    } else if resource == &POD_DISRUPTION_BUDGET || resource == &INFERENCE_POOL {
+        &["/spec/selector/matchLabels"]
+    } else if resource == &NETWORK_POLICY {
+        &["/spec/podSelector/matchLabels"]
+    } else {
+        &[]
+    }
+}
+
+impl Pods {
+    /// Whether some of them don't carry what a selector asks for.
+    fn lacks(&self, selector: &Labels) -> bool {
+        self.carried.as_ref().is_some_and(|carried| !within(selector, carried) && !within(selector, &self.yet))
+    }
+
+    /// What those of them carry that a selector means.
+    fn carries(&self, selector: &Labels) -> Labels {
+        let planned = || self.planned.iter().find(|planned| within(selector, planned)).cloned();
+        let mut carried = self.carried.clone().or_else(planned).unwrap_or_default();
+        let only_leaders =
+            self.grouped && (selector.contains_key(WORKER_INDEX) || !self.planned.iter().all(|planned| within(selector, planned)));
+        carried.extend(only_leaders.then(|| (WORKER_INDEX.to_owned(), "0".to_owned())));
+        carried
+    }
+}
+
+fn within(selector: &Labels, labels: &Labels) -> bool {
+    selector.iter().all(|(key, value)| key == WORKER_INDEX || labels.get(key) == Some(value))
+}
+
+/// The pods that a selector is meant to find.
+fn meant<'a>(selector: &Labels, all: &'a [Pods]) -> Vec<&'a Pods> {
+    all.iter().filter(|pods| pods.planned.iter().any(|planned| within(selector, planned))).collect()
+}
+
+/// What finds the pods that a selector is meant to find, those that were taken over and those that come after them.
+fn found(selector: Labels, all: &[Pods], service: &str) -> Labels {
+    let meant = meant(&selector, all);
+    // Whoever carries what is asked for is found already.
+    if !meant.iter().any(|pods| pods.lacks(&selector)) {
+        return selector;
+    }
+    let alone = meant.len() == 1;
+    let mut common = meant.iter().map(|pods| pods.carries(&selector));
+    let first = common.next().unwrap_or_default();
+    let common: Labels =
+        common.fold(first, |common, next| common.into_iter().filter(|(key, value)| next.get(key) == Some(value)).collect());
+    // A workload's own selector finds nobody else's pods. What several have in common may, unless it names the service.
+    if alone || common.iter().any(|(key, value)| key != WORKER_INDEX && value == service) { common } else { selector }
+}
+
+/// What scales a workload follows it to its other name.
+fn retarget(object: &mut Object, renamed: &BTreeMap<(&'static str, String), String>) {
+    if ![&HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT].contains(&object.key.resource) {
+        return;
+    }
+    let target: Option<&mut Map<String, Value>> = object.body.pointer_mut("/spec/scaleTargetRef").and_then(Value::as_object_mut);
+    let Some(target) = target else { return };
+    let name = renamed.iter().find(|((kind, name), _)| target["kind"] == **kind && target["name"] == name.as_str()).map(|(_, name)| name);
+    if let Some(name) = name {
+        target.insert("name".to_owned(), name.as_str().into());
+    }
+}
+
+#[cfg(test)]
+mod tests;

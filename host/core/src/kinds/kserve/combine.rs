@@ -1,0 +1,225 @@
+//! What a service says together with what it builds on: presets by its shape, its base configurations in order, and its own spec last.
+
+use super::{
+    preset::{self, PRESET},
+    router::{GATEWAYS, PARENTS},
+    template::Scope,
+};
+use crate::{
+    resource::LLM_CONFIG,
+    settings::Settings,
+    world::{ObjectKey, Read, Snapshot},
+};
+use pointsman_crds::kserve::spec::LLMServingFields;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+/// The name of the strongest layer: the service's own spec.
+const USER: &str = "user";
+
+/// Fields of which a stronger layer that gives the one takes the other away: together they would mean nothing.
+const INSTEAD: [(&str, &str); 7] = [
+    ("replicas", "scaling"),
+    ("pipeline", "data"),
+    ("pipeline", "dataLocal"),
+    ("refs", "spec"),
+    ("ref", "spec"),
+    ("inline", "ref"),
+    ("hpa", "keda"),
+];
+
+/// Fields whose contents are others' words, which may be called alike.
+const CARRIED: [&str; 6] = ["labels", "annotations", "inline", "spec", "template", "worker"];
+
+/// Where pods are described.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PodAt {
+    Template,
+    Worker,
+    PrefillTemplate,
+    PrefillWorker,
+    Scheduler,
+}
+
+impl PodAt {
+    const ALL: [Self; 5] = [Self::Template, Self::Worker, Self::PrefillTemplate, Self::PrefillWorker, Self::Scheduler];
+
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Template => "/template",
+            Self::Worker => "/worker",
+            Self::PrefillTemplate => "/prefill/template",
+            Self::PrefillWorker => "/prefill/worker",
+            Self::Scheduler => "/router/scheduler/template",
+        }
+    }
+}
+
+/// Everything that is said of a service.
+#[derive(Debug, Default)]
+pub(super) struct Combined {
+    /// All of it but the pods, the layers laid over one another.
+    pub(super) spec: LLMServingFields,
+    /// The same as JSON, for what is carried as it is.
+    whole: Value,
+    /// The layers, the weakest first.
+    layers: Vec<(String, Value)>,
+}
+
+impl Combined {
+    /// A part of the spec; null if nobody gives it.
+    pub(super) fn given(&self, path: &str) -> &Value {
+        self.whole.pointer(path).unwrap_or(&Value::Null)
+    }
+
+    /// Where the strongest layer names Gateways, of those that do at all; and whether it does so twice.
+    pub(super) fn gateways_named_by(&self) -> Option<(&'static str, bool)> {
+        let gives = |spec: &Value, list: &str| spec.pointer(list).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+        self.layers.iter().rev().find_map(|(_, spec)| match (gives(spec, GATEWAYS), gives(spec, PARENTS)) {
+            (true, both) => Some((GATEWAYS, both)),
+            (false, true) => Some((PARENTS, false)),
+            (false, false) => None,
+        })
+    }
+
+    /// What each layer says of a pod. A layer that says nothing has null.
+    pub(super) fn pods(&self, at: PodAt) -> Vec<(String, Value)> {
+        self.layers.iter().map(|(name, spec)| (name.clone(), spec.pointer(at.path()).cloned().unwrap_or_default())).collect()
+    }
+
+    /// Lays everything over one another. The error is a reason and a sentence.
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        settings: &Settings,
+        content: &Value,
+        reads: &mut BTreeSet<Read>,
+    ) -> Result<Self, (&'static str, String)> {
+        let own = content["spec"].clone();
+        let bases = bases(snapshot, settings, &own, reads)?;
+        let said = bases.iter().map(|(_, spec)| spec).chain([&own]).fold(json!({}), merged);
+        let object = json!({
+            "metadata": {
+                "name": snapshot.subject.key.name, "namespace": snapshot.subject.key.namespace,
+                "labels": content["metadata"]["labels"], "annotations": content["metadata"]["annotations"],
+            },
+            "spec": with_name(said.clone(), &snapshot.subject.key.name),
+        });
+        let scope = Scope { object: &object, settings };
+        let mut layers = Vec::new();
+        // Containers are merged by their names, so that any layer may have given the image.
+        let scheduler = bases.iter().map(|(_, spec)| spec).chain([&own]).any(preset::has_scheduler_of_its_own);
+        let mut preset = preset::of(&said, scheduler).map_err(|error| ("InvalidPreset", error))?;
+        scope.fill(&mut preset, "spec").map_err(|error| ("InvalidPreset", format!("The built-in preset can't be filled in: {error}.")))?;
+        layers.push((PRESET.to_owned(), preset));
+        for (name, mut spec) in bases {
+            let told =
+                |error| ("InvalidConfig", format!("The LLMInferenceServiceConfig {name} can't be filled in: {error}. Mend it there."));
+            scope.fill(&mut spec, "spec").map_err(told)?;
+            layers.push((format!("base:{name}"), spec));
+        }
+        layers.push((USER.to_owned(), own));
+        let whole = layers.iter().fold(json!({}), |weak, (_, strong)| merged(weak, strong));
+        let mut whole = with_name(whole, &snapshot.subject.key.name);
+        for at in PodAt::ALL {
+            // Pods are merged by a policy, layer by layer.
+            if let Some(pod) = whole.pointer_mut(at.path()) {
+                *pod = if pod.is_null() { Value::Null } else { json!({}) };
+            }
+        }
+        let spec = LLMServingFields::deserialize(&whole).map_err(|error| {
+            ("InvalidConfig", format!("What the service and its base configurations say together can't be read: {error}."))
+        })?;
+        Ok(Self { spec, whole, layers })
+    }
+}
+
+/// The configurations that the service names, each from its own namespace or else from the one for all.
+fn bases(
+    snapshot: &Snapshot,
+    settings: &Settings,
+    own: &Value,
+    reads: &mut BTreeSet<Read>,
+) -> Result<Vec<(String, Value)>, (&'static str, String)> {
+    let named = own["baseRefs"].as_array().into_iter().flatten().filter_map(|reference| reference["name"].as_str());
+    let mut bases = Vec::new();
+    for name in named {
+        let places = [snapshot.subject.key.namespace.as_str(), settings.config_namespace.as_str()];
+        let key = |namespace: &str| ObjectKey { resource: &LLM_CONFIG, namespace: namespace.to_owned(), name: name.to_owned() };
+        reads.extend(places.iter().map(|place| Read::Object(key(place))));
+        let Some(found) = places.iter().find_map(|place| snapshot.configs.get(place, name)) else {
+            let [own, of_all] = places;
+            let message = format!(
+                "spec.baseRefs names the LLMInferenceServiceConfig {name}, which is neither in the namespace {own} nor in {of_all}: create \
+                 it, or take the name out."
+            );
+            return Err(("ConfigNotFound", message));
+        };
+        bases.push((name.to_owned(), (**found).clone()));
+    }
+    Ok(bases)
+}
+
+/// A model is called as its service unless somebody says otherwise.
+fn with_name(mut spec: Value, name: &str) -> Value {
+    let unnamed = spec.pointer("/model/name").and_then(Value::as_str).is_none_or(str::is_empty);
+    if unnamed && spec.is_object() {
+        if !spec["model"].is_object() {
+            spec["model"] = json!({});
+        }
+        spec["model"]["name"] = name.into();
+    }
+    spec
+}
+
+/// The stronger over the weaker: objects field by field, everything else as a whole. Null says nothing.
+pub(super) fn merged(weak: Value, strong: &Value) -> Value {
+    laid(weak, strong, true)
+}
+
+fn laid(weak: Value, strong: &Value, ours: bool) -> Value {
+    match (weak, strong) {
+        (weak, Value::Null) => weak,
+        (Value::Object(mut weak), Value::Object(strong)) => {
+            for (one, other) in INSTEAD.iter().filter(|_| ours) {
+                for (given, gone) in [(*one, *other), (*other, *one)] {
+                    let says = |name: &str| strong.get(name).is_some_and(|value| !value.is_null());
+                    if says(given) && !says(gone) {
+                        weak.shift_remove(gone);
+                    }
+                }
+            }
+            for (name, value) in strong {
+                let before = weak.get_mut(name).map(Value::take).unwrap_or_default();
+                // Half of one configuration and half of another would be none.
+                let before = if ours && name == "inline" && !value.is_null() { Value::Null } else { before };
+                weak.insert(name.clone(), laid(before, value, ours && !CARRIED.contains(&name.as_str())));
+            }
+            Value::Object(weak)
+        }
+        // Its own nulls say nothing either.
+        (_, Value::Object(strong)) => laid(Value::Object(Map::new()), &Value::Object(strong.clone()), ours),
+        (_, strong) => strong.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stronger_wins_field_by_field_and_takes_away_what_it_replaces() {
+        let weak = json!({"replicas": 2, "model": {"uri": "hf://a/b", "name": "a"}, "router": {"route": {"http": {"spec": {"x": 1}}}}});
+        let strong = json!({"scaling": {"maxReplicas": 3}, "model": {"name": "b", "uri": null}, "router": {"route": {"http": {"refs": [{"name": "r"}]}}}});
+        let expected = json!({
+            "model": {"uri": "hf://a/b", "name": "b"}, "router": {"route": {"http": {"refs": [{"name": "r"}]}}}, "scaling": {"maxReplicas": 3},
+        });
+        assert_eq!(merged(weak, &strong), expected);
+    }
+
+    #[test]
+    fn a_model_is_called_as_its_service_unless_it_has_a_name() {
+        assert_eq!(with_name(json!({}), "llama")["model"]["name"], "llama");
+        assert_eq!(with_name(json!({"model": {"name": "a"}}), "llama")["model"]["name"], "a");
+    }
+}

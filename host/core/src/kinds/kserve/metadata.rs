@@ -1,0 +1,104 @@
+//! Which labels each object is found by, and what the question to metadata-propagation is made from.
+
+use super::{
+    Making,
+    service::{Part, Workload},
+};
+use crate::{
+    kinds::ask::Place,
+    objects::label_value,
+    question::entries,
+    world::pod::{APP_COMPONENT, APP_NAME},
+};
+use pointsman_sandbox::{
+    digest::Digested,
+    point::{Entry, Role, propagation::Layer},
+};
+use std::collections::BTreeMap;
+
+const PART_OF: &str = "app.kubernetes.io/part-of";
+
+/// What upstream's endpoint pickers and pools know serving pods by.
+const SERVES: &str = "kserve.io/component";
+const ROLE: &str = "llm-d.ai/role";
+
+/// The component of the scheduler, and of what belongs to the whole service.
+pub(super) const SCHEDULER: &str = "llminferenceservice-router-scheduler";
+const ROUTER: &str = "llminferenceservice-router";
+
+impl Making<'_> {
+    fn belongs(&self) -> BTreeMap<String, String> {
+        let name = label_value(&self.service.name).into_owned();
+        BTreeMap::from([(APP_NAME.to_owned(), name), (PART_OF.to_owned(), "llminferenceservice".to_owned())])
+    }
+
+    fn with_component(&self, component: &str) -> BTreeMap<String, String> {
+        let mut labels = self.belongs();
+        labels.insert(APP_COMPONENT.to_owned(), component.to_owned());
+        labels
+    }
+
+    /// What the pods of a Deployment are selected by. It never changes: neither does anybody else have a say in it, nor is the role in it,
+    /// which is another as soon as there is a prefill workload.
+    pub(super) fn selector(&self, part: Part) -> BTreeMap<String, String> {
+        self.with_component(&part.component(part.role()))
+    }
+
+    pub(super) fn of_scheduler(&self) -> BTreeMap<String, String> {
+        self.with_component(SCHEDULER)
+    }
+
+    pub(super) fn of_router(&self) -> BTreeMap<String, String> {
+        self.with_component(ROUTER)
+    }
+
+    /// The labels of the pods in a place. The followers of a group take no requests.
+    pub(super) fn of_pods(&self, workload: &Workload, place: Place) -> BTreeMap<String, String> {
+        let mut labels = self.with_component(&workload.part.component(place.role));
+        if !place.follows() {
+            labels.insert(SERVES.to_owned(), "workload".to_owned());
+            let role = match workload.part {
+                Part::Prefill => "prefill",
+                Part::Main if self.service.workload(Part::Prefill).is_some() => "decode",
+                Part::Main => "both",
+            };
+            labels.insert(ROLE.to_owned(), role.to_owned());
+        }
+        labels
+    }
+
+    /// The labels of all pods that a scheduler picks from.
+    pub(super) fn picked_from(&self) -> BTreeMap<String, String> {
+        let mut labels = self.belongs();
+        labels.insert(SERVES.to_owned(), "workload".to_owned());
+        labels
+    }
+
+    /// The labels of the pods that take requests without a scheduler: the main workload's, which decodes where there is another. Not by
+    /// their role: that is another one as soon as there is a prefill workload, long before pods have it.
+    pub(super) fn reached(&self) -> BTreeMap<String, String> {
+        let grouped = self.service.workload(Part::Main).is_some_and(|main| main.group.is_some());
+        self.with_component(&Part::Main.component(if grouped { Role::Leader } else { Role::Main }))
+    }
+
+    /// Everybody who may have a say, for every object: who has one where says the policy.
+    pub(super) fn speakers(&self) -> Digested<Vec<Layer>> {
+        let layer = |name: &str, labels: Vec<Entry>, annotations: Vec<Entry>| Layer { name: name.to_owned(), labels, annotations };
+        let spec = &self.service.combined.spec;
+        let mut layers = vec![
+            layer("namespace", entries(&self.asking.snapshot.namespace_labels), Vec::new()),
+            layer("subject", entries(&self.service.labels), entries(&self.service.annotations)),
+            layer("spec", entries(&spec.workload.labels), entries(&spec.workload.annotations)),
+        ];
+        if let Some(prefill) = &spec.prefill {
+            layers.push(layer("prefill", entries(&prefill.labels), entries(&prefill.annotations)));
+        }
+        if let Some(scheduler) = self.service.scheduler() {
+            layers.push(layer("scheduler", entries(&scheduler.labels), entries(&scheduler.annotations)));
+        }
+        Digested::new(layers).unwrap_or_default()
+    }
+}
+
+/// What the scheduler's pods do.
+pub(super) const PICKS: Place = Place { role: Role::Scheduler, group: None };

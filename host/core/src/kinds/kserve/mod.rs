@@ -1,0 +1,166 @@
+//! serving.kserve.io: LLMInferenceService.
+
+#![allow(clippy::unnecessary_box_returns, reason = "a step's error is large, and boxed wherever it is made")]
+
+mod combine;
+mod metadata;
+mod preset;
+mod reached;
+mod router;
+mod service;
+mod state;
+mod template;
+mod workload;
+
+use super::{
+    Kind,
+    ask::{self, Asking},
+};
+use crate::{
+    condition::Condition,
+    decide::{Pinned, Undecided},
+    plan::{Object, Plan, Status},
+    resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, Resource},
+    settings::Settings,
+    world::{
+        ObjectKey, Read, Snapshot,
+        named::{Named, Parent},
+    },
+};
+use pointsman_sandbox::{digest::Digested, point::propagation::Layer};
+use serde_json::Value;
+use service::Service;
+use std::{sync::Arc, time::Duration};
+
+/// The kind `LLMInferenceService`.
+#[derive(Debug)]
+pub struct LlmInferenceServices;
+
+/// Whether the service, its base configurations and the presets make a whole that can be served.
+const COMBINED: &str = "PresetsCombined";
+/// Whether the policies have said what the objects look like.
+const DECIDED: &str = "Decided";
+/// Whether everything that serves works.
+const WORKLOADS: &str = "WorkloadsReady";
+/// Whether the Gateways work that the routes hang on.
+const GATEWAYS_READY: &str = "GatewaysReady";
+/// Whether the Gateways have taken the routes.
+const HTTP_ROUTES: &str = "HTTPRoutesReady";
+/// Whether the Gateways have taken the pool.
+const POOL: &str = "InferencePoolReady";
+/// Whether the scheduler works.
+const SCHEDULER_READY: &str = "SchedulerWorkloadReady";
+/// Whether requests find their way.
+const ROUTER: &str = "RouterReady";
+
+/// All that may be told. Upstream's clients wait for what they know, and a part that is gone has no state.
+const TYPES: [&str; 12] = [
+    COMBINED,
+    DECIDED,
+    "MainWorkloadReady",
+    "WorkerWorkloadReady",
+    "PrefillWorkloadReady",
+    "PrefillWorkerWorkloadReady",
+    WORKLOADS,
+    GATEWAYS_READY,
+    HTTP_ROUTES,
+    POOL,
+    SCHEDULER_READY,
+    ROUTER,
+];
+
+/// Why there is no plan for the objects: the condition that says it.
+struct Stop {
+    condition: Condition,
+    again: Option<Duration>,
+}
+
+impl Stop {
+    fn new(step: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Box<Self> {
+        Box::new(Self { condition: Condition::no(step, reason, message), again: None })
+    }
+}
+
+/// A plan in the making.
+struct Making<'a> {
+    asking: Asking<'a>,
+    settings: &'a Settings,
+    service: Service,
+    /// Who may have a say in labels and annotations: the same for every object.
+    layers: Digested<Vec<Layer>>,
+    /// The route that is made, and all that lead to the service, as far as they are there.
+    route: Option<Value>,
+    routes: Vec<Arc<Named>>,
+}
+
+/// What the steps have found out, as far as they came.
+#[derive(Default)]
+struct Found {
+    objects: Option<Vec<Object>>,
+}
+
+impl Kind for LlmInferenceServices {
+    fn needs(&self) -> &'static [&'static Resource] {
+        static NEEDS: [&Resource; 1] = [&LLM_CONFIG];
+        &NEEDS
+    }
+
+    fn plan(&self, snapshot: &Snapshot, policies: &Pinned<'_>, settings: &Settings) -> Plan {
+        let mut making = Making {
+            asking: Asking::new(snapshot, policies),
+            settings,
+            service: Service::default(),
+            layers: Digested::default(),
+            route: None,
+            routes: Vec::new(),
+        };
+        let mut found = Found::default();
+        let stop = making.steps(&mut found).err();
+        let again = stop.as_ref().and_then(|stop| stop.again);
+        let conditions = making.conditions(&found, stop.as_ref().map(|stop| &stop.condition));
+        // As long as the service can't be read, nobody knows which parts it has: what was told of them stays.
+        let types: &[_] = if making.service.workloads.is_empty() { &[] } else { &TYPES };
+        let fields = making.fields(&found);
+        let Asking { reads, decisions, .. } = making.asking;
+        Plan { objects: found.objects, status: Status { conditions, fields, types }, reads, decisions, again, ..Plan::default() }
+    }
+}
+
+impl Making<'_> {
+    fn steps(&mut self, found: &mut Found) -> Result<(), Box<Stop>> {
+        let key = &self.asking.snapshot.subject.key;
+        // Known whatever becomes of the rest, for the conditions of what is there.
+        (self.service.name, self.service.namespace) = (key.name.clone(), key.namespace.clone());
+        self.service = Service::read(&mut self.asking, self.settings)?;
+        self.layers = self.speakers();
+        self.route = self.route_spec();
+        self.routes = self.find_routes();
+        self.asking.reads.extend(self.named_objects());
+        let key = |parent: Parent| ObjectKey { resource: &GATEWAY, namespace: parent.namespace, name: parent.name };
+        let gateways = self.gateways().into_iter().map(key);
+        self.asking.reads.extend(gateways.map(Read::Object));
+        let mut objects = vec![self.reaching()?];
+        for workload in self.service.workloads.clone() {
+            objects.append(&mut self.deployed(&workload)?);
+        }
+        objects.append(&mut self.scheduler()?);
+        objects.extend(self.route()?);
+        found.objects = Some(objects);
+        Ok(())
+    }
+
+    /// What the service names and somebody else has made.
+    fn named_objects(&self) -> Vec<Read> {
+        let key = |resource: &'static Resource, name: String| {
+            Read::Object(ObjectKey { resource, namespace: self.service.namespace.clone(), name })
+        };
+        let pool = (self.service.scheduled() && !self.own_pool()).then(|| key(&INFERENCE_POOL, self.pool_name()));
+        self.route_refs().into_iter().map(|name| key(&HTTP_ROUTE, name)).chain(pool).collect()
+    }
+
+    /// Turns what a policy couldn't decide into the condition that says it.
+    fn undecided(&self, undecided: &Undecided) -> Box<Stop> {
+        let condition = Condition::no(DECIDED, undecided.reason(), ask::undecided(self.asking.snapshot, undecided));
+        Box::new(Stop { condition, again: Some(ask::AGAIN) })
+    }
+}

@@ -1,0 +1,179 @@
+//! How a service is reached: what Gateways say of its routes and its pool, and the addresses that follow from it.
+
+use super::{
+    Found, GATEWAYS_READY, HTTP_ROUTES, Making, POOL,
+    router::OWN_ROUTE,
+    workload::{PORT, REACHED},
+};
+use crate::{
+    condition::Condition,
+    kinds::gateways,
+    resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, Resource},
+    world::{
+        listener::Place,
+        named::{Named, Parent},
+    },
+};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+impl Making<'_> {
+    /// Something in the service's namespace that it names, or that is its own.
+    fn here(&self, resource: &'static Resource, name: &str) -> Option<&Arc<Named>> {
+        self.asking.snapshot.named(resource, &self.service.namespace, name)
+    }
+
+    /// The routes that lead to the service, as far as they are there: its own as planned.
+    pub(super) fn find_routes(&self) -> Vec<Arc<Named>> {
+        let own = self.route.as_ref().map(|spec| Arc::new(Named::of_spec(spec, &self.service.namespace)));
+        let refs = self.route_refs();
+        let named = refs.iter().filter_map(|name| self.here(&HTTP_ROUTE, name));
+        own.into_iter().chain(named.cloned()).collect()
+    }
+
+    /// The Gateways that the routes hang on, each once.
+    pub(super) fn gateways(&self) -> Vec<Parent> {
+        let parents = self.routes.iter().flat_map(|route| &route.parents);
+        once(parents.filter(|parent| parent.is_gateway()))
+    }
+
+    pub(super) fn of_gateways(&self) -> Condition {
+        let gateways = self.gateways();
+        if gateways.is_empty() {
+            let refs = self.route_refs();
+            if refs.len() > self.routes.len() {
+                return Condition::unknown(GATEWAYS_READY, "Blocked", format!("Waits for {HTTP_ROUTES}."));
+            }
+            if self.routes.iter().any(|route| !route.parents.is_empty()) {
+                return Condition::yes(GATEWAYS_READY, "NotReferenced", "The routes hang on no Gateway, but on something else.");
+            }
+            let message = if refs.is_empty() {
+                "Nobody says which Gateway the route hangs on: name one in spec.router.gateway.refs, or give the controller one for all \
+                 (--gateway)."
+            } else {
+                "The routes that spec.router.route.http.refs names hang on no Gateway: name one in their parentRefs."
+            };
+            return Condition::no(GATEWAYS_READY, "NoGateway", message);
+        }
+        for Parent { namespace, name, .. } in &gateways {
+            let Some(gateway) = self.asking.snapshot.named(&GATEWAY, namespace, name) else {
+                let message = format!("There is no Gateway {name} in the namespace {namespace}: create it, or name another.");
+                return Condition::no(GATEWAYS_READY, "GatewayNotFound", message);
+            };
+            match gateway.condition("Programmed") {
+                Some(programmed) if programmed.status == "True" => {}
+                Some(programmed) if programmed.status == "False" => {
+                    let message = format!("The Gateway {namespace}/{name} doesn't work: {}", programmed.message);
+                    return Condition::no(GATEWAYS_READY, programmed.reason.clone(), message);
+                }
+                _ => {
+                    let message = format!("The Gateway {namespace}/{name} hasn't said that it works.");
+                    return Condition::unknown(GATEWAYS_READY, "Progressing", message);
+                }
+            }
+        }
+        Condition::yes(GATEWAYS_READY, "Programmed", "The Gateways work.")
+    }
+
+    pub(super) fn of_routes(&self, found: &Found) -> Condition {
+        let refs = self.route_refs();
+        for name in &refs {
+            let Some(route) = self.here(&HTTP_ROUTE, name) else {
+                let message = format!(
+                    "There is no HTTPRoute {name} in the namespace {}, which spec.router.route.http.refs names: create it.",
+                    self.service.namespace
+                );
+                return Condition::no(HTTP_ROUTES, "RouteNotFound", message);
+            };
+            if route.parents.is_empty() {
+                let message = format!("The HTTPRoute {name} hangs on nothing: name a Gateway in its parentRefs.");
+                return Condition::no(HTTP_ROUTES, "NoGateway", message);
+            }
+            if let Some(told) = gateways::refusal(HTTP_ROUTES, &format!("the HTTPRoute {name}"), route, &route.parents) {
+                return told;
+            }
+        }
+        if !refs.is_empty() {
+            return Condition::yes(HTTP_ROUTES, "Accepted", "The Gateways have taken the routes.");
+        }
+        let name = format!("{}{OWN_ROUTE}", self.service.name);
+        let what = format!("the HTTPRoute {name}");
+        let Some(planned) = self.routes.first() else {
+            return Condition::unknown(HTTP_ROUTES, "Blocked", "There is no route yet: the other conditions say why.");
+        };
+        let known = self.asking.snapshot.child(&HTTP_ROUTE, &name).and_then(|_| self.here(&HTTP_ROUTE, &name));
+        match (known, planned.parents.first()) {
+            (Some(known), _) => {
+                let refusal = gateways::refusal(HTTP_ROUTES, &what, known, &planned.parents);
+                refusal.unwrap_or_else(|| Condition::yes(HTTP_ROUTES, "Accepted", "The Gateways have taken the route."))
+            }
+            (None, Some(parent)) if found.objects.is_some() => gateways::unsaid(HTTP_ROUTES, &what, parent),
+            _ => Condition::unknown(HTTP_ROUTES, "Blocked", "There is no route yet: the other conditions say why."),
+        }
+    }
+
+    pub(super) fn of_pool(&self, found: &Found) -> Condition {
+        let name = self.pool_name();
+        let what = format!("the InferencePool {name}");
+        let own = self.own_pool();
+        let known = self.here(&INFERENCE_POOL, &name).filter(|_| !own || self.asking.snapshot.child(&INFERENCE_POOL, &name).is_some());
+        if known.is_none() && !own {
+            let message = format!(
+                "There is no InferencePool {name} in the namespace {}, which spec.router.scheduler.pool.ref names: create it.",
+                self.service.namespace
+            );
+            return Condition::no(POOL, "PoolNotFound", message);
+        }
+        if known.is_none() && found.objects.is_none() {
+            return Condition::unknown(POOL, "Blocked", "There is no pool yet: the other conditions say why.");
+        }
+        // Only a Gateway whose route leads to a pool says anything of it.
+        let leading = self.routes.iter().filter(|route| route.pools.contains(&name)).flat_map(|route| &route.parents);
+        let gateways = once(leading.filter(|parent| parent.is_gateway()));
+        let Some(first) = gateways.first() else {
+            let message = format!("The InferencePool {name} is there, and no route of the service leads from a Gateway to it.");
+            return Condition::yes(POOL, "NotReferenced", message);
+        };
+        let Some(known) = known else { return gateways::unsaid(POOL, &what, first) };
+        let refusal = gateways::refusal(POOL, &what, known, &gateways);
+        refusal.unwrap_or_else(|| Condition::yes(POOL, "Accepted", "The Gateways have taken the pool."))
+    }
+
+    /// Everything of the status but its conditions.
+    pub(super) fn fields(&self, found: &Found) -> Map<String, Value> {
+        let mut fields = Map::new();
+        if found.objects.is_none() {
+            // What was told of it holds for what runs.
+            return fields;
+        }
+        let within =
+            format!("http://{}{REACHED}.{}.svc.{}:{PORT}", self.service.name, self.service.namespace, self.settings.cluster_domain);
+        // The paths of other people's routes and rules nobody knows but they.
+        let path = if self.route_refs().is_empty() && !self.rules_given() { self.path() } else { String::new() };
+        let from = Place { namespace: &self.service.namespace, labels: &self.asking.snapshot.namespace_labels };
+        let mut outside: Vec<String> = Vec::new();
+        for route in &self.routes {
+            for parent in route.parents.iter().filter(|parent| parent.is_gateway()) {
+                let gateway = self.asking.snapshot.named(&GATEWAY, &parent.namespace, &parent.name);
+                outside.extend(gateway.into_iter().flat_map(|gateway| gateway.urls(parent, &route.hosts, from)));
+            }
+        }
+        outside.sort_by_key(|url| (!url.starts_with("https:"), url.clone()));
+        outside.dedup();
+        let outside: Vec<String> = outside.into_iter().map(|url| url + &path).collect();
+        let addresses = outside.iter().map(|url| json!({"name": "gateway", "url": url}));
+        let addresses: Vec<Value> = addresses.chain([json!({"name": "service", "url": within})]).collect();
+        fields.insert("url".to_owned(), outside.first().unwrap_or(&within).as_str().into());
+        fields.insert("address".to_owned(), json!({"name": "service", "url": within}));
+        fields.insert("addresses".to_owned(), addresses.into());
+        fields
+    }
+}
+
+/// Gateways, each once.
+fn once<'p>(parents: impl Iterator<Item = &'p Parent>) -> Vec<Parent> {
+    let mut all: Vec<Parent> = parents.map(|parent| Parent::gateway(&parent.namespace, &parent.name)).collect();
+    all.sort();
+    all.dedup();
+    all
+}

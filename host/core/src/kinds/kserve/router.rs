@@ -1,0 +1,209 @@
+//! How requests get to a service's pods: the scheduler and its pool, and the route.
+
+use super::{
+    HTTP_ROUTES, Making, POOL, Stop,
+    combine::{PodAt, merged},
+    metadata::PICKS,
+    workload::{PORT, REACHED},
+};
+use crate::{
+    kinds::ask::About,
+    objects::{access, network, workload},
+    plan::Object,
+    resource::{DEPLOYMENT, GATEWAY, HTTP_ROUTE, INFERENCE_POOL, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT},
+    world::ObjectKey,
+};
+use pointsman_sandbox::point::{Role, templating::Layer};
+use serde_json::{Value, json};
+
+/// The port on which a picker is asked.
+const PICKER: i64 = 9002;
+
+/// What the names of these are behind the service's.
+pub(super) const OWN_ROUTE: &str = "-kserve-route";
+pub(super) const SCHEDULER_NAME: &str = "-kserve-router-scheduler";
+const PICKER_SERVICE: &str = "-epp-service";
+const OWN_POOL: &str = "-inference-pool";
+
+/// Where the Gateways are named: one list, or the route's own. The stronger layer's counts, and in one layer the former.
+pub(super) const GATEWAYS: &str = "/router/gateway/refs";
+pub(super) const PARENTS: &str = "/router/route/http/spec/parentRefs";
+const SPEC: &str = "/router/route/http/spec";
+
+impl Making<'_> {
+    fn about_scheduler(key: &ObjectKey) -> About<'_> {
+        About { key, role: Some(Role::Scheduler), pods: None, template: None }
+    }
+
+    /// The scheduler's objects.
+    pub(super) fn scheduler(&mut self) -> Result<Vec<Object>, Box<Stop>> {
+        if !self.service.scheduled() {
+            return Ok(Vec::new());
+        }
+        if self.own_pool() {
+            self.served(POOL, "scheduler", &INFERENCE_POOL)?;
+        }
+        let mut objects = Vec::new();
+        let account = self.key(&SERVICE_ACCOUNT, "-epp-sa");
+        let role = self.key(&ROLE, "-epp-role");
+        let binding = self.key(&ROLE_BINDING, "-epp-rb");
+        for key in [account.clone(), role.clone(), binding] {
+            let metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
+            let body = if key.resource == &SERVICE_ACCOUNT {
+                access::service_account(metadata)
+            } else if key.resource == &ROLE {
+                access::picks_endpoints(metadata)
+            } else {
+                access::role_binding(metadata, &role.name, &key.namespace, &account.name)
+            };
+            objects.push(Object::new(key, body));
+        }
+
+        let key = self.key(&DEPLOYMENT, SCHEDULER_NAME);
+        let layers = self.scheduler_layers();
+        let frame = json!({"metadata": {}, "spec": {"serviceAccountName": account.name}});
+        let template = self.pod(PICKS, (layers, frame), &key)?;
+        let about = About { key: &key, role: Some(Role::Scheduler), pods: Some(PICKS), template: Some(&template["metadata"]) };
+        let of_pods = self.metadata(about, self.of_scheduler())?;
+
+        let service = self.key(&SERVICE, PICKER_SERVICE);
+        let metadata = self.metadata(Self::about_scheduler(&service), self.of_scheduler())?;
+        objects.push(Object::new(
+            service,
+            network::service(metadata, &self.of_scheduler(), &network::all_ports(&template["spec"]["containers"])),
+        ));
+
+        let pods = json!({"metadata": of_pods.into_value(), "spec": template["spec"]});
+        let metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
+        // What a picker knows of the pods is in its memory: of two at once each would know half. So one leads, and the new ones only
+        // come when the old one has gone.
+        let strategy = Some(json!({"type": "Recreate"}));
+        objects.push(Object::new(key, workload::deployment(metadata, &self.of_scheduler(), Some(self.service.pickers()), strategy, &pods)));
+        if self.own_pool() {
+            objects.push(self.pool()?);
+        }
+        Ok(objects)
+    }
+
+    fn scheduler_layers(&self) -> Vec<Layer> {
+        let mut layers = self.pod_layers(PodAt::Scheduler);
+        let config = self.service.combined.given("/router/scheduler/config");
+        let content = json!({
+            "pool": self.pool_name(), "namespace": self.service.namespace, "replicas": self.service.pickers(), "config": config["inline"], "configMap": config["ref"],
+        });
+        layers.push(Layer { name: "scheduler".to_owned(), content: content.to_string() });
+        layers
+    }
+
+    /// The pool that the scheduler picks from: the one that the service names, or its own.
+    pub(super) fn pool_name(&self) -> String {
+        let named = self.service.combined.given("/router/scheduler/pool/ref/name");
+        named.as_str().map_or_else(|| format!("{}{OWN_POOL}", self.service.name), str::to_owned)
+    }
+
+    /// Whether the pool is made, and not only named.
+    pub(super) fn own_pool(&self) -> bool {
+        !self.service.combined.given("/router/scheduler/pool/ref").is_object()
+    }
+
+    fn pool(&mut self) -> Result<Object, Box<Stop>> {
+        let key = self.key(&INFERENCE_POOL, OWN_POOL);
+        let metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
+        let mut default = json!({
+            "selector": {"matchLabels": self.picked_from()},
+            "targetPorts": [{"number": PORT}],
+            "endpointPickerRef": {
+                "group": "", "kind": "Service", "name": format!("{}{PICKER_SERVICE}", self.service.name), "port": {"number": PICKER},
+                // Requests go on, to any of the pods, while the picker is away.
+                "failureMode": "FailOpen",
+            },
+        });
+        let given = self.service.combined.given("/router/scheduler/pool/spec");
+        if given["selector"].is_object()
+            && let Some(default) = default.as_object_mut()
+        {
+            // Laid over ours it would select less than it says.
+            default.remove("selector");
+        }
+        let spec = merged(default, given);
+        Ok(Object::new(key, json!({"metadata": metadata.into_value(), "spec": spec})))
+    }
+
+    /// The route that is made, where one is asked for and there is a Gateway for it.
+    pub(super) fn route(&mut self) -> Result<Option<Object>, Box<Stop>> {
+        let Some(spec) = self.route.clone() else { return Ok(None) };
+        self.served(HTTP_ROUTES, "route", &HTTP_ROUTE)?;
+        let key = self.key(&HTTP_ROUTE, OWN_ROUTE);
+        let about = About { key: &key, role: None, pods: None, template: None };
+        let metadata = self.metadata(about, self.of_router())?;
+        Ok(Some(Object::new(key, json!({"metadata": metadata.into_value(), "spec": spec}))))
+    }
+
+    /// What the route says that is made.
+    pub(super) fn route_spec(&self) -> Option<Value> {
+        if !self.routed() || !self.route_refs().is_empty() {
+            return None;
+        }
+        let given = self.service.combined.given(SPEC);
+        let (own, named) = (given["parentRefs"].clone(), self.service.combined.given(GATEWAYS));
+        let of = |gateway: &Value| {
+            let namespace = gateway["namespace"].as_str().filter(|text| !text.is_empty()).unwrap_or(&self.service.namespace);
+            json!({"group": GATEWAY.group, "kind": GATEWAY.kind, "namespace": namespace, "name": gateway["name"]})
+        };
+        let named: Value = named.as_array().into_iter().flatten().map(of).collect();
+        let of_all: Value = self.settings.gateway.iter().map(|all| of(&json!({"namespace": all.namespace, "name": all.name}))).collect();
+        let lists = match self.service.combined.gateways_named_by() {
+            Some((PARENTS, _)) => [own, named, of_all],
+            _ => [named, own, of_all],
+        };
+        let parents = lists.into_iter().find(|list| list.as_array().is_some_and(|list| !list.is_empty()))?;
+        let mut spec = merged(json!({"rules": self.rules()}), given);
+        spec["parentRefs"] = parents;
+        Some(spec)
+    }
+
+    /// Whether somebody says where the route that is made leads.
+    pub(super) fn rules_given(&self) -> bool {
+        self.service.combined.given(SPEC)["rules"].is_array()
+    }
+
+    /// Whether there is to be a way from outside.
+    pub(super) fn routed(&self) -> bool {
+        self.service.combined.given("/router/route").is_object()
+    }
+
+    /// The names of the user's own routes.
+    pub(super) fn route_refs(&self) -> Vec<String> {
+        let refs = self.service.combined.given("/router/route/http/refs");
+        refs.as_array().into_iter().flatten().filter_map(|reference| reference["name"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// The path below which the service is reached at a Gateway.
+    pub(super) fn path(&self) -> String {
+        format!("/{}/{}", self.service.namespace, self.service.name)
+    }
+
+    fn rules(&self) -> Vec<Value> {
+        let to_service =
+            json!({"group": "", "kind": "Service", "name": format!("{}{REACHED}", self.service.name), "port": PORT, "weight": 1});
+        let to_pool =
+            json!({"group": INFERENCE_POOL.group, "kind": INFERENCE_POOL.kind, "name": self.pool_name(), "port": PORT, "weight": 1});
+        let rule = |below: &str, backend: &Value| {
+            let replaced = if below.is_empty() { "/" } else { below };
+            json!({
+                "matches": [{"path": {"type": "PathPrefix", "value": format!("{}{below}", self.path())}}],
+                "filters": [{
+                    "type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": replaced}},
+                }],
+                "backendRefs": [backend],
+                // An answer streams for as long as the model writes.
+                "timeouts": {"request": "0s", "backendRequest": "0s"},
+            })
+        };
+        if !self.service.scheduled() {
+            return vec![rule("", &to_service)];
+        }
+        // A picker reads the bodies of these two, and of no others.
+        vec![rule("/v1/completions", &to_pool), rule("/v1/chat/completions", &to_pool), rule("", &to_service)]
+    }
+}

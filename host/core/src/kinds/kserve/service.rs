@@ -1,0 +1,245 @@
+//! What a service says, combined and checked: its workloads and how it is reached.
+
+use super::{
+    COMBINED, Stop,
+    combine::{Combined, PodAt},
+};
+use crate::{
+    kinds::ask::{Asking, Place},
+    question::strings,
+    resource::{DEPLOYMENT, LEADER_WORKER_SET, Resource},
+    settings::Settings,
+};
+use pointsman_crds::kserve::{
+    router::SchedulerSpec,
+    spec::{ParallelismSpec, WorkloadSpec},
+};
+use pointsman_sandbox::{digest::Digested, point};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The longest name of a service: `-kserve-workload-svc` comes behind it, and a Service's name has 63 characters at most.
+const LONGEST_NAME: usize = 43;
+
+/// The longest name of one with groups of pods: `-kserve-mn-prefill` comes behind it, and a StatefulSet's name has 52 characters at most.
+const LONGEST_OF_GROUPS: usize = 34;
+
+/// A workload of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// The only one, or the one that decodes.
+    Main,
+    Prefill,
+}
+
+impl Part {
+    pub(super) const ALL: [Self; 2] = [Self::Main, Self::Prefill];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Main => "main workload",
+            Self::Prefill => "prefill workload",
+        }
+    }
+
+    /// Where the spec speaks of it.
+    pub(super) const fn field(self) -> &'static str {
+        match self {
+            Self::Main => "spec",
+            Self::Prefill => "spec.prefill",
+        }
+    }
+
+    pub(super) const fn role(self) -> point::Role {
+        match self {
+            Self::Main => point::Role::Main,
+            Self::Prefill => point::Role::Prefill,
+        }
+    }
+
+    /// What may run its pods, by upstream's names: a Deployment, or groups of pods.
+    pub(super) fn workloads(self, service: &str) -> [(&'static Resource, String); 2] {
+        let suffix = if self == Self::Main { "" } else { "-prefill" };
+        [(&DEPLOYMENT, format!("{service}-kserve{suffix}")), (&LEADER_WORKER_SET, format!("{service}-kserve-mn{suffix}"))]
+    }
+
+    /// Upstream's word for its pods in a place.
+    pub(super) fn component(self, place: point::Role) -> String {
+        let place = match place {
+            point::Role::Leader => "-leader",
+            point::Role::Worker => "-worker",
+            _ => "",
+        };
+        let suffix = if self == Self::Main { "" } else { "-prefill" };
+        format!("llminferenceservice-workload{place}{suffix}")
+    }
+}
+
+/// A workload, with everything settled.
+#[derive(Debug)]
+pub(super) struct Workload {
+    pub(super) part: Part,
+    pub(super) spec: WorkloadSpec,
+    /// How many pods a group has, where there are groups.
+    pub(super) group: Option<i64>,
+    /// What runs its pods.
+    pub(super) runs: (&'static Resource, String),
+}
+
+impl Workload {
+    /// The places of its pods, and where the spec describes each.
+    pub(super) fn places(&self) -> Vec<(Place, PodAt)> {
+        let (template, worker) = match self.part {
+            Part::Main => (PodAt::Template, PodAt::Worker),
+            Part::Prefill => (PodAt::PrefillTemplate, PodAt::PrefillWorker),
+        };
+        let role = self.part.role();
+        if self.group.is_none() {
+            return vec![(Place { role, group: None }, template)];
+        }
+        [(point::Role::Leader, template), (point::Role::Worker, worker)]
+            .map(|(place, at)| (Place { role: place, group: Some(role) }, at))
+            .to_vec()
+    }
+}
+
+/// A service.
+#[derive(Debug, Default)]
+pub(super) struct Service {
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) combined: Combined,
+    pub(super) workloads: Vec<Arc<Workload>>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    /// As policies see it.
+    pub(super) subject: Digested<point::Subject>,
+    /// What it says in vain.
+    pub(super) notes: Vec<String>,
+}
+
+impl Service {
+    /// Reads it, with all that it builds on.
+    pub(super) fn read(asking: &mut Asking<'_>, settings: &Settings) -> Result<Self, Box<Stop>> {
+        let snapshot = asking.snapshot;
+        let content = snapshot.subject.content();
+        let combined = Combined::of(snapshot, settings, &content, &mut asking.reads)
+            .map_err(|(reason, message)| Stop::new(COMBINED, reason, message))?;
+        let labels = strings(&content["metadata"]["labels"]);
+        let annotations = strings(&content["metadata"]["annotations"]);
+        let key = &snapshot.subject.key;
+        let mut service = Self {
+            name: key.name.clone(),
+            namespace: key.namespace.clone(),
+            subject: asking.subject(&labels, &annotations),
+            labels,
+            annotations,
+            workloads: Vec::new(),
+            combined,
+            notes: Vec::new(),
+        };
+        service.check()?;
+        let spec = &service.combined.spec;
+        let main = workload(Part::Main, spec.workload.clone(), &service.name)?;
+        let prefill = spec.prefill.clone().map(|prefill| workload(Part::Prefill, prefill, &service.name)).transpose()?;
+        service.workloads = [Some(main), prefill].into_iter().flatten().map(Arc::new).collect();
+        Ok(service)
+    }
+
+    /// Whether it can be served at all.
+    fn check(&mut self) -> Result<(), Box<Stop>> {
+        let refused = |reason: &str, message: String| Err(Stop::new(COMBINED, reason, message));
+        let spec = &self.combined.spec;
+        let grouped = spec.workload.worker.is_some() || spec.prefill.as_ref().is_some_and(|prefill| prefill.worker.is_some());
+        let most = if grouped { LONGEST_OF_GROUPS } else { LONGEST_NAME };
+        let name = &self.name;
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if name.len() > most || !name.starts_with(|c: char| c.is_ascii_lowercase()) || name.ends_with('-') || !name.chars().all(inner) {
+            let message = format!(
+                "The name {name} can't be that of its Services and pods: it begins with a lower-case letter, has lower-case letters, digits \
+                 and -, and {most} characters at most{}. Make the service anew under another name.",
+                if grouped { ", because groups of pods are named after it" } else { "" }
+            );
+            return refused("InvalidName", message);
+        }
+        let model = spec.model.as_ref();
+        if model.and_then(|model| model.uri.as_deref()).is_none_or(str::is_empty) {
+            let message = "Neither the service nor a base configuration says where the model is: set spec.model.uri.";
+            return refused("NoModel", message.to_owned());
+        }
+        if spec.router.as_ref().is_some_and(|router| router.ingress.is_some()) {
+            let message = "spec.router.ingress is not supported yet: use spec.router.route with a Gateway, or leave it out.";
+            return refused("NotSupported", message.to_owned());
+        }
+        let scheduler = spec.router.as_ref().and_then(|router| router.scheduler.as_ref());
+        if spec.prefill.is_some() && scheduler.is_none() {
+            let note = "Nobody sends prompts to the prefill workload: spec.router.scheduler is absent.";
+            self.notes.push(note.to_owned());
+        }
+        if spec.prefill.is_some() && scheduler.is_some_and(|scheduler| scheduler.config.is_none()) {
+            let note = "spec.router.scheduler.config is absent, and the preset's is for the preset's image: another image may not tell prefill \
+                        from decode.";
+            self.notes.push(note.to_owned());
+        }
+        let staged = |worker: bool, parallelism: Option<&ParallelismSpec>| worker && parallelism.is_some_and(|is| is.pipeline.is_some());
+        let main = staged(spec.workload.worker.is_some(), spec.workload.parallelism.as_ref());
+        let other = |prefill: &WorkloadSpec| staged(prefill.worker.is_some(), prefill.parallelism.as_ref());
+        if spec.prefill.as_ref().is_some_and(|prefill| main || other(prefill)) {
+            let note = "The presets for groups with parallelism.pipeline hand no KV cache from prefill to decode: give them \
+                        --kv-transfer-config.";
+            self.notes.push(note.to_owned());
+        }
+        if let Some((_, true)) = self.combined.gateways_named_by() {
+            let note = "spec.router.route.http.spec.parentRefs counts for nothing: spec.router.gateway.refs says which Gateways.";
+            self.notes.push(note.to_owned());
+        }
+        if model.is_some_and(|model| {
+            model.criticality.is_some_and(|criticality| criticality != pointsman_crds::kserve::spec::Criticality::Standard)
+        }) {
+            self.notes.push("spec.model.criticality counts for nothing yet: an InferenceObjective says it to the scheduler.".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether a scheduler picks the pod for each request.
+    pub(super) fn scheduled(&self) -> bool {
+        self.scheduler().is_some()
+    }
+
+    /// What is said of the scheduler, if there is one.
+    pub(super) fn scheduler(&self) -> Option<&SchedulerSpec> {
+        self.combined.spec.router.as_ref()?.scheduler.as_ref()
+    }
+
+    /// How many schedulers there are, of which one leads.
+    pub(super) fn pickers(&self) -> i64 {
+        self.scheduler().and_then(|scheduler| scheduler.replicas).map_or(1, i64::from)
+    }
+
+    pub(super) fn workload(&self, part: Part) -> Option<&Workload> {
+        self.workloads.iter().map(|workload| &**workload).find(|workload| workload.part == part)
+    }
+}
+
+fn workload(part: Part, spec: WorkloadSpec, service: &str) -> Result<Workload, Box<Stop>> {
+    let group = spec.worker.as_ref().map(|_| group(part, spec.parallelism.as_ref())).transpose()?;
+    let [deployment, groups] = part.workloads(service);
+    Ok(Workload { part, spec, group, runs: if group.is_some() { groups } else { deployment } })
+}
+
+/// How many pods a group has.
+fn group(part: Part, parallelism: Option<&ParallelismSpec>) -> Result<i64, Box<Stop>> {
+    let invalid = |message: String| Stop::new(COMBINED, "InvalidValue", message);
+    let field = part.field();
+    let given = parallelism.map(|parallelism| (parallelism.pipeline, parallelism.data, parallelism.data_local));
+    match given {
+        Some((Some(pipeline), _, _)) => Ok(pipeline.into()),
+        Some((None, Some(data), Some(local))) if local > 0 && data % local == 0 => Ok((data / local).into()),
+        Some((None, Some(data), Some(local))) => Err(invalid(format!(
+            "{field}.parallelism.data is {data} and dataLocal {local}: the copies are spread evenly, so data must be a multiple of dataLocal."
+        ))),
+        _ => Err(invalid(format!(
+            "{field}.worker asks for groups of pods, and nothing says how many a group has: set {field}.parallelism.pipeline, or data and \
+             dataLocal."
+        ))),
+    }
+}

@@ -1,0 +1,154 @@
+//! What is told of the parts of a service, from what its objects and pods tell.
+
+use super::{
+    COMBINED, DECIDED, Found, GATEWAYS_READY, HTTP_ROUTES, Making, POOL, ROUTER, SCHEDULER_READY, WORKLOADS,
+    metadata::SCHEDULER,
+    router::SCHEDULER_NAME,
+    service::{Part, Workload},
+};
+use crate::{
+    condition::Condition,
+    kinds::fares::{Enough, Fares},
+    resource::{DEPLOYMENT, LEADER_WORKER_SET},
+};
+use pointsman_sandbox::point::Role;
+
+impl Part {
+    pub(super) const fn condition(self) -> &'static str {
+        match self {
+            Self::Main => "MainWorkloadReady",
+            Self::Prefill => "PrefillWorkloadReady",
+        }
+    }
+
+    /// The condition of the other pods of its groups.
+    const fn of_workers(self) -> &'static str {
+        match self {
+            Self::Main => "WorkerWorkloadReady",
+            Self::Prefill => "PrefillWorkerWorkloadReady",
+        }
+    }
+}
+
+impl Making<'_> {
+    /// The conditions of all parts, `stopped` among them.
+    pub(super) fn conditions(&self, found: &Found, stopped: Option<&Condition>) -> Vec<Condition> {
+        let mut told = Vec::new();
+        let combined = stopped.filter(|stopped| stopped.type_ == COMBINED).cloned();
+        told.push(combined.unwrap_or_else(|| match self.service.notes.join(" ") {
+            notes if notes.is_empty() => {
+                Condition::yes(COMBINED, "Combined", "The service, its base configurations and the presets make a whole.")
+            }
+            notes => Condition::yes(COMBINED, "Ignored", notes).noted(),
+        }));
+        told.push(match stopped {
+            Some(stopped) if stopped.type_ == DECIDED => stopped.clone(),
+            None => Condition::yes(DECIDED, "Decided", "The policies have said what the objects look like."),
+            Some(stopped) => Condition::unknown(DECIDED, "Blocked", format!("Waits for {}.", stopped.type_)),
+        });
+        let mut workloads: Vec<Condition> = Part::ALL.into_iter().flat_map(|part| self.of_workload(part, found)).collect();
+        let mut router = self.of_router_parts(found);
+        for condition in workloads.iter_mut().chain(&mut router) {
+            if let Some(stopped) = stopped.filter(|stopped| stopped.type_ == condition.type_) {
+                *condition = stopped.clone();
+            }
+        }
+        let of_workloads = Part::ALL.map(|part| [part.condition(), part.of_workers()]).concat();
+        for (type_, types, mut parts, well) in [
+            (WORKLOADS, of_workloads, workloads, "All workloads are available."),
+            (ROUTER, vec![GATEWAYS_READY, HTTP_ROUTES, POOL, SCHEDULER_READY], router, "Requests find their way."),
+        ] {
+            let former = self.former(&types, &parts);
+            let all = all(type_, [&parts, &former], well);
+            let some = type_ == WORKLOADS || !parts.is_empty() || !former.is_empty();
+            told.append(&mut parts);
+            told.extend(Some(all).filter(|_| some));
+        }
+        told
+    }
+
+    /// What was told of the parts of a service that can't be read now, but of those that are seen.
+    fn former(&self, types: &[&'static str], seen: &[Condition]) -> Vec<Condition> {
+        if !self.service.workloads.is_empty() {
+            return Vec::new();
+        }
+        let before = self.asking.snapshot.subject.status();
+        let untold = types.iter().filter(|type_| seen.iter().all(|seen| seen.type_ != **type_));
+        let told = untold.filter_map(|type_| {
+            let told = before["conditions"].as_array()?.iter().find(|told| told["type"] == **type_)?;
+            let status =
+                [("True", true), ("False", false)].into_iter().find_map(|(word, status)| (told["status"] == word).then_some(status));
+            let text = |field: &str| told[field].as_str().unwrap_or_default();
+            Some(Condition::new(type_, status, text("reason"), text("message")))
+        });
+        told.collect()
+    }
+
+    fn of_workload(&self, part: Part, found: &Found) -> Vec<Condition> {
+        let snapshot = self.asking.snapshot;
+        let wanted = self.service.workload(part);
+        let live = part.workloads(&snapshot.subject.key.name).into_iter().find_map(|(resource, name)| snapshot.child(resource, &name));
+        let live = live.filter(|live| !live.deleting);
+        let fares = match (live, wanted) {
+            (Some(live), _) => {
+                let components = [Role::Main, Role::Leader, Role::Worker].map(|place| part.component(place));
+                let pods = snapshot.pods.iter().filter(|pod| components.contains(&pod.component));
+                Fares::of(part.condition(), live, pods, Enough::AsItSays)
+            }
+            (None, Some(Workload { runs: (resource, name), .. })) if found.objects.is_some() => {
+                Fares::made(part.condition(), resource, name)
+            }
+            (None, wanted) if wanted.is_some() || part == Part::Main => {
+                let message = format!("There is no {} yet: the other conditions say why.", part.name());
+                Fares::not_made(Condition::unknown(part.condition(), "Blocked", message))
+            }
+            (None, _) => return Vec::new(),
+        };
+        // Of a service that can't be read it is known what runs.
+        let runs = wanted.map(|wanted| wanted.runs.0).or_else(|| Some(live?.key.resource));
+        let of_workers = (runs == Some(&LEADER_WORKER_SET)).then(|| Condition { type_: part.of_workers(), ..fares.condition.clone() });
+        [Some(fares.condition), of_workers].into_iter().flatten().collect()
+    }
+
+    fn of_router_parts(&self, found: &Found) -> Vec<Condition> {
+        let mut told = Vec::new();
+        if self.routed() {
+            told.push(self.of_gateways());
+            told.push(self.of_routes(found));
+        }
+        if self.service.scheduled() {
+            told.push(self.of_pool(found));
+        }
+        told.extend(self.of_scheduler_pods(found));
+        told
+    }
+
+    fn of_scheduler_pods(&self, found: &Found) -> Option<Condition> {
+        let snapshot = self.asking.snapshot;
+        let name = format!("{}{SCHEDULER_NAME}", self.service.name);
+        let live = snapshot.child(&DEPLOYMENT, &name).filter(|live| !live.deleting);
+        let fares = match live {
+            Some(live) => {
+                let pods = snapshot.pods.iter().filter(|pod| pod.component == SCHEDULER);
+                // Of several the one that leads takes requests, and the others are never ready.
+                Fares::of(SCHEDULER_READY, live, pods, Enough::One)
+            }
+            None if !self.service.scheduled() => return None,
+            None if found.objects.is_some() => Fares::made(SCHEDULER_READY, &DEPLOYMENT, &name),
+            None => {
+                let message = "There is no scheduler yet: the other conditions say why.";
+                Fares::not_made(Condition::unknown(SCHEDULER_READY, "Blocked", message))
+            }
+        };
+        Some(fares.condition)
+    }
+}
+
+/// The first of the parts that isn't well, or that all are.
+fn all(type_: &'static str, parts: [&[Condition]; 2], well: &str) -> Condition {
+    let first = |status: Option<bool>| parts.into_iter().flatten().find(|part| part.status == status);
+    match first(Some(false)).or_else(|| first(None)) {
+        Some(part) => Condition { type_, notable: false, ..part.clone() },
+        None => Condition::yes(type_, "Ready", well),
+    }
+}

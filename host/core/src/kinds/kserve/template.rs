@@ -1,0 +1,142 @@
+//! The Go-style templates of presets and configurations: fields of the service, the Gateway, and names of what is made for it.
+//!
+//! KServe gives them all of Go's language. What its users and presets write with it are these: anything else is an error that says so,
+//! since a text that nobody filled in would start a pod with it.
+
+use crate::settings::Settings;
+use serde_json::Value;
+
+/// What templates can speak of.
+pub(super) struct Scope<'a> {
+    /// The service: its `metadata`, and its `spec` with the configurations below it.
+    pub(super) object: &'a Value,
+    pub(super) settings: &'a Settings,
+}
+
+impl Scope<'_> {
+    /// Fills in every text of a value. The error says where, and what is wrong.
+    pub(super) fn fill(&self, value: &mut Value, place: &str) -> Result<(), String> {
+        match value {
+            Value::String(text) if text.contains("{{") => {
+                *text = self.filled(text).map_err(|error| format!("{place}: {error}"))?;
+                Ok(())
+            }
+            Value::Array(items) => {
+                items.iter_mut().enumerate().try_for_each(|(number, item)| self.fill(item, &format!("{place}[{number}]")))
+            }
+            Value::Object(fields) => fields.iter_mut().try_for_each(|(name, value)| self.fill(value, &format!("{place}.{name}"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn filled(&self, text: &str) -> Result<String, String> {
+        let (mut done, mut rest) = (String::new(), text);
+        while let Some((before, after)) = rest.split_once("{{") {
+            let (inside, after) = after.split_once("}}").ok_or("a {{ has no }}")?;
+            // A dash beside the braces takes the space there away, as in Go.
+            let (inside, before) = inside.strip_prefix('-').map_or((inside, before), |inside| (inside, before.trim_end()));
+            let (inside, after) = inside.strip_suffix('-').map_or((inside, after), |inside| (inside, after.trim_start()));
+            done.push_str(before);
+            done.push_str(&self.value(inside.trim())?);
+            rest = after;
+        }
+        done.push_str(rest);
+        Ok(done)
+    }
+
+    fn value(&self, expression: &str) -> Result<String, String> {
+        if let Some(path) = expression.strip_prefix('.').filter(|path| !path.contains(char::is_whitespace)) {
+            return self.field(path);
+        }
+        let words: Vec<&str> = expression.split_whitespace().collect();
+        if let ["ChildName", path, suffix] = words[..]
+            && let Some(path) = path.strip_prefix('.')
+            && let Some(suffix) = quoted(suffix)
+        {
+            return Ok(format!("{}{suffix}", self.field(path)?));
+        }
+        Err(format!(
+            "{{{{ {expression} }}}} can't be filled in: it may be a field of the service, such as {{{{ .Spec.Model.Name }}}}, or \
+             {{{{ ChildName .ObjectMeta.Name \"-suffix\" }}}}"
+        ))
+    }
+
+    /// A field by its path in Go's words: the first word says of what, the others are the fields' names with a capital.
+    fn field(&self, path: &str) -> Result<String, String> {
+        let gateway = self.settings.gateway.as_ref();
+        let global = match path {
+            "GlobalConfig.IngressGatewayName" => gateway.map(|gateway| gateway.name.clone()),
+            "GlobalConfig.IngressGatewayNamespace" => gateway.map(|gateway| gateway.namespace.clone()),
+            "GlobalConfig.SystemNamespace" => Some(self.settings.config_namespace.clone()),
+            _ => None,
+        };
+        if let Some(text) = global {
+            return Ok(text);
+        }
+        let mut words = path.split('.');
+        let (mut at, rest): (Option<&Value>, _) = match words.next() {
+            Some("Spec") => (self.object.get("spec"), words),
+            Some("ObjectMeta") => (self.object.get("metadata"), words),
+            // In Go the fields of the metadata are the object's, too.
+            _ => (self.object.get("metadata"), path.split('.')),
+        };
+        for word in rest {
+            at = at.and_then(Value::as_object).and_then(|fields| {
+                let exact = fields.get(word);
+                exact.or_else(|| fields.iter().find_map(|(name, value)| name.eq_ignore_ascii_case(word).then_some(value)))
+            });
+        }
+        match at {
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(Value::Number(number)) => Ok(number.to_string()),
+            Some(Value::Bool(flag)) => Ok(flag.to_string()),
+            _ => Err(format!("{{{{ .{path} }}}} names nothing that the service says")),
+        }
+    }
+}
+
+fn quoted(word: &str) -> Option<&str> {
+    ['"', '`'].into_iter().find_map(|quote| word.strip_prefix(quote)?.strip_suffix(quote))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn filled(text: &str) -> Result<Value, String> {
+        let object =
+            json!({"metadata": {"name": "llama", "namespace": "chat"}, "spec": {"model": {"uri": "hf://a/b", "name": "a"}, "replicas": 2}});
+        let mut value = json!({"args": [text]});
+        Scope { object: &object, settings: &Settings::default() }.fill(&mut value, "template")?;
+        Ok(value["args"][0].clone())
+    }
+
+    #[test]
+    fn fields_and_names_are_filled_in() {
+        for (text, expected) in [
+            ("--name={{ .Spec.Model.Name }}", "--name=a"),
+            ("{{.ObjectMeta.Namespace}}/{{ .Name }}", "chat/llama"),
+            ("{{ ChildName .ObjectMeta.Name `-epp-service` }}", "llama-epp-service"),
+            ("{{ ChildName .ObjectMeta.Name \"-x\" }}", "llama-x"),
+            ("a {{- .Spec.Replicas -}} b", "a2b"),
+            ("{{ .Spec.Model.URI }}", "hf://a/b"),
+            ("$(VAR) {not} a template", "$(VAR) {not} a template"),
+        ] {
+            assert_eq!(filled(text).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_filled_in_is_told_with_its_place() {
+        for (text, says) in [
+            ("{{ .Spec.Model.Nmae }}", "template.args[0]: {{ .Spec.Model.Nmae }} names nothing"),
+            ("{{ if .Spec.Prefill }}x{{ end }}", "can't be filled in"),
+            ("{{ .Spec.Model.Name", "a {{ has no }}"),
+            ("{{ .Spec.Model }}", "names nothing"),
+        ] {
+            let error = filled(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The objects that run a service's pods, and what scales them.
+
+use super::{
+    COMBINED, Making, Stop,
+    combine::PodAt,
+    service::{Part, Workload},
+};
+use crate::{
+    kinds::ask::{self, About, Place},
+    objects::{
+        Metadata, network,
+        scaling::{self, Query, Target},
+        workload,
+    },
+    plan::Object,
+    resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT, SERVICE},
+    world::ObjectKey,
+};
+use pointsman_crds::kserve::scaling::ScalingSpec;
+use pointsman_sandbox::point::templating::Layer;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The port on which every serving pod answers: presets, pools and routes count on it.
+pub(super) const PORT: i64 = 8000;
+
+/// What the name of the Service that reaches them is behind the service's.
+pub(super) const REACHED: &str = "-kserve-workload-svc";
+
+// What the workload variant autoscaler finds an autoscaler by, and weighs its workload against others with.
+const MANAGED: &str = "llm-d.ai/managed";
+const MODEL_ID: &str = "llm-d.ai/model-id";
+const VARIANT_COST: &str = "llm-d.ai/variant-cost";
+
+impl Making<'_> {
+    pub(super) fn key(&self, resource: &'static Resource, suffix: &str) -> ObjectKey {
+        ObjectKey { resource, namespace: self.service.namespace.clone(), name: format!("{}{suffix}", self.service.name) }
+    }
+
+    /// Stops where the cluster doesn't serve a kind.
+    pub(super) fn served(&self, step: &'static str, what: &str, resource: &'static Resource) -> Result<(), Box<Stop>> {
+        if self.asking.snapshot.serves(resource) {
+            return Ok(());
+        }
+        Err(Stop::new(step, "MissingApi", ask::missing(what, resource)))
+    }
+
+    /// The metadata of an object.
+    pub(super) fn metadata(&mut self, about: About<'_>, ours: BTreeMap<String, String>) -> Result<Metadata, Box<Stop>> {
+        let metadata = self.asking.metadata(&self.service.subject, about, ours, self.layers.clone());
+        metadata.map_err(|undecided| self.undecided(&undecided))
+    }
+
+    /// The Service that reaches all pods which answer.
+    pub(super) fn reaching(&mut self) -> Result<Object, Box<Stop>> {
+        let key = self.key(&SERVICE, REACHED);
+        let ours = self.selector(Part::Main);
+        let metadata = self.metadata(About { key: &key, role: None, pods: None, template: None }, ours)?;
+        let port = network::Port { name: "http".to_owned(), port: PORT, target: PORT, protocol: "TCP".to_owned() };
+        Ok(Object::new(key, network::service(metadata, &self.reached(), &[port])))
+    }
+
+    /// A workload's objects.
+    pub(super) fn deployed(&mut self, workload: &Workload) -> Result<Vec<Object>, Box<Stop>> {
+        let (part, (resource, name)) = (workload.part, &workload.runs);
+        self.served(COMBINED, part.name(), resource)?;
+        let key = ObjectKey { resource, namespace: self.service.namespace.clone(), name: name.clone() };
+        let role = Some(part.role());
+        let mut templates = Vec::new();
+        for (place, at) in workload.places() {
+            let layers = self.model_layers(workload, at);
+            let template = self.pod(place, (layers, json!({"metadata": {}, "spec": {}})), &key)?;
+            let about = About { key: &key, role, pods: Some(place), template: Some(&template["metadata"]) };
+            let metadata = self.metadata(about, self.of_pods(workload, place))?;
+            templates.push(json!({"metadata": metadata.into_value(), "spec": template["spec"]}));
+        }
+        let metadata = self.metadata(About { key: &key, role, pods: None, template: None }, self.selector(part))?;
+        let scaling = workload.spec.scaling.as_ref();
+        let known = self.asking.snapshot.child(resource, name).is_some();
+        let replicas = match (workload.spec.replicas, scaling) {
+            (Some(replicas), _) => Some(i64::from(replicas)),
+            // It begins with the fewest that are asked for; as soon as it is there, the number is the autoscaler's.
+            (None, Some(scaling)) => scaling.min_replicas.map(i64::from).filter(|least| *least > 1 && !known),
+            (None, None) => None,
+        };
+        let none = Value::Null;
+        let template = |at: usize| templates.get(at).unwrap_or(&none);
+        let body = match workload.group {
+            None => workload::deployment(metadata, &self.selector(part), replicas, None, template(0)),
+            Some(size) => workload::leader_worker_set(metadata, replicas, size, template(0), template(1)),
+        };
+        let mut objects = vec![Object { yields_replicas: workload.spec.replicas.is_none(), ..Object::new(key, body) }];
+        if let Some(scaling) = scaling {
+            objects.push(self.scaler(workload, scaling)?);
+        }
+        Ok(objects)
+    }
+
+    /// What scales a workload, by the number that the workload variant autoscaler wants. That finds it by its annotations.
+    fn scaler(&mut self, workload: &Workload, asked: &ScalingSpec) -> Result<Object, Box<Stop>> {
+        let field = workload.part.field();
+        let refused = |reason: &str, message: String| Err(Stop::new(COMBINED, reason, message));
+        let Some(most) = asked.max_replicas else {
+            return refused("InvalidValue", format!("{field}.scaling has no maxReplicas: set it."));
+        };
+        let Some(wva) = &asked.wva else {
+            let message = format!("{field}.scaling has no wva, which says how it is scaled: set wva.hpa or wva.keda.");
+            return refused("InvalidValue", message);
+        };
+        let (least, most) = (i64::from(asked.min_replicas.unwrap_or(1)), i64::from(most));
+        let (resource, name) = &workload.runs;
+        let target = Target { resource, name };
+        let namespace = self.service.namespace.clone();
+        let scaler = if wva.keda.is_some() { &SCALED_OBJECT } else { &HORIZONTAL_POD_AUTOSCALER };
+        self.served(COMBINED, workload.part.name(), scaler)?;
+        let key = ObjectKey { resource: scaler, namespace: namespace.clone(), name: name.clone() };
+        let about = About { key: &key, role: Some(workload.part.role()), pods: None, template: None };
+        let mut metadata = self.metadata(about, self.selector(workload.part))?;
+        let model = self.service.combined.given("/model/name");
+        let told = [(MANAGED, Some("true")), (MODEL_ID, model.as_str()), (VARIANT_COST, wva.variant_cost.as_deref())];
+        metadata.annotations.extend(told.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))));
+        let body = if let Some(keda) = &wva.keda {
+            let Some(server) = self.settings.prometheus.clone() else {
+                let message = format!(
+                    "{field}.scaling.wva.keda has KEDA ask Prometheus, and nobody says where that is: give the controller its URL \
+                     (--prometheus), or use wva.hpa."
+                );
+                return refused("NoPrometheus", message);
+            };
+            scaling::scaled_object(metadata, target, least, most, &Query::wanted(server, &namespace, name), json!(keda))
+        } else {
+            let behavior = wva.hpa.as_ref().and_then(|hpa| hpa.behavior.as_ref()).map(|behavior| json!(behavior));
+            scaling::horizontal(metadata, target, least, most, &scaling::wanted(&namespace, name), behavior)
+        };
+        Ok(Object::new(key, body))
+    }
+
+    /// The pods' template, as a policy makes it.
+    pub(super) fn pod(&mut self, place: Place, asked: (Vec<Layer>, Value), workload: &ObjectKey) -> Result<Value, Box<Stop>> {
+        let template = self.asking.template(&self.service.subject, place, asked, workload);
+        template.map_err(|undecided| self.undecided(&undecided))
+    }
+
+    /// What the layers say of a pod.
+    pub(super) fn pod_layers(&self, at: PodAt) -> Vec<Layer> {
+        let pods = self.service.combined.pods(at).into_iter();
+        pods.map(|(name, pod)| Layer { name, content: json!({ "pod": pod }).to_string() }).collect()
+    }
+
+    fn model_layers(&self, workload: &Workload, at: PodAt) -> Vec<Layer> {
+        let mut layers = self.pod_layers(at);
+        let mut add = |name: &str, content: Value| layers.push(Layer { name: name.to_owned(), content: content.to_string() });
+        let model = self.service.combined.given("/model");
+        let brings = self.service.combined.spec.storage_initializer.as_ref().and_then(|initializer| initializer.enabled);
+        let adapters = model.pointer("/lora/adapters").cloned().unwrap_or_else(|| json!([]));
+        add("model", json!({"uri": model["uri"], "name": model["name"], "initializer": brings.unwrap_or(true), "adapters": adapters}));
+        add("parallelism", json!(workload.spec.parallelism.clone().unwrap_or_default()));
+        if let Some(nodes) = workload.group {
+            add("group", json!({ "nodes": nodes }));
+        }
+        layers
+    }
+}

@@ -1,0 +1,295 @@
+//! The components of a service, as the runtime and the service together describe them: which there are, and how each is deployed.
+
+use super::{
+    ACCEPTED, Making, Stop,
+    keys::Extras,
+    mode,
+    scaling::{Scaling, least},
+};
+use crate::{
+    resource::{DEPLOYMENT, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER, Resource},
+    world::{
+        Child, Snapshot,
+        ome::{Component, RuntimeView},
+    },
+};
+use pointsman_sandbox::point::Role;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The longest name of a service with groups of pods: `-decoder-mn` comes behind it, and a StatefulSet's name has 52 characters at most,
+/// because its pods carry it, with a hash, in a label.
+const LONGEST_OF_GROUPS: usize = 41;
+
+/// The longest name of a service on Ray: `-decoder-00001` comes behind it, and KubeRay takes 53 characters.
+const LONGEST_ON_RAY: usize = 39;
+
+/// A part of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Engine,
+    Decoder,
+    Router,
+}
+
+impl Part {
+    pub(super) const ALL: [Self; 3] = [Self::Engine, Self::Decoder, Self::Router];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Decoder => "decoder",
+            Self::Router => "router",
+        }
+    }
+
+    pub(super) const fn role(self) -> Role {
+        match self {
+            Self::Engine => Role::Engine,
+            Self::Decoder => Role::Decoder,
+            Self::Router => Role::Router,
+        }
+    }
+
+    /// What runs its pods: a Deployment, groups of pods, a Knative Service, or a RayCluster, whose name ends with its revision.
+    /// LeaderWorkerSet makes a headless Service of its own name, so that can't be the name of ours.
+    pub(super) fn workload(self, mode: Mode, service: &str) -> (&'static Resource, String) {
+        let name = format!("{service}-{}", self.name());
+        match mode {
+            Mode::Raw => (&DEPLOYMENT, name),
+            Mode::MultiNode(_) => (&LEADER_WORKER_SET, format!("{name}-mn")),
+            Mode::Serverless => (&KNATIVE_SERVICE, name),
+            Mode::Ray(_) => (&RAY_CLUSTER, name),
+        }
+    }
+
+    /// What may run its pods now.
+    pub(super) fn workloads(self, snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Child>> {
+        let service = &snapshot.subject.key.name;
+        let fixed = [Mode::Raw, Mode::MultiNode(1), Mode::Serverless].map(|mode| self.workload(mode, service));
+        let (ray, cluster) = self.workload(Mode::Ray(1), service);
+        let revision = move |name: &str| {
+            let number = name.strip_prefix(cluster.as_str()).and_then(|rest| rest.strip_prefix('-'));
+            number.is_some_and(|number| number.parse::<u64>().is_ok())
+        };
+        let clusters = snapshot.children.iter().filter(move |child| child.key.resource == ray && revision(&child.key.name));
+        fixed.into_iter().filter_map(|(resource, name)| snapshot.child(resource, &name)).chain(clusters)
+    }
+
+    pub(super) const fn condition(self) -> &'static str {
+        match self {
+            Self::Engine => "EngineReady",
+            Self::Decoder => "DecoderReady",
+            Self::Router => "RouterReady",
+        }
+    }
+}
+
+/// How a component is deployed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// As a Deployment.
+    Raw,
+    /// As groups of so many pods, leader included.
+    MultiNode(i64),
+    /// As a Knative Service.
+    Serverless,
+    /// As a RayCluster of so many pods, head included.
+    Ray(i64),
+}
+
+impl Mode {
+    /// As the annotation says it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "RawDeployment",
+            Self::MultiNode(_) => "MultiNode",
+            Self::Serverless => "Serverless",
+            Self::Ray(_) => "MultiNodeRayVLLM",
+        }
+    }
+
+    /// How many pods run one copy of the model.
+    pub(super) const fn size(self) -> i64 {
+        match self {
+            Self::MultiNode(size) | Self::Ray(size) => size,
+            Self::Raw | Self::Serverless => 1,
+        }
+    }
+}
+
+/// Something that a user should know, with the reason that the condition gets by it.
+pub(super) type Note = (&'static str, String);
+
+/// The reason of a note that an annotation counts for nothing.
+pub(super) const OVERRIDDEN: &str = "AnnotationOverridden";
+
+/// The reason of a note that Knative has to be set up for what is asked. It may well be, so nobody is warned.
+pub(super) const KNATIVE_FEATURES: &str = "KnativeFeatures";
+
+/// The reason of a note that pods on other nodes can't have their files.
+const ONE_NODE: &str = "OneNode";
+
+/// The reason of a note that a setting counts for nothing.
+pub(super) const NOT_HONOURED: &str = "NotHonoured";
+
+/// A component, with everything settled.
+#[derive(Debug)]
+pub(super) struct Deployed {
+    pub(super) part: Part,
+    /// Of the Deployment and what goes with it.
+    pub(super) name: String,
+    pub(super) mode: Mode,
+    /// What runs its pods.
+    pub(super) workload: (&'static Resource, String),
+    pub(super) scaling: Scaling,
+    pub(super) extras: Extras,
+    /// Whether nobody says how many replicas there may be at the most.
+    pub(super) derived: bool,
+    /// What the runtime and the service say of it.
+    pub(super) runtime: Component,
+    pub(super) user: Component,
+}
+
+impl Deployed {
+    /// The claim of its room for files.
+    pub(super) fn claim(&self) -> String {
+        self.name.clone()
+    }
+
+    /// Of the two who have a say, the service first.
+    pub(super) fn either<T>(&self, field: impl Fn(&Component) -> Option<T>) -> Option<T> {
+        field(&self.user).or_else(|| field(&self.runtime))
+    }
+}
+
+/// A value with where it stands, for messages.
+#[derive(Clone, Debug)]
+pub(super) struct Annotation {
+    pub(super) value: String,
+    pub(super) place: String,
+}
+
+/// The annotations that count for a component: its own, then those of the service.
+#[derive(Clone, Copy)]
+pub(super) struct Annotations<'a> {
+    part: Part,
+    own: &'a BTreeMap<String, String>,
+    service: &'a BTreeMap<String, String>,
+}
+
+impl Annotations<'_> {
+    /// The one that counts.
+    pub(super) fn get(&self, key: &str) -> Option<Annotation> {
+        let told = |map: &BTreeMap<String, String>, place: String| map.get(key).map(|value| Annotation { value: value.clone(), place });
+        told(self.own, format!("the annotation {key} of spec.{}", self.part.name()))
+            .or_else(|| told(self.service, format!("the annotation {key}")))
+    }
+
+    /// Those that begin so, by the rest of their keys.
+    pub(super) fn beginning(&self, prefix: &str) -> BTreeMap<String, String> {
+        let all = self.service.iter().chain(self.own);
+        all.filter_map(|(key, value)| Some((key.strip_prefix(prefix)?.to_owned(), value.clone()))).collect()
+    }
+
+    /// The same, read.
+    pub(super) fn read<T>(&self, key: &str, read: impl Fn(&str) -> Option<T>, what: &str) -> Result<Option<(T, Annotation)>, Box<Stop>> {
+        let Some(annotation) = self.get(key) else { return Ok(None) };
+        match read(&annotation.value) {
+            Some(value) => Ok(Some((value, annotation))),
+            None => Err(invalid(format!("{} has the value {:?}: it must be {what}.", capital(&annotation.place), annotation.value))),
+        }
+    }
+}
+
+/// That something has a value which it can't have.
+pub(super) fn invalid(message: String) -> Box<Stop> {
+    Stop::new(ACCEPTED, "InvalidValue", message, "InvalidPredictorSpec")
+}
+
+pub(super) fn refused(message: String) -> Box<Stop> {
+    Stop::new(ACCEPTED, "NotSupported", message, "InvalidPredictorSpec")
+}
+
+pub(super) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+impl Making<'_> {
+    /// The components, and what annotations say in vain.
+    pub(super) fn components(&self, runtime: Option<&RuntimeView>) -> Result<(Vec<Deployed>, Vec<Note>), Box<Stop>> {
+        let mut notes = Vec::new();
+        let sides = Part::ALL.map(|part| match part {
+            Part::Engine => (part, self.service.engine.as_ref(), runtime.and_then(|runtime| runtime.engine.as_ref())),
+            Part::Decoder => (part, self.service.decoder.as_ref(), runtime.and_then(|runtime| runtime.decoder.as_ref())),
+            Part::Router => (part, self.service.router.as_ref(), runtime.and_then(|runtime| runtime.router.as_ref())),
+        });
+        let there: Vec<_> = sides.into_iter().filter(|(_, user, runtime)| user.is_some() || runtime.is_some()).collect();
+        let has = |part: Part| there.iter().any(|(there, ..)| *there == part);
+        if !has(Part::Engine) {
+            let runtime_says = match runtime {
+                Some(runtime) => {
+                    format!("the {} {} has neither an engineConfig nor containers", runtime.candidate.kind, runtime.candidate.name)
+                }
+                None => "there is no runtime".to_owned(),
+            };
+            return Err(refused(format!("The service has no engine: spec.engine is absent, and {runtime_says}.")));
+        }
+        let split = has(Part::Decoder);
+        let components = there.into_iter().map(|(part, user, runtime)| self.component(part, (user, runtime), split, &mut notes));
+        let components: Vec<Deployed> = components.collect::<Result<_, _>>()?;
+        mode::together(&components, self.host().is_some(), &mut notes);
+        Ok((components, notes))
+    }
+
+    fn component(
+        &self,
+        part: Part,
+        (user, runtime): (Option<&Component>, Option<&Component>),
+        split: bool,
+        notes: &mut Vec<Note>,
+    ) -> Result<Deployed, Box<Stop>> {
+        let (user, mut runtime) = (user.cloned().unwrap_or_default(), runtime.cloned().unwrap_or_default());
+        if let Some(version) = self.service.runtime_version.as_ref().filter(|_| part != Part::Router) {
+            super::predictor::set_version(&mut runtime, version);
+        }
+        let none = BTreeMap::new();
+        let pods = Annotations { part, own: &user.settings.annotations, service: &self.service.annotations };
+        // How a service is deployed and scaled is said of what serves the model; a router says it for itself.
+        let annotations = Annotations { service: if part == Part::Router { &none } else { &self.service.annotations }, ..pods };
+        let asked = (least(&user, &runtime, &annotations)?, self.wants_keda(part, (&user, &runtime), &annotations)?);
+        let mode = mode::of(part, (&user, &runtime), &annotations, (split, asked), notes)?;
+        let longest = match mode {
+            Mode::MultiNode(_) => Some(LONGEST_OF_GROUPS),
+            Mode::Ray(_) => Some(LONGEST_ON_RAY),
+            Mode::Raw | Mode::Serverless => None,
+        };
+        if let Some(longest) = longest.filter(|longest| self.service.name.len() > *longest) {
+            let message = format!(
+                "The name {} has more than {longest} characters, the most for a service of several nodes: its groups are named after it. Make the service anew under another name.",
+                self.service.name
+            );
+            return Err(Stop::new(ACCEPTED, "InvalidName", message, "InvalidPredictorSpec"));
+        }
+        mode::suits(part, mode, (&user, &runtime), notes)?;
+        let (scaling, derived) = self.scaling(part, (mode, asked), (&user, &runtime), &annotations, notes)?;
+        let mut extras = Extras::read(part, &annotations, &pods)?;
+        if part != Part::Router {
+            extras.storage_uri = extras.storage_uri.or_else(|| self.service.storage_uri.clone());
+        }
+        let name = format!("{}-{}", self.service.name, part.name());
+        if extras.on_one_node() {
+            let several = if scaling.most() > 1 || mode.size() > 1 {
+                "it may have several pods, and those on other nodes wait"
+            } else {
+                "a pod goes before the next one comes"
+            };
+            let text = format!(
+                "The claim {name} of the {} can be mounted on one node at a time: {several}. Give storage.ome.io/access-mode ReadWriteMany to have it otherwise.",
+                part.name()
+            );
+            notes.push((ONE_NODE, text));
+        }
+        Ok(Deployed { part, name, mode, workload: part.workload(mode, &self.service.name), scaling, extras, derived, runtime, user })
+    }
+}

@@ -1,0 +1,241 @@
+//! ome.io: InferenceService.
+
+#![allow(clippy::unnecessary_box_returns, reason = "a step's error is large, and boxed wherever it is made")]
+
+mod adopted;
+mod choice;
+mod component;
+mod keys;
+mod metadata;
+mod mode;
+mod model;
+mod objects;
+mod pods;
+mod predictor;
+mod revision;
+mod scaling;
+mod serverless;
+mod service;
+mod state;
+
+use super::{
+    Kind,
+    ask::{self, Asking},
+};
+use crate::{
+    condition::Condition,
+    decide::{Pinned, Undecided},
+    plan::{Object, Plan, Status},
+    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME},
+    settings::Settings,
+    world::{
+        ObjectKey, Snapshot,
+        ome::{ModelView, RuntimeView, WeightView},
+    },
+};
+use component::{Deployed, KNATIVE_FEATURES, Note, Part};
+use metadata::Sources;
+use serde_json::Value;
+use service::Service;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// The kind InferenceService.
+#[derive(Debug)]
+pub struct InferenceServices;
+
+/// Whether the service says what can be done.
+const ACCEPTED: &str = "Accepted";
+/// Whether there is a model that can be served.
+const MODEL_READY: &str = "ModelReady";
+/// Whether there is a runtime for it.
+const RUNTIME_SELECTED: &str = "RuntimeSelected";
+/// Whether that is the best there is.
+const RUNTIME_UP_TO_DATE: &str = "RuntimeUpToDate";
+/// Whether the policies have said what the objects look like.
+const DECIDED: &str = "Decided";
+
+/// The steps on the way to the objects, in their order.
+const STEPS: [&str; 5] = [ACCEPTED, MODEL_READY, RUNTIME_SELECTED, RUNTIME_UP_TO_DATE, DECIDED];
+
+/// Why there is no plan for the objects: the condition that says it.
+#[derive(Debug)]
+struct Stop {
+    condition: Condition,
+    again: Option<Duration>,
+    /// What kind of failure it is, in upstream's words.
+    failure: &'static str,
+}
+
+impl Stop {
+    fn new(step: &'static str, reason: impl Into<String>, message: impl Into<String>, failure: &'static str) -> Box<Self> {
+        Box::new(Self { condition: Condition::no(step, reason, message), again: None, failure })
+    }
+}
+
+/// What a stop means for the model.
+struct Failure {
+    /// What kind of failure it is, in upstream's words.
+    kind: &'static str,
+    /// What it is to blame on, as the status of its transition; none if nothing of that.
+    blames: Option<&'static str>,
+    message: String,
+}
+
+/// Upstream's clients read it: a service that waits for its model isn't wrong.
+fn blames(condition: &Condition) -> Option<&'static str> {
+    match condition.reason.as_str() {
+        "ModelNotReady" | "MissingApi" | "PolicyFailed" | "NoPolicy" => None,
+        "ModelFailed" => Some("BlockedByFailedLoad"),
+        _ => Some("InvalidSpec"),
+    }
+}
+
+/// A plan in the making.
+struct Making<'a> {
+    snapshot: &'a Snapshot,
+    settings: &'a Settings,
+    asking: Asking<'a>,
+    service: Service,
+    /// The status as it was.
+    before: Value,
+    conditions: Vec<Condition>,
+    /// What a user should know of what was accepted.
+    notes: Vec<Note>,
+    /// What the status says of the choice of a runtime.
+    choice: Option<Value>,
+}
+
+/// What the steps have found out, as far as they came.
+#[derive(Default)]
+struct Found {
+    model: Option<Arc<ModelView>>,
+    runtime: Option<Arc<RuntimeView>>,
+    /// The fine-tuned weight, by its name.
+    weight: Option<(String, Arc<WeightView>)>,
+    components: Vec<Deployed>,
+    objects: Option<Vec<Object>>,
+    /// The newest revision of each component.
+    revisions: BTreeMap<&'static str, String>,
+    /// What runs the pods of each component.
+    workloads: BTreeMap<&'static str, ObjectKey>,
+}
+
+impl Found {
+    /// The component that requests come to: the router, else the engine.
+    fn entry(&self) -> Option<&Deployed> {
+        entry(&self.components)
+    }
+}
+
+/// That the service is accepted, with what a user should know.
+fn accepted(notes: &[Note]) -> Condition {
+    let Some((first, _)) = notes.first() else { return Condition::yes(ACCEPTED, "Accepted", "The service says what can be done.") };
+    let warning = notes.iter().map(|(reason, _)| *reason).find(|reason| *reason != KNATIVE_FEATURES);
+    let texts: Vec<&str> = notes.iter().map(|(_, text)| text.as_str()).collect();
+    let condition = Condition::yes(ACCEPTED, warning.unwrap_or(first), texts.join(" "));
+    if warning.is_some() { condition.noted() } else { condition }
+}
+
+fn entry(components: &[Deployed]) -> Option<&Deployed> {
+    components.iter().rfind(|component| component.part != Part::Decoder)
+}
+
+impl Kind for InferenceServices {
+    fn needs(&self) -> &'static [&'static Resource] {
+        static NEEDS: [&Resource; 4] = [&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME];
+        &NEEDS
+    }
+
+    fn stand_ins(&self, snapshot: &Snapshot) -> BTreeMap<ObjectKey, ObjectKey> {
+        adopted::stand_ins(snapshot)
+    }
+
+    fn asks(&self, snapshot: &Snapshot, status: &Value) -> bool {
+        let chosen = &status["runtime"];
+        let request = &snapshot.subject.content()["metadata"]["annotations"][choice::CHOOSE];
+        chosen.is_object() && chosen["chosenOnRequest"].as_str() != request.as_str()
+    }
+
+    fn plan(&self, snapshot: &Snapshot, policies: &Pinned<'_>, settings: &Settings) -> Plan {
+        let mut making = Making {
+            snapshot,
+            settings,
+            asking: Asking::new(snapshot, policies),
+            service: Service::default(),
+            before: snapshot.subject.status(),
+            conditions: Vec::new(),
+            notes: Vec::new(),
+            choice: None,
+        };
+        let mut found = Found::default();
+        let stop = making.steps(&mut found).err();
+        making.finish(found, stop)
+    }
+}
+
+impl Making<'_> {
+    fn steps(&mut self, found: &mut Found) -> Result<(), Box<Stop>> {
+        self.service = Service::read(&self.asking)?;
+        self.service.check()?;
+        found.model = self.model()?;
+        found.weight = self.weight(found.model.as_deref())?;
+        found.runtime = self.runtime(found.model.as_ref())?;
+        let (components, notes) = self.components(found.runtime.as_deref())?;
+        self.notes = notes;
+        let mut sources = Sources::new(found.model.as_deref(), found.runtime.as_deref(), found.weight.as_ref());
+        let made = self.objects(&mut sources, &components)?;
+        found.components = components;
+        found.revisions = made.revisions;
+        found.workloads = made.workloads;
+        found.objects = Some(made.objects);
+        self.conditions.push(Condition::yes(DECIDED, "Decided", "The policies have said what the objects look like."));
+        Ok(())
+    }
+
+    /// Puts the plan together. Each state is told however far the steps came.
+    fn finish(mut self, found: Found, stop: Option<Box<Stop>>) -> Plan {
+        let (mut again, mut failure, mut stopped) = (None, None, None);
+        if let Some(stop) = stop {
+            failure = Some(Failure { kind: stop.failure, blames: blames(&stop.condition), message: stop.condition.message.clone() });
+            again = stop.again;
+            stopped = Some(stop.condition);
+        }
+        let at = stopped.as_ref().map(|condition| condition.type_);
+        let told = STEPS.map(|step| {
+            if at == Some(step)
+                && let Some(condition) = stopped.take()
+            {
+                return condition;
+            }
+            let known = self.conditions.iter().position(|condition| condition.type_ == step).map(|place| self.conditions.remove(place));
+            known.unwrap_or_else(|| match (step, at) {
+                (ACCEPTED, _) => accepted(&self.notes),
+                (RUNTIME_UP_TO_DATE, _) => Condition::unknown(step, "Blocked", format!("Waits for {RUNTIME_SELECTED}.")).aside(),
+                (_, at) => Condition::unknown(step, "Blocked", format!("Waits for {}.", at.unwrap_or(ACCEPTED))),
+            })
+        });
+        let mut conditions = Vec::from(told);
+        let parts = self.parts(&found);
+        let fields = self.fields(&found, &parts, failure);
+        conditions.extend(parts.conditions);
+        Plan {
+            objects: found.objects,
+            status: Status { conditions, fields, types: &[] },
+            reads: self.asking.reads,
+            decisions: self.asking.decisions,
+            again,
+            ..Plan::default()
+        }
+    }
+
+    /// Turns what a policy couldn't decide into the condition that says it.
+    fn undecided(&self, step: &'static str, undecided: &Undecided) -> Box<Stop> {
+        let condition = Condition::no(step, undecided.reason(), ask::undecided(self.snapshot, undecided));
+        Box::new(Stop { condition, again: Some(ask::AGAIN), failure: "RuntimeUnhealthy" })
+    }
+
+    /// A part of the status as it was.
+    fn former(&self, field: &str) -> Option<Value> {
+        self.before.get(field).filter(|value| !value.is_null()).cloned()
+    }
+}

@@ -1,0 +1,348 @@
+//! The objects that a service becomes.
+
+use super::{
+    ACCEPTED, Making, Stop, choice,
+    component::{Deployed, KNATIVE_FEATURES, Mode, Part, refused},
+    metadata::{For, Sources},
+    pods::places,
+    scaling::Scaling,
+    serverless,
+};
+use crate::{
+    kinds::ask,
+    objects::{
+        Metadata, access, knative, network, ray,
+        scaling::{self, Target},
+        storage, workload,
+    },
+    plan::Object,
+    resource::{
+        HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING,
+        Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
+    },
+    world::{
+        ObjectKey,
+        child::{APPLIED, DERIVED, GENERATION, REVISION, REVISION_LABEL, RUNTIME},
+        pod::WORKER_INDEX,
+    },
+};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The container that runs the model, unless the runtime or the service names another.
+pub(super) const MAIN_CONTAINER: &str = "ome-container";
+
+/// The ports of the proxy that Knative puts in front of a container.
+const KNATIVE_PORTS: [i64; 4] = [8012, 8013, 8022, 9090];
+
+/// The longest spec that is kept in an annotation: an object has 256 KiB for all of them.
+const LONGEST_SPEC: usize = 64 * 1024;
+
+/// The objects, and the newest revision of each component.
+pub(super) struct Made {
+    pub(super) objects: Vec<Object>,
+    pub(super) revisions: BTreeMap<&'static str, String>,
+    pub(super) workloads: BTreeMap<&'static str, ObjectKey>,
+}
+
+/// The pods of a component, finished.
+struct Pods {
+    templates: Vec<Value>,
+    ports: Vec<network::Port>,
+    /// Its number, and the hash of the templates.
+    revision: String,
+    hash: String,
+}
+
+impl Making<'_> {
+    /// Everything that the service becomes, in the order in which it is written.
+    pub(super) fn objects(&mut self, sources: &mut Sources<'_>, components: &[Deployed]) -> Result<Made, Box<Stop>> {
+        for component in components {
+            self.neighbours(component)?;
+        }
+        let mut made = Made { objects: Vec::new(), revisions: BTreeMap::new(), workloads: BTreeMap::new() };
+        let mut ports = BTreeMap::new();
+        for component in components {
+            ports.insert(component.part, self.deploy(sources, component, &mut made)?);
+        }
+        // Knative reaches what it runs by ways of its own.
+        let entry = super::entry(components).filter(|entry| entry.mode != Mode::Serverless);
+        if let Some((entry, ports)) = entry.and_then(|entry| Some((entry, ports.get(&entry.part)?))) {
+            self.entry(sources, entry, ports, &mut made.objects)?;
+        }
+        Ok(made)
+    }
+
+    pub(super) fn key(&self, resource: &'static Resource, name: &str) -> ObjectKey {
+        ObjectKey { resource, namespace: self.service.namespace.clone(), name: name.to_owned() }
+    }
+
+    fn neighbours(&self, component: &Deployed) -> Result<(), Box<Stop>> {
+        let (workload, _) = component.workload;
+        let scaler = matches!(component.scaling, Scaling::Keda(..)).then_some(&SCALED_OBJECT);
+        for resource in [Some(workload), scaler].into_iter().flatten() {
+            if !self.snapshot.serves(resource) {
+                let message = ask::missing(component.part.name(), resource);
+                return Err(Stop::new(ACCEPTED, "MissingApi", message, "RuntimeUnhealthy"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A component's objects. Tells the ports that it is reached by.
+    fn deploy(&mut self, sources: &mut Sources<'_>, component: &Deployed, made: &mut Made) -> Result<Vec<network::Port>, Box<Stop>> {
+        let (resource, mut name) = component.workload.clone();
+        let selector = self.selector(Some(component));
+        if component.part == Part::Router {
+            self.access(sources, component, &mut made.objects)?;
+        }
+        let pods = self.pods(sources, component, &self.key(resource, &name))?;
+        if matches!(component.mode, Mode::Ray(_)) {
+            // KubeRay makes no pods anew when a template changes, so another revision is another cluster.
+            name = format!("{name}-{}", pods.revision);
+        }
+        let key = self.key(resource, &name);
+
+        self.surroundings(sources, component, &pods, &mut made.objects)?;
+        let mut metadata = self.of(sources, component, &key)?;
+        metadata.labels.insert(REVISION_LABEL.to_owned(), pods.revision.clone());
+        metadata.annotations.insert(REVISION.to_owned(), format!("{}-{}", pods.revision, pods.hash));
+        if let Some(choice) = &self.choice {
+            metadata.annotations.insert(RUNTIME.to_owned(), choice::written(choice));
+        }
+        metadata.annotations.extend(self.applied());
+        made.workloads.insert(component.part.name(), key.clone());
+        made.objects.push(self.running(component, key, metadata, &selector, &pods.templates));
+        made.revisions.insert(component.part.name(), format!("{}-{}", component.name, pods.revision));
+
+        let budget = self.key(&POD_DISRUPTION_BUDGET, &component.name);
+        // A RayCluster has no scale.
+        let unscaled = matches!(component.mode, Mode::Ray(_)).then(|| component.mode.size());
+        let metadata = self.of(sources, component, &budget)?;
+        made.objects.push(Object::new(budget, scaling::disruption_budget(metadata, &selector, unscaled)));
+        let target = Target { resource, name: &name };
+        match &component.scaling {
+            Scaling::Fixed(_) | Scaling::External(_) | Scaling::Knative(_) => {}
+            Scaling::Horizontal(least, most, metric, percent) => {
+                let key = self.key(&HORIZONTAL_POD_AUTOSCALER, &component.name);
+                let mut metadata = self.of(sources, component, &key)?;
+                metadata.annotations.extend(component.derived.then(|| (DERIVED.to_owned(), "true".to_owned())));
+                made.objects
+                    .push(Object::new(key, scaling::horizontal(metadata, target, *least, *most, &scaling::used(metric, *percent), None)));
+            }
+            Scaling::Keda(least, most, query) => {
+                let key = self.key(&SCALED_OBJECT, &component.name);
+                let mut metadata = self.of(sources, component, &key)?;
+                metadata.annotations.extend(component.derived.then(|| (DERIVED.to_owned(), "true".to_owned())));
+                made.objects.push(Object::new(key, scaling::scaled_object(metadata, target, *least, *most, query, Value::Null)));
+            }
+        }
+        Ok(pods.ports)
+    }
+
+    /// What a component's pods need around them: room for files, a Service, and a NetworkPolicy.
+    fn surroundings(
+        &mut self,
+        sources: &mut Sources<'_>,
+        component: &Deployed,
+        pods: &Pods,
+        objects: &mut Vec<Object>,
+    ) -> Result<(), Box<Stop>> {
+        let selector = self.selector(Some(component));
+        if let Some(room) = &component.extras.storage {
+            let key = self.key(&PERSISTENT_VOLUME_CLAIM, &component.claim());
+            let metadata = self.of(sources, component, &key)?;
+            objects.push(Object::new(key, storage::claim(metadata, room.class.as_deref(), &room.size, room.mode)));
+        }
+        // Knative makes a Service of the component's name itself.
+        if component.mode != Mode::Serverless {
+            let key = self.key(&SERVICE, &component.name);
+            let metadata = self.of(sources, component, &key)?;
+            objects.push(Object::new(key, network::service(metadata, &reached(component, &selector), &pods.ports)));
+        }
+        if component.extras.inference_only {
+            let key = self.key(&NETWORK_POLICY, &component.name);
+            let metadata = self.of(sources, component, &key)?;
+            let tcp = pods.ports.iter().filter(|port| port.protocol == "TCP").map(|port| port.target);
+            let own_proxy = (component.mode == Mode::Serverless).then_some(KNATIVE_PORTS).into_iter().flatten();
+            let ports: BTreeSet<i64> = tcp.chain(component.extras.metrics_port).chain(own_proxy).collect();
+            let ports: Vec<i64> = ports.into_iter().collect();
+            objects.push(Object::new(key, network::inference_only(metadata, &selector, &self.selector(None), &ports)));
+        }
+        Ok(())
+    }
+
+    /// What OME's labels page has on what was made: the service's generation, and its spec as it was applied. A change of either is
+    /// written to the workload alone, and never to its pods.
+    fn applied(&self) -> Vec<(String, String)> {
+        let Some(generation) = self.snapshot.subject.generation else { return Vec::new() };
+        let spec = (self.service.spec.len() <= LONGEST_SPEC).then(|| (APPLIED.to_owned(), self.service.spec.clone()));
+        std::iter::once((GENERATION.to_owned(), generation.to_string())).chain(spec).collect()
+    }
+
+    /// The metadata of a component's object.
+    fn of(&mut self, sources: &mut Sources<'_>, component: &Deployed, key: &ObjectKey) -> Result<Metadata, Box<Stop>> {
+        self.metadata(sources, For { key, component: Some(component), pods: None })
+    }
+
+    fn running(
+        &self,
+        component: &Deployed,
+        key: ObjectKey,
+        metadata: Metadata,
+        selector: &BTreeMap<String, String>,
+        templates: &[Value],
+    ) -> Object {
+        let replicas = match component.scaling {
+            Scaling::Fixed(replicas) => Some(replicas),
+            // It begins with the fewest that are asked for; as soon as it is there, the number is handed over.
+            Scaling::Horizontal(least, ..) | Scaling::Keda(least, ..) | Scaling::External(least) => {
+                (least > 1 && self.snapshot.child(key.resource, &key.name).is_none()).then_some(least)
+            }
+            Scaling::Knative(_) => None,
+        };
+        let ours = matches!(component.scaling, Scaling::Fixed(_) | Scaling::Knative(_));
+        let none = Value::Null;
+        let template = |at: usize| templates.get(at).unwrap_or(&none);
+        let body = match component.mode {
+            Mode::Raw => {
+                let strategy = component.either(|side| side.settings.deployment_strategy.clone()).map(|strategy| json!(strategy));
+                // A new pod on another node would wait for the files that the old one has.
+                let strategy = strategy.or_else(|| component.extras.on_one_node().then(|| json!({"type": "Recreate"})));
+                workload::deployment(metadata, selector, replicas, strategy, template(0))
+            }
+            Mode::MultiNode(size) => {
+                let strategy = component.either(|side| side.settings.deployment_strategy.clone()?.rolling_update);
+                let group = workload::leader_worker_set(metadata, replicas, size, template(0), template(1));
+                workload::rolled(group, strategy.map(|rolling| (rolling.max_unavailable, rolling.max_surge)))
+            }
+            Mode::Serverless => {
+                let revision = metadata.annotations.get(REVISION).map_or("", String::as_str);
+                let canary = self.canary(component, revision);
+                knative::service(metadata, template(0), canary.as_ref())
+            }
+            Mode::Ray(size) => ray::cluster(metadata, &ray::spec(template(0), template(1), size - 1)),
+        };
+        Object { yields_replicas: !ours, ..Object::new(key, body) }
+    }
+
+    fn pods(&mut self, sources: &mut Sources<'_>, component: &Deployed, key: &ObjectKey) -> Result<Pods, Box<Stop>> {
+        let mut templates = Vec::new();
+        let mut ports = None;
+        for place in places(component) {
+            let template = self.template(component, place, sources, key)?;
+            let what = For { key, component: Some(component), pods: Some((place, &template["metadata"])) };
+            let mut metadata = self.metadata(sources, what)?;
+            let main = main_container(component, &template["spec"]);
+            if !place.follows() {
+                ports = Some(network::ports(main));
+            }
+            let main = main.and_then(|main| main["name"].as_str()).unwrap_or_default();
+            let spec = match component.mode {
+                Mode::Raw | Mode::MultiNode(_) => template["spec"].clone(),
+                Mode::Ray(_) => ray::fitted(&template["spec"], main),
+                Mode::Serverless => self.fitted(component, &template["spec"], main)?,
+            };
+            if let Scaling::Knative(told) = &component.scaling {
+                metadata.annotations.extend(told.clone());
+            }
+            let pods = json!({"metadata": metadata.into_value(), "spec": spec});
+            templates.push(if component.mode == Mode::Serverless { knative::template(&pods, serverless::asked(component)) } else { pods });
+        }
+        let (revision, hash) = self.revision(component, &templates)?;
+        for template in &mut templates {
+            template["metadata"]["labels"][REVISION_LABEL] = revision.as_str().into();
+        }
+        Ok(Pods { templates, ports: ports.unwrap_or_default(), revision, hash })
+    }
+
+    /// The pods as Knative takes them. It can't be known here which features are enabled, so those that are needed are told.
+    fn fitted(&mut self, component: &Deployed, spec: &Value, main: &str) -> Result<Value, Box<Stop>> {
+        let part = component.part.name();
+        let knative::Fitted { spec, features } = knative::fit(spec, main).map_err(|fields| {
+            refused(format!(
+                "Knative takes no pods of the {part} with {}: leave that out, or take the mode RawDeployment.",
+                fields.join(", ")
+            ))
+        })?;
+        if !features.is_empty() {
+            let features: Vec<_> = features.into_iter().collect();
+            let message = format!(
+                "Knative takes the pods of the {part} only with these features enabled (ConfigMap config-features of knative-serving): {}.",
+                features.join(", ")
+            );
+            self.notes.push((KNATIVE_FEATURES, message));
+        }
+        Ok(spec)
+    }
+
+    /// A router looks for the pods that it routes to.
+    fn access(&mut self, sources: &mut Sources<'_>, component: &Deployed, objects: &mut Vec<Object>) -> Result<(), Box<Stop>> {
+        let name = component.name.clone();
+        let keys = [&SERVICE_ACCOUNT, &ROLE, &ROLE_BINDING].map(|resource| self.key(resource, &name));
+        for key in keys {
+            let metadata = self.of(sources, component, &key)?;
+            let body = if key.resource == &SERVICE_ACCOUNT {
+                access::service_account(metadata)
+            } else if key.resource == &ROLE {
+                access::sees_pods(metadata)
+            } else {
+                access::role_binding(metadata, &name, &key.namespace, &name)
+            };
+            objects.push(Object::new(key, body));
+        }
+        Ok(())
+    }
+
+    /// How the service as a whole is reached: a Service of its own name, and a route where there is a Gateway.
+    fn entry(
+        &mut self,
+        sources: &mut Sources<'_>,
+        component: &Deployed,
+        ports: &[network::Port],
+        objects: &mut Vec<Object>,
+    ) -> Result<(), Box<Stop>> {
+        let name = self.service.name.clone();
+        let key = self.key(&SERVICE, &name);
+        let metadata = self.metadata(sources, For { key: &key, component: None, pods: None })?;
+        let selector = reached(component, &self.selector(Some(component)));
+        objects.push(Object::new(key, network::service(metadata, &selector, ports)));
+        if let Some(host) = self.host() {
+            let key = self.key(&HTTP_ROUTE, &name);
+            let metadata = self.metadata(sources, For { key: &key, component: None, pods: None })?;
+            let seconds = component.either(|side| side.settings.timeout_seconds);
+            if let Some(gateway) = &self.settings.gateway {
+                let route = network::http_route(metadata, (&gateway.namespace, &gateway.name), &host, &name, seconds);
+                objects.push(Object::new(key, route));
+            }
+        }
+        Ok(())
+    }
+
+    /// The host name that the service is reached by from outside, if it is.
+    pub(super) fn host(&self) -> Option<String> {
+        let gateway = self.settings.gateway.as_ref().filter(|_| self.snapshot.serves(&HTTP_ROUTE))?;
+        Some(format!("{}.{}.{}", self.service.name, self.service.namespace, gateway.domain))
+    }
+}
+
+/// The labels of the pods that take requests.
+fn reached(component: &Deployed, selector: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut reached = selector.clone();
+    match component.mode {
+        Mode::MultiNode(_) => drop(reached.insert(WORKER_INDEX.to_owned(), "0".to_owned())),
+        Mode::Ray(_) => drop(reached.insert(ray::NODE_TYPE.to_owned(), "head".to_owned())),
+        Mode::Raw | Mode::Serverless => {}
+    }
+    reached
+}
+
+/// The container that takes requests, by the rule that the default policy at pod-templating follows too: it puts the model there.
+fn main_container<'a>(component: &Deployed, spec: &'a Value) -> Option<&'a Value> {
+    let containers = spec["containers"].as_array()?;
+    let named = |name: &str| containers.iter().find(|container| container["name"] == name);
+    let sides = [&component.runtime, &component.user];
+    let mut parts = sides.into_iter().flat_map(|side| [Some(&side.part), side.leader.as_ref()]).flatten();
+    let mut runner = || parts.find_map(|part| part.0.get("runner")?.get("name")?.as_str().filter(|name| !name.is_empty()));
+    named(MAIN_CONTAINER).or_else(|| runner().and_then(named)).or_else(|| containers.first())
+}

@@ -1,0 +1,168 @@
+//! What the pods of a component look like: the question that is put to pod-templating.
+
+use super::{
+    DECIDED, Making, Stop,
+    component::{Deployed, Mode, Part},
+    metadata::Sources,
+};
+use crate::{
+    kinds::ask::Place,
+    world::{
+        ObjectKey,
+        ome::{ModelView, Part as Content},
+    },
+};
+use pointsman_sandbox::{
+    digest::Digest,
+    point::{Role, templating::Layer},
+};
+use serde_json::{Value, json};
+
+/// The annotation that has KubeRay leave command lines alone.
+const OVERWRITE: &str = "ray.io/overwrite-container-cmd";
+
+/// The places of a component: one, or a leader's and its workers'.
+pub(super) fn places(component: &Deployed) -> Vec<Place> {
+    let role = component.part.role();
+    match component.mode {
+        Mode::Raw | Mode::Serverless => vec![Place { role, group: None }],
+        // Ray's head leads as well.
+        Mode::MultiNode(_) | Mode::Ray(_) => [Role::Leader, Role::Worker].map(|place| Place { role: place, group: Some(role) }).to_vec(),
+    }
+}
+
+impl Making<'_> {
+    /// The template of the pods in a place, as `metadata` and `spec`.
+    pub(super) fn template(
+        &mut self,
+        component: &Deployed,
+        place: Place,
+        sources: &Sources<'_>,
+        workload: &ObjectKey,
+    ) -> Result<Value, Box<Stop>> {
+        let mut frame = json!({"metadata": {}, "spec": {}});
+        if component.part == Part::Router {
+            frame["spec"]["serviceAccountName"] = component.name.as_str().into();
+        }
+        let asked = (self.pod_layers(component, place, sources), frame);
+        let template = self.asking.template(&self.service.subject, place, asked, workload);
+        template.map_err(|undecided| self.undecided(DECIDED, &undecided))
+    }
+
+    /// Who has a say, the weakest first.
+    fn pod_layers(&self, component: &Deployed, place: Place, sources: &Sources<'_>) -> Vec<Layer> {
+        let mut layers = Vec::new();
+        let mut add = |name: String, content: Value| layers.push(Layer { name, content: content.to_string() });
+        for (name, side) in [("runtime", &component.runtime), ("user", &component.user)] {
+            let content = |part: &Content| Value::Object(part.0.clone());
+            add(name.to_owned(), content(&side.part));
+            let of_place = match place.role {
+                Role::Leader => Some(("leader", &side.leader)),
+                Role::Worker => Some(("worker", &side.worker)),
+                _ => None,
+            };
+            if let Some((role, Some(part))) = of_place {
+                add(format!("{name}-{role}"), content(part));
+            }
+        }
+        let extras = &component.extras;
+        if component.part != Part::Router {
+            match (sources.model, &extras.storage_uri) {
+                (None, None) => {}
+                (model, uri) => add("model".to_owned(), facts(model, uri.as_deref(), &self.service.name)),
+            }
+            if let Some((name, weight)) = sources.weight {
+                let adapter = json!({"name": name, "storageUri": weight.storage_uri, "modelType": weight.tuning});
+                add("adapter".to_owned(), adapter);
+            }
+            if let Some(storage) = &extras.storage {
+                add("storage".to_owned(), json!({"claim": component.claim(), "readOnly": storage.mode == "ReadOnlyMany"}));
+            }
+        }
+        if !extras.settings.is_empty() {
+            add("settings".to_owned(), json!(extras.settings));
+        }
+        match component.mode {
+            Mode::MultiNode(nodes) => add("group".to_owned(), json!({"nodes": nodes})),
+            Mode::Ray(nodes) => {
+                let own = component.user.settings.annotations.get(OVERWRITE).or_else(|| self.service.annotations.get(OVERWRITE));
+                add("group".to_owned(), json!({"nodes": nodes, "ray": true, "overwrite": own.is_some_and(|own| own == "true")}));
+            }
+            Mode::Raw | Mode::Serverless => {}
+        }
+        layers
+    }
+}
+
+/// What is known of the model. Where it comes from a storage URI, nobody has put it on a node.
+fn facts(view: Option<&ModelView>, uri: Option<&str>, service: &str) -> Value {
+    let mut facts = match view {
+        Some(ModelView { model, storage_uri, .. }) => json!({
+            "kind": model.kind, "namespace": model.namespace, "name": model.name, "storageUri": storage_uri, "nodeLabel": node_label(&model.namespace, &model.name),
+        }),
+        None => json!({"name": service}),
+    };
+    if let Some(path) = view.and_then(|view| view.path.as_deref()) {
+        facts["path"] = path.into();
+    }
+    if let Some(uri) = uri {
+        facts["storageUri"] = uri.into();
+        facts["download"] = true.into();
+    }
+    facts
+}
+
+/// How many characters OME's agent gives the name of the label.
+const LABEL: usize = 49;
+
+/// The fewest that it leaves a namespace.
+const LABEL_NAMESPACE: usize = 8;
+
+/// The label of the nodes that hold a model, to the letter as OME's agent sets it: elsewhere pods would find no node.
+fn node_label(namespace: &str, name: &str) -> String {
+    const CLUSTER: &str = "clusterbasemodel.";
+    const OWN: &str = ".basemodel.";
+    if namespace.is_empty() {
+        return format!("models.ome.io/{CLUSTER}{}", shortened(name, LABEL - CLUSTER.len()));
+    }
+    let room = LABEL - OWN.len();
+    if namespace.len() + name.len() <= room {
+        return format!("models.ome.io/{namespace}{OWN}{name}");
+    }
+    let of_namespace = namespace.len().min(LABEL_NAMESPACE);
+    format!("models.ome.io/{}{OWN}{}", shortened(namespace, of_namespace), shortened(name, room - of_namespace))
+}
+
+/// A name of so many characters at the most: eight digits of its SHA-256, and its end.
+fn shortened(name: &str, most: usize) -> String {
+    const DIGITS: usize = 8;
+    if name.len() <= most {
+        return name.to_owned();
+    }
+    let hash = &Digest::of(name.as_bytes()).hex()[..DIGITS];
+    match most.checked_sub(DIGITS + 1).filter(|rest| *rest > 0) {
+        // Names are ASCII, so any place is a character's.
+        Some(rest) => format!("{hash}-{}", name.get(name.len() - rest..).unwrap_or_default()),
+        None => hash[..most.min(DIGITS)].to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::node_label;
+
+    #[test]
+    fn short_names_stand_in_the_label_and_long_ones_as_their_hash_and_end() {
+        assert_eq!(node_label("", "llama"), "models.ome.io/clusterbasemodel.llama");
+        assert_eq!(node_label("chat", "llama"), "models.ome.io/chat.basemodel.llama");
+        // SHA-256 of the whole name begins with these digits.
+        let long = node_label("", "llama-4-maverick-17b-128e-instruct-fp8");
+        assert_eq!(long, "models.ome.io/clusterbasemodel.321a5921-k-17b-128e-instruct-fp8");
+        for (namespace, name) in
+            [("a-rather-long-namespace-of-a-team", "llama"), ("team", &"m".repeat(60)), (&"n".repeat(60), &"m".repeat(60))]
+        {
+            let label = node_label(namespace, name);
+            assert!(label.len() <= "models.ome.io/".len() + 49, "{label}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The revisions of a component: another template of its pods is another one.
+
+use super::{
+    DECIDED, Making, Stop,
+    component::{Deployed, Mode},
+};
+use crate::{
+    objects::ray,
+    resource::{LEADER_WORKER_SET, RAY_CLUSTER},
+    world::{Child, child::REVISION_LABEL},
+};
+use pointsman_sandbox::digest::{Digest, sorted};
+use serde_json::Value;
+
+impl Making<'_> {
+    /// The revision that these templates are: its number, and their hash.
+    pub(super) fn revision(&self, component: &Deployed, templates: &[Value]) -> Result<(String, String), Box<Stop>> {
+        // A group of another size is another one for LeaderWorkerSet too. What says the same is the same, in whatever order its keys
+        // were given.
+        let sorted: Vec<Value> = templates.iter().map(sorted).collect();
+        let hash = Digest::of_value(&(sorted, component.mode.size())).map(|digest| digest.short());
+        let hash = hash.map_err(|error| {
+            Stop::new(DECIDED, "InvalidTemplate", format!("The pods' template has no JSON: {error}."), "RuntimeUnhealthy")
+        })?;
+        Ok((self.number(component, templates, &hash), hash))
+    }
+
+    /// The number of the revision with this hash: that of what runs, or the next.
+    fn number(&self, component: &Deployed, templates: &[Value], hash: &str) -> String {
+        let numbers = component.part.workloads(self.snapshot).filter_map(|live| {
+            let told = live.observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
+            let label = live.observed.revision_label.as_deref().or(told.map(|(number, _)| number))?;
+            let number: u64 = label.parse().ok()?;
+            let same = match told.filter(|(number, _)| *number == label) {
+                Some((_, known)) => known == hash,
+                // Whoever has taken the annotation away or edited it must not restart pods by that: the templates themselves tell.
+                None => runs(live, templates, (label, component.mode)),
+            };
+            Some(if same { number } else { number + 1 })
+        });
+        format!("{:05}", numbers.max().unwrap_or(1))
+    }
+}
+
+/// Whether a workload has these templates, under the number of a revision.
+fn runs(live: &Child, templates: &[Value], (revision, mode): (&str, Mode)) -> bool {
+    let numbered = templates.iter().map(|template| {
+        let mut numbered = template.clone();
+        numbered["metadata"]["labels"][REVISION_LABEL] = revision.into();
+        numbered
+    });
+    let numbered: Vec<Value> = numbered.collect();
+    let resource = live.key.resource;
+    if *resource == RAY_CLUSTER {
+        return matches!(&numbered[..], [head, worker] if live.settled_at("/spec", &ray::spec(head, worker, mode.size() - 1)));
+    }
+    let paths: &[&str] = if *resource == LEADER_WORKER_SET {
+        &["/spec/leaderWorkerTemplate/leaderTemplate", "/spec/leaderWorkerTemplate/workerTemplate"]
+    } else {
+        &["/spec/template"]
+    };
+    paths.len() == numbered.len() && paths.iter().zip(&numbered).all(|(path, template)| live.settled_at(path, template))
+}

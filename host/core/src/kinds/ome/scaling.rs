@@ -1,0 +1,319 @@
+//! How many replicas a component has, and who says so.
+
+use super::{
+    Making, Stop,
+    component::{Annotation, Annotations, Mode, Note, OVERRIDDEN, Part, invalid, refused},
+    serverless,
+};
+use crate::{
+    objects::scaling::Query,
+    resource::{HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT},
+    world::ome::Component,
+};
+use pointsman_crds::ome::component::{KedaConfig, ScaleMetric};
+use std::collections::BTreeMap;
+
+pub(super) const MIN_REPLICAS: &str = "ome.io/min-replicas";
+pub(super) const MAX_REPLICAS: &str = "ome.io/max-replicas";
+pub(super) const UTILIZATION: &str = "ome.io/target-utilization";
+const CLASS: &str = "ome.io/autoscalerClass";
+const ENABLE_KEDA: &str = "autoscaling.ome.io/enable-keda";
+pub(super) const METRIC: &str = "autoscaling.ome.io/metric";
+pub(super) const TARGET: &str = "autoscaling.ome.io/target";
+
+/// The most replicas where nobody says a number, and the share of CPU that is aimed at.
+const MOST: i64 = 3;
+const PERCENT: i64 = 80;
+
+/// What one replica is worth to KEDA where nobody says it.
+const THRESHOLD: &str = "10";
+
+/// Who says how many replicas there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Scaling {
+    /// We: so many.
+    Fixed(i64),
+    /// A HorizontalPodAutoscaler: at least, at most, by what, at how many percent.
+    Horizontal(i64, i64, &'static str, i64),
+    /// KEDA: at least, at most, by which query.
+    Keda(i64, i64, Query),
+    /// Somebody else, from so many on.
+    External(i64),
+    /// Knative, by these annotations of its revisions.
+    Knative(BTreeMap<String, String>),
+}
+
+impl Scaling {
+    /// The most replicas that there may be.
+    pub(super) fn most(&self) -> i64 {
+        match self {
+            Self::Fixed(most) | Self::External(most) | Self::Horizontal(_, most, ..) | Self::Keda(_, most, _) => *most,
+            // 0 and nothing are no bound.
+            Self::Knative(told) => {
+                let most = told.get("autoscaling.knative.dev/max-scale").and_then(|most| most.parse().ok());
+                most.filter(|most| *most > 0).unwrap_or(i64::MAX)
+            }
+        }
+    }
+}
+
+/// Notes that a field of the spec and an annotation say different things.
+pub(super) fn conflict<T: PartialEq + std::fmt::Display>(
+    notes: &mut Vec<Note>,
+    part: Part,
+    field: &str,
+    said: Option<T>,
+    annotation: Option<&(T, Annotation)>,
+) {
+    if let (Some(said), Some((value, annotation))) = (said, annotation)
+        && said != *value
+    {
+        let text = format!("spec.{}.{field} is {said}, so {} ({value}) counts for nothing.", part.name(), annotation.place);
+        notes.push((OVERRIDDEN, text));
+    }
+}
+
+fn whole(text: &str) -> Option<i64> {
+    text.trim().parse().ok().filter(|number| (0..=i64::from(i32::MAX)).contains(number))
+}
+
+/// What [`whole`] reads.
+const WHOLE: &str = "a whole number from 0 on";
+
+/// The fewest replicas.
+pub(super) fn least(user: &Component, runtime: &Component, annotations: &Annotations<'_>) -> Result<i64, Box<Stop>> {
+    let noted = annotations.read(MIN_REPLICAS, whole, WHOLE)?.map(|(least, _)| least);
+    let (ours, theirs) = (user.settings.min_replicas, runtime.settings.min_replicas);
+    Ok(ours.map(i64::from).or(noted).or(theirs.map(i64::from)).unwrap_or(1))
+}
+
+impl Making<'_> {
+    /// Who says it, and whether the most that there may be was derived. With the mode come the fewest replicas, and whether KEDA is asked for.
+    pub(super) fn scaling(
+        &self,
+        part: Part,
+        (mode, (least, wants_keda)): (Mode, (i64, bool)),
+        (user, runtime): (&Component, &Component),
+        annotations: &Annotations<'_>,
+        notes: &mut Vec<Note>,
+    ) -> Result<(Scaling, bool), Box<Stop>> {
+        let (ours, theirs) = (&user.settings, &runtime.settings);
+        let some = |number: Option<i32>| number.map(i64::from);
+        // 0 counts as absent, as upstream's clients write it.
+        let most_of = |number: Option<i32>| some(number).filter(|most| *most > 0);
+
+        let noted = annotations.read(MIN_REPLICAS, whole, WHOLE)?;
+        conflict(notes, part, "minReplicas", some(ours.min_replicas), noted.as_ref());
+        let noted = annotations.read(MAX_REPLICAS, whole, WHOLE)?;
+        conflict(notes, part, "maxReplicas", most_of(ours.max_replicas), noted.as_ref());
+        let most = most_of(ours.max_replicas).or(noted.map(|(most, _)| most).filter(|most| *most > 0)).or(most_of(theirs.max_replicas));
+        if let Some(most) = most
+            && most < least
+        {
+            return Err(invalid(format!(
+                "The {} is to have at least {least} and at most {most} replicas: lower minReplicas or raise maxReplicas.",
+                part.name()
+            )));
+        }
+        let class = annotations.read(
+            CLASS,
+            |text| ["hpa", "keda", "external"].iter().find(|class| **class == text).copied(),
+            "hpa, keda or external",
+        )?;
+        let class = class.map(|(class, _)| class);
+        // What can't be read is told even where nothing asks for it.
+        metric_name(part, (user, runtime), annotations, METRIC, &mut Vec::new())?;
+        for key in [TARGET, UTILIZATION] {
+            annotations.read(key, percent, PERCENT_IS)?;
+        }
+        match mode {
+            Mode::Serverless => {
+                if class.is_some_and(|class| class != "hpa") || wants_keda {
+                    let text = format!(
+                        "Knative scales the {} in the mode Serverless, so what asks for another autoscaler (kedaConfig, {ENABLE_KEDA}, {CLASS}) counts for nothing.",
+                        part.name()
+                    );
+                    notes.push((OVERRIDDEN, text));
+                }
+                // Nobody looks at how many there are: a derived maximum is always the same.
+                let most = (most.unwrap_or_else(|| MOST.max(least)), most.is_some());
+                return Ok((serverless::knative(part, (user, runtime), annotations, (least, most), notes)?, false));
+            }
+            Mode::Ray(_) if least != 1 => {
+                return Err(refused(format!(
+                    "The {} is to have {least} replicas at the least, and on Ray it has one: give 1, make several services, or take the mode MultiNode.",
+                    part.name()
+                )));
+            }
+            Mode::Ray(_) => {
+                if most.is_some_and(|most| most > 1) || class.is_some() || wants_keda {
+                    notes.push((OVERRIDDEN, format!("On Ray the {} has one replica, which nothing scales.", part.name())));
+                }
+                return Ok((Scaling::Fixed(1), false));
+            }
+            Mode::Raw | Mode::MultiNode(_) => {}
+        }
+        if class == Some("external") {
+            return Ok((Scaling::External(least), false));
+        }
+        let keda = self.keda(part, wants_keda, (user, runtime), annotations, notes)?;
+        let live = self.live_replicas(part, mode);
+        // Once derived it never falls: else what was scaled down at night couldn't come back in the morning.
+        let kept = |resource| {
+            let scaler = self.snapshot.child(resource, &format!("{}-{}", self.service.name, part.name()));
+            scaler.and_then(|scaler| scaler.observed.derived_most).unwrap_or_default()
+        };
+        let ceiling = |resource| most.unwrap_or_else(|| MOST.max(least).max(live).max(kept(resource)));
+        if let Some(query) = keda {
+            return Ok((Scaling::Keda(least, ceiling(&SCALED_OBJECT), query), most.is_none()));
+        }
+        if least == 0 {
+            return Err(invalid(format!(
+                "The {} is to have 0 replicas at the least, which takes KEDA or the mode Serverless: give 1, or set kedaConfig.enableKeda.",
+                part.name()
+            )));
+        }
+        // A group of nodes is scaled only where a range is asked for: another replica is another group of GPUs.
+        let ranged = most.is_some_and(|most| most > least);
+        if most == Some(least) || (matches!(mode, Mode::MultiNode(_)) && !ranged) {
+            return Ok((Scaling::Fixed(least), false));
+        }
+        let (metric, percent) = metric(part, (user, runtime), annotations, notes)?;
+        Ok((Scaling::Horizontal(least, ceiling(&HORIZONTAL_POD_AUTOSCALER), metric, percent), most.is_none()))
+    }
+
+    /// Whether KEDA is asked for, wherever.
+    pub(super) fn wants_keda(
+        &self,
+        part: Part,
+        (user, runtime): (&Component, &Component),
+        annotations: &Annotations<'_>,
+    ) -> Result<bool, Box<Stop>> {
+        let enabled = |config: Option<&KedaConfig>| config.and_then(|config| config.enable_keda);
+        // A router isn't what the service's own kedaConfig speaks of: it has no model to count requests of.
+        let common = Some(&self.service.keda).filter(|_| part != Part::Router);
+        let said = enabled(user.settings.keda_config.as_ref()).or(enabled(common));
+        let noted = annotations.read(ENABLE_KEDA, |text| text.parse::<bool>().ok(), "true or false")?.map(|(enabled, _)| enabled);
+        let by_class = annotations.get(CLASS).map(|class| class.value == "keda");
+        Ok(said.or(noted).or(by_class).or(enabled(runtime.settings.keda_config.as_ref())).unwrap_or_default())
+    }
+
+    /// The replicas that there are, whoever says so.
+    fn live_replicas(&self, part: Part, mode: Mode) -> i64 {
+        let (resource, name) = part.workload(mode, &self.service.name);
+        let live = self.snapshot.child(resource, &name);
+        live.and_then(|child| child.observed.replicas).unwrap_or_default()
+    }
+
+    /// KEDA's query, if KEDA scales.
+    fn keda(
+        &self,
+        part: Part,
+        wanted: bool,
+        (user, runtime): (&Component, &Component),
+        annotations: &Annotations<'_>,
+        notes: &mut Vec<Note>,
+    ) -> Result<Option<Query>, Box<Stop>> {
+        let none = KedaConfig::default();
+        let (ours, theirs) = (user.settings.keda_config.as_ref().unwrap_or(&none), runtime.settings.keda_config.as_ref().unwrap_or(&none));
+        // A router isn't what the service's own kedaConfig speaks of: it has no model to count requests of.
+        let common = if part == Part::Router { &none } else { &self.service.keda };
+        let layers = [ours, common, theirs];
+        let said = ours.enable_keda.or(common.enable_keda);
+        let noted = annotations.read(ENABLE_KEDA, |text| text.parse::<bool>().ok(), "true or false")?;
+        conflict(notes, part, "kedaConfig.enableKeda", said, noted.as_ref());
+        if !wanted {
+            return Ok(None);
+        }
+        let text = |field: fn(&KedaConfig) -> &Option<String>| {
+            layers.iter().find_map(|layer| field(layer).as_ref().filter(|text| !text.is_empty())).cloned()
+        };
+        let missing = |field: &str| {
+            invalid(format!("KEDA is to scale the {}, and kedaConfig.{field} is missing in the service and in the runtime.", part.name()))
+        };
+        let server = text(|keda| &keda.prom_server_address).ok_or_else(|| missing("promServerAddress"))?;
+        let query = text(|keda| &keda.custom_prom_query).ok_or_else(|| missing("customPromQuery"))?;
+        let threshold = text(|keda| &keda.scaling_threshold).unwrap_or_else(|| THRESHOLD.to_owned());
+        if threshold.parse::<f64>().is_ok_and(|number| number.is_finite() && number > 0.0) {
+            let operator = text(|keda| &keda.scaling_operator);
+            Ok(Some(Query { server, query: turned(operator.as_deref(), query, &threshold, part)?, threshold }))
+        } else {
+            Err(invalid(format!("kedaConfig.scalingThreshold of the {} is {threshold:?}: it must be a number above 0.", part.name())))
+        }
+    }
+}
+
+/// KEDA gives more replicas to a value that grows. Where few is what asks for more, the query is mirrored at the threshold.
+fn turned(operator: Option<&str>, query: String, threshold: &str, part: Part) -> Result<String, Box<Stop>> {
+    match operator {
+        None | Some("GreaterThanOrEqual" | "GreaterThan") => Ok(query),
+        Some("LessThanOrEqual" | "LessThan") => Ok(format!("2 * {threshold} - ({query})")),
+        Some(other) => Err(invalid(format!(
+            "kedaConfig.scalingOperator of the {} is {other:?}: it must be GreaterThanOrEqual, GreaterThan, LessThanOrEqual or LessThan.",
+            part.name()
+        ))),
+    }
+}
+
+/// The metric that is asked for, by the field or by an annotation.
+pub(super) fn metric_name(
+    part: Part,
+    (user, runtime): (&Component, &Component),
+    annotations: &Annotations<'_>,
+    annotation: &str,
+    notes: &mut Vec<Note>,
+) -> Result<Option<&'static str>, Box<Stop>> {
+    let name = |metric: ScaleMetric| match metric {
+        ScaleMetric::Cpu => "cpu",
+        ScaleMetric::Memory => "memory",
+        ScaleMetric::Concurrency => "concurrency",
+        ScaleMetric::Rps => "rps",
+    };
+    let known = ["cpu", "memory", "concurrency", "rps", "gpu-utilization"];
+    let noted = annotations.read(
+        annotation,
+        |text| known.iter().find(|metric| **metric == text).copied(),
+        "cpu, memory, concurrency, rps or gpu-utilization",
+    )?;
+    let (ours, theirs) = (user.settings.scale_metric.map(name), runtime.settings.scale_metric.map(name));
+    conflict(notes, part, "scaleMetric", ours, noted.as_ref());
+    Ok(ours.or(noted.map(|(metric, _)| metric)).or(theirs))
+}
+
+/// A number above 0.
+pub(super) fn percent(text: &str) -> Option<i64> {
+    text.trim().parse().ok().filter(|percent| *percent > 0)
+}
+
+/// What [`percent`] reads.
+pub(super) const PERCENT_IS: &str = "a whole number above 0";
+
+/// What a HorizontalPodAutoscaler watches, and at how many percent.
+fn metric(
+    part: Part,
+    (user, runtime): (&Component, &Component),
+    annotations: &Annotations<'_>,
+    notes: &mut Vec<Note>,
+) -> Result<(&'static str, i64), Box<Stop>> {
+    let (ours, theirs) = (&user.settings, &runtime.settings);
+    let metric = match metric_name(part, (user, runtime), annotations, METRIC, notes)?.unwrap_or("cpu") {
+        "cpu" => "cpu",
+        "memory" => "memory",
+        other => {
+            return Err(invalid(format!(
+                "The {} is to be scaled by {other}, which a HorizontalPodAutoscaler can't see: give cpu or memory, or let KEDA scale by a \
+                 query (kedaConfig).",
+                part.name()
+            )));
+        }
+    };
+    let target = annotations.read(TARGET, percent, PERCENT_IS)?;
+    let utilization = annotations.read(UTILIZATION, percent, PERCENT_IS)?;
+    conflict(notes, part, "scaleTarget", ours.scale_target.map(i64::from), target.as_ref().or(utilization.as_ref()));
+    let noted = target.or(utilization).map(|(percent, _)| percent);
+    let share = ours.scale_target.map(i64::from).or(noted).or(theirs.scale_target.map(i64::from)).unwrap_or(PERCENT);
+    if share < 1 {
+        return Err(invalid(format!("scaleTarget of the {} is {share}: it must be {PERCENT_IS}.", part.name())));
+    }
+    Ok((metric, share))
+}

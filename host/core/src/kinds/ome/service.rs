@@ -1,0 +1,141 @@
+//! What a service says, read and checked.
+
+use super::{ACCEPTED, Stop, predictor::Predictor};
+use crate::{
+    kinds::{ask::Asking, ome::keys::STORAGE_URI},
+    question::strings,
+    world::ome::Component,
+};
+use pointsman_crds::ome::{
+    component::KedaConfig,
+    inference_service::{ModelRef, ServingRuntimeRef},
+};
+use pointsman_sandbox::{digest::Digested, point};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// The longest name of a service: `-decoder` comes behind it, and a Service's name has 63 characters at most.
+const LONGEST_NAME: usize = 55;
+
+/// A service.
+#[derive(Debug, Default)]
+pub(super) struct Service {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) model: Option<ModelRef>,
+    pub(super) runtime: Option<ServingRuntimeRef>,
+    pub(super) engine: Option<Component>,
+    pub(super) decoder: Option<Component>,
+    pub(super) router: Option<Component>,
+    pub(super) keda: KedaConfig,
+    /// Its whole spec, as JSON.
+    pub(super) spec: String,
+    /// Where a predictor has its model from, in place of the nodes.
+    pub(super) storage_uri: Option<String>,
+    /// Which version of its runtime a predictor wants, and which protocol it is to speak.
+    pub(super) runtime_version: Option<String>,
+    pub(super) protocol: Option<String>,
+    /// As policies see it.
+    pub(super) subject: Digested<point::Subject>,
+}
+
+impl Service {
+    /// Reads it.
+    pub(super) fn read(asking: &Asking<'_>) -> Result<Self, Box<Stop>> {
+        let subject = &asking.snapshot.subject;
+        let content = subject.content();
+        let spec = &content["spec"];
+        let given = |name: &str| spec.get(name).filter(|value| !value.is_null());
+        let wrong = |field: &str, error: serde_json::Error| {
+            Stop::new(ACCEPTED, "Unreadable", format!("spec.{field} can't be read: {error}."), "InvalidPredictorSpec")
+        };
+        let component = |name: &str| given(name).map(Component::of).transpose().map_err(|error| wrong(name, error));
+        let labels = strings(&content["metadata"]["labels"]);
+        let annotations = strings(&content["metadata"]["annotations"]);
+        let keda = given("kedaConfig").map(KedaConfig::deserialize).transpose().map_err(|error| wrong("kedaConfig", error))?;
+        let service = Self {
+            namespace: subject.key.namespace.clone(),
+            name: subject.key.name.clone(),
+            subject: asking.subject(&labels, &annotations),
+            labels,
+            annotations,
+            model: given("model").map(ModelRef::deserialize).transpose().map_err(|error| wrong("model", error))?,
+            runtime: given("runtime").map(ServingRuntimeRef::deserialize).transpose().map_err(|error| wrong("runtime", error))?,
+            engine: component("engine")?,
+            decoder: component("decoder")?,
+            router: component("router")?,
+            keda: keda.unwrap_or_default(),
+            spec: spec.to_string(),
+            storage_uri: None,
+            runtime_version: None,
+            protocol: None,
+        };
+        Ok(match Predictor::of(spec)? {
+            None => service,
+            Some(Predictor { model, runtime, engine, storage_uri, runtime_version, protocol }) => {
+                Self { model, runtime, engine: Some(engine), storage_uri, runtime_version, protocol, ..service }
+            }
+        })
+    }
+
+    /// Whether its engine says itself what runs.
+    pub(super) fn brings_containers(&self) -> bool {
+        let parts = self.engine.iter().flat_map(|engine| [Some(&engine.part), engine.leader.as_ref()]).flatten();
+        parts.into_iter().any(|part| part.0.get("pod").is_some_and(|pod| pod.get("containers").is_some()) || part.0.contains_key("runner"))
+    }
+
+    /// Where the engine's model comes from, if not from the nodes.
+    pub(super) fn model_uri(&self) -> Option<&String> {
+        let own = self.engine.as_ref().and_then(|engine| engine.settings.annotations.get(STORAGE_URI));
+        own.or_else(|| self.annotations.get(STORAGE_URI)).or(self.storage_uri.as_ref())
+    }
+
+    /// Whether it can be served at all.
+    pub(super) fn check(&self) -> Result<(), Box<Stop>> {
+        let refused = |reason: &str, message: String| Err(Stop::new(ACCEPTED, reason, message, "InvalidPredictorSpec"));
+        let name = &self.name;
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if name.len() > LONGEST_NAME
+            || !name.starts_with(|c: char| c.is_ascii_lowercase())
+            || name.ends_with('-')
+            || !name.chars().all(inner)
+        {
+            let message = format!(
+                "The name {name} can't be that of a Service: it begins with a lower-case letter, has lower-case letters, digits and -, and \
+                 {LONGEST_NAME} characters at most. Make the service anew under another name."
+            );
+            return refused("InvalidName", message);
+        }
+        if let Some(model) = &self.model {
+            if model.fine_tuned_weights.len() > 1 {
+                let message = format!(
+                    "spec.model.fineTunedWeights names {} weights: they aren't stacked, one can be served. Leave one, and make a service for each of the others.",
+                    model.fine_tuned_weights.len()
+                );
+                return refused("NotSupported", message);
+            }
+            if !["ClusterBaseModel", "BaseModel"].contains(&model.kind.as_str()) || model.api_group != "ome.io" {
+                let message = format!(
+                    "spec.model names the kind {} of {}: it must be ClusterBaseModel or BaseModel of ome.io.",
+                    model.kind, model.api_group
+                );
+                return refused("InvalidReference", message);
+            }
+        }
+        if let Some(runtime) = &self.runtime
+            && (!["ClusterServingRuntime", "ServingRuntime", ""].contains(&runtime.kind.as_str()) || runtime.api_group != "ome.io")
+        {
+            let message = format!(
+                "spec.runtime names the kind {} of {}: it must be ClusterServingRuntime or ServingRuntime of ome.io.",
+                runtime.kind, runtime.api_group
+            );
+            return refused("InvalidReference", message);
+        }
+        if self.model.is_none() && self.runtime.is_none() && self.engine.is_none() {
+            return refused("NothingToServe", "The service says neither a model nor a runtime nor an engine: set spec.model.".to_owned());
+        }
+        Ok(())
+    }
+}

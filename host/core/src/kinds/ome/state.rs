@@ -1,0 +1,293 @@
+//! What is told of the parts of a service, from what its objects and pods tell.
+
+use super::{
+    Failure, Found, Making,
+    component::{Mode, Part},
+};
+use crate::{
+    condition::Condition,
+    kinds::{
+        fares::{Enough, Fares},
+        gateways,
+    },
+    resource::{HTTP_ROUTE, KNATIVE_SERVICE},
+    world::{Child, ObjectKey, named::Parent, pod::PodFailure, serving::Serving},
+};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// Whether the service can be reached.
+const INGRESS: &str = "IngressReady";
+
+/// What is known of the parts.
+pub(super) struct Parts {
+    pub(super) conditions: Vec<Condition>,
+    states: Vec<(Part, State)>,
+}
+
+/// How a component fares.
+struct State {
+    fares: Fares,
+    /// The revision that its workload has now, as the component's name and a number.
+    running: Option<String>,
+    /// What Knative tells of its revisions, if it runs it.
+    serving: Option<Box<Serving>>,
+}
+
+impl Making<'_> {
+    /// The conditions of all parts.
+    pub(super) fn parts(&self, found: &Found) -> Parts {
+        let mut states = Vec::new();
+        let mut conditions = Vec::new();
+        for part in Part::ALL {
+            let wanted = found.components.iter().find(|component| component.part == part);
+            let live = self.live(part, found);
+            let state = match live {
+                Some(live) => self.state(part, live),
+                None if wanted.is_some() || found.components.is_empty() && part == Part::Engine => {
+                    State::waiting(part, found.workloads.get(part.name()))
+                }
+                None => {
+                    let message = format!("The service has no {}.", part.name());
+                    conditions.push(Condition::yes(part.condition(), "NotWanted", message).aside());
+                    continue;
+                }
+            };
+            conditions.push(state.fares.condition.clone());
+            states.push((part, state));
+        }
+        conditions.push(self.ingress(found));
+        Parts { conditions, states }
+    }
+
+    /// What runs a component's pods now: while another takes its place that may be two, and the planned one counts.
+    fn live(&self, part: Part, found: &Found) -> Option<&Arc<Child>> {
+        let planned = found.workloads.get(part.name()).and_then(|key| self.snapshot.child(key.resource, &key.name));
+        planned.or_else(|| part.workloads(self.snapshot).last()).filter(|live| !live.deleting)
+    }
+
+    fn service_name(&self) -> &str {
+        &self.snapshot.subject.key.name
+    }
+
+    fn state(&self, part: Part, live: &Child) -> State {
+        let pods = self.snapshot.pods.iter().filter(|pod| pod.component == part.name());
+        let fares = Fares::of(part.condition(), live, pods, Enough::AsItSays);
+        let number = live.observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
+        let running = number.map(|(number, _)| format!("{}-{}-{number}", self.service_name(), part.name()));
+        State { fares, running, serving: live.observed.serving.clone() }
+    }
+
+    /// What Knative tells of the component that requests come to, if it runs that: nothing yet, at first.
+    fn served(&self, found: &Found) -> Option<Serving> {
+        // While a plan is held, what runs tells which that is.
+        let running = || [Part::Router, Part::Engine].into_iter().find(|part| self.live(*part, found).is_some());
+        let entry = found.entry().map(|entry| entry.part).or_else(running)?;
+        let live = self.live(entry, found);
+        let knatives = match found.entry() {
+            Some(entry) => entry.mode == Mode::Serverless,
+            None => live.is_some_and(|live| *live.key.resource == KNATIVE_SERVICE),
+        };
+        knatives.then(|| live.and_then(|live| live.observed.serving.as_deref().cloned()).unwrap_or_default())
+    }
+
+    fn ingress(&self, found: &Found) -> Condition {
+        if let Some(serving) = self.served(found) {
+            return match serving.url {
+                Some(url) => Condition::yes(INGRESS, "Knative", format!("Knative serves it at {url}.")),
+                None => Condition::unknown(INGRESS, "Knative", "Knative hasn't said yet where it serves it."),
+            };
+        }
+        let Some(gateway) = &self.settings.gateway else {
+            let message = "No Gateway is configured (--gateway): the service is reached within the cluster, by its Service.";
+            return Condition::yes(INGRESS, "ClusterLocal", message);
+        };
+        if !self.snapshot.serves(&HTTP_ROUTE) {
+            let message = format!(
+                "A Gateway is configured, and the cluster serves no HTTPRoute: install the Gateway API (it brings the CRD {}). Meanwhile the \
+                 service is reached within the cluster.",
+                HTTP_ROUTE.crd_name()
+            );
+            return Condition::no(INGRESS, "MissingApi", message);
+        }
+        let parent = Parent::gateway(&gateway.namespace, &gateway.name);
+        let name = self.service_name();
+        let route = self.snapshot.child(&HTTP_ROUTE, name);
+        let Some(known) = route.and_then(|_| self.snapshot.named(&HTTP_ROUTE, &self.snapshot.subject.key.namespace, name)) else {
+            let blocked = || Condition::unknown(INGRESS, "Blocked", "There is no route yet.");
+            // The same whether the route was just made or is known: nothing else may happen to it for long.
+            return if found.objects.is_some() { gateways::unsaid(INGRESS, "the route", &parent) } else { blocked() };
+        };
+        let taken =
+            || Condition::yes(INGRESS, "Accepted", format!("The Gateway {}/{} has taken the route.", gateway.namespace, gateway.name));
+        gateways::refusal(INGRESS, "the route", known, &[parent]).unwrap_or_else(taken)
+    }
+
+    /// Everything of the status but its conditions.
+    pub(super) fn fields(&self, found: &Found, parts: &Parts, failure: Option<Failure>) -> Map<String, Value> {
+        let mut fields = Map::new();
+        let mut keep = |name: &str, value: Option<Value>| fields.insert(name.to_owned(), value.unwrap_or_default());
+        if found.objects.is_some() {
+            let (url, cluster) = if let Some(Serving { url, address, .. }) = self.served(found) {
+                (url, address)
+            } else {
+                let cluster = self.url_of(self.service_name());
+                (Some(self.host().map_or_else(|| cluster.clone(), |host| format!("http://{host}"))), Some(cluster))
+            };
+            keep("address", cluster.map(|cluster| json!({"url": cluster})));
+            keep("url", url.map(Value::from));
+        } else {
+            keep("address", self.former("address"));
+            keep("url", self.former("url"));
+        }
+        let components: Map<String, Value> = parts
+            .states
+            .iter()
+            .filter_map(|(part, state)| Some((part.name().to_owned(), self.component_status(*part, state, found)?)))
+            .collect();
+        keep("components", (!components.is_empty()).then_some(Value::Object(components)));
+        keep("modelStatus", Some(self.model_status(found, parts, failure)));
+        // What runs was made with the former choice until it is made with another.
+        let held = found.objects.is_none() && !self.snapshot.children.is_empty();
+        let choice = if held {
+            self.former("runtime").or_else(|| self.choice.clone())
+        } else {
+            self.choice.clone().or_else(|| self.former("runtime"))
+        };
+        keep("runtime", choice);
+        fields
+    }
+
+    fn url_of(&self, service: &str) -> String {
+        format!("http://{service}.{}.svc.{}", self.snapshot.subject.key.namespace, self.settings.cluster_domain)
+    }
+
+    fn component_status(&self, part: Part, state: &State, found: &Found) -> Option<Value> {
+        let before = &self.before["components"][part.name()];
+        let former = |field: &str| before[field].as_str().map(str::to_owned);
+        if let Some(serving) = &state.serving {
+            return Some(revisions(serving, before));
+        }
+        let created = found.revisions.get(part.name()).cloned().or_else(|| state.running.clone())?;
+        // What is ready is what the workload has rolled out, which may be older than what is planned now.
+        let rolled_out = state.running.clone().filter(|_| state.fares.rolled_out);
+        let latest = rolled_out.clone().or_else(|| former("latestRolledoutRevision"));
+        let previous = match (former("latestRolledoutRevision"), &rolled_out) {
+            (Some(before), Some(now)) if before != *now => Some(before),
+            _ => former("previousRolledoutRevision"),
+        };
+        let url = self.url_of(&format!("{}-{}", self.service_name(), part.name()));
+        let mut status = json!({"latestCreatedRevision": created, "url": url, "address": {"url": url}});
+        for (field, value) in
+            [("latestReadyRevision", &latest), ("latestRolledoutRevision", &latest), ("previousRolledoutRevision", &previous)]
+        {
+            if let Some(value) = value {
+                status[field] = value.as_str().into();
+            }
+        }
+        if let Some(latest) = latest {
+            status["traffic"] = json!([{"revisionName": latest, "latestRevision": latest == created, "percent": 100}]);
+        }
+        Some(status)
+    }
+
+    fn model_status(&self, found: &Found, parts: &Parts, failure: Option<Failure>) -> Value {
+        let serving: Vec<&State> = parts.states.iter().filter(|(part, _)| *part != Part::Router).map(|(_, state)| state).collect();
+        let ready: i64 = serving.iter().map(|state| state.fares.ready).sum();
+        let failing: Vec<&(String, PodFailure)> =
+            serving.iter().flat_map(|state| &state.fares.failing).filter(|(_, failure)| failure.started).collect();
+        let up_to_date = found.objects.is_some()
+            && !serving.is_empty()
+            && parts
+                .states
+                .iter()
+                .all(|(part, state)| state.fares.rolled_out && (found.revisions.get(part.name()) == state.running.as_ref()));
+        let (transition, target) = if let Some(failure) = &failure {
+            (failure.blames.unwrap_or("InProgress"), "Pending")
+        } else if up_to_date {
+            ("UpToDate", "Loaded")
+        } else if !failing.is_empty() {
+            ("BlockedByFailedLoad", "FailedToLoad")
+        } else {
+            ("InProgress", "Loading")
+        };
+        let mut states = json!({"targetModelState": target});
+        if ready > 0 {
+            states["activeModelState"] = "Loaded".into();
+        }
+        let mut status = json!({
+            "transitionStatus": transition,
+            "modelRevisionStates": states,
+            "modelCopies": {"failedCopies": failing.len(), "totalCopies": ready},
+        });
+        if serving.iter().any(|state| state.serving.is_some()) {
+            // Knative doesn't say how many there are.
+            status["modelCopies"] = json!({"failedCopies": failing.len()});
+        }
+        if let Some(Failure { kind, message, blames: Some(_) }) = failure {
+            status["lastFailureInfo"] = json!({"location": self.service_name(), "reason": kind, "message": message});
+        } else if let Some((pod, failure)) = failing.first().filter(|_| !up_to_date) {
+            let mut info = json!({"location": pod, "reason": "ModelLoadFailed", "message": failure.message});
+            if let Some(code) = failure.exit_code {
+                info["exitCode"] = code.into();
+            }
+            if let Some(time) = &failure.time {
+                info["time"] = time.as_str().into();
+            }
+            status["lastFailureInfo"] = info;
+        }
+        status
+    }
+}
+
+impl State {
+    /// Before there is what runs its pods.
+    fn waiting(part: Part, planned: Option<&ObjectKey>) -> Self {
+        let fares = if let Some(ObjectKey { resource, name, .. }) = planned {
+            Fares::made(part.condition(), resource, name)
+        } else {
+            let message = format!("There is no {} yet: the conditions above say why.", part.name());
+            Fares::not_made(Condition::unknown(part.condition(), "Blocked", message))
+        };
+        Self { fares, running: None, serving: None }
+    }
+}
+
+/// What is told of the revisions of a component that Knative runs. Rolled out is the one that had all of the traffic last.
+fn revisions(serving: &Serving, before: &Value) -> Value {
+    let former = |field: &str| before[field].as_str().map(str::to_owned);
+    let whole = serving.traffic.iter().find(|traffic| traffic.latest_revision && traffic.percent == 100);
+    let rolled_out = whole.map(|traffic| traffic.revision_name.clone()).filter(|name| !name.is_empty());
+    let last = former("latestRolledoutRevision");
+    let previous = match (&last, &rolled_out) {
+        (Some(last), Some(now)) if last != now => Some(last.clone()),
+        _ => former("previousRolledoutRevision"),
+    };
+    let mut status = json!({});
+    let fields = [
+        ("latestCreatedRevision", serving.created.clone()),
+        ("latestReadyRevision", serving.ready.clone()),
+        ("latestRolledoutRevision", rolled_out.or(last)),
+        ("previousRolledoutRevision", previous),
+        ("url", serving.url.clone()),
+    ];
+    for (field, value) in fields.into_iter().filter_map(|(field, value)| Some((field, value?))) {
+        status[field] = value.into();
+    }
+    if let Some(address) = &serving.address {
+        status["address"] = json!({"url": address});
+    }
+    let traffic = serving.traffic.iter().map(|traffic| {
+        let mut told =
+            json!({"revisionName": traffic.revision_name, "latestRevision": traffic.latest_revision, "percent": traffic.percent});
+        if let Some(tag) = &traffic.tag {
+            told["tag"] = tag.as_str().into();
+        }
+        told
+    });
+    let traffic: Vec<Value> = traffic.collect();
+    if !traffic.is_empty() {
+        status["traffic"] = traffic.into();
+    }
+    status
+}

@@ -1,0 +1,26 @@
+//! From a snapshot of the cluster to a plan, and nothing else: no Kubernetes client, no runtime, no server. That is a property of this crate's
+//! dependencies. The order of the modules is in docs/architecture.md, and a check holds it.
+
+pub mod claims;
+pub mod compare;
+pub mod condition;
+pub mod contest;
+pub mod decide;
+pub mod explain;
+pub mod guards;
+pub mod kinds;
+pub mod objects;
+pub mod patch;
+pub mod plan;
+pub mod planning;
+pub mod pods;
+pub mod point;
+pub mod quantity;
+pub mod question;
+pub mod resource;
+pub mod rules;
+pub mod selector;
+pub mod settings;
+pub mod status;
+pub mod structural;
+pub mod world;

@@ -1,0 +1,92 @@
+//! What changes the number of pods, and what keeps them from going all at once.
+
+use super::Metadata;
+use crate::resource::Resource;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What is scaled: its kind and name.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// Its kind.
+    pub resource: &'static Resource,
+    /// Its name.
+    pub name: &'a str,
+}
+
+impl Target<'_> {
+    fn reference(self) -> Value {
+        json!({"apiVersion": self.resource.api_version(), "kind": self.resource.kind, "name": self.name})
+    }
+}
+
+/// A HorizontalPodAutoscaler's body.
+pub fn horizontal(metadata: Metadata, target: Target<'_>, least: i64, most: i64, metric: &Value, behavior: Option<Value>) -> Value {
+    let mut spec = json!({"scaleTargetRef": target.reference(), "minReplicas": least, "maxReplicas": most, "metrics": [metric]});
+    if let Some(behavior) = behavior {
+        spec["behavior"] = behavior;
+    }
+    json!({"metadata": metadata.into_value(), "spec": spec})
+}
+
+/// A metric: the share that is used of what was requested of `cpu` or `memory`.
+pub fn used(of: &str, percent: i64) -> Value {
+    json!({"type": "Resource", "resource": {"name": of, "target": {"type": "Utilization", "averageUtilization": percent}}})
+}
+
+/// The number of replicas that the workload variant autoscaler wants. It knows a variant by the name of what scales it.
+const WANTED: &str = "wva_desired_replicas";
+
+/// A metric: what the workload variant autoscaler wants for a variant in a namespace.
+pub fn wanted(namespace: &str, variant: &str) -> Value {
+    let labels = json!({"variant_name": variant, "exported_namespace": namespace});
+    json!({
+        "type": "External",
+        "external": {
+            "metric": {"name": WANTED, "selector": {"matchLabels": labels}}, "target": {"type": "AverageValue", "averageValue": "1"},
+        },
+    })
+}
+
+/// A Prometheus query that KEDA scales by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The server's URL.
+    pub server: String,
+    /// The query.
+    pub query: String,
+    /// The number that one replica is worth.
+    pub threshold: String,
+}
+
+impl Query {
+    /// What the workload variant autoscaler wants for a variant in a namespace.
+    pub fn wanted(server: String, namespace: &str, variant: &str) -> Self {
+        let query = format!("{WANTED}{{variant_name=\"{variant}\",exported_namespace=\"{namespace}\"}}");
+        Self { server, query, threshold: "1".to_owned() }
+    }
+}
+
+/// A KEDA ScaledObject's body, with more in its spec.
+pub fn scaled_object(metadata: Metadata, target: Target<'_>, least: i64, most: i64, query: &Query, more: Value) -> Value {
+    let Query { server, query, threshold } = query;
+    let mut spec = json!({
+        "scaleTargetRef": target.reference(),
+        "minReplicaCount": least,
+        "maxReplicaCount": most,
+        "triggers": [{"type": "prometheus", "metadata": {"serverAddress": server, "query": query, "threshold": threshold}}],
+    });
+    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
+        spec.extend(more);
+    }
+    json!({"metadata": metadata.into_value(), "spec": spec})
+}
+
+/// A PodDisruptionBudget's body: pods go one at a time, so that a node can be drained whatever their number, and one that doesn't
+/// work anyway never holds a node up. Of pods that nothing scales Kubernetes has to be told how many there are.
+pub fn disruption_budget(metadata: Metadata, selector: &BTreeMap<String, String>, unscaled: Option<i64>) -> Value {
+    let mut spec = unscaled.map_or_else(|| json!({"maxUnavailable": 1}), |pods| json!({"minAvailable": pods - 1}));
+    spec["selector"] = json!({"matchLabels": selector});
+    spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow".into();
+    json!({"metadata": metadata.into_value(), "spec": spec})
+}

@@ -1,0 +1,161 @@
+//! The patch operations of pod-templating: those of RFC 6902 that a plugin needs, with errors that name the place.
+
+use pointsman_sandbox::point::templating::{Action, Operation};
+use serde_json::Value;
+
+/// How deep a path may lead. A value has 127 levels at most, and what is nested without end overflows the stack of whoever walks it.
+const DEEPEST: usize = 64;
+
+/// Why an operation can't be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PatchError {
+    /// The path isn't one.
+    #[error("is no JSON Pointer: it begins with / (and the whole template can't be replaced)")]
+    Pointer,
+    /// It leads too deep.
+    #[error("leads deeper than {DEEPEST} levels")]
+    TooDeep,
+    /// A step on the way isn't there.
+    #[error("leads through {0:?}, which isn't there")]
+    NoWay(String),
+    /// The place isn't there.
+    #[error("isn't there")]
+    Missing,
+    /// An index that the list doesn't have.
+    #[error("ends with {0:?}, which is no place in a list of {1}")]
+    Index(String, usize),
+    /// Something that has no places.
+    #[error("leads into a value that is neither an object nor a list")]
+    NoContainer,
+    /// A value is missing or too much.
+    #[error("{0}")]
+    Value(&'static str),
+    /// The value is no JSON.
+    #[error("gets a value that is no JSON: {0}")]
+    Json(String),
+}
+
+/// Carries out one operation. If it fails, the document is as it was.
+pub(super) fn apply(document: &mut Value, operation: &Operation) -> Result<(), PatchError> {
+    let value = match (operation.action, &operation.value) {
+        (Action::Remove, None) => None,
+        (Action::Remove, Some(_)) => return Err(PatchError::Value("is to be removed, which takes no value")),
+        (_, None) => return Err(PatchError::Value("needs a value")),
+        (_, Some(text)) => Some(serde_json::from_str(text).map_err(|error| PatchError::Json(error.to_string()))?),
+    };
+    let (way, last) = operation.path.rsplit_once('/').ok_or(PatchError::Pointer)?;
+    if way.split('/').count() > DEEPEST {
+        return Err(PatchError::TooDeep);
+    }
+    let mut place = document;
+    for token in way.split('/').skip(1).map(unescaped) {
+        place = match place {
+            Value::Object(fields) => fields.get_mut(&token),
+            Value::Array(items) => index(&token, items.len()).and_then(|at| items.get_mut(at)),
+            _ => None,
+        }
+        .ok_or(PatchError::NoWay(token))?;
+    }
+    if !way.is_empty() && !way.starts_with('/') {
+        return Err(PatchError::Pointer);
+    }
+    let last = unescaped(last);
+    match place {
+        Value::Object(fields) => match (operation.action, value) {
+            (Action::Add, Some(value)) => {
+                fields.insert(last, value);
+            }
+            (Action::Replace, Some(value)) => *fields.get_mut(&last).ok_or(PatchError::Missing)? = value,
+            // The others keep their order, or the same template would have two forms.
+            _ => {
+                fields.shift_remove(&last).ok_or(PatchError::Missing)?;
+            }
+        },
+        Value::Array(items) => {
+            let length = items.len();
+            let at = if last == "-" { Some(length) } else { index(&last, length) };
+            let most = if operation.action == Action::Add { length } else { length.saturating_sub(1) };
+            let at =
+                at.filter(|at| *at <= most && (length > 0 || operation.action == Action::Add)).ok_or(PatchError::Index(last, length))?;
+            match (operation.action, value) {
+                (Action::Add, Some(value)) => items.insert(at, value),
+                (Action::Replace, Some(value)) => items[at] = value,
+                _ => {
+                    items.remove(at);
+                }
+            }
+        }
+        _ => return Err(PatchError::NoContainer),
+    }
+    Ok(())
+}
+
+fn unescaped(token: &str) -> String {
+    token.replace("~1", "/").replace("~0", "~")
+}
+
+/// An index as RFC 6901 writes it: digits without a leading zero, and at most the length.
+fn index(token: &str, length: usize) -> Option<usize> {
+    let canonical = token == "0" || (!token.starts_with('0') && !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit()));
+    token.parse().ok().filter(|at| canonical && *at <= length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn patched(action: Action, path: &str, value: Option<Value>) -> Result<Value, String> {
+        let mut document = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}], "x/y": 1, "m~n": 2}});
+        let value = value.map(|value| value.to_string());
+        let operation = Operation { action, path: path.to_owned(), value, layer: "plugin".to_owned() };
+        let before = document.clone();
+        match apply(&mut document, &operation) {
+            Ok(()) => Ok(document["spec"].take()),
+            Err(error) => {
+                assert_eq!(document, before, "a failed operation has changed something");
+                Err(error.to_string())
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_added_replaced_and_removed() {
+        use Action::{Add, Remove, Replace};
+        let containers = |spec: Result<Value, String>| spec.unwrap()["containers"].take();
+        assert_eq!(containers(patched(Add, "/spec/containers/-", Some(json!(1)))), json!([{"name": "a"}, {"name": "b"}, 1]));
+        assert_eq!(containers(patched(Add, "/spec/containers/0", Some(json!(1)))), json!([1, {"name": "a"}, {"name": "b"}]));
+        assert_eq!(containers(patched(Replace, "/spec/containers/1", Some(json!(1)))), json!([{"name": "a"}, 1]));
+        assert_eq!(containers(patched(Remove, "/spec/containers/0", None)), json!([{"name": "b"}]));
+        assert_eq!(containers(patched(Add, "/spec/containers/1/name", Some(json!("c")))), json!([{"name": "a"}, {"name": "c"}]));
+        assert_eq!(patched(Replace, "/spec/x~1y", Some(json!(null))).unwrap()["x/y"], json!(null));
+        assert_eq!(patched(Remove, "/spec/m~0n", None).unwrap().get("m~n"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_told_with_the_place() {
+        use Action::{Add, Remove, Replace};
+        let cases = [
+            (Add, "", Some(json!({})), "is no JSON Pointer"),
+            (Add, "spec/x", Some(json!({})), "is no JSON Pointer"),
+            (Add, "/spec/volumes/-", Some(json!({})), "leads through \"volumes\""),
+            (Add, "/spec/containers/3", Some(json!({})), "no place in a list of 2"),
+            (Add, "/spec/containers/01", Some(json!({})), "no place in a list of 2"),
+            (Add, "/spec/containers/+1", Some(json!({})), "no place in a list of 2"),
+            (Remove, "/spec/containers/-", None, "no place in a list of 2"),
+            (Replace, "/spec/containers/2", Some(json!({})), "no place in a list of 2"),
+            (Remove, "/spec/nothing", None, "isn't there"),
+            (Replace, "/spec/nothing", Some(json!({})), "isn't there"),
+            (Add, "/spec/containers/0/name/x", Some(json!({})), "neither an object nor a list"),
+            (Remove, "/spec/containers", Some(json!({})), "takes no value"),
+            (Add, "/spec/x", None, "needs a value"),
+        ];
+        for (action, path, value, says) in cases {
+            let said = patched(action, path, value).expect_err(path);
+            assert!(said.contains(says), "{path}: {said}");
+        }
+        assert!(patched(Add, &"/0".repeat(70), Some(json!(1))).unwrap_err().contains("deeper than 64"));
+        let operation = Operation { action: Add, path: "/a".into(), value: Some("{".into()), layer: String::new() };
+        assert!(apply(&mut json!({}), &operation).unwrap_err().to_string().contains("no JSON"));
+    }
+}

@@ -1,0 +1,112 @@
+//! What is to become of one subject: pure data, which leaves no choice to whoever carries it out.
+
+use crate::{
+    condition::Condition,
+    contest::Contest,
+    decide::{
+        Decision,
+        propagation::{self, Propagated},
+        selection::{self, Selection},
+        templating::{self, Templated},
+    },
+    rules::tally::Stands,
+    world::{ObjectKey, Read, child::fingerprint},
+};
+use pointsman_sandbox::point::propagation::Target;
+use serde_json::{Map, Value};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+/// The full desired outcome for one subject.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// The objects that it is to have, in the order in which they are written, and no others. None: what there is stays as it is.
+    pub objects: Option<Vec<Object>>,
+    /// What stays as it is although it is not planned: pods that were taken over run by it.
+    pub keeps: BTreeSet<ObjectKey>,
+    /// What is told of it.
+    pub status: Status,
+    /// What was read: a change of it asks for another plan.
+    pub reads: BTreeSet<Read>,
+    /// What was decided, for those who want to know why.
+    pub decisions: Vec<Decided>,
+    /// How the subject stands to the rules.
+    pub stands: Stands,
+    /// When to look again although nothing has changed.
+    pub again: Option<Duration>,
+    /// Whose the subject is, if it isn't ours: then the rest of the plan is what we would do.
+    pub theirs: Option<Theirs>,
+}
+
+/// Why a subject isn't ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Theirs {
+    /// It says so itself.
+    LeftAlone,
+    /// Another controller works on it.
+    Contested(Contest),
+}
+
+/// What is told of a subject that says so itself.
+pub const LEFT_ALONE: &str = "The service is left alone: its annotation pointsman.dev/control is \"false\".";
+
+/// An object that a subject is to have.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// What names it.
+    pub key: ObjectKey,
+    /// Everything that we say of it but its kind and name.
+    pub body: Value,
+    /// Whether something else owns its replicas from now on: the number that there is stays.
+    pub yields_replicas: bool,
+    /// Of the body.
+    pub fingerprint: u64,
+}
+
+impl Object {
+    /// Puts one together.
+    pub fn new(key: ObjectKey, body: Value) -> Self {
+        Self { key, fingerprint: fingerprint(&body.to_string()), body, yields_replicas: false }
+    }
+
+    /// The whole object, as it is applied.
+    pub fn whole(&self) -> Value {
+        let ObjectKey { resource, namespace, name } = &self.key;
+        let mut whole = Map::new();
+        whole.insert("apiVersion".to_owned(), resource.api_version().into());
+        whole.insert("kind".to_owned(), resource.kind.into());
+        let mut metadata = Map::new();
+        metadata.insert("name".to_owned(), name.as_str().into());
+        if !namespace.is_empty() {
+            metadata.insert("namespace".to_owned(), namespace.as_str().into());
+        }
+        for (key, value) in self.body.get("metadata").and_then(Value::as_object).into_iter().flatten() {
+            metadata.insert(key.clone(), value.clone());
+        }
+        whole.insert("metadata".to_owned(), Value::Object(metadata));
+        let rest = self.body.as_object().into_iter().flatten().filter(|(key, _)| *key != "metadata");
+        whole.extend(rest.map(|(key, value)| (key.clone(), value.clone())));
+        Value::Object(whole)
+    }
+}
+
+/// What is told of a subject.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// The states, in the order in which they depend on one another. `Applied` and `Ready` are added when the plan was carried out.
+    pub conditions: Vec<Condition>,
+    /// Everything else, as it stands in the status; null where there is nothing to tell.
+    pub fields: Map<String, Value>,
+    /// The conditions that this kind may tell: one that it doesn't tell now goes.
+    pub types: &'static [&'static str],
+}
+
+/// One decision, with what it was about.
+#[derive(Clone, Debug)]
+pub enum Decided {
+    /// Which runtime.
+    Selection(selection::Inputs, Arc<Decision<Selection>>),
+    /// What a pod looks like: the object that makes it, and the decision.
+    Template(ObjectKey, templating::Inputs, Arc<Decision<Templated>>),
+    /// Which labels and annotations.
+    Metadata(Target, propagation::Inputs, Arc<Decision<Propagated>>),
+}

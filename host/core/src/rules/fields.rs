@@ -1,0 +1,419 @@
+//! Whether the fields that a rule reads exist, by the schemas of the kinds that it is about: a typo is an error when the rule is
+//! applied, and not a rule that never holds.
+
+use crate::resource::is_subject;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use pointsman_crds::{KINDS, policy::rule::RuleLookup};
+use pointsman_sandbox::{
+    evaluator::{Path, Step},
+    words,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
+
+/// How many fields a sentence lists.
+const LISTED: usize = 8;
+
+/// How much of a name is told.
+const TOLD: usize = 64;
+
+/// How far a name may always be from the one that was meant.
+const NEAR: usize = 2;
+
+const STRING: &str = "a string";
+const NUMBER: &str = "a number";
+const BOOLEAN: &str = "a boolean";
+const NUMBER_OR_STRING: &str = "a number or a string";
+
+/// What CEL can't have in a name, as Kubernetes writes it there.
+const ESCAPES: [(&str, &str); 4] = [("__underscores__", "__"), ("__dot__", "."), ("__dash__", "-"), ("__slash__", "/")];
+
+/// CEL's own words, which Kubernetes puts between double underscores where a field is called so.
+const KEYWORDS: &str =
+    "as break const continue else false for function if import in let loop namespace null package return true var void while";
+
+/// What Kubernetes binds in the same form for every rule.
+static FIXED: LazyLock<[(&str, Shape); 3]> = LazyLock::new(|| {
+    [
+        ("namespaceObject", Shape { group: String::new(), name: "Namespace".to_owned(), root: namespace() }),
+        ("params", Shape { group: String::new(), name: "ConfigMap".to_owned(), root: config_map() }),
+        ("request", Shape { group: String::new(), name: "AdmissionRequest".to_owned(), root: admission_request() }),
+    ]
+});
+
+/// A map's key.
+static KEY: Node = Node::Scalar(STRING);
+
+/// A list's index.
+static INDEX: Node = Node::Scalar(NUMBER);
+
+/// A kind's schema, cut down to which fields there are. Making one costs as much as its CRD does, so it is made once.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// The API group, such as ome.io.
+    pub group: String,
+    /// The kind, such as InferenceService.
+    pub name: String,
+    root: Node,
+}
+
+/// The shapes of all kinds that we serve.
+pub fn shapes() -> &'static [Shape] {
+    static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| KINDS.iter().filter_map(|served| Shape::of(&(served.crd)())).collect());
+    &SHAPES
+}
+
+impl Shape {
+    /// The shape of a CRD's kind, in the version that is stored; none where that has no schema.
+    pub fn of(crd: &CustomResourceDefinition) -> Option<Self> {
+        let stored = crd.spec.versions.iter().find(|version| version.storage)?;
+        let schema = stored.schema.as_ref()?.open_api_v3_schema.as_ref()?;
+        let (group, name) = (crd.spec.group.clone(), crd.spec.names.kind.clone());
+        Some(Self { group, name, root: Node::of(schema).resource() })
+    }
+
+    /// Whether objects of the kind get plans.
+    pub fn is_subject(&self) -> bool {
+        is_subject(&self.group, &self.name)
+    }
+}
+
+/// The shape of a root that has the same form in every rule: `namespaceObject`, `params`, `request`.
+pub fn fixed(root: &str) -> Option<&'static Shape> {
+    FIXED.iter().find(|(name, _)| *name == root).map(|(_, shape)| shape)
+}
+
+/// The shape of the root `lookups`.
+pub fn of_lookups(lookups: &[RuleLookup]) -> Shape {
+    let found = |lookup: &RuleLookup| match lookup {
+        RuleLookup { subjects: Some(_), .. } => Node::Scalar(NUMBER),
+        RuleLookup { models: Some(_), .. } => list_of(model()),
+        _ => list_of(runtime()),
+    };
+    let named: BTreeMap<Box<str>, Node> = lookups.iter().map(|lookup| (lookup.name.as_str().into(), found(lookup))).collect();
+    let root = Node::Fields { named: named.into_iter().collect(), others: None };
+    Shape { group: String::new(), name: "rule".to_owned(), root }
+}
+
+/// What is wrong with a path, or nothing: `shapes` are those of the kinds that the root may be; a field that one of them has is fine.
+/// Without shapes nothing is known, so nothing is wrong.
+pub fn unknown(path: &Path, shapes: &[&Shape]) -> Option<String> {
+    let mut places: Vec<Place<'_>> = shapes.iter().map(|shape| (shape.name.as_str(), &shape.root)).collect();
+    if places.is_empty() {
+        return None;
+    }
+    let mut before = Vec::new();
+    for step in &path.steps {
+        let next: Vec<_> = places.iter().flat_map(|&(kind, node)| node.inside(step).into_iter().map(move |node| (kind, node))).collect();
+        if next.is_empty() {
+            let kinds: Vec<_> = shapes.iter().map(|shape| shape.name.as_str()).collect();
+            return Some(sentence(&path.root, &before, step, &places, &kinds));
+        }
+        before.push(step);
+        places = next;
+    }
+    None
+}
+
+/// A kind, and where in it a path has come to.
+type Place<'s> = (&'s str, &'s Node);
+
+/// What there is at one place of a schema.
+#[derive(Clone, Debug)]
+enum Node {
+    /// Nobody says what is below.
+    Anything,
+    /// Fields with names, in their order, and what all others are, where there may be others.
+    Fields { named: Box<[(Box<str>, Node)]>, others: Option<Box<Node>> },
+    /// A list of these.
+    List(Box<Node>),
+    /// What has nothing inside, in words.
+    Scalar(&'static str),
+}
+
+impl Node {
+    fn of(schema: &JSONSchemaProps) -> Self {
+        if schema.x_kubernetes_preserve_unknown_fields == Some(true) {
+            return Self::Anything;
+        }
+        if schema.x_kubernetes_int_or_string == Some(true) {
+            return Self::Scalar(NUMBER_OR_STRING);
+        }
+        match schema.type_.as_deref() {
+            Some("object") => {
+                let named = schema.properties.iter().flatten().map(|(name, property)| (name.as_str().into(), Self::of(property)));
+                let others = match &schema.additional_properties {
+                    Some(JSONSchemaPropsOrBool::Schema(schema)) => Some(Self::of(schema)),
+                    Some(JSONSchemaPropsOrBool::Bool(true)) => Some(Self::Anything),
+                    Some(JSONSchemaPropsOrBool::Bool(false)) | None => None,
+                };
+                let object = Self::Fields { named: named.collect(), others: others.map(Box::new) };
+                if schema.x_kubernetes_embedded_resource == Some(true) { object.resource() } else { object }
+            }
+            Some("array") => Self::List(Box::new(match &schema.items {
+                Some(JSONSchemaPropsOrArray::Schema(items)) => Self::of(items),
+                Some(JSONSchemaPropsOrArray::Schemas(_)) | None => Self::Anything,
+            })),
+            Some("string") => Self::Scalar(STRING),
+            Some("integer" | "number") => Self::Scalar(NUMBER),
+            Some("boolean") => Self::Scalar(BOOLEAN),
+            _ => Self::Anything,
+        }
+    }
+
+    /// With what every object has. Schemas leave it out, or say no more of `metadata` than that it is an object.
+    fn resource(self) -> Self {
+        match self {
+            Self::Fields { named, others } => {
+                let mut named: BTreeMap<_, _> = named.into_iter().collect();
+                named.insert("apiVersion".into(), Self::Scalar(STRING));
+                named.insert("kind".into(), Self::Scalar(STRING));
+                named.insert("metadata".into(), object_meta());
+                Self::Fields { named: named.into_iter().collect(), others }
+            }
+            other => other,
+        }
+    }
+
+    /// What a step may lead to; nothing where there is no such step.
+    fn inside(&self, step: &Step) -> Vec<&Self> {
+        match (self, step) {
+            (Self::Anything, _) => vec![self],
+            (Self::Fields { named, others }, Step::Field(name)) => {
+                let find = |name: &str| named.binary_search_by(|(known, _)| (**known).cmp(name)).ok().and_then(|at| named.get(at));
+                let found = find(name).or_else(|| find(&unescaped(name)));
+                found.map(|(_, node)| node).or(others.as_deref()).into_iter().collect()
+            }
+            (Self::Fields { named, others }, Step::Element) => named.iter().map(|(_, node)| node).chain(others.as_deref()).collect(),
+            (Self::Fields { .. }, Step::Key) => vec![&KEY],
+            (Self::List(element), Step::Element) => vec![element],
+            (Self::List(_), Step::Key) => vec![&INDEX],
+            (Self::List(_), Step::Field(_)) | (Self::Scalar(_), _) => Vec::new(),
+        }
+    }
+
+    fn words(&self) -> &'static str {
+        match self {
+            Self::Anything => "anything",
+            Self::Fields { .. } => "an object",
+            Self::List(_) => "a list",
+            Self::Scalar(words) => words,
+        }
+    }
+}
+
+/// A name as the object has it.
+fn unescaped(name: &str) -> String {
+    if let Some(word) = name.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"))
+        && KEYWORDS.split(' ').any(|keyword| keyword == word)
+    {
+        return word.to_owned();
+    }
+    let (mut plain, mut rest) = (String::with_capacity(name.len()), name);
+    while let Some(first) = rest.chars().next() {
+        let escape = ESCAPES.iter().find_map(|(escape, meant)| rest.strip_prefix(escape).map(|after| (*meant, after)));
+        if let Some((meant, after)) = escape {
+            plain.push_str(meant);
+            rest = after;
+        } else {
+            plain.push(first);
+            rest = rest.strip_prefix(first).unwrap_or_default();
+        }
+    }
+    plain
+}
+
+/// Says that `step` leads nowhere from `places`, which is where the steps before it lead.
+fn sentence(root: &str, before: &[&Step], step: &Step, places: &[Place<'_>], kinds: &[&str]) -> String {
+    let way = written(before.iter().copied());
+    let whole = format!("{root}{way}{}", written([step]));
+    if let Step::Field(name) = step
+        && places.iter().any(|(_, node)| matches!(node, Node::Fields { .. }))
+    {
+        let known = places.iter().flat_map(|(_, node)| names(node)).collect();
+        return format!("{whole}: {}{}", none_has_it(kinds), hint(&unescaped(name), &known));
+    }
+    let distinct = |texts: BTreeSet<String>| texts.into_iter().collect::<Vec<_>>().join(" or ");
+    let kinds = distinct(places.iter().map(|(kind, _)| with_article(kind)).collect());
+    let words = distinct(places.iter().map(|(_, node)| node.words().to_owned()).collect());
+    let way = way.strip_prefix('.').unwrap_or(&way);
+    let lacks = match step {
+        Step::Field(_) if words == "a list" => "has elements and no fields",
+        Step::Field(_) => "has no fields",
+        Step::Element => "has no elements",
+        Step::Key => "has no keys",
+    };
+    format!("{whole}: in {kinds}, {} is {words}, which {lacks}", if way.is_empty() { root } else { way })
+}
+
+fn names(node: &Node) -> impl Iterator<Item = &str> {
+    let named = if let Node::Fields { named, .. } = node { &**named } else { &[] };
+    named.iter().map(|(name, _)| &**name)
+}
+
+/// Steps as people write them: `.spec.containers[].image`, `.metadata.labels["a.b/c"]`.
+fn written<'s>(steps: impl IntoIterator<Item = &'s Step>) -> String {
+    let one = |step: &Step| match step {
+        Step::Field(name) if is_plain(name) => format!(".{}", short(name)),
+        Step::Field(name) => format!("[{:?}]", short(name)),
+        Step::Element => "[]".to_owned(),
+        Step::Key => "[key]".to_owned(),
+    };
+    steps.into_iter().map(one).collect()
+}
+
+fn is_plain(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+fn short(name: &str) -> String {
+    if name.chars().count() <= TOLD { name.to_owned() } else { name.chars().take(TOLD).chain(['\u{2026}']).collect() }
+}
+
+fn none_has_it(kinds: &[&str]) -> String {
+    let kinds: BTreeSet<String> = kinds.iter().map(|kind| with_article(kind)).collect();
+    let kinds: Vec<String> = kinds.into_iter().collect();
+    match kinds.split_last() {
+        Some((last, [])) => format!("{last} has no such field"),
+        Some((last, others)) => format!("neither {} nor {last} has such a field", others.join(", ")),
+        None => "there is no such field".to_owned(),
+    }
+}
+
+/// A kind as people say it: its first letter alone tells the article, but for capitals that are spelled out, such as those of LLM.
+fn with_article(kind: &str) -> String {
+    let mut letters = kind.chars();
+    let (first, second) = (letters.next().unwrap_or_default(), letters.next().unwrap_or_default());
+    let vowels = if second.is_ascii_uppercase() { "AEFHILMNORSX" } else { "AEIO" };
+    format!("{} {kind}", if vowels.contains(first) { "an" } else { "a" })
+}
+
+/// What could have been meant, or else what there is.
+fn hint(name: &str, known: &BTreeSet<&str>) -> String {
+    if let Some(nearest) = nearest(name, known) {
+        return format!("; did you mean {nearest}?");
+    }
+    let listed = known.iter().take(LISTED).copied().collect::<Vec<_>>().join(", ");
+    match known.len() {
+        0 => String::new(),
+        1 => format!("; there is {listed}"),
+        count if count > LISTED => format!("; there are {listed} and {} more", count - LISTED),
+        _ => format!("; there are {listed}"),
+    }
+}
+
+/// The name that is meant, if one is near: by two letters, or by a third of its own.
+fn nearest<'k>(name: &str, known: &BTreeSet<&'k str>) -> Option<&'k str> {
+    words::nearest(name, known.iter().copied(), NEAR.max(name.chars().count() / 3))
+}
+
+/// An object: the names of its fields that are strings, and the others.
+fn fields<const N: usize>(strings: &str, others: [(&str, Node); N]) -> Node {
+    let strings = strings.split_whitespace().map(|name| (name, Node::Scalar(STRING)));
+    let named: BTreeMap<Box<str>, Node> = strings.chain(others).map(|(name, node)| (name.into(), node)).collect();
+    Node::Fields { named: named.into_iter().collect(), others: None }
+}
+
+fn list_of(element: Node) -> Node {
+    Node::List(Box::new(element))
+}
+
+fn strings() -> Node {
+    list_of(Node::Scalar(STRING))
+}
+
+fn map_of(value: Node) -> Node {
+    Node::Fields { named: Box::default(), others: Some(Box::new(value)) }
+}
+
+fn object_meta() -> Node {
+    let flags = [("blockOwnerDeletion", Node::Scalar(BOOLEAN)), ("controller", Node::Scalar(BOOLEAN))];
+    fields(
+        "creationTimestamp deletionTimestamp generateName name namespace resourceVersion uid",
+        [
+            ("annotations", map_of(Node::Scalar(STRING))),
+            ("deletionGracePeriodSeconds", Node::Scalar(NUMBER)),
+            ("finalizers", strings()),
+            ("generation", Node::Scalar(NUMBER)),
+            ("labels", map_of(Node::Scalar(STRING))),
+            ("managedFields", Node::Anything),
+            ("ownerReferences", list_of(fields("apiVersion kind name uid", flags))),
+        ],
+    )
+}
+
+/// What of a namespace is known: its name and its labels.
+fn namespace() -> Node {
+    let metadata = fields("name", [("labels", map_of(Node::Scalar(STRING)))]);
+    fields("apiVersion kind", [("metadata", metadata)])
+}
+
+/// What of a ConfigMap is part of a policy set.
+fn config_map() -> Node {
+    fields("apiVersion kind", [("data", map_of(Node::Scalar(STRING))), ("metadata", fields("name namespace", []))])
+}
+
+/// A model that was looked up.
+fn model() -> Node {
+    let named = fields("name version", []);
+    fields(
+        "kind namespace name modelType architecture quantization parameterSize state",
+        [
+            ("labels", map_of(Node::Scalar(STRING))),
+            ("annotations", map_of(Node::Scalar(STRING))),
+            ("disabled", Node::Scalar(BOOLEAN)),
+            ("format", named.clone()),
+            ("framework", named),
+            ("capabilities", strings()),
+        ],
+    )
+}
+
+/// A runtime that was looked up.
+fn runtime() -> Node {
+    let supported = fields("name version comparison", [("weight", Node::Scalar(NUMBER))]);
+    let model = fields(
+        "architecture quantization",
+        [
+            ("format", supported.clone()),
+            ("framework", supported),
+            ("autoSelect", Node::Scalar(BOOLEAN)),
+            ("priority", Node::Scalar(NUMBER)),
+        ],
+    );
+    fields(
+        "kind namespace name smallest largest",
+        [
+            ("labels", map_of(Node::Scalar(STRING))),
+            ("annotations", map_of(Node::Scalar(STRING))),
+            ("disabled", Node::Scalar(BOOLEAN)),
+            ("models", list_of(model)),
+            ("protocols", strings()),
+        ],
+    )
+}
+
+fn admission_request() -> Node {
+    let kind = fields("group kind version", []);
+    let resource = fields("group resource version", []);
+    let user = fields("uid username", [("extra", map_of(strings())), ("groups", strings())]);
+    fields(
+        "name namespace operation requestSubResource subResource",
+        [
+            ("dryRun", Node::Scalar(BOOLEAN)),
+            ("kind", kind.clone()),
+            ("options", Node::Anything),
+            ("requestKind", kind),
+            ("requestResource", resource.clone()),
+            ("resource", resource),
+            ("userInfo", user),
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,347 @@
+//! Asking the rules of a set about one object.
+
+use super::{
+    Rules,
+    lookups::{Around, LOOKUPS},
+    rule::{Rule, of_problem},
+};
+use crate::selector as matching;
+use pointsman_crds::policy::rule::{DenialReason, Operation, ParamsNotFound, RuleAction, RuleFailurePolicy, RuleStage};
+use pointsman_sandbox::{
+    call::CallError,
+    digest::Digest,
+    evaluator::{Asking, Outcome, Program, Verdict},
+    point::Subject,
+    text::told,
+};
+use serde_json::json;
+use std::{collections::BTreeSet, sync::Arc};
+
+/// The root with a rule's ConfigMap.
+const PARAMS: &str = "params";
+
+/// What is known of an object that rules are asked about.
+pub struct Case<'a> {
+    /// What rules are about.
+    pub stage: RuleStage,
+    /// The object, as selections see it.
+    pub about: &'a Subject,
+    /// What is done to it; none where nothing is known of that but that it is there.
+    pub operation: Option<Operation>,
+    /// The value of a root that is read, as JSON text; none where there is none here.
+    pub root: &'a mut dyn FnMut(&str) -> Option<Arc<str>>,
+    /// What can be looked up; none where nothing is known but the object.
+    pub around: Option<&'a Around<'a>>,
+}
+
+impl std::fmt::Debug for Case<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Case").field("stage", &self.stage).field("about", &self.about).finish_non_exhaustive()
+    }
+}
+
+/// A rule that an object breaks, or that can't be evaluated on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The name of the rule.
+    pub rule: String,
+    /// What is to happen.
+    pub actions: Vec<RuleAction>,
+    /// What is wrong.
+    pub message: String,
+    /// How a client of the API should take a denial.
+    pub reason: DenialReason,
+    /// Whether an expression couldn't be evaluated, rather than being false.
+    pub failed: bool,
+    /// Whether the same object may well be judged otherwise another time: no fault of the rule's or the object's.
+    pub passing: bool,
+}
+
+impl Finding {
+    /// Whether it stands against the object.
+    pub fn denies(&self) -> bool {
+        self.actions.contains(&RuleAction::Deny)
+    }
+
+    /// Whether users are told of it.
+    pub fn warns(&self) -> bool {
+        self.actions.contains(&RuleAction::Warn)
+    }
+}
+
+/// What the rules say of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// What is wrong, in the order of the rules and their validations.
+    pub findings: Vec<Finding>,
+    /// The rules that were asked.
+    pub matched: Vec<String>,
+    /// The rules that couldn't be evaluated and don't count then, each with why.
+    pub ignored: Vec<(String, String)>,
+    /// The rules that need what only admission knows, or what nobody has looked for here.
+    pub not_evaluated: Vec<String>,
+    /// Whether the same object may well be judged otherwise another time, by no fault of a rule's or the object's.
+    pub passing: bool,
+}
+
+impl Judgement {
+    /// Whether nothing stands against the object.
+    pub fn admits(&self) -> bool {
+        !self.findings.iter().any(Finding::denies)
+    }
+
+    /// This one, and that of other rules on the same object.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.findings.extend(other.findings);
+        // As if they had been asked at once.
+        self.findings.sort_by(|one, other| one.rule.cmp(&other.rule));
+        self.matched.extend(other.matched);
+        self.matched.sort();
+        self.ignored.extend(other.ignored);
+        self.not_evaluated.extend(other.not_evaluated);
+        self.passing |= other.passing;
+        self
+    }
+
+    /// What stands against the object, or only speaks against it, a sentence each.
+    pub fn sentences(&self, wanted: impl Fn(&Finding) -> bool) -> Vec<String> {
+        self.findings.iter().filter(|finding| wanted(finding)).map(|finding| sentence(&finding.rule, &finding.message)).collect()
+    }
+}
+
+/// What a rule says, as people are told it at every door.
+pub fn sentence(rule: &str, message: &str) -> String {
+    format!("{rule}: {message}")
+}
+
+impl Rules {
+    /// Asks all that are about the object.
+    pub fn judge(&self, case: Case<'_>) -> Judgement {
+        self.judge_some(case, |_| true)
+    }
+
+    /// Asks those of these rules that are about the object.
+    pub fn judge_some(&self, case: Case<'_>, wanted: impl Fn(&Rule) -> bool) -> Judgement {
+        let Case { stage, about, operation, root, around } = case;
+        let mut judgement = Judgement::default();
+        let mut bench = Bench { rules: self, asking: None, bound: BTreeSet::new(), params_of: None, root };
+        for rule in self.of(stage).filter(|rule| wanted(rule) && is_about(rule, about, operation)) {
+            let unknown = rule.looks_up() && around.is_none() && (bench.root)(LOOKUPS).is_none();
+            if operation.is_none() && rule.is_of_admission() || unknown {
+                judgement.not_evaluated.push(rule.name().to_owned());
+                continue;
+            }
+            take(rule, outcome(rule, about, &mut bench, around), &mut judgement);
+        }
+        judgement
+    }
+}
+
+fn outcome(rule: &Rule, about: &Subject, bench: &mut Bench<'_, '_>, around: Option<&Around<'_>>) -> Result<Option<Outcome>, Failed> {
+    if let Some(why) = rule.missing() {
+        return Err(Failed { why: why.to_owned(), passing: true });
+    }
+    match &rule.bound.spec.params {
+        Some(wanted) if rule.bound.params.is_none() => {
+            if wanted.not_found == ParamsNotFound::Allow {
+                return Ok(None);
+            }
+            let map = &wanted.config_map;
+            let namespace = map.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+            return Err(Failed::for_good(format!("its parameters are missing: there is no ConfigMap {namespace}{}", map.name)));
+        }
+        Some(_) | None => {}
+    }
+    if !rule.looks_up() {
+        return bench.judge(rule, rule.program()).map(Some);
+    }
+    // Nothing is looked up for an object that the rule isn't about.
+    if let Some(gate) = rule.gate() {
+        let judge = |bench: &mut Bench<'_, '_>| bench.judge(rule, gate);
+        let gone_through = match around {
+            Some(around) => around.kept(&[*rule.identity(), Digest::of(b"gate")], || judge(bench))?,
+            None => Arc::new(judge(bench)?),
+        };
+        if !matches!(*gone_through, Outcome::Judged(_)) {
+            return Ok(Some((*gone_through).clone()));
+        }
+    }
+    if let Some(given) = (bench.root)(LOOKUPS) {
+        bench.bound_with(rule, LOOKUPS, given)?;
+        return bench.judge(rule, rule.program()).map(Some);
+    }
+    let Some(around) = around else { return Ok(None) };
+    let found = around.find(rule, about, bench)?;
+    let judged = around.kept(&[*rule.identity(), Digest::of(b"verdict"), Digest::of(found.as_bytes())], || {
+        bench.bound_with(rule, LOOKUPS, found)?;
+        bench.judge(rule, rule.program())
+    })?;
+    Ok(Some((*judged).clone()))
+}
+
+/// What rules are evaluated with. Nothing is made, and no root is set, before something of it is needed.
+pub(super) struct Bench<'s, 'c> {
+    rules: &'s Rules,
+    asking: Option<Asking<'s>>,
+    /// The roots that are set, and are the object's.
+    bound: BTreeSet<String>,
+    /// The rule whose parameters are set.
+    params_of: Option<String>,
+    root: &'c mut dyn FnMut(&str) -> Option<Arc<str>>,
+}
+
+impl<'s> Bench<'s, '_> {
+    /// The evaluator, with all roots that a rule reads and that the object itself tells.
+    pub(super) fn bound(&mut self, rule: &Rule) -> Result<&mut Asking<'s>, Failed> {
+        self.bound_but(rule, None)
+    }
+
+    /// The same, but that one root is another, until the object's own is wanted again.
+    pub(super) fn bound_with(&mut self, rule: &Rule, root: &str, value: Arc<str>) -> Result<&mut Asking<'s>, Failed> {
+        self.bound.remove(root);
+        let asking = self.bound_but(rule, Some(root))?;
+        asking.bind(root, value);
+        Ok(asking)
+    }
+
+    fn bound_but(&mut self, rule: &Rule, except: Option<&str>) -> Result<&mut Asking<'s>, Failed> {
+        let Self { rules, asking, bound, params_of, root } = self;
+        let asking = if let Some(asking) = asking {
+            asking
+        } else {
+            let evaluator = rules.evaluator().ok_or_else(|| Failed { why: "there is no evaluator".to_owned(), passing: true })?;
+            asking.insert(evaluator.ask().map_err(|error| Failed::of(&error))?)
+        };
+        let passed_over = [Some(PARAMS), Some(LOOKUPS), except];
+        let roots = rule.program().source().roots.iter();
+        for wanted in roots.filter(|wanted| rule.reads(wanted) && !passed_over.contains(&Some(wanted.as_str()))) {
+            if bound.insert(wanted.clone())
+                && let Some(value) = root(wanted)
+            {
+                asking.bind(wanted, value);
+            }
+        }
+        // Each rule has its own.
+        if rule.reads(PARAMS) && params_of.as_deref() != Some(rule.name()) {
+            *params_of = Some(rule.name().to_owned());
+            if let Some(params) = params(rule) {
+                asking.bind(PARAMS, params);
+            }
+        }
+        Ok(asking)
+    }
+
+    fn judge(&mut self, rule: &Rule, program: &Program) -> Result<Outcome, Failed> {
+        self.bound(rule)?.judge(program).map_err(|error| Failed::of(&error))
+    }
+}
+
+/// Why a rule couldn't be evaluated.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) why: String,
+    /// Whether it may well be evaluated another time.
+    pub(super) passing: bool,
+}
+
+impl Failed {
+    pub(super) fn for_good(why: String) -> Self {
+        Self { why, passing: false }
+    }
+
+    pub(super) fn of(error: &CallError) -> Self {
+        Self { why: unanswered(error), passing: !error.lasting() }
+    }
+}
+
+/// Why the evaluator gave no answer, for whoever wrote the rule: an error's own words are about plugins.
+pub(super) fn unanswered(error: &CallError) -> String {
+    match error {
+        CallError::Busy => "everything that evaluates rules was busy".to_owned(),
+        CallError::Fuel(fuel) => {
+            format!("it used up its {fuel} units of fuel: simplify the expression, or bound the list that it goes over")
+        }
+        CallError::Deadline(within) => format!("it took longer than its {} ms", within.as_millis()),
+        CallError::Memory(most) => format!("it wanted more than its {} MiB of memory", most >> 20),
+        other => format!("the evaluator gave no answer: {other}"),
+    }
+}
+
+fn params(rule: &Rule) -> Option<Arc<str>> {
+    let (wanted, data) = rule.bound.spec.params.as_ref().zip(rule.bound.params.as_ref())?;
+    let metadata = json!({"name": wanted.config_map.name, "namespace": wanted.config_map.namespace});
+    Some(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}).to_string().into())
+}
+
+fn is_about(rule: &Rule, about: &Subject, operation: Option<Operation>) -> bool {
+    let Some(selection) = &rule.bound.spec.selection else { return operation != Some(Operation::Delete) };
+    let operations = &selection.operations;
+    let operation = match operation {
+        Some(operation) => operations.contains(&operation),
+        // Whatever is there was made once, or changed.
+        None => operations.contains(&Operation::Create) || operations.contains(&Operation::Update),
+    };
+    operation && matching::fits(&selection.objects, about)
+}
+
+fn take(rule: &Rule, outcome: Result<Option<Outcome>, Failed>, judgement: &mut Judgement) {
+    let spec = &rule.bound.spec;
+    let name = || rule.name().to_owned();
+    let failed = |why: String, passing: bool, judgement: &mut Judgement| {
+        judgement.passing |= passing;
+        if spec.failure_policy == RuleFailurePolicy::Ignore {
+            judgement.ignored.push((name(), why));
+            return;
+        }
+        let message = format!("it can't be evaluated: {why}");
+        judgement.findings.push(Finding {
+            rule: name(),
+            actions: spec.actions.clone(),
+            message,
+            reason: DenialReason::Invalid,
+            failed: true,
+            passing,
+        });
+    };
+    match outcome {
+        Ok(None | Some(Outcome::Unmatched(_))) => return,
+        Ok(Some(Outcome::Undecided(problem))) => failed(of_problem(spec, problem).to_string(), false, judgement),
+        Err(Failed { why, passing }) => failed(why, passing, judgement),
+        Ok(Some(Outcome::Judged(verdicts))) => {
+            for (validation, verdict) in spec.validations.iter().zip(verdicts) {
+                match verdict {
+                    Verdict::Holds => {}
+                    Verdict::Failed(problem) => failed(of_problem(spec, problem).to_string(), false, judgement),
+                    Verdict::Broken(message) => {
+                        let message = message.or_else(|| validation.message.clone()).filter(|message| !message.trim().is_empty());
+                        let message = message.unwrap_or_else(|| format!("failed expression: {}", validation.expression.trim()));
+                        judgement.findings.push(Finding {
+                            rule: name(),
+                            actions: spec.actions.clone(),
+                            message: told(&message),
+                            reason: validation.reason.unwrap_or_default(),
+                            failed: false,
+                            passing: false,
+                        });
+                    }
+                }
+            }
+        }
+    }
+    judgement.matched.push(name());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_wrote_a_rule_is_not_told_what_helps_a_plugin() {
+        for error in [CallError::Busy, CallError::Fuel(7), CallError::Memory(1 << 20)] {
+            let said = unanswered(&error);
+            assert!(!said.contains("plugin") && !said.contains("limits.fuel"), "{said}");
+        }
+        assert!(unanswered(&CallError::Fuel(50_000_000)).starts_with("it used up its 50000000 units of fuel: simplify the expression"));
+    }
+}

@@ -1,0 +1,342 @@
+//! What a rule looks up beside its object: models and runtimes by name, and sums over the subjects that were there before. Whatever is found
+//! depends on the objects that there are and on nothing else, and there is a bound to all of it.
+
+use super::{
+    judge::{Bench, Failed},
+    rule::{Rule, of_problem},
+};
+use crate::{
+    guards as plan,
+    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME, is_subject},
+    selector as matching,
+    world::{
+        ObjectKey, Read, Subject, Surroundings,
+        crowd::Age,
+        ome::{ModelView, RuntimeView},
+        scoped::Scoped,
+    },
+};
+use pointsman_crds::policy::{
+    rule::{LookupScope, RuleLookup, SubjectsLookup},
+    selection::KindReference,
+};
+use pointsman_sandbox::{
+    cache::Cache,
+    digest::Digest,
+    evaluator::{Outcome, Problem, Verdict},
+    limits::{LARGEST_LOOKUP, MOST_ADDED, MOST_FOUND},
+    point::{self, Entry},
+};
+use serde::Serialize;
+use serde_json::{Map, Number, Value, json};
+use std::{
+    cell::RefCell,
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// The root with what was found.
+pub const LOOKUPS: &str = "lookups";
+
+/// The expression of a lookup; all runtimes need none.
+pub(super) fn expression(lookup: &RuleLookup) -> Option<&String> {
+    let RuleLookup { models, runtimes, subjects, .. } = lookup;
+    let name = models.as_ref().map(|models| &models.name).or_else(|| runtimes.as_ref()?.name.as_ref());
+    name.or_else(|| subjects.as_ref().map(|subjects| &subjects.sum))
+}
+
+/// The kinds of services that a sum goes over; none means all.
+pub(super) fn kinds<'r>(subjects: &'r SubjectsLookup, of_rule: &'r [KindReference]) -> &'r [KindReference] {
+    if subjects.kinds.is_empty() { of_rule } else { &subjects.kinds }
+}
+
+/// What is there beside an object that rules are asked about.
+#[derive(Debug)]
+pub struct Around<'a> {
+    surroundings: &'a Surroundings,
+    /// What was found out before.
+    memo: Option<&'a Cache>,
+    /// The digest of all that is known of the object, where what is found out about that is worth keeping.
+    object: Option<Digest>,
+    /// When all of its sums must have been made.
+    until: Instant,
+    reads: RefCell<BTreeSet<Read>>,
+}
+
+impl<'a> Around<'a> {
+    /// Of an object: sums may take so long.
+    pub fn new(surroundings: &'a Surroundings, memo: Option<&'a Cache>, object: Option<Digest>, within: Duration) -> Self {
+        // Far from where a clock ends.
+        let now = Instant::now();
+        Self { surroundings, memo, object, until: now.checked_add(within).unwrap_or(now), reads: RefCell::default() }
+    }
+
+    /// What was looked at, there or not.
+    pub fn reads(self) -> BTreeSet<Read> {
+        self.reads.into_inner()
+    }
+
+    /// What was found out before of the same object and these, or is now.
+    pub(super) fn kept<T: Kept>(&self, parts: &[Digest], find: impl FnOnce() -> Result<T, Failed>) -> Result<Arc<T>, Failed> {
+        let Some(object) = self.object else { return find().map(Arc::new) };
+        self.kept_of(&[parts, &[object]].concat(), find)
+    }
+
+    fn kept_of<T: Kept>(&self, parts: &[Digest], find: impl FnOnce() -> Result<T, Failed>) -> Result<Arc<T>, Failed> {
+        let Some(memo) = self.memo else { return find().map(Arc::new) };
+        let key = Digest::of_all(parts);
+        if let Some(kept) = memo.get::<Result<Arc<T>, String>>(&key) {
+            return (*kept).clone().map_err(Failed::for_good);
+        }
+        let found = find().map(Arc::new);
+        let (worth, size) = match &found {
+            Ok(found) => (Ok(Arc::clone(found)), found.size()),
+            // It may be found another time.
+            Err(failed) if failed.passing => return found,
+            Err(failed) => (Err(failed.why.clone()), failed.why.len()),
+        };
+        memo.keep(key, Arc::new(worth), size);
+        found
+    }
+
+    /// What a rule looks up, as JSON text.
+    pub(super) fn find(&self, rule: &Rule, about: &point::Subject, bench: &mut Bench<'_, '_>) -> Result<Arc<str>, Failed> {
+        let mut found = Map::new();
+        for lookup in rule.lookups() {
+            let value = self.value(rule, lookup, about, bench);
+            let value = value.map_err(|failed| Failed { why: format!("lookups[{}]: {}", lookup.name, failed.why), ..failed })?;
+            found.insert(lookup.name.clone(), value);
+        }
+        let text = Value::Object(found).to_string();
+        if text.len() > LARGEST_LOOKUP {
+            return Err(Failed::for_good(format!(
+                "what it looks up has {} KiB, and {} are the most",
+                text.len() >> 10,
+                LARGEST_LOOKUP >> 10
+            )));
+        }
+        Ok(text.into())
+    }
+
+    fn value(&self, rule: &Rule, lookup: &RuleLookup, about: &point::Subject, bench: &mut Bench<'_, '_>) -> Result<Value, Failed> {
+        let RuleLookup { models, runtimes, subjects, .. } = lookup;
+        if models.is_some() {
+            let name = self.name(rule, lookup, bench)?;
+            return Ok(self.named(&self.surroundings.models, [&CLUSTER_BASE_MODEL, &BASE_MODEL], about, &name).map(of_model).collect());
+        }
+        if let Some(subjects) = subjects {
+            return self.sum(rule, lookup, subjects, about, bench);
+        }
+        if runtimes.as_ref().is_some_and(|runtimes| runtimes.name.is_some()) {
+            let name = self.name(rule, lookup, bench)?;
+            let named = self.named(&self.surroundings.runtimes.all, [&CLUSTER_SERVING_RUNTIME, &SERVING_RUNTIME], about, &name);
+            return Ok(named
+                .map(|runtime: &RuntimeView| with_maps(&runtime.candidate, &runtime.candidate.labels, &runtime.candidate.annotations))
+                .collect());
+        }
+        self.reads.borrow_mut().extend([Read::Candidates(String::new()), Read::Candidates(about.namespace.clone())]);
+        let candidates = self.surroundings.runtimes.candidates(&about.namespace);
+        if candidates.len() > MOST_FOUND {
+            let count = candidates.len();
+            return Err(Failed::for_good(format!("there are {count} runtimes, and {MOST_FOUND} are the most: look for them by name")));
+        }
+        let others = candidates.iter().filter(|other| !is_itself(about, &other.kind, &other.namespace, &other.name));
+        Ok(others.map(|other| with_maps(other, &other.labels, &other.annotations)).collect())
+    }
+
+    /// The name that an expression gives.
+    fn name(&self, rule: &Rule, lookup: &RuleLookup, bench: &mut Bench<'_, '_>) -> Result<String, Failed> {
+        let at = rule.lookup_number(lookup);
+        let value = self.kept(&[*rule.identity(), Digest::of(format!("lookup {at}").as_bytes())], || {
+            let asking = bench.bound(rule)?;
+            asking.look_up(rule.program(), at).map_err(|error| Failed::of(&error))
+        })?;
+        let text = value.as_ref().as_ref().map_err(|problem| Failed::for_good(of_problem(&rule.bound.spec, problem.clone()).message))?;
+        match serde_json::from_str(text) {
+            Ok(Value::String(name)) => Ok(name),
+            other => Err(Failed::for_good(format!("the name is {}, and must be a text", sort(&other.unwrap_or_default())))),
+        }
+    }
+
+    /// Those of a name, of the whole cluster and of the object's namespace.
+    fn named<'s, T>(
+        &self,
+        all: &'s Scoped<T>,
+        resources: [&'static Resource; 2],
+        about: &point::Subject,
+        name: &str,
+    ) -> impl Iterator<Item = &'s T> {
+        let [cluster, namespaced] = resources.map(|resource| {
+            let namespace = if resource.namespaced { about.namespace.clone() } else { String::new() };
+            ObjectKey { resource, namespace, name: name.to_owned() }
+        });
+        let others = |key: &&ObjectKey| !is_itself(about, key.resource.kind, &key.namespace, &key.name);
+        let found = |key: &ObjectKey| Some(key).filter(others).and_then(|key| all.get(&key.namespace, &key.name)).map(|found| &**found);
+        let both = [found(&cluster), if about.namespace.is_empty() { None } else { found(&namespaced) }];
+        // One that comes later counts.
+        self.reads.borrow_mut().extend([Read::Object(cluster), Read::Object(namespaced)]);
+        both.into_iter().flatten()
+    }
+
+    /// The sum over those that are older.
+    fn sum(
+        &self,
+        rule: &Rule,
+        lookup: &RuleLookup,
+        subjects: &SubjectsLookup,
+        about: &point::Subject,
+        bench: &mut Bench<'_, '_>,
+    ) -> Result<Value, Failed> {
+        let namespace = (subjects.within == LookupScope::Namespace).then_some(about.namespace.as_str());
+        if namespace == Some("") {
+            return Err(Failed::for_good("the object is in no namespace: set within to Cluster".to_owned()));
+        }
+        self.reads.borrow_mut().insert(Read::Older(namespace.unwrap_or_default().to_owned()));
+        let of_rule = rule.objects().map_or(&[][..], |objects| &objects.kinds);
+        let kinds = kinds(subjects, of_rule);
+        // What is no service comes after all of them.
+        let age =
+            is_subject(&about.group, &about.kind).then(|| Age::new(self.surroundings.created, &about.kind, &about.namespace, &about.name));
+        let older = self.surroundings.crowd.before(age, namespace).map(|subject| &**subject);
+        let older = older.filter(|subject| matching::is_of(kinds, subject.key.resource.group, subject.key.resource.kind));
+        // It may be known as it was before it was made anew.
+        let older = older.filter(|Subject { key, .. }| !is_itself(about, key.resource.kind, &key.namespace, &key.name));
+        let mut sum = Sum::Whole(0);
+        for (number, subject) in older.enumerate() {
+            if number >= MOST_ADDED {
+                return Err(Failed::for_good(format!(
+                    "there are more than {MOST_ADDED} older services, which are the most that are added up"
+                )));
+            }
+            // What was found out is kept, so that it goes on there the next time.
+            if Instant::now() > self.until {
+                return Err(Failed { why: format!("adding up took too long: it came to {number} older services"), passing: true });
+            }
+            let term = self.term(rule, rule.lookup_number(lookup), subject, bench);
+            let added = term.and_then(|term| sum.plus(&term).ok_or_else(|| Failed::for_good("the sum is too large".to_owned())));
+            sum = added.map_err(|failed| Failed { why: format!("of the {}: {}", subject.key, failed.why), ..failed })?;
+        }
+        Ok(match sum {
+            Sum::Whole(sum) => sum.into(),
+            Sum::Broken(sum) => sum.into(),
+        })
+    }
+
+    /// What one subject adds.
+    fn term(&self, rule: &Rule, at: u32, subject: &Subject, bench: &mut Bench<'_, '_>) -> Result<Number, Failed> {
+        let place = Digest::of(format!("term {at} {}", subject.key).as_bytes());
+        let value = self.kept_of(&[*rule.identity(), place, *subject.digest()], || {
+            let ObjectKey { resource, namespace, name } = &subject.key;
+            let object = plan::object(&resource.api_version(), resource.kind, namespace, name, &subject.content());
+            let asking = bench.bound_with(rule, "object", object.to_string().into())?;
+            asking.look_up(rule.program(), at).map_err(|error| Failed::of(&error))
+        })?;
+        let text = value.as_ref().as_ref().map_err(|problem| Failed::for_good(problem.message.clone()))?;
+        match serde_json::from_str(text) {
+            Ok(Value::Number(number)) => Ok(number),
+            other => Err(Failed::for_good(format!("what it adds is {}, and must be a number", sort(&other.unwrap_or_default())))),
+        }
+    }
+}
+
+/// What is worth keeping.
+pub(super) trait Kept: Send + Sync + 'static {
+    /// How many bytes it takes, about.
+    fn size(&self) -> usize;
+}
+
+impl Kept for Outcome {
+    fn size(&self) -> usize {
+        match self {
+            Self::Unmatched(_) => 32,
+            Self::Undecided(problem) => 32 + problem.message.len(),
+            Self::Judged(verdicts) => {
+                let text = |verdict: &Verdict| match verdict {
+                    Verdict::Holds | Verdict::Broken(None) => 0,
+                    Verdict::Broken(Some(text)) | Verdict::Failed(Problem { message: text, .. }) => text.len(),
+                };
+                verdicts.iter().map(|verdict| 64 + text(verdict)).sum()
+            }
+        }
+    }
+}
+
+/// The value of an expression, as JSON text.
+impl Kept for Result<String, Problem> {
+    fn size(&self) -> usize {
+        64 + self.as_ref().unwrap_or_else(|problem| &problem.message).len()
+    }
+}
+
+/// What was added up: whole numbers stay whole.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sum {
+    Whole(i64),
+    Broken(f64),
+}
+
+impl Sum {
+    fn plus(self, term: &Number) -> Option<Self> {
+        match (self, term.as_i64()) {
+            (Self::Whole(sum), Some(term)) => sum.checked_add(term).map(Self::Whole),
+            (sum, _) => {
+                let before = match sum {
+                    Self::Whole(sum) => Number::from(sum).as_f64()?,
+                    Self::Broken(sum) => sum,
+                };
+                Some(before + term.as_f64()?).filter(|sum| sum.is_finite()).map(Self::Broken)
+            }
+        }
+    }
+}
+
+fn is_itself(about: &point::Subject, kind: &str, namespace: &str, name: &str) -> bool {
+    (kind, namespace, name) == (&*about.kind, &*about.namespace, &*about.name)
+}
+
+/// Of what sort a value is. The value itself may be of another's object, and is nobody's business.
+fn sort(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a bool",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    }
+}
+
+fn of_model(model: &ModelView) -> Value {
+    let mut value = with_maps(&*model.model, &model.model.labels, &model.model.annotations);
+    if let Some(state) = model.state {
+        value["state"] = json!(state);
+    }
+    value
+}
+
+/// As policies see it, but labels and annotations are maps, as in the object.
+fn with_maps(seen: &impl Serialize, labels: &[Entry], annotations: &[Entry]) -> Value {
+    // Plain data always has JSON.
+    let mut value = serde_json::to_value(seen).unwrap_or_default();
+    let map = |entries: &[Entry]| entries.iter().map(|entry| (entry.key.clone(), Value::from(entry.value.clone()))).collect();
+    value["labels"] = Value::Object(map(labels));
+    value["annotations"] = Value::Object(map(annotations));
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_stay_whole_and_nothing_overflows() {
+        let number = |text: &str| serde_json::from_str::<Number>(text).unwrap();
+        let sum = |terms: &[&str]| terms.iter().try_fold(Sum::Whole(0), |sum, term| sum.plus(&number(term)));
+        assert_eq!(sum(&[]), Some(Sum::Whole(0)));
+        assert_eq!(sum(&["2", "3", "-1"]), Some(Sum::Whole(4)));
+        assert_eq!(sum(&["2", "0.5", "3"]), Some(Sum::Broken(5.5)));
+        assert_eq!(sum(&["9223372036854775807", "1"]), None);
+        assert_eq!(sum(&["1e308", "1e308"]), None);
+    }
+}

@@ -1,0 +1,468 @@
+//! One rule: as it was written, and as it is evaluated.
+
+use super::{
+    fields::{self, Shape},
+    judge::unanswered,
+    lookups::{self, LOOKUPS},
+};
+use crate::selector as matching;
+use pointsman_crds::policy::{
+    rule::{RuleLookup, RuleSelection, RuleStage, SubjectsLookup, ValidationRuleSpec},
+    selection::{KindReference, Selection},
+    set::{PolicySetPlugin, PolicySetRule},
+};
+use pointsman_sandbox::{
+    digest::Digest,
+    evaluator::{Evaluator, Named, Part, Path, Problem, Program, Source, Step, Validation},
+    limits::{LARGEST_PARAMS, LONGEST_EXPRESSION},
+};
+use std::{collections::BTreeSet, fmt};
+
+/// What only admission knows: elsewhere rules that read it aren't evaluated.
+pub const OF_ADMISSION: [&str; 2] = ["oldObject", "request"];
+
+/// A rule of a policy set.
+#[derive(Debug)]
+pub struct Rule {
+    /// As it is frozen in the set.
+    pub bound: PolicySetRule,
+    /// What is evaluated.
+    program: Program,
+    /// Its conditions alone, where something is to be looked up once they hold.
+    gate: Option<Program>,
+    /// The lookups that its expressions read, by their numbers.
+    looked_up: Vec<usize>,
+    identity: Digest,
+    /// What its expressions read.
+    reads: BTreeSet<String>,
+    /// Why it can't be evaluated at all, if it can't.
+    missing: Option<String>,
+}
+
+/// Why a rule can't be part of a policy set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// The spec makes no sense.
+    #[error("{0}")]
+    Spec(String),
+    /// Its expressions are wrong.
+    #[error("{}", sentences(.0))]
+    Expressions(Vec<Flaw>),
+    /// It couldn't be looked at.
+    #[error("it can't be compiled: {0}")]
+    Evaluator(String),
+}
+
+impl RuleError {
+    /// One CamelCase word for it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Spec(_) => "InvalidSpec",
+            Self::Expressions(_) => "InvalidExpression",
+            Self::Evaluator(_) => "NotCompiled",
+        }
+    }
+
+    /// Whether the same rule may well be compiled another time.
+    pub fn passing(&self) -> bool {
+        matches!(self, Self::Evaluator(_))
+    }
+}
+
+/// What is wrong with an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    /// The field of the spec that it stands in.
+    pub field: String,
+    /// The line and the column in the expression; 0 where it isn't known.
+    pub at: (u32, u32),
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, at, message } = self;
+        match at {
+            (0, _) => write!(f, "{field}: {message}"),
+            (1, column) => write!(f, "{field}: column {column}: {message}"),
+            (line, column) => write!(f, "{field}: line {line}, column {column}: {message}"),
+        }
+    }
+}
+
+fn sentences(flaws: &[Flaw]) -> String {
+    flaws.iter().map(Flaw::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl Rule {
+    /// Compiles a rule and looks at all that its expressions read. Blocks for some milliseconds.
+    pub fn load(bound: PolicySetRule, evaluator: &Evaluator, shapes: &[Shape]) -> Result<Self, RuleError> {
+        if let Some(flaw) = flaw(&bound) {
+            return Err(RuleError::Spec(flaw));
+        }
+        let program = Program::new(source(&bound.spec));
+        let paths = compiled(&bound.spec, &program, evaluator, shapes)?;
+        let looked_up = looked_up(&bound.spec, &paths);
+        let reads = paths.into_iter().map(|path| path.root).collect();
+        let gated = !looked_up.is_empty() && !bound.spec.match_conditions.is_empty();
+        let gate = if gated { Some(gate(&bound.spec, evaluator)?) } else { None };
+        Ok(Self { identity: identity(&bound), bound, program, gate, looked_up, reads, missing: None })
+    }
+
+    /// One that this host can't compile. It keeps its place and fails where it is asked: a set without it would let pass what it is there
+    /// to stop, and say nothing.
+    pub fn absent(bound: PolicySetRule, why: String) -> Self {
+        let program = Program::new(source(&bound.spec));
+        Self { identity: identity(&bound), bound, program, gate: None, looked_up: Vec::new(), reads: BTreeSet::new(), missing: Some(why) }
+    }
+
+    /// What is evaluated.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Its conditions alone, where something is to be looked up once they hold.
+    pub(super) fn gate(&self) -> Option<&Program> {
+        self.gate.as_ref()
+    }
+
+    /// Whether its verdicts depend on more than the object.
+    pub fn looks_up(&self) -> bool {
+        !self.looked_up.is_empty()
+    }
+
+    /// The lookups that its expressions read.
+    pub(super) fn lookups(&self) -> impl Iterator<Item = &RuleLookup> {
+        self.looked_up.iter().filter_map(|at| self.bound.spec.lookups.get(*at))
+    }
+
+    /// The number of a lookup's expression among those of the program.
+    pub(super) fn lookup_number(&self, lookup: &RuleLookup) -> u32 {
+        let before = with_expression(&self.bound.spec).take_while(|other| other.name != lookup.name).count();
+        u32::try_from(before).unwrap_or(u32::MAX)
+    }
+
+    /// Why it can't be evaluated at all, if it can't.
+    pub fn missing(&self) -> Option<&str> {
+        self.missing.as_deref()
+    }
+
+    /// The name of its ValidationRule.
+    pub fn name(&self) -> &str {
+        &self.bound.name
+    }
+
+    /// The digest of all that its verdicts depend on beside the object.
+    pub fn identity(&self) -> &Digest {
+        &self.identity
+    }
+
+    /// What it is about.
+    pub fn stage(&self) -> RuleStage {
+        self.bound.spec.stage
+    }
+
+    /// Whether its expressions read a root.
+    pub fn reads(&self, root: &str) -> bool {
+        self.reads.contains(root)
+    }
+
+    /// Whether it needs what only admission knows.
+    pub fn is_of_admission(&self) -> bool {
+        OF_ADMISSION.iter().any(|root| self.reads(root))
+    }
+
+    /// The objects that it is about.
+    pub fn objects(&self) -> Option<&Selection> {
+        self.bound.spec.selection.as_ref().map(|selection| &selection.objects)
+    }
+}
+
+/// What the expressions of a rule read, if it can be compiled and all that they name exists.
+fn compiled(spec: &ValidationRuleSpec, program: &Program, evaluator: &Evaluator, shapes: &[Shape]) -> Result<Vec<Path>, RuleError> {
+    let paths = match evaluator.inspect(program.source()) {
+        Ok(Ok(paths)) => paths,
+        Ok(Err(problems)) => {
+            return Err(RuleError::Expressions(problems.into_iter().map(|problem| of_problem(spec, problem)).collect()));
+        }
+        // One that the evaluator can't even read with all its fuel will never be one; for lack of time or memory it may be another time.
+        Err(error) if error.lasting() => return Err(RuleError::Spec(format!("it can't be compiled: {}", unanswered(&error)))),
+        Err(error) => return Err(RuleError::Evaluator(unanswered(&error))),
+    };
+    if let Some(stranger) = stranger(spec, shapes) {
+        return Err(RuleError::Spec(stranger));
+    }
+    if let Some(flaw) = nobody(spec, shapes) {
+        return Err(RuleError::Spec(flaw));
+    }
+    let flaws = unknown(spec, &paths, shapes);
+    if flaws.is_empty() { Ok(paths) } else { Err(RuleError::Expressions(flaws)) }
+}
+
+/// The lookups that are read, by their numbers: all of them where somebody goes over them.
+fn looked_up(spec: &ValidationRuleSpec, paths: &[Path]) -> Vec<usize> {
+    let read = |name: &str| {
+        paths.iter().filter(|path| path.root == LOOKUPS).any(|path| match path.steps.first() {
+            Some(Step::Field(field)) => field == name,
+            Some(Step::Element | Step::Key) | None => true,
+        })
+    };
+    spec.lookups.iter().enumerate().filter(|(_, lookup)| read(&lookup.name)).map(|(at, _)| at).collect()
+}
+
+fn identity(bound: &PolicySetRule) -> Digest {
+    // Plain data always has JSON.
+    Digest::of_value(bound).unwrap_or(Digest([0; 32]))
+}
+
+/// A rule as it is frozen: without what says how changes of it get active.
+pub fn bind(name: &str, spec: &ValidationRuleSpec, params: Option<std::collections::BTreeMap<String, String>>) -> PolicySetRule {
+    let spec = ValidationRuleSpec { strategy: None, ..spec.clone() };
+    let digest = Digest::of_value(&(&spec, &params)).unwrap_or(Digest([0; 32])).to_string();
+    PolicySetRule { name: name.to_owned(), digest, spec, params }
+}
+
+/// What the schema of the CRD lets pass.
+fn flaw(bound: &PolicySetRule) -> Option<String> {
+    let spec = &bound.spec;
+    if let Some(flaw) = spec.selection.as_ref().and_then(|selection| matching::flaw(&selection.objects)) {
+        return Some(flaw);
+    }
+    let expressions = spec.match_conditions.iter().map(|condition| &condition.expression);
+    let expressions = expressions.chain(spec.lookups.iter().filter_map(lookups::expression));
+    let expressions = expressions.chain(spec.variables.iter().map(|variable| &variable.expression));
+    let validations = spec.validations.iter().flat_map(|validation| [Some(&validation.expression), validation.message_expression.as_ref()]);
+    if expressions.chain(validations.flatten()).any(|expression| expression.len() > LONGEST_EXPRESSION) {
+        return Some(format!("an expression has more than {LONGEST_EXPRESSION} bytes, which is the most"));
+    }
+    if spec.validations.is_empty() {
+        return Some("validations: there is nothing that must hold".to_owned());
+    }
+    if let Some(flaw) = flaw_of_lookups(spec) {
+        return Some(flaw);
+    }
+    let size: usize = bound.params.iter().flatten().map(|(key, value)| key.len() + value.len()).sum();
+    (size > LARGEST_PARAMS).then(|| format!("params: the ConfigMap has {size} bytes, and {LARGEST_PARAMS} are the most"))
+}
+
+fn flaw_of_lookups(spec: &ValidationRuleSpec) -> Option<String> {
+    if spec.stage == RuleStage::Output && !spec.lookups.is_empty() {
+        return Some("lookups: they are for rules of stage Input".to_owned());
+    }
+    let mut names = BTreeSet::new();
+    spec.lookups.iter().find_map(|RuleLookup { name, models, runtimes, subjects }| {
+        let given = usize::from(models.is_some()) + usize::from(runtimes.is_some()) + usize::from(subjects.is_some());
+        if given != 1 {
+            return Some(format!("lookups[{name}]: it needs exactly one of models, runtimes and subjects"));
+        }
+        (!names.insert(name)).then(|| format!("lookups[{name}]: there is another lookup of that name"))
+    })
+}
+
+/// The roots that a rule of a stage may read, beside `params` and `lookups`.
+fn roots(stage: RuleStage) -> &'static [&'static str] {
+    match stage {
+        RuleStage::Input => &["object", "oldObject", "namespaceObject", "request"],
+        RuleStage::Output => &["object", "subject", "layers", "added", "namespaceObject"],
+    }
+}
+
+/// What of a rule is CEL.
+fn source(spec: &ValidationRuleSpec) -> Source {
+    let params = spec.params.as_ref().map(|_| "params");
+    let looked_up = (!spec.lookups.is_empty()).then_some(LOOKUPS);
+    let named = |name: &str, expression: &str| Named { name: name.to_owned(), expression: expression.to_owned() };
+    let lookups = spec.lookups.iter().filter_map(|lookup| Some(named(&lookup.name, lookups::expression(lookup)?)));
+    Source {
+        roots: roots(spec.stage).iter().copied().chain(params).chain(looked_up).map(str::to_owned).collect(),
+        lookups: lookups.collect(),
+        conditions: spec.match_conditions.iter().map(|condition| named(&condition.name, &condition.expression)).collect(),
+        variables: spec.variables.iter().map(|variable| named(&variable.name, &variable.expression)).collect(),
+        validations: spec
+            .validations
+            .iter()
+            .map(|validation| Validation { expression: validation.expression.clone(), message: validation.message_expression.clone() })
+            .collect(),
+    }
+}
+
+/// The conditions of a rule, with those variables that need nothing to be looked up.
+fn gate(spec: &ValidationRuleSpec, evaluator: &Evaluator) -> Result<Program, RuleError> {
+    let mut gate = Source { lookups: Vec::new(), validations: Vec::new(), ..source(spec) };
+    gate.roots.retain(|root| root != LOOKUPS);
+    loop {
+        let problems = match evaluator.inspect(&gate) {
+            Ok(Ok(_)) => return Ok(Program::new(gate)),
+            Ok(Err(problems)) => problems,
+            Err(error) => return Err(RuleError::Evaluator(unanswered(&error))),
+        };
+        let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let wrong = |number: usize| problems.iter().any(|problem| matches!(problem.part, Part::Variable(wrong) if at(wrong) == number));
+        let before = gate.variables.len();
+        let mut number = 0..;
+        gate.variables.retain(|_| number.next().is_some_and(|number| !wrong(number)));
+        // A condition that can't be read without those that are left out would read what isn't there yet.
+        if gate.variables.len() == before {
+            let too_early = |problem: Problem| Flaw { message: TOO_EARLY.to_owned(), ..of_problem(spec, problem) };
+            return Err(RuleError::Expressions(problems.into_iter().map(too_early).collect()));
+        }
+    }
+}
+
+/// What is wrong with a condition that reads lookups.
+const TOO_EARLY: &str = "nothing is looked up before the conditions hold, so they can't read lookups";
+
+/// The conditions under which a plugin is asked, compiled: they may read `object` and `namespaceObject`.
+pub fn conditions(bound: &PolicySetPlugin, evaluator: &Evaluator, shapes: &[Shape]) -> Result<Program, RuleError> {
+    let objects = bound.selection.clone().unwrap_or_default();
+    // As those of a rule that has nothing else.
+    let spec = ValidationRuleSpec {
+        selection: Some(RuleSelection { objects, ..RuleSelection::default() }),
+        match_conditions: bound.match_conditions.clone(),
+        ..ValidationRuleSpec::default()
+    };
+    let source = Source { roots: ["object", "namespaceObject"].map(str::to_owned).to_vec(), ..source(&spec) };
+    let program = Program::new(source);
+    compiled(&spec, &program, evaluator, shapes).map(|_| program)
+}
+
+/// The field of the spec that an expression stands in.
+fn field(spec: &ValidationRuleSpec, part: Part) -> String {
+    let named = |list: &str, name: Option<&String>| name.map_or_else(|| list.to_owned(), |name| format!("{list}[{name}].expression"));
+    let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    match part {
+        Part::Condition(number) => named("matchConditions", spec.match_conditions.get(at(number)).map(|condition| &condition.name)),
+        Part::Lookup(number) => {
+            let lookup = with_expression(spec).nth(at(number));
+            let field = lookup.map(|lookup| match lookup {
+                RuleLookup { models: Some(_), .. } => "models.name",
+                RuleLookup { subjects: Some(_), .. } => "subjects.sum",
+                _ => "runtimes.name",
+            });
+            lookup.zip(field).map_or_else(|| "lookups".to_owned(), |(lookup, field)| format!("lookups[{}].{field}", lookup.name))
+        }
+        Part::Variable(number) => named("variables", spec.variables.get(at(number)).map(|variable| &variable.name)),
+        Part::Validation(number) => format!("validations[{number}].expression"),
+        Part::Message(number) => format!("validations[{number}].messageExpression"),
+    }
+}
+
+/// A problem of the evaluator's, with the field that it is in.
+pub(super) fn of_problem(spec: &ValidationRuleSpec, problem: Problem) -> Flaw {
+    Flaw { field: field(spec, problem.part), at: (problem.line, problem.column), message: problem.message }
+}
+
+/// The fields that are read and that nothing has which the rule is about.
+fn unknown(spec: &ValidationRuleSpec, paths: &[Path], shapes: &[Shape]) -> Vec<Flaw> {
+    let kinds = spec.selection.as_ref().map_or(&[][..], |selection| &selection.objects.kinds);
+    let of_input: Vec<&Shape> = shapes.iter().filter(|shape| meant(kinds, shape)).collect();
+    let of_subjects: Vec<&Shape> = shapes.iter().filter(|shape| shape.is_subject()).collect();
+    let of_lookups = fields::of_lookups(&spec.lookups);
+    let mut flaws: Vec<Flaw> = Vec::new();
+    for path in paths {
+        if let Some(message) = misplaced(spec, path) {
+            flaws.push(Flaw { field: field(spec, path.part), at: (path.line, path.column), message });
+            continue;
+        }
+        let of_object = ["object", "oldObject", "subject"].contains(&path.root.as_str());
+        if of_object && let Some(message) = unseen(path, spec.stage) {
+            flaws.push(Flaw { field: field(spec, path.part), at: (path.line, path.column), message });
+            continue;
+        }
+        let message = match (path.root.as_str(), spec.stage) {
+            ("object", RuleStage::Input) if let Some(subjects) = sum_of(spec, path.part) => {
+                let kinds = lookups::kinds(subjects, kinds);
+                let summed: Vec<&Shape> = of_subjects.iter().copied().filter(|shape| meant(kinds, shape)).collect();
+                fields::unknown(path, &summed)
+            }
+            ("object" | "oldObject", RuleStage::Input) => fields::unknown(path, &of_input),
+            (LOOKUPS, _) => fields::unknown(path, &[&of_lookups]),
+            ("subject", _) => fields::unknown(path, &of_subjects),
+            (root, _) => fields::fixed(root).and_then(|shape| fields::unknown(path, &[shape])),
+        };
+        let Some(message) = message else { continue };
+        let flaw = Flaw { field: field(spec, path.part), at: (path.line, path.column), message };
+        if !flaws.contains(&flaw) {
+            flaws.push(flaw);
+        }
+    }
+    flaws
+}
+
+/// The lookups that a program has expressions of, in the order of these.
+fn with_expression(spec: &ValidationRuleSpec) -> impl Iterator<Item = &RuleLookup> {
+    spec.lookups.iter().filter(|lookup| lookups::expression(lookup).is_some())
+}
+
+/// The sum that an expression is of, if it is one.
+fn sum_of(spec: &ValidationRuleSpec, part: Part) -> Option<&SubjectsLookup> {
+    let Part::Lookup(number) = part else { return None };
+    with_expression(spec).nth(usize::try_from(number).ok()?)?.subjects.as_ref()
+}
+
+/// What is wrong with a root where it is read.
+fn misplaced(spec: &ValidationRuleSpec, path: &Path) -> Option<String> {
+    let root = path.root.as_str();
+    match path.part {
+        Part::Condition(_) if root == LOOKUPS => Some(TOO_EARLY.to_owned()),
+        Part::Lookup(_) if OF_ADMISSION.contains(&root) => {
+            Some(format!("what is looked up must be the same at every door, and {root} is known to admission alone"))
+        }
+        Part::Lookup(_) if sum_of(spec, path.part).is_some() && !["object", "params"].contains(&root) => {
+            Some(format!("a sum goes over other services, which are its object, and knows nothing else than params; it reads {root}"))
+        }
+        _ => None,
+    }
+}
+
+/// What of an object rules don't see: they judge what its user has written, so that each door says the same.
+fn unseen(path: &Path, stage: RuleStage) -> Option<String> {
+    let Path { root, steps, .. } = path;
+    if root == "object" && stage == RuleStage::Output {
+        return None;
+    }
+    match steps.as_slice() {
+        [Step::Field(status), ..] if status == "status" => {
+            Some(format!("{root}.status isn't known to rules: they judge what a user writes"))
+        }
+        [Step::Field(metadata), Step::Field(name), ..] if metadata == "metadata" && !SEEN.contains(&name.as_str()) => {
+            Some(format!("{root}.metadata.{name} isn't known to rules; there are {}", SEEN.join(", ")))
+        }
+        _ => None,
+    }
+}
+
+/// What of an object's metadata rules see.
+const SEEN: [&str; 4] = ["name", "namespace", "labels", "annotations"];
+
+/// A kind that a rule of stage Input names, and that is none of those whose objects are judged there.
+fn stranger(spec: &ValidationRuleSpec, shapes: &[Shape]) -> Option<String> {
+    let kinds = spec.selection.as_ref().filter(|_| spec.stage == RuleStage::Input).map_or(&[][..], |selection| &selection.objects.kinds);
+    let stranger = kinds.iter().find(|kind| !shapes.iter().any(|shape| meant(std::slice::from_ref(kind), shape)))?;
+    let of_group = shapes.iter().filter(|shape| shape.group == stranger.group).map(|shape| shape.name.as_str());
+    let known = of_group.collect::<Vec<_>>().join(", ");
+    let known = if known.is_empty() {
+        "planned objects, such as Deployments, are what stage Output is about".to_owned()
+    } else {
+        format!("there are {known}")
+    };
+    Some(format!("match.kinds: stage Input isn't about {} of the group {:?}; {known}", stranger.kind, stranger.group))
+}
+
+/// A sum that goes over no service at all: it would be 0 for ever, and say nothing.
+fn nobody(spec: &ValidationRuleSpec, shapes: &[Shape]) -> Option<String> {
+    let of_rule = spec.selection.as_ref().map_or(&[][..], |selection| &selection.objects.kinds);
+    let services = || shapes.iter().filter(|shape| shape.is_subject());
+    let sums = spec.lookups.iter().filter_map(|lookup| Some((lookup, lookup.subjects.as_ref()?)));
+    let is_empty = |kinds: &[KindReference]| !services().any(|shape| meant(kinds, shape));
+    let stranger = |subjects: &SubjectsLookup| subjects.kinds.iter().any(|kind| is_empty(std::slice::from_ref(kind)));
+    let mut empty = sums.filter(|(_, subjects)| is_empty(lookups::kinds(subjects, of_rule)) || stranger(subjects));
+    let (RuleLookup { name, .. }, _) = empty.next()?;
+    let known = services().map(|shape| shape.name.as_str()).collect::<Vec<_>>().join(", ");
+    Some(format!("lookups[{name}].subjects.kinds: sums go over services; there are {known}"))
+}
+
+fn meant(kinds: &[KindReference], shape: &Shape) -> bool {
+    matching::is_of(kinds, &shape.group, &shape.name)
+}

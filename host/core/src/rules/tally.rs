@@ -1,0 +1,168 @@
+//! How the live subjects stand to the rules: noted whenever one is planned, and told in the status of ValidationRules.
+
+use super::judge::{Finding, Judgement};
+use crate::world::ObjectKey;
+use pointsman_sandbox::sync::locked;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex},
+};
+
+/// How many subjects a rule's status names.
+const NAMED: usize = 16;
+
+/// How one subject stands to the rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stands {
+    /// The rules that were asked about it, or about one of its objects.
+    pub matched: BTreeSet<String>,
+    /// Those that it breaks.
+    pub breaks: BTreeSet<String>,
+    /// Those that can't be evaluated.
+    pub fails: BTreeSet<String>,
+}
+
+impl Stands {
+    /// Adds what was found.
+    pub(crate) fn add(&mut self, judgement: &Judgement) {
+        self.matched.extend(judgement.matched.iter().cloned());
+        let found = |failed: bool| judgement.findings.iter().filter(move |finding: &&Finding| finding.failed == failed);
+        self.breaks.extend(found(false).map(|finding| finding.rule.clone()));
+        self.fails.extend(found(true).map(|finding| finding.rule.clone()));
+        self.fails.extend(judgement.ignored.iter().map(|(rule, _)| rule.clone()));
+    }
+}
+
+/// How all of them stand to one rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// How many it was asked about.
+    pub matched: usize,
+    /// How many break it.
+    pub breaks: usize,
+    /// On how many it can't be evaluated.
+    pub fails: usize,
+    /// The first of those that break it, as KIND NAMESPACE/NAME.
+    pub named: Vec<String>,
+}
+
+/// How all subjects stand to all rules.
+#[derive(Debug, Default)]
+pub struct Tally {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    subjects: HashMap<ObjectKey, Stood>,
+    /// Most subjects are asked about by the same rules: each list of them is kept once.
+    lists: BTreeSet<Arc<BTreeSet<String>>>,
+    version: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Stood {
+    matched: Arc<BTreeSet<String>>,
+    breaks: BTreeSet<String>,
+    fails: BTreeSet<String>,
+}
+
+impl Tally {
+    /// Notes how a subject stands now.
+    pub fn note(&self, key: &ObjectKey, stands: Stands) {
+        let mut state = locked(&self.state);
+        let Stands { matched, breaks, fails } = stands;
+        let matched = if let Some(known) = state.lists.get(&matched) {
+            Arc::clone(known)
+        } else {
+            let list = Arc::new(matched);
+            state.lists.insert(Arc::clone(&list));
+            list
+        };
+        let stood = Stood { matched, breaks, fails };
+        if state.subjects.get(key) != Some(&stood) {
+            state.subjects.insert(key.clone(), stood);
+            state.version += 1;
+        }
+    }
+
+    /// Forgets a subject that is gone, or somebody else's.
+    pub fn forget(&self, key: &ObjectKey) {
+        let mut state = locked(&self.state);
+        if state.subjects.remove(key).is_some() {
+            state.version += 1;
+        }
+    }
+
+    /// Grows with every change.
+    pub fn version(&self) -> u64 {
+        locked(&self.state).version
+    }
+
+    /// By rule.
+    pub fn counts(&self) -> BTreeMap<String, Count> {
+        let mut state = locked(&self.state);
+        let used: BTreeSet<Arc<BTreeSet<String>>> = state.subjects.values().map(|stood| Arc::clone(&stood.matched)).collect();
+        state.lists = used;
+        let mut counts: BTreeMap<String, Count> = BTreeMap::new();
+        let mut named: BTreeMap<&str, BTreeSet<&ObjectKey>> = BTreeMap::new();
+        for (key, Stood { matched, breaks, fails }) in &state.subjects {
+            for rule in matched.iter() {
+                counts.entry(rule.clone()).or_default().matched += 1;
+            }
+            for rule in breaks {
+                counts.entry(rule.clone()).or_default().breaks += 1;
+                let first = named.entry(rule).or_default();
+                first.insert(key);
+                if first.len() > NAMED {
+                    first.pop_last();
+                }
+            }
+            for rule in fails {
+                counts.entry(rule.clone()).or_default().fails += 1;
+            }
+        }
+        for (rule, keys) in named {
+            if let Some(count) = counts.get_mut(rule) {
+                count.named = keys.into_iter().map(|key| format!("{} {}/{}", key.resource.kind, key.namespace, key.name)).collect();
+            }
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::INFERENCE_SERVICE;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey { resource: &INFERENCE_SERVICE, namespace: "n".to_owned(), name: name.to_owned() }
+    }
+
+    fn stands(matched: &[&str], breaks: &[&str]) -> Stands {
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Stands { matched: set(matched), breaks: set(breaks), fails: BTreeSet::new() }
+    }
+
+    #[test]
+    fn each_subject_counts_once_and_as_it_stood_last() {
+        let tally = Tally::default();
+        tally.note(&key("a"), stands(&["r", "s"], &["r"]));
+        tally.note(&key("b"), stands(&["r", "s"], &["r", "s"]));
+        tally.note(&key("a"), stands(&["r", "s"], &[]));
+        let counts = tally.counts();
+        assert_eq!((counts["r"].matched, counts["r"].breaks, &counts["r"].named[..]), (2, 1, &["InferenceService n/b".to_owned()][..]));
+        tally.forget(&key("b"));
+        assert_eq!(tally.counts()["s"], Count { matched: 1, ..Count::default() });
+    }
+
+    #[test]
+    fn what_has_not_changed_is_no_news() {
+        let tally = Tally::default();
+        tally.note(&key("a"), stands(&["r"], &[]));
+        let version = tally.version();
+        tally.note(&key("a"), stands(&["r"], &[]));
+        assert_eq!(tally.version(), version);
+    }
+}

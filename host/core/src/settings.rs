@@ -1,0 +1,42 @@
+//! What an administrator has set, for all subjects.
+
+/// The namespace of the host, unless a flag names another.
+pub const HOST_NAMESPACE: &str = "pointsman-system";
+
+/// What an administrator has set, for all subjects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The Gateway that services are reached through.
+    pub gateway: Option<Gateway>,
+    /// The cluster's own domain.
+    pub cluster_domain: String,
+    /// The namespace of the `LLMInferenceServiceConfigs` for all.
+    pub config_namespace: String,
+    /// The URL of the Prometheus that KEDA asks what the workload variant autoscaler wants.
+    pub prometheus: Option<String>,
+    /// The version of this host.
+    pub version: String,
+}
+
+/// A Gateway, and the names below which services are reached there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gateway {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The domain: a service is NAME.NAMESPACE.DOMAIN.
+    pub domain: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            gateway: None,
+            cluster_domain: "cluster.local".to_owned(),
+            config_namespace: HOST_NAMESPACE.to_owned(),
+            prometheus: None,
+            version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! From what a plan tells to the status that is written, and the events that go with a change of it.
+
+use crate::{
+    condition::{CONTESTED, Condition, READY, word, written},
+    plan::Status,
+};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// What came of carrying out a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// Everything is as planned.
+    Done,
+    /// Nothing was to be done: what there is stays as it is.
+    Held,
+    /// Everything is as planned, and its pods restart in the subject's turn.
+    InTurn,
+    /// What there is stays as it is until it is the subject's turn: a sentence.
+    Waits(String),
+    /// Nothing is to be done, for the subject is somebody else's: a sentence.
+    LeftAlone(String),
+    /// Something could not be written: a word and a sentence.
+    Failed(String, String),
+}
+
+/// Whether what is planned is what the cluster has.
+pub const APPLIED: &str = "Applied";
+
+/// The reason of [`APPLIED`] where a subject waits for its turn to restart pods.
+pub const WAITING: &str = "WaitingForTurn";
+
+/// The reason of [`APPLIED`] where it is a subject's turn to restart pods, and it was ready before: a host that leads next goes on by it.
+pub const RESTARTING: &str = "Restarting";
+
+/// An event that is due because a condition has turned: always a warning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turned {
+    /// The condition's reason.
+    pub reason: String,
+    /// The condition's message.
+    pub message: String,
+}
+
+/// The status that a subject should have, and the events of the way there. The times of what hasn't turned stay as they were, so that
+/// an unchanged status is the same to the byte.
+pub fn settle(before: &Value, planned: Status, applied: &Applied, generation: Option<i64>, now: Timestamp) -> (Value, Vec<Turned>) {
+    let Status { mut conditions, mut fields, types } = planned;
+    conditions.push(match applied {
+        Applied::Done => Condition::yes(APPLIED, "Applied", "The objects of the service are as planned."),
+        Applied::Held => {
+            Condition::unknown(APPLIED, "Held", "Nothing is written: what there is stays as it is. The other conditions say why.")
+        }
+        Applied::InTurn => {
+            Condition::yes(APPLIED, RESTARTING, "The objects of the service are as planned. It is its turn to restart its pods.")
+        }
+        // It serves as it did: that is no reason not to be ready.
+        Applied::Waits(message) => Condition::yes(APPLIED, WAITING, message),
+        Applied::LeftAlone(message) => Condition::unknown(APPLIED, "LeftAlone", message),
+        Applied::Failed(reason, message) => Condition::no(APPLIED, reason, message),
+    });
+    conditions.push(ready(&conditions));
+    let mut events = Vec::new();
+    let known = before["conditions"].as_array();
+    let told = conditions.into_iter().map(|condition| {
+        let former = known.into_iter().flatten().find(|former| former["type"] == condition.type_);
+        events.extend(turned(former, &condition));
+        written(condition, former, generation, now)
+    });
+    let told: Vec<Value> = told.collect();
+    let ours = |type_: &Value| told.iter().any(|ours| ours["type"] == *type_) || types.iter().any(|ours| *type_ == **ours);
+    let of_others: Vec<Value> = known.into_iter().flatten().filter(|other| !ours(&other["type"])).cloned().collect();
+    // What others tell stays: their fields, and the conditions that we don't know.
+    let mut status = before.as_object().cloned().unwrap_or_default();
+    if let Some(generation) = generation {
+        status.insert("observedGeneration".to_owned(), json!(generation));
+    }
+    status.insert("conditions".to_owned(), told.into_iter().chain(of_others).collect());
+    status.append(&mut fields);
+    status.retain(|_, value| !value.is_null());
+    (Value::Object(status), events)
+}
+
+/// The JSON merge patch that makes the one value the other. A field that is gone becomes null.
+pub fn difference(before: &Value, after: &Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (before, after) else { return after.clone() };
+    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(value));
+    let changed = changed.map(|(key, value)| (key.clone(), old.get(key).map_or_else(|| value.clone(), |old| difference(old, value))));
+    Value::Object(gone.chain(changed).collect())
+}
+
+/// The first state that is needed and isn't there, or that everything is.
+pub fn ready(conditions: &[Condition]) -> Condition {
+    if let Some(contested) = conditions.iter().find(|condition| condition.type_ == CONTESTED && condition.status == Some(true)) {
+        return Condition::no(READY, CONTESTED, contested.message.clone());
+    }
+    let needed = || conditions.iter().filter(|condition| condition.needed);
+    // What failed says more than what isn't known yet.
+    let missing =
+        needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
+    match missing {
+        None => Condition::yes(READY, "Ready", "Everything works."),
+        Some(missing) => Condition { type_: READY, ..missing.clone() },
+    }
+}
+
+/// The event that a change of a condition makes, if it makes one.
+fn turned(before: Option<&Value>, after: &Condition) -> Option<Turned> {
+    let status = word(after.status);
+    let same = before.is_some_and(|before| {
+        before["status"] == status && before["reason"] == after.reason && (!after.notable || before["message"] == after.message)
+    });
+    if same {
+        return None;
+    }
+    let failed = after.status == Some(false);
+    // Ready repeats what another condition says. That all is well needs no event: each would be a write more a service.
+    let wanted = after.type_ != READY && ((failed && after.needed) || after.notable);
+    wanted.then(|| Turned { reason: after.reason.clone(), message: after.message.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Map;
+
+    fn status(conditions: Vec<Condition>) -> Status {
+        Status { conditions, ..Status::default() }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_status_that_did_not_turn_is_the_same_to_the_byte() {
+        let planned = || status(vec![Condition::yes("A", "Fine", "It is."), Condition::unknown("B", "Waiting", "It may be.")]);
+        let (first, events) = settle(&Value::Null, planned(), &Applied::Done, Some(1), at(1));
+        assert!(events.is_empty(), "{events:?}");
+        let (second, events) = settle(&first, planned(), &Applied::Done, Some(1), at(99));
+        assert_eq!(first.to_string(), second.to_string());
+        assert!(events.is_empty());
+        assert_eq!(first["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:01Z");
+    }
+
+    #[test]
+    fn what_others_tell_stays_and_what_is_told_no_more_goes() {
+        let before = json!({
+            "theirs": 1, "url": "http://old", "runtime": {"name": "a", "x": 1},
+            "conditions": [
+                {"type": "Theirs", "status": "True"}, {"type": "A", "status": "True", "reason": "Old"}, {"type": "B", "status": "True"},
+            ],
+        });
+        let fields = Map::from_iter([("url".to_owned(), Value::Null), ("runtime".to_owned(), json!({"name": "b"}))]);
+        let planned = Status { conditions: vec![Condition::yes("A", "Fine", "It is.")], fields, types: &["B"] };
+        let (after, _) = settle(&before, planned, &Applied::Done, Some(2), at(1));
+        let types: Vec<&str> = after["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap()).collect();
+        assert_eq!(types, ["A", "Applied", "Ready", "Theirs"]);
+        assert_eq!((&after["theirs"], after.get("url")), (&json!(1), None));
+        let patch = difference(&before, &after);
+        assert_eq!((&patch["url"], patch.get("theirs")), (&Value::Null, None));
+        assert_eq!(patch["runtime"], json!({"x": null, "name": "b"}));
+        assert_eq!(difference(&after, &after), json!({}));
+    }
+
+    #[test]
+    fn ready_says_what_is_missing_first_of_all_what_failed() {
+        let conditions =
+            vec![Condition::unknown("A", "Waiting", "a"), Condition::no("B", "Broken", "b"), Condition::no("C", "Aside", "c").aside()];
+        let (told, events) = settle(&Value::Null, status(conditions), &Applied::Done, None, at(1));
+        let ready = told["conditions"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!((ready["status"].as_str(), ready["reason"].as_str()), (Some("False"), Some("Broken")));
+        let reasons: Vec<&str> = events.iter().map(|event| event.reason.as_str()).collect();
+        assert_eq!(reasons, ["Broken"]);
+    }
+
+    #[test]
+    fn an_event_comes_with_the_turn_and_never_again() {
+        let fine = || status(vec![Condition::yes("A", "Tie", "b and c").noted()]);
+        let (told, events) = settle(&Value::Null, fine(), &Applied::Done, None, at(1));
+        assert_eq!(events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["Tie"]);
+        assert!(settle(&told, fine(), &Applied::Done, None, at(2)).1.is_empty());
+        let failed = Applied::Failed("Forbidden".to_owned(), "no".to_owned());
+        let (told, events) = settle(&told, fine(), &failed, None, at(3));
+        assert_eq!(events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["Forbidden"]);
+        assert!(settle(&told, fine(), &Applied::Done, None, at(4)).1.is_empty());
+    }
+}

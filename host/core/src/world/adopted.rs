@@ -1,0 +1,115 @@
+//! What stays of an object that was taken over from another controller: the pods that it runs must not notice.
+
+use super::child::SUBJECT_KIND;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// The annotation that tells of a taking over: on an object from which manager, on a subject when.
+pub const ADOPTED: &str = "pointsman.dev/adopted";
+
+/// The annotation of a subject that names the workloads which were taken over with it, as KIND/NAME.
+pub const WORKLOADS: &str = "pointsman.dev/adopted-workloads";
+
+/// The labels by which other controllers, and ours, tell the component that an object is part of.
+const COMPONENT: [&str; 3] = ["component", "ome.io/component", "serving.ome.io/component"];
+
+/// What of a Service says how it is reached from without, beside the fields of its load balancer.
+const EXPOSED: [&str; 5] = ["type", "ports", "externalTrafficPolicy", "healthCheckNodePort", "allocateLoadBalancerNodePorts"];
+
+/// What an object was that another controller has made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adopted {
+    /// The manager that it was taken over from.
+    pub from: String,
+    /// The part of its subject that it belongs to, by its labels.
+    pub component: Option<String>,
+    /// What it runs, if it runs pods: its spec but for the number of replicas.
+    pub runs: Option<Map<String, Value>>,
+    /// How it is reached from without, if it is a Service that is: others know its addresses and ports.
+    pub exposed: Option<Map<String, Value>>,
+}
+
+impl Adopted {
+    /// Reads a live object; none if it was not taken over.
+    pub fn of(live: &Value) -> Option<Self> {
+        let metadata = &live["metadata"];
+        let from = metadata.get("annotations")?.get(ADOPTED)?.as_str()?.to_owned();
+        let component = COMPONENT.iter().find_map(|key| metadata["labels"][*key].as_str()).map(str::to_owned);
+        let spec = live.get("spec").and_then(Value::as_object);
+        let runs = spec.filter(|spec| spec.contains_key("template") || spec.contains_key("leaderWorkerTemplate"));
+        let runs = runs.map(|spec| {
+            let kept = spec.iter().filter(|(key, _)| *key != "replicas");
+            kept.map(|(key, value)| (key.clone(), without_nothing(value))).collect()
+        });
+        let exposes = |spec: &&Map<String, Value>| spec.get("type").is_some_and(|type_| type_ == "LoadBalancer" || type_ == "NodePort");
+        let exposed = spec.filter(exposes).map(|spec| {
+            let kept = spec.iter().filter(|(key, _)| EXPOSED.contains(&key.as_str()) || key.starts_with("loadBalancer"));
+            kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+        });
+        Some(Self { from, component, runs, exposed })
+    }
+
+    /// The templates of its pods, as they live: a Deployment's, or those of leaders and workers.
+    pub fn templates(&self) -> Vec<&Value> {
+        let Some(runs) = &self.runs else { return Vec::new() };
+        let group = runs.get("leaderWorkerTemplate");
+        let of_group = ["leaderTemplate", "workerTemplate"].map(|place| group.and_then(|group| group.get(place)));
+        runs.get("template").into_iter().chain(of_group.into_iter().flatten()).filter(|template| template.is_object()).collect()
+    }
+
+    /// Whether its pods are still as the other controller has made them: ours carry our label.
+    pub fn theirs(&self) -> bool {
+        self.templates().iter().any(|template| template["metadata"]["labels"].get(SUBJECT_KIND).is_none())
+    }
+
+    /// The labels that it finds its pods by. They never change.
+    pub fn selector(&self) -> Option<BTreeMap<String, String>> {
+        let labels = self.runs.as_ref()?.get("selector")?.get("matchLabels")?.as_object()?;
+        Some(labels.iter().map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect())
+    }
+}
+
+/// The same value without nulls: the API server prints some where nothing is.
+fn without_nothing(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let some = fields.iter().filter(|(_, value)| !value.is_null());
+            some.map(|(key, value)| (key.clone(), without_nothing(value))).collect()
+        }
+        Value::Array(items) => items.iter().map(without_nothing).collect(),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_runs_is_kept_but_for_its_number_and_ours_is_told_by_its_label() {
+        let mut live = json!({
+            "metadata": {"annotations": {ADOPTED: "manager"}, "labels": {"component": "engine"}},
+            "spec": {
+                "replicas": 3, "selector": {"matchLabels": {"app": "isvc.chat-engine"}},
+                "template": {"metadata": {"creationTimestamp": null, "labels": {"app": "isvc.chat-engine"}}, "spec": {}},
+            },
+        });
+        let adopted = Adopted::of(&live).unwrap();
+        assert_eq!((adopted.from.as_str(), adopted.component.as_deref()), ("manager", Some("engine")));
+        assert_eq!(adopted.templates(), [&json!({"metadata": {"labels": {"app": "isvc.chat-engine"}}, "spec": {}})]);
+        assert!(adopted.theirs() && !adopted.runs.as_ref().unwrap().contains_key("replicas"));
+        assert_eq!(adopted.selector().unwrap()["app"], "isvc.chat-engine");
+        live["spec"]["template"]["metadata"]["labels"][SUBJECT_KIND] = "InferenceService".into();
+        assert!(!Adopted::of(&live).unwrap().theirs());
+        live["metadata"]["annotations"] = json!({});
+        assert_eq!(Adopted::of(&live), None);
+    }
+
+    #[test]
+    fn what_runs_no_pods_keeps_nothing() {
+        let live = json!({"metadata": {"annotations": {ADOPTED: "manager"}}, "spec": {"selector": {"app": "a"}}});
+        let adopted = Adopted::of(&live).unwrap();
+        assert!(adopted.runs.is_none() && adopted.templates().is_empty() && !adopted.theirs());
+    }
+}

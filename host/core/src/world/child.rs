@@ -1,0 +1,371 @@
+//! What is kept of an object that was made for a subject: what we own of it, and what it tells of its state.
+
+use super::{
+    adopted::Adopted,
+    live::{self, Live},
+    owned,
+    serving::{self, Serving},
+};
+use crate::resource::{DEPLOYMENT, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER, Resource};
+use pointsman_sandbox::sync::locked;
+use serde::Deserialize;
+use serde_json::Value;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Arc, Mutex},
+};
+
+/// The label that every object which we make carries, and every pod: its value is the kind of the subject. Only what has it is
+/// watched. It never changes, so it never restarts a pod.
+pub const SUBJECT_KIND: &str = "pointsman.dev/subject-kind";
+
+/// The prefix of our field managers; the kind of the subject in lower case follows.
+pub const MANAGER: &str = "pointsman/";
+
+/// What names an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Its kind.
+    pub resource: &'static Resource,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl std::fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}/{}", self.resource.called(), self.namespace, self.name)
+    }
+}
+
+/// An object that was made for a subject.
+#[derive(Debug)]
+pub struct Child {
+    /// What names it.
+    pub key: ObjectKey,
+    /// Its own identity.
+    pub uid: String,
+    /// Its version: of two states the one with the higher version is the newer.
+    pub version: u64,
+    /// The uid of the subject that it belongs to.
+    pub owner: Option<String>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// What it tells of itself.
+    pub observed: Observed,
+    /// A fingerprint of all that is read of it but its state.
+    content: u64,
+    /// Whether we have written it.
+    ours: bool,
+    /// The part of it that we own, as text, and the fingerprint of that.
+    owned: Mutex<Owned>,
+    fingerprint: u64,
+}
+
+/// What we own of an object.
+#[derive(Clone, Debug)]
+enum Owned {
+    Text(Box<str>),
+    /// What a plan says: there is nothing more to compare, and thousands of texts would be in memory for nothing. The fingerprints of the plan
+    /// and, of that, of what pods are made from.
+    Settled(u64, u64),
+}
+
+/// What a subject's status and plan are made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The generation of its spec.
+    pub generation: Option<i64>,
+    /// The generation that its own controller has seen.
+    pub observed_generation: Option<i64>,
+    /// The replicas that it asks for.
+    pub replicas: Option<i64>,
+    /// Whether we own that number.
+    pub replicas_ours: bool,
+    /// The replicas that there are, of any version.
+    pub current: i64,
+    /// Those of its newest version.
+    pub updated: i64,
+    /// Those that can take requests.
+    pub available: i64,
+    /// What it tells in conditions, if it runs pods.
+    pub conditions: Vec<Condition>,
+    /// The annotation that says which revision of a component it is, and the hash of its template.
+    pub revision: Option<String>,
+    /// The revision that its label says.
+    pub revision_label: Option<String>,
+    /// The choice of a runtime that it was made with.
+    pub runtime: Option<String>,
+    /// Of an autoscaler: the most replicas, where nobody has said them.
+    pub derived_most: Option<i64>,
+    /// The version of ours that made it.
+    pub made_by: Option<String>,
+    /// What a Knative Service tells of its revisions.
+    pub serving: Option<Box<Serving>>,
+    /// What stays of it as another controller has made it.
+    pub adopted: Option<Arc<Adopted>>,
+}
+
+/// One of its conditions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Condition {
+    /// What it is about.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// True, False or Unknown.
+    pub status: String,
+    /// One word.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+    /// The generation that it speaks of.
+    #[serde(rename = "observedGeneration")]
+    pub observed_generation: Option<i64>,
+}
+
+impl Condition {
+    /// Whether it speaks of this generation, or says of none. What was said of a former state counts for nothing.
+    pub fn speaks_of(&self, generation: Option<i64>) -> bool {
+        self.observed_generation.is_none_or(|seen| Some(seen) >= generation)
+    }
+}
+
+impl Observed {
+    /// A condition of it, if it is told.
+    pub fn condition(&self, type_: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.type_ == type_)
+    }
+
+    /// Whether its own controller has seen its newest spec.
+    pub fn current_generation(&self) -> bool {
+        // Some kinds say it in their conditions alone.
+        let seen = self.observed_generation.or_else(|| self.condition("Available")?.observed_generation);
+        seen.is_some() && seen >= self.generation
+    }
+}
+
+/// The annotation of a workload that names its revision and its template's hash.
+pub const REVISION: &str = "pointsman.dev/revision";
+
+/// The annotation of a workload that tells the choice of a runtime which it was made with. Where OME's own CRDs are installed, the status
+/// has no place for the choice, and this keeps it.
+pub const RUNTIME: &str = "pointsman.dev/runtime";
+
+/// The annotation of an autoscaler whose maximum nobody has said.
+pub const DERIVED: &str = "pointsman.dev/derived-max";
+
+/// The label that says which revision of a component an object or a pod is.
+pub const REVISION_LABEL: &str = "serving.ome.io/revision";
+
+/// The annotation of a workload that says which generation of its subject it was made from.
+pub const GENERATION: &str = "ome.io/resource-version";
+
+/// The annotation of a workload that has the subject's spec as it was applied.
+pub const APPLIED: &str = "ome.io/last-applied-configuration";
+
+/// The label that says which version of ours has made an object.
+pub const VERSION: &str = "ome.io/version";
+
+impl Child {
+    /// Reads a live object. What is known of an earlier state of it needs not be found out again.
+    pub(super) fn of(key: ObjectKey, (text, live): (&str, &Live<'_>), known: Option<&Self>) -> Self {
+        let uid = live.uid();
+        let content = live.fingerprint();
+        let same = known.filter(|known| known.uid == uid && known.content == content);
+        let (observed, ours, owned, fingerprint) = if let Some(known) = same {
+            (known.observed.clone(), known.ours, locked(&known.owned).clone(), known.fingerprint)
+        } else {
+            let live = live::value(text);
+            let kind = live.pointer("/metadata/labels").and_then(|labels| labels.get(SUBJECT_KIND)?.as_str());
+            let part = owned::part(&live, &manager(kind.unwrap_or_default()));
+            let text = part.to_string();
+            let fingerprint = fingerprint(&text);
+            // Others may have changed what is theirs.
+            let same = known.filter(|known| known.uid == uid && known.fingerprint == fingerprint);
+            let owned = same.map_or_else(|| Owned::Text(text.into()), |known| locked(&known.owned).clone());
+            (asked(&live, &part), !part.is_null(), owned, fingerprint)
+        };
+        let observed = told(key.resource, live, observed);
+        let (version, owner, deleting) = (live.version(), live.owner(), live.deleting());
+        Self { key, uid, version, owner, deleting, observed, content, ours, owned: Mutex::new(owned), fingerprint }
+    }
+
+    /// Whether it is as planned. The fingerprint is the plan's.
+    pub fn settled(&self, planned: &Value, fingerprint: u64) -> bool {
+        let mut owned = locked(&self.owned);
+        match &*owned {
+            // By another plan it would be something else.
+            Owned::Settled(by, _) => *by == fingerprint,
+            Owned::Text(text) => {
+                let same = owned::same(planned, &serde_json::from_str(text).unwrap_or_default());
+                if same {
+                    *owned = Owned::Settled(fingerprint, of_pods(self.key.resource, planned));
+                }
+                same
+            }
+        }
+    }
+
+    /// Whether the pods that run by it are made from what is planned.
+    pub fn keeps_pods(&self, planned: &Value) -> bool {
+        let resource = self.key.resource;
+        match &*locked(&self.owned) {
+            Owned::Settled(_, pods) => *pods == of_pods(resource, planned),
+            Owned::Text(text) => {
+                let owned: Value = serde_json::from_str(text).unwrap_or_default();
+                let at = |value: &Value, path: &str| value.pointer(path).cloned().unwrap_or_default();
+                resource.pods().iter().all(|path| owned::same(&at(planned, path), &at(&owned, path)))
+            }
+        }
+    }
+
+    /// Whether we have written it.
+    pub fn ours(&self) -> bool {
+        self.ours
+    }
+
+    /// Whether a part of what isn't settled is as planned.
+    pub fn settled_at(&self, path: &str, planned: &Value) -> bool {
+        let Owned::Text(text) = &*locked(&self.owned) else { return false };
+        let owned: Value = serde_json::from_str(text).unwrap_or_default();
+        owned.pointer(path).is_some_and(|owned| owned::same(planned, owned))
+    }
+
+    /// Whether another state of it may lead to another plan or status.
+    pub fn differs(&self, other: &Self) -> bool {
+        self.uid != other.uid
+            || self.owner != other.owner
+            || self.deleting != other.deleting
+            || self.observed != other.observed
+            || self.fingerprint != other.fingerprint
+    }
+
+    /// A fingerprint of what we own of it.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+}
+
+/// A fingerprint of what pods are made from.
+fn of_pods(resource: &Resource, planned: &Value) -> u64 {
+    let parts: Vec<Option<&Value>> = resource.pods().iter().map(|path| planned.pointer(path)).collect();
+    fingerprint(&serde_json::to_string(&parts).unwrap_or_default())
+}
+
+/// A short digest of a text, to compare two states of one object within this process.
+pub fn fingerprint(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The field manager for subjects of a kind.
+pub fn manager(kind: &str) -> String {
+    format!("{MANAGER}{}", kind.to_lowercase())
+}
+
+/// The kinds whose conditions are looked at. What an autoscaler or a budget tells of itself changes with every pod, and a plan or a status
+/// says nothing of it; of routes and pools their parents tell, whoever made them.
+static TELLING: [&Resource; 2] = [&DEPLOYMENT, &LEADER_WORKER_SET];
+
+/// What an object is asked to be.
+fn asked(live: &Value, part: &Value) -> Observed {
+    let number = |path: &str| live.pointer(path).and_then(Value::as_i64);
+    let metadata =
+        |map: &str, key: &str| live.get("metadata").and_then(|metadata| metadata.get(map)?.get(key)?.as_str()).map(str::to_owned);
+    Observed {
+        replicas: number("/spec/replicas"),
+        replicas_ours: part.pointer("/spec/replicas").is_some(),
+        revision: metadata("annotations", REVISION),
+        revision_label: metadata("labels", REVISION_LABEL),
+        runtime: metadata("annotations", RUNTIME),
+        derived_most: metadata("annotations", DERIVED)
+            .and_then(|_| number("/spec/maxReplicas").or_else(|| number("/spec/maxReplicaCount"))),
+        made_by: metadata("labels", VERSION),
+        adopted: Adopted::of(live).map(Arc::new),
+        ..Observed::default()
+    }
+}
+
+/// What its own controller says of it.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct State {
+    observed_generation: Option<i64>,
+    replicas: i64,
+    updated_replicas: i64,
+    available_replicas: Option<i64>,
+    ready_replicas: Option<i64>,
+    conditions: Vec<Condition>,
+}
+
+fn told(resource: &'static Resource, live: &Live<'_>, asked: Observed) -> Observed {
+    let asked = Observed { generation: live.metadata.generation, ..asked };
+    if *resource == KNATIVE_SERVICE {
+        return serving::knative(live.status, asked);
+    }
+    if *resource == RAY_CLUSTER {
+        return serving::ray(live.status, asked);
+    }
+    let state: State = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
+    let conditions = if TELLING.contains(&resource) { state.conditions } else { Vec::new() };
+    Observed {
+        observed_generation: state.observed_generation,
+        current: state.replicas,
+        updated: state.updated_replicas,
+        // A LeaderWorkerSet calls a group that is ready what a Deployment calls an available replica.
+        available: state.available_replicas.or(state.ready_replicas).unwrap_or_default(),
+        conditions,
+        ..asked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::DEPLOYMENT;
+    use serde_json::json;
+
+    #[test]
+    fn a_deployment_tells_its_owner_its_replicas_and_what_we_own() {
+        let live = json!({
+            "metadata": {
+                "name": "a", "namespace": "b", "uid": "1", "resourceVersion": "17", "generation": 2,
+                "labels": {SUBJECT_KIND: "InferenceService"},
+                "ownerReferences": [{"uid": "x"}, {"uid": "y", "controller": true}],
+                "managedFields": [{"manager": "pointsman/inferenceservice", "operation": "Apply", "fieldsV1": {"f:spec": {"f:paused": {}}}}],
+            },
+            "spec": {"replicas": 5, "paused": true},
+            "status": {"observedGeneration": 1, "replicas": 4, "availableReplicas": 3, "conditions": [{"type": "Available", "status": "True"}]},
+        });
+        let read = |live: &Value, known: Option<&Child>| {
+            let (key, text) = (ObjectKey { resource: &DEPLOYMENT, namespace: "b".to_owned(), name: "a".to_owned() }, live.to_string());
+            Child::of(key, (&text, &Live::of(&text)), known)
+        };
+        let child = read(&live, None);
+        assert_eq!((child.version, child.owner.as_deref()), (17, Some("y")));
+        assert_eq!((child.observed.replicas, child.observed.available, child.observed.replicas_ours), (Some(5), 3, false));
+        assert!(!child.observed.current_generation());
+        assert!(child.observed.condition("Available").is_some());
+        assert!(!child.settled(&json!({"spec": {"paused": false}}), 8));
+        assert!(child.settled_at("/spec", &json!({"paused": true})));
+        assert!(child.keeps_pods(&json!({"spec": {"paused": false}})), "there is no template in either");
+        assert!(!child.keeps_pods(&json!({"spec": {"template": {"x": 1}}})));
+        assert!(child.settled(&json!({"spec": {"paused": true}}), 7) && child.settled(&json!({}), 7) && child.ours());
+        assert!(child.keeps_pods(&json!({"spec": {"paused": false}})) && !child.keeps_pods(&json!({"spec": {"template": {"x": 1}}})));
+
+        // The next state of it: the same by the same plan, another by another.
+        let mut next = live;
+        next["status"]["replicas"] = 5.into();
+        let same = read(&next, Some(&child));
+        assert_eq!((same.observed.current, same.observed.replicas), (5, Some(5)));
+        assert!(same.settled(&json!({}), 7) && same.differs(&child) && !same.settled(&json!({"spec": {"paused": true}}), 8));
+        next["metadata"]["annotations"] = json!({"theirs": "1"});
+        assert!(read(&next, Some(&same)).settled(&json!({}), 7), "what others change is nothing of ours");
+        next["spec"]["paused"] = false.into();
+        let other = read(&next, Some(&child));
+        assert!(!other.settled(&json!({"spec": {"paused": true}}), 7) && other.differs(&child));
+    }
+}

@@ -1,0 +1,138 @@
+//! All subjects by their age, for rules that count those that were there before.
+
+use super::Subject;
+use crate::resource::Resource;
+use k8s_openapi::jiff::Timestamp;
+use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
+use std::{cmp::Ordering, sync::Arc};
+
+/// Where an object stands among all by its age. The API server tells whole seconds: of those of the same one the first by kind and name
+/// counts as the oldest, and what isn't there yet is newer than all that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Age<'a> {
+    created: Timestamp,
+    kind: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl<'a> Age<'a> {
+    /// Of an object; none of one that isn't there yet.
+    pub fn new(created: Option<Timestamp>, kind: &'a str, namespace: &'a str, name: &'a str) -> Self {
+        Self { created: created.unwrap_or(Timestamp::MAX), kind, namespace, name }
+    }
+
+    /// Of a subject.
+    pub fn of(subject: &'a Subject) -> Self {
+        let Resource { kind, .. } = subject.key.resource;
+        Self::new(subject.created, kind, &subject.key.namespace, &subject.key.name)
+    }
+}
+
+/// The subjects of each namespace, the oldest first. It changes with every subject, and a snapshot copies it.
+#[derive(Clone, Debug, Default)]
+pub struct Crowd(RedBlackTreeMapSync<String, RedBlackTreeSetSync<ByAge>>);
+
+impl Crowd {
+    /// The subjects of a namespace that are older, in the order of their age; those of all namespaces, each by itself, where none is named.
+    /// All of them are older than what has no age among them.
+    pub fn before<'c>(&'c self, age: Option<Age<'c>>, namespace: Option<&str>) -> impl Iterator<Item = &'c Arc<Subject>> {
+        let one = namespace.and_then(|namespace| self.0.get(namespace));
+        let all = namespace.is_none().then(|| self.0.values());
+        let crowds = one.into_iter().chain(all.into_iter().flatten());
+        crowds.flat_map(move |crowd| {
+            crowd.iter().map(|subject| &subject.0).take_while(move |subject| age.is_none_or(|age| Age::of(subject) < age))
+        })
+    }
+
+    pub(super) fn insert(&mut self, subject: Arc<Subject>) {
+        let namespace = subject.key.namespace.clone();
+        let mut crowd = self.0.get(&namespace).cloned().unwrap_or_default();
+        // An equal one is another state of the same subject.
+        let subject = ByAge(subject);
+        crowd.remove_mut(&subject);
+        crowd.insert_mut(subject);
+        self.0.insert_mut(namespace, crowd);
+    }
+
+    pub(super) fn remove(&mut self, subject: &Arc<Subject>) {
+        let namespace = &subject.key.namespace;
+        let Some(mut crowd) = self.0.get(namespace).cloned() else { return };
+        crowd.remove_mut(&ByAge(Arc::clone(subject)));
+        if crowd.is_empty() {
+            self.0.remove_mut(namespace);
+        } else {
+            self.0.insert_mut(namespace.clone(), crowd);
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct ByAge(Arc<Subject>);
+
+impl Ord for ByAge {
+    fn cmp(&self, other: &Self) -> Ordering {
+        Age::of(&self.0).cmp(&Age::of(&other.0))
+    }
+}
+
+impl PartialOrd for ByAge {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ByAge {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for ByAge {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{resource::INFERENCE_SERVICE, world::News};
+    use serde_json::json;
+
+    fn subject(namespace: &str, name: &str, created: &str, replicas: u32) -> Arc<Subject> {
+        let metadata = json!({"namespace": namespace, "name": name, "creationTimestamp": created});
+        let object = json!({"metadata": metadata, "spec": {"replicas": replicas}});
+        let News { what, .. } = News::read(&INFERENCE_SERVICE, &object.to_string(), |_| None);
+        let crate::world::What::Subject(subject) = what else { panic!("{object}") };
+        Arc::new(subject)
+    }
+
+    #[test]
+    fn who_was_there_before_is_told_by_age_and_then_by_name() {
+        let mut crowd = Crowd::default();
+        let [early, late] = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"];
+        let all = [("a", "z", early), ("a", "y", late), ("a", "x", late), ("b", "w", early)];
+        let all = all.map(|(namespace, name, created)| subject(namespace, name, created, 1));
+        for subject in &all {
+            crowd.insert(Arc::clone(subject));
+        }
+        let names = |crowd: &Crowd, age: Age<'_>, namespace: Option<&str>| -> Vec<String> {
+            crowd.before(Some(age), namespace).map(|subject| subject.key.name.clone()).collect()
+        };
+        let [z, y, x, w] = &all;
+        assert_eq!(names(&crowd, Age::of(y), Some("a")), ["z", "x"]);
+        assert_eq!(names(&crowd, Age::of(x), Some("a")), ["z"]);
+        assert!(names(&crowd, Age::of(z), Some("a")).is_empty());
+        assert_eq!(names(&crowd, Age::of(w), None), ["z"], "the namespace comes before the name");
+        let new = Age::new(None, "InferenceService", "a", "a");
+        assert_eq!(names(&crowd, new, Some("a")), ["z", "x", "y"]);
+        assert_eq!(names(&crowd, new, None), ["z", "x", "y", "w"]);
+        assert!(names(&crowd, new, Some("c")).is_empty());
+
+        let held = crowd.clone();
+        crowd.insert(subject("a", "x", late, 2));
+        assert_eq!(names(&crowd, new, Some("a")), ["z", "x", "y"], "a newer state takes the place of the former");
+        let replicas = |crowd: &Crowd| crowd.before(None, Some("a")).nth(1).unwrap().content()["spec"]["replicas"].clone();
+        assert_eq!((replicas(&held), replicas(&crowd)), (json!(1), json!(2)), "what somebody holds stays as it is");
+        crowd.remove(w);
+        crowd.remove(z);
+        assert_eq!(names(&crowd, new, None), ["x", "y"]);
+    }
+}

@@ -1,0 +1,507 @@
+//! What we know of the cluster: filled by the watches, or offline by files, and read by plans through snapshots.
+//!
+//! Every change says which subjects it touches: the one that an object belongs to, and those whose last plan has read it. What is
+//! kept is pruned to what plans and statuses are made from.
+
+pub mod adopted;
+pub mod child;
+pub mod crowd;
+pub mod listener;
+pub mod live;
+pub mod named;
+mod news;
+pub mod ome;
+pub mod owned;
+pub mod pod;
+mod readers;
+pub mod scoped;
+pub mod serving;
+mod snapshot;
+pub mod subject;
+pub mod writers;
+
+pub use child::{Child, ObjectKey};
+pub(crate) use live::LAST_APPLIED;
+pub use news::News;
+pub use pod::Pod;
+pub use readers::Read;
+pub use snapshot::{Snapshot, Surroundings};
+pub use subject::Subject;
+
+use crate::resource::{
+    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, LLM_CONFIG, NAMESPACE, POD, Resource, SERVING_RUNTIME,
+};
+use crowd::{Age, Crowd};
+use named::Named;
+use news::What;
+use ome::{Models, RuntimeView, Runtimes, WeightView};
+use pointsman_sandbox::sync::locked;
+use readers::Readers;
+use rpds::HashTrieMapSync;
+use scoped::Scoped;
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, Weak},
+};
+
+/// What a subject's namespace says.
+pub type Labels = BTreeMap<String, String>;
+
+/// Whose a pod is, as its labels say: kind, namespace and name of the subject.
+type Whose = (String, String, String);
+
+fn whose(subject: &Subject) -> Whose {
+    (subject.key.resource.kind.to_owned(), subject.key.namespace.clone(), subject.label.clone())
+}
+
+/// Subjects that changes have touched.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// To be looked at now.
+    pub now: BTreeSet<ObjectKey>,
+    /// To be looked at soon.
+    pub soon: BTreeSet<ObjectKey>,
+}
+
+/// Everything that is known.
+#[derive(Debug, Default)]
+pub struct World {
+    /// Counts up with each change.
+    revision: u64,
+    /// The kinds that can be read and written now.
+    available: Arc<BTreeSet<&'static Resource>>,
+    namespaces: BTreeMap<String, Arc<Labels>>,
+    subjects: BTreeMap<ObjectKey, Arc<Subject>>,
+    crowd: Crowd,
+    models: Arc<Models>,
+    runtimes: Arc<Runtimes>,
+    weights: Arc<Scoped<WeightView>>,
+    configs: Arc<Scoped<Value>>,
+    /// What subjects may name. It changes with every word of a Gateway, and a snapshot copies it.
+    named: HashTrieMapSync<ObjectKey, Arc<Named>>,
+    /// Whose each of the pods is that are kept.
+    whose: HashMap<(String, String), Whose>,
+    /// What belongs to a subject, by its uid.
+    children: HashMap<String, BTreeMap<ObjectKey, Arc<Child>>>,
+    owners: HashMap<ObjectKey, String>,
+    /// The subjects by uid, and by what their pods' label says.
+    uids: HashMap<String, ObjectKey>,
+    labels: HashMap<Whose, ObjectKey>,
+    /// The pods that fail.
+    pods: HashMap<Whose, BTreeMap<String, Arc<Pod>>>,
+    readers: Readers,
+    touched: BTreeSet<ObjectKey>,
+    /// Whether what comes is from a list.
+    relisting: bool,
+    /// The version that the watch of each kind has come to.
+    passed: HashMap<&'static Resource, u64>,
+    /// What is known by an answer to a write alone: the watch hasn't come to it.
+    answered: HashMap<ObjectKey, u64>,
+    /// Touched only by what their objects and pods report, or by what older subjects have come to.
+    reported: BTreeSet<ObjectKey>,
+    /// What was touched since somebody beside the queue has asked last.
+    followers: Vec<Weak<Follower>>,
+}
+
+/// Somebody beside the queue who wants to know what is touched.
+pub type Follower = Mutex<BTreeSet<ObjectKey>>;
+
+impl World {
+    /// Takes an object as it is now. One that is older than what is known is no news.
+    pub fn put(&mut self, resource: &'static Resource, object: &Value) {
+        let text = object.to_string();
+        let news = News::read(resource, &text, |key| self.child(key));
+        self.learn(news);
+    }
+
+    /// Takes what a watch has told.
+    pub fn learn(&mut self, news: News) {
+        self.pass(news.key.resource, news.version);
+        self.answered.remove(&news.key);
+        self.know(news);
+    }
+
+    /// Takes an object from a list that was asked for anew. It counts even if it seems older than what is known, as it does when the
+    /// cluster was restored from a backup; but not if what is known is an answer that the list can't know of yet.
+    pub fn relist(&mut self, news: News) {
+        self.relisting = !self.answered.contains_key(&news.key);
+        self.know(news);
+        self.relisting = false;
+    }
+
+    /// Takes what the API server has answered to a write of ours. What the watch has passed already it knows better: the object may be
+    /// gone since.
+    pub fn answer(&mut self, news: News) {
+        if self.passed.get(news.key.resource).is_some_and(|passed| news.version <= *passed) {
+            return;
+        }
+        self.answered.insert(news.key.clone(), news.version);
+        self.know(news);
+    }
+
+    /// Takes it that a watch has come to a version.
+    pub fn pass(&mut self, resource: &'static Resource, version: u64) {
+        let passed = self.passed.entry(resource).or_default();
+        *passed = version.max(*passed);
+    }
+
+    fn know(&mut self, news: News) {
+        self.revision += 1;
+        let News { key, what, named, version } = news;
+        // Of what is ours an answer to a write may have told more.
+        if named.is_some() && (self.relisting || self.child(&key).is_none_or(|known| known.version <= version)) {
+            self.set_named(&key, named);
+        }
+        match what {
+            What::Subject(subject) => self.put_subject(subject),
+            What::Namespace(labels) => self.set_namespace(&key.name, Some(labels)),
+            What::Model(model) => {
+                Arc::make_mut(&mut self.models).set(&key.namespace, &key.name, model.map(|model| *model));
+                self.changed(&Read::Object(key));
+            }
+            What::Runtime(runtime) => self.set_runtime(key, runtime.map(|runtime| *runtime)),
+            What::Weight(weight) => {
+                Arc::make_mut(&mut self.weights).set(&key.namespace, &key.name, weight);
+                self.changed(&Read::Object(key));
+            }
+            What::Config(config) => {
+                Arc::make_mut(&mut self.configs).set(&key.namespace, &key.name, config);
+                self.changed(&Read::Object(key));
+            }
+            What::Pod(pod) => self.put_pod(pod),
+            What::Child(child) => self.put_child(child),
+            // It may have been ours, until somebody took our label away.
+            What::Nothing => self.remove_child(&key),
+        }
+    }
+
+    /// Takes it that an object is gone.
+    pub fn remove(&mut self, key: &ObjectKey) {
+        self.revision += 1;
+        self.answered.remove(key);
+        let ObjectKey { resource, namespace, name } = key;
+        if resource.is_subject() {
+            if let Some(subject) = self.subjects.remove(key) {
+                self.crowd.remove(&subject);
+                self.older_changed(&subject);
+                self.uids.remove(&subject.uid);
+                self.labels.remove(&whose(&subject));
+                self.readers.forget(key);
+                self.touched.insert(key.clone());
+            }
+        } else if **resource == NAMESPACE {
+            self.set_namespace(name, None);
+        } else if **resource == BASE_MODEL || **resource == CLUSTER_BASE_MODEL {
+            Arc::make_mut(&mut self.models).set(namespace, name, None);
+            self.changed(&Read::Object(key.clone()));
+        } else if **resource == SERVING_RUNTIME || **resource == CLUSTER_SERVING_RUNTIME {
+            self.set_runtime(key.clone(), None);
+        } else if **resource == FINE_TUNED_WEIGHT {
+            Arc::make_mut(&mut self.weights).set(namespace, name, None);
+            self.changed(&Read::Object(key.clone()));
+        } else if **resource == POD {
+            self.remove_pod(namespace, name);
+        } else if **resource == LLM_CONFIG {
+            Arc::make_mut(&mut self.configs).set(namespace, name, None);
+            self.changed(&Read::Object(key.clone()));
+        } else {
+            self.set_named(key, None);
+            self.remove_child(key);
+        }
+    }
+
+    fn remove_child(&mut self, key: &ObjectKey) {
+        let Some(owner) = self.owners.remove(key) else { return };
+        self.touch_owner(&owner);
+        if let Some(children) = self.children.get_mut(&owner) {
+            children.remove(key);
+            if children.is_empty() {
+                self.children.remove(&owner);
+            }
+        }
+    }
+
+    fn set_named(&mut self, key: &ObjectKey, named: Option<Named>) {
+        if self.named.get(key).map(|known| &**known) == named.as_ref() {
+            return;
+        }
+        match named {
+            Some(named) => self.named.insert_mut(key.clone(), Arc::new(named)),
+            None => drop(self.named.remove_mut(key)),
+        }
+        // Whose it is counts what is told of it as well.
+        if let Some(owner) = self.owners.get(key).cloned() {
+            self.touch_owner(&owner);
+        }
+        self.changed(&Read::Object(key.clone()));
+    }
+
+    /// All objects of a kind that are known, for one that was listed anew.
+    pub fn keys(&self, resource: &'static Resource) -> BTreeSet<ObjectKey> {
+        let key = |namespace: &str, name: &str| ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() };
+        if resource.is_subject() {
+            self.subjects.keys().filter(|key| key.resource == resource).cloned().collect()
+        } else if *resource == NAMESPACE {
+            self.namespaces.keys().map(|name| key("", name)).collect()
+        } else if *resource == BASE_MODEL || *resource == CLUSTER_BASE_MODEL {
+            self.models.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
+        } else if *resource == SERVING_RUNTIME || *resource == CLUSTER_SERVING_RUNTIME {
+            self.runtimes.all.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
+        } else if *resource == FINE_TUNED_WEIGHT {
+            self.weights.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
+        } else if *resource == POD {
+            self.pods.iter().flat_map(|((_, namespace, _), pods)| pods.keys().map(|name| key(namespace, name))).collect()
+        } else if *resource == LLM_CONFIG {
+            self.configs.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
+        } else {
+            self.owners.keys().chain(self.named.keys()).filter(|key| key.resource == resource).cloned().collect()
+        }
+    }
+
+    /// Takes it that these kinds, and no others, can be read and written now.
+    pub fn set_available(&mut self, available: BTreeSet<&'static Resource>) {
+        if *self.available != available {
+            self.revision += 1;
+            self.available = Arc::new(available);
+            self.touch_all();
+        }
+    }
+
+    /// Has every subject looked at again.
+    pub fn touch_all(&mut self) {
+        self.touched.extend(self.subjects.keys().cloned());
+    }
+
+    /// The subjects that changes have touched since this was asked last: those that should be looked at now, and those about which
+    /// something was only reported. Reports come in bursts, and the last one counts.
+    pub fn take_touched(&mut self) -> Touched {
+        let (now, mut soon) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.reported));
+        self.followers.retain(|follower| follower.strong_count() > 0);
+        for follower in self.followers.iter().filter_map(Weak::upgrade) {
+            locked(&follower).extend(now.iter().chain(&soon).cloned());
+        }
+        soon.retain(|key| !now.contains(key));
+        Touched { now, soon }
+    }
+
+    /// Notes what is touched from now on for somebody else too, until he drops it.
+    pub fn follow(&mut self) -> Arc<Follower> {
+        let follower = Arc::<Follower>::default();
+        self.followers.push(Arc::downgrade(&follower));
+        follower
+    }
+
+    /// What was touched since a follower has asked last. What the queue hasn't taken yet is told again when it has.
+    pub fn followed(&self, follower: &Follower) -> BTreeSet<ObjectKey> {
+        let mut followed = std::mem::take(&mut *locked(follower));
+        followed.extend(self.touched.iter().chain(&self.reported).cloned());
+        followed
+    }
+
+    pub fn is_touched(&self) -> bool {
+        !self.touched.is_empty() || !self.reported.is_empty()
+    }
+
+    /// Has these subjects looked at again.
+    pub fn touch(&mut self, Touched { now, soon }: Touched) {
+        self.touched.extend(now);
+        self.reported.extend(soon);
+    }
+
+    /// Whose an object is, if it is known: a subject, or one that is gone.
+    pub fn owner(&self, key: &ObjectKey) -> Option<Option<&ObjectKey>> {
+        self.owners.get(key).map(|uid| self.uids.get(uid))
+    }
+
+    /// What is known of an object that was made for a subject.
+    pub fn child(&self, key: &ObjectKey) -> Option<Arc<Child>> {
+        self.children.get(self.owners.get(key)?)?.get(key).cloned()
+    }
+
+    /// All subjects.
+    pub fn subjects(&self) -> impl Iterator<Item = &Arc<Subject>> {
+        self.subjects.values()
+    }
+
+    /// All that a plan for the subject may see; none if the subject is gone.
+    pub fn snapshot(&self, key: &ObjectKey, now: u64) -> Option<Snapshot> {
+        let subject = self.subjects.get(key)?;
+        let pods = self.pods.get(&whose(subject));
+        Some(Snapshot {
+            revision: self.revision,
+            namespace_labels: self.namespaces.get(&key.namespace).cloned().unwrap_or_default(),
+            models: Arc::clone(&self.models),
+            runtimes: Arc::clone(&self.runtimes),
+            weights: Arc::clone(&self.weights),
+            configs: Arc::clone(&self.configs),
+            crowd: self.crowd.clone(),
+            named: self.named.clone(),
+            children: self.children.get(&subject.uid).into_iter().flat_map(BTreeMap::values).cloned().collect(),
+            stand_ins: BTreeMap::new(),
+            pods: pods.into_iter().flat_map(BTreeMap::values).cloned().collect(),
+            available: Arc::clone(&self.available),
+            subject: Arc::clone(subject),
+            // The finest that policies may know.
+            now: now - now % 60,
+        })
+    }
+
+    /// What rules may look up beside an object.
+    pub fn surroundings(&self, key: &ObjectKey) -> Surroundings {
+        Surroundings {
+            created: self.subjects.get(key).and_then(|subject| subject.created),
+            models: Arc::clone(&self.models),
+            runtimes: Arc::clone(&self.runtimes),
+            crowd: self.crowd.clone(),
+        }
+    }
+
+    /// The labels of a namespace; none of one that isn't known.
+    pub fn namespace_labels(&self, name: &str) -> Arc<Labels> {
+        self.namespaces.get(name).cloned().unwrap_or_default()
+    }
+
+    /// Notes what the last plan of a subject has read. What has changed since the snapshot touches the subject at once.
+    pub fn read(&mut self, key: &ObjectKey, snapshot: u64, reads: BTreeSet<Read>) {
+        if self.subjects.contains_key(key) && self.readers.note(key, reads, snapshot) {
+            self.touched.insert(key.clone());
+        }
+    }
+
+    fn changed(&mut self, read: &Read) {
+        self.touched.extend(self.readers.changed(read, self.revision));
+    }
+
+    /// Touches those that are newer than a subject and have counted who is older.
+    fn older_changed(&mut self, subject: &Subject) {
+        let age = Age::of(subject);
+        for scope in [subject.key.namespace.clone(), String::new()] {
+            let readers = self.readers.changed(&Read::Older(scope), self.revision);
+            let newer = readers.into_iter().filter(|reader| self.subjects.get(reader).is_some_and(|reader| Age::of(reader) > age));
+            // There may be many, and changes that come together are one to them.
+            self.reported.extend(newer);
+        }
+    }
+
+    fn put_subject(&mut self, subject: Subject) {
+        let key = subject.key.clone();
+        let before = self.subjects.get(&key).cloned();
+        if !self.relisting && before.as_ref().is_some_and(|before| before.uid == subject.uid && before.version > subject.version) {
+            return;
+        }
+        let subject = Arc::new(subject);
+        // What we ourselves say of it is no reason to look at it again.
+        let news = before.as_ref().is_none_or(|before| before.differs(&subject));
+        let counts = before.as_ref().is_none_or(|before| !before.counts_the_same(&subject));
+        if let Some(before) = before {
+            self.uids.remove(&before.uid);
+            // It may be another one of the same name.
+            self.crowd.remove(&before);
+            if before.created < subject.created {
+                self.older_changed(&before);
+            }
+        }
+        self.uids.insert(subject.uid.clone(), key.clone());
+        self.labels.insert(whose(&subject), key.clone());
+        self.crowd.insert(Arc::clone(&subject));
+        self.subjects.insert(key.clone(), Arc::clone(&subject));
+        if counts {
+            self.older_changed(&subject);
+        }
+        if news {
+            self.touched.insert(key);
+        }
+    }
+
+    fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
+        let before = self.namespaces.get(name);
+        if before.map(|before| &**before) == labels.as_ref() {
+            return;
+        }
+        match labels {
+            Some(labels) => self.namespaces.insert(name.to_owned(), Arc::new(labels)),
+            None => self.namespaces.remove(name),
+        };
+        self.changed(&Read::Namespace(name.to_owned()));
+    }
+
+    fn set_runtime(&mut self, key: ObjectKey, runtime: Option<RuntimeView>) {
+        let before = self.runtimes.all.get(&key.namespace, &key.name);
+        // Whoever only might use it cares for what makes it a candidate.
+        let candidate = before.map(|before| &before.candidate) != runtime.as_ref().map(|runtime| &runtime.candidate);
+        Arc::make_mut(&mut self.runtimes).set(&key.namespace, &key.name, runtime, candidate);
+        if candidate {
+            self.changed(&Read::Candidates(key.namespace.clone()));
+        }
+        self.changed(&Read::Object(key));
+    }
+
+    /// Of a pod that works there is nothing to know: what runs it counts those.
+    fn put_pod(&mut self, pod: Pod) {
+        let of = (pod.kind.clone(), pod.namespace.clone(), pod.subject.clone());
+        let place = (pod.namespace.clone(), pod.name.clone());
+        // Somebody may have changed its labels.
+        let known = self.whose.get(&place).and_then(|whose| Some((whose == &of, self.pods.get(whose)?.get(&pod.name)?)));
+        if !self.relisting && known.is_some_and(|(_, before)| before.version > pod.version) {
+            return;
+        }
+        let works = pod.failure.is_none() || pod.deleting;
+        let same = match known {
+            Some((same, before)) => same && Pod { version: pod.version, ..(**before).clone() } == pod,
+            None => works,
+        };
+        if known.is_some_and(|(same, _)| works || !same) {
+            self.remove_pod(&place.0, &place.1);
+        }
+        if !works {
+            self.whose.insert(place, of.clone());
+            self.pods.entry(of.clone()).or_default().insert(pod.name.clone(), Arc::new(pod));
+        }
+        if !same {
+            self.reported.extend(self.labels.get(&of).cloned());
+        }
+    }
+
+    fn remove_pod(&mut self, namespace: &str, name: &str) {
+        let Some(of) = self.whose.remove(&(namespace.to_owned(), name.to_owned())) else { return };
+        if let Some(pods) = self.pods.get_mut(&of) {
+            pods.remove(name);
+            if pods.is_empty() {
+                self.pods.remove(&of);
+            }
+        }
+        self.reported.extend(self.labels.get(&of).cloned());
+    }
+
+    fn put_child(&mut self, child: Child) {
+        let key = child.key.clone();
+        let known = self.child(&key);
+        if !self.relisting && known.as_ref().is_some_and(|known| known.uid == child.uid && known.version > child.version) {
+            return;
+        }
+        let news = known.as_ref().is_none_or(|known| known.differs(&child));
+        let Some(owner) = child.owner.clone() else {
+            // Nobody's any more: whose it was makes it anew, or finds out why it can't.
+            self.remove_child(&key);
+            return;
+        };
+        if let Some(before) = self.owners.insert(key.clone(), owner.clone())
+            && before != owner
+        {
+            self.touch_owner(&before);
+            self.children.get_mut(&before).map(|children| children.remove(&key));
+        }
+        self.children.entry(owner.clone()).or_default().insert(key, Arc::new(child));
+        if news {
+            self.touch_owner(&owner);
+        }
+    }
+
+    fn touch_owner(&mut self, uid: &str) {
+        self.reported.extend(self.uids.get(uid).cloned());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! What one manager owns of a live object (its managedFields say so), and whether that is what is planned.
+//!
+//! The part that we own is cut out of the live object when it is seen, and kept as text: of what others own we need nothing.
+
+use crate::quantity;
+use serde_json::{Map, Value};
+
+/// Marks, in the part that is cut out, a value that is owned as a whole. The API server may have filled in defaults inside of it.
+const WHOLE: &str = "\u{0}whole";
+
+/// What the manager owns of the object; null if nothing.
+pub fn part(live: &Value, manager: &str) -> Value {
+    let managed = live.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let ours = managed.into_iter().flatten().filter(|entry| {
+        entry["manager"] == manager && entry["operation"] == "Apply" && entry.get("subresource").is_none_or(|sub| sub == "")
+    });
+    ours.filter_map(|entry| entry.get("fieldsV1")).find_map(|fields| cut(live, fields)).unwrap_or_default()
+}
+
+/// Cuts out of a value what the fields name.
+fn cut(live: &Value, fields: &Value) -> Option<Value> {
+    let fields = fields.as_object()?;
+    let inner = |name: &&String| name.as_str() != ".";
+    if !fields.keys().any(|name| inner(&name)) {
+        return Some(match live {
+            // An empty object or list is the same as none: some kinds drop it.
+            Value::Object(object) if !object.is_empty() => Value::Object(Map::from_iter([(WHOLE.to_owned(), live.clone())])),
+            Value::Array(list) if !list.is_empty() => Value::Object(Map::from_iter([(WHOLE.to_owned(), live.clone())])),
+            other => other.clone(),
+        });
+    }
+    match live {
+        Value::Object(object) => {
+            let named = fields.iter().filter_map(|(name, fields)| Some((name.strip_prefix("f:")?, fields)));
+            let part =
+                named.map(|(name, fields)| (name.to_owned(), object.get(name).and_then(|live| cut(live, fields)).unwrap_or_default()));
+            Some(Value::Object(part.collect()))
+        }
+        Value::Array(items) => {
+            let ours = items.iter().enumerate().filter_map(|(at, item)| cut(item, item_fields(fields, at, item)?));
+            Some(Value::Array(ours.collect()))
+        }
+        _ => None,
+    }
+}
+
+/// The fields that are owned of one item of a list.
+fn item_fields<'a>(fields: &'a Map<String, Value>, at: usize, item: &Value) -> Option<&'a Value> {
+    let found = fields.iter().find(|(name, _)| {
+        if let Some(keys) = name.strip_prefix("k:") {
+            let Ok(Value::Object(keys)) = serde_json::from_str(keys) else { return false };
+            keys.iter().all(|(key, value)| item.get(key).unwrap_or(&Value::Null) == value)
+        } else if let Some(value) = name.strip_prefix("v:") {
+            serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item)
+        } else {
+            name.strip_prefix("i:").is_some_and(|index| index.parse() == Ok(at))
+        }
+    });
+    found.map(|(_, fields)| fields)
+}
+
+/// What a live object becomes when the owner of this part applies a plan: what is planned takes the place of what was owned. A list
+/// becomes what is planned, even where others have items in it.
+pub fn applied(live: &Value, owned: &Value, planned: &Value) -> Value {
+    let (Value::Object(live), Value::Object(planned)) = (live, planned) else { return planned.clone() };
+    let none = Map::new();
+    let owned = owned.as_object().unwrap_or(&none);
+    if owned.contains_key(WHOLE) {
+        return Value::Object(planned.clone());
+    }
+    let mut all = live.clone();
+    for (key, owned) in owned.iter().filter(|(key, _)| !planned.contains_key(*key)) {
+        let Some(gone) = all.remove(key).filter(Value::is_object) else { continue };
+        let left = applied(&gone, owned, &Value::Object(Map::new()));
+        if !nothing(&left) {
+            all.insert(key.clone(), left);
+        }
+    }
+    for (key, planned) in planned {
+        let value = applied(live.get(key).unwrap_or(&Value::Null), owned.get(key).unwrap_or(&Value::Null), planned);
+        all.insert(key.clone(), value);
+    }
+    Value::Object(all)
+}
+
+/// Whether what is owned is what is planned, no less and no more.
+pub fn same(planned: &Value, owned: &Value) -> bool {
+    equal(planned, owned, Strictness::Exact, false)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Strictness {
+    /// Nothing but what is planned may be there.
+    Exact,
+    /// Defaults may be there too.
+    Defaulted,
+}
+
+fn equal(planned: &Value, live: &Value, strictness: Strictness, quantities: bool) -> bool {
+    match (planned, live) {
+        (_, Value::Object(whole)) if whole.len() == 1 && whole.contains_key(WHOLE) => {
+            equal(planned, &whole[WHOLE], Strictness::Defaulted, quantities)
+        }
+        (Value::Object(planned), Value::Object(live)) => {
+            let mut all = planned.iter().filter(|(_, value)| !nothing(value));
+            let held =
+                |key: &str| quantities || matches!(key, "limits" | "requests" | "overhead" | "sizeLimit" | "divisor" | "averageValue");
+            // A field that is owned and has no value is one whose zero the API server leaves out.
+            let same = |key: &String, value: &Value| match live.get(key) {
+                Some(Value::Null) => zero(value),
+                Some(live) => equal(value, live, strictness, held(key)),
+                None => strictness == Strictness::Defaulted && zero(value),
+            };
+            all.all(|(key, value)| same(key, value))
+                && (strictness == Strictness::Defaulted
+                    || live.iter().all(|(key, value)| nothing(value) || planned.get(key).is_some_and(|value| !nothing(value))))
+        }
+        (Value::Array(planned), Value::Array(live)) => {
+            planned.len() == live.len() && planned.iter().zip(live).all(|(planned, live)| equal(planned, live, strictness, quantities))
+        }
+        (planned, live) if planned == live || (nothing(planned) && nothing(live)) => true,
+        // 1.0 is 1, and where quantities stand 0.5Gi is 512Mi.
+        (Value::Number(planned), Value::Number(live)) => planned.as_f64() == live.as_f64(),
+        (planned, live) => quantities && quantity::parse(planned).is_some_and(|planned| quantity::parse(live) == Some(planned)),
+    }
+}
+
+/// What Kubernetes leaves out where a field says nothing else.
+fn zero(value: &Value) -> bool {
+    *value == Value::Bool(false) || value.as_f64() == Some(0.0)
+}
+
+/// What means the same as if it were absent.
+fn nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(object) => object.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::String(text) => text.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_was_owned_goes_where_a_plan_that_is_applied_does_not_say_it() {
+        let fields = json!({"f:spec": {
+            "f:selector": {}, "f:ports": {"k:{\"port\":80}": {".": {}, "f:name": {}}},
+            "f:strategy": {"f:type": {}, "f:rollingUpdate": {"f:maxSurge": {}}}, "f:old": {},
+        }});
+        let live = json!({
+            "metadata": {"name": "a", "managedFields": [{"manager": "m", "operation": "Apply", "fieldsV1": fields}]},
+            "spec": {
+                "selector": {"app": "a"}, "ports": [{"port": 80, "name": "http"}], "theirs": 1, "old": {"x": 1},
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}},
+            },
+        });
+        let planned =
+            json!({"spec": {"selector": {"b": "c"}, "ports": [{"port": 8080, "name": "http"}], "strategy": {"type": "Recreate"}}});
+        assert_eq!(
+            applied(&live, &part(&live, "m"), &planned)["spec"],
+            json!({"selector": {"b": "c"}, "ports": [{"port": 8080, "name": "http"}], "theirs": 1, "strategy": {"type": "Recreate"}})
+        );
+        let nobody_s = applied(&live, &Value::Null, &json!({"spec": {"selector": {"b": "c"}}}));
+        assert_eq!(nobody_s["spec"]["selector"], json!({"app": "a", "b": "c"}));
+    }
+
+    fn live() -> Value {
+        json!({
+            "metadata": {
+                "name": "a", "labels": {"x": "1", "theirs": "2"},
+                "managedFields": [
+                    {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:theirs": {}}}}},
+                    {"manager": "us", "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": {}}},
+                    {"manager": "us", "operation": "Apply", "fieldsV1": {
+                        "f:metadata": {"f:labels": {"f:x": {}}},
+                        "f:spec": {
+                            "f:replicas": {}, "f:selector": {},
+                            "f:containers": {"k:{\"name\":\"a\"}": {
+                                ".": {}, "f:name": {}, "f:args": {}, "f:resources": {"f:limits": {"f:memory": {}}},
+                                "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}},
+                            }},
+                        },
+                    }},
+                ],
+            },
+            "spec": {
+                "replicas": 3, "selector": {"matchLabels": {"x": "1"}, "defaulted": true}, "progressDeadlineSeconds": 600,
+                "containers": [
+                    {"name": "theirs"},
+                    {"name": "a", "args": ["--b"], "imagePullPolicy": "Always", "resources": {"limits": {"memory": "512Mi"}},
+                     "ports": [{"containerPort": 80, "protocol": "TCP"}]},
+                ],
+            },
+        })
+    }
+
+    fn planned() -> Value {
+        json!({
+            "metadata": {"labels": {"x": "1"}},
+            "spec": {
+                "replicas": 3, "selector": {"matchLabels": {"x": "1"}},
+                "containers": [
+                    {"name": "a", "args": ["--b"], "env": [], "resources": {"limits": {"memory": "0.5Gi"}}, "ports": [{"containerPort": 80}]},
+                ],
+            },
+        })
+    }
+
+    fn settled(change: impl FnOnce(&mut Value)) -> bool {
+        let mut planned = planned();
+        change(&mut planned);
+        same(&planned, &part(&live(), "us"))
+    }
+
+    #[test]
+    fn defaults_and_the_fields_of_others_are_no_difference() {
+        assert!(settled(|_| {}));
+    }
+
+    #[test]
+    fn a_changed_value_is_a_difference_wherever_it_is() {
+        assert!(!settled(|planned| planned["spec"]["replicas"] = json!(4)));
+        assert!(!settled(|planned| planned["spec"]["selector"]["matchLabels"]["x"] = json!("2")));
+        assert!(!settled(|planned| planned["spec"]["containers"][0]["args"][0] = json!("--c")));
+        assert!(!settled(|planned| planned["spec"]["containers"][0]["resources"]["limits"]["memory"] = json!("513Mi")));
+        assert!(!settled(|planned| planned["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(81)));
+    }
+
+    #[test]
+    fn a_key_that_came_or_left_is_a_difference() {
+        assert!(!settled(|planned| planned["metadata"]["labels"]["y"] = json!("2")));
+        assert!(!settled(|planned| planned["metadata"]["labels"] = json!({})));
+        assert!(!settled(|planned| {
+            planned["spec"].as_object_mut().unwrap().remove("replicas");
+        }));
+        assert!(!settled(|planned| planned["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "b"}))));
+    }
+
+    #[test]
+    fn what_another_manager_has_taken_is_a_difference() {
+        let mut live = live();
+        live["metadata"]["managedFields"][2]["fieldsV1"]["f:spec"].as_object_mut().unwrap().remove("f:replicas");
+        assert!(!same(&planned(), &part(&live, "us")));
+        assert!(!same(&planned(), &part(&live, "nobody")));
+    }
+
+    #[test]
+    fn a_zero_that_the_api_server_leaves_out_is_no_difference_and_one_that_somebody_took_is() {
+        let live = json!({
+            "metadata": {"managedFields": [{"manager": "us", "operation": "Apply", "fieldsV1": {"f:spec": {"f:hostNetwork": {}}}}]}, "spec": {},
+        });
+        assert!(same(&json!({"spec": {"hostNetwork": false}}), &part(&live, "us")));
+        assert!(!same(&json!({"spec": {"hostNetwork": true}}), &part(&live, "us")));
+        assert!(!same(&json!({"spec": {"hostNetwork": false, "replicas": 0}}), &part(&live, "us")));
+    }
+
+    #[test]
+    fn only_quantities_are_compared_as_quantities() {
+        assert!(!same(&json!({"args": ["1000m"]}), &json!({"args": ["1"]})));
+        assert!(same(&json!({"limits": {"gpu": 1}}), &json!({"limits": {"gpu": "1"}})));
+        assert!(same(&json!({"limits": {"cpu": "1000m"}}), &json!({"limits": {"cpu": "1"}})));
+    }
+}

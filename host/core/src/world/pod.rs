@@ -1,0 +1,210 @@
+//! What is kept of a pod: what is wrong with it.
+
+use super::{
+    child::{Condition, SUBJECT_KIND},
+    live::Live,
+};
+use crate::resource::LLM_INFERENCE_SERVICE;
+use serde::Deserialize;
+use std::borrow::Cow;
+
+/// A pod of a subject.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: u64,
+    /// The subject's kind and its name, as the labels have them.
+    pub kind: String,
+    /// See [`Pod::kind`].
+    pub subject: String,
+    /// The component's, as the label has it.
+    pub component: String,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// What is wrong with it.
+    pub failure: Option<PodFailure>,
+}
+
+/// What is wrong with a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodFailure {
+    /// The word of whoever noticed, such as CrashLoopBackOff.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+    /// The exit code of the container that ended.
+    pub exit_code: Option<i64>,
+    /// When, as Kubernetes writes it.
+    pub time: Option<String>,
+    /// Whether a container has failed. Else the pod waits for a node.
+    pub started: bool,
+}
+
+/// The labels by which the subject and the component of an `InferenceService`'s pods are known.
+pub const SUBJECT: &str = "serving.ome.io/inferenceservice";
+/// See [`SUBJECT`].
+pub const COMPONENT: &str = "serving.ome.io/component";
+
+/// The labels by which the subject and the component of an `LLMInferenceService`'s pods are known: upstream selects by them.
+pub const APP_NAME: &str = "app.kubernetes.io/name";
+/// See [`APP_NAME`].
+pub const APP_COMPONENT: &str = "app.kubernetes.io/component";
+
+/// LeaderWorkerSet's own label: 0 is the leader.
+pub const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
+
+/// What a kubelet says while a container is only on its way.
+const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// What is read of a pod's status.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    phase: String,
+    reason: Option<String>,
+    message: Option<String>,
+    conditions: Vec<Condition>,
+    init_container_statuses: Vec<ContainerStatus>,
+    container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ContainerStatus {
+    name: String,
+    state: ContainerState,
+    last_state: ContainerState,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ContainerState {
+    waiting: Option<Waiting>,
+    terminated: Option<Terminated>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Waiting {
+    reason: String,
+    message: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Terminated {
+    reason: String,
+    message: String,
+    exit_code: Option<i64>,
+    finished_at: Option<String>,
+}
+
+impl Pod {
+    /// Reads a live pod.
+    pub(super) fn of(live: &Live<'_>) -> Self {
+        let text = |text: &Option<Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
+        let labels = live.labels();
+        let label = |key: &str| labels.get(key).map(|value| value.clone().into_owned()).unwrap_or_default();
+        let kind = label(SUBJECT_KIND);
+        let llm = kind == LLM_INFERENCE_SERVICE.kind;
+        let (subject, component) = if llm { (APP_NAME, APP_COMPONENT) } else { (SUBJECT, COMPONENT) };
+        let status: Status = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
+        Self {
+            namespace: text(&live.metadata.namespace),
+            name: text(&live.metadata.name),
+            version: live.version(),
+            subject: label(subject),
+            component: label(component),
+            kind,
+            deleting: live.deleting(),
+            failure: failure(status),
+        }
+    }
+}
+
+fn failure(status: Status) -> Option<PodFailure> {
+    for ContainerStatus { name, state, last_state } in status.init_container_statuses.iter().chain(&status.container_statuses) {
+        let ended = state.terminated.as_ref().or(last_state.terminated.as_ref());
+        let exit_code = ended.and_then(|ended| ended.exit_code);
+        let told = |reason: &str, said: &str| {
+            let said = if said.is_empty() { String::new() } else { format!(": {}", said.trim_end()) };
+            let code = exit_code.map_or_else(String::new, |code| format!(", it last ended with exit code {code}"));
+            let message = format!("The container {name} has the state {reason}{code}{said}");
+            let time = ended.and_then(|ended| ended.finished_at.clone());
+            Some(PodFailure { message, reason: reason.to_owned(), exit_code, time, started: true })
+        };
+        if let Some(Waiting { reason, message }) = &state.waiting
+            && !reason.is_empty()
+            && !STARTING.contains(&reason.as_str())
+        {
+            let last_words = ended.map(|ended| &ended.message).filter(|words| !words.is_empty());
+            return told(reason, last_words.unwrap_or(message));
+        }
+        if let Some(Terminated { reason, message, .. }) = &state.terminated
+            && exit_code != Some(0)
+        {
+            return told(reason, message);
+        }
+    }
+    if status.phase == "Failed" {
+        let message = format!("The pod has failed: {}", status.message.as_deref().unwrap_or("it doesn't say why"));
+        return Some(PodFailure {
+            reason: status.reason.unwrap_or_else(|| "Failed".to_owned()),
+            message,
+            started: true,
+            ..PodFailure::default()
+        });
+    }
+    let unscheduled = status.conditions.into_iter().find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
+    let said = |text: String, otherwise: &str| if text.is_empty() { otherwise.to_owned() } else { text };
+    let message = format!("The pod waits for a node: {}", said(unscheduled.message, "none suits it"));
+    Some(PodFailure { reason: said(unscheduled.reason, "Unschedulable"), message, ..PodFailure::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn read(live: &Value) -> Pod {
+        Pod::of(&Live::of(&live.to_string()))
+    }
+
+    #[test]
+    fn a_container_that_keeps_ending_is_told_with_its_exit_code() {
+        let pod = read(&json!({
+            "metadata": {"name": "p", "labels": {SUBJECT: "chat", COMPONENT: "engine"}},
+            "status": {"phase": "Running", "containerStatuses": [{
+                "name": "ome-container",
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+                "lastState": {"terminated": {"exitCode": 137, "finishedAt": "2026-01-01T00:00:00Z", "message": "out of memory"}},
+            }]},
+        }));
+        assert_eq!((pod.subject.as_str(), pod.component.as_str()), ("chat", "engine"));
+        let failure = pod.failure.unwrap();
+        assert_eq!((failure.reason.as_str(), failure.exit_code), ("CrashLoopBackOff", Some(137)));
+        assert!(failure.message.contains("out of memory"), "{}", failure.message);
+    }
+
+    #[test]
+    fn a_pod_that_is_starting_has_not_failed() {
+        let starting =
+            json!({"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}});
+        assert_eq!(read(&starting).failure, None);
+        let ready = json!({"metadata": {"name": "p"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        assert_eq!(read(&ready).failure, None);
+    }
+
+    #[test]
+    fn a_pod_without_a_node_says_what_the_scheduler_says() {
+        let pod = json!({"metadata": {"name": "p"}, "status": {"conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"},
+        ]}});
+        let failure = read(&pod).failure.unwrap();
+        assert!(!failure.started && failure.message.contains("0/3"));
+    }
+}

@@ -1,0 +1,89 @@
+//! What one plan may see.
+
+use super::{
+    Child, Labels, ObjectKey, Pod, Subject,
+    crowd::Crowd,
+    named::Named,
+    ome::{Models, Runtimes, WeightView},
+    scoped::Scoped,
+};
+use crate::resource::Resource;
+use k8s_openapi::jiff::Timestamp;
+use rpds::HashTrieMapSync;
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// What rules may look up beside their object.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// When the object was made; none of one that isn't there yet.
+    pub created: Option<Timestamp>,
+    /// The models.
+    pub models: Arc<Models>,
+    /// The runtimes.
+    pub runtimes: Arc<Runtimes>,
+    /// All subjects by their age.
+    pub crowd: Crowd,
+}
+
+/// The world as one subject sees it, at one moment. It never changes.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Which state of the world it was taken from.
+    pub revision: u64,
+    /// The subject.
+    pub subject: Arc<Subject>,
+    /// The labels of its namespace.
+    pub namespace_labels: Arc<Labels>,
+    /// The models.
+    pub models: Arc<Models>,
+    /// The runtimes.
+    pub runtimes: Arc<Runtimes>,
+    /// The fine-tuned weights.
+    pub weights: Arc<Scoped<WeightView>>,
+    /// The parts that specs are built on, of `LLMInferenceServiceConfigs`.
+    pub configs: Arc<Scoped<Value>>,
+    /// All subjects by their age.
+    pub crowd: Crowd,
+    /// What subjects may name.
+    pub(super) named: HashTrieMapSync<ObjectKey, Arc<Named>>,
+    /// The objects that belong to the subject, in order.
+    pub children: Vec<Arc<Child>>,
+    /// What stands for one of them under the name that we would give it.
+    pub stand_ins: BTreeMap<ObjectKey, ObjectKey>,
+    /// Its pods that fail, by name.
+    pub pods: Vec<Arc<Pod>>,
+    /// The kinds that can be read and written.
+    pub available: Arc<BTreeSet<&'static Resource>>,
+    /// Seconds since 1970, rounded down to a minute, for policies that want the time.
+    pub now: u64,
+}
+
+impl Snapshot {
+    /// What rules may look up beside the subject.
+    pub fn surroundings(&self) -> Surroundings {
+        let Self { models, runtimes, crowd, .. } = self;
+        Surroundings { created: self.subject.created, models: Arc::clone(models), runtimes: Arc::clone(runtimes), crowd: crowd.clone() }
+    }
+
+    /// One of the subject's objects.
+    pub fn child(&self, resource: &'static Resource, name: &str) -> Option<&Arc<Child>> {
+        let key = ObjectKey { resource, namespace: self.subject.key.namespace.clone(), name: name.to_owned() };
+        let key = self.stand_ins.get(&key).unwrap_or(&key);
+        let at = self.children.binary_search_by(|child| child.key.cmp(key)).ok()?;
+        self.children.get(at)
+    }
+
+    /// Something that the subject names.
+    pub fn named(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<&Arc<Named>> {
+        self.named.get(&ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+
+    /// Whether a kind can be read and written.
+    pub fn serves(&self, resource: &'static Resource) -> bool {
+        resource.neighbour.is_none() || self.available.contains(resource)
+    }
+}

@@ -1,0 +1,140 @@
+//! What is kept of a subject.
+
+use super::{
+    ObjectKey,
+    adopted::{ADOPTED, WORKLOADS},
+    child::MANAGER,
+    live::{self, LAST_APPLIED, Live},
+    writers::{self, Writer},
+};
+use crate::objects::label_value;
+use k8s_openapi::jiff::Timestamp;
+use pointsman_sandbox::digest::Digest;
+use serde_json::{Value, json, value::RawValue};
+use std::sync::OnceLock;
+
+/// The annotation that says whether this controller works on a subject.
+pub const CONTROL: &str = "pointsman.dev/control";
+
+/// What a subject says of who works on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Control {
+    /// Nothing, or that it is for us if the configuration says so.
+    #[default]
+    AsConfigured,
+    /// That it is to be left alone.
+    LeftAlone,
+    /// A word that means nothing.
+    Unreadable(String),
+}
+
+/// A custom resource that is served. Its contents are kept as text: they are read only while a plan is made.
+#[derive(Debug)]
+pub struct Subject {
+    /// What names it.
+    pub key: ObjectKey,
+    /// Its own identity; empty offline.
+    pub uid: String,
+    /// When it was made; offline nobody knows.
+    pub created: Option<Timestamp>,
+    /// Its version.
+    pub version: u64,
+    /// The generation of its spec.
+    pub generation: Option<i64>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Its name as a label's value: its pods and objects carry it.
+    pub label: String,
+    /// What it says of who works on it.
+    pub control: Control,
+    /// When it was taken over from another controller, if it was.
+    pub adopted: Option<Timestamp>,
+    /// The workloads that were taken over with it, as KIND/NAME.
+    pub workloads: Vec<String>,
+    /// The other controllers that write its status.
+    pub writers: Vec<Writer>,
+    /// Whether anything of its status is written by us.
+    pub told_by_us: bool,
+    /// Its labels, annotations and spec.
+    content: Box<str>,
+    /// Made when it is first asked for.
+    digest: OnceLock<Digest>,
+    status: Box<str>,
+}
+
+impl Subject {
+    /// Reads a live object.
+    pub(super) fn of(key: ObjectKey, live: &Live<'_>) -> Self {
+        let raw = |part: Option<&RawValue>| part.map_or("null", RawValue::get).to_owned();
+        let mut read = live.metadata.annotations.map(live::strings).unwrap_or_default();
+        let control = match read.get(CONTROL).map(AsRef::as_ref) {
+            None | Some("true") => Control::AsConfigured,
+            Some("false") => Control::LeftAlone,
+            Some(other) => Control::Unreadable(other.to_owned()),
+        };
+        let adopted = read.get(ADOPTED).and_then(|time| time.parse().ok());
+        let workloads = read.get(WORKLOADS).into_iter().flat_map(|all| all.split(',').filter(|name| !name.is_empty()));
+        let workloads = workloads.map(str::to_owned).collect();
+        let mut managed = live.metadata.managed_fields.iter().flatten();
+        let told_by_us = managed.any(|entry| entry.subresource == "status" && entry.manager.starts_with(MANAGER));
+        let shortened = read.remove(LAST_APPLIED).is_some().then(|| json!(read).to_string());
+        let annotations = live.metadata.annotations.map(|annotations| shortened.unwrap_or_else(|| annotations.get().to_owned()));
+        let metadata = format!(r#"{{"labels":{},"annotations":{}}}"#, raw(live.metadata.labels), annotations.unwrap_or_else(|| raw(None)));
+        Self {
+            uid: live.uid(),
+            created: live.created(),
+            version: live.version(),
+            generation: live.metadata.generation,
+            deleting: live.deleting(),
+            label: label_value(&key.name).into_owned(),
+            control,
+            adopted,
+            workloads,
+            told_by_us,
+            writers: writers::of_status(live),
+            digest: OnceLock::new(),
+            content: format!(r#"{{"metadata":{metadata},"spec":{}}}"#, raw(live.field("spec"))).into(),
+            status: live.status.map(RawValue::get).unwrap_or_default().into(),
+            key,
+        }
+    }
+
+    /// A digest of its labels, annotations and spec.
+    pub fn digest(&self) -> &Digest {
+        self.digest.get_or_init(|| Digest::of(self.content.as_bytes()))
+    }
+
+    /// Its `metadata` (labels and annotations) and `spec`.
+    pub fn content(&self) -> Value {
+        serde_json::from_str(&self.content).unwrap_or_default()
+    }
+
+    /// Its status as it is known.
+    pub fn status(&self) -> Value {
+        serde_json::from_str(&self.status).unwrap_or_default()
+    }
+
+    /// Whether a word stands anywhere in its status: that is known without reading it.
+    pub fn mentions(&self, word: &str) -> bool {
+        self.status.contains(word)
+    }
+
+    /// Whether another state of it asks for the same plan.
+    pub fn asks_the_same(&self, other: &Self) -> bool {
+        self.uid == other.uid
+            && self.generation == other.generation
+            && self.deleting == other.deleting
+            && self.content == other.content
+            && self.writers == other.writers
+    }
+
+    /// Whether rules that count subjects see no difference to another state of it.
+    pub fn counts_the_same(&self, other: &Self) -> bool {
+        self.created == other.created && self.content == other.content
+    }
+
+    /// Whether another state of it asks for another plan, or has another status than we know.
+    pub fn differs(&self, other: &Self) -> bool {
+        !self.asks_the_same(other) || self.status != other.status
+    }
+}

@@ -1,0 +1,263 @@
+//! Whether bytes are a plugin at all. They are never trusted: the whole binary is parsed, and its imports and exports are
+//! checked, before anything is compiled. Not even this is done in the host's own process; see `compile`.
+
+use super::{
+    limits::LARGEST_BINARY,
+    wasi::{preview1, preview2},
+};
+use crate::text::told;
+use std::{fmt, panic::catch_unwind};
+use wasmparser::{
+    Chunk, Encoding, ExternalKind, Parser, Payload, TypeRef, Validator, WasmFeatures, component_types::ComponentEntityType, types::Types,
+};
+use wit_component::ComponentEncoder;
+
+/// The package of our interfaces, and the version of it that we speak.
+pub const PACKAGE: &str = "pointsman:policy";
+/// The version of it that we speak.
+pub const VERSION: &str = "0.1.0";
+
+/// The one interface whose functions a plugin may import.
+pub(super) const LOG: &str = "log";
+
+/// The policy points, each an interface.
+const POINTS: [&str; 4] = ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring"];
+
+/// What was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A component.
+    Component,
+    /// A core module that carries its interfaces; a component was made of it.
+    Module,
+    /// A core module that is a WASI command: a program that is asked through its stdin.
+    Command,
+}
+
+impl Form {
+    /// Its name, as the other process says it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Component => "component",
+            Self::Module => "module",
+            Self::Command => "command",
+        }
+    }
+
+    /// The one of a name.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        [Self::Component, Self::Module, Self::Command].into_iter().find(|form| form.name() == name)
+    }
+}
+
+/// What may be compiled.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// The bytes of a component, or of a command's module.
+    pub wasm: Vec<u8>,
+    /// What was given.
+    pub form: Form,
+    /// The policy points whose interfaces it exports. A command has none: it tells when it is asked to describe itself.
+    pub points: Vec<&'static str>,
+}
+
+impl fmt::Debug for Accepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { wasm, form, points } = self;
+        write!(f, "Accepted {{ {} bytes, form: {form:?}, points: {points:?} }}", wasm.len())
+    }
+}
+
+/// Why bytes are no plugin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// More than we look at.
+    #[error("it has {0} bytes, and at most {LARGEST_BINARY} are accepted")]
+    TooLarge(usize),
+    /// Not WebAssembly.
+    #[error("it is no WebAssembly: it must begin with the bytes 00 61 73 6d{0}")]
+    NotWasm(&'static str),
+    /// Broken, or made of something that we don't run.
+    #[error("it is no valid WebAssembly: {0}")]
+    Invalid(String),
+    /// A core module of another kind.
+    #[error(
+        "it is a core module that isn't made from the interfaces of {PACKAGE}@{VERSION} and no WASI command either: build it with the SDK, or make a component of it"
+    )]
+    NoPolicy,
+    /// A core module whose interfaces and code don't fit together.
+    #[error("no component can be made of the core module: {0}")]
+    NotWrapped(String),
+    /// A WASI module that can't be run.
+    #[error("it is made for WASI, but exports no {0}: build it as a program, not as a library")]
+    NoCommand(&'static str),
+    /// It wants what it doesn't get.
+    #[error("it imports {0}, and policies get nothing but {PACKAGE}/log@{VERSION} and an empty WASI: they are pure")]
+    Import(String),
+    /// It was built for another version of the interfaces.
+    #[error("it is built for {PACKAGE}@{0}, and this host speaks {VERSION}: build it with that version")]
+    OtherVersion(String),
+    /// It lacks the interface that all plugins have.
+    #[error("it doesn't export {PACKAGE}/plugin@{VERSION}, which every policy has")]
+    NoPlugin,
+    /// It answers nothing.
+    #[error("it exports the interface of no policy point: {}", POINTS.join(", "))]
+    NoPoint,
+}
+
+/// Accepts bytes as a plugin, or says why not.
+pub fn accept(bytes: &[u8]) -> Result<Accepted, Refused> {
+    if bytes.len() > LARGEST_BINARY {
+        return Err(Refused::TooLarge(bytes.len()));
+    }
+    if !bytes.starts_with(b"\0asm") {
+        return Err(Refused::NotWasm(if bytes.starts_with(&[0x1f, 0x8b]) { "; it is compressed with gzip" } else { "" }));
+    }
+    match encoding(bytes)? {
+        Encoding::Component => {
+            let points = check(bytes)?;
+            Ok(Accepted { wasm: bytes.to_vec(), form: Form::Component, points })
+        }
+        Encoding::Module => {
+            validate(bytes)?;
+            if !carries_interfaces(bytes) {
+                check_command(bytes)?;
+                return Ok(Accepted { wasm: bytes.to_vec(), form: Form::Command, points: Vec::new() });
+            }
+            let wasm = wrap(bytes)?;
+            let points = check(&wasm)?;
+            Ok(Accepted { wasm, form: Form::Module, points })
+        }
+    }
+}
+
+/// Makes a component of a core module that the host carries in itself.
+pub(super) fn of_ours(bytes: &[u8]) -> Result<Accepted, Refused> {
+    Ok(Accepted { wasm: wrap(bytes)?, form: Form::Module, points: Vec::new() })
+}
+
+fn encoding(bytes: &[u8]) -> Result<Encoding, Refused> {
+    match Parser::new(0).parse(bytes, true).map_err(|error| invalid(&error))? {
+        Chunk::Parsed { payload: Payload::Version { encoding, .. }, .. } => Ok(encoding),
+        _ => Err(Refused::Invalid("it has no version".to_owned())),
+    }
+}
+
+fn invalid(error: &wasmparser::BinaryReaderError) -> Refused {
+    Refused::Invalid(error.to_string())
+}
+
+fn validate(bytes: &[u8]) -> Result<Types, Refused> {
+    let features = WasmFeatures::default() - WasmFeatures::THREADS - WasmFeatures::MEMORY64 - WasmFeatures::SHARED_EVERYTHING_THREADS;
+    Validator::new_with_features(features).validate_all(bytes).map_err(|error| invalid(&error))
+}
+
+/// Whether a core module has its interfaces in a custom section, as wit-bindgen puts them there.
+fn carries_interfaces(module: &[u8]) -> bool {
+    Parser::new(0)
+        .parse_all(module)
+        .flatten()
+        .any(|payload| matches!(payload, Payload::CustomSection(section) if section.name().starts_with("component-type")))
+}
+
+/// Checks what a command imports and exports by name.
+fn check_command(module: &[u8]) -> Result<(), Refused> {
+    let (mut foreign, mut wasi, mut start, mut memory) = (None, false, false, false);
+    for payload in Parser::new(0).parse_all(module) {
+        match payload.map_err(|error| invalid(&error))? {
+            Payload::ImportSection(section) => {
+                for import in section.into_imports() {
+                    let import = import.map_err(|error| invalid(&error))?;
+                    let ours = import.module == preview1::MODULE;
+                    wasi |= ours;
+                    if !(ours && preview1::FUNCTIONS.contains(&import.name) && matches!(import.ty, TypeRef::Func(_))) {
+                        foreign.get_or_insert_with(|| format!("{}.{}", import.module, import.name));
+                    }
+                }
+            }
+            Payload::ExportSection(section) => {
+                for export in section {
+                    let export = export.map_err(|error| invalid(&error))?;
+                    start |= export.name == "_start" && export.kind == ExternalKind::Func;
+                    memory |= export.name == "memory" && export.kind == ExternalKind::Memory;
+                }
+            }
+            _ => {}
+        }
+    }
+    match (foreign, start, memory) {
+        _ if !wasi && !start => Err(Refused::NoPolicy),
+        (Some(foreign), ..) => Err(Refused::Import(told(&foreign))),
+        (None, false, _) => Err(Refused::NoCommand("_start")),
+        (None, true, false) => Err(Refused::NoCommand("memory")),
+        (None, true, true) => Ok(()),
+    }
+}
+
+/// Makes a component of a core module that carries its interfaces.
+fn wrap(module: &[u8]) -> Result<Vec<u8>, Refused> {
+    // The encoder is made for a compiler's output; what a stranger wrote into the section may trip it up.
+    let wrapped = catch_unwind(|| {
+        let mut encoder = ComponentEncoder::default();
+        encoder.module(module)?;
+        encoder.validate(true).encode()
+    });
+    match wrapped {
+        Ok(Ok(component)) => Ok(component),
+        Ok(Err(error)) => Err(Refused::NotWrapped(format!("{error:#}"))),
+        Err(_) => Err(Refused::NotWrapped("its description of its interfaces is broken".to_owned())),
+    }
+}
+
+/// Validates a component, and checks what it imports and exports by name. Tells the policy points that it answers.
+fn check(component: &[u8]) -> Result<Vec<&'static str>, Refused> {
+    let types = validate(component)?;
+    let mut exports = Vec::new();
+    let mut depth = 0_usize;
+    for payload in Parser::new(0).parse_all(component) {
+        match payload.map_err(|error| invalid(&error))? {
+            Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+            Payload::End(_) => depth = depth.saturating_sub(1),
+            // Only the outermost component's are between it and us.
+            Payload::ComponentImportSection(section) if depth == 0 => {
+                for import in section {
+                    check_import(import.map_err(|error| invalid(&error))?.name.name, &types)?;
+                }
+            }
+            Payload::ComponentExportSection(section) if depth == 0 => {
+                for export in section {
+                    exports.push(export.map_err(|error| invalid(&error))?.name.name.to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+    let ours = |interface: &str| exports.iter().any(|export| *export == format!("{PACKAGE}/{interface}@{VERSION}"));
+    if !ours("plugin") {
+        let other = exports.iter().find_map(|export| export.strip_prefix(&format!("{PACKAGE}/plugin@")));
+        return Err(other.map_or(Refused::NoPlugin, |version| Refused::OtherVersion(version.to_owned())));
+    }
+    let points: Vec<_> = POINTS.into_iter().filter(|point| ours(point)).collect();
+    if points.is_empty() { Err(Refused::NoPoint) } else { Ok(points) }
+}
+
+/// Functions may come from the log and from WASI alone; interfaces that hold nothing but types give a plugin nothing.
+fn check_import(name: &str, types: &Types) -> Result<(), Refused> {
+    let ours = name.strip_prefix(&format!("{PACKAGE}/")).and_then(|rest| rest.split_once('@'));
+    if let Some((_, version)) = ours
+        && version != VERSION
+    {
+        return Err(Refused::OtherVersion(version.to_owned()));
+    }
+    let types = types.as_ref();
+    let Some(ComponentEntityType::Instance(instance)) = types.component_item_for_import(name).map(|item| item.ty) else {
+        return Err(Refused::Import(told(name)));
+    };
+    let functions = ours == Some((LOG, VERSION)) || preview2::interface(name).is_some();
+    let harmless = types[instance].exports.values().all(|export| match export.ty {
+        ComponentEntityType::Type { .. } => true,
+        ComponentEntityType::Func(_) => functions,
+        _ => false,
+    });
+    if harmless { Ok(()) } else { Err(Refused::Import(told(name))) }
+}

@@ -1,0 +1,88 @@
+//! The default policies, which the host carries in itself: `build.rs` builds them from `plugins/`.
+
+use crate::point::describe::Point;
+use std::fmt;
+
+/// A default policy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Builtin {
+    /// Its name, as `spec.source.builtin.name` of a PolicyPlugin gives it.
+    pub name: &'static str,
+    /// The policy point that it answers.
+    pub point: Point,
+    /// Its WebAssembly.
+    pub bytes: &'static [u8],
+}
+
+impl fmt::Debug for Builtin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Builtin {{ {}, {} bytes }}", self.name, self.bytes.len())
+    }
+}
+
+/// All of them.
+pub static BUILTINS: [Builtin; 4] = [
+    Builtin {
+        name: "runtime-selection",
+        point: Point::RuntimeSelection,
+        bytes: include_bytes!(concat!(env!("OUT_DIR"), "/runtime-selection.wasm")),
+    },
+    Builtin {
+        name: "pod-templating",
+        point: Point::PodTemplating,
+        bytes: include_bytes!(concat!(env!("OUT_DIR"), "/pod-templating.wasm")),
+    },
+    Builtin {
+        name: "metadata-propagation",
+        point: Point::MetadataPropagation,
+        bytes: include_bytes!(concat!(env!("OUT_DIR"), "/metadata-propagation.wasm")),
+    },
+    Builtin {
+        name: "scheduling-scoring",
+        point: Point::SchedulingScoring,
+        bytes: include_bytes!(concat!(env!("OUT_DIR"), "/scheduling-scoring.wasm")),
+    },
+];
+
+/// The default policy of that name.
+pub fn named(name: &str) -> Option<&'static Builtin> {
+    BUILTINS.iter().find(|builtin| builtin.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::binary::accept;
+    use std::{env, path::Path};
+
+    #[test]
+    fn each_default_policy_is_a_plugin_for_its_point_and_no_other() {
+        for builtin in &BUILTINS {
+            let accepted = accept(builtin.bytes).unwrap();
+            assert_eq!(accepted.form, crate::binary::Form::Module, "{}", builtin.name);
+            assert_eq!(accepted.points, [builtin.point.name()], "{}", builtin.name);
+        }
+    }
+
+    #[test]
+    fn a_default_policy_is_found_by_its_name() {
+        assert_eq!(named("pod-templating").map(|builtin| builtin.point), Some(Point::PodTemplating));
+        assert_eq!(named("pod"), None);
+    }
+
+    /// Else the same source would have another digest on each machine.
+    #[test]
+    fn the_bytes_tell_nothing_of_the_machine_that_built_them() {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_str().unwrap();
+        let home = env::home_dir().unwrap();
+        let mut telling = vec![workspace, "/registry/src/", "/.cargo/", "/.rustup/", "/home/", "/Users/"];
+        // The home of root in a container may be no more than a slash.
+        telling.extend(home.to_str().filter(|home| home.len() > 2));
+        for builtin in &BUILTINS {
+            for telling in &telling {
+                let found = builtin.bytes.windows(telling.len()).any(|part| part == telling.as_bytes());
+                assert!(!found, "{} contains {telling}", builtin.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! From a stranger's bytes to machine code, once for each digest.
+//!
+//! Neither the compiler nor what reads a module's interfaces promises anything about strange input. They may take any time
+//! and any memory, and one changed byte is enough to make the latter recurse without end, which ends the process. So both run
+//! in a process of their own, which is this same program (`pointsman compile`), with a deadline and a bound on its memory.
+
+use super::{
+    binary::{self, Accepted, Form, Refused, accept},
+    engine::{Engines, Use, compiler},
+    evaluator,
+    limits::{COMPILE_WITHIN, COMPILER_MEMORY, COMPILERS, LARGEST_BINARY},
+    slots::Slots,
+};
+use crate::{
+    process::{self as apart, Ended},
+    text::told,
+};
+use sha2::{Digest, Sha256};
+use std::{
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use wasmtime::{Engine, Module, component::Component};
+
+/// The hidden subcommand that compiles.
+pub const SUBCOMMAND: &str = "compile";
+
+/// Why there is no machine code.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    /// It is no plugin, or doesn't compile.
+    #[error("{0}")]
+    Refused(String),
+    /// It ended the process that looked at it.
+    #[error("it makes the compiler crash ({0}), so it is broken or made to do harm")]
+    Crash(String),
+    /// It took too long.
+    #[error("compiling it takes longer than {} s", .0.as_secs())]
+    TooLong(Duration),
+    /// The machine code can't be loaded.
+    #[error("what was compiled can't be loaded: {0}")]
+    Load(String),
+    /// The other process can't be run.
+    #[error("the compiler can't be run: {0}")]
+    Process(#[from] io::Error),
+    /// The cache would not be ours alone.
+    #[error(
+        "{0} can't be the cache of compiled plugins: it must belong to the user that runs this and be writable by nobody else, for whoever writes there runs code here"
+    )]
+    Unsafe(PathBuf),
+}
+
+impl CompileError {
+    /// One CamelCase word for it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => "NoPlugin",
+            Self::Crash(_) => "CompilerCrashed",
+            Self::TooLong(_) => "CompilingTookTooLong",
+            Self::Load(_) => "NotLoaded",
+            Self::Process(_) => "CompilerMissing",
+            Self::Unsafe(_) => "CacheUnsafe",
+        }
+    }
+}
+
+/// The layout of what is cached: another means another name.
+const LAYOUT: u32 = 2;
+
+/// Machine code that can be linked.
+#[derive(Clone)]
+#[allow(missing_debug_implementations)] // wasmtime's component has none.
+pub enum Code {
+    /// A component, which may have been made of a core module.
+    Component(Component),
+    /// A WASI command.
+    Command(Module),
+}
+
+/// A plugin that can be linked.
+#[allow(missing_debug_implementations)]
+pub struct Compiled {
+    /// Its machine code.
+    pub code: Code,
+    /// What was given.
+    pub form: Form,
+    /// The policy points whose interfaces it exports: none if it is a command, which tells them itself.
+    pub points: Vec<String>,
+}
+
+/// Compiles, and keeps what it compiled.
+#[derive(Debug)]
+pub struct Compilers {
+    program: PathBuf,
+    cache: PathBuf,
+    within: Duration,
+    memory: u64,
+    turns: Slots,
+}
+
+impl Compilers {
+    /// With `program`, which is this one unless a test says otherwise, and a folder for what it makes. The folder may be shared
+    /// by hosts of one user, and deleted at any time.
+    pub fn new(program: PathBuf, cache: &Path) -> Result<Self, CompileError> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
+        // Not what a link leads to: it may lead elsewhere later.
+        let found = fs::symlink_metadata(cache)?;
+        if found.uid() != rustix::process::geteuid().as_raw() || found.permissions().mode() & 0o022 != 0 {
+            return Err(CompileError::Unsafe(cache.to_owned()));
+        }
+        Ok(Self { program, cache: cache.to_owned(), within: COMPILE_WITHIN, memory: COMPILER_MEMORY, turns: Slots::new(COMPILERS) })
+    }
+
+    /// The same with other bounds.
+    #[must_use]
+    pub fn bounded(self, within: Duration, memory: u64) -> Self {
+        Self { within, memory, ..self }
+    }
+
+    /// The machine code of a plugin for a use: out of the cache, or compiled and put there. Blocks while it compiles.
+    pub fn load(&self, engines: &Engines, use_: Use, plugin: &[u8]) -> Result<Compiled, CompileError> {
+        if plugin.len() > LARGEST_BINARY {
+            return Err(CompileError::Refused(Refused::TooLarge(plugin.len()).to_string()));
+        }
+        let engine = engines.of(use_);
+        let mut compatibility = DefaultHasher::new();
+        (LAYOUT, engine.precompile_compatibility_hash()).hash(&mut compatibility);
+        let name = format!("{:x}-{:016x}.cwasm", Sha256::digest(plugin), compatibility.finish());
+        let file = self.cache.join(&name);
+        let compiled = match cached(&name, &file) {
+            Some(compiled) => compiled,
+            None => self.compile(use_, plugin).inspect(|compiled| self.keep(&name, &file, compiled))?,
+        };
+        loaded(engine, &compiled).map_err(|error| {
+            fs::remove_file(&file).ok();
+            CompileError::Load(format!("{error:#}"))
+        })
+    }
+
+    /// The program that does what must not be done in this process.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// A cache that can't be written to costs time and nothing else.
+    fn keep(&self, name: &str, file: &Path, code: &[u8]) {
+        // Under another name first: another host may look at the same moment.
+        let partial = self.cache.join(format!("{name}.{}", std::process::id()));
+        let written = fs::File::create(&partial)
+            .and_then(|mut out| out.write_all(&checksum(name, code)).and_then(|()| out.write_all(code)))
+            .and_then(|()| fs::rename(&partial, file));
+        if let Err(error) = written {
+            fs::remove_file(&partial).ok();
+            tracing::warn!(%error, file = %file.display(), "a compiled plugin can't be kept in the cache");
+        }
+    }
+
+    fn compile(&self, use_: Use, plugin: &[u8]) -> Result<Vec<u8>, CompileError> {
+        let _turn = self.turns.take(None);
+        let args = [SUBCOMMAND, "--memory", &self.memory.to_string(), use_.name()];
+        let Ended { output, complaint, status } = apart::run(&self.program, &args, plugin, self.within)?;
+        match status {
+            None => Err(CompileError::TooLong(self.within)),
+            Some(status) if status.success() => Ok(output),
+            Some(status) if status.code() == Some(1) => Err(CompileError::Refused(told(&complaint))),
+            Some(status) => Err(CompileError::Crash(status.to_string())),
+        }
+    }
+}
+
+/// What `serve` made: a line, and machine code.
+fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<Compiled> {
+    let no_head = || wasmtime::Error::msg("it has no head");
+    let end = compiled.iter().position(|byte| *byte == b'\n').ok_or_else(no_head)?;
+    let head = String::from_utf8_lossy(&compiled[..end]);
+    let mut words = head.split_whitespace();
+    let form = words.next().and_then(Form::parse).ok_or_else(no_head)?;
+    let code = &compiled[end + 1..];
+    // SAFETY: the code was made by this same program, either just now or before, in which case it lies in a folder that only
+    // this user can write to, under a name that tells the engine's settings, and its checksum is right.
+    #[allow(unsafe_code)]
+    let code = unsafe {
+        match form {
+            Form::Component | Form::Module => Code::Component(Component::deserialize(engine, code)?),
+            Form::Command => Code::Command(Module::deserialize(engine, code)?),
+        }
+    };
+    Ok(Compiled { code, form, points: words.map(str::to_owned).collect() })
+}
+
+/// What the cache has under a name, if it is whole.
+fn cached(name: &str, file: &Path) -> Option<Vec<u8>> {
+    let mut kept = fs::read(file).ok()?;
+    let (sum, compiled) = kept.split_at_checked(32)?;
+    if sum == checksum(name, compiled) {
+        // In place: half a megabyte of fresh pages would cost more than to move it.
+        kept.drain(..32);
+        return Some(kept);
+    }
+    tracing::warn!(file = %file.display(), "a compiled plugin in the cache is damaged; compiling it again");
+    None
+}
+
+fn checksum(name: &str, code: &[u8]) -> [u8; 32] {
+    Sha256::new().chain_update(name).chain_update(code).finalize().into()
+}
+
+/// The other process: a plugin on stdin becomes, on stdout, a line with its form and its policy points, and machine code.
+pub fn serve(use_: Use, memory: u64) -> Result<(), CompileError> {
+    apart::bound(memory)?;
+    let plugin = apart::read(Some(io::stdin().lock()));
+    // The evaluator is no policy, and nobody else's.
+    let accepted = if plugin == evaluator::BYTES { binary::of_ours(&plugin) } else { accept(&plugin) };
+    let Accepted { wasm, form, points } = accepted.map_err(|refused| CompileError::Refused(refused.to_string()))?;
+    let refused = |error: wasmtime::Error| CompileError::Refused(format!("it doesn't compile: {error:#}"));
+    let engine = compiler(use_).map_err(refused)?;
+    let code = match form {
+        Form::Component | Form::Module => engine.precompile_component(&wasm),
+        Form::Command => engine.precompile_module(&wasm),
+    };
+    let mut out = io::stdout().lock();
+    writeln!(out, "{} {}", form.name(), points.join(" "))?;
+    out.write_all(&code.map_err(refused)?)?;
+    Ok(())
+}

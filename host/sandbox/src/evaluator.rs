@@ -1,0 +1,432 @@
+//! The CEL evaluator: a component of ours (`plugins/cel`), which the host carries in itself and runs like a stranger's. Every CEL library can
+//! be made to hang, or to abort its process, by one expression; here that is a sentence about a rule.
+//!
+//! An instance keeps programs that it has compiled, and answers about many objects. It is dropped as soon as it traps, or has grown.
+
+// wasmtime's derive implements its traits, which are unsafe to implement by hand.
+#![allow(unsafe_code, unused_qualifications, clippy::missing_fields_in_debug)]
+
+use super::{
+    call::{CallError, Sandbox, State},
+    compile::{Code, Compilers},
+    digest::Digest,
+    engine::{Engines, Entered, Use},
+    limits::{RULE, RULE_INSTANCES, RULE_PROGRAMS, RULE_RESIDENT},
+};
+use crate::{sync::locked, text::told};
+use serde::Serialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex},
+};
+use wasmtime::{
+    Store,
+    component::{Component, ComponentExportIndex, ComponentType, Instance, InstancePre, Lift, Linker, Lower},
+};
+
+/// Its WebAssembly: `build.rs` builds it from `plugins/cel`.
+pub static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cel.wasm"));
+
+/// The package of its interfaces. No plugin exports them.
+const INTERFACE: &str = "pointsman:cel/evaluator@0.1.0";
+
+/// An expression with a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ComponentType, Lower)]
+#[component(record)]
+pub struct Named {
+    /// Its name.
+    pub name: String,
+    /// The expression.
+    pub expression: String,
+}
+
+/// Something that must hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ComponentType, Lower)]
+#[component(record)]
+pub struct Validation {
+    /// The expression.
+    pub expression: String,
+    /// What gives the message when it is false.
+    pub message: Option<String>,
+}
+
+/// A rule, as far as it is CEL.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ComponentType, Lower)]
+#[component(record)]
+pub struct Source {
+    /// The names that its expressions may use.
+    pub roots: Vec<String>,
+    /// All must be true for the rule to apply.
+    pub conditions: Vec<Named>,
+    /// What says what is to be found before the root `lookups` is set.
+    pub lookups: Vec<Named>,
+    /// Values that the others share.
+    pub variables: Vec<Named>,
+    /// What must hold.
+    pub validations: Vec<Validation>,
+}
+
+/// A rule that can be evaluated: the digest finds it in an instance that has compiled it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    digest: Digest,
+    source: Arc<Source>,
+}
+
+impl Program {
+    /// Of a rule.
+    pub fn new(source: Source) -> Self {
+        // Plain data always has JSON.
+        let digest = Digest::of_value(&source).unwrap_or(Digest([0; 32]));
+        Self { digest, source: Arc::new(source) }
+    }
+
+    /// The digest of the rule.
+    pub fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// The rule.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+}
+
+/// Which expression of a rule, by its position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ComponentType, Lift)]
+#[component(variant)]
+pub enum Part {
+    /// A condition.
+    #[component(name = "condition")]
+    Condition(u32),
+    /// A lookup.
+    #[component(name = "lookup")]
+    Lookup(u32),
+    /// A variable.
+    #[component(name = "variable")]
+    Variable(u32),
+    /// A validation.
+    #[component(name = "validation")]
+    Validation(u32),
+    /// The message of a validation.
+    #[component(name = "message")]
+    Message(u32),
+}
+
+/// What is wrong with an expression, and where: lines and columns from 1, and 0 where it isn't known.
+#[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift)]
+#[component(record)]
+pub struct Problem {
+    /// Which expression.
+    pub part: Part,
+    /// The line in it.
+    pub line: u32,
+    /// The column, in characters.
+    pub column: u32,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// A step from a value to one inside of it.
+#[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift)]
+#[component(variant)]
+pub enum Step {
+    /// A field or key that is known.
+    #[component(name = "field")]
+    Field(String),
+    /// Some element of a list, or some value of a map.
+    #[component(name = "element")]
+    Element,
+    /// Some key of a map.
+    #[component(name = "key")]
+    Key,
+}
+
+/// A value that an expression reads, by the way that leads to it from a root.
+#[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift)]
+#[component(record)]
+pub struct Path {
+    /// The expression.
+    pub part: Part,
+    /// The line in it.
+    pub line: u32,
+    /// The column, in characters.
+    pub column: u32,
+    /// Where the way begins.
+    pub root: String,
+    /// The way.
+    pub steps: Vec<Step>,
+}
+
+/// What became of a validation.
+#[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift)]
+#[component(variant)]
+pub enum Verdict {
+    /// It is true.
+    #[component(name = "holds")]
+    Holds,
+    /// It is false; with what its message's expression gave, if that gave a text.
+    #[component(name = "broken")]
+    Broken(Option<String>),
+    /// It can't be evaluated.
+    #[component(name = "failed")]
+    Failed(Problem),
+}
+
+/// What became of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift)]
+#[component(variant)]
+pub enum Outcome {
+    /// It doesn't apply, by the condition of that position.
+    #[component(name = "unmatched")]
+    Unmatched(u32),
+    /// Whether it applies can't be told.
+    #[component(name = "undecided")]
+    Undecided(Problem),
+    /// A verdict a validation.
+    #[component(name = "judged")]
+    Judged(Vec<Verdict>),
+}
+
+/// The evaluator, ready to be asked. It is made once for all rules.
+pub struct Evaluator {
+    sandbox: Sandbox,
+    pre: InstancePre<State>,
+    functions: Functions,
+    warm: Mutex<Vec<Warm>>,
+}
+
+impl fmt::Debug for Evaluator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Evaluator").field("warm", &locked(&self.warm).len()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Functions {
+    inspect: ComponentExportIndex,
+    load: ComponentExportIndex,
+    bind: ComponentExportIndex,
+    evaluate: ComponentExportIndex,
+    look_up: ComponentExportIndex,
+    calculate: ComponentExportIndex,
+}
+
+/// An instance, and what it knows.
+struct Warm {
+    store: Store<State>,
+    instance: Instance,
+    programs: BTreeMap<Digest, u32>,
+    bound: BTreeSet<String>,
+    memory: usize,
+    /// Whether it has evaluated anything.
+    seasoned: bool,
+}
+
+impl Drop for Evaluator {
+    fn drop(&mut self) {
+        let kept = locked(&self.warm).len();
+        self.sandbox.engines.cooled(u32::try_from(kept).unwrap_or(u32::MAX));
+    }
+}
+
+impl Evaluator {
+    /// Compiles it, or takes it out of the cache, and links it.
+    pub fn new(engines: &Arc<Engines>, compilers: &Compilers) -> Result<Self, String> {
+        let compiled = compilers.load(engines, Use::ControlPlane, BYTES).map_err(|error| error.to_string())?;
+        let Code::Component(component) = &compiled.code else { return Err("it is no component".to_owned()) };
+        let sandbox = Sandbox { engines: Arc::clone(engines), use_: Use::ControlPlane, limits: RULE };
+        let mut linker = Linker::<State>::new(engines.of(Use::ControlPlane));
+        // An interface of nothing but types, which stays as an import.
+        linker.instance("pointsman:cel/types@0.1.0").map_err(|error| format!("{error:#}"))?;
+        let pre = linker.instantiate_pre(component).map_err(|error| told(&format!("{error:#}")))?;
+        let functions = Functions::of(component).ok_or("it lacks a function")?;
+        Ok(Self { sandbox, pre, functions, warm: Mutex::default() })
+    }
+
+    /// What a rule reads, or what is wrong with it. A fresh instance looks at it: nothing of it stays.
+    pub fn inspect(&self, source: &Source) -> Result<Result<Vec<Path>, Vec<Problem>>, CallError> {
+        let entered = self.sandbox.enter()?;
+        let mut store = self.sandbox.store();
+        let (answer, _) = self.sandbox.run(&entered, &mut store, |store| {
+            let instance = self.pre.instantiate(&mut *store)?;
+            let inspect = instance.get_typed_func::<(&Source,), (Result<Vec<Path>, Vec<Problem>>,)>(&mut *store, self.functions.inspect)?;
+            inspect.call(store, (source,)).map(|(answer,)| Ok(answer))
+        })?;
+        Ok(answer)
+    }
+
+    /// Begins to ask about one object. Waits for a slot.
+    pub fn ask(&self) -> Result<Asking<'_>, CallError> {
+        let entered = self.sandbox.enter()?;
+        let warm = locked(&self.warm).pop();
+        self.sandbox.engines.cooled(u32::from(warm.is_some()));
+        Ok(Asking { evaluator: self, entered, warm, roots: BTreeMap::new() })
+    }
+
+    /// The value of an expression, as JSON text.
+    pub fn calculate(&self, expression: &str, roots: BTreeMap<String, Arc<str>>) -> Result<Result<String, Problem>, CallError> {
+        let mut asking = self.ask()?;
+        for (root, value) in roots {
+            asking.bind(&root, value);
+        }
+        let index = self.functions.calculate;
+        asking.with(|warm, store| {
+            let calculate = warm.get_typed_func::<(&str,), (Result<String, Problem>,)>(&mut *store, index)?;
+            calculate.call(store, (expression,)).map(|(answer,)| answer)
+        })
+    }
+}
+
+impl Functions {
+    fn of(component: &Component) -> Option<Self> {
+        let interface = component.get_export_index(None, INTERFACE)?;
+        let find = |function: &str| component.get_export_index(Some(&interface), function);
+        Some(Self {
+            inspect: find("inspect")?,
+            load: find("load")?,
+            bind: find("bind")?,
+            evaluate: find("evaluate")?,
+            look_up: find("look-up")?,
+            calculate: find("calculate")?,
+        })
+    }
+}
+
+/// Questions about one object.
+pub struct Asking<'e> {
+    evaluator: &'e Evaluator,
+    entered: Entered<'e>,
+    warm: Option<Warm>,
+    roots: BTreeMap<String, Arc<str>>,
+}
+
+impl fmt::Debug for Asking<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asking").field("roots", &self.roots.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Asking<'_> {
+    /// Sets what a root is, as JSON text.
+    pub fn bind(&mut self, root: &str, value: Arc<str>) {
+        if let Some(warm) = &mut self.warm {
+            warm.bound.remove(root);
+        }
+        self.roots.insert(root.to_owned(), value);
+    }
+
+    /// What becomes of a rule.
+    pub fn judge(&mut self, program: &Program) -> Result<Outcome, CallError> {
+        let index = self.evaluator.functions.evaluate;
+        self.twice(|asking| {
+            let at = asking.load(program)?;
+            asking.with(|instance, store| {
+                let evaluate = instance.get_typed_func::<(u32,), (Outcome,)>(&mut *store, index)?;
+                evaluate.call(store, (at,)).map(|(outcome,)| outcome)
+            })
+        })
+    }
+
+    /// The value of a lookup of a rule, as JSON text.
+    pub fn look_up(&mut self, program: &Program, lookup: u32) -> Result<Result<String, Problem>, CallError> {
+        let index = self.evaluator.functions.look_up;
+        self.twice(|asking| {
+            let at = asking.load(program)?;
+            asking.with(|instance, store| {
+                let look_up = instance.get_typed_func::<(u32, u32), (Result<String, Problem>,)>(&mut *store, index)?;
+                look_up.call(store, (at, lookup)).map(|(value,)| value)
+            })
+        })
+    }
+
+    /// Asks once more where an instance fails that has answered before: what it did then must not count, so it doesn't have the last word.
+    fn twice<Answer>(&mut self, mut ask: impl FnMut(&mut Self) -> Result<Answer, CallError>) -> Result<Answer, CallError> {
+        let seasoned = self.warm.as_ref().is_some_and(|warm| warm.seasoned);
+        let answer = match ask(self) {
+            Err(error) if seasoned && error != CallError::Busy => {
+                self.warm = None;
+                ask(self)
+            }
+            answer => answer,
+        }?;
+        if let Some(warm) = &mut self.warm {
+            warm.seasoned = true;
+        }
+        Ok(answer)
+    }
+
+    /// The number that the instance has given a rule.
+    fn load(&mut self, program: &Program) -> Result<u32, CallError> {
+        if let Some(number) = self.warm.as_ref().and_then(|warm| warm.programs.get(&program.digest)) {
+            return Ok(*number);
+        }
+        if self.warm.as_ref().is_some_and(|warm| warm.programs.len() >= RULE_PROGRAMS) {
+            self.warm = None;
+        }
+        let index = self.evaluator.functions.load;
+        let loaded = self.with(|instance, store| {
+            let load = instance.get_typed_func::<(&Source,), (Result<u32, Vec<Problem>>,)>(&mut *store, index)?;
+            load.call(store, (program.source(),)).map(|(number,)| number)
+        })?;
+        let number = loaded.map_err(|problems| {
+            let first = problems.first().map(|problem| problem.message.clone()).unwrap_or_default();
+            CallError::Failed(told(&first))
+        })?;
+        if let Some(warm) = &mut self.warm {
+            warm.programs.insert(program.digest, number);
+        }
+        Ok(number)
+    }
+
+    /// Asks an instance that has the roots as they are set: the warm one, or a fresh one. One that fails is gone.
+    fn with<Answer>(&mut self, ask: impl FnOnce(&Instance, &mut Store<State>) -> wasmtime::Result<Answer>) -> Result<Answer, CallError> {
+        let Self { evaluator, entered, warm, roots } = self;
+        let mut at_hand = match warm.take() {
+            Some(warm) => warm,
+            None => evaluator.fresh(entered)?,
+        };
+        evaluator.send(entered, &mut at_hand, roots)?;
+        let Warm { store, instance, .. } = &mut at_hand;
+        let (answer, spent) = evaluator.sandbox.run(entered, store, |store| ask(instance, store).map(Ok))?;
+        at_hand.memory = spent.memory;
+        *warm = Some(at_hand);
+        Ok(answer)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let Some(warm) = self.warm.take() else { return };
+        let mut kept = locked(&self.evaluator.warm);
+        if warm.memory <= RULE_RESIDENT && kept.len() < RULE_INSTANCES && self.evaluator.sandbox.engines.warmed() {
+            kept.push(warm);
+        }
+    }
+}
+
+impl Evaluator {
+    fn fresh(&self, entered: &Entered<'_>) -> Result<Warm, CallError> {
+        let mut store = self.sandbox.store();
+        let (instance, spent) = self.sandbox.run(entered, &mut store, |store| self.pre.instantiate(store).map(Ok))?;
+        Ok(Warm { store, instance, programs: BTreeMap::new(), bound: BTreeSet::new(), memory: spent.memory, seasoned: false })
+    }
+
+    /// Lets an instance know of the roots that it doesn't know of as they are, and forget those of another object.
+    fn send(&self, entered: &Entered<'_>, warm: &mut Warm, roots: &BTreeMap<String, Arc<str>>) -> Result<(), CallError> {
+        let gone = warm.bound.iter().filter(|bound| !roots.contains_key(*bound)).map(|bound| (bound.as_str(), ""));
+        let new = roots.iter().filter(|(root, _)| !warm.bound.contains(*root)).map(|(root, value)| (root.as_str(), &**value));
+        let told: Vec<(&str, &str)> = gone.chain(new).collect();
+        if told.is_empty() {
+            return Ok(());
+        }
+        let (taken, _) = self.sandbox.run(entered, &mut warm.store, |store| {
+            let bind = warm.instance.get_typed_func::<(&[(&str, &str)],), (Result<(), String>,)>(&mut *store, self.functions.bind)?;
+            bind.call(store, (&told,)).map(|(taken,)| Ok(taken))
+        })?;
+        taken.map_err(|why| CallError::Question(crate::text::told(&why)))?;
+        warm.bound = roots.keys().cloned().collect();
+        Ok(())
+    }
+}

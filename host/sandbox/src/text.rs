@@ -1,0 +1,47 @@
+//! Texts that go to people: plugins' words made fit to print, and errors as sentences.
+
+/// The longest text of a plugin's that we pass on.
+const LONGEST: usize = 300;
+
+/// A plugin's own words, fit for a condition, an event and a log: one line, printable, and not endless.
+pub fn told(words: &str) -> String {
+    let printable = |c: char| if c.is_control() || c.is_whitespace() { ' ' } else { c };
+    let mut words: String = words.chars().map(printable).take(LONGEST + 1).collect();
+    if words.chars().count() > LONGEST {
+        words.pop();
+        words.push('\u{2026}');
+    }
+    words
+}
+
+/// At most so many bytes of a text, whole characters only.
+pub fn cut(text: &mut String, most: usize) {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.truncate(end.unwrap_or_default());
+}
+
+/// An error and its causes, without those that the error before has told already.
+pub fn sentence(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut told: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let cause = error.to_string();
+        if told.last().is_none_or(|before| !before.contains(&cause)) {
+            told.push(cause);
+        }
+        next = error.source();
+    }
+    told.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LONGEST;
+    use super::told;
+
+    #[test]
+    fn a_plugin_s_words_become_one_short_printable_line() {
+        assert_eq!(told("a\nb\u{1b}[31mc\0"), "a b [31mc ");
+        assert_eq!(told(&"é".repeat(10_000)).chars().count(), LONGEST + 1);
+    }
+}

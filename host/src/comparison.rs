@@ -1,0 +1,176 @@
+//! Runs the comparison over all live subjects: in the background, in at most half of a core, and given up as soon as nobody waits for it.
+
+use crate::watch::Shared;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use pointsman_core::{
+    claims::Claims,
+    compare::{Change, Report, effect::change},
+    decide::{
+        Policies,
+        member::Member,
+        replay::{Recorded, Replayed},
+        set::{ActiveSet, concerns},
+    },
+    kinds, planning, question,
+    rules::rule::Rule,
+    selector as matching,
+    settings::Settings,
+    world::ObjectKey,
+};
+use pointsman_crds::policy::{plugin::PolicyPoint, rule::RuleStage};
+use pointsman_sandbox::{cache::Cache, limits::DECISION_CACHE, point::Subject};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{
+    sync::{Mutex, watch},
+    task::block_in_place,
+    time::sleep,
+};
+
+/// How long is worked before as long a pause: what a live edit may have to wait for at most, where all cores are busy.
+const STRETCH: Duration = Duration::from_millis(10);
+
+/// How often the progress is told: each time is a write.
+const TELLS: Duration = Duration::from_secs(2);
+
+/// How often what has changed meanwhile is looked at again. In a cluster that changes faster than it can be looked at, some of it is
+/// told as it was.
+const PASSES: usize = 8;
+
+/// How far a comparison has come: subjects looked at, of so many.
+pub type Progress = (usize, usize);
+
+/// What is compared on: the live subjects, as the controller knows them.
+#[derive(Debug)]
+pub struct Stage {
+    shared: Shared,
+    claims: Claims,
+    settings: Settings,
+    /// What hasn't been listed yet, or none.
+    listed: watch::Receiver<Option<String>>,
+    /// One at a time.
+    turn: Mutex<()>,
+}
+
+/// The two sets, each with decisions of its own: what is only tried must neither push out what is decided live nor count against a plugin.
+struct Pair {
+    before: Policies,
+    after: Policies,
+    /// The members that are not in both.
+    differ: Vec<Arc<Member>>,
+    /// The same of rules.
+    rules: Vec<Arc<Rule>>,
+}
+
+impl Pair {
+    fn new(before: &ActiveSet, after: &ActiveSet) -> Self {
+        // What no change concerns is decided once, for both.
+        let cache = Arc::new(Cache::new(DECISION_CACHE));
+        let only_in = |one: &ActiveSet, other: &ActiveSet| -> Vec<Arc<Member>> {
+            let known = |member: &Member| other.members().iter().any(|other| other.identity() == member.identity());
+            one.members().iter().filter(|member| !known(member)).cloned().collect()
+        };
+        let differ = [only_in(before, after), only_in(after, before)].concat();
+        let rules_only_in = |one: &ActiveSet, other: &ActiveSet| -> Vec<Arc<Rule>> {
+            let known = |rule: &Rule| other.rules().all().iter().any(|other| other.identity() == rule.identity());
+            one.rules().all().iter().filter(|rule| !known(rule)).cloned().collect()
+        };
+        let rules = [rules_only_in(before, after), rules_only_in(after, before)].concat();
+        Self { before: Policies::aside(before, Arc::clone(&cache)), after: Policies::aside(after, cache), differ, rules }
+    }
+
+    /// Whether what differs is asked about a subject.
+    fn concerns(&self, subject: &Subject) -> bool {
+        // A rule over planned objects is about those of any subject.
+        let about =
+            |rule: &Rule| rule.stage() == RuleStage::Output || rule.objects().is_none_or(|objects| matching::fits(objects, subject));
+        self.differ.iter().any(|member| concerns(member, subject)) || self.rules.iter().any(|rule| about(rule))
+    }
+}
+
+impl Pair {
+    /// Puts recorded questions to both, if the sets differ in who answers them.
+    async fn replay(&self, recorded: &[Arc<Recorded>]) -> Option<Replayed> {
+        if recorded.is_empty() || !self.differ.iter().any(|member| member.bound.points.contains(&PolicyPoint::SchedulingScoring)) {
+            return None;
+        }
+        let mut replayed = Replayed::default();
+        for recorded in recorded {
+            let began = Instant::now();
+            block_in_place(|| replayed.put(recorded, &self.before, &self.after));
+            sleep(began.elapsed()).await;
+        }
+        Some(replayed)
+    }
+}
+
+impl Stage {
+    /// A stage on which nothing is shown before everything was listed.
+    pub fn new(shared: Shared, claims: Claims, settings: Settings, listed: watch::Receiver<Option<String>>) -> Self {
+        Self { shared, claims, settings, listed, turn: Mutex::default() }
+    }
+
+    /// Why nothing can be compared yet, if so.
+    pub fn obstacle(&self) -> Option<String> {
+        self.listed.borrow().clone()
+    }
+
+    /// What the second set makes of all live subjects, against the first. It ends early by being dropped.
+    /// What is recorded of questions that no snapshot has is put to both as well.
+    pub async fn compare(&self, before: &ActiveSet, after: &ActiveSet, recorded: &[Arc<Recorded>], progress: impl Fn(Progress)) -> Report {
+        let _turn = self.turn.lock().await;
+        let mut listed = self.listed.clone();
+        // Its sender lives as long as the host.
+        listed.wait_for(Option::is_none).await.ok();
+        let pair = Pair::new(before, after);
+        let follower = self.shared.lock().follow();
+        let mut found = BTreeMap::new();
+        let mut next: BTreeSet<ObjectKey> = self.shared.lock().subjects().map(|subject| subject.key.clone()).collect();
+        let all = next.len();
+        let (mut began, mut told) = (Instant::now(), Instant::now());
+        for pass in 0..PASSES {
+            for (done, key) in next.iter().enumerate() {
+                match block_in_place(|| self.look_at(key, &pair)) {
+                    Some(change) => found.insert(key.clone(), change),
+                    None => found.remove(key),
+                };
+                let worked = began.elapsed();
+                if worked >= STRETCH {
+                    sleep(worked).await;
+                    began = Instant::now();
+                    if pass == 0 && told.elapsed() >= TELLS {
+                        told = began;
+                        progress((done + 1, all));
+                    }
+                }
+            }
+            next = self.shared.lock().followed(&follower);
+            if next.is_empty() {
+                break;
+            }
+        }
+        let replayed = pair.replay(recorded).await;
+        let digests = (after.digest().to_string(), before.digest().to_string());
+        let at = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or(Timestamp::UNIX_EPOCH);
+        Report { replayed, ..Report::of(digests, Time(at), found.len(), found) }
+    }
+
+    /// What becomes of one subject; none if it isn't ours.
+    fn look_at(&self, key: &ObjectKey, pair: &Pair) -> Option<Change> {
+        let snapshot = self.shared.lock().snapshot(key, Timestamp::now().as_second().unsigned_abs())?;
+        let kind = kinds::of(key.resource)?;
+        let ours = self.claims.hold(key) && planning::theirs(&snapshot).is_none() && !snapshot.subject.deleting;
+        if !ours || !kind.needs().iter().all(|resource| snapshot.serves(resource)) {
+            return None;
+        }
+        let subject = question::subject(&snapshot);
+        if !pair.concerns(&subject) {
+            return Some(Change::default());
+        }
+        let plan = |policies| planning::plan(kind, snapshot.clone(), policies, &self.settings);
+        Some(change(&snapshot, &plan(&pair.before), &plan(&pair.after)))
+    }
+}

@@ -1,0 +1,326 @@
+//! From the record to an active set: what every host does, and the leader when it starts.
+
+use super::{
+    Done, Keeper, Options,
+    record::{self, ActiveRecord, Recorded},
+};
+use crate::{load::Loader, revision::Revisions, source::config_map::Namespaces, trust::Trust};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, ResourceExt};
+use pointsman_core::{
+    decide::{member::Member, set::ActiveSet},
+    rules::{
+        Rules,
+        rule::{Rule, bind},
+        shipped,
+    },
+};
+use pointsman_crds::policy::{
+    plugin::{PluginFailurePolicy, PluginSignature},
+    set::{PolicySet, PolicySetPlugin, PolicySetRule},
+};
+use pointsman_sandbox::{builtin::BUILTINS, digest::Digest};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// A record that was made into members.
+#[derive(Debug)]
+pub(super) struct Adopted {
+    digest: String,
+    members: Vec<Arc<Member>>,
+    rules: Rules,
+    /// The plugins that couldn't be loaded, and why.
+    missing: BTreeMap<String, String>,
+}
+
+impl Keeper {
+    /// Takes the record as it is in the cluster now.
+    pub(super) fn see_record(&mut self, config_map: Option<&ConfigMap>) {
+        self.known.record = true;
+        let version = config_map.and_then(ResourceExt::resource_version);
+        let number = |version: &Option<String>| version.as_ref().and_then(|version| version.parse::<u64>().ok());
+        // Our own last write may be newer than what the watch tells.
+        if version.is_some() && number(&version) < number(&self.record_version) {
+            return;
+        }
+        self.record_version = version;
+        let read = config_map.map_or_else(|| Err("it isn't there".to_owned()), ActiveRecord::of);
+        match read {
+            Ok(record) => self.record = record,
+            // What decides goes on to do so, and the leader writes it anew.
+            Err(error) => {
+                if self.in_force.is_some() || config_map.is_some() {
+                    let name = record::NAME;
+                    tracing::error!(namespace = self.options.namespace, name, "the record of what decides is lost: {error}");
+                }
+                let lost = std::mem::take(&mut self.record);
+                if !lost.plugins.is_empty() {
+                    self.lost = Some(lost);
+                }
+                self.look_at_all();
+            }
+        }
+    }
+
+    /// Begins to make the record the active set, unless it is. Whether there is something to wait for.
+    pub(super) fn start_adoption(&mut self) -> bool {
+        let active = self.policies.active();
+        let in_force = self.in_force.as_ref() == Some(&self.record.digest);
+        let complete = active.members().iter().all(|member| member.missing().is_none())
+            && active.rules().all().iter().all(|rule| rule.missing().is_none());
+        if self.record.plugins.is_empty() || (in_force && complete) {
+            return false;
+        }
+        let due = self.again.is_none();
+        if due && self.adopting.as_ref() != Some(&self.record.digest) {
+            self.adopting = Some(self.record.digest.clone());
+            let (record, loading, done) = (self.record.clone(), self.loading(), self.done.clone());
+            tokio::spawn(async move {
+                let adopted = adopt(&record, &loading).await;
+                done.send(Done::Adopted(Box::new(adopted))).ok();
+            });
+        }
+        // What is only incomplete can be mended by its source too.
+        !in_force
+    }
+
+    /// What plugins are loaded with now.
+    pub(super) fn loading(&self) -> Loading {
+        Loading {
+            active: self.policies.active(),
+            loader: Arc::clone(&self.loader),
+            revisions: Arc::clone(&self.revisions),
+            options: Arc::clone(&self.options),
+        }
+    }
+
+    /// Makes an adopted record the active set, if it still is the record.
+    pub(super) fn adopted(&mut self, adopted: Adopted) {
+        let Adopted { digest, members, rules, missing } = adopted;
+        self.adopting.take_if(|adopting| *adopting == digest);
+        if digest != self.record.digest {
+            return;
+        }
+        // On the leader the sources may mend what is missing; every other host waits for that.
+        let last_good = self.in_force.as_ref().is_some_and(|in_force| *in_force != digest) && !self.leadership.held();
+        for (plugin, why) in &missing {
+            let what = if last_good { "the former set goes on to decide" } else { "its failurePolicy says who answers" };
+            tracing::error!(plugin, set = digest, "the plugin's active revision can't be loaded; {what}: {why}");
+        }
+        let unruled = rules.all().iter().any(|rule| rule.missing().is_some());
+        for (rule, why) in rules.all().iter().filter_map(|rule| Some((rule.name(), rule.missing()?))) {
+            tracing::error!(
+                rule,
+                set = digest,
+                "the rule can't be evaluated by this host, and its failurePolicy says what that means: {why}"
+            );
+        }
+        if unruled {
+            self.try_again();
+        }
+        if !missing.is_empty() {
+            self.try_again();
+            if last_good {
+                return;
+            }
+        }
+        let active = self.policies.active();
+        // Meanwhile one that was missing may have been mended.
+        let members: Vec<_> = members
+            .into_iter()
+            .map(|member| match active.member(member.name()) {
+                Some(mended) if member.missing().is_some() && mended.missing().is_none() && mended.bound == member.bound => {
+                    Arc::clone(mended)
+                }
+                _ => member,
+            })
+            .collect();
+        let set = ActiveSet::new(members).ruled(rules);
+        if self.in_force.as_ref() == Some(&digest) && missing_in(&set) == missing_in(&active) {
+            return;
+        }
+        tracing::info!(set = digest, plugins = set.members().len(), "the recorded policy set is active");
+        // Of those that were loaded before, as far as somebody may be on them.
+        let place = |set: &ActiveSet| self.record.formers.iter().position(|digest| *digest == set.digest().to_string());
+        let loaded = self.policies.formers();
+        let known = [Arc::clone(&active)].into_iter().chain(loaded.iter().cloned());
+        let mut formers: Vec<Arc<ActiveSet>> = known.filter(|set| place(set).is_some()).collect();
+        formers.sort_by_key(|set| place(set));
+        formers.dedup_by_key(|set| *set.digest());
+        self.policies.set_formers(formers);
+        if active.digest() != set.digest() {
+            self.pacer.expect();
+        }
+        self.policies.activate(Arc::new(set));
+        self.in_force = Some(digest);
+        if self.leading {
+            // Somebody else has written it: what the PolicyPlugins want may be another thing.
+            self.look_at_all();
+        }
+    }
+}
+
+/// What of a set can't be loaded, and why.
+fn missing_in(set: &ActiveSet) -> Vec<(&str, &str)> {
+    let members = set.members().iter().filter_map(|member| Some((member.name(), member.missing()?)));
+    members.chain(set.rules().all().iter().filter_map(|rule| Some((rule.name(), rule.missing()?)))).collect()
+}
+
+/// What plugins and rules are loaded with.
+pub(super) struct Loading {
+    active: Arc<ActiveSet>,
+    loader: Arc<Loader>,
+    revisions: Arc<Revisions>,
+    options: Arc<Options>,
+}
+
+async fn adopt(record: &ActiveRecord, loading: &Loading) -> Adopted {
+    let mut members = Vec::new();
+    let mut missing = BTreeMap::new();
+    for (name, recorded) in &record.plugins {
+        let member = match loading.member(&recorded.active, recorded.signature.as_ref()).await {
+            Ok(member) => member,
+            Err(why) => {
+                missing.insert(name.clone(), why.clone());
+                let (loader, bound) = (Arc::clone(&loading.loader), recorded.active.clone());
+                let absent = tokio::task::spawn_blocking({
+                    let why = why.clone();
+                    move || loader.absent(bound, why)
+                });
+                Arc::new(absent.await.unwrap_or_else(|_| Member::absent(recorded.active.clone(), why)))
+            }
+        };
+        members.push(loading.with_previous(member, recorded).await);
+    }
+    let recorded: Vec<PolicySetRule> = record.rules.values().map(|recorded| recorded.active.clone()).collect();
+    let rules = loading.rules(&recorded).await;
+    Adopted { digest: record.digest.clone(), members, rules, missing }
+}
+
+impl Loading {
+    /// For whoever only wants to see what a set decides.
+    fn reading(client: Client, namespace: &str, loader: Arc<Loader>, active: Arc<ActiveSet>) -> Self {
+        let options = Options {
+            namespace: namespace.to_owned(),
+            identity: String::new(),
+            directory: None,
+            namespaces: Namespaces::default(),
+            trust: Trust::default(),
+            strategy: None,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        Self { active, loader, revisions: Arc::new(Revisions::new(client, namespace)), options: Arc::new(options) }
+    }
+
+    /// Gives a member what it falls back to, where its failure policy wants that.
+    async fn with_previous(&self, member: Arc<Member>, recorded: &Recorded) -> Arc<Member> {
+        let former = recorded.previous.as_ref().filter(|_| recorded.active.failure_policy == PluginFailurePolicy::Previous);
+        let Some(former) = former.filter(|_| member.previous.is_none()) else { return member };
+        match self.member(&former.plugin, former.signature.as_ref()).await {
+            // What came before that is nobody's stand-in any more.
+            Ok(previous) => Arc::new(member.after(Some(Arc::new(previous.after(None))))),
+            Err(why) => {
+                tracing::warn!(plugin = member.name(), "the plugin's previous revision can't be loaded: {why}");
+                member
+            }
+        }
+    }
+
+    /// Rules as they are frozen: as they are active already, or compiled. One that can't be keeps its place.
+    pub(super) async fn rules(&self, frozen: &[PolicySetRule]) -> Rules {
+        let mut rules = Vec::new();
+        for bound in frozen {
+            let known = self.active.rules().named(&bound.name).filter(|rule| rule.bound == *bound && rule.missing().is_none());
+            if let Some(known) = known {
+                rules.push(Arc::clone(known));
+                continue;
+            }
+            let (loader, wanted) = (Arc::clone(&self.loader), bound.clone());
+            let compiled = tokio::task::spawn_blocking(move || loader.rule(wanted)).await;
+            let compiled = compiled.map_err(|error| error.to_string()).and_then(|outcome| outcome.map_err(|error| error.to_string()));
+            rules.push(Arc::new(compiled.unwrap_or_else(|why| Rule::absent(bound.clone(), why))));
+        }
+        let loader = Arc::clone(&self.loader);
+        let evaluator =
+            if rules.is_empty() { None } else { tokio::task::spawn_blocking(move || loader.evaluator().ok()).await.ok().flatten() };
+        Rules::new(rules, evaluator)
+    }
+
+    /// A recorded plugin: as it is active already, of the bytes that this host brings, or of the revision.
+    async fn member(&self, bound: &PolicySetPlugin, signature: Option<&PluginSignature>) -> Result<Arc<Member>, String> {
+        let same = |member: &&Arc<Member>| member.bound == *bound && member.missing().is_none();
+        if let Some(member) = self.active.members().iter().find(same) {
+            return Ok(Arc::clone(member));
+        }
+        let digest: Digest = bound.digest.parse().map_err(|error| format!("{error}"))?;
+        let brought = BUILTINS.iter().find(|builtin| Digest::of(builtin.bytes) == digest);
+        let bytes = if let Some(builtin) = brought {
+            builtin.bytes.to_vec()
+        } else {
+            let bytes = self.revisions.load(&digest).await.map_err(|error| error.to_string())?;
+            // Whoever can write into the host's namespace can write records and revisions, but no signature.
+            self.options.trust.check_kept(&bytes, &digest, signature).map_err(|error| error.to_string())?;
+            bytes
+        };
+        let (loader, wanted) = (Arc::clone(&self.loader), bound.clone());
+        let outcome = tokio::task::spawn_blocking(move || loader.load(wanted, &bytes)).await.map_err(|error| error.to_string())?;
+        outcome.map(Arc::new).map_err(|error| error.to_string())
+    }
+}
+
+/// The set that the cluster's record names, for whoever only wants to see what it decides. Where there is no record yet, the built-in
+/// policies decide.
+pub async fn recorded(client: Client, namespace: &str, loader: Arc<Loader>) -> Result<ActiveSet, String> {
+    let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let reading = |error: &dyn std::fmt::Display| format!("reading the ConfigMap {namespace}/{}: {error}", record::NAME);
+    let found = api.get_opt(record::NAME).await.map_err(|error| reading(&error))?;
+    let active = builtins(&loader)?;
+    let Some(found) = found else { return Ok(active) };
+    let record = ActiveRecord::of(&found).map_err(|error| reading(&error))?;
+    let loading = Loading::reading(client, namespace, loader, Arc::new(active));
+    let adopted = adopt(&record, &loading).await;
+    Ok(ActiveSet::new(adopted.members).ruled(adopted.rules))
+}
+
+/// What a PolicySet decides, of the revisions that are kept, for whoever only wants to see it. What it shares with the active set is
+/// loaded already. Without one of its plugins it would decide otherwise, so that there is none then.
+pub async fn of_set(
+    client: Client,
+    namespace: &str,
+    loader: Arc<Loader>,
+    active: Arc<ActiveSet>,
+    set: &PolicySet,
+) -> Result<ActiveSet, String> {
+    let loading = Loading::reading(client, namespace, loader, active);
+    let members = members_of(set, &ActiveRecord::default(), &loading).await?;
+    Ok(ActiveSet::new(members).ruled(loading.rules(&set.spec.rules).await))
+}
+
+/// The members of a PolicySet, of the revisions that are kept. The record tells the signatures over them.
+pub(super) async fn members_of(set: &PolicySet, record: &ActiveRecord, loading: &Loading) -> Result<Vec<Arc<Member>>, String> {
+    let mut members = Vec::new();
+    for bound in &set.spec.plugins {
+        let signature = record.plugins.get(&bound.name).and_then(|recorded| recorded.signature_of(&bound.digest));
+        let member = loading.member(bound, signature.as_ref()).await;
+        members.push(member.map_err(|why| format!("its plugin {} can't be loaded: {why}", bound.name))?);
+    }
+    Ok(members)
+}
+
+/// The set of a host that nobody has told anything: the built-in policies alone.
+pub fn builtins(loader: &Loader) -> Result<ActiveSet, String> {
+    let mut members = Vec::new();
+    for builtin in &BUILTINS {
+        let plugin = super::binding::of_builtin(builtin);
+        let mut bound = super::binding::binding(builtin.name, &plugin.spec);
+        bound.digest = Digest::of(builtin.bytes).to_string();
+        let member = loader.load(bound, builtin.bytes).map_err(|error| format!("the built-in plugin {}: {error}", builtin.name))?;
+        members.push(Arc::new(member));
+    }
+    let rules = shipped::all().iter().map(|rule| bind(&rule.name_any(), &rule.spec, None)).collect::<Vec<_>>();
+    let evaluator = loader.evaluator()?;
+    let loaded = rules.into_iter().map(|bound| {
+        let name = bound.name.clone();
+        loader.rule(bound).map(Arc::new).map_err(|error| format!("the rule {name} that the host brings: {error}"))
+    });
+    Ok(ActiveSet::new(members).ruled(Rules::new(loaded.collect::<Result<_, _>>()?, Some(evaluator))))
+}

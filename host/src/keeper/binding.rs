@@ -1,0 +1,68 @@
+//! From a PolicyPlugin to what is frozen of it in a policy set.
+
+use pointsman_crds::policy::{
+    plugin::{BuiltinSource, PluginSource, PolicyPlugin, PolicyPluginSpec},
+    set::PolicySetPlugin,
+};
+use pointsman_sandbox::{builtin::Builtin, digest::sorted};
+use serde_json::Value;
+
+/// How a PolicyPlugin binds its plugin, whatever bytes that has.
+pub fn binding(name: &str, spec: &PolicyPluginSpec) -> PolicySetPlugin {
+    let mut points = spec.points.clone();
+    points.sort();
+    PolicySetPlugin {
+        name: name.to_owned(),
+        digest: String::new(),
+        version: None,
+        points,
+        mode: spec.mode,
+        order: spec.order,
+        weight: spec.weight,
+        selection: spec.selection.clone(),
+        match_conditions: spec.match_conditions.clone(),
+        config: spec
+            .config
+            .as_ref()
+            .filter(|config| !config.0.is_empty())
+            .map(|config| sorted(&Value::Object(config.0.clone())).to_string()),
+        limits: spec.limits.clone(),
+        instances: spec.instances,
+        failure_policy: spec.failure_policy,
+    }
+}
+
+/// The PolicyPlugin of a built-in: the host makes it where it is missing, and leaves it alone where it is there.
+pub fn of_builtin(builtin: &Builtin) -> PolicyPlugin {
+    let source = PluginSource { builtin: Some(BuiltinSource { name: builtin.name.to_owned() }), ..PluginSource::default() };
+    PolicyPlugin::new(builtin.name, PolicyPluginSpec { source, order: 0, ..PolicyPluginSpec::default() })
+}
+
+/// Where the bytes come from, in one word.
+pub fn source(source: &PluginSource) -> String {
+    if let Some(builtin) = &source.builtin {
+        return format!("builtin/{}", builtin.name);
+    }
+    if let Some(file) = &source.file {
+        return format!("file/{}", file.path);
+    }
+    source.config_map.as_ref().map(|config_map| format!("configMap/{}", config_map.name)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pointsman_crds::RawObject;
+    use serde_json::json;
+
+    #[test]
+    fn two_ways_to_write_a_configuration_bind_alike() {
+        let config = |value: Value| {
+            let config = value.as_object().cloned().map(RawObject);
+            binding("a", &PolicyPluginSpec { config, ..PolicyPluginSpec::default() }).config
+        };
+        assert_eq!(config(json!({"b": [{"d": 1, "c": 2}], "a": 1})).as_deref(), Some(r#"{"a":1,"b":[{"c":2,"d":1}]}"#));
+        assert_eq!(config(json!({"a": 1, "b": [{"c": 2, "d": 1}]})), config(json!({"b": [{"d": 1, "c": 2}], "a": 1})));
+        assert_eq!(config(json!({})), None);
+    }
+}

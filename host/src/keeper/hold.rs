@@ -1,0 +1,242 @@
+//! Words of an administrator's that stand on PolicySets: to hold one, whatever the PolicyPlugins want, and to give no turns to restart pods.
+//! And the sets that subjects may still be on, loaded again by a host that leads anew.
+
+use super::{
+    Done, Keeper,
+    adopt::members_of,
+    now,
+    promote::MANAGER,
+    record::{ActiveRecord, RecordedRule},
+    sets::{self, Facts, HOLD, PAUSED},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+    runtime::events::EventType,
+};
+use pointsman_core::{decide::set::ActiveSet, rules::rule::Rule};
+use pointsman_crds::policy::set::PolicySet;
+use pointsman_sandbox::text::sentence;
+use serde_json::json;
+use std::sync::Arc;
+
+/// What has come of loading a set from what is kept.
+#[derive(Clone, Debug)]
+pub(super) struct Restored {
+    /// The digest that was wanted.
+    pub(super) digest: String,
+    pub(super) outcome: Result<Arc<ActiveSet>, String>,
+}
+
+impl Keeper {
+    /// The set that is to decide until somebody takes that back.
+    pub(super) fn held(&self) -> Option<&PolicySet> {
+        self.sets.values().find(|set| set.annotations().get(HOLD) == Some(&set.spec.digest))
+    }
+
+    /// Makes the set that is held active, where it isn't. Whether one is held.
+    pub(super) async fn hold(&mut self) -> bool {
+        let Some(held) = self.held() else { return false };
+        let (name, digest) = (held.name_any(), held.spec.digest.clone());
+        self.proposed = true;
+        self.abandon(&format!("{name} is held: `pointsman policy resume` takes that back."));
+        if digest != self.record.digest {
+            self.go_on_with(&digest).await;
+        }
+        true
+    }
+
+    /// Lets a set decide that did so before: as it is loaded, or of what is kept.
+    pub(super) async fn go_on_with(&mut self, digest: &str) {
+        let formers = self.policies.formers();
+        let known = formers.iter().find(|set| set.digest().to_string() == digest).cloned();
+        let restored = self.restored.as_ref().filter(|restored| restored.digest == digest).map(|restored| restored.outcome.clone());
+        match (known, restored) {
+            (Some(set), _) | (None, Some(Ok(set))) => {
+                self.restored = None;
+                self.go_back(set).await;
+            }
+            // What is told stays until it is tried again.
+            (None, Some(Err(why))) => {
+                self.try_again();
+                let name = sets::name(digest);
+                let message = format!("It can't decide again: {why}.");
+                if self.complained.as_ref() != Some(&message) {
+                    self.complained = Some(message.clone());
+                    tracing::error!(set = digest, "a set can't decide again: {why}");
+                    self.facts.entry(name.clone()).or_default().message = Some(message.clone());
+                    self.note(&name, EventType::Warning, "NotRestored", message);
+                }
+            }
+            (None, None) => self.restore(digest),
+        }
+    }
+
+    /// Records a former set, and lets it decide.
+    async fn go_back(&mut self, set: Arc<ActiveSet>) {
+        let former = self.policies.active();
+        let mut record = ActiveRecord { plugins: self.record.plugins.clone(), ..self.record.clone() };
+        record.plugins.retain(|name, _| set.member(name).is_some());
+        for member in set.members() {
+            let known = self.record.plugins.get(member.name());
+            let said = known.and_then(|known| known.strategy.clone());
+            let signature = known.and_then(|known| known.signature_of(&member.bound.digest));
+            record.promote(member.bound.clone(), signature, said, now());
+        }
+        let of_rule = |rule: &Arc<Rule>| {
+            let strategy = self.record.rules.get(rule.name()).and_then(|known| known.strategy.clone());
+            (rule.name().to_owned(), RecordedRule { active: rule.bound.clone(), strategy })
+        };
+        record.rules = set.rules().all().iter().map(of_rule).collect();
+        record.turn(set.digest().to_string(), self.pacer.in_use(), now());
+        let name = sets::name(&record.digest);
+        let paused = self.sets.get(&name).is_some_and(|set| set.annotations().contains_key(PAUSED));
+        if !self.make_set(&record).await || paused && !self.write_pause(&name, None).await {
+            self.try_again();
+            return;
+        }
+        if let Err(error) = self.write_record(record).await {
+            tracing::warn!(set = %set.digest(), error = sentence(&error), "the former set can't be recorded; trying again");
+            self.try_again();
+            return;
+        }
+        let back = format!("back from {}", sets::name(&former.digest().to_string()));
+        let facts = Facts {
+            anew: true,
+            against: Some(former.digest().to_string()),
+            summary: Some(back.clone()),
+            changes: Some(vec![back]),
+            ..Facts::default()
+        };
+        self.facts.insert(sets::name(&set.digest().to_string()), facts);
+        let changed: Vec<String> = self.works.keys().cloned().collect();
+        // What has failed or was paused was the set that is left.
+        self.pacer.expect();
+        self.pacer.lift();
+        self.pause_read = None;
+        self.activate(&former, &set, &changed, true);
+        // What the PolicyPlugins want is another thing now.
+        self.look_at_all();
+    }
+
+    /// Loads a set from its object and the revisions that are kept, beside the keeper.
+    pub(super) fn restore(&mut self, digest: &str) {
+        let Some(set) = self.sets.get(&sets::name(digest)).cloned() else { return };
+        if !self.restoring.insert(digest.to_owned()) {
+            return;
+        }
+        let (loading, done, record) = (self.loading(), self.done.clone(), self.record.clone());
+        tokio::spawn(async move {
+            let rules = loading.rules(&set.spec.rules).await;
+            let outcome = members_of(&set, &record, &loading).await.and_then(|members| {
+                let missing = rules.all().iter().find_map(|rule| Some((rule.name(), rule.missing()?)));
+                if let Some((rule, why)) = missing {
+                    return Err(format!("its rule {rule} can't be evaluated: {why}"));
+                }
+                let restored = ActiveSet::new(members).ruled(rules);
+                let same = restored.digest().to_string() == set.spec.digest;
+                same.then(|| Arc::new(restored))
+                    .ok_or_else(|| "its plugins have another digest: another version of the host has made it".to_owned())
+            });
+            done.send(Done::Restored(Restored { digest: set.spec.digest, outcome })).ok();
+        });
+    }
+
+    /// Takes a set that was loaded.
+    pub(super) fn take_restored(&mut self, restored: Restored) {
+        self.restoring.remove(&restored.digest);
+        if let Ok(set) = &restored.outcome {
+            let formers = self.policies.formers();
+            let place = |set: &ActiveSet| self.record.formers.iter().position(|digest| *digest == set.digest().to_string());
+            if place(set).is_some() && !formers.iter().any(|former| former.digest() == set.digest()) {
+                let mut formers: Vec<Arc<ActiveSet>> = formers.iter().cloned().chain([Arc::clone(set)]).collect();
+                formers.sort_by_key(|set| place(set));
+                self.policies.set_formers(formers);
+                // Who waits is held without them.
+                if self.policies.formers().len() + self.unloadable.len() >= self.record.formers.len() {
+                    self.policies.look_again();
+                }
+            }
+        } else if let Err(why) = &restored.outcome {
+            tracing::warn!(set = restored.digest, "a former set can't be loaded: {why}");
+            self.unloadable.insert(restored.digest.clone());
+        }
+        self.restored = Some(restored);
+    }
+
+    /// Loads the sets that subjects may still be on, one after the other.
+    pub(super) fn load_formers(&mut self) {
+        if !self.pacer.in_use() {
+            return;
+        }
+        let known = self.policies.formers();
+        let missing = self
+            .record
+            .formers
+            .iter()
+            .find(|digest| !known.iter().any(|set| set.digest().to_string() == **digest) && !self.unloadable.contains(*digest));
+        if let Some(digest) = missing.cloned() {
+            if self.sets.contains_key(&sets::name(&digest)) {
+                self.restore(&digest);
+            } else {
+                self.unloadable.insert(digest);
+            }
+        }
+    }
+
+    /// Gives turns to restart pods or none, as it stands on the active set; and writes there why none is given, where one has failed.
+    pub(super) async fn mind_the_pace(&mut self) {
+        let name = sets::name(&self.record.digest);
+        let Some(active) = self.sets.get(&name) else { return };
+        let (uid, mut here) = (active.uid(), active.annotations().get(PAUSED).cloned());
+        // Another set in the place of one that is paused is paused too: only somebody's word, or going back, ends it.
+        if self.pause_read.is_some() && self.pause_read != uid {
+            let why = self.pacer.why();
+            if here != why {
+                if !self.write_pause(&name, why.as_deref()).await {
+                    return;
+                }
+                here = why;
+            }
+        }
+        self.pause_read = uid;
+        self.pacer.pause(here.clone());
+        if let Some(why) = self.pacer.stopped().filter(|_| here.is_none())
+            && self.write_pause(&name, Some(&why)).await
+        {
+            self.pacer.pause(Some(why.clone()));
+            self.policies.turned("stopped");
+            tracing::warn!(set = name, "no more pods restart: {why}");
+            let note = format!(
+                "{why}. No other service restarts its pods: `pointsman policy resume` goes on, and `pointsman policy rollback` goes back."
+            );
+            self.note(&name, EventType::Warning, "Stopped", note);
+        }
+    }
+
+    /// Writes on a set that is about to be active whether pods may restart: another one may lead in a moment.
+    pub(super) async fn carry_pause(&mut self, digest: &str) -> bool {
+        let name = sets::name(digest);
+        let (why, Some(set)) = (self.pacer.why(), self.sets.get(&name)) else { return true };
+        set.annotations().get(PAUSED) == why.as_ref() || self.write_pause(&name, why.as_deref()).await
+    }
+
+    async fn write_pause(&mut self, name: &str, why: Option<&str>) -> bool {
+        if !self.leadership.held() {
+            return false;
+        }
+        let patch = json!({"metadata": {"annotations": {PAUSED: why}}});
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        match Api::<PolicySet>::all(self.client.clone()).patch(name, &params, &Patch::Merge(&patch)).await {
+            Ok(set) => {
+                self.sets.insert(name.to_owned(), set);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(set = name, error = sentence(&error), "whether pods may restart can't be written; trying again");
+                self.try_again();
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What must be there before anything is decided: the host's namespace, and what decided last.
+
+use super::{Keeper, sets};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
+use pointsman_sandbox::text::sentence;
+
+impl Keeper {
+    /// Whether it is known what decided last. Without a record the sets themselves tell, and this host decides nothing before that one does.
+    pub(super) async fn knows_the_last(&mut self) -> bool {
+        if !self.record.plugins.is_empty() || self.in_force.is_some() {
+            return true;
+        }
+        let told_active = |set: &&PolicySet| set.status.as_ref().is_some_and(|status| status.phase == Some(PolicySetPhase::Active));
+        let last = self.sets.values().find(told_active).map(|set| set.spec.digest.clone());
+        let builtins = self.policies.active().digest().to_string();
+        let Some(last) = last.filter(|last| *last != builtins) else { return self.known.sets };
+        let name = sets::name(&last);
+        let why = format!(
+            "the record of what decides is lost, and {name} that decided last is to be loaded; to go on with the built-ins alone delete the PolicySet"
+        );
+        self.ready.send_if_modified(|obstacle| obstacle.replace(why.clone()).as_ref() != Some(&why));
+        if self.leadership.held() {
+            self.go_on_with(&last).await;
+        }
+        self.in_force.is_some()
+    }
+
+    /// Whether the host's namespace is there: without it nothing can be kept, and nobody leads.
+    pub(super) async fn look_for_home(&mut self) -> bool {
+        let name = &self.options.namespace;
+        let why = match Api::<Namespace>::all(self.client.clone()).get_metadata_opt(name).await {
+            Ok(Some(_)) => {
+                self.known.namespace = true;
+                return true;
+            }
+            Ok(None) => {
+                format!("the host's namespace {name} doesn't exist: `kubectl create namespace {name}` makes it, --namespace names another")
+            }
+            Err(error) => format!("the host's namespace {name} can't be read: {}", sentence(&error)),
+        };
+        self.ready.send_if_modified(|obstacle| {
+            let differs = obstacle.as_ref() != Some(&why);
+            if differs {
+                tracing::error!("{why}");
+                *obstacle = Some(why);
+            }
+            differs
+        });
+        self.try_again();
+        false
+    }
+}

@@ -1,0 +1,495 @@
+//! Keeps the active policy set what the cluster says it is.
+//!
+//! One task owns all state. What it sees (PolicyPlugins, ConfigMaps, files, the record of what decides) only makes it look again;
+//! what is slow (compiling, loading revisions) happens beside it, and is dropped if something newer has come meanwhile.
+//!
+//! On the leader: a source's newest bytes are loaded, kept as a revision, written into the record, and only then active. Every other
+//! host, and the leader when it starts, takes its set from the record and the revisions alone.
+
+mod adopt;
+pub mod binding;
+mod candidate;
+mod changes;
+mod hold;
+mod home;
+mod look;
+mod pending;
+mod promote;
+pub mod record;
+pub mod reports;
+mod rules;
+pub mod sets;
+pub mod start;
+pub mod status;
+mod tell;
+mod watch;
+mod work;
+
+use super::{load::Loader, revision::Revisions, source::config_map::Namespaces, trust::Trust};
+use crate::{
+    comparison::{Progress, Stage},
+    leader::Leadership,
+    pace::Pacer,
+};
+use adopt::Adopted;
+pub use adopt::{builtins, of_set, recorded};
+use candidate::{Candidate, Comparison};
+use hold::Restored;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::{Client, ResourceExt};
+use pointsman_core::{
+    compare::Report,
+    decide::{News, Policies, health::Turn},
+};
+use pointsman_crds::policy::{
+    plugin::{PolicyPlugin, UpdateStrategy},
+    rule::ValidationRule,
+    set::PolicySet,
+};
+use pointsman_sandbox::builtin::BUILTINS;
+use record::ActiveRecord;
+use rules::{Counts, RuleWork, Ruled};
+use sets::Facts;
+use status::Problem;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    sync::{mpsc, watch as channel},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+use watch::{ConfigMaps, Event, Seen};
+use work::{Loaded, Work};
+
+/// After how long something that failed for a reason outside the plugin is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// After how long at most.
+const AGAIN_MOST: Duration = Duration::from_mins(5);
+
+/// How often it is told how the live subjects stand to the rules.
+const COUNTS: Duration = Duration::from_secs(5);
+
+/// How long a write may take. The lease may be another's by then.
+const WRITE_WITHIN: Duration = Duration::from_secs(4);
+
+/// What a host is told about where plugins may come from.
+#[derive(Debug)]
+pub struct Options {
+    /// The host's namespace: the record and the revisions are in it, and ConfigMaps are looked for there.
+    pub namespace: String,
+    /// Who this host is.
+    pub identity: String,
+    /// The directory of plugin files.
+    pub directory: Option<PathBuf>,
+    /// The namespaces that ConfigMaps may be in.
+    pub namespaces: Namespaces,
+    /// Whose signatures count.
+    pub trust: Trust,
+    /// How updates get active whose PolicyPlugin doesn't say it; none is by their policy points.
+    pub strategy: Option<UpdateStrategy>,
+    /// The version of this host.
+    pub version: String,
+}
+
+/// What reaches the keeper from elsewhere.
+#[derive(Debug)]
+pub struct Inputs {
+    /// Whether this host leads.
+    pub leadership: Leadership,
+    /// What becomes known of plugins while they decide.
+    pub news: mpsc::UnboundedReceiver<News>,
+    /// Counts up when plugin files may have changed.
+    pub files: Option<channel::Receiver<u64>>,
+    /// Where a candidate is compared with what decides.
+    pub stage: Arc<Stage>,
+    /// Who gives turns to restart pods.
+    pub pacer: Arc<Pacer>,
+}
+
+/// What comes back from work that was done beside the keeper.
+#[derive(Debug)]
+enum Done {
+    Loaded(Box<Loaded>),
+    Ruled(Box<Ruled>),
+    Adopted(Box<Adopted>),
+    /// How far the comparison of the set with a digest has come.
+    Compares(String, Progress),
+    Compared(Box<Report>),
+    Restored(Restored),
+}
+
+/// What was seen at least once, there or not.
+#[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // Each is known apart from the others.
+struct Known {
+    plugins: bool,
+    rules: bool,
+    sets: bool,
+    record: bool,
+    namespace: bool,
+}
+
+/// The one that keeps the set.
+#[allow(missing_debug_implementations)] // A Kubernetes client has none.
+pub struct Keeper {
+    client: Client,
+    options: Arc<Options>,
+    loader: Arc<Loader>,
+    policies: Arc<Policies>,
+    revisions: Arc<Revisions>,
+    leadership: Leadership,
+    leading: bool,
+    /// The PolicyPlugins, by name.
+    plugins: BTreeMap<String, PolicyPlugin>,
+    /// The ValidationRules, by name.
+    rules: BTreeMap<String, ValidationRule>,
+    rule_works: BTreeMap<String, RuleWork>,
+    counts: Counts,
+    /// The PolicySets, by name.
+    sets: BTreeMap<String, PolicySet>,
+    /// What is to be told of them beside what is told already.
+    facts: BTreeMap<String, Facts>,
+    candidate: Option<Candidate>,
+    /// The comparison of what got active without one.
+    follow_up: Option<Comparison>,
+    /// Whether it is known, since this host leads, what waits.
+    proposed: bool,
+    stage: Arc<Stage>,
+    pacer: Arc<Pacer>,
+    /// The digests of the sets that are being loaded from what is kept, and what has come of the last one.
+    restoring: BTreeSet<String>,
+    restored: Option<Restored>,
+    /// The digests of former sets that couldn't be loaded when it was tried last.
+    unloadable: BTreeSet<String>,
+    /// The uid of the PolicySet that the pause was read from last.
+    pause_read: Option<String>,
+    /// What was recorded before the record was lost.
+    lost: Option<ActiveRecord>,
+    /// What was told last of a set that can't decide again.
+    complained: Option<String>,
+    /// The plugins whose old revisions may go.
+    to_prune: BTreeSet<String>,
+    config_maps: ConfigMaps,
+    /// The record as it is in the cluster, with its resource version.
+    record: ActiveRecord,
+    record_version: Option<String>,
+    known: Known,
+    /// The digest of the record that is being adopted.
+    adopting: Option<String>,
+    /// The digest of the record that is in force here. None until the first: the set is then that of the built-ins.
+    in_force: Option<String>,
+    works: BTreeMap<String, Work>,
+    done: mpsc::UnboundedSender<Done>,
+    again: Option<Instant>,
+    ready: channel::Sender<Option<String>>,
+}
+
+/// Starts the keeper. The receiver tells what keeps the policies from being in force, or none. The future never ends by itself.
+pub fn keep(
+    client: Client,
+    options: Options,
+    loader: Arc<Loader>,
+    policies: Arc<Policies>,
+    inputs: Inputs,
+) -> (channel::Receiver<Option<String>>, impl Future<Output = ()>) {
+    let (ready, obstacle) = channel::channel(Some("the policies in force haven't been read yet".to_owned()));
+    let (seen_sender, seen) = mpsc::unbounded_channel();
+    let (done_sender, done) = mpsc::unbounded_channel();
+    let mut keeper = Keeper {
+        revisions: Arc::new(Revisions::new(client.clone(), options.namespace.as_str())),
+        config_maps: ConfigMaps::new(client.clone(), seen_sender.clone()),
+        client: client.clone(),
+        options: Arc::new(options),
+        loader,
+        policies,
+        leadership: inputs.leadership.clone(),
+        leading: false,
+        plugins: BTreeMap::new(),
+        rules: BTreeMap::new(),
+        rule_works: BTreeMap::new(),
+        counts: Counts::default(),
+        sets: BTreeMap::new(),
+        facts: BTreeMap::new(),
+        candidate: None,
+        follow_up: None,
+        proposed: false,
+        stage: Arc::clone(&inputs.stage),
+        pacer: Arc::clone(&inputs.pacer),
+        restoring: BTreeSet::new(),
+        pause_read: None,
+        lost: None,
+        complained: None,
+        to_prune: BTreeSet::new(),
+        restored: None,
+        unloadable: BTreeSet::new(),
+        record: ActiveRecord::default(),
+        record_version: None,
+        known: Known::default(),
+        adopting: None,
+        in_force: None,
+        works: BTreeMap::new(),
+        done: done_sender,
+        again: None,
+        ready,
+    };
+    let run = async move {
+        let plugins = watch::all(client.clone(), seen_sender.clone(), "PolicyPlugins", Seen::Plugin);
+        let rules = watch::all(client.clone(), seen_sender.clone(), "ValidationRules", Seen::Rule);
+        let sets = watch::all(client, seen_sender, "PolicySets", Seen::Set);
+        tokio::select! {
+            () = keeper.run(seen, done, inputs) => {}
+            () = plugins => {}
+            () = rules => {}
+            () = sets => {}
+        }
+    };
+    (obstacle, run)
+}
+
+impl Keeper {
+    async fn run(&mut self, mut seen: mpsc::UnboundedReceiver<Seen>, mut done: mpsc::UnboundedReceiver<Done>, inputs: Inputs) {
+        let Inputs { mut leadership, mut news, mut files, pacer, .. } = inputs;
+        let mut progress = pacer.progress();
+        self.config_maps.want(&self.places());
+        let mut counting = interval(COUNTS);
+        // Those that passed while there was nothing to count must not come all at once: what still changes would look settled.
+        counting.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let again = self.wakes_at();
+            tokio::select! {
+                Some(seen) = seen.recv() => self.see(seen),
+                Some(done) = done.recv() => self.take(done),
+                Some(news) = news.recv() => self.hear(news),
+                () = turned(&mut leadership, self.leading) => self.lead(!self.leading),
+                () = changed(&mut files) => self.look_at_files(),
+                // It is told below.
+                _ = progress.changed() => {}
+                _ = counting.tick(), if self.uncounted() => self.count(),
+                () = until(again) => self.retry(),
+                else => return,
+            }
+            // What has come together is looked at together.
+            while let Ok(seen) = seen.try_recv() {
+                self.see(seen);
+            }
+            while let Ok(done) = done.try_recv() {
+                self.take(done);
+            }
+            self.settle().await;
+        }
+    }
+
+    fn see(&mut self, seen: Seen) {
+        match seen {
+            Seen::Plugin(Event::Now(plugin)) => {
+                let name = plugin.name_any();
+                if older(&*plugin, self.plugins.get(&name)) {
+                    return;
+                }
+                let generation = plugin.metadata.generation;
+                let before = self.plugins.insert(name.clone(), *plugin);
+                // What we ourselves say of it is no reason to look at it again.
+                if before.is_none_or(|before| before.metadata.generation != generation) {
+                    self.works.entry(name).or_default().dirty = true;
+                }
+            }
+            Seen::Plugin(Event::Gone(name)) => {
+                self.plugins.remove(&name);
+                self.works.remove(&name);
+            }
+            Seen::Plugin(Event::All(names)) => {
+                self.plugins.retain(|name, _| names.contains(name));
+                self.works.retain(|name, _| names.contains(name));
+                self.known.plugins = true;
+            }
+            Seen::Rule(Event::Now(rule)) => self.see_rule(*rule),
+            Seen::Rule(Event::Gone(name)) => {
+                self.rules.remove(&name);
+                self.rule_works.remove(&name);
+            }
+            Seen::Rule(Event::All(names)) => {
+                self.rules.retain(|name, _| names.contains(name));
+                self.rule_works.retain(|name, _| names.contains(name));
+                self.known.rules = true;
+            }
+            Seen::Set(Event::Now(set)) => {
+                let name = set.name_any();
+                if !older(&*set, self.sets.get(&name)) {
+                    self.sets.insert(name, *set);
+                }
+            }
+            Seen::Set(Event::Gone(name)) => drop(self.sets.remove(&name)),
+            Seen::Set(Event::All(names)) => {
+                self.sets.retain(|name, _| names.contains(name));
+                self.known.sets = true;
+            }
+            Seen::ConfigMap(place, state) => {
+                if place == self.record_place() {
+                    self.see_record(state.as_deref());
+                    self.config_maps.take(&place, state);
+                } else if self.config_maps.take(&place, state) {
+                    self.look_at_users(&place);
+                }
+            }
+            Seen::Unreadable(place, error) => {
+                if self.config_maps.fail(&place, error) {
+                    self.look_at_users(&place);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, done: Done) {
+        match done {
+            Done::Loaded(loaded) => {
+                if let Some(work) = self.works.get_mut(&loaded.plugin) {
+                    work.running = false;
+                    work.dirty = true;
+                    work.loaded = Some(*loaded);
+                }
+            }
+            Done::Ruled(ruled) => self.ruled(*ruled),
+            Done::Adopted(adopted) => self.adopted(*adopted),
+            Done::Compares(set, progress) => self.compares(&set, progress),
+            Done::Compared(report) => self.compared(*report),
+            Done::Restored(restored) => self.take_restored(restored),
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        let active = self.policies.active();
+        // What a former version did is no longer of interest.
+        if active.member(&news.plugin).is_none_or(|member| member.bound.digest != news.digest) {
+            return;
+        }
+        let Some(work) = self.works.get_mut(&news.plugin) else { return };
+        let plugin = &news.plugin;
+        match news.turn {
+            Turn::Failed(error) => {
+                tracing::warn!(plugin, digest = news.digest, reason = error.reason(), "the plugin gave no answer: {error}");
+                work.failure = Some(Problem { reason: error.reason().to_owned(), message: format!("{error}.") });
+            }
+            Turn::Quarantined(pause, error) => {
+                tracing::warn!(plugin, digest = news.digest, seconds = pause.as_secs(), "the plugin isn't asked for a while: {error}");
+                work.failure = Some(Problem { reason: error.reason().to_owned(), message: format!("{error}.") });
+                work.quarantine = Some((Instant::now() + pause, error));
+            }
+            Turn::Recovered => {
+                tracing::info!(plugin, "the plugin answers again");
+                work.quarantine = None;
+                work.failure = None;
+            }
+        }
+    }
+
+    fn lead(&mut self, leading: bool) {
+        self.leading = leading;
+        self.candidate = None;
+        self.follow_up = None;
+        self.restored = None;
+        self.unloadable.clear();
+        self.pause_read = None;
+        for work in self.works.values_mut() {
+            (work.ready, work.loaded) = (None, None);
+        }
+        self.rule_works.values_mut().for_each(|work| work.ready = None);
+        self.facts.clear();
+        self.proposed = false;
+        // Somebody else may have led meanwhile.
+        self.look_at_all();
+    }
+
+    /// Brings everything into line with what is known.
+    async fn settle(&mut self) {
+        self.config_maps.want(&self.places());
+        if !self.known.record {
+            return;
+        }
+        if self.start_adoption() {
+            return;
+        }
+        if !self.known.namespace && !self.look_for_home().await {
+            return;
+        }
+        if !self.knows_the_last().await {
+            return;
+        }
+        self.ready.send_if_modified(|obstacle| obstacle.take().is_some());
+        // A word on a set counts from the beginning.
+        if !self.leadership.held() || !self.known.plugins || !self.known.rules || !self.known.sets {
+            return;
+        }
+        if !self.record_first().await {
+            return;
+        }
+        self.make_builtins().await;
+        self.make_shipped().await;
+        let dirty: Vec<String> = self.works.iter().filter(|(_, work)| work.dirty && !work.running).map(|(name, _)| name.clone()).collect();
+        for name in dirty {
+            self.consider(&name).await;
+        }
+        self.consider_rules();
+        self.load_formers();
+        if !self.hold().await {
+            self.promote_at_once().await;
+            self.propose().await;
+        }
+        self.record_terms().await;
+        self.mind_the_pace().await;
+        self.tidy_sets().await;
+        self.tell().await;
+        self.tell_rules().await;
+        self.tell_sets().await;
+        for name in std::mem::take(&mut self.to_prune) {
+            self.prune(&name).await;
+        }
+    }
+
+    /// The names of the built-ins' PolicyPlugins that aren't there.
+    fn missing_builtins(&self) -> impl Iterator<Item = &'static pointsman_sandbox::builtin::Builtin> {
+        BUILTINS.iter().filter(|builtin| !self.plugins.contains_key(builtin.name))
+    }
+}
+
+/// Whether an object is older than what is known of it: our own last write may be newer than what the watch tells.
+fn older<K: ResourceExt>(told: &K, known: Option<&K>) -> bool {
+    let version = |object: &K| object.resource_version().and_then(|version| version.parse::<u64>().ok());
+    known.is_some_and(|known| version(known) > version(told) && known.uid() == told.uid())
+}
+
+fn now() -> Time {
+    // Times in Kubernetes' objects have whole seconds.
+    Time(Timestamp::from_second(Timestamp::now().as_second()).unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+/// Waits until we lead where we don't, or don't where we do.
+async fn turned(leadership: &mut Leadership, leading: bool) {
+    if leading {
+        leadership.lost().await;
+    } else {
+        leadership.acquired().await;
+    }
+}
+
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn changed(files: &mut Option<channel::Receiver<u64>>) {
+    match files {
+        Some(receiver) => {
+            if receiver.changed().await.is_err() {
+                *files = None;
+            }
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,197 @@
+//! What isn't as the PolicyPlugins and ValidationRules want it, and whether it may become so: pure.
+
+use super::record::{ActiveRecord, Recorded, RecordedRule};
+use k8s_openapi::apimachinery::pkg::{apis::meta::v1::Time, util::intstr::IntOrString};
+use pointsman_core::{
+    decide::{member::Member, set::ActiveSet},
+    rules::{Rules, rule::Rule},
+};
+use pointsman_crds::policy::{
+    plugin::{PluginFailurePolicy, PluginSignature, PolicyPoint, UpdateStrategy, UpdateStrategyType},
+    set::BlastRadius,
+};
+use pointsman_sandbox::evaluator::Evaluator;
+use std::sync::Arc;
+
+/// The way of one plugin or rule from what decides to what is wanted.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) name: String,
+    pub(super) wanted: Wanted,
+    /// What its object says of updates, if it says something.
+    pub(super) said: Option<UpdateStrategy>,
+    pub(super) strategy: UpdateStrategy,
+    /// Who has asked for it, as far as that is known.
+    pub(super) by: Option<String>,
+}
+
+/// What is wanted; none where its object is gone.
+#[derive(Clone, Debug)]
+pub(super) enum Wanted {
+    Plugin(Option<Arc<Member>>, Option<PluginSignature>),
+    Rule(Option<Arc<Rule>>),
+}
+
+impl Pending {
+    pub(super) fn is_plugin(&self, name: &str) -> bool {
+        self.name == name && matches!(self.wanted, Wanted::Plugin(..))
+    }
+
+    pub(super) fn is_rule(&self, name: &str) -> bool {
+        self.name == name && matches!(self.wanted, Wanted::Rule(_))
+    }
+}
+
+/// How an update gets active where nobody has said it: what makes or marks pods restarts none without a word.
+pub(super) fn usual(points: &[PolicyPoint]) -> UpdateStrategy {
+    let of_pods = [PolicyPoint::PodTemplating, PolicyPoint::MetadataPropagation].iter().any(|point| points.contains(point));
+    UpdateStrategy { type_: if of_pods { UpdateStrategyType::Guarded } else { UpdateStrategyType::Immediate }, ..UpdateStrategy::default() }
+}
+
+/// What may become of a candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is within all bounds.
+    Promote,
+    /// It waits for somebody's approval: why.
+    Approval(String),
+    /// It is only tried.
+    Never,
+}
+
+/// Whether what a candidate changes is within what all its parts allow.
+pub(super) fn verdict<'a>(strategies: impl IntoIterator<Item = &'a UpdateStrategy>, radius: &BlastRadius) -> Verdict {
+    let mut over = Vec::new();
+    for strategy in strategies {
+        if strategy.type_ == UpdateStrategyType::Shadow {
+            return Verdict::Never;
+        }
+        let restarting = strategy.max_restarting.as_ref().map_or(0, |most| bound(most, radius.subjects));
+        if radius.restarts > restarting {
+            over.push(format!("the pods of {} would restart, and {restarting} may", counted(radius.restarts)));
+        }
+        let changed = radius.objects + radius.metadata;
+        if let Some(most) = strategy.max_changed.as_ref().map(|most| bound(most, radius.subjects)).filter(|most| changed > *most) {
+            over.push(format!("{} would change otherwise, and {most} may", counted(changed)));
+        }
+    }
+    if radius.failed > 0 {
+        over.push(format!("for {} no plan could be made any more", counted(radius.failed)));
+    }
+    if let Some(scores) = radius.scores.as_ref().filter(|scores| scores.failed > 0) {
+        over.push(format!(
+            "{} of {} recorded questions at scheduling-scoring would have no answer any more",
+            scores.failed, scores.questions
+        ));
+    }
+    over.sort();
+    over.dedup();
+    if over.is_empty() { Verdict::Promote } else { Verdict::Approval(over.join("; ")) }
+}
+
+fn counted(subjects: i64) -> String {
+    if subjects == 1 { "1 subject".to_owned() } else { format!("{subjects} subjects") }
+}
+
+/// How many subjects a bound allows. Of a part of one nobody can be asked to restart: percents are rounded down.
+fn bound(most: &IntOrString, of: i64) -> i64 {
+    match most {
+        IntOrString::Int(number) => (*number).into(),
+        IntOrString::String(percent) => percent.trim_end_matches('%').parse::<i64>().unwrap_or_default() * of / 100,
+    }
+}
+
+/// The set and the record of it once these changes are made. Whether subjects are still on former sets, these stay.
+pub(super) fn put_together(
+    active: &ActiveSet,
+    record: &ActiveRecord,
+    pending: &[Pending],
+    in_use: bool,
+    evaluator: Option<&Arc<Evaluator>>,
+    now: &Time,
+) -> (ActiveSet, ActiveRecord) {
+    let mut record = record.clone();
+    let mut members: Vec<Arc<Member>> =
+        active.members().iter().filter(|member| !pending.iter().any(|pending| pending.is_plugin(member.name()))).cloned().collect();
+    let others = active.rules().all().iter().filter(|rule| !pending.iter().any(|pending| pending.is_rule(rule.name())));
+    let mut rules: Vec<Arc<Rule>> = others.cloned().collect();
+    for Pending { name, wanted, said, .. } in pending {
+        let (member, signature) = match wanted {
+            Wanted::Plugin(Some(member), signature) => (member, signature),
+            Wanted::Plugin(None, _) => {
+                record.plugins.remove(name);
+                continue;
+            }
+            Wanted::Rule(None) => {
+                record.rules.remove(name);
+                continue;
+            }
+            Wanted::Rule(Some(rule)) => {
+                record.rules.insert(name.clone(), RecordedRule { active: rule.bound.clone(), strategy: said.clone() });
+                rules.push(Arc::clone(rule));
+                continue;
+            }
+        };
+        record.promote(member.bound.clone(), signature.clone(), said.clone(), now.clone());
+        let current = active.member(name);
+        let former = current.filter(|current| current.bound.digest != member.bound.digest).map(|current| Arc::new(current.after(None)));
+        let previous = former.or_else(|| current.and_then(|current| current.previous.clone()));
+        members.push(Arc::new(member.after(previous.filter(|previous| previous.missing().is_none()))));
+    }
+    let set = ActiveSet::new(members).ruled(Rules::new(rules, evaluator.cloned()));
+    record.turn(set.digest().to_string(), in_use, now.clone());
+    (set, record)
+}
+
+/// Whether a member lacks what it should fall back to, which only loading the record anew brings.
+pub(super) fn lacks_previous(set: &ActiveSet, record: &ActiveRecord) -> bool {
+    set.members().iter().any(|member| {
+        let previous = |recorded: &Recorded| recorded.previous.is_some();
+        member.bound.failure_policy == PluginFailurePolicy::Previous
+            && member.previous.is_none()
+            && record.plugins.get(member.name()).is_some_and(previous)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guarded(changed: Option<IntOrString>, restarting: Option<IntOrString>) -> UpdateStrategy {
+        UpdateStrategy { type_: UpdateStrategyType::Guarded, max_changed: changed, max_restarting: restarting }
+    }
+
+    fn radius(restarts: i64, objects: i64, metadata: i64, failed: i64) -> BlastRadius {
+        BlastRadius { subjects: 50, evaluated: 50, restarts, objects, metadata, failed, scores: None, examples: Vec::new() }
+    }
+
+    #[test]
+    fn an_update_of_what_makes_pods_restarts_none_without_a_word_and_others_are_active_at_once() {
+        use PolicyPoint::{MetadataPropagation, PodTemplating, RuntimeSelection, SchedulingScoring};
+        assert_eq!(usual(&[RuntimeSelection, SchedulingScoring]).type_, UpdateStrategyType::Immediate);
+        for point in [PodTemplating, MetadataPropagation] {
+            let usual = usual(&[RuntimeSelection, point]);
+            assert_eq!(verdict([&usual], &radius(0, 50, 50, 0)), Verdict::Promote);
+            assert!(matches!(verdict([&usual], &radius(1, 0, 0, 0)), Verdict::Approval(why) if why.contains("the pods of 1 subject ")));
+        }
+    }
+
+    #[test]
+    fn restarts_and_other_changes_are_bounded_apart_in_numbers_or_percent() {
+        let percent = |text: &str| Some(IntOrString::String(text.to_owned()));
+        let strategy = guarded(percent("10%"), Some(IntOrString::Int(2)));
+        assert_eq!(verdict([&strategy], &radius(2, 3, 2, 0)), Verdict::Promote);
+        assert!(matches!(verdict([&strategy], &radius(3, 0, 0, 0)), Verdict::Approval(why) if why.contains("and 2 may")));
+        assert!(matches!(verdict([&strategy], &radius(0, 3, 3, 0)), Verdict::Approval(why) if why.contains("and 5 may")));
+        let strict = guarded(None, percent("1%"));
+        assert!(matches!(verdict([&strategy, &strict], &radius(1, 0, 0, 0)), Verdict::Approval(why) if why.contains("and 0 may")));
+    }
+
+    #[test]
+    fn a_subject_that_fails_needs_a_word_whatever_the_bounds_and_what_is_only_tried_is_never_active() {
+        let wide = guarded(None, Some(IntOrString::String("100%".to_owned())));
+        assert!(matches!(verdict([&wide], &radius(50, 0, 0, 1)), Verdict::Approval(why) if why.starts_with("for 1 subject no plan")));
+        let tried = UpdateStrategy { type_: UpdateStrategyType::Shadow, ..UpdateStrategy::default() };
+        assert_eq!(verdict([&wide, &tried], &radius(0, 0, 0, 0)), Verdict::Never);
+    }
+}

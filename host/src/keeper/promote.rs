@@ -1,0 +1,348 @@
+//! What the leader writes when a set gets active: revisions, the set's object, the record of what decides, in this order. The record is
+//! what counts; whoever leads after it was written goes on from there.
+
+use super::{
+    Keeper, WRITE_WITHIN, binding,
+    changes::{summary, told},
+    now,
+    pending::lacks_previous,
+    record::{self, ActiveRecord, RecordedRule},
+    sets::{self, Facts},
+    work::problem,
+};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams},
+    runtime::events::EventType,
+};
+use pointsman_core::decide::{member::Member, set::ActiveSet};
+use pointsman_crds::policy::{
+    plugin::{PolicyPlugin, UpdateStrategyType},
+    set::PolicySet,
+};
+use pointsman_sandbox::{builtin::BUILTINS, digest::Digest, text::sentence};
+use std::{collections::BTreeSet, sync::Arc};
+use tokio::time::timeout;
+
+/// What is said when a write takes too long.
+const NO_ANSWER: &str = "the API server doesn't answer in time";
+
+/// The field manager of what we say of policies.
+pub(super) const MANAGER: &str = "pointsman/policyplugin";
+
+impl Keeper {
+    /// Keeps the bytes of what was loaded: from now on it can be decided by, whatever becomes of its source.
+    pub(super) async fn keep_loaded(&mut self, name: &str, key: Digest, member: Arc<Member>, bytes: &[u8]) {
+        let version = member.bound.version.clone().unwrap_or_default();
+        let Ok(digest) = member.bound.digest.parse::<Digest>() else { return };
+        if let Err(error) = self.keep_revision(name, &version, &digest, bytes).await {
+            self.failed_outside(name, key, problem("RevisionNotKept", &error));
+            return;
+        }
+        let active = self.policies.active();
+        let same = active.member(name).is_some_and(|active| active.bound == member.bound && active.missing().is_none());
+        // One whose revision couldn't be loaded decides as recorded as soon as somebody brings it.
+        let missed = active.member(name).is_some_and(|active| active.bound == member.bound && active.missing().is_some());
+        if let Some(work) = self.works.get_mut(name) {
+            work.newest = Some(member.bound.digest.clone());
+            work.ready = (!same && !missed).then(|| Arc::clone(&member));
+        }
+        if missed {
+            let others = active.members().iter().filter(|other| other.name() != name).cloned();
+            let mended = ActiveSet::new(others.chain([member]).collect()).ruled(active.rules().clone());
+            self.policies.activate(Arc::new(mended));
+            if lacks_previous(&self.policies.active(), &self.record) {
+                self.in_force = None;
+            }
+        }
+        self.to_prune.insert(name.to_owned());
+    }
+
+    async fn keep_revision(&self, name: &str, version: &str, digest: &Digest, bytes: &[u8]) -> Result<(), String> {
+        match timeout(WRITE_WITHIN, self.revisions.keep(name, version, digest, bytes)).await {
+            Ok(kept) => kept.map_err(|error| error.to_string()),
+            Err(_) => Err(NO_ANSWER.to_owned()),
+        }
+    }
+
+    /// Where nothing is recorded, what decides is: a fresh cluster's built-ins, or what went on deciding while the record was lost.
+    pub(super) async fn record_first(&mut self) -> bool {
+        if !self.record.plugins.is_empty() {
+            return true;
+        }
+        let active = self.policies.active();
+        if let Some(lost) = self.lost.take_if(|lost| Some(&lost.digest) == self.in_force.as_ref()) {
+            return match self.write_record(lost.clone()).await {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!(error = sentence(&error), "the record of what decides can't be written; trying again");
+                    self.lost = Some(lost);
+                    self.try_again();
+                    false
+                }
+            };
+        }
+        for member in active.members() {
+            let brought = BUILTINS.iter().find(|builtin| Digest::of(builtin.bytes).to_string() == member.bound.digest);
+            let (Some(builtin), Ok(digest)) = (brought, member.bound.digest.parse()) else { continue };
+            let version = member.bound.version.clone().unwrap_or_default();
+            if let Err(error) = self.keep_revision(member.name(), &version, &digest, builtin.bytes).await {
+                tracing::warn!(plugin = member.name(), error, "the built-in's revision can't be kept; trying again");
+                self.try_again();
+                return false;
+            }
+        }
+        let mut record = ActiveRecord { digest: active.digest().to_string(), since: Some(now()), ..ActiveRecord::default() };
+        for member in active.members() {
+            let said = self.plugins.get(member.name()).and_then(|plugin| plugin.spec.strategy.clone());
+            record.promote(member.bound.clone(), None, said, now());
+        }
+        for rule in active.rules().all() {
+            let strategy = self.rules.get(rule.name()).and_then(|rule| rule.spec.strategy.clone());
+            record.rules.insert(rule.name().to_owned(), RecordedRule { active: rule.bound.clone(), strategy });
+        }
+        if let Err(error) = self.write_record(record).await {
+            tracing::warn!(error = sentence(&error), "the record of what decides can't be written; trying again");
+            self.try_again();
+            return false;
+        }
+        true
+    }
+
+    /// Notes what the PolicyPlugins say of updates, for the time when one of them is gone, another signature over the same bytes, and that
+    /// a newer host has led: all that is no other set.
+    pub(super) async fn record_terms(&mut self) {
+        let mut record = self.record.clone();
+        for (name, recorded) in &mut record.plugins {
+            let (Some(plugin), Some(work)) = (self.plugins.get(name), self.works.get(name)) else { continue };
+            recorded.strategy.clone_from(&plugin.spec.strategy);
+            let newest_is_active = work.newest.as_ref() == Some(&recorded.active.digest) && matches!(work.attempted, Some((_, None)));
+            if newest_is_active && plugin.spec.source.builtin.is_none() {
+                recorded.signature.clone_from(&plugin.spec.signature);
+            }
+        }
+        for (name, recorded) in &mut record.rules {
+            if let Some(rule) = self.rules.get(name) {
+                recorded.strategy.clone_from(&rule.spec.strategy);
+            }
+        }
+        let newer = record::newer(&self.options.version, &record.host);
+        if (newer || record != self.record)
+            && let Err(error) = self.write_record(record).await
+        {
+            tracing::warn!(error = sentence(&error), "the record of what decides can't be written; trying again");
+            self.try_again();
+        }
+    }
+
+    /// Makes active what is to be so at once: each change alone, over what is active.
+    pub(super) async fn promote_at_once(&mut self) {
+        for pending in self.pending().into_iter().filter(|pending| pending.strategy.type_ == UpdateStrategyType::Immediate) {
+            let active = self.policies.active();
+            let pending = [pending];
+            let (set, record) = self.put_together(&active, &pending);
+            let set = Arc::new(set);
+            if !self.make_set(&record).await || active.digest() != set.digest() && !self.carry_pause(&record.digest).await {
+                self.try_again();
+                return;
+            }
+            if let Err(error) = self.write_record(record).await {
+                tracing::warn!(
+                    plugin = pending[0].name,
+                    error = sentence(&error),
+                    "the record of what decides can't be written; trying again"
+                );
+                self.try_again();
+                return;
+            }
+            let plugins: Vec<String> =
+                pending.iter().filter(|pending| pending.is_plugin(&pending.name)).map(|pending| pending.name.clone()).collect();
+            if active.digest() != set.digest() {
+                let changes = vec![told(&active, &pending[0])];
+                let facts = Facts {
+                    anew: true,
+                    against: Some(active.digest().to_string()),
+                    summary: Some(summary(&pending, &changes)),
+                    changes: Some(changes),
+                    ..Facts::default()
+                };
+                self.facts.insert(sets::name(&set.digest().to_string()), facts);
+            }
+            self.activate(&active, &set, &plugins, true);
+        }
+    }
+
+    /// Lets a recorded set decide, in the place of the former one.
+    pub(super) fn activate(&mut self, former: &Arc<ActiveSet>, set: &Arc<ActiveSet>, changed: &[String], compare: bool) {
+        let another = former.digest() != set.digest();
+        for (name, work) in &mut self.rule_works {
+            work.ready.take_if(|ready| set.rules().named(name).is_some_and(|counts| counts.bound == ready.bound));
+        }
+        // Those who aren't on the new set stay on theirs.
+        let is = |set: &ActiveSet, digest: &String| set.digest().to_string() == *digest;
+        let known: Vec<_> = [Arc::clone(former)].into_iter().chain(self.policies.formers().iter().cloned()).collect();
+        let formers = self.record.formers.iter().filter_map(|digest| known.iter().find(|set| is(set, digest)).cloned());
+        self.policies.set_formers(formers.collect());
+        if another {
+            self.pacer.expect();
+        }
+        self.policies.activate(Arc::clone(set));
+        if lacks_previous(set, &self.record) {
+            // Adopting the record anew loads it.
+            self.in_force = None;
+        }
+        for name in changed {
+            // However little has changed, it is another chance.
+            if let Some(work) = self.works.get_mut(name) {
+                work.failure = None;
+                work.quarantine = None;
+                work.ready = None;
+            }
+        }
+        if another {
+            let digest = set.digest().to_string();
+            tracing::info!(set = digest, plugins = changed.join(", "), "the policy set is active");
+            self.policies.turned("promoted");
+            let name = sets::name(&digest);
+            let summary = self.facts.get(&name).and_then(|facts| facts.summary.clone());
+            let summary = summary.or_else(|| self.sets.get(&name)?.status.as_ref()?.summary.clone());
+            let note = summary.map(|summary| format!("{summary}. ")).unwrap_or_default();
+            self.note(&name, EventType::Normal, "Promoted", format!("{note}It decides now."));
+            if compare {
+                self.follow_up = Some(self.compare(former, set));
+            }
+        }
+        self.to_prune.extend(changed.iter().cloned());
+    }
+
+    /// Makes the object of a recorded set, unless it is there.
+    pub(super) async fn make_set(&mut self, record: &ActiveRecord) -> bool {
+        let name = sets::name(&record.digest);
+        if self.sets.contains_key(&name) {
+            return true;
+        }
+        if !self.leadership.held() {
+            return false;
+        }
+        let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        match timeout(
+            WRITE_WITHIN,
+            Api::<PolicySet>::all(self.client.clone()).create(&parameters, &sets::of(record, &self.options.version)),
+        )
+        .await
+        {
+            Ok(Ok(made)) => {
+                self.sets.insert(name, made);
+                true
+            }
+            Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => {
+                let there = Api::<PolicySet>::all(self.client.clone()).get_opt(&name).await.ok().flatten();
+                there.map(|set| self.sets.insert(name, set)).is_some()
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(set = name, error = sentence(&error), "the PolicySet can't be made; trying again");
+                false
+            }
+            Err(_) => {
+                tracing::warn!(set = name, error = NO_ANSWER, "the PolicySet can't be made; trying again");
+                false
+            }
+        }
+    }
+
+    /// Makes the object of the active set where somebody has deleted it, and deletes those that nobody needs any more.
+    pub(super) async fn tidy_sets(&mut self) {
+        let record = self.record.clone();
+        if !self.make_set(&record).await {
+            self.try_again();
+        }
+        let mut in_use: BTreeSet<String> = record.formers.iter().chain([&record.digest]).map(|digest| sets::name(digest)).collect();
+        in_use.extend(self.held().map(ResourceExt::name_any));
+        in_use.extend(self.candidate.as_ref().map(super::candidate::Candidate::name));
+        for name in sets::superfluous(&self.sets, &in_use) {
+            if !self.leadership.held() {
+                return;
+            }
+            let deleted = Api::<PolicySet>::all(self.client.clone()).delete(&name, &DeleteParams::default()).await;
+            match deleted {
+                Err(error) if !matches!(&error, kube::Error::Api(status) if status.is_not_found()) => {
+                    tracing::warn!(set = name, error = sentence(&error), "an old PolicySet can't be deleted");
+                    return;
+                }
+                _ => drop(self.sets.remove(&name)),
+            }
+        }
+    }
+
+    /// Writes the record, unless somebody else has written it since we read it.
+    pub(super) async fn write_record(&mut self, mut record: ActiveRecord) -> kube::Result<()> {
+        // What was done since we last looked may have taken long.
+        if !self.leadership.held() {
+            return Err(kube::Error::Service("this host no longer leads".into()));
+        }
+        if record::newer(&self.options.version, &record.host) {
+            record.host.clone_from(&self.options.version);
+        }
+        let api = Api::<ConfigMap>::namespaced(self.client.clone(), &self.options.namespace);
+        let wanted = record.to_config_map(&self.options.namespace, self.record_version.clone()).map_err(kube::Error::SerdeError)?;
+        let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let written = match &self.record_version {
+            Some(_) => timeout(WRITE_WITHIN, api.replace(record::NAME, &parameters, &wanted)).await,
+            None => timeout(WRITE_WITHIN, api.create(&parameters, &wanted)).await,
+        };
+        let written = written.map_err(|_| kube::Error::Service(NO_ANSWER.into()))??;
+        self.record_version = written.resource_version();
+        self.in_force = Some(record.digest.clone());
+        self.record = record;
+        Ok(())
+    }
+
+    pub(super) async fn prune(&self, name: &str) {
+        let ready = self.works.get(name).and_then(|work| work.ready.as_ref()).map(|member| member.bound.digest.as_str());
+        // To get back to it, it must be there.
+        let held = self.held().into_iter();
+        let former = self.record.formers.iter().filter_map(|digest| self.sets.get(&sets::name(digest))).chain(held);
+        let former = former.flat_map(|set| &set.spec.plugins).filter(|plugin| plugin.name == name);
+        let in_use = self.record.digests(name).chain(ready).chain(former.map(|plugin| plugin.digest.as_str()));
+        let in_use: BTreeSet<Digest> = in_use.filter_map(|digest| digest.parse().ok()).collect();
+        let limit = self.plugins.get(name).map_or(0, |plugin| usize::try_from(plugin.spec.revision_history_limit).unwrap_or_default());
+        // Another leader's revisions may be newer than the record that we know.
+        if !self.leadership.held() {
+            return;
+        }
+        match timeout(WRITE_WITHIN, self.revisions.prune(name, &in_use, limit)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(plugin = name, error = sentence(&error), "old revisions can't be deleted"),
+            Err(_) => tracing::warn!(plugin = name, error = NO_ANSWER, "old revisions can't be deleted"),
+        }
+    }
+
+    /// Makes the PolicyPlugins of the built-ins that aren't there.
+    pub(super) async fn make_builtins(&mut self) {
+        let api = Api::<PolicyPlugin>::all(self.client.clone());
+        let missing: Vec<_> = self.missing_builtins().collect();
+        for builtin in missing {
+            if !self.leadership.held() {
+                return;
+            }
+            let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+            match api.create(&parameters, &binding::of_builtin(builtin)).await {
+                Ok(made) => {
+                    self.works.entry(made.name_any()).or_default().dirty = true;
+                    self.plugins.insert(made.name_any(), made);
+                }
+                // Somebody was faster; the watch will tell.
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+                Err(error) => {
+                    tracing::warn!(
+                        plugin = builtin.name,
+                        error = sentence(&error),
+                        "the built-in's PolicyPlugin can't be made; trying again"
+                    );
+                    self.try_again();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! What the leader does about ValidationRules: take their parameters, have them compiled beside the keeper, and tell of them.
+
+use super::{
+    AGAIN, Done, Keeper, now,
+    promote::MANAGER,
+    record::{self, LARGEST},
+    status::Problem,
+    watch::Place,
+    work::problem,
+};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+};
+use pointsman_core::{
+    decide::set::ActiveSet,
+    rules::{
+        Rules,
+        rule::{Rule, RuleError, bind},
+        shipped,
+        tally::Count,
+    },
+};
+use pointsman_crds::policy::rule::{RuleCounts, ValidationRule, ValidationRuleStatus};
+use pointsman_sandbox::text::sentence;
+use serde_json::json;
+use std::{collections::BTreeMap, sync::Arc};
+use tokio::time::Instant;
+
+/// Where one ValidationRule stands.
+#[derive(Debug, Default)]
+pub(super) struct RuleWork {
+    /// Whether something may have changed.
+    pub(super) dirty: bool,
+    /// Whether its parameters weren't seen yet.
+    pub(super) pending: bool,
+    /// Whether it is being compiled.
+    pub(super) running: bool,
+    /// When it is to be tried again although nothing has changed.
+    pub(super) retry: Option<Instant>,
+    /// The digest of what was tried last, and why it didn't do.
+    pub(super) tried: Option<(String, Option<Problem>)>,
+    /// What can count from now on.
+    pub(super) ready: Option<Arc<Rule>>,
+}
+
+/// How many times in a row numbers are passed over that still change.
+const MOST_PASSED: u32 = 12;
+
+/// How the live subjects stand to the rules, as it is told.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// The version of the tally that tells it.
+    version: u64,
+    /// The version that was seen last, and how often another was seen since.
+    seen: u64,
+    passed: u32,
+    /// None until it was counted.
+    told: Option<BTreeMap<String, Count>>,
+}
+
+/// What came of compiling.
+#[derive(Debug)]
+pub(super) struct Ruled {
+    pub(super) name: String,
+    digest: String,
+    outcome: Result<Arc<Rule>, RuleError>,
+}
+
+/// The data of a rule's ConfigMap, if it names one.
+enum Params {
+    Known(Option<BTreeMap<String, String>>),
+    NotSeen,
+    Refused(Problem),
+}
+
+impl Keeper {
+    /// Takes a ValidationRule as it is now.
+    pub(super) fn see_rule(&mut self, rule: ValidationRule) {
+        let name = rule.name_any();
+        if super::older(&rule, self.rules.get(&name)) {
+            return;
+        }
+        let generation = rule.metadata.generation;
+        let before = self.rules.insert(name.clone(), rule);
+        if before.is_none_or(|before| before.metadata.generation != generation) {
+            self.rule_works.entry(name).or_default().dirty = true;
+        }
+    }
+
+    /// The ConfigMap that a rule names, if it may be read.
+    pub(super) fn params_of(&self, rule: &ValidationRule) -> Option<Place> {
+        let map = &rule.spec.params.as_ref()?.config_map;
+        let namespace = map.namespace.as_ref().unwrap_or(&self.options.namespace);
+        let allowed = self.options.namespaces.check(namespace, &self.options.namespace).is_ok();
+        allowed.then(|| (namespace.clone(), map.name.clone()))
+    }
+
+    /// Brings every ValidationRule one step further.
+    pub(super) fn consider_rules(&mut self) {
+        let dirty = self.rule_works.iter().filter(|(_, work)| work.dirty && !work.running).map(|(name, _)| name.clone());
+        for name in dirty.collect::<Vec<_>>() {
+            self.consider_rule(&name);
+        }
+    }
+
+    fn consider_rule(&mut self, name: &str) {
+        let Some(rule) = self.rules.get(name) else { return };
+        let params = self.params(rule);
+        let spec = &rule.spec;
+        let Some(work) = self.rule_works.get_mut(name) else { return };
+        work.dirty = false;
+        work.pending = matches!(params, Params::NotSeen);
+        let params = match params {
+            Params::Known(params) => params,
+            Params::NotSeen => return,
+            Params::Refused(problem) => {
+                work.ready = None;
+                work.tried = Some((String::new(), Some(problem)));
+                return;
+            }
+        };
+        let bound = bind(name, spec, params);
+        let active = self.policies.active();
+        if active.rules().named(name).is_some_and(|active| active.bound == bound && active.missing().is_none()) {
+            work.ready = None;
+            work.tried = Some((bound.digest, None));
+            return;
+        }
+        if work.tried.as_ref().is_some_and(|(tried, _)| *tried == bound.digest) {
+            return;
+        }
+        work.tried = None;
+        work.ready = None;
+        // All that decides is one object in the cluster: one that is too large would stop every other change as well.
+        let size = serde_json::to_string(&bound).map_or(usize::MAX, |text| text.len());
+        if self.record.size().saturating_add(size) > LARGEST {
+            let message = format!(
+                "with its parameters it has {size} bytes, and together with all other rules and plugins' configurations more than {LARGEST}: make it smaller."
+            );
+            work.tried = Some((bound.digest, Some(Problem { reason: "TooLarge".to_owned(), message })));
+            return;
+        }
+        work.running = true;
+        let (loader, done, name) = (Arc::clone(&self.loader), self.done.clone(), name.to_owned());
+        tokio::task::spawn_blocking(move || {
+            let digest = bound.digest.clone();
+            let outcome = loader.rule(bound).map(Arc::new);
+            done.send(Done::Ruled(Box::new(Ruled { name, digest, outcome }))).ok();
+        });
+    }
+
+    fn params(&self, rule: &ValidationRule) -> Params {
+        let Some(wanted) = &rule.spec.params else { return Params::Known(None) };
+        let Some(place) = self.params_of(rule) else {
+            let namespace = wanted.config_map.namespace.clone().unwrap_or_default();
+            let message =
+                format!("params.configMap: this host reads no ConfigMaps in the namespace {namespace}; --plugin-namespace allows more.");
+            return Params::Refused(Problem { reason: "NamespaceNotAllowed".to_owned(), message });
+        };
+        let places = [place.clone()].into();
+        if !self.config_maps.known(&places) {
+            return match self.config_maps.unreadable(&places) {
+                Some(error) => Params::Refused(problem("ParamsUnreadable", &error)),
+                None => Params::NotSeen,
+            };
+        }
+        let found = self.config_maps.get(&place.0, &place.1);
+        Params::Known(found.map(|map| map.data.clone().unwrap_or_default()))
+    }
+
+    /// Takes what came of compiling a rule.
+    pub(super) fn ruled(&mut self, ruled: Ruled) {
+        let Ruled { name, digest, outcome } = ruled;
+        let Some(work) = self.rule_works.get_mut(&name) else { return };
+        work.running = false;
+        // It may be another one by now.
+        work.dirty = true;
+        match outcome {
+            Ok(rule) => {
+                work.tried = Some((digest, None));
+                let active = self.policies.active();
+                // One that couldn't be evaluated here counts as recorded as soon as it can.
+                if active.rules().named(&name).is_some_and(|counts| counts.bound == rule.bound) {
+                    self.mend(&active, rule);
+                } else {
+                    work.ready = Some(rule);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(rule = name, reason = error.reason(), "the rule can't be used: {error}");
+                let passing = error.passing();
+                work.tried = Some((if passing { String::new() } else { digest }, Some(problem(error.reason(), &error))));
+                work.retry = passing.then(|| Instant::now() + AGAIN);
+                // Until then it isn't looked at: it would fail again.
+                work.dirty = !passing;
+            }
+        }
+    }
+
+    /// Puts a rule that can be evaluated in the place of the same one that couldn't.
+    fn mend(&self, active: &ActiveSet, rule: Arc<Rule>) {
+        let mut all: Vec<Arc<Rule>> = active.rules().all().iter().filter(|other| other.name() != rule.name()).cloned().collect();
+        all.push(rule);
+        let rules = Rules::new(all, self.loader.evaluator().ok());
+        self.policies.activate(Arc::new(ActiveSet::new(active.members().to_vec()).ruled(rules)));
+        self.policies.look_again();
+    }
+
+    /// Makes the ValidationRules that the host brings, where they aren't there or are those of an older version that nobody has changed.
+    pub(super) async fn make_shipped(&mut self) {
+        let api = Api::<ValidationRule>::all(self.client.clone());
+        // While hosts are upgraded, an older one may lead for a while: what it brings is no update.
+        let older = record::newer(&self.record.host, &self.options.version);
+        let there = |shipped: &shipped::Shipped| self.rules.get(&shipped.name_any());
+        let outdated = shipped::all().iter().filter(|shipped| shipped.differs(there(shipped)) && !(older && there(shipped).is_some()));
+        for rule in outdated.map(|shipped| ValidationRule::clone(shipped)).collect::<Vec<_>>() {
+            if !self.leadership.held() {
+                return;
+            }
+            let name = rule.name_any();
+            let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+            let written = match self.rules.get(&name) {
+                None => api.create(&parameters, &rule).await,
+                Some(there) => {
+                    let mut rule = rule;
+                    rule.metadata.resource_version = there.resource_version();
+                    api.replace(&name, &parameters, &rule).await
+                }
+            };
+            match written {
+                Ok(made) => self.see_rule(made),
+                // Somebody was faster; the watch will tell.
+                Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {}
+                Err(error) => {
+                    tracing::warn!(
+                        rule = name,
+                        error = sentence(&error),
+                        "the ValidationRule that the host brings can't be made; trying again"
+                    );
+                    self.try_again();
+                }
+            }
+        }
+    }
+
+    /// Whether somebody stands otherwise to the rules than it is told.
+    pub(super) fn uncounted(&self) -> bool {
+        self.leading && self.policies.tally().version() != self.counts.version
+    }
+
+    /// Counts how the live subjects stand to the rules now.
+    pub(super) fn count(&mut self) {
+        let tally = self.policies.tally();
+        // Whatever changes while it is counted is counted again.
+        let version = tally.version();
+        let Counts { seen, passed, .. } = &mut self.counts;
+        // While many change, as when a host has started, each number would be told that they pass through.
+        if std::mem::replace(seen, version) != version && *passed < MOST_PASSED {
+            *passed += 1;
+            return;
+        }
+        self.counts = Counts { version, seen: version, passed: 0, told: Some(tally.counts()) };
+    }
+
+    /// Writes what has changed about the ValidationRules.
+    pub(super) async fn tell_rules(&mut self) {
+        let names: Vec<String> = self.rules.keys().cloned().collect();
+        let active = self.policies.active();
+        for name in names {
+            let (Some(rule), Some(work)) = (self.rules.get(&name), self.rule_works.get(&name)) else { continue };
+            if (work.running || work.pending || work.dirty) && rule.status.is_some() {
+                continue;
+            }
+            let known = Known {
+                problem: work.tried.as_ref().and_then(|(_, problem)| problem.as_ref()),
+                compiled: work.tried.is_some(),
+                counts: active.rules().named(&name).map(|active| (active.missing(), work.ready.is_none())),
+                counted: self.counts.told.as_ref().map(|counts| counts.get(&name).cloned().unwrap_or_default()),
+                waits: work.ready.as_ref().map(|_| self.waits(|pending| pending.is_rule(&name))),
+            };
+            let after = status(rule, &known, &now());
+            if rule.status.as_ref() == Some(&after) {
+                continue;
+            }
+            if !self.leadership.held() {
+                return;
+            }
+            let patch = json!({
+                "apiVersion": ValidationRule::api_version(&()), "kind": ValidationRule::kind(&()), "metadata": {"name": name}, "status": after,
+            });
+            let api = Api::<ValidationRule>::all(self.client.clone());
+            match api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&patch)).await {
+                Ok(told) => {
+                    let newer = told.metadata.generation != after.observed_generation;
+                    self.rule_works.entry(name.clone()).or_default().dirty |= newer;
+                    self.rules.insert(name, told);
+                }
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => {
+                    tracing::warn!(rule = name, error = sentence(&error), "the status can't be written; trying again");
+                    self.try_again();
+                }
+            }
+        }
+    }
+}
+
+/// What is known of a rule at the moment.
+struct Known<'a> {
+    problem: Option<&'a Problem>,
+    compiled: bool,
+    /// Whether the active set has it: why it can't be evaluated there, and whether that is the newest one.
+    counts: Option<(Option<&'a str>, bool)>,
+    /// How the live subjects stand to it.
+    counted: Option<Count>,
+    /// What its newest version waits for.
+    waits: Option<(&'static str, String)>,
+}
+
+/// The status that a ValidationRule should have.
+fn status(rule: &ValidationRule, known: &Known<'_>, now: &super::Time) -> ValidationRuleStatus {
+    let before = rule.status.clone().unwrap_or_default();
+    let generation = rule.metadata.generation;
+    let condition = |type_: &str, (status, reason, message): (&str, &str, String)| {
+        let former = before.conditions.iter().find(|condition| condition.type_ == type_ && condition.status == status);
+        k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message,
+            observed_generation: generation,
+            last_transition_time: former.map_or_else(|| now.clone(), |former| former.last_transition_time.clone()),
+        }
+    };
+    let compiled = match known.problem {
+        Some(problem) => ("False", problem.reason.as_str(), problem.message.clone()),
+        None if known.compiled => ("True", "Compiled", "Its expressions are compiled, and name fields that there are.".to_owned()),
+        None => ("Unknown", "Waiting", "It hasn't been looked at yet.".to_owned()),
+    };
+    let former = if known.counts.is_some() { "; what it was before counts" } else { "" };
+    let active = match (&known.counts, &known.waits) {
+        (Some((Some(why), _)), _) => ("False", "NotEvaluated", format!("It counts, and can't be evaluated: {why}.")),
+        (_, Some((reason, message))) => ("False", *reason, format!("{}{former}.", message.trim_end_matches('.'))),
+        (Some((None, true)), _) if !rule.spec.enabled && known.problem.is_none() => {
+            ("False", "Disabled", "It is switched off: spec.enabled is false.".to_owned())
+        }
+        (Some((None, true)), None) if known.problem.is_none() => ("True", "Active", "It is part of the active policy set.".to_owned()),
+        (Some(_), None) => ("False", "LastGood", "What it was before counts: see the condition Compiled.".to_owned()),
+        (None, None) => ("False", "NotActive", "It is no part of the active policy set.".to_owned()),
+    };
+    let ready = match (&compiled, &active) {
+        ((word @ ("False" | "Unknown"), ..), _) => (*word, compiled.1, compiled.2.clone()),
+        (_, (_, "Disabled", message)) => ("True", "Disabled", message.clone()),
+        (_, active) => (active.0, active.1, active.2.clone()),
+    };
+    ValidationRuleStatus {
+        observed_generation: generation,
+        conditions: vec![condition("Ready", ready), condition("Compiled", compiled.clone()), condition("Active", active.clone())],
+        counts: known
+            .counted
+            .as_ref()
+            .map(|count| {
+                let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+                RuleCounts { matched: number(count.matched), rejected: number(count.breaks), failed: number(count.fails) }
+            })
+            .or(before.counts),
+        rejects: known.counted.as_ref().map_or(before.rejects, |count| count.named.clone()),
+    }
+}

@@ -1,0 +1,225 @@
+//! What is told of a PolicyPlugin: pure, so that it is written only when it has changed.
+
+use super::{
+    binding,
+    record::{Former, Recorded},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use pointsman_crds::policy::{
+    plugin::{PluginError, PluginRevision, PolicyPlugin, PolicyPluginStatus},
+    set::PolicySetPlugin,
+};
+use pointsman_sandbox::call::CallError;
+
+/// What is known of a plugin at the moment.
+#[derive(Clone, Debug, Default)]
+pub struct Known<'a> {
+    /// What the record says of it.
+    pub recorded: Option<&'a Recorded>,
+    /// Why the newest bytes or binding can't be used, or none.
+    pub problem: Option<&'a Problem>,
+    /// Why what the record says can't be asked, where it can't be loaded.
+    pub missing: Option<&'a str>,
+    /// Whether the newest bytes are still being looked at.
+    pub loading: bool,
+    /// Why it isn't asked for a while, or none.
+    pub quarantine: Option<&'a CallError>,
+    /// The last failure of a call.
+    pub failure: Option<&'a Problem>,
+    /// What its newest version waits for, if it does.
+    pub waiting: Option<Waiting>,
+}
+
+/// A version that doesn't decide yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The digest of its bytes.
+    pub digest: String,
+    /// The version that it describes itself with.
+    pub version: Option<String>,
+    /// One CamelCase word.
+    pub reason: &'static str,
+    /// What it waits for.
+    pub message: String,
+}
+
+/// Something that is wrong with a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// One CamelCase word.
+    pub reason: String,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+/// The status that a PolicyPlugin should have. Times that mark no change stay as they are.
+pub fn status(plugin: &PolicyPlugin, known: &Known<'_>, now: &Time) -> PolicyPluginStatus {
+    let before = plugin.status.clone().unwrap_or_default();
+    let generation = plugin.metadata.generation;
+    let condition = |type_: &str, (status, reason, message): (&str, &str, String)| {
+        let former = before.conditions.iter().find(|condition| condition.type_ == type_ && condition.status == status);
+        Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message,
+            observed_generation: generation,
+            last_transition_time: former.map_or_else(|| now.clone(), |former| former.last_transition_time.clone()),
+        }
+    };
+    let (loaded, active, quarantined) = (loaded(known), active(known), quarantined(known));
+    let ready = ready(known, &loaded, &active, &quarantined);
+    let last_error = known.problem.or(known.failure).map(|Problem { reason, message }| {
+        let same = before.last_error.as_ref().filter(|before| before.reason == *reason && before.message == *message);
+        let time = same.and_then(|before| before.time.clone()).unwrap_or_else(|| now.clone());
+        PluginError { reason: reason.clone(), message: message.clone(), time: Some(time) }
+    });
+    PolicyPluginStatus {
+        observed_generation: generation,
+        conditions: vec![
+            condition("Ready", ready),
+            condition("Loaded", loaded),
+            condition("Active", active),
+            condition("Quarantined", quarantined),
+        ],
+        points: known.recorded.map(|recorded| recorded.active.points.clone()).unwrap_or_default(),
+        source: Some(binding::source(&plugin.spec.source)),
+        active: known.recorded.map(|recorded| revision(&recorded.active, &recorded.at)),
+        previous: known.recorded.and_then(|recorded| recorded.previous.as_ref()).map(|Former { plugin, at, .. }| revision(plugin, at)),
+        candidate: known.waiting.as_ref().map(|waiting| PluginRevision {
+            digest: waiting.digest.clone(),
+            version: waiting.version.clone(),
+            // Since when stands in the PolicySet.
+            at: None,
+        }),
+        last_error,
+    }
+}
+
+type State = (&'static str, &'static str, String);
+
+fn loaded<'a>(known: &'a Known<'_>) -> (&'static str, &'a str, String) {
+    match (known.problem, known.recorded) {
+        (Some(problem), _) => ("False", &problem.reason, problem.message.clone()),
+        (None, _) if known.loading => ("Unknown", "Loading", "The plugin is being compiled and checked.".to_owned()),
+        (None, recorded) if known.waiting.is_some() || recorded.is_some() => {
+            let waiting = known.waiting.as_ref().map(|waiting| &waiting.digest);
+            let digest = waiting.or(recorded.map(|recorded| &recorded.active.digest)).map(String::as_str).unwrap_or_default();
+            ("True", "Loaded", format!("{digest} is compiled, and takes its configuration."))
+        }
+        (None, _) => ("Unknown", "Waiting", "The plugin's source has not been read yet.".to_owned()),
+    }
+}
+
+fn active(known: &Known<'_>) -> State {
+    if let (Some(recorded), Some(why)) = (known.recorded, known.missing) {
+        let digest = &recorded.active.digest;
+        let message = format!("{digest} is to decide and can't be loaded, so its failurePolicy says who answers: {why}.");
+        return ("False", "RevisionMissing", message);
+    }
+    match (known.recorded, known.problem) {
+        (None, None) if known.waiting.is_some() => {
+            ("False", "NotYet", "No version of the plugin decides yet: see the condition Ready.".to_owned())
+        }
+        (Some(recorded), None) => ("True", "Active", format!("{} decides.", recorded.active.digest)),
+        (Some(recorded), Some(_)) => (
+            "True",
+            "LastGood",
+            format!(
+                "{} decides, as it was bound before; the newest state can't be used: see the condition Loaded.",
+                recorded.active.digest
+            ),
+        ),
+        (None, Some(_)) => ("False", "NotLoaded", "No version of the plugin could be loaded yet: see the condition Loaded.".to_owned()),
+        (None, None) => ("Unknown", "Waiting", "The plugin has not been loaded yet.".to_owned()),
+    }
+}
+
+fn quarantined<'a>(known: &Known<'a>) -> (&'static str, &'a str, String) {
+    match known.quarantine {
+        Some(error) => (
+            "True",
+            error.reason(),
+            format!(
+                "The plugin failed too often and isn't asked for a while; what failed last: {error}. Its failurePolicy says who answers."
+            ),
+        ),
+        None => ("False", "Well", "The plugin is within its error budget.".to_owned()),
+    }
+}
+
+fn ready(known: &Known<'_>, loaded: &(&'static str, &str, String), active: &State, quarantined: &(&'static str, &str, String)) -> State {
+    match (loaded.0, active.0, quarantined.0) {
+        (_, _, "True") => ("False", "Quarantined", quarantined.2.clone()),
+        ("True", _, _) if known.waiting.is_some() => match &known.waiting {
+            // What is being tried is decided in a moment.
+            Some(Waiting { reason: reason @ ("UpdateIsTried" | "UpdateQueued"), message, .. }) => ("Unknown", reason, message.clone()),
+            Some(Waiting { reason, message, .. }) => ("False", reason, message.clone()),
+            None => ("Unknown", "Waiting", loaded.2.clone()),
+        },
+        ("True", "True", _) => ("True", "Ready", "The newest version of the plugin decides.".to_owned()),
+        ("False", _, _) => ("False", "NotLoaded", loaded.2.clone()),
+        (_, "False", _) => ("False", active.1, active.2.clone()),
+        _ => ("Unknown", "Waiting", loaded.2.clone()),
+    }
+}
+
+fn revision(plugin: &PolicySetPlugin, at: &Time) -> PluginRevision {
+    PluginRevision { digest: plugin.digest.clone(), version: plugin.version.clone(), at: Some(at.clone()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::jiff::Timestamp;
+    use pointsman_crds::policy::plugin::PolicyPluginSpec;
+
+    fn time(second: i64) -> Time {
+        Time(Timestamp::from_second(second).unwrap())
+    }
+
+    fn recorded() -> Recorded {
+        let active = PolicySetPlugin { name: "a".into(), digest: "sha256:one".into(), ..PolicySetPlugin::default() };
+        Recorded { active, at: time(1), signature: None, strategy: None, previous: None }
+    }
+
+    fn conditions(status: &PolicyPluginStatus) -> Vec<(&str, &str, &str)> {
+        status.conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_str())).collect()
+    }
+
+    #[test]
+    fn every_condition_is_known_from_the_first_visit_on() {
+        let plugin = PolicyPlugin::new("a", PolicyPluginSpec::default());
+        let first = status(&plugin, &Known::default(), &time(1));
+        let expected = [
+            ("Ready", "Unknown", "Waiting"),
+            ("Loaded", "Unknown", "Waiting"),
+            ("Active", "Unknown", "Waiting"),
+            ("Quarantined", "False", "Well"),
+        ];
+        assert_eq!(conditions(&first), expected);
+    }
+
+    #[test]
+    fn nothing_changes_while_nothing_has_changed() {
+        let mut plugin = PolicyPlugin::new("a", PolicyPluginSpec::default());
+        let (recorded, problem) = (recorded(), Problem { reason: "Trapped".into(), message: "it trapped".into() });
+        let known = Known { recorded: Some(&recorded), failure: Some(&problem), ..Known::default() };
+        plugin.status = Some(status(&plugin, &known, &time(1)));
+        assert_eq!(plugin.status, Some(status(&plugin, &known, &time(2))));
+        assert_eq!(conditions(plugin.status.as_ref().unwrap())[0], ("Ready", "True", "Ready"));
+    }
+
+    #[test]
+    fn a_broken_update_leaves_the_last_good_one_active_and_says_so() {
+        let plugin = PolicyPlugin::new("a", PolicyPluginSpec::default());
+        let (recorded, problem) = (recorded(), Problem { reason: "NoPlugin".into(), message: "it is no WebAssembly".into() });
+        let told = status(&plugin, &Known { recorded: Some(&recorded), problem: Some(&problem), ..Known::default() }, &time(1));
+        assert_eq!(
+            conditions(&told)[..3],
+            [("Ready", "False", "NotLoaded"), ("Loaded", "False", "NoPlugin"), ("Active", "True", "LastGood")]
+        );
+        assert_eq!(told.active.unwrap().digest, "sha256:one");
+        assert_eq!(told.last_error.unwrap().message, "it is no WebAssembly");
+    }
+}

@@ -1,0 +1,229 @@
+//! What the leader tells: of PolicyPlugins and PolicySets in their status, and of transitions by events.
+
+use super::{
+    Keeper, now,
+    promote::MANAGER,
+    sets::{self, name as set_name},
+    status::{Known, Waiting, status},
+};
+use crate::keeper::pending::{Pending, Verdict};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Api, Resource,
+    api::{Patch, PatchParams},
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use pointsman_crds::policy::{
+    plugin::{PolicyPlugin, PolicyPluginStatus},
+    set::{PolicySet, PolicySetPhase},
+};
+use pointsman_sandbox::text::{cut, sentence};
+use serde_json::json;
+use tokio::time::Instant;
+
+/// Bytes of an event's note that the API server takes.
+const LONGEST_NOTE: usize = 1024;
+
+impl Keeper {
+    /// Writes what has changed about the PolicyPlugins.
+    pub(super) async fn tell(&mut self) {
+        let names: Vec<String> = self.plugins.keys().cloned().collect();
+        let now_instant = Instant::now();
+        for name in names {
+            let (Some(plugin), Some(work)) = (self.plugins.get(&name), self.works.get(&name)) else { continue };
+            let active = self.policies.active();
+            let known = Known {
+                waiting: self.waiting(&name),
+                missing: active.member(&name).and_then(|member| member.missing()),
+                recorded: self.record.plugins.get(&name),
+                problem: work.attempted.as_ref().and_then(|(_, problem)| problem.as_ref()),
+                loading: work.running,
+                quarantine: work.quarantine.as_ref().filter(|(until, _)| *until > now_instant).map(|(_, error)| error),
+                failure: work.failure.as_ref(),
+            };
+            let after = status(plugin, &known, &now());
+            // What is only on its way is told once it has arrived.
+            let on_its_way = (known.loading || work.pending) && plugin.status.is_some();
+            if on_its_way || plugin.status.as_ref() == Some(&after) {
+                continue;
+            }
+            let events = events(plugin.status.as_ref(), &after);
+            let reference = plugin.object_ref(&());
+            let patch = json!({
+                "apiVersion": PolicyPlugin::api_version(&()), "kind": PolicyPlugin::kind(&()),
+                "metadata": {"name": name}, "status": after,
+            });
+            if !self.leadership.held() {
+                return;
+            }
+            let api = Api::<PolicyPlugin>::all(self.client.clone());
+            match api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&patch)).await {
+                Ok(told) => {
+                    // The answer may tell of a newer spec than the watch has told so far.
+                    let newer = told.metadata.generation != after.observed_generation;
+                    self.works.entry(name.clone()).or_default().dirty |= newer;
+                    self.plugins.insert(name, told);
+                    for event in events {
+                        self.publish(event, &reference);
+                    }
+                }
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => {
+                    tracing::warn!(plugin = name, error = sentence(&error), "the status can't be written; trying again");
+                    self.try_again();
+                }
+            }
+        }
+    }
+
+    /// What the newest version of a plugin waits for, if it waits.
+    fn waiting(&self, name: &str) -> Option<Waiting> {
+        let bound = &self.works.get(name)?.ready.as_ref()?.bound;
+        let (reason, message) = self.waits(|pending| pending.is_plugin(name));
+        Some(Waiting { digest: bound.digest.clone(), version: bound.version.clone(), reason, message })
+    }
+
+    /// What the newest version of something waits for.
+    pub(super) fn waits(&self, is: impl Fn(&Pending) -> bool) -> (&'static str, String) {
+        let candidate = self.candidate.as_ref().filter(|candidate| candidate.pending.iter().any(is));
+        match candidate {
+            None if self.held().is_some() => (
+                "Held",
+                "The newest version doesn't decide while a former policy set is held: `pointsman policy resume` takes that back."
+                    .to_owned(),
+            ),
+            None => ("UpdateQueued", "The newest version is tried as soon as a candidate is made of it.".to_owned()),
+            Some(candidate) => {
+                let set = candidate.name();
+                match &candidate.verdict {
+                    None | Some(Verdict::Promote) => (
+                        "UpdateIsTried",
+                        format!("The newest version is compared with the active one on the live subjects: see the PolicySet {set}."),
+                    ),
+                    Some(Verdict::Approval(why)) => {
+                        ("ApprovalNeeded", format!("The newest version waits for an approval of the PolicySet {set}, because {why}."))
+                    }
+                    Some(Verdict::Never) => {
+                        let message = format!(
+                            "The newest version is only tried, as its strategy says: the PolicySet {set} tells what it would change."
+                        );
+                        ("OnlyTried", message)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes what has changed about the PolicySets.
+    pub(super) async fn tell_sets(&mut self) {
+        // Before it is known what waits, one that another host has nominated might be called abandoned.
+        if !self.proposed {
+            return;
+        }
+        let active = set_name(&self.record.digest);
+        let candidate = self.candidate.as_ref().map(super::candidate::Candidate::name);
+        let names: Vec<String> = self.sets.keys().cloned().collect();
+        for name in names {
+            let Some(set) = self.sets.get(&name) else { continue };
+            let decided = set.status.as_ref().is_some_and(|status| status.promoted_at.is_some());
+            let phase = if name == active {
+                PolicySetPhase::Active
+            } else if candidate.as_ref() == Some(&name) {
+                PolicySetPhase::Candidate
+            } else if decided || self.record.formers.iter().any(|former| set_name(former) == name) {
+                PolicySetPhase::Previous
+            } else {
+                PolicySetPhase::Abandoned
+            };
+            let mut facts = self.facts.get(&name).cloned().unwrap_or_default();
+            if phase == PolicySetPhase::Active {
+                facts.pace = Some(self.pacer.progress().borrow().clone());
+            }
+            let given_up = phase == PolicySetPhase::Abandoned && set.status.as_ref().is_none_or(|status| status.phase != Some(phase));
+            if given_up && facts.message.is_none() {
+                facts.message = Some("Another host has nominated it, and by now nobody asks for what it would change.".to_owned());
+            }
+            let after = sets::status(set, phase, self.record.since.as_ref(), &facts, &now());
+            if set.status.as_ref() == Some(&after) {
+                self.facts.remove(&name);
+                continue;
+            }
+            if !self.leadership.held() {
+                return;
+            }
+            let patch = json!({
+                "apiVersion": PolicySet::api_version(&()), "kind": PolicySet::kind(&()), "metadata": {"name": name}, "status": after,
+            });
+            let api = Api::<PolicySet>::all(self.client.clone());
+            match api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&patch)).await {
+                Ok(told) => {
+                    self.facts.remove(&name);
+                    self.sets.insert(name, told);
+                }
+                Err(kube::Error::Api(status)) if status.is_not_found() => drop(self.sets.remove(&name)),
+                Err(error) => {
+                    tracing::warn!(set = name, error = sentence(&error), "the status can't be written; trying again");
+                    self.try_again();
+                }
+            }
+        }
+    }
+
+    /// Tells a transition of a set.
+    pub(super) fn note(&self, set: &str, type_: EventType, reason: &str, note: String) {
+        let Some(set) = self.sets.get(set) else { return };
+        let event = Event { action: "Promoting".to_owned(), ..event(type_, reason, note) };
+        self.publish(event, &set.object_ref(&()));
+    }
+
+    fn publish(&self, event: Event, reference: &ObjectReference) {
+        // One recorder would take a second event of a kind for the first, and tell that one's words.
+        let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(self.options.identity.clone()) };
+        let recorder = Recorder::new(self.client.clone(), reporter);
+        let reference = reference.clone();
+        // Nothing waits for it.
+        tokio::spawn(async move {
+            if let Err(error) = recorder.publish(&event, &reference).await {
+                tracing::warn!(error = sentence(&error), "an event can't be written");
+            }
+        });
+    }
+}
+
+/// The transitions between two statuses: what is so for long is no event.
+fn events(before: Option<&PolicyPluginStatus>, after: &PolicyPluginStatus) -> Vec<Event> {
+    let mut events = Vec::new();
+    let condition = |status: Option<&PolicyPluginStatus>, type_: &str| {
+        let found = status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == type_));
+        found.map(|condition| (condition.status.clone(), condition.reason.clone(), condition.message.clone()))
+    };
+    let digest = |status: Option<&PolicyPluginStatus>| status.and_then(|status| status.active.as_ref()).map(|active| active.digest.clone());
+    if let Some(now) = digest(Some(after)).filter(|now| digest(before).as_ref() != Some(now)) {
+        let version = after.active.as_ref().and_then(|active| active.version.clone()).unwrap_or_default();
+        events.push(event(EventType::Normal, "Activated", format!("{now} (version {version}) decides now.")));
+    }
+    let loaded = condition(Some(after), "Loaded");
+    if let Some((status, reason, message)) = loaded.clone().filter(|_| loaded != condition(before, "Loaded"))
+        && status == "False"
+    {
+        events.push(event(EventType::Warning, &reason, message));
+    }
+    let quarantined = |status| condition(status, "Quarantined").filter(|(status, ..)| status == "True");
+    match (quarantined(before), quarantined(Some(after))) {
+        (None, Some((_, _, message))) => events.push(event(EventType::Warning, "Quarantined", message)),
+        (Some(_), None) => events.push(event(EventType::Normal, "Released", "The plugin is asked again.".to_owned())),
+        _ => {}
+    }
+    let failure = |status: Option<&PolicyPluginStatus>| status.and_then(|status| status.last_error.clone());
+    if let Some(failed) = failure(Some(after)).filter(|failed| failure(before).as_ref() != Some(failed))
+        && events.is_empty()
+    {
+        events.push(event(EventType::Warning, &failed.reason, failed.message));
+    }
+    events
+}
+
+fn event(type_: EventType, reason: &str, mut note: String) -> Event {
+    cut(&mut note, LONGEST_NOTE);
+    Event { type_, reason: reason.to_owned(), note: Some(note), action: "Deciding".to_owned(), secondary: None }
+}

@@ -1,0 +1,192 @@
+//! What the keeper watches: PolicyPlugins, ValidationRules, and of ConfigMaps those alone that it needs.
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client, ResourceExt,
+    runtime::{WatchStreamExt, watcher},
+};
+use pointsman_crds::policy::{plugin::PolicyPlugin, rule::ValidationRule, set::PolicySet};
+use pointsman_sandbox::text::sentence;
+use serde::de::DeserializeOwned;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    pin::pin,
+    sync::Arc,
+};
+use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
+
+/// A namespace and a name.
+pub(super) type Place = (String, String);
+
+/// Something that was seen.
+#[derive(Debug)]
+pub(super) enum Seen {
+    /// Of PolicyPlugins.
+    Plugin(Event<PolicyPlugin>),
+    /// Of ValidationRules.
+    Rule(Event<ValidationRule>),
+    /// Of PolicySets.
+    Set(Event<PolicySet>),
+    /// A ConfigMap as it is now, or that it isn't there.
+    ConfigMap(Place, Option<Arc<ConfigMap>>),
+    /// Why a ConfigMap can't be read.
+    Unreadable(Place, String),
+}
+
+/// What was seen of the objects of a kind.
+#[derive(Debug)]
+pub(super) enum Event<K> {
+    /// One as it is now.
+    Now(Box<K>),
+    /// One is gone.
+    Gone(String),
+    /// All were listed; these are there.
+    All(BTreeSet<String>),
+}
+
+/// Watches all objects of a kind.
+pub(super) async fn all<K>(client: Client, seen: UnboundedSender<Seen>, called: &str, of: fn(Event<K>) -> Seen)
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let mut events = pin!(watcher::watcher(Api::<K>::all(client), watcher::Config::default()).default_backoff());
+    let mut listed = BTreeSet::new();
+    let mut complained = false;
+    while let Some(event) = events.next().await {
+        let told = match event {
+            Ok(watcher::Event::Init) => {
+                listed.clear();
+                continue;
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                listed.insert(object.name_any());
+                Event::Now(Box::new(object))
+            }
+            Ok(watcher::Event::InitDone) => Event::All(std::mem::take(&mut listed)),
+            Ok(watcher::Event::Apply(object)) => Event::Now(Box::new(object)),
+            Ok(watcher::Event::Delete(object)) => Event::Gone(object.name_any()),
+            Err(error) => {
+                if !std::mem::replace(&mut complained, true) {
+                    tracing::warn!(error = sentence(&error), "watching {called}; trying again");
+                }
+                continue;
+            }
+        };
+        complained = false;
+        if seen.send(of(told)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Watches one ConfigMap: a watch of all would read what is none of our business.
+async fn config_map(client: Client, (namespace, name): Place, seen: UnboundedSender<Seen>) {
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let api = Api::<ConfigMap>::namespaced(client, &namespace);
+    let mut events = pin!(watcher::watcher(api, only).default_backoff());
+    let mut listed = false;
+    let mut complained = false;
+    while let Some(event) = events.next().await {
+        let now = match event {
+            Ok(watcher::Event::Init) => {
+                listed = false;
+                continue;
+            }
+            Ok(watcher::Event::InitApply(found)) => {
+                listed = true;
+                Some(Arc::new(found))
+            }
+            Ok(watcher::Event::InitDone) if listed => continue,
+            Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => None,
+            Ok(watcher::Event::Apply(found)) => Some(Arc::new(found)),
+            Err(error) => {
+                if !std::mem::replace(&mut complained, true) {
+                    tracing::warn!(error = sentence(&error), namespace, name, "watching a ConfigMap; trying again");
+                    let why = format!("the ConfigMap {namespace}/{name} can't be read: {}", sentence(&error));
+                    if seen.send(Seen::Unreadable((namespace.clone(), name.clone()), why)).is_err() {
+                        return;
+                    }
+                }
+                continue;
+            }
+        };
+        complained = false;
+        if seen.send(Seen::ConfigMap((namespace.clone(), name.clone()), now)).is_err() {
+            return;
+        }
+    }
+}
+
+/// The ConfigMaps that are watched, with what was seen of them.
+pub(super) struct ConfigMaps {
+    client: Client,
+    seen: UnboundedSender<Seen>,
+    watched: BTreeMap<Place, Watched>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    task: JoinHandle<()>,
+    /// Whether there was an answer.
+    known: bool,
+    error: Option<String>,
+    found: Option<Arc<ConfigMap>>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl ConfigMaps {
+    pub(super) fn new(client: Client, seen: UnboundedSender<Seen>) -> Self {
+        Self { client, seen, watched: BTreeMap::new() }
+    }
+
+    /// Watches these and no others.
+    pub(super) fn want(&mut self, wanted: &BTreeSet<Place>) {
+        self.watched.retain(|place, _| wanted.contains(place));
+        for place in wanted {
+            if !self.watched.contains_key(place) {
+                let task = tokio::spawn(config_map(self.client.clone(), place.clone(), self.seen.clone()));
+                self.watched.insert(place.clone(), Watched { task, known: false, error: None, found: None });
+            }
+        }
+    }
+
+    /// Takes what was seen. False if nobody wants it any more.
+    pub(super) fn take(&mut self, place: &Place, state: Option<Arc<ConfigMap>>) -> bool {
+        match self.watched.get_mut(place) {
+            Some(watched) => {
+                watched.known = true;
+                watched.found = state;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes why one can't be read. False if nobody wants it any more.
+    pub(super) fn fail(&mut self, place: &Place, error: String) -> bool {
+        self.watched.get_mut(place).map(|watched| watched.error = Some(error)).is_some()
+    }
+
+    /// Why one of these, which were never seen, can't be read.
+    pub(super) fn unreadable(&self, places: &BTreeSet<Place>) -> Option<String> {
+        let watched = places.iter().filter_map(|place| self.watched.get(place));
+        watched.filter(|watched| !watched.known).find_map(|watched| watched.error.clone())
+    }
+
+    /// A ConfigMap, if it is there.
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>> {
+        self.watched.get(&(namespace.to_owned(), name.to_owned()))?.found.clone()
+    }
+
+    /// Whether all of these were seen, there or not.
+    pub(super) fn known(&self, places: &BTreeSet<Place>) -> bool {
+        places.iter().all(|place| self.watched.get(place).is_some_and(|watched| watched.known))
+    }
+}

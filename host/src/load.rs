@@ -1,0 +1,221 @@
+//! From bytes and a binding to a plugin that can be asked, or to the sentence that says why not.
+
+use pointsman_core::{
+    decide::{
+        member::{Conditions, Member},
+        scoring,
+    },
+    point::{answered, name},
+    rules::{
+        fields,
+        rule::{Rule, RuleError, conditions},
+    },
+    selector as matching,
+};
+use pointsman_crds::policy::{
+    plugin::{PluginInstances, PluginLimits, PolicyPoint},
+    set::{PolicySetPlugin, PolicySetRule},
+};
+use pointsman_sandbox::{
+    call::CallError,
+    compile::{CompileError, Compilers},
+    engine::{Engines, Use},
+    evaluator::Evaluator,
+    limits::{Asked, HOT_DEADLINE, LARGEST_BOUND_CONFIG, Limits},
+    plugin::{Instances, Plugin},
+    point::describe::Description,
+    schema::{ConfigError, check_config},
+};
+use std::sync::{Arc, OnceLock};
+
+/// Why a plugin can't be part of a policy set.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// It is no plugin, or can't be compiled.
+    #[error("{0}")]
+    Compile(#[from] CompileError),
+    /// It can't say what it is.
+    #[error("asked to describe itself, {0}")]
+    Describe(CallError),
+    /// What it says of itself isn't true.
+    #[error("{0}")]
+    Description(String),
+    /// It is bound to what it doesn't answer.
+    #[error("points: it doesn't answer {}; it describes itself as answering {}", name(*.0), names(.1))]
+    Points(PolicyPoint, Vec<PolicyPoint>),
+    /// The binding makes no sense.
+    #[error("{0}")]
+    Binding(String),
+    /// Its configuration doesn't fit.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// It can't be brought to life with its configuration.
+    #[error("given its configuration, {0}")]
+    Configure(CallError),
+}
+
+impl LoadError {
+    /// One CamelCase word for it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Compile(error) => error.reason(),
+            Self::Describe(error) | Self::Configure(error) => error.reason(),
+            Self::Description(_) => "InvalidDescription",
+            Self::Points(..) => "PointNotAnswered",
+            Self::Binding(_) => "InvalidSpec",
+            Self::Config(error) => error.reason(),
+        }
+    }
+}
+
+impl LoadError {
+    /// Whether the same bytes may well be loaded another time: what failed is this machine at this moment.
+    pub fn passing(&self) -> bool {
+        match self {
+            Self::Compile(error) => matches!(error, CompileError::Process(_) | CompileError::TooLong(_)),
+            Self::Config(error) => matches!(error, ConfigError::Process(_) | ConfigError::TooLong(_)),
+            Self::Describe(error) | Self::Configure(error) => matches!(error, CallError::Busy | CallError::Deadline(_)),
+            Self::Description(_) | Self::Points(..) | Self::Binding(_) => false,
+        }
+    }
+}
+
+fn limits(asked: &PluginLimits) -> Result<Limits, String> {
+    let PluginLimits { memory, output, fuel, deadline } = asked;
+    Limits::asked(Asked { memory: memory.as_deref(), output: output.as_deref(), fuel: *fuel, deadline: deadline.as_deref() })
+}
+
+fn names(points: &[PolicyPoint]) -> String {
+    points.iter().map(|point| name(*point)).collect::<Vec<_>>().join(", ")
+}
+
+/// Loads plugins, and rules.
+#[derive(Debug)]
+pub struct Loader {
+    engines: Arc<Engines>,
+    compilers: Compilers,
+    /// Made when the first rule is loaded.
+    evaluator: OnceLock<Result<Arc<Evaluator>, String>>,
+}
+
+/// A plugin's code, before it is bound to anything.
+#[derive(Debug)]
+pub struct Described {
+    /// What it says of itself.
+    pub description: Description,
+    /// The policy points whose interfaces its binary exports.
+    pub exports: Vec<String>,
+}
+
+impl Loader {
+    /// With engines and compilers.
+    pub fn new(engines: Arc<Engines>, compilers: Compilers) -> Self {
+        Self { engines, compilers, evaluator: OnceLock::new() }
+    }
+
+    /// What evaluates rules. Blocks while it is compiled.
+    pub fn evaluator(&self) -> Result<Arc<Evaluator>, String> {
+        let made = || Evaluator::new(&self.engines, &self.compilers).map(Arc::new);
+        self.evaluator.get_or_init(made).clone().map_err(|why| format!("the CEL evaluator can't be loaded: {why}"))
+    }
+
+    /// The engines that its plugins run in.
+    pub fn engines(&self) -> &Arc<Engines> {
+        &self.engines
+    }
+
+    /// Loads a rule. Blocks for some milliseconds, the first time for longer.
+    pub fn rule(&self, bound: PolicySetRule) -> Result<Rule, RuleError> {
+        let evaluator = self.evaluator().map_err(RuleError::Evaluator)?;
+        Rule::load(bound, &evaluator, fields::shapes())
+    }
+
+    /// What a plugin says of itself. Blocks while it is compiled.
+    pub fn describe(&self, bytes: &[u8], limits: Limits) -> Result<Described, LoadError> {
+        let compiled = self.compilers.load(&self.engines, Use::ControlPlane, bytes)?;
+        let plugin = Plugin::new(&self.engines, Use::ControlPlane, &compiled.code, "{}", limits, Instances::Fresh);
+        let (description, _) = plugin.and_then(|plugin| plugin.describe()).map_err(LoadError::Describe)?;
+        if let Some(flaw) = description.flaw(&compiled.points) {
+            return Err(LoadError::Description(flaw));
+        }
+        for set in &description.features {
+            let known = scoring::features(set.question);
+            if let Some(unknown) = set.features.iter().find(|feature| !known.contains(&feature.as_str())) {
+                let sentence = format!("it wants the feature {unknown:?}, which this host doesn't know; it knows {}", known.join(", "));
+                return Err(LoadError::Description(pointsman_sandbox::text::told(&sentence)));
+            }
+        }
+        Ok(Described { description, exports: compiled.points })
+    }
+
+    /// Loads a plugin as it is bound. The binding's points may be left out; the member tells those that it is asked at. Blocks while
+    /// it is compiled.
+    pub fn load(&self, mut bound: PolicySetPlugin, bytes: &[u8]) -> Result<Member, LoadError> {
+        let limits = bound.limits.as_ref().map_or(Ok(Limits::DEFAULT), limits).map_err(LoadError::Binding)?;
+        if let Some(flaw) = bound.selection.as_ref().and_then(matching::flaw) {
+            return Err(LoadError::Binding(flaw));
+        }
+        let size = bound.config.as_ref().map_or(0, String::len);
+        if size > LARGEST_BOUND_CONFIG {
+            return Err(LoadError::Binding(format!("config: it has {size} bytes, and {LARGEST_BOUND_CONFIG} are the most")));
+        }
+        let Described { description, .. } = self.describe(bytes, limits)?;
+        let answered = answered(&description);
+        if bound.points.is_empty() {
+            bound.points.clone_from(&answered);
+        }
+        if let Some(other) = bound.points.iter().find(|point| !answered.contains(point)) {
+            return Err(LoadError::Points(*other, answered));
+        }
+        bound.version = Some(pointsman_sandbox::text::told(&description.version));
+
+        let config = bound.config.as_deref().unwrap_or("{}");
+        check_config(self.compilers.program(), &description.config_schema, config)?;
+        let hot_limits = match bound.limits.as_ref().and_then(|limits| limits.deadline.as_ref()) {
+            Some(_) => limits,
+            None => Limits { deadline: HOT_DEADLINE, ..limits },
+        };
+        let plugin = |use_, limits, instances| -> Result<Plugin, LoadError> {
+            let compiled = self.compilers.load(&self.engines, use_, bytes)?;
+            let plugin = Plugin::new(&self.engines, use_, &compiled.code, config, limits, instances);
+            // Whether it takes its configuration shows here and not at the first question.
+            plugin.and_then(|plugin| plugin.takes_config().map(|_| plugin)).map_err(LoadError::Configure)
+        };
+        let (mut control_plane, mut hot) = (None, None);
+        for point in &bound.points {
+            if *point == PolicyPoint::SchedulingScoring {
+                let instances = match bound.instances {
+                    PluginInstances::Fresh => Instances::Fresh,
+                    PluginInstances::Warm => Instances::Warm,
+                };
+                hot = Some(plugin(Use::Hot, hot_limits, instances)?);
+            } else if control_plane.is_none() {
+                control_plane = Some(plugin(Use::ControlPlane, limits, Instances::Fresh)?);
+            }
+        }
+        let conditions = self.conditions(&bound)?;
+        let member = Member::new(bound, description, control_plane, hot).map_err(|error| LoadError::Binding(error.to_string()))?;
+        Ok(member.under(conditions))
+    }
+
+    /// A member whose bytes can't be had, which nobody is asked about whom its conditions leave out. Blocks as `load` does.
+    pub fn absent(&self, bound: PolicySetPlugin, why: String) -> Member {
+        let conditions = self.conditions(&bound).unwrap_or_default();
+        Member::absent(bound, why).under(conditions)
+    }
+
+    /// What a binding's matchConditions come to.
+    fn conditions(&self, bound: &PolicySetPlugin) -> Result<Option<Conditions>, LoadError> {
+        if bound.match_conditions.is_empty() {
+            return Ok(None);
+        }
+        // A request waits there.
+        if bound.points.contains(&PolicyPoint::SchedulingScoring) {
+            let sentence = "matchConditions: they aren't evaluated at scheduling-scoring; bind the plugin by match alone there";
+            return Err(LoadError::Binding(sentence.to_owned()));
+        }
+        let evaluator = self.evaluator().map_err(LoadError::Binding)?;
+        let program = conditions(bound, &evaluator, fields::shapes()).map_err(|error| LoadError::Binding(error.to_string()))?;
+        Ok(Some(Conditions { program, evaluator }))
+    }
+}

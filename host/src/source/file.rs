@@ -1,0 +1,189 @@
+//! Plugins from a directory on disk, which may be a mounted ConfigMap.
+
+mod watch;
+
+pub use watch::watch;
+
+use pointsman_sandbox::limits::LARGEST_BINARY;
+use rustix::fs::OFlags;
+use std::{
+    fs::{self, FileType, OpenOptions},
+    io::{self, Read},
+    os::unix::fs::{FileTypeExt, OpenOptionsExt},
+    path::{Component, Path, PathBuf},
+};
+
+/// Why there are no bytes.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The path isn't one below a directory.
+    #[error("the path {0:?} must be relative and without `..`: a plugin is looked up in the plugin directory")]
+    Path(String),
+    /// Nothing is there.
+    #[error("{} doesn't exist: put the plugin there, or correct the path", .0.display())]
+    Missing(PathBuf),
+    /// A symbolic link leads out of the directory.
+    #[error("{} is a link to {}, which is outside of the plugin directory: put the plugin itself into the directory", path.display(), target.display())]
+    Outside {
+        /// The path as it was asked for.
+        path: PathBuf,
+        /// Where it leads to.
+        target: PathBuf,
+    },
+    /// A directory, a pipe or the like.
+    #[error("{} is {what}, and a plugin must be an ordinary file", path.display())]
+    NotRegular {
+        /// The path as it was asked for.
+        path: PathBuf,
+        /// What is there.
+        what: &'static str,
+    },
+    /// More than we look at.
+    #[error("{} has more than {LARGEST_BINARY} bytes, which is the most that a plugin may have", .0.display())]
+    TooLarge(PathBuf),
+    /// The system doesn't let us.
+    #[error("{} can't be read: {error}", path.display())]
+    Unreadable {
+        /// The path as it was asked for.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+impl FileError {
+    /// One CamelCase word for a condition.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Path(_) => "FilePathInvalid",
+            Self::Missing(_) => "FileMissing",
+            Self::Outside { .. } => "FileOutside",
+            Self::NotRegular { .. } => "FileNotRegular",
+            Self::TooLarge(_) => "FileTooLarge",
+            Self::Unreadable { .. } => "FileUnreadable",
+        }
+    }
+}
+
+/// The bytes of the file at a path in the directory. Blocks, but not for long whatever is there.
+pub fn read(dir: &Path, path: &str) -> Result<Vec<u8>, FileError> {
+    let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    if path.is_empty() || !Path::new(path).components().all(inside) {
+        return Err(FileError::Path(path.to_owned()));
+    }
+    let path = dir.join(path);
+    match resolve_and_read(dir, &path) {
+        // A mounted ConfigMap that is swapped meanwhile loses the folder that was found a moment ago.
+        Err(FileError::Missing(_)) => resolve_and_read(dir, &path),
+        done => done,
+    }
+}
+
+fn resolve_and_read(dir: &Path, path: &Path) -> Result<Vec<u8>, FileError> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => FileError::Missing(path.to_owned()),
+        _ => FileError::Unreadable { path: path.to_owned(), error },
+    };
+    let dir = fs::canonicalize(dir).map_err(failed)?;
+    // Links within the directory are what a mounted ConfigMap is made of.
+    let target = fs::canonicalize(path).map_err(failed)?;
+    if !target.starts_with(&dir) {
+        return Err(FileError::Outside { path: path.to_owned(), target });
+    }
+    let check = |found: &fs::Metadata| match other_than_regular(found.file_type()) {
+        Some(what) => Err(FileError::NotRegular { path: path.to_owned(), what }),
+        None if found.len() > LARGEST_BINARY as u64 => Err(FileError::TooLarge(path.to_owned())),
+        None => Ok(()),
+    };
+    // Looked at before, because opening a device may do something, and after, because it may have been swapped.
+    check(&fs::symlink_metadata(&target).map_err(failed)?)?;
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&target).map_err(failed)?;
+    check(&file.metadata().map_err(failed)?)?;
+    // It may grow while it is read.
+    let mut bytes = Vec::new();
+    file.take(LARGEST_BINARY as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > LARGEST_BINARY { Err(FileError::TooLarge(path.to_owned())) } else { Ok(bytes) }
+}
+
+fn other_than_regular(found: FileType) -> Option<&'static str> {
+    match found {
+        regular if regular.is_file() => None,
+        dir if dir.is_dir() => Some("a directory"),
+        pipe if pipe.is_fifo() => Some("a named pipe"),
+        socket if socket.is_socket() => Some("a socket"),
+        _ => Some("a device"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{os::unix::fs::symlink, process::Command};
+    use tempfile::TempDir;
+
+    fn refused(dir: &TempDir, path: &str) -> (&'static str, String) {
+        let error = read(dir.path(), path).unwrap_err();
+        (error.reason(), error.to_string().replace(dir.path().to_str().unwrap(), "DIR"))
+    }
+
+    #[test]
+    fn a_file_is_read_through_the_links_of_a_mounted_config_map() {
+        let dir = TempDir::new().unwrap();
+        let version = dir.path().join("..2026_11_21_10_00_00.1");
+        fs::create_dir(&version).unwrap();
+        fs::write(version.join("plugin.wasm"), "one").unwrap();
+        symlink("..2026_11_21_10_00_00.1", dir.path().join("..data")).unwrap();
+        symlink("..data/plugin.wasm", dir.path().join("plugin.wasm")).unwrap();
+        assert_eq!(read(dir.path(), "plugin.wasm").unwrap(), b"one");
+        // The directory itself may be a link.
+        let elsewhere = TempDir::new().unwrap();
+        symlink(dir.path(), elsewhere.path().join("plugins")).unwrap();
+        assert_eq!(read(&elsewhere.path().join("plugins"), "./plugin.wasm").unwrap(), b"one");
+    }
+
+    #[test]
+    fn a_path_that_leads_out_of_the_directory_is_refused() {
+        let dir = TempDir::new().unwrap();
+        for path in ["", "/etc/passwd", "../a", "a/../b"] {
+            assert_eq!(refused(&dir, path).0, "FilePathInvalid", "{path}");
+        }
+        symlink("/etc", dir.path().join("etc")).unwrap();
+        let said =
+            "DIR/etc/passwd is a link to /etc/passwd, which is outside of the plugin directory: put the plugin itself into the directory";
+        assert_eq!(refused(&dir, "etc/passwd"), ("FileOutside", said.to_owned()));
+        // A name that begins as the directory's does isn't inside.
+        let beside = dir.path().with_extension("beside");
+        fs::write(&beside, "").unwrap();
+        symlink(&beside, dir.path().join("beside")).unwrap();
+        let (reason, _) = refused(&dir, "beside");
+        fs::remove_file(&beside).unwrap();
+        assert_eq!(reason, "FileOutside");
+    }
+
+    #[test]
+    fn what_is_no_ordinary_file_is_refused_without_waiting_for_it() {
+        let dir = TempDir::new().unwrap();
+        fs::create_dir(dir.path().join("folder")).unwrap();
+        assert!(Command::new("mkfifo").arg(dir.path().join("pipe")).status().unwrap().success());
+        let said = |what: &str| format!("DIR/{what}, and a plugin must be an ordinary file");
+        assert_eq!(refused(&dir, "folder"), ("FileNotRegular", said("folder is a directory")));
+        assert_eq!(refused(&dir, "pipe"), ("FileNotRegular", said("pipe is a named pipe")));
+    }
+
+    #[test]
+    fn a_file_that_is_missing_or_too_large_is_told_with_its_path() {
+        let dir = TempDir::new().unwrap();
+        assert_eq!(refused(&dir, "a"), ("FileMissing", "DIR/a doesn't exist: put the plugin there, or correct the path".to_owned()));
+        symlink("nowhere", dir.path().join("dangling")).unwrap();
+        assert_eq!(refused(&dir, "dangling").0, "FileMissing");
+        symlink("loop", dir.path().join("loop")).unwrap();
+        assert_eq!(refused(&dir, "loop").0, "FileUnreadable");
+        let largest = LARGEST_BINARY as u64;
+        fs::File::create(dir.path().join("large")).unwrap().set_len(largest + 1).unwrap();
+        let said = "DIR/large has more than 67108864 bytes, which is the most that a plugin may have";
+        assert_eq!(refused(&dir, "large"), ("FileTooLarge", said.to_owned()));
+        fs::File::create(dir.path().join("largest")).unwrap().set_len(largest).unwrap();
+        assert_eq!(read(dir.path(), "largest").unwrap().len(), LARGEST_BINARY);
+    }
+}

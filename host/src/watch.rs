@@ -1,0 +1,268 @@
+//! The watches that fill the world: a task a kind, for as long as the cluster serves it.
+
+pub mod apis;
+pub mod seen;
+
+use crate::watch::{apis::Apis, seen::Seen};
+use futures::StreamExt;
+use kube::{
+    Api, Client,
+    core::PartialObjectMeta,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use pointsman_core::{
+    resource::{
+        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER,
+        HTTP_ROUTE, INFERENCE_POOL, INFERENCE_SERVICE, KNATIVE_SERVICE, LEADER_WORKER_SET, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE,
+        NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, RAY_CLUSTER, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT,
+        SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME,
+    },
+    world::{News, ObjectKey, World, child::SUBJECT_KIND},
+};
+use pointsman_sandbox::{sync::locked, text::sentence};
+use serde::Deserialize;
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard},
+};
+use tokio::{sync::watch, task::JoinHandle};
+
+/// How much of a kind is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// Everything.
+    All,
+    /// The metadata of everything.
+    Metadata,
+    /// What we made ourselves.
+    Ours,
+}
+
+/// What is watched.
+static WATCHED: &[(&Resource, Extent)] = &[
+    (&NAMESPACE, Extent::Metadata),
+    (&INFERENCE_SERVICE, Extent::All),
+    (&LLM_INFERENCE_SERVICE, Extent::All),
+    (&LLM_CONFIG, Extent::All),
+    (&SERVING_RUNTIME, Extent::All),
+    (&CLUSTER_SERVING_RUNTIME, Extent::All),
+    (&BASE_MODEL, Extent::All),
+    (&CLUSTER_BASE_MODEL, Extent::All),
+    (&FINE_TUNED_WEIGHT, Extent::All),
+    (&DEPLOYMENT, Extent::Ours),
+    (&LEADER_WORKER_SET, Extent::Ours),
+    (&KNATIVE_SERVICE, Extent::Ours),
+    (&RAY_CLUSTER, Extent::Ours),
+    (&SERVICE, Extent::Ours),
+    (&HORIZONTAL_POD_AUTOSCALER, Extent::Ours),
+    (&SCALED_OBJECT, Extent::Ours),
+    (&POD_DISRUPTION_BUDGET, Extent::Ours),
+    (&NETWORK_POLICY, Extent::Ours),
+    (&PERSISTENT_VOLUME_CLAIM, Extent::Ours),
+    // Those that services only name count too.
+    (&HTTP_ROUTE, Extent::All),
+    (&GATEWAY, Extent::All),
+    (&INFERENCE_POOL, Extent::All),
+    (&SERVICE_ACCOUNT, Extent::Ours),
+    (&ROLE, Extent::Ours),
+    (&ROLE_BINDING, Extent::Ours),
+    (&POD, Extent::Ours),
+];
+
+/// The kinds of what is made for subjects, pods aside: those that are watched as ours, and those that services may only name as well.
+pub fn made() -> impl Iterator<Item = &'static Resource> {
+    let ours = |(resource, extent): &&(&'static Resource, Extent)| {
+        *extent == Extent::Ours && *resource != &POD || [&HTTP_ROUTE, &INFERENCE_POOL].contains(resource)
+    };
+    WATCHED.iter().filter(ours).map(|(resource, _)| *resource)
+}
+
+/// How many objects are listed at once: their JSON is in memory together.
+const PAGE: u32 = 100;
+
+/// The world, shared by the watches and the workers.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    world: Arc<Mutex<World>>,
+    news: Arc<watch::Sender<u64>>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { world: Arc::default(), news: Arc::new(watch::Sender::new(0)) }
+    }
+}
+
+impl Shared {
+    /// The world. What is done with it is short: nobody waits for I/O while holding it.
+    pub fn lock(&self) -> MutexGuard<'_, World> {
+        locked(&self.world)
+    }
+
+    /// Changes the world, and tells those who follow it.
+    pub fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
+        let (done, touched) = {
+            let mut world = self.lock();
+            (change(&mut world), world.is_touched())
+        };
+        if touched {
+            self.news.send_modify(|count| *count += 1);
+        }
+        done
+    }
+
+    /// Counts up when subjects were touched.
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+}
+
+/// One kind's watch.
+struct Watch {
+    task: JoinHandle<()>,
+    /// Whether everything was listed at least once.
+    listed: watch::Receiver<bool>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Keeps the world what the cluster is. `obstacle` tells what hasn't been listed yet, until everything was. It never ends by itself.
+pub async fn keep(client: Client, mut apis: watch::Receiver<Apis>, shared: Shared, obstacle: watch::Sender<Option<String>>) {
+    let mut watches: BTreeMap<&'static Resource, Watch> = BTreeMap::new();
+    let (tell, mut told) = watch::channel(());
+    loop {
+        let served = apis.borrow_and_update().clone();
+        for (resource, extent) in WATCHED {
+            let serves = resource.neighbour.is_none() || served.serves(resource.group, resource.version, resource.plural);
+            if served.known() && serves && !watches.contains_key(resource) {
+                watches.insert(resource, start(&client, resource, *extent, &shared, tell.clone()));
+            } else if !serves && watches.remove(resource).is_some() {
+                shared.change(|world| world.keys(resource).iter().for_each(|key| world.remove(key)));
+            }
+        }
+        let ready: BTreeSet<&'static Resource> =
+            watches.iter().filter(|(_, watch)| *watch.listed.borrow()).map(|(resource, _)| *resource).collect();
+        let waiting: Vec<&str> = watches.keys().filter(|resource| !ready.contains(*resource)).map(|resource| resource.plural).collect();
+        let now = if !served.known() {
+            Some("the API server hasn't said yet what it serves".to_owned())
+        } else if waiting.is_empty() {
+            None
+        } else {
+            Some(format!("these haven't been listed yet: {} (the log says why, if it fails)", waiting.join(", ")))
+        };
+        shared.change(|world| world.set_available(ready));
+        // Before that, objects that are there would be taken for absent. Later, a kind that comes is not available until it is listed.
+        obstacle.send_if_modified(|obstacle| obstacle.is_some() && std::mem::replace(obstacle, now.clone()) != now);
+        let gone = tokio::select! {
+            changed = apis.changed() => changed.is_err(),
+            changed = told.changed() => changed.is_err(),
+        };
+        if gone {
+            return;
+        }
+    }
+}
+
+fn start(client: &Client, resource: &'static Resource, extent: Extent, shared: &Shared, tell: watch::Sender<()>) -> Watch {
+    let (done, listed) = watch::channel(false);
+    let config = watcher::Config::default().page_size(PAGE);
+    let config = if extent == Extent::Ours { config.labels(SUBJECT_KIND) } else { config };
+    let (client, shared, ar) = (client.clone(), shared.clone(), resource.api_resource());
+    let task = tokio::spawn(async move {
+        let said = move || {
+            done.send_replace(true);
+            tell.send_replace(());
+        };
+        if extent == Extent::Metadata {
+            let api: Api<PartialObjectMeta<kube::api::DynamicObject>> = Api::all_with(client, &ar);
+            follow(resource, api, config, shared, said, |seen| serde_json::to_string(&seen).unwrap_or_default().into()).await;
+        } else {
+            let api: Api<Seen> = Api::all_with(client, &ar);
+            follow(resource, api, config, shared, said, |seen| seen.text().into()).await;
+        }
+    });
+    Watch { task, listed }
+}
+
+async fn follow<K>(
+    resource: &'static Resource,
+    api: Api<K>,
+    config: watcher::Config,
+    shared: Shared,
+    listed: impl Fn(),
+    text: impl for<'k> Fn(&'k K) -> Cow<'k, str>,
+) where
+    K: kube::Resource + Clone + Debug + for<'de> Deserialize<'de> + Send + 'static,
+{
+    let key = |seen: &K| ObjectKey {
+        resource,
+        namespace: seen.meta().namespace.clone().unwrap_or_default(),
+        name: seen.meta().name.clone().unwrap_or_default(),
+    };
+    let read = |seen: &K| News::read(resource, &text(seen), |key| shared.lock().child(key));
+    let mut events = pin!(watcher::watcher(api, config).default_backoff());
+    let mut there = BTreeSet::new();
+    let mut complained = false;
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => there.clear(),
+            Ok(Event::InitApply(seen)) => {
+                there.insert(key(&seen));
+                let news = read(&seen);
+                shared.change(|world| world.relist(news));
+            }
+            Ok(Event::InitDone) => {
+                let there = std::mem::take(&mut there);
+                shared.change(|world| {
+                    for gone in world.keys(resource).difference(&there) {
+                        world.remove(gone);
+                    }
+                });
+                listed();
+            }
+            Ok(Event::Apply(seen)) => {
+                let news = read(&seen);
+                shared.change(|world| world.learn(news));
+            }
+            Ok(Event::Delete(seen)) => {
+                let key = key(&seen);
+                let version = seen.meta().resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or_default();
+                shared.change(|world| {
+                    world.pass(resource, version);
+                    world.remove(&key);
+                });
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut complained, true) {
+                    tracing::warn!(error = sentence(&error), kind = resource.kind, "watching; trying again");
+                }
+                continue;
+            }
+        }
+        complained = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pointsman_core::resource::ALL;
+
+    #[test]
+    fn whatever_is_neither_asked_for_nor_only_looked_at_is_made_for_subjects() {
+        let asked = |resource: &&Resource| ["ome.io", "serving.kserve.io"].contains(&resource.group);
+        let looked_at = |resource: &&Resource| [&NAMESPACE, &POD, &GATEWAY].contains(resource);
+        let all: BTreeSet<&Resource> = ALL.iter().copied().filter(|resource| !asked(resource) && !looked_at(resource)).collect();
+        assert_eq!(made().collect::<BTreeSet<_>>(), all);
+    }
+}

@@ -1,0 +1,102 @@
+//! An object as a watch or an answer brings it: its text, which whoever knows the kind takes apart.
+
+use kube::api::{ApiResource, ObjectMeta};
+use pointsman_core::world::{
+    adopted::ADOPTED,
+    child::SUBJECT_KIND,
+    live::{Live, strings},
+};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, value::RawValue};
+use std::borrow::Cow;
+
+/// Its text, and of its metadata what a watcher asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    metadata: ObjectMeta,
+    text: Box<RawValue>,
+}
+
+impl Seen {
+    pub(crate) fn text(&self) -> &str {
+        self.text.get()
+    }
+
+    /// Who has written what of it.
+    pub(crate) fn managed_fields(&self) -> Vec<Value> {
+        let whole: Value = serde_json::from_str(self.text()).unwrap_or_default();
+        whole["metadata"]["managedFields"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Whether it is being deleted.
+    pub(crate) fn deleting(&self) -> bool {
+        Live::of(self.text()).deleting()
+    }
+
+    /// Whether the watches bring it, by its label, and whether it was taken over from another controller.
+    pub(crate) fn marks(&self) -> (bool, bool) {
+        let live = Live::of(self.text());
+        let adopted = live.metadata.annotations.map(strings).is_some_and(|annotations| annotations.contains_key(ADOPTED));
+        (live.labels().contains_key(SUBJECT_KIND), adopted)
+    }
+
+    /// The uid of the object that it belongs to.
+    pub(crate) fn owner(&self) -> Option<String> {
+        Live::of(self.text()).owner()
+    }
+}
+
+impl<'de> Deserialize<'de> for Seen {
+    /// By serde_json alone, and in a watch only where the type of an event comes before its object, as API servers write it.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(from)?;
+        let live = Live::of(text.get()).metadata;
+        let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
+        let metadata = ObjectMeta {
+            name: owned(live.name),
+            namespace: owned(live.namespace),
+            resource_version: owned(live.resource_version),
+            ..ObjectMeta::default()
+        };
+        Ok(Self { metadata, text })
+    }
+}
+
+impl kube::Resource for Seen {
+    type DynamicType = ApiResource;
+    type Scope = kube::core::DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
+    }
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
+    }
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
+    }
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::{Resource, core::WatchEvent};
+
+    #[test]
+    fn a_watch_brings_it_as_it_was_written() {
+        let text = r#"{"kind":"Deployment","metadata":{"name":"a","resourceVersion":"7"},"spec":{ "replicas" : 1 }}"#;
+        let event: WatchEvent<Seen> = serde_json::from_str(&format!(r#"{{"type":"ADDED","object":{text}}}"#)).unwrap();
+        let WatchEvent::Added(seen) = event else { panic!("{event:?}") };
+        assert_eq!(seen.text(), text);
+        assert_eq!((seen.meta().name.as_deref(), seen.meta().resource_version.as_deref()), (Some("a"), Some("7")));
+    }
+}
