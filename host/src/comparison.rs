@@ -13,7 +13,7 @@ use pointsman_core::{
     },
     kinds, planning, question,
     rules::rule::Rule,
-    selector as matching,
+    selector,
     settings::Settings,
     world::ObjectKey,
 };
@@ -86,7 +86,7 @@ impl Pair {
     fn concerns(&self, subject: &Subject) -> bool {
         // A rule over planned objects is about those of any subject.
         let about =
-            |rule: &Rule| rule.stage() == RuleStage::Output || rule.objects().is_none_or(|objects| matching::fits(objects, subject));
+            |rule: &Rule| rule.stage() == RuleStage::Output || rule.objects().is_none_or(|objects| selector::fits(objects, subject));
         self.differ.iter().any(|member| concerns(member, subject)) || self.rules.iter().any(|rule| about(rule))
     }
 }

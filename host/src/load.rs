@@ -10,7 +10,7 @@ use pointsman_core::{
         fields,
         rule::{Rule, RuleError, conditions},
     },
-    selector as matching,
+    selector,
 };
 use pointsman_crds::policy::{
     plugin::{PluginInstances, PluginLimits, PolicyPoint},
@@ -152,7 +152,7 @@ impl Loader {
     /// it is compiled.
     pub fn load(&self, mut bound: PolicySetPlugin, bytes: &[u8]) -> Result<Member, LoadError> {
         let limits = bound.limits.as_ref().map_or(Ok(Limits::DEFAULT), limits).map_err(LoadError::Binding)?;
-        if let Some(flaw) = bound.selection.as_ref().and_then(matching::flaw) {
+        if let Some(flaw) = bound.selection.as_ref().and_then(selector::flaw) {
             return Err(LoadError::Binding(flaw));
         }
         let size = bound.config.as_ref().map_or(0, String::len);

@@ -15,7 +15,7 @@ use pointsman_core::{
     guards::VALID,
     plan::Plan,
     rules::{Rules, rule::bind},
-    settings::HOST_NAMESPACE as NAMESPACE,
+    settings::HOST_NAMESPACE,
     world::{Labels, Surroundings},
 };
 use pointsman_crds::policy::rule::{RuleParams, ValidationRuleSpec};
@@ -95,7 +95,7 @@ fn text<'o>(object: &'o Value, pointer: &str) -> &'o str {
 /// The data of a ConfigMap that a rule names.
 fn params(wanted: Option<&RuleParams>) -> Option<BTreeMap<String, String>> {
     let map = &wanted?.config_map;
-    let place = (map.namespace.as_deref().unwrap_or(NAMESPACE), map.name.as_str());
+    let place = (map.namespace.as_deref().unwrap_or(HOST_NAMESPACE), map.name.as_str());
     let is_it =
         |object: &&Value| object["kind"] == "ConfigMap" && (text(object, "/metadata/namespace"), text(object, "/metadata/name")) == place;
     doors::context().iter().find(is_it).map(|map| BTreeMap::deserialize(&map["data"]).unwrap())

@@ -10,7 +10,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
 };
 use pointsman::serve::admission::certificates::secret;
-use pointsman_core::settings::HOST_NAMESPACE as NAMESPACE;
+use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_crds::policy::rule::ValidationRule;
 use pointsman_tests::{
     Host, PolicyCluster, eventually,
@@ -81,7 +81,7 @@ async fn measure() {
 
 /// What it was to trust the webhook, once there is a certificate.
 async fn trusting(cluster: &PolicyCluster) -> Arc<ClientConfig> {
-    let secrets = Api::<k8s_openapi::api::core::v1::Secret>::namespaced(cluster.client().await, NAMESPACE);
+    let secrets = Api::<k8s_openapi::api::core::v1::Secret>::namespaced(cluster.client().await, HOST_NAMESPACE);
     let bundle = eventually("the host has made its certificates", async || {
         let found = secrets.get_opt(secret::NAME).await.unwrap()?;
         found.data?.remove("ca.crt")

@@ -21,7 +21,7 @@ use pointsman::{
     trust::Trust,
     watch::Shared,
 };
-use pointsman_core::{claims::Claims, decide::Policies, settings::HOST_NAMESPACE as NAMESPACE};
+use pointsman_core::{claims::Claims, decide::Policies, settings::HOST_NAMESPACE};
 use pointsman_crds::policy::plugin::{PolicyPlugin, PolicyPluginStatus};
 use pointsman_harness::{target_dir, workspace};
 use pointsman_sandbox::compile::Compilers;
@@ -96,7 +96,7 @@ impl PolicyCluster {
         let cluster = TestCluster::bare(&[]);
         cluster.pointsman(&["crds", "install", "PolicyPlugin", "PolicySet", "ValidationRule"]).ok();
         let mut namespace = Namespace::default();
-        namespace.metadata.name = Some(NAMESPACE.to_owned());
+        namespace.metadata.name = Some(HOST_NAMESPACE.to_owned());
         let client = cluster.client().await;
         Api::all(client).create(&PostParams::default(), &namespace).await.expect("making the host's namespace");
         Self(cluster)
@@ -117,7 +117,7 @@ impl PolicyCluster {
     /// Writes a ConfigMap in the host's namespace with bytes under plugin.wasm.
     pub async fn config_map(&self, name: &str, bytes: &[u8]) {
         let map = ConfigMap {
-            metadata: ObjectMeta { name: Some(name.to_owned()), namespace: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() },
+            metadata: ObjectMeta { name: Some(name.to_owned()), namespace: Some(HOST_NAMESPACE.to_owned()), ..ObjectMeta::default() },
             binary_data: Some([("plugin.wasm".to_owned(), ByteString(bytes.to_vec()))].into()),
             ..ConfigMap::default()
         };
@@ -127,7 +127,7 @@ impl PolicyCluster {
     /// Applies a ConfigMap.
     pub async fn apply_config_map(&self, map: &ConfigMap) {
         let name = map.metadata.name.as_deref().unwrap_or_default();
-        let api = Api::<ConfigMap>::namespaced(self.client().await, NAMESPACE);
+        let api = Api::<ConfigMap>::namespaced(self.client().await, HOST_NAMESPACE);
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": name, "annotations": map.metadata.annotations}, "data": map.data, "binaryData": map.binary_data,
@@ -229,9 +229,9 @@ impl Engine {
         let (stop, stopping) = watch::channel(false);
         let mut stopping_too = stopping.clone();
         let resign = async move { _ = stopping_too.wait_for(|stop| *stop).await };
-        let (leadership, campaign) = campaign(client.clone(), NAMESPACE, "pointsman", identity, Timing::default(), resign);
+        let (leadership, campaign) = campaign(client.clone(), HOST_NAMESPACE, "pointsman", identity, Timing::default(), resign);
         let options = Options {
-            namespace: NAMESPACE.to_owned(),
+            namespace: HOST_NAMESPACE.to_owned(),
             identity: identity.to_owned(),
             directory: None,
             namespaces: Namespaces::Own,

@@ -21,6 +21,16 @@ pub(crate) fn cargo(args: &[&str]) -> Result<Guarded> {
     Ok(Guarded::new(cargo)?.args(args).dir(&workspace()))
 }
 
+/// What a cargo command prints.
+pub(crate) fn cargo_output(args: &[&str]) -> Result<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo).args(args).current_dir(workspace()).output().context("running cargo")?;
+    if !output.status.success() {
+        bail!("`cargo {}` failed: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// The policies that we write, each a crate below `plugins`.
 const PLUGINS: [&str; 9] = [
     "pointsman-runtime-selection",

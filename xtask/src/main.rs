@@ -5,6 +5,7 @@ mod build;
 mod demo;
 mod examples;
 mod guard;
+mod layers;
 mod scenarios;
 mod test;
 mod tools;

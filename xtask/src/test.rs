@@ -1,6 +1,6 @@
 //! The checks and tests, in the order in which they fail fastest.
 
-use crate::{build, examples, guard::Guarded, tools};
+use crate::{build, examples, guard::Guarded, layers, tools};
 use anyhow::{Context, Result, bail};
 use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, cluster_dir, forget_our_package, workspace};
 use std::{
@@ -38,6 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return steps.run("end-to-end tests", || end_to_end(args, Some(name)));
     }
     steps.run("formatting", || build::cargo(&["fmt", "--all", "--check"])?.succeed("`cargo fmt --check` (run `cargo fmt`)"))?;
+    steps.run("layers", layers::check)?;
     steps.run("clippy", || {
         // Of a test that isn't run by default cargo takes no notice until it is named.
         for targets in [&["--all-targets"][..], &["--test", "e2e"]] {

@@ -3,6 +3,9 @@
 use crate::point::describe::Point;
 use std::fmt;
 
+/// Its WebAssembly: `build.rs` builds it from `plugins/cel`.
+pub static EVALUATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cel.wasm"));
+
 /// A default policy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Builtin {

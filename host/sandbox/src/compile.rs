@@ -6,13 +6,13 @@
 
 use super::{
     binary::{self, Accepted, Form, Refused, accept},
+    builtin,
     engine::{Engines, Use, compiler},
-    evaluator,
     limits::{COMPILE_WITHIN, COMPILER_MEMORY, COMPILERS, LARGEST_BINARY},
     slots::Slots,
 };
 use crate::{
-    process::{self as apart, Ended},
+    process::{self, Ended},
     text::told,
 };
 use sha2::{Digest, Sha256};
@@ -162,7 +162,7 @@ impl Compilers {
     fn compile(&self, use_: Use, plugin: &[u8]) -> Result<Vec<u8>, CompileError> {
         let _turn = self.turns.take(None);
         let args = [SUBCOMMAND, "--memory", &self.memory.to_string(), use_.name()];
-        let Ended { output, complaint, status } = apart::run(&self.program, &args, plugin, self.within)?;
+        let Ended { output, complaint, status } = process::run(&self.program, &args, plugin, self.within)?;
         match status {
             None => Err(CompileError::TooLong(self.within)),
             Some(status) if status.success() => Ok(output),
@@ -211,10 +211,10 @@ fn checksum(name: &str, code: &[u8]) -> [u8; 32] {
 
 /// The other process: a plugin on stdin becomes, on stdout, a line with its form and its policy points, and machine code.
 pub fn serve(use_: Use, memory: u64) -> Result<(), CompileError> {
-    apart::bound(memory)?;
-    let plugin = apart::read(Some(io::stdin().lock()));
+    process::bound(memory)?;
+    let plugin = process::read(Some(io::stdin().lock()));
     // The evaluator is no policy, and nobody else's.
-    let accepted = if plugin == evaluator::BYTES { binary::of_ours(&plugin) } else { accept(&plugin) };
+    let accepted = if plugin == builtin::EVALUATOR { binary::of_ours(&plugin) } else { accept(&plugin) };
     let Accepted { wasm, form, points } = accepted.map_err(|refused| CompileError::Refused(refused.to_string()))?;
     let refused = |error: wasmtime::Error| CompileError::Refused(format!("it doesn't compile: {error:#}"));
     let engine = compiler(use_).map_err(refused)?;

@@ -25,9 +25,6 @@ use wasmtime::{
     component::{Component, ComponentExportIndex, ComponentType, Instance, InstancePre, Lift, Linker, Lower},
 };
 
-/// Its WebAssembly: `build.rs` builds it from `plugins/cel`.
-pub static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cel.wasm"));
-
 /// The package of its interfaces. No plugin exports them.
 const INTERFACE: &str = "pointsman:cel/evaluator@0.1.0";
 
@@ -234,7 +231,7 @@ impl Drop for Evaluator {
 impl Evaluator {
     /// Compiles it, or takes it out of the cache, and links it.
     pub fn new(engines: &Arc<Engines>, compilers: &Compilers) -> Result<Self, String> {
-        let compiled = compilers.load(engines, Use::ControlPlane, BYTES).map_err(|error| error.to_string())?;
+        let compiled = compilers.load(engines, Use::ControlPlane, crate::builtin::EVALUATOR).map_err(|error| error.to_string())?;
         let Code::Component(component) = &compiled.code else { return Err("it is no component".to_owned()) };
         let sandbox = Sandbox { engines: Arc::clone(engines), use_: Use::ControlPlane, limits: RULE };
         let mut linker = Linker::<State>::new(engines.of(Use::ControlPlane));

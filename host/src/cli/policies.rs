@@ -11,14 +11,14 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use pointsman_core::settings::HOST_NAMESPACE as NAMESPACE;
+use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_crds::policy::plugin::{UpdateStrategy, UpdateStrategyType};
 use std::{path::PathBuf, sync::Arc};
 
 #[derive(Args, Debug)]
 pub(super) struct PolicyArgs {
     /// The host's own namespace: its Lease, the kept revisions of plugins and the ConfigMaps that bring them are there.
-    #[arg(long, env = "POINTSMAN_NAMESPACE", default_value = NAMESPACE)]
+    #[arg(long, env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
     namespace: String,
     /// This host's name among those of the cluster; by default the pod's or machine's, with the process's number.
     #[arg(long, value_name = "NAME", env = "POD_NAME")]

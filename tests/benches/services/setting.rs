@@ -7,7 +7,7 @@ use kube::{
 };
 use pointsman_core::{
     resource::{POD, Resource},
-    settings::HOST_NAMESPACE as NAMESPACE,
+    settings::HOST_NAMESPACE,
 };
 use pointsman_harness::Options;
 use pointsman_tests::TestCluster;
@@ -39,7 +39,7 @@ pub(crate) async fn cluster(kind: &Kind) -> TestCluster {
     let cluster = TestCluster::start(&Options { neighbours: Some(neighbours), ..Options::default() });
     cluster.add_nodes(NODES).unwrap();
     cluster.pointsman(&["crds", "install", "--all"]).ok();
-    for name in [NAMESPACE, SERVICES_ARE_IN] {
+    for name in [HOST_NAMESPACE, SERVICES_ARE_IN] {
         cluster.kubectl(&["create", "namespace", name]).ok();
     }
     let client = cluster.client().await;

@@ -21,7 +21,7 @@ use pointsman::{
 };
 use pointsman_core::{
     resource::{DEPLOYMENT, LLM_INFERENCE_SERVICE},
-    settings::HOST_NAMESPACE as NAMESPACE,
+    settings::HOST_NAMESPACE,
 };
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use pointsman_sandbox::builtin;
@@ -98,7 +98,7 @@ fn decides_in(host: &Host<'_>) -> Option<String> {
 
 /// The record of what decides.
 async fn recorded(client: &Client) -> ActiveRecord {
-    let maps = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), HOST_NAMESPACE);
     ActiveRecord::of(&maps.get(record::NAME).await.unwrap()).unwrap()
 }
 
@@ -136,7 +136,7 @@ impl Told {
             hosts: hosts.iter().map(decides_in).collect(),
             carried: carried(space).await,
             sets: sets.len(),
-            revisions: Revisions::new(client.clone(), NAMESPACE).list("labels").await.unwrap().len(),
+            revisions: Revisions::new(client.clone(), HOST_NAMESPACE).list("labels").await.unwrap().len(),
         }
     }
 
@@ -239,7 +239,7 @@ async fn refuse_nothing(cluster: &PolicyCluster) {
 
 /// Waits until the API server goes by that policy, or does so no more: it takes its time for either.
 async fn goes_by_it(cluster: &PolicyCluster, expected: bool) {
-    let maps = Api::<ConfigMap>::namespaced(cluster.client().await, NAMESPACE);
+    let maps = Api::<ConfigMap>::namespaced(cluster.client().await, HOST_NAMESPACE);
     let metadata = ObjectMeta { name: Some(NO_FURTHER.to_owned()), ..ObjectMeta::default() };
     let probe = ConfigMap { metadata, ..ConfigMap::default() };
     let only_asked = PostParams { dry_run: true, ..PostParams::default() };
@@ -269,7 +269,7 @@ async fn wherever_the_leader_is_killed_the_next_one_brings_the_newest_to_an_end(
         cluster.kill_part(&hosts.remove(leader).part).unwrap();
         refuse_nothing(&cluster).await;
         // Else it would take its 15 s to run out: services/quiet.rs waits for that.
-        cluster.kubectl(&["delete", "lease", "-n", NAMESPACE, "pointsman"]).ok();
+        cluster.kubectl(&["delete", "lease", "-n", HOST_NAMESPACE, "pointsman"]).ok();
         eventually("the other one leads", async || leads(&hosts[0]).then_some(())).await;
 
         let ended = |told: &Told| told.decides(version) && told.candidates.is_empty();
@@ -343,7 +343,7 @@ fn watch_record(client: Client) -> (Arc<Mutex<Vec<String>>>, JoinHandle<()>) {
     let seen = Arc::<Mutex<Vec<String>>>::default();
     let noted = Arc::clone(&seen);
     let task = tokio::spawn(async move {
-        let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
+        let api = Api::<ConfigMap>::namespaced(client, HOST_NAMESPACE);
         let only = watcher::Config::default().fields(&format!("metadata.name={}", record::NAME));
         let mut maps = pin!(watcher::watcher(api, only).default_backoff().applied_objects());
         while let Some(map) = maps.next().await {
@@ -425,7 +425,7 @@ async fn a_source_that_changes_or_goes_while_its_version_is_compared_or_waits_ne
     let third = waits_with(&cluster, &versions[2]).await;
     let gone = turns(&cluster, &second, PolicySetPhase::Abandoned).await;
     assert!(message(&gone).contains(&third.name_any()), "{}", message(&gone));
-    cluster.kubectl(&["delete", "configmap", "-n", NAMESPACE, "labels"]).ok();
+    cluster.kubectl(&["delete", "configmap", "-n", HOST_NAMESPACE, "labels"]).ok();
     let gone = turns(&cluster, &third, PolicySetPhase::Abandoned).await;
     assert!(message(&gone).contains("taken back"), "{}", message(&gone));
     assert_eq!(cluster.refused("labels").await.0, "ConfigMapNotFound");

@@ -14,7 +14,7 @@ use pointsman::keeper::{
 };
 use pointsman_core::{
     resource::{ALL, DEPLOYMENT, INFERENCE_SERVICE, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, POD, Resource, SERVING_RUNTIME, SUBJECTS},
-    settings::HOST_NAMESPACE as NAMESPACE,
+    settings::HOST_NAMESPACE,
     world::child::SUBJECT_KIND,
 };
 use pointsman_crds::policy::set::PolicySetPhase;
@@ -235,7 +235,7 @@ fn foretold(cluster: &PolicyCluster, set: &str, spaces: &[Space<'_>]) -> Effects
 
 /// What decides, as the cluster's record has it.
 async fn recorded(client: &Client) -> ActiveRecord {
-    let maps = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), HOST_NAMESPACE);
     ActiveRecord::of(&maps.get(record::NAME).await.unwrap()).unwrap()
 }
 

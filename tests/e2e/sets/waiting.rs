@@ -15,7 +15,7 @@ use kube::{
 use pointsman::keeper::reports;
 use pointsman_core::{
     resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
-    settings::HOST_NAMESPACE as NAMESPACE,
+    settings::HOST_NAMESPACE,
 };
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use pointsman_tests::{Host, PolicyCluster, condition, eventually, plugin_bytes};
@@ -374,7 +374,7 @@ async fn what_is_within_its_bounds_gets_active_by_itself_and_what_is_only_tried_
 
 /// The version of the whole report of a set: another one if it is written again.
 async fn report_version(cluster: &PolicyCluster, set: &PolicySet) -> Option<String> {
-    let maps = Api::<ConfigMap>::namespaced(cluster.client().await, NAMESPACE);
+    let maps = Api::<ConfigMap>::namespaced(cluster.client().await, HOST_NAMESPACE);
     maps.get(&reports::of(&set.spec.digest)).await.unwrap().resource_version()
 }
 
@@ -404,7 +404,7 @@ async fn a_report_survives_a_restart_of_the_host_and_a_candidate_goes_when_its_s
     bring(&cluster, "next", &next, json!({"match": gold()})).await;
     let waiting = set_that(&cluster, "the set with the next plugin waits", |set| waits(set) && has(set, "next")).await;
     assert_eq!(counts(&waiting), [2, 0, 0, 0]);
-    cluster.kubectl(&["delete", "configmap", "-n", NAMESPACE, "next"]).ok();
+    cluster.kubectl(&["delete", "configmap", "-n", HOST_NAMESPACE, "next"]).ok();
     let gone = turns(&cluster, &waiting, PolicySetPhase::Abandoned).await;
     assert!(message(&gone).contains("taken back"), "{}", message(&gone));
     assert_eq!(cluster.refused("next").await.0, "ConfigMapNotFound");

@@ -1,7 +1,7 @@
 //! A policy set: everything that decides, at one moment.
 
 use super::member::Member;
-use crate::{rules::Rules, selector as matching};
+use crate::{rules::Rules, selector};
 use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::{builtin::BUILTINS, digest::Digest, point::Subject};
 use serde_json::Value;
@@ -143,7 +143,7 @@ pub(super) fn asked(member: &Member, point: PolicyPoint, subject: &Subject) -> b
 
 /// Whether a member is asked about a subject, wherever.
 pub fn concerns(member: &Member, subject: &Subject) -> bool {
-    member.bound.selection.as_ref().is_none_or(|selection| matching::fits(selection, subject))
+    member.bound.selection.as_ref().is_none_or(|selection| selector::fits(selection, subject))
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use crate::{
     rules::{
         judge::{Case, Finding, Judgement, sentence},
         lookups::Around,
+        visible::{namespace, object},
     },
-    world::{LAST_APPLIED, ObjectKey, Read, Snapshot},
+    world::{ObjectKey, Read, Snapshot},
 };
 use layers::Bound;
 use pointsman_crds::policy::rule::RuleStage;
@@ -20,7 +21,7 @@ use pointsman_sandbox::{
     limits::SUMS_WITHIN,
     point::{Entry, Subject},
 };
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use std::{cell::OnceCell, collections::BTreeSet, sync::Arc, time::Duration};
 
 /// Whether the subject breaks no rule.
@@ -35,40 +36,9 @@ const AGAIN: Duration = Duration::from_secs(15);
 /// How many bytes of sentences a condition has at most.
 const LONGEST: usize = 4096;
 
-/// An object as rules see it at every door: what its user has written.
-pub fn object(api_version: &str, kind: &str, namespace: &str, name: &str, content: &Value) -> Value {
-    let mut metadata = Map::new();
-    metadata.insert("name".to_owned(), name.into());
-    if !namespace.is_empty() {
-        metadata.insert("namespace".to_owned(), namespace.into());
-    }
-    for part in ["labels", "annotations"] {
-        let Some(Value::Object(map)) = content["metadata"].get(part) else { continue };
-        let map: Map<_, _> = map.iter().filter(|(key, _)| *key != LAST_APPLIED).map(|(key, value)| (key.clone(), value.clone())).collect();
-        // The API server keeps no empty ones.
-        if !map.is_empty() {
-            metadata.insert(part.to_owned(), Value::Object(map));
-        }
-    }
-    let mut object = Map::new();
-    object.insert("apiVersion".to_owned(), api_version.into());
-    object.insert("kind".to_owned(), kind.into());
-    object.insert("metadata".to_owned(), Value::Object(metadata));
-    if let Some(spec) = content.get("spec").filter(|spec| !spec.is_null()) {
-        object.insert("spec".to_owned(), spec.clone());
-    }
-    Value::Object(object)
-}
-
 fn of_subject(snapshot: &Snapshot) -> Value {
     let ObjectKey { resource, namespace, name } = &snapshot.subject.key;
     object(&resource.api_version(), resource.kind, namespace, name, &snapshot.subject.content())
-}
-
-/// A namespace as rules see it.
-pub fn namespace<'a>(name: &str, labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Value {
-    let labels: Map<String, Value> = labels.into_iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 }
 
 /// Finds out which plugins are asked about the subject, by their matchConditions.
@@ -287,19 +257,4 @@ fn told(mut text: String) -> String {
 
 fn entries_in(map: &Value) -> Vec<Entry> {
     entries(&strings(map))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rules_see_what_a_user_has_written_and_neither_kubectl_s_note_nor_empty_maps() {
-        let metadata = json!({"labels": {}, "annotations": {LAST_APPLIED: "{}", "a": "b"}, "uid": "1", "finalizers": ["x/y"]});
-        let seen = object("v1", "A", "n", "a", &json!({"metadata": metadata, "spec": {"b": 1}, "status": {}}));
-        let wanted = json!({"name": "a", "namespace": "n", "annotations": {"a": "b"}});
-        assert_eq!(seen, json!({"apiVersion": "v1", "kind": "A", "metadata": wanted, "spec": {"b": 1}}));
-        let bare = object("v1", "A", "", "a", &json!({"metadata": {"annotations": {LAST_APPLIED: "{}"}}, "spec": null}));
-        assert_eq!(bare, json!({"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}}));
-    }
 }

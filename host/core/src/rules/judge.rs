@@ -5,7 +5,7 @@ use super::{
     lookups::{Around, LOOKUPS},
     rule::{Rule, of_problem},
 };
-use crate::selector as matching;
+use crate::selector;
 use pointsman_crds::policy::rule::{DenialReason, Operation, ParamsNotFound, RuleAction, RuleFailurePolicy, RuleStage};
 use pointsman_sandbox::{
     call::CallError,
@@ -282,7 +282,7 @@ fn is_about(rule: &Rule, about: &Subject, operation: Option<Operation>) -> bool 
         // Whatever is there was made once, or changed.
         None => operations.contains(&Operation::Create) || operations.contains(&Operation::Update),
     };
-    operation && matching::fits(&selection.objects, about)
+    operation && selector::fits(&selection.objects, about)
 }
 
 fn take(rule: &Rule, outcome: Result<Option<Outcome>, Failed>, judgement: &mut Judgement) {

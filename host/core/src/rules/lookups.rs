@@ -6,9 +6,9 @@ use super::{
     rule::{Rule, of_problem},
 };
 use crate::{
-    guards as plan,
     resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME, is_subject},
-    selector as matching,
+    rules::visible,
+    selector,
     world::{
         ObjectKey, Read, Subject, Surroundings,
         crowd::Age,
@@ -199,7 +199,7 @@ impl<'a> Around<'a> {
         let age =
             is_subject(&about.group, &about.kind).then(|| Age::new(self.surroundings.created, &about.kind, &about.namespace, &about.name));
         let older = self.surroundings.crowd.before(age, namespace).map(|subject| &**subject);
-        let older = older.filter(|subject| matching::is_of(kinds, subject.key.resource.group, subject.key.resource.kind));
+        let older = older.filter(|subject| selector::is_of(kinds, subject.key.resource.group, subject.key.resource.kind));
         // It may be known as it was before it was made anew.
         let older = older.filter(|Subject { key, .. }| !is_itself(about, key.resource.kind, &key.namespace, &key.name));
         let mut sum = Sum::Whole(0);
@@ -228,7 +228,7 @@ impl<'a> Around<'a> {
         let place = Digest::of(format!("term {at} {}", subject.key).as_bytes());
         let value = self.kept_of(&[*rule.identity(), place, *subject.digest()], || {
             let ObjectKey { resource, namespace, name } = &subject.key;
-            let object = plan::object(&resource.api_version(), resource.kind, namespace, name, &subject.content());
+            let object = visible::object(&resource.api_version(), resource.kind, namespace, name, &subject.content());
             let asking = bench.bound_with(rule, "object", object.to_string().into())?;
             asking.look_up(rule.program(), at).map_err(|error| Failed::of(&error))
         })?;

@@ -12,6 +12,7 @@ pub mod rule;
 pub mod schema;
 pub mod shipped;
 pub mod tally;
+pub mod visible;
 
 use pointsman_crds::policy::rule::{LookupScope, RuleStage};
 use pointsman_sandbox::{digest::Digest, evaluator::Evaluator};

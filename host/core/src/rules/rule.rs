@@ -5,7 +5,7 @@ use super::{
     judge::unanswered,
     lookups::{self, LOOKUPS},
 };
-use crate::selector as matching;
+use crate::selector;
 use pointsman_crds::policy::{
     rule::{RuleLookup, RuleSelection, RuleStage, SubjectsLookup, ValidationRuleSpec},
     selection::{KindReference, Selection},
@@ -226,7 +226,7 @@ pub fn bind(name: &str, spec: &ValidationRuleSpec, params: Option<std::collectio
 /// What the schema of the CRD lets pass.
 fn flaw(bound: &PolicySetRule) -> Option<String> {
     let spec = &bound.spec;
-    if let Some(flaw) = spec.selection.as_ref().and_then(|selection| matching::flaw(&selection.objects)) {
+    if let Some(flaw) = spec.selection.as_ref().and_then(|selection| selector::flaw(&selection.objects)) {
         return Some(flaw);
     }
     let expressions = spec.match_conditions.iter().map(|condition| &condition.expression);
@@ -464,5 +464,5 @@ fn nobody(spec: &ValidationRuleSpec, shapes: &[Shape]) -> Option<String> {
 }
 
 fn meant(kinds: &[KindReference], shape: &Shape) -> bool {
-    matching::is_of(kinds, &shape.group, &shape.name)
+    selector::is_of(kinds, &shape.group, &shape.name)
 }

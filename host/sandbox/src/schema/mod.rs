@@ -7,7 +7,7 @@ mod violations;
 
 use super::limits::{CHECK_WITHIN, CHECKER_MEMORY, LARGEST_CONFIG};
 use crate::{
-    process::{self as apart, Ended},
+    process::{self, Ended},
     text::told,
 };
 use boon::{CompileError, Compiler, Draft, Schemas, SchemeUrlLoader};
@@ -119,7 +119,7 @@ pub fn check_config_within(program: &Path, schema: &str, config: &str, within: D
     let config = if config.is_empty() { "{}" } else { config };
     let question = Question { schema: schema.into(), config: config.into() };
     let question = serde_json::to_vec(&question).map_err(io::Error::from)?;
-    let Ended { complaint, status, .. } = apart::run(program, &[SUBCOMMAND, "--memory", &memory.to_string()], &question, within)?;
+    let Ended { complaint, status, .. } = process::run(program, &[SUBCOMMAND, "--memory", &memory.to_string()], &question, within)?;
     let Some(status) = status else { return Err(ConfigError::TooLong(within)) };
     let sentences = || complaint.lines().take(MOST + 1).map(told).collect::<Vec<_>>().join("; ");
     match status.code().map(u8::try_from) {
@@ -137,8 +137,8 @@ fn is_empty(config: &str) -> bool {
 
 /// The other process: a question on stdin, and no error if the configuration fits.
 pub fn serve(memory: u64) -> Result<(), ConfigError> {
-    apart::bound(memory)?;
-    let question = apart::read(Some(io::stdin().lock()));
+    process::bound(memory)?;
+    let question = process::read(Some(io::stdin().lock()));
     let Question { schema, config } = serde_json::from_slice(&question).map_err(io::Error::from)?;
     // Each step from a value to one inside it takes many frames, and several schemas may lie in between.
     thread::scope(|scope| {

@@ -22,7 +22,7 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams},
     core::Status,
 };
-use pointsman_core::{settings::HOST_NAMESPACE as NAMESPACE, world::ObjectKey};
+use pointsman_core::{settings::HOST_NAMESPACE, world::ObjectKey};
 use serde_json::Value;
 use std::{fmt::Write, process::ExitCode};
 
@@ -60,7 +60,7 @@ pub(super) struct AdoptArgs {
     #[arg(long)]
     force: bool,
     /// The host's own namespace, where the policies that decide are recorded.
-    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = NAMESPACE)]
+    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
     host_namespace: String,
     #[command(flatten)]
     settings: SettingsArgs,

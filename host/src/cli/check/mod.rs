@@ -30,7 +30,7 @@ use pointsman_core::{
     plan::{LEFT_ALONE, Plan, Theirs},
     question,
     resource::ALL,
-    structural as schema,
+    structural,
     world::ObjectKey,
 };
 use pointsman_sandbox::{cache::Cache, evaluator::Evaluator, limits::DECISION_CACHE, text::sentence};
@@ -122,7 +122,7 @@ struct Survey {
 impl Survey {
     /// Looks at each object by itself.
     fn of(documents: Vec<Document>, args: &OfflineArgs, evaluator: &Evaluator) -> Self {
-        let ours = schema::kinds();
+        let ours = structural::kinds();
         let mut survey =
             Self { gathered: Gathered::default(), objects: Vec::new(), namespaces: Namespaces::default(), report: Report::default() };
         for (number, mut document) in documents.into_iter().enumerate() {

@@ -10,9 +10,9 @@ use crate::{
     serve::admission::kinds,
 };
 use pointsman_core::{
-    guards as plan,
     question::{entries, strings},
     resource::Resource,
+    rules::visible,
     rules::{
         self, Rules,
         judge::{self, Case},
@@ -203,11 +203,11 @@ impl Object {
         let mut root = |name: &str| match name {
             "object" => {
                 let Named { kind, namespace, .. } = &self.named;
-                Some(Arc::from(plan::object(&self.api_version, kind, namespace, &self.name, &self.kept).to_string()))
+                Some(Arc::from(visible::object(&self.api_version, kind, namespace, &self.name, &self.kept).to_string()))
             }
             // As admission has it, what isn't there is null.
             "namespaceObject" if about.namespace.is_empty() => Some(Arc::from("null")),
-            "namespaceObject" => Some(Arc::from(plan::namespace(&about.namespace, &labels).to_string())),
+            "namespaceObject" => Some(Arc::from(visible::namespace(&about.namespace, &labels).to_string())),
             _ => None,
         };
         let surroundings = world.zip(self.key()).map(|((world, memo), key)| (world.surroundings(&key), memo));

@@ -17,7 +17,7 @@ use pointsman_core::{
     plan::{LEFT_ALONE, Plan, Theirs},
     planning,
     resource::{ALL, Resource},
-    settings::{HOST_NAMESPACE as NAMESPACE, Settings},
+    settings::{HOST_NAMESPACE, Settings},
     world::{ObjectKey, Subject, World},
 };
 use std::{num::NonZero, path::PathBuf, sync::Arc, thread};
@@ -39,7 +39,7 @@ pub struct OfflineArgs {
     #[arg(long = "for", value_name = "NAMESPACE/NAME", value_parser = super::settings::place)]
     pub(super) only: Vec<(String, String)>,
     /// The host's own namespace: ConfigMaps with plugins are looked for there where a source names no namespace.
-    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = NAMESPACE)]
+    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
     pub(super) host_namespace: String,
     /// The folder of plugins that PolicyPlugins take from source.file; by default that of the file that the PolicyPlugin is in.
     #[arg(long, value_name = "FOLDER")]

@@ -8,7 +8,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
 use pointsman_core::{
     resource::{BASE_MODEL, CLUSTER_BASE_MODEL, NAMESPACE, Resource},
-    structural, structural as schema,
+    structural,
     world::{ObjectKey, World},
 };
 use pointsman_crds::policy::{plugin::PolicyPlugin, rule::ValidationRule};
@@ -67,7 +67,7 @@ pub(in crate::cli) struct Ruled {
 
 /// Sorts the documents. Objects without a namespace get this one.
 pub(in crate::cli) fn gather(documents: Vec<Document>, namespace: &str) -> Result<Gathered> {
-    let ours = schema::kinds();
+    let ours = structural::kinds();
     let mut gathered = Gathered::default();
     for document in documents {
         gathered.take(document, namespace, ours)?;
@@ -94,7 +94,7 @@ impl Gathered {
     }
 
     /// Takes one. Objects without a namespace get this one.
-    pub(in crate::cli) fn take(&mut self, document: Document, namespace: &str, ours: &schema::Kinds) -> Result<(), Refusal> {
+    pub(in crate::cli) fn take(&mut self, document: Document, namespace: &str, ours: &structural::Kinds) -> Result<(), Refusal> {
         let Document { place, mut object } = document;
         let text = |object: &Map<String, Value>, field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (api_version, kind) = (text(&object, "apiVersion"), text(&object, "kind"));

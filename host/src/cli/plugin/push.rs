@@ -17,7 +17,7 @@ use kube::{
 };
 use pointsman_core::{
     point::{answered, name},
-    settings::HOST_NAMESPACE as NAMESPACE,
+    settings::HOST_NAMESPACE,
 };
 use pointsman_crds::policy::plugin::{PluginInstances, PolicyPlugin, PolicyPoint};
 use pointsman_sandbox::limits::PARTS;
@@ -35,7 +35,7 @@ pub(super) struct PushArgs {
     #[arg(long)]
     name: String,
     /// The namespace of the ConfigMaps: the host's own, or one that it is configured to take plugins from.
-    #[arg(long, default_value = NAMESPACE)]
+    #[arg(long, default_value = HOST_NAMESPACE)]
     namespace: String,
     /// A policy point that the plugin is asked at; may be repeated. By default all that it answers.
     #[arg(long = "point", value_name = "POINT", value_parser = super::point)]
@@ -176,7 +176,7 @@ fn binding(args: &PushArgs, config: Option<Value>, maps: &[ConfigMap]) -> Value 
     if maps.len() > 1 {
         source.insert("parts".to_owned(), maps[1..].iter().map(|map| json!(map.name_any())).collect());
     }
-    if args.namespace != NAMESPACE {
+    if args.namespace != HOST_NAMESPACE {
         source.insert("namespace".to_owned(), json!(args.namespace));
     }
     let mut spec = Map::from_iter([("source".to_owned(), json!({ "configMap": source }))]);

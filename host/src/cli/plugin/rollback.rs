@@ -11,7 +11,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use pointsman_core::settings::HOST_NAMESPACE as NAMESPACE;
+use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_crds::policy::plugin::PolicyPlugin;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ pub(super) struct RollbackArgs {
     #[arg(long, alias = "undo")]
     resume: bool,
     /// The host's own namespace, where revisions are kept.
-    #[arg(long, default_value = NAMESPACE)]
+    #[arg(long, default_value = HOST_NAMESPACE)]
     namespace: String,
     /// How many seconds to wait until the revision decides; 0 doesn't wait.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]

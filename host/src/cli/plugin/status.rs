@@ -11,7 +11,7 @@ use crate::{
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use kube::{Api, ResourceExt, api::ListParams};
-use pointsman_core::{point::name, settings::HOST_NAMESPACE as NAMESPACE};
+use pointsman_core::{point::name, settings::HOST_NAMESPACE};
 use pointsman_crds::policy::plugin::{PluginRevision, PolicyPlugin};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ pub(super) struct StatusArgs {
     /// Only this PolicyPlugin, in detail.
     name: Option<String>,
     /// The host's own namespace, where revisions are kept.
-    #[arg(long, default_value = NAMESPACE)]
+    #[arg(long, default_value = HOST_NAMESPACE)]
     namespace: String,
     #[command(flatten)]
     output: OutputArgs,

@@ -13,7 +13,7 @@ use kube::{
     api::ListParams,
     runtime::{WatchStreamExt, wait::await_condition, watcher},
 };
-use pointsman_core::settings::HOST_NAMESPACE as NAMESPACE;
+use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use std::{pin::pin, process::ExitCode, time::Duration};
 use tokio::time::timeout;
@@ -55,7 +55,7 @@ pub(super) async fn run(args: PolicyArgs) -> Result<ExitCode> {
 #[derive(Args, Debug)]
 struct SetsArgs {
     /// The host's own namespace, where whole reports are kept.
-    #[arg(long, default_value = NAMESPACE)]
+    #[arg(long, default_value = HOST_NAMESPACE)]
     namespace: String,
     #[command(flatten)]
     cluster: ClusterArgs,

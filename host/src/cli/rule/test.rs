@@ -18,8 +18,8 @@ use crate::{
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use pointsman_core::{
-    guards as plan,
     question::{entries, strings},
+    rules::visible,
     rules::{
         Rules,
         judge::{self, Judgement},
@@ -27,7 +27,7 @@ use pointsman_core::{
         rule::{Rule, bind},
         shipped,
     },
-    settings::HOST_NAMESPACE as NAMESPACE,
+    settings::HOST_NAMESPACE,
 };
 use pointsman_crds::policy::rule::{Operation, RuleAction, RuleStage, ValidationRuleSpec};
 use pointsman_sandbox::point::Subject;
@@ -44,7 +44,7 @@ pub(super) struct TestArgs {
     #[command(flatten)]
     cases: CasesArgs,
     /// The host's own namespace: the ConfigMaps of rules are looked for there where a rule names no namespace.
-    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = NAMESPACE)]
+    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
     host_namespace: String,
     #[command(flatten)]
     cache: CacheArgs,
@@ -170,7 +170,7 @@ fn value(known: &Known, root: &str, about: &Subject, operation: Option<Operation
         "object" | "oldObject" => operation.map(|_| Value::Null),
         "request" => operation.map(|operation| json!({"operation": operation, "namespace": about.namespace, "name": about.name})),
         "namespaceObject" if about.namespace.is_empty() => Some(Value::Null),
-        "namespaceObject" => Some(plan::namespace(&about.namespace, [])),
+        "namespaceObject" => Some(visible::namespace(&about.namespace, [])),
         "layers" => Some(json!({})),
         "added" => Some(json!([])),
         _ => None,

@@ -8,16 +8,16 @@ use super::{
 use k8s_openapi::jiff::Timestamp;
 use pointsman_core::{
     claims::Claims,
-    guards as plan,
     question::{entries, strings},
     resource::Resource,
+    rules::visible,
     rules::{
         Rules, fields,
         judge::Case,
         lookups::Around,
         rule::{Rule, bind},
     },
-    structural as schema,
+    structural,
     world::{Labels, ObjectKey, Surroundings},
 };
 use pointsman_crds::policy::rule::{Operation, RuleStage, ValidationRuleSpec};
@@ -137,7 +137,7 @@ impl Request {
     /// The object as it is to be and as it was, as rules see them at every door.
     fn seen(&self, key: &ObjectKey) -> (Option<Value>, Option<Value>) {
         let ObjectKey { resource, namespace, name } = key;
-        let seen = |content: &Value| plan::object(&resource.api_version(), resource.kind, namespace, name, content);
+        let seen = |content: &Value| visible::object(&resource.api_version(), resource.kind, namespace, name, content);
         (self.object.as_ref().map(seen), self.old.as_ref().map(seen))
     }
 }
@@ -180,7 +180,7 @@ pub fn validate(request: &Request, known: &Known<'_>) -> Verdict {
         "object" => text(object.as_ref()),
         "oldObject" => text(old.as_ref()),
         "request" => text(Some(&request.rest)),
-        "namespaceObject" => text(request.namespace().map(|name| plan::namespace(name, &*known.namespace_labels)).as_ref()),
+        "namespaceObject" => text(request.namespace().map(|name| visible::namespace(name, &*known.namespace_labels)).as_ref()),
         _ => None,
     };
     let around = Around::new(&known.surroundings, known.memo, None, SUMS_WITHIN_AT_ADMISSION);
@@ -232,7 +232,9 @@ pub fn default(request: &Request) -> Verdict {
     if request.operation == Some(Operation::Update) && now == old {
         return Verdict::default();
     }
-    let Some(kind) = schema::kinds().get(&(key.resource.api_version(), key.resource.kind.to_owned())) else { return Verdict::default() };
+    let Some(kind) = structural::kinds().get(&(key.resource.api_version(), key.resource.kind.to_owned())) else {
+        return Verdict::default();
+    };
     let whole = kind.defaulted(object.clone());
     let mut patch = Vec::new();
     if let (Some(given), Some(whole)) = (object.get("spec"), whole.get("spec")) {
