@@ -322,7 +322,7 @@ impl Controller {
             if kept.objects.as_ref().is_some_and(|objects| !restarts(snapshot, objects, &kept, insisted)) {
                 self.pacer.waits(key, was_ready, &work);
                 let on = set_name(&former.digest().to_string());
-                let message = format!("Its objects are as {on} plans them. By {set} its pods restart, and they do when it is its turn.");
+                let message = format!("The objects follow {on}. Under {set} the pods restart; the restart is queued.");
                 return (kept, Some(Applied::Waits(message)));
             }
         }
@@ -334,7 +334,7 @@ impl Controller {
             return (asked.unwrap_or(plan), None);
         }
         let message =
-            format!("What runs stays as it is. By {set}, and what it is made from, its pods restart, and they do when it is its turn.");
+            format!("Existing objects are unchanged. Under {set} and the current inputs the pods restart; the restart is queued.");
         // What is told of its runtime and revisions is of what runs.
         let status = Status { fields: Map::new(), ..plan.status };
         (Plan { objects: None, status, ..plan }, Some(Applied::Waits(message)))
@@ -357,7 +357,7 @@ impl Controller {
             }
             // It may well go on so, and whoever looks should know.
             Err(ApplyError::Passing(object, why)) if self.queue.failures(&subject.key) >= TOLD_AFTER => {
-                let message = format!("The {object} can't be written, and is tried again: {why}.");
+                let message = format!("Writing the {object} failed and is retried: {why}.");
                 (Applied::Failed("Retrying".to_owned(), message), Some(ApplyError::Passing(object, why)))
             }
             Err(error) => return Err(error),

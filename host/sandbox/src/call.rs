@@ -65,7 +65,7 @@ pub enum CallError {
     #[error("the question can't be written as JSON: {0}")]
     Question(String),
     /// It answered that it can't answer.
-    #[error("it answered that it can't: {0}")]
+    #[error("it returned an error: {0}")]
     Failed(String),
     /// Its answer makes no sense.
     #[error("its answer makes no sense: {0}")]

@@ -173,10 +173,10 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let stopped = stop_signal()?;
     tokio::select! {
         result = health::serve(listener, told) => result.context("answering /healthz")?,
-        () = apis::keep(client, served) => bail!("the watch of CustomResourceDefinitions has ended for good"),
-        () = keep_policies => bail!("the watch of PolicyPlugins has ended for good"),
-        () = controller::run(inputs) => bail!("the controller has ended for good"),
-        ended = ended(&mut webhook) => { ended?; bail!("the admission webhook has ended for good") }
+        () = apis::keep(client, served) => bail!("the watch of CustomResourceDefinitions has stopped"),
+        () = keep_policies => bail!("the watch of PolicyPlugins has stopped"),
+        () = controller::run(inputs) => bail!("the controller has stopped"),
+        ended = ended(&mut webhook) => { ended?; bail!("the admission webhook has stopped") }
         () = stopped => tracing::info!("stopping"),
     }
     // Nothing writes any more: the lease can go to another host at once.

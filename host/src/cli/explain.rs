@@ -25,7 +25,7 @@ pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
     let offline = match &args.subject {
         Some(subject) => live::read(subject, &args.view).await?,
         None if given.files.is_empty() => {
-            bail!("nothing to explain: name a service of the cluster (KIND/NAME), or files with -f FILE")
+            bail!("nothing to explain: give KIND/NAME of a subject in the cluster, or files with -f FILE")
         }
         None => read(given, cache)?,
     };

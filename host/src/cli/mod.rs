@@ -41,25 +41,25 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs the controller.
+    /// Run the controller
     Controller(controller::ControllerArgs),
-    /// Prints, installs or checks the CustomResourceDefinitions.
+    /// Print, install or check the CustomResourceDefinitions
     Crds(crds::CrdsArgs),
-    /// Prints what the controller would apply for the services in files, without a cluster.
+    /// Print what the controller would apply for the subjects in files, without a cluster
     Render(render::RenderArgs),
-    /// Tells why services get what they get: which runtime, what pods, which labels. Of files, or of a cluster.
+    /// Explain why subjects in files or in a cluster get their runtime, pods, labels and annotations
     Explain(explain::ExplainArgs),
-    /// Tells whether the objects in files would be taken, and what the rules say of them, without a cluster.
+    /// Check objects in files against schemas and rules, without a cluster
     Check(check::CheckArgs),
-    /// Tests rules.
+    /// Test rules
     Rule(rule::RuleArgs),
-    /// Takes services over from another controller, or gives them back, without restarting a pod.
+    /// Adopt services from another controller, or release them, without restarting a pod
     Adopt(adopt::AdoptArgs),
-    /// Makes, tests and delivers plugins.
+    /// Create, test and deliver plugins
     Plugin(plugin::PluginArgs),
-    /// Tells what decides and what an update would change, and lets it.
+    /// Show which policy set decides and what a candidate changes; approve it, pause it, or roll back
     Policy(policy::PolicyArgs),
-    /// Prints the completions for a shell.
+    /// Print completions for a shell
     Completions(completions::CompletionsArgs),
     /// Compiles a plugin, in a process of its own.
     #[command(name = SUBCOMMAND, hide = true)]

@@ -83,7 +83,7 @@ pub fn clashes(plans: &[Planned]) -> Vec<String> {
             if let Some(first) = makers.insert(key, planned) {
                 let (first, second) = (&first.subject.key, &planned.subject.key);
                 let [first, second] = [first, second].map(|subject| format!("{}/{}", subject.namespace, subject.name));
-                clashes.push(format!("{first} and {second} both make the {key}: give one of the two services another name"));
+                clashes.push(format!("{first} and {second} both produce the {key}: rename one of them"));
             }
         }
     }

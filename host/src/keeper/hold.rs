@@ -206,9 +206,9 @@ impl Keeper {
         {
             self.pacer.pause(Some(why.clone()));
             self.policies.turned("stopped");
-            tracing::warn!(set = name, "no more pods restart: {why}");
+            tracing::warn!(set = name, "the rollout is paused: {why}");
             let note = format!(
-                "{why}. No other service restarts its pods: `pointsman policy resume` goes on, and `pointsman policy rollback` goes back."
+                "{why}. The rollout is paused: run `pointsman policy resume` to continue, or `pointsman policy rollback` to go back."
             );
             self.note(&name, EventType::Warning, "Stopped", note);
         }

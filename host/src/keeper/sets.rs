@@ -124,13 +124,13 @@ pub(super) fn status(set: &PolicySet, phase: PolicySetPhase, since: Option<&Time
         Some(Approved::NeverActive) => condition("Approved", Some(false), "OnlyTried", "A plugin that it changes has the strategy Shadow."),
         None => match known("Approved") {
             Some(known) => condition("Approved", state(known), &known.reason, &known.message),
-            None => condition("Approved", None, "NotJudged", "It isn't known yet whether it needs an approval."),
+            None => condition("Approved", None, "NotJudged", "Whether the set needs an approval is not known yet."),
         },
     }
     match (phase, &promoted_at) {
-        (PolicySetPhase::Active, _) => condition("Promoted", Some(true), "Active", "It decides."),
-        (_, Some(_)) => condition("Promoted", Some(true), "Replaced", "It has decided, and another set has taken its place."),
-        (_, None) => condition("Promoted", Some(false), "NeverActive", "It has not decided yet."),
+        (PolicySetPhase::Active, _) => condition("Promoted", Some(true), "Active", "The set decides."),
+        (_, Some(_)) => condition("Promoted", Some(true), "Replaced", "Another set has replaced this one."),
+        (_, None) => condition("Promoted", Some(false), "NeverActive", "The set has not decided yet."),
     }
     let paced = facts.pace.as_ref().and_then(paced);
     // A host that leads anew looks at everything first; meanwhile what was told of this set stays.
@@ -140,7 +140,7 @@ pub(super) fn status(set: &PolicySet, phase: PolicySetPhase, since: Option<&Time
             (Some(told), _) => condition("RolledOut", state(told), &told.reason, &told.message),
             (None, Some((BEGINNING, message))) => condition("RolledOut", None, BEGINNING, message),
             (None, Some((reason, message))) => condition("RolledOut", Some(false), reason, message),
-            (None, None) => condition("RolledOut", Some(true), "Everywhere", "No service waits for its turn to restart pods."),
+            (None, None) => condition("RolledOut", Some(true), "Everywhere", "The set is rolled out to all subjects."),
         }
     }
     let told = told.and_then(|_| before.message.clone());
@@ -165,19 +165,18 @@ const BEGINNING: &str = "Beginning";
 /// How far the active set has come, where it isn't everywhere yet.
 fn paced(progress: &Progress) -> Option<(&'static str, String)> {
     let Progress { restarting, at_it, waiting, stopped, known, .. } = progress;
-    let more = if *at_it > restarting.len() { " and others" } else { "" };
-    let at_it =
-        if *at_it == 0 { "none restarts pods now".to_owned() } else { format!("{at_it} restart pods: {}{more}", restarting.join(", ")) };
+    let more = if *at_it > restarting.len() { ", ..." } else { "" };
+    let at_it = if *at_it == 0 { "restarting: 0".to_owned() } else { format!("restarting: {at_it} ({}{more})", restarting.join(", ")) };
     match stopped {
         Some(why) => Some((
             "Paused",
             format!(
-                "Paused, {waiting} services wait for their turn, {at_it}. {why}. `pointsman policy resume` goes on, `pointsman policy rollback` goes back."
+                "Paused; {at_it}, queued: {waiting}. {why}. Run `pointsman policy resume` to continue, or `pointsman policy rollback` to go back."
             ),
         )),
-        None if !known => Some((BEGINNING, "The services are being looked at.".to_owned())),
+        None if !known => Some((BEGINNING, "Checking which subjects must restart their pods.".to_owned())),
         None if *waiting == 0 && restarting.is_empty() => None,
-        None => Some(("Rolling", format!("{waiting} services wait for their turn, {at_it}."))),
+        None => Some(("Rolling", format!("Rolling out; {at_it}, queued: {waiting}."))),
     }
 }
 
@@ -243,7 +242,7 @@ mod tests {
         let fresh = status(&self::set('c'), PolicySetPhase::Active, None, &pace(false), &time(8));
         assert_eq!(
             (conditions(&fresh)[3], fresh.message.as_deref()),
-            (("Unknown", "Beginning"), Some("The services are being looked at."))
+            (("Unknown", "Beginning"), Some("Checking which subjects must restart their pods."))
         );
         let previous = status(&set, PolicySetPhase::Previous, None, &Facts::default(), &time(9));
         assert_eq!((previous.promoted_at.clone(), conditions(&previous)[2]), (Some(time(5)), ("True", "Replaced")));

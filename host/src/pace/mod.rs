@@ -343,9 +343,9 @@ impl State {
             // What was before it was written is no failure of it.
             None
         } else {
-            broken.or_else(|| work.late.clone()).or_else(|| (through && ready == Some(false)).then(|| "it isn't ready any more".to_owned()))
+            broken.or_else(|| work.late.clone()).or_else(|| (through && ready == Some(false)).then(|| "it is no longer Ready".to_owned()))
         };
-        let failure = failure.or_else(|| late.then(|| format!("it isn't through after {} minutes", WITHIN.as_secs() / 60)));
+        let failure = failure.or_else(|| late.then(|| format!("the restart did not finish within {} minutes", WITHIN.as_secs() / 60)));
         let Some(why) = failure else { return May::Restart(turn.was_ready) };
         self.turns.remove(key);
         let first = self.failed.insert(key.clone());
@@ -356,7 +356,7 @@ impl State {
         }
         // Where something was lost nobody else gets a turn.
         if turn.was_ready && first {
-            self.stopped.get_or_insert(format!("{key} has failed in its turn: {why}"));
+            self.stopped.get_or_insert(format!("{key} failed to restart: {why}"));
         }
         May::GoOn
     }

@@ -55,7 +55,7 @@ fn one_that_fails_stops_the_others_until_somebody_has_looked() {
     let pacer = three();
     look(&pacer, "a", &broken(false), true);
     assert!(pacer.next(true).is_empty());
-    assert_eq!(pacer.stopped().unwrap(), "InferenceService n/a has failed in its turn: the pod x fails");
+    assert_eq!(pacer.stopped().unwrap(), "InferenceService n/a failed to restart: the pod x fails");
     pacer.pause(pacer.stopped());
     pacer.pause(None);
     assert_eq!(names(&pacer.next(true)), ["c"]);
@@ -65,7 +65,7 @@ fn one_that_fails_stops_the_others_until_somebody_has_looked() {
     pacer.pause(Some("the night shift".to_owned()));
     look(&pacer, "b", &broken(false), true);
     pacer.pause(None);
-    assert!(pacer.stopped().is_some_and(|why| why.contains("n/b has failed in its turn")));
+    assert!(pacer.stopped().is_some_and(|why| why.contains("n/b failed to restart")));
 }
 
 #[test]

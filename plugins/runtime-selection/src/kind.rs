@@ -64,7 +64,7 @@ pub fn matching<'a>(model: &Model, entries: &'a [SupportedModel]) -> Result<Vec<
         return Ok(matching);
     }
     let Some((mismatch, entry)) = closest else {
-        return Err(reason("FormatMismatch", "The runtime says of no kind of model that it supports it."));
+        return Err(reason("FormatMismatch", "The runtime declares no supported model formats."));
     };
     let sentence = mismatch.sentence(model, entry);
     let message = match entries.len() {

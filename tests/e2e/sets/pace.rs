@@ -175,7 +175,7 @@ async fn of_200_services_30_wait_and_are_named_roll_two_at_a_time_stop_at_the_7t
     let asked = cluster.requests().len();
     cluster.pointsman(&["policy", "approve", &name]).ok();
     let stopped = set_that(&cluster, "it has stopped", |set| set.name_any() == name && reason(set, "RolledOut") == "Paused").await;
-    assert!(message(&stopped).contains(&format!("/{seventh} has failed in its turn")), "{}", message(&stopped));
+    assert!(message(&stopped).contains(&format!("/{seventh} failed to restart")), "{}", message(&stopped));
     // Whoever had a turn besides ends it, and all others wait and say so.
     let rolled: BTreeSet<String> = eventually("the 7th alone is at it, and those that aren't through wait", async || {
         let now: Vec<String> = rolling.lock().unwrap().now.iter().map(|name| of_service(name).to_owned()).collect();

@@ -205,13 +205,11 @@ impl<'a> Around<'a> {
         let mut sum = Sum::Whole(0);
         for (number, subject) in older.enumerate() {
             if number >= MOST_ADDED {
-                return Err(Failed::for_good(format!(
-                    "there are more than {MOST_ADDED} older services, which are the most that are added up"
-                )));
+                return Err(Failed::for_good(format!("there are more than {MOST_ADDED} older subjects to sum, which is the maximum")));
             }
             // What was found out is kept, so that it goes on there the next time.
             if Instant::now() > self.until {
-                return Err(Failed { why: format!("adding up took too long: it came to {number} older services"), passing: true });
+                return Err(Failed { why: format!("summing timed out after {number} older subjects"), passing: true });
             }
             let term = self.term(rule, rule.lookup_number(lookup), subject, bench);
             let added = term.and_then(|term| sum.plus(&term).ok_or_else(|| Failed::for_good("the sum is too large".to_owned())));

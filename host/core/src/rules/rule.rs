@@ -410,7 +410,7 @@ fn misplaced(spec: &ValidationRuleSpec, path: &Path) -> Option<String> {
             Some(format!("what is looked up must be the same at every door, and {root} is known to admission alone"))
         }
         Part::Lookup(_) if sum_of(spec, path.part).is_some() && !["object", "params"].contains(&root) => {
-            Some(format!("a sum goes over other services, which are its object, and knows nothing else than params; it reads {root}"))
+            Some(format!("a sum sees each subject as `object`, and `params`; it can't read {root}"))
         }
         _ => None,
     }
@@ -460,7 +460,7 @@ fn nobody(spec: &ValidationRuleSpec, shapes: &[Shape]) -> Option<String> {
     let mut empty = sums.filter(|(_, subjects)| is_empty(lookups::kinds(subjects, of_rule)) || stranger(subjects));
     let (RuleLookup { name, .. }, _) = empty.next()?;
     let known = services().map(|shape| shape.name.as_str()).collect::<Vec<_>>().join(", ");
-    Some(format!("lookups[{name}].subjects.kinds: sums go over services; there are {known}"))
+    Some(format!("lookups[{name}].subjects.kinds: sums cover subjects: {known}"))
 }
 
 fn meant(kinds: &[KindReference], shape: &Shape) -> bool {

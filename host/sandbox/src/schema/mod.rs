@@ -40,7 +40,7 @@ pub enum ConfigError {
     #[error("the configuration doesn't fit the plugin: {0}")]
     Refused(String),
     /// The schema itself is broken.
-    #[error("the plugin's own schema of its configuration is broken, which only its author can mend: {0}")]
+    #[error("the plugin's configuration schema is invalid; its author must fix it: {0}")]
     Schema(String),
     /// It took too long.
     #[error(

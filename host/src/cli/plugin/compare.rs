@@ -120,7 +120,7 @@ async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
     let wanted = |key: &ObjectKey| only.is_empty() || only.iter().any(|(namespace, name)| *namespace == key.namespace && *name == key.name);
     let subjects: Vec<ObjectKey> = world.subjects().map(|subject| subject.key.clone()).filter(wanted).collect();
     if subjects.is_empty() && !only.is_empty() {
-        bail!("there is no service of that name (--for){}", if namespace.is_empty() { "" } else { " in the namespace that -n names" });
+        bail!("there is no subject of that name (--for){}", if namespace.is_empty() { "" } else { " in the namespace that -n names" });
     }
     for rules in [before.rules(), after.rules()] {
         source.crowd(&mut world, rules, namespace).await?;

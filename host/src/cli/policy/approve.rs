@@ -14,15 +14,15 @@ use std::process::ExitCode;
 
 #[derive(Args, Debug)]
 pub(super) struct ApproveArgs {
-    /// The candidate, by its name or the beginning of its digest. It must be named: what is approved is what was looked at.
+    /// Candidate: its name, or the beginning of its digest. Required, so that you approve what you have seen
     name: String,
-    /// Doesn't wait for the comparison with the live subjects: it decides before anybody knows what it changes.
+    /// Approve before the comparison with the live subjects is done, without knowing what changes
     #[arg(long)]
     unseen: bool,
-    /// How many seconds to wait until it decides; 0 doesn't wait.
+    /// Seconds to wait until the set decides; 0 does not wait
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     wait: u64,
-    /// Tells how the set comes to the services until none waits for its turn to restart pods.
+    /// Watch the rollout until no restart is queued
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(super) async fn run(args: ApproveArgs) -> Result<ExitCode> {
     if let Err(kube::Error::Api(status)) = &approved
         && status.is_conflict()
     {
-        bail!("{name} has changed just now: look at it again, `pointsman policy history {name}`");
+        bail!("{name} has changed in the meantime: review it again with `pointsman policy history {name}`");
     }
     approved.with_context(|| format!("approving {name}"))?;
     print(&format!("approved   {name}, {digest}"));
@@ -80,17 +80,17 @@ fn may(set: &PolicySet, unseen: bool) -> Result<May> {
         Some(PolicySetPhase::Active) => return Ok(May::Decides),
         Some(PolicySetPhase::Candidate) => {}
         Some(PolicySetPhase::Previous) => {
-            bail!("{name} has decided before, and is no candidate: `pointsman policy rollback` goes back to it")
+            bail!("{name} was active before and is not a candidate: run `pointsman policy rollback` to go back to it")
         }
         Some(PolicySetPhase::Abandoned) => bail!("{name} was abandoned: {}", message.unwrap_or_default()),
-        None => bail!("no host has said anything of {name} yet: is one running?"),
+        None => bail!("no host has reported on {name} yet: check that one is running"),
     }
     if condition("Approved").is_some_and(|approved| approved.reason == "OnlyTried") {
-        bail!("{name} is only tried: a plugin that it changes has the strategy Shadow");
+        bail!("{name} is compared only: a plugin that it changes has the strategy Shadow");
     }
     let compared = condition("Shadowed").is_some_and(|shadowed| shadowed.status == "True");
     if !compared && !unseen {
-        bail!("{name} is still being compared with the live subjects: wait for that, or say --unseen");
+        bail!("{name} is still being compared with the live subjects: wait, or give --unseen");
     }
     Ok(May::Approve)
 }

@@ -16,9 +16,9 @@ use std::process::ExitCode;
 
 #[derive(Args, Debug)]
 pub(super) struct HistoryArgs {
-    /// Only this set, by its name or the beginning of its digest, with all that is known of it.
+    /// Show one set in full: its name, or the beginning of its digest
     name: Option<String>,
-    /// Names every subject that it changes, rather than the first.
+    /// List every changed subject, not only the first ones
     #[arg(long, requires = "name")]
     subjects: bool,
     #[command(flatten)]

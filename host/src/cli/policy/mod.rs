@@ -29,15 +29,15 @@ pub(super) struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum PolicyCommand {
-    /// Lists the policy sets, the newest first; or tells all that is known of one.
+    /// List the policy sets, newest first, or show one in full
     History(history::HistoryArgs),
-    /// Lets the candidate decide although it changes more than its plugins allow.
+    /// Approve a candidate that exceeds the limits of its plugins
     Approve(approve::ApproveArgs),
-    /// Goes back to a set that decided before, and stays there whatever the PolicyPlugins want.
+    /// Roll back to a previous set, and keep it whatever the PolicyPlugins say
     Rollback(pace::RollbackArgs),
-    /// Lets no other service restart its pods.
+    /// Pause the rollout
     Pause(pace::PauseArgs),
-    /// Lets services restart their pods again, and takes a rollback back.
+    /// Resume the rollout, or undo a rollback
     Resume(pace::ResumeArgs),
 }
 
@@ -116,8 +116,8 @@ async fn follow(api: &Api<PolicySet>, name: &str) -> Result<()> {
         match (phase(&set), rolled.map(|rolled| rolled.reason.as_str())) {
             (Some(PolicySetPhase::Candidate) | None, _) | (Some(PolicySetPhase::Active), None | Some("Beginning" | "Rolling")) => {}
             (Some(PolicySetPhase::Active), Some("Everywhere")) => return Ok(()),
-            (Some(PolicySetPhase::Active), Some(_)) => bail!("no other service restarts its pods: see above"),
-            (Some(PolicySetPhase::Previous | PolicySetPhase::Abandoned), _) => bail!("{name} isn't active any more"),
+            (Some(PolicySetPhase::Active), Some(_)) => bail!("the rollout is paused: see above"),
+            (Some(PolicySetPhase::Previous | PolicySetPhase::Abandoned), _) => bail!("{name} is no longer active"),
         }
     }
     bail!("the watch of {name} has ended")

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 #[derive(Args, Debug)]
 pub(super) struct PauseArgs {
-    /// Why, for those who wonder.
+    /// Reason, shown in the status
     #[arg(long, default_value = "somebody has said `pointsman policy pause`")]
     reason: String,
     #[command(flatten)]
@@ -32,12 +32,12 @@ pub(super) struct ResumeArgs {
 
 #[derive(Args, Debug)]
 pub(super) struct RollbackArgs {
-    /// The set to go back to, by its name or the beginning of its digest; by default the one that decided before the active one.
+    /// Set to go back to: its name, or the beginning of its digest; by default the one before the active set
     name: Option<String>,
-    /// How many seconds to wait until it decides; 0 doesn't wait.
+    /// Seconds to wait until the set decides; 0 does not wait
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     wait: u64,
-    /// Tells how the services get back until none waits for its turn.
+    /// Watch the rollout until no restart is queued
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub(super) async fn pause(args: PauseArgs) -> Result<ExitCode> {
     let client = args.sets.cluster.connect().await?;
     let active = active(list(&client).await?)?;
     annotate(&Api::all(client), &active, PAUSED, json!(args.reason)).await?;
-    print(&format!("paused    {}: no other service gets its turn to restart pods; `pointsman policy resume` goes on", active.name_any()));
+    print(&format!("paused    {}: no further pods restart; run `pointsman policy resume` to continue", active.name_any()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -65,15 +65,15 @@ pub(super) async fn resume(args: ResumeArgs) -> Result<ExitCode> {
     let held: Vec<&PolicySet> = sets.iter().filter(|set| set.annotations().contains_key(HOLD)).collect();
     for set in &paused {
         annotate(&api, set, PAUSED, Value::Null).await?;
-        print(&format!("resumed   {}: services get their turn to restart pods again", set.name_any()));
+        print(&format!("resumed   {}: restarts continue", set.name_any()));
     }
     for set in &held {
         if paused.is_empty() {
             annotate(&api, set, HOLD, Value::Null).await?;
-            print(&format!("released  {}: what the PolicyPlugins want may decide again", set.name_any()));
+            print(&format!("released  {}: the sets that the PolicyPlugins ask for may decide again", set.name_any()));
         } else {
             // One word at a time: whoever lets a way back go on doesn't want to go forward again.
-            print(&format!("held      {} still: `pointsman policy resume` again takes the rollback back", set.name_any()));
+            print(&format!("held      {} still: run `pointsman policy resume` again to undo the rollback", set.name_any()));
         }
     }
     if paused.is_empty() && held.is_empty() {
@@ -91,11 +91,11 @@ pub(super) async fn rollback(args: RollbackArgs) -> Result<ExitCode> {
             .iter()
             .find(|set| phase(set) == Some(PolicySetPhase::Previous))
             .cloned()
-            .ok_or_else(|| anyhow!("no set decided before the active one"))?,
+            .ok_or_else(|| anyhow!("no set was active before this one"))?,
     };
     let name = wanted.name_any();
     if !matches!(phase(&wanted), Some(PolicySetPhase::Previous | PolicySetPhase::Active)) {
-        bail!("{name} has never decided, so that there is no going back to it: `pointsman policy approve` lets a candidate decide");
+        bail!("{name} has never been active, so a rollback to it is not possible: run `pointsman policy approve` to activate a candidate");
     }
     let api = Api::<PolicySet>::all(client);
     for other in sets.iter().filter(|set| set.annotations().contains_key(HOLD) && set.name_any() != name) {
@@ -105,7 +105,7 @@ pub(super) async fn rollback(args: RollbackArgs) -> Result<ExitCode> {
         annotate(&api, &wanted, PAUSED, Value::Null).await?;
     }
     annotate(&api, &wanted, HOLD, json!(wanted.spec.digest)).await?;
-    print(&format!("held      {name}, whatever the PolicyPlugins want, until `pointsman policy resume`"));
+    print(&format!("held      {name}, whatever the PolicyPlugins ask for, until `pointsman policy resume`"));
     if args.wait > 0 {
         super::decides(&api, &name, args.wait, |set| phase(set) == Some(PolicySetPhase::Active)).await?;
     }
