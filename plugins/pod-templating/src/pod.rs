@@ -68,7 +68,7 @@ impl<'a> Pod<'a> {
         Place::Fields.check(&content, name)?;
         self.lay(config, content.take("pod"), content.take("runner"), [&format!("{name}.pod"), &format!("{name}.runner")])?;
         let Some(entries) = content.take("config") else { return Ok(()) };
-        let Form::Object(entries) = entries.form else { return Err(format!("{name}.config must be an object; mend it there").into()) };
+        let Form::Object(entries) = entries.form else { return Err(format!("{name}.config must be an object; fix it there").into()) };
         for (key, value) in entries {
             Place::Text.check(&value, &format!("{name}.config.{key}"))?;
             self.config.insert(key, value);

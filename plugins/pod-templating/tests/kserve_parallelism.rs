@@ -31,7 +31,7 @@ const RENDEZVOUS: &str = "--node-rank $(LWS_WORKER_INDEX) --master-addr $(LWS_LE
 fn a_single_pod_is_spread_over_its_gpus() {
     let asked = single(4, json!({}), &[]);
     assert_eq!(line(&asked), "--tensor-parallel-size 4");
-    assert_eq!(asked.said("Parallelism"), "vLLM is told how to split the model: --tensor-parallel-size 4.");
+    assert_eq!(asked.said("Parallelism"), "vLLM splits the model by these flags: --tensor-parallel-size 4.");
     assert!(asked.steps().contains(&r#"plugin + /spec/containers/0/args/- "4""#.to_owned()));
     assert_eq!(line(&llm([("user", vllm(4, &[]))])), "--tensor-parallel-size 4", "without the layer as well");
     assert_eq!(line(&single(1, json!({}), &[])), "");

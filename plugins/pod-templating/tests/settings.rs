@@ -49,7 +49,7 @@ fn each_engine_is_told_by_its_own_flags() {
     let expected = ["--max-model-len", "4096", "--quantization", "awq", "--gpu-memory-utilization", "0.85", "--max-num-seqs", "32"];
     assert_eq!(args(&asked), [&["m"][..], &expected].concat());
     assert!(asked.steps().contains(&r#"settings + /spec/containers/0/args/- "--max-model-len""#.to_owned()));
-    assert_eq!(asked.said("SettingsTold"), format!("vLLM is told what annotations say: {}.", expected.join(" ")));
+    assert_eq!(asked.said("SettingsTold"), format!("The annotations set flags of vLLM: {}.", expected.join(" ")));
     let expected = ["--context-length", "4096", "--quantization", "awq", "--mem-fraction-static", "0.85", "--max-running-requests", "32"];
     assert_eq!(args(&with(all(), sglang(&[]))), expected);
 }

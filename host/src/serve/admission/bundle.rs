@@ -81,7 +81,7 @@ async fn keep_one<K: Configuration>(client: Client, name: &str, leadership: Lead
         if let Some(patch) = patch.filter(|_| leadership.held()) {
             match timeout(WRITE_WITHIN, api.patch(name, &PatchParams::default(), &Patch::Strategic(patch))).await {
                 Ok(Ok(written)) => {
-                    tracing::info!(configuration = name, kind = &*kind, "the API server is told whom to trust");
+                    tracing::info!(configuration = name, kind = &*kind, "wrote the CA bundle that the API server trusts");
                     found = Some(written);
                     complaint.clear();
                 }

@@ -25,6 +25,6 @@ pub(crate) fn tell(request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<Reaso
         return Ok(());
     }
     add_arguments(main, [FLAG.to_owned(), name.clone()], By { layer: "model", ..By::PLUGIN });
-    reasons.push(reason("ModelNamed", format!("vLLM is told to call the model {name}.")));
+    reasons.push(reason("ModelNamed", format!("vLLM serves the model under the name {name}.")));
     Ok(())
 }

@@ -82,7 +82,7 @@ pub(crate) fn tell(config: &Config, request: &Request, pod: &mut Pod<'_>, reason
         add_arguments(main, [flag.to_owned()].into_iter().chain(value), by);
     }
     if !told.is_empty() {
-        reasons.push(reason("Parallelism", format!("vLLM is told how to split the model: {}.", told.join(" "))));
+        reasons.push(reason("Parallelism", format!("vLLM splits the model by these flags: {}.", told.join(" "))));
     }
     Ok(())
 }

@@ -88,7 +88,7 @@ impl Settings {
         }
         let words: Vec<_> = wanted.into_iter().flat_map(|wish| [wish.knob.flags(engine)[0].to_owned(), wish.value]).collect();
         if !words.is_empty() {
-            let message = format!("{} is told what annotations say: {}.", engine.name(), words.join(" "));
+            let message = format!("The annotations set flags of {}: {}.", engine.name(), words.join(" "));
             reasons.push(reason("SettingsTold", message));
             add_arguments(main, words, BY);
         }
