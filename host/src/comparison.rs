@@ -161,9 +161,9 @@ impl Stage {
     /// What becomes of one subject; none if it isn't ours.
     fn look_at(&self, key: &ObjectKey, pair: &Pair) -> Option<Change> {
         let snapshot = self.shared.lock().snapshot(key, Timestamp::now().as_second().unsigned_abs())?;
-        let kind = kinds::of(key.resource)?;
+        let kind = kinds::find(key.resource)?;
         let ours = self.claims.hold(key) && planning::theirs(&snapshot).is_none() && !snapshot.subject.deleting;
-        if !ours || !kind.needs().iter().all(|resource| snapshot.serves(resource)) {
+        if !ours || !snapshot.is_complete() {
             return None;
         }
         let subject = question::subject(&snapshot);

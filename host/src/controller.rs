@@ -224,7 +224,7 @@ impl Controller {
         }
         let theirs = snapshot.as_ref().and_then(planning::theirs);
         let claimed = self.claims.hold(key) && theirs != Some(Theirs::LeftAlone);
-        let (Some(snapshot), Some(kind), true) = (snapshot, kinds::of(key.resource), claimed) else {
+        let (Some(snapshot), Some(kind), true) = (snapshot, kinds::find(key.resource), claimed) else {
             self.queue.forgive(key);
             self.pacer.forget(key);
             self.policies.tally().forget(key);
@@ -237,7 +237,7 @@ impl Controller {
             return;
         }
         // Half of what there is to choose from would make another choice. When the rest is listed, everything is looked at again.
-        if !kind.needs().iter().all(|resource| snapshot.serves(resource)) {
+        if !snapshot.is_complete() {
             self.pacer.forget(key);
             return;
         }

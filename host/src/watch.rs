@@ -15,11 +15,11 @@ use kube::{
 };
 use pointsman_core::{
     resource::{
-        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER,
-        HTTP_ROUTE, INFERENCE_POOL, INFERENCE_SERVICE, KNATIVE_SERVICE, LEADER_WORKER_SET, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE,
-        NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, RAY_CLUSTER, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT,
-        SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME,
+        DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, KNATIVE_SERVICE, LEADER_WORKER_SET,
+        NAMESPACE, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, RAY_CLUSTER, ROLE, ROLE_BINDING, Resource,
+        SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
     },
+    subject_kind::SUBJECT_KINDS,
     world::{News, ObjectKey, World, child::SUBJECT_KIND},
 };
 use pointsman_sandbox::{sync::locked, text::sentence};
@@ -44,16 +44,9 @@ enum Extent {
     Ours,
 }
 
-/// What is watched.
-static WATCHED: &[(&Resource, Extent)] = &[
+/// What is watched beside the kinds of subject and what their plans read.
+static BESIDE_SUBJECTS: &[(&Resource, Extent)] = &[
     (&NAMESPACE, Extent::Metadata),
-    (&INFERENCE_SERVICE, Extent::All),
-    (&LLM_INFERENCE_SERVICE, Extent::All),
-    (&LLM_CONFIG, Extent::All),
-    (&SERVING_RUNTIME, Extent::All),
-    (&CLUSTER_SERVING_RUNTIME, Extent::All),
-    (&BASE_MODEL, Extent::All),
-    (&CLUSTER_BASE_MODEL, Extent::All),
     (&FINE_TUNED_WEIGHT, Extent::All),
     (&DEPLOYMENT, Extent::Ours),
     (&LEADER_WORKER_SET, Extent::Ours),
@@ -75,12 +68,21 @@ static WATCHED: &[(&Resource, Extent)] = &[
     (&POD, Extent::Ours),
 ];
 
+/// What is watched, each kind once.
+fn watched() -> impl Iterator<Item = (&'static Resource, Extent)> {
+    let of_subjects = SUBJECT_KINDS.iter().flat_map(|kind| [kind.resource].into_iter().chain(kind.reads.iter().copied()));
+    let mut all: Vec<_> = of_subjects.map(|resource| (resource, Extent::All)).chain(BESIDE_SUBJECTS.iter().copied()).collect();
+    let mut seen = BTreeSet::new();
+    all.retain(|(resource, _)| seen.insert(*resource));
+    all.into_iter()
+}
+
 /// The kinds of what is made for subjects, pods aside: those that are watched as ours, and those that services may only name as well.
 pub fn made() -> impl Iterator<Item = &'static Resource> {
-    let ours = |(resource, extent): &&(&'static Resource, Extent)| {
+    let ours = |(resource, extent): &(&'static Resource, Extent)| {
         *extent == Extent::Ours && *resource != &POD || [&HTTP_ROUTE, &INFERENCE_POOL].contains(resource)
     };
-    WATCHED.iter().filter(ours).map(|(resource, _)| *resource)
+    watched().filter(ours).map(|(resource, _)| resource)
 }
 
 /// How many objects are listed at once: their JSON is in memory together.
@@ -142,10 +144,10 @@ pub async fn keep(client: Client, mut apis: watch::Receiver<Apis>, shared: Share
     let (tell, mut told) = watch::channel(());
     loop {
         let served = apis.borrow_and_update().clone();
-        for (resource, extent) in WATCHED {
+        for (resource, extent) in watched() {
             let serves = resource.neighbour.is_none() || served.serves(resource.group, resource.version, resource.plural);
             if served.known() && serves && !watches.contains_key(resource) {
-                watches.insert(resource, start(&client, resource, *extent, &shared, tell.clone()));
+                watches.insert(resource, start(&client, resource, extent, &shared, tell.clone()));
             } else if !serves && watches.remove(resource).is_some() {
                 shared.change(|world| world.keys(resource).iter().for_each(|key| world.remove(key)));
             }

@@ -1,29 +1,7 @@
 //! Which subjects this controller works on: what its configuration claims.
 
-use crate::{
-    resource::{INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
-    world::ObjectKey,
-};
+use crate::{resource::Resource, subject_kind::SubjectKind, world::ObjectKey};
 use std::str::FromStr;
-
-/// What people call the kinds that are served, the kind itself first.
-static WORDS: [(&[&str], &Resource); 2] = [
-    (&["InferenceService", "inferenceservices", "isvc"], &INFERENCE_SERVICE),
-    (&["LLMInferenceService", "llminferenceservices", "llmisvc"], &LLM_INFERENCE_SERVICE),
-];
-
-/// The kind that people mean by a word: its name, its plural or its short name, with or without the group.
-pub fn kind(word: &str) -> Option<&'static Resource> {
-    let (word, group) = word.split_once('.').unwrap_or((word, ""));
-    let (_, resource) = WORDS.iter().find(|(words, _)| words.iter().any(|known| known.eq_ignore_ascii_case(word)))?;
-    (group.is_empty() || group == resource.group).then_some(*resource)
-}
-
-/// The kinds that are served, for a message.
-pub fn kinds() -> String {
-    let kinds: Vec<String> = WORDS.iter().map(|(words, _)| format!("{} ({})", words[0], words[1..].join(", "))).collect();
-    kinds.join(" or ")
-}
 
 /// A kind, or one of its namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +15,8 @@ impl FromStr for Claim {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (word, namespace) = text.split_once(':').map_or((text, None), |(word, namespace)| (word, Some(namespace)));
-        let resource = kind(word).ok_or_else(|| format!("{word:?} is no kind that is served: it is {}", kinds()))?;
+        let resource =
+            SubjectKind::parse(word).ok_or_else(|| format!("{word:?} is not a served kind: use {}", SubjectKind::list()))?.resource;
         match namespace {
             Some(namespace) if namespace.is_empty() || namespace.contains([':', '/']) => {
                 Err("it has the form KIND or KIND:NAMESPACE".to_owned())
@@ -62,6 +41,7 @@ impl Claims {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::{INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
 
     fn claims(texts: &[&str]) -> Claims {
         Claims(texts.iter().map(|text| text.parse().unwrap()).collect())

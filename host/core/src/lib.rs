@@ -23,4 +23,5 @@ pub mod selector;
 pub mod settings;
 pub mod status;
 pub mod structural;
+pub mod subject_kind;
 pub mod world;

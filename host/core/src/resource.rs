@@ -59,11 +59,6 @@ impl Resource {
         }
     }
 
-    /// Whether its objects are served.
-    pub fn is_subject(&self) -> bool {
-        SUBJECTS.contains(&self)
-    }
-
     /// The one that an object says it is of, among those that we know.
     pub fn of(api_version: &str, kind: &str) -> Option<&'static Self> {
         ALL.iter().copied().find(|resource| resource.kind == kind && resource.api_version() == api_version)
@@ -82,14 +77,6 @@ macro_rules! resources {
         /// All of them.
         pub static ALL: &[&Resource] = &[$(&$name),*];
     };
-}
-
-/// The kinds that are served.
-pub static SUBJECTS: [&Resource; 2] = [&INFERENCE_SERVICE, &LLM_INFERENCE_SERVICE];
-
-/// Whether objects of a kind get plans.
-pub fn is_subject(group: &str, kind: &str) -> bool {
-    SUBJECTS.iter().any(|resource| resource.group == group && resource.kind == kind)
 }
 
 /// The kinds of which there may be some that we made, and others that a subject only names.

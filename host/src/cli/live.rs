@@ -15,19 +15,15 @@ use kube::{
     api::{DynamicObject, ListParams},
 };
 use pointsman_core::{
-    claims::{kind, kinds},
     decide::{Policies, Unheard, set::ActiveSet},
     objects::label_value,
     resource::{
-        ALL, BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, GATEWAY, LLM_CONFIG, LLM_INFERENCE_SERVICE,
-        NAMED_BY_SUBJECTS, NAMESPACE, POD, Resource, SERVING_RUNTIME, SUBJECTS,
+        ALL, BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, GATEWAY, LLM_CONFIG, NAMED_BY_SUBJECTS, NAMESPACE,
+        POD, Resource, SERVING_RUNTIME,
     },
     rules::Rules,
-    world::{
-        ObjectKey, World,
-        child::SUBJECT_KIND,
-        pod::{APP_NAME, SUBJECT},
-    },
+    subject_kind::{SUBJECT_KINDS, SubjectKind},
+    world::{ObjectKey, World, child::SUBJECT_KIND},
 };
 use pointsman_crds::policy::rule::LookupScope;
 use serde_json::Value;
@@ -127,7 +123,7 @@ impl Source {
     /// All services of a namespace, or of all where that is empty, with what they may use and what was made for them.
     pub(super) async fn read_all(&self, namespace: &str) -> Result<World> {
         let mut world = World::default();
-        for resource in SUBJECTS.into_iter().filter(|resource| self.available.contains(resource)) {
+        for resource in SUBJECT_KINDS.iter().map(|kind| kind.resource).filter(|resource| self.available.contains(resource)) {
             self.put(&mut world, resource, namespace, "").await?;
         }
         self.surroundings(&mut world, namespace).await?;
@@ -168,7 +164,7 @@ impl Source {
             Some(LookupScope::Namespace) => namespace,
             Some(LookupScope::Cluster) => "",
         };
-        for resource in SUBJECTS.into_iter().filter(|resource| self.available.contains(resource)) {
+        for resource in SUBJECT_KINDS.iter().map(|kind| kind.resource).filter(|resource| self.available.contains(resource)) {
             self.put(world, resource, place, "").await?;
         }
         Ok(())
@@ -216,8 +212,8 @@ pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
     source.surroundings(&mut world, &key.namespace).await?;
     for resource in source.made() {
         let selector = if resource == &POD {
-            let of = if key.resource == &LLM_INFERENCE_SERVICE { APP_NAME } else { SUBJECT };
-            format!("{SUBJECT_KIND}={},{of}={}", key.resource.kind, label_value(&key.name))
+            let of_subject = SubjectKind::find(key.resource).map(|kind| format!(",{}={}", kind.pod_labels.subject, label_value(&key.name)));
+            format!("{SUBJECT_KIND}={}{}", key.resource.kind, of_subject.unwrap_or_default())
         } else {
             SUBJECT_KIND.to_owned()
         };
@@ -229,17 +225,17 @@ pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
 
 /// The kind and the name in KIND/NAME.
 pub(super) fn named(subject: &str) -> Result<(&'static Resource, &str)> {
-    match subject.split_once('/').map(|(word, name)| (word, kind(word), name)) {
-        Some((_, Some(resource), name)) if !name.is_empty() && !name.contains('/') => Ok((resource, name)),
-        Some((word, None, _)) => bail!("{word} is no kind that is served: it is {}", kinds()),
-        _ => bail!("{subject:?} names no service: give inferenceservice/NAME or llminferenceservice/NAME, and its namespace with -n"),
+    match subject.split_once('/').map(|(word, name)| (word, SubjectKind::parse(word), name)) {
+        Some((_, Some(kind), name)) if !name.is_empty() && !name.contains('/') => Ok((kind.resource, name)),
+        Some((word, None, _)) => bail!("{word} is not a served kind: use {}", SubjectKind::list()),
+        _ => bail!("{subject:?} is not KIND/NAME: KIND is {}, and -n gives the namespace", SubjectKind::list()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pointsman_core::resource::INFERENCE_SERVICE;
+    use pointsman_core::resource::{INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
 
     #[test]
     fn a_service_is_named_as_kubectl_takes_it() {
@@ -247,7 +243,7 @@ mod tests {
             assert_eq!(named(subject).unwrap(), (&INFERENCE_SERVICE, "a"), "{subject}");
         }
         assert_eq!(named("llmisvc/a").unwrap(), (&LLM_INFERENCE_SERVICE, "a"));
-        for (subject, says) in [("a", "names no service"), ("pod/a", "no kind that is served"), ("isvc/", "names no service")] {
+        for (subject, says) in [("a", "is not KIND/NAME"), ("pod/a", "not a served kind"), ("isvc/", "is not KIND/NAME")] {
             assert!(named(subject).unwrap_err().to_string().contains(says), "{subject}");
         }
     }

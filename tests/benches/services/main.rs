@@ -255,7 +255,7 @@ async fn bare_client(services: Services) -> Bare {
     let engine = Engine::start(&cluster, BARE, &cluster.dir.join("bench-cache")).await;
     let plan = |key| {
         let plan =
-            planning::plan(kinds::of(kind.resource).unwrap(), world.snapshot(key, 0).unwrap(), &engine.policies, &Settings::default());
+            planning::plan(kinds::find(kind.resource).unwrap(), world.snapshot(key, 0).unwrap(), &engine.policies, &Settings::default());
         let objects: Vec<_> = plan.objects.unwrap().iter().map(|object| (object.key.resource, object.whole())).collect();
         assert_eq!(objects.len(), kind.objects, "{key}: {objects:?}");
         objects

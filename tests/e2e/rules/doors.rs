@@ -12,7 +12,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, PatchParams, PostParams},
 };
-use pointsman_core::resource::{Resource, SUBJECTS};
+use pointsman_core::{resource::Resource, subject_kind::SUBJECT_KINDS};
 use pointsman_samples::doors::{self, Row, Said, Word};
 use pointsman_tests::{
     PolicyCluster, TestCluster, TestNamespace, eventually,
@@ -225,7 +225,7 @@ async fn every_case_of_a_rule_or_pattern_of_services_is_accepted_and_refused_by_
     let mut objects = Vec::new();
     for case in fixtures::cases().into_iter().filter(|case| case.before.is_none()) {
         let places = case.at.iter().map(|place| place.split_once(' ').unwrap_or((place, "")));
-        for (kind, path) in places.filter(|(kind, _)| SUBJECTS.iter().any(|subject| subject.kind == *kind)) {
+        for (kind, path) in places.filter(|(kind, _)| SUBJECT_KINDS.iter().any(|subject| subject.resource.kind == *kind)) {
             for fragment in [&case.accepted, &case.rejected] {
                 let mut object = base(kind);
                 put(&mut object, path, fragment);

@@ -23,8 +23,9 @@ use pointsman_core::{
     resource::{
         BASE_MODEL, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, INFERENCE_SERVICE, KNATIVE_SERVICE,
         LEADER_WORKER_SET, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, RAY_CLUSTER, ROLE, ROLE_BINDING, Resource,
-        SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME, SUBJECTS,
+        SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME,
     },
+    subject_kind::SUBJECT_KINDS,
     world::child::SUBJECT_KIND,
 };
 use pointsman_tests::{Host, Said, TestCluster, TestNamespace, eventually};
@@ -288,7 +289,12 @@ impl<'a> Space<'a> {
             };
             // What a workload makes carries its labels; ours is what a service owns.
             let owned = listed.items.into_iter().filter(|object| {
-                object.metadata.owner_references.iter().flatten().any(|owner| SUBJECTS.iter().any(|kind| kind.kind == owner.kind))
+                object
+                    .metadata
+                    .owner_references
+                    .iter()
+                    .flatten()
+                    .any(|owner| SUBJECT_KINDS.iter().any(|kind| kind.resource.kind == owner.kind))
             });
             made.extend(owned.map(|object| format!("{} {}", resource.kind, object.metadata.name.unwrap())));
         }

@@ -13,8 +13,9 @@ use pointsman::keeper::{
     sets,
 };
 use pointsman_core::{
-    resource::{ALL, DEPLOYMENT, INFERENCE_SERVICE, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, POD, Resource, SERVING_RUNTIME, SUBJECTS},
+    resource::{ALL, DEPLOYMENT, INFERENCE_SERVICE, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, POD, Resource, SERVING_RUNTIME},
     settings::HOST_NAMESPACE,
+    subject_kind::SUBJECT_KINDS,
     world::child::SUBJECT_KIND,
 };
 use pointsman_crds::policy::set::PolicySetPhase;
@@ -176,7 +177,7 @@ async fn made(spaces: &[Space<'_>]) -> Made {
         for resource in kinds() {
             for object in space.api(resource).list(&ours).await.unwrap().items {
                 let owners = object.owner_references();
-                let owner = owners.iter().find(|owner| SUBJECTS.iter().any(|kind| kind.kind == owner.kind));
+                let owner = owners.iter().find(|owner| SUBJECT_KINDS.iter().any(|kind| kind.resource.kind == owner.kind));
                 let Some(subject) = owner.map(|owner| format!("{} {}/{}", owner.kind, space.0.name, owner.name)) else { continue };
                 let name = format!("{} {}", resource.kind, object.name_any());
                 made.entry(subject).or_default().insert(name, said(object));

@@ -22,7 +22,7 @@ use crate::{
     },
     plan::{Decided, Object},
     resource::{DEPLOYMENT, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER},
-    world::pod::COMPONENT,
+    subject_kind::COMPONENT,
 };
 use facts::{Configs, Facts};
 use labels::{Labels, MAPS, Of};

@@ -11,7 +11,7 @@ pub mod ome;
 use crate::{
     decide::Pinned,
     plan::Plan,
-    resource::{INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
+    resource::Resource,
     settings::Settings,
     world::{ObjectKey, Snapshot},
 };
@@ -20,8 +20,8 @@ use std::{collections::BTreeMap, fmt::Debug};
 
 /// A kind of subject.
 pub trait Kind: Debug + Send + Sync {
-    /// The kinds that must have been listed before anything can be planned.
-    fn needs(&self) -> &'static [&'static Resource];
+    /// What its subjects are in the API; `subject_kind` has the rest that is data.
+    fn resource(&self) -> &'static Resource;
 
     /// What was taken over from another controller under another name than ours, by ours.
     fn stand_ins(&self, _: &Snapshot) -> BTreeMap<ObjectKey, ObjectKey> {
@@ -37,13 +37,24 @@ pub trait Kind: Debug + Send + Sync {
     fn plan(&self, snapshot: &Snapshot, policies: &Pinned<'_>, settings: &Settings) -> Plan;
 }
 
-/// The kind of a resource, if we serve it.
-pub fn of(resource: &Resource) -> Option<&'static dyn Kind> {
-    if *resource == INFERENCE_SERVICE {
-        Some(&ome::InferenceServices)
-    } else if *resource == LLM_INFERENCE_SERVICE {
-        Some(&kserve::LlmInferenceServices)
-    } else {
-        None
+/// All of them, each with its line in `subject_kind`.
+static KINDS: [&dyn Kind; 2] = [&ome::InferenceServices, &kserve::LlmInferenceServices];
+
+/// The kind whose subjects are objects of this kind.
+pub fn find(resource: &Resource) -> Option<&'static dyn Kind> {
+    KINDS.into_iter().find(|kind| kind.resource() == resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subject_kind::SUBJECT_KINDS;
+
+    #[test]
+    fn every_kind_of_subject_has_its_plan() {
+        for known in &SUBJECT_KINDS {
+            assert_eq!(find(known.resource).map(Kind::resource), Some(known.resource));
+        }
+        assert_eq!(KINDS.len(), SUBJECT_KINDS.len());
     }
 }

@@ -1,7 +1,7 @@
 //! Whether the fields that a rule reads exist, by the schemas of the kinds that it is about: a typo is an error when the rule is
 //! applied, and not a rule that never holds.
 
-use crate::resource::is_subject;
+use crate::subject_kind::SubjectKind;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
@@ -78,7 +78,7 @@ impl Shape {
 
     /// Whether objects of the kind get plans.
     pub fn is_subject(&self) -> bool {
-        is_subject(&self.group, &self.name)
+        SubjectKind::find_by_name(&self.group, &self.name).is_some()
     }
 }
 

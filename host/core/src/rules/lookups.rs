@@ -6,9 +6,10 @@ use super::{
     rule::{Rule, of_problem},
 };
 use crate::{
-    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME, is_subject},
+    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME},
     rules::visible,
     selector,
+    subject_kind::SubjectKind,
     world::{
         ObjectKey, Read, Subject, Surroundings,
         crowd::Age,
@@ -196,8 +197,9 @@ impl<'a> Around<'a> {
         let of_rule = rule.objects().map_or(&[][..], |objects| &objects.kinds);
         let kinds = kinds(subjects, of_rule);
         // What is no service comes after all of them.
-        let age =
-            is_subject(&about.group, &about.kind).then(|| Age::new(self.surroundings.created, &about.kind, &about.namespace, &about.name));
+        let age = SubjectKind::find_by_name(&about.group, &about.kind)
+            .is_some()
+            .then(|| Age::new(self.surroundings.created, &about.kind, &about.namespace, &about.name));
         let older = self.surroundings.crowd.before(age, namespace).map(|subject| &**subject);
         let older = older.filter(|subject| selector::is_of(kinds, subject.key.resource.group, subject.key.resource.kind));
         // It may be known as it was before it was made anew.

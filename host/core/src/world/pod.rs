@@ -4,7 +4,7 @@ use super::{
     child::{Condition, SUBJECT_KIND},
     live::Live,
 };
-use crate::resource::LLM_INFERENCE_SERVICE;
+use crate::subject_kind::{PodLabels, SUBJECT_KINDS};
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -43,16 +43,6 @@ pub struct PodFailure {
     /// Whether a container has failed. Else the pod waits for a node.
     pub started: bool,
 }
-
-/// The labels by which the subject and the component of an `InferenceService`'s pods are known.
-pub const SUBJECT: &str = "serving.ome.io/inferenceservice";
-/// See [`SUBJECT`].
-pub const COMPONENT: &str = "serving.ome.io/component";
-
-/// The labels by which the subject and the component of an `LLMInferenceService`'s pods are known: upstream selects by them.
-pub const APP_NAME: &str = "app.kubernetes.io/name";
-/// See [`APP_NAME`].
-pub const APP_COMPONENT: &str = "app.kubernetes.io/component";
 
 /// LeaderWorkerSet's own label: 0 is the leader.
 pub const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
@@ -110,8 +100,8 @@ impl Pod {
         let labels = live.labels();
         let label = |key: &str| labels.get(key).map(|value| value.clone().into_owned()).unwrap_or_default();
         let kind = label(SUBJECT_KIND);
-        let llm = kind == LLM_INFERENCE_SERVICE.kind;
-        let (subject, component) = if llm { (APP_NAME, APP_COMPONENT) } else { (SUBJECT, COMPONENT) };
+        let known = SUBJECT_KINDS.iter().find(|known| known.resource.kind == kind);
+        let PodLabels { subject, component } = known.map_or(PodLabels { subject: "", component: "" }, |known| known.pod_labels);
         let status: Status = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
         Self {
             namespace: text(&live.metadata.namespace),
@@ -168,6 +158,7 @@ fn failure(status: Status) -> Option<PodFailure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subject_kind::{COMPONENT, SUBJECT};
     use serde_json::{Value, json};
 
     fn read(live: &Value) -> Pod {
@@ -177,7 +168,7 @@ mod tests {
     #[test]
     fn a_container_that_keeps_ending_is_told_with_its_exit_code() {
         let pod = read(&json!({
-            "metadata": {"name": "p", "labels": {SUBJECT: "chat", COMPONENT: "engine"}},
+            "metadata": {"name": "p", "labels": {SUBJECT_KIND: "InferenceService", SUBJECT: "chat", COMPONENT: "engine"}},
             "status": {"phase": "Running", "containerStatuses": [{
                 "name": "ome-container",
                 "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},

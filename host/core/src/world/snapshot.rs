@@ -7,7 +7,7 @@ use super::{
     ome::{Models, Runtimes, WeightView},
     scoped::Scoped,
 };
-use crate::resource::Resource;
+use crate::{resource::Resource, subject_kind::SubjectKind};
 use k8s_openapi::jiff::Timestamp;
 use rpds::HashTrieMapSync;
 use serde_json::Value;
@@ -63,6 +63,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Whether everything was listed that a plan of the subject reads: half of what there is to choose from would make another choice.
+    pub fn is_complete(&self) -> bool {
+        SubjectKind::find(self.subject.key.resource).is_none_or(|kind| kind.reads.iter().all(|resource| self.serves(resource)))
+    }
+
     /// What rules may look up beside the subject.
     pub fn surroundings(&self) -> Surroundings {
         let Self { models, runtimes, crowd, .. } = self;

@@ -1,10 +1,7 @@
-use super::{
-    News, ObjectKey, Read, Touched, World,
-    child::SUBJECT_KIND,
-    pod::{COMPONENT, SUBJECT},
-};
-use crate::resource::{
-    CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, INFERENCE_POOL, INFERENCE_SERVICE, NAMESPACE, POD, Resource,
+use super::{News, ObjectKey, Read, Touched, World, child::SUBJECT_KIND};
+use crate::{
+    resource::{CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, INFERENCE_POOL, INFERENCE_SERVICE, NAMESPACE, POD, Resource},
+    subject_kind::{COMPONENT, SUBJECT},
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

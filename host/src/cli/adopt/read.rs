@@ -6,10 +6,7 @@ use crate::{
     watch::made,
 };
 use anyhow::Result;
-use pointsman_core::{
-    resource::{Resource, SUBJECTS},
-    world::ObjectKey,
-};
+use pointsman_core::{resource::Resource, subject_kind::SUBJECT_KINDS, world::ObjectKey};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +38,7 @@ pub(super) async fn find(source: &Source, args: &AdoptArgs) -> Result<Found> {
     let mut services: Vec<Service> = Vec::new();
     if args.subjects.is_empty() {
         let namespace = if args.all_namespaces { "" } else { &args.namespace };
-        for resource in SUBJECTS.into_iter().filter(|resource| source.available.contains(resource)) {
+        for resource in SUBJECT_KINDS.iter().map(|kind| kind.resource).filter(|resource| source.available.contains(resource)) {
             for object in source.list(resource, namespace, "").await? {
                 services.push(Service { key: key(resource, &object), object, children: Vec::new() });
             }

@@ -104,7 +104,7 @@ impl Offline {
         let one = |key: &ObjectKey| {
             let snapshot = self.world.snapshot(key, now).filter(|snapshot| !snapshot.subject.deleting)?;
             let subject = Arc::clone(&snapshot.subject);
-            let mut plan = planning::plan(kinds::of(key.resource)?, snapshot, &self.policies, &self.settings);
+            let mut plan = planning::plan(kinds::find(key.resource)?, snapshot, &self.policies, &self.settings);
             if plan.theirs.is_some() {
                 plan.objects = None;
             }

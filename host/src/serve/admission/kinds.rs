@@ -1,10 +1,15 @@
 //! The kinds that admission knows: all that we serve, also those that no plan reads.
 
 use pointsman_core::{resource::Resource, world::subject::CONTROL};
+use pointsman_crds::KINDS;
 use serde_json::Value;
+use std::{collections::BTreeSet, sync::LazyLock};
 
-/// The API groups of what we serve.
-const GROUPS: [&str; 5] = ["ome.io", "serving.kserve.io", "inference.eh-ops.io", "inference.networking.x-k8s.io", "policy.pointsman.dev"];
+/// Whether kinds of an API group are ours.
+fn is_served(group: &str) -> bool {
+    static GROUPS: LazyLock<BTreeSet<String>> = LazyLock::new(|| KINDS.iter().map(|served| (served.resource)().group).collect());
+    GROUPS.contains(group)
+}
 
 /// What brings our kinds into a cluster.
 const CRDS: Option<&str> = Some("`pointsman crds install`");
@@ -31,7 +36,7 @@ static OTHERS: [&Resource; 7] =
 
 /// The kind of ours that an object says it is of.
 pub fn of(api_version: &str, kind: &str) -> Option<&'static Resource> {
-    let known = Resource::of(api_version, kind).filter(|resource| GROUPS.contains(&resource.group));
+    let known = Resource::of(api_version, kind).filter(|resource| is_served(resource.group));
     known.or_else(|| OTHERS.into_iter().find(|other| other.kind == kind && other.api_version() == api_version))
 }
 
@@ -49,7 +54,6 @@ pub fn is_left_alone(resource: &Resource, object: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pointsman_crds::KINDS;
 
     #[test]
     fn every_kind_that_we_serve_is_known_as_its_crd_names_it() {

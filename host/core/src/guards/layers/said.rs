@@ -1,6 +1,7 @@
 //! What the layers of a question to pod-templating say of the pod, container by container.
 
 use crate::decide::templating::{Inputs, Templated};
+use crate::subject_kind::{MainContainer, SUBJECT_KINDS, SubjectKind};
 use pointsman_sandbox::point::{Subject, templating::Layer};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
@@ -104,8 +105,9 @@ impl<'a> Speakers<'a> {
     /// one that is depends on the layers alone, so that no plugin can give one container what was asked for another.
     pub(super) fn of(contents: &'a Contents<'_>) -> Self {
         let Subject { group, kind, .. } = contents.subject;
-        let kserve = group == "serving.kserve.io" && kind == "LLMInferenceService";
-        let mut names = Names { usual: if kserve { "main" } else { "ome-container" }, lenient: !kserve, ..Names::default() };
+        let known = SubjectKind::find_by_name(group, kind).unwrap_or(&SUBJECT_KINDS[0]);
+        let MainContainer { name: usual, may_be_renamed: lenient } = known.main_container;
+        let mut names = Names { usual, lenient, ..Names::default() };
         let mut speakers =
             Self { specs: Vec::new(), containers: HashMap::new(), init_containers: HashMap::new(), main: "", main_is_given: false };
         for (number, (_, content)) in contents.layers.iter().enumerate().filter(|(_, (name, _))| describes(name)) {

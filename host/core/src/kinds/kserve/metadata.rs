@@ -8,7 +8,7 @@ use crate::{
     kinds::ask::Place,
     objects::label_value,
     question::entries,
-    world::pod::{APP_COMPONENT, APP_NAME},
+    subject_kind::{APP_COMPONENT, APP_NAME},
 };
 use pointsman_sandbox::{
     digest::Digested,

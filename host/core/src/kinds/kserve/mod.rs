@@ -20,7 +20,7 @@ use crate::{
     condition::Condition,
     decide::{Pinned, Undecided},
     plan::{Object, Plan, Status},
-    resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, Resource},
+    resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, LLM_INFERENCE_SERVICE, Resource},
     settings::Settings,
     world::{
         ObjectKey, Read, Snapshot,
@@ -100,9 +100,8 @@ struct Found {
 }
 
 impl Kind for LlmInferenceServices {
-    fn needs(&self) -> &'static [&'static Resource] {
-        static NEEDS: [&Resource; 1] = [&LLM_CONFIG];
-        &NEEDS
+    fn resource(&self) -> &'static Resource {
+        &LLM_INFERENCE_SERVICE
     }
 
     fn plan(&self, snapshot: &Snapshot, policies: &Pinned<'_>, settings: &Settings) -> Plan {

@@ -5,11 +5,11 @@ use crate::{
     kinds::ask::{About, Place},
     objects::Metadata,
     question::entries,
+    subject_kind::{COMPONENT, SUBJECT},
     world::{
         ObjectKey,
         child::VERSION,
         ome::{ModelView, RuntimeView, WeightView},
-        pod::{COMPONENT, SUBJECT},
     },
 };
 use pointsman_sandbox::{

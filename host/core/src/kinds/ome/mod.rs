@@ -26,7 +26,7 @@ use crate::{
     condition::Condition,
     decide::{Pinned, Undecided},
     plan::{Object, Plan, Status},
-    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME},
+    resource::{INFERENCE_SERVICE, Resource},
     settings::Settings,
     world::{
         ObjectKey, Snapshot,
@@ -141,9 +141,8 @@ fn entry(components: &[Deployed]) -> Option<&Deployed> {
 }
 
 impl Kind for InferenceServices {
-    fn needs(&self) -> &'static [&'static Resource] {
-        static NEEDS: [&Resource; 4] = [&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME];
-        &NEEDS
+    fn resource(&self) -> &'static Resource {
+        &INFERENCE_SERVICE
     }
 
     fn stand_ins(&self, snapshot: &Snapshot) -> BTreeMap<ObjectKey, ObjectKey> {

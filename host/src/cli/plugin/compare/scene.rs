@@ -47,9 +47,9 @@ impl Scene {
         let now = Timestamp::now().as_second();
         let look = |key: &ObjectKey| {
             let mut snapshot = self.world.snapshot(key, now.unsigned_abs())?;
-            let kind = kinds::of(key.resource)?;
+            let kind = kinds::find(key.resource)?;
             let ours = planning::theirs(&snapshot).is_none() && !snapshot.subject.deleting;
-            if !ours || !kind.needs().iter().all(|resource| snapshot.serves(resource)) {
+            if !ours || !snapshot.is_complete() {
                 return None;
             }
             let subject = question::subject(&snapshot);

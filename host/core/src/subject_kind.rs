@@ -1,0 +1,138 @@
+//! The kinds of subject, as data: what everything below the kinds knows of each. What becomes of a subject is in `kinds`.
+
+use crate::resource::{
+    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE, Resource,
+    SERVING_RUNTIME,
+};
+
+/// What is known of a kind of subject without planning one.
+#[derive(Debug)]
+pub struct SubjectKind {
+    /// Its kind of object.
+    pub resource: &'static Resource,
+    /// What kubectl calls it beside its kind and its plural.
+    pub short_names: &'static [&'static str],
+    /// What messages call one.
+    pub noun: &'static str,
+    /// The labels that say which subject a pod belongs to, and as which component.
+    pub pod_labels: PodLabels,
+    /// The kinds of object that its plans read, beside what is made for it: each must have been listed before anything is planned.
+    pub reads: &'static [&'static Resource],
+    /// The container that a layer means which names none.
+    pub main_container: MainContainer,
+}
+
+/// The labels by which pods are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodLabels {
+    /// The key whose value is the subject's name.
+    pub subject: &'static str,
+    /// The key whose value is the component's name.
+    pub component: &'static str,
+}
+
+/// Which container is the main one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MainContainer {
+    /// Its name, where nobody gives it another.
+    pub name: &'static str,
+    /// Whether a single container of another name, or the runner's, is the main one too.
+    pub may_be_renamed: bool,
+}
+
+/// The labels by which the subject and the component of an `InferenceService`'s pods are known.
+pub const SUBJECT: &str = "serving.ome.io/inferenceservice";
+/// See [`SUBJECT`].
+pub const COMPONENT: &str = "serving.ome.io/component";
+
+/// The labels by which the subject and the component of an `LLMInferenceService`'s pods are known: upstream selects by them.
+pub const APP_NAME: &str = "app.kubernetes.io/name";
+/// See [`APP_NAME`].
+pub const APP_COMPONENT: &str = "app.kubernetes.io/component";
+
+/// All of them: a further kind is a line here, and one in `kinds`.
+pub static SUBJECT_KINDS: [SubjectKind; 2] = [
+    SubjectKind {
+        resource: &INFERENCE_SERVICE,
+        short_names: &["isvc"],
+        noun: "service",
+        pod_labels: PodLabels { subject: SUBJECT, component: COMPONENT },
+        reads: &[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME],
+        main_container: MainContainer { name: "ome-container", may_be_renamed: true },
+    },
+    SubjectKind {
+        resource: &LLM_INFERENCE_SERVICE,
+        short_names: &["llmisvc"],
+        noun: "service",
+        pod_labels: PodLabels { subject: APP_NAME, component: APP_COMPONENT },
+        reads: &[&LLM_CONFIG],
+        main_container: MainContainer { name: "main", may_be_renamed: false },
+    },
+];
+
+impl SubjectKind {
+    /// The one of a kind of object.
+    pub fn find(resource: &Resource) -> Option<&'static Self> {
+        SUBJECT_KINDS.iter().find(|kind| kind.resource == resource)
+    }
+
+    /// The one that a group and a kind name.
+    pub fn find_by_name(group: &str, kind: &str) -> Option<&'static Self> {
+        SUBJECT_KINDS.iter().find(|known| known.resource.group == group && known.resource.kind == kind)
+    }
+
+    /// The one that people mean by a word: its kind, its plural or a short name, with or without the group.
+    pub fn parse(word: &str) -> Option<&'static Self> {
+        let (word, group) = word.split_once('.').unwrap_or((word, ""));
+        let kind = SUBJECT_KINDS.iter().find(|kind| kind.words().any(|known| known.eq_ignore_ascii_case(word)))?;
+        (group.is_empty() || group == kind.resource.group).then_some(kind)
+    }
+
+    fn words(&self) -> impl Iterator<Item = &'static str> {
+        [self.resource.kind, self.resource.plural].into_iter().chain(self.short_names.iter().copied())
+    }
+
+    /// All of them, for a message that lists what may be named.
+    pub fn list() -> String {
+        let of_kind = |kind: &Self| format!("{} ({})", kind.resource.kind, kind.words().skip(1).collect::<Vec<_>>().join(", "));
+        SUBJECT_KINDS.iter().map(of_kind).collect::<Vec<_>>().join(" or ")
+    }
+}
+
+impl Resource {
+    /// Whether its objects are subjects.
+    pub fn is_subject(&self) -> bool {
+        SubjectKind::find(self).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_found_by_each_of_its_words() {
+        for word in ["isvc", "InferenceService", "inferenceservices", "inferenceservices.ome.io"] {
+            assert_eq!(SubjectKind::parse(word).unwrap().resource, &INFERENCE_SERVICE, "{word}");
+        }
+        for word in ["", "Deployment", "inferenceservices.serving.kserve.io"] {
+            assert!(SubjectKind::parse(word).is_none(), "{word}");
+        }
+        assert!(SubjectKind::list().starts_with("InferenceService (inferenceservices, isvc) or LLMInferenceService ("));
+    }
+
+    #[test]
+    fn no_two_kinds_share_a_word_or_the_label_that_finds_their_pods() {
+        for (at, kind) in SUBJECT_KINDS.iter().enumerate() {
+            for other in &SUBJECT_KINDS[at + 1..] {
+                assert!(
+                    kind.words().all(|word| other.words().all(|known| known != word)),
+                    "{} {}",
+                    kind.resource.kind,
+                    other.resource.kind
+                );
+                assert_ne!(kind.pod_labels.subject, other.pod_labels.subject);
+            }
+        }
+    }
+}
