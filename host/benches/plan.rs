@@ -245,7 +245,7 @@ fn policies_of(members: &[Arc<Member>]) -> Policies {
 }
 
 fn planned(snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Plan {
-    let plan = planning::plan(kinds::of(snapshot.subject.key.resource).unwrap(), snapshot.clone(), policies, settings);
+    let plan = planning::plan(kinds::find(snapshot.subject.key.resource).unwrap(), snapshot.clone(), policies, settings);
     assert!(plan.objects.is_some(), "{}: {:?}", snapshot.subject.key, plan.status.conditions);
     plan
 }

@@ -86,7 +86,7 @@ impl Scene {
     fn plan(&mut self, key: &ObjectKey) -> Plan {
         let snapshot = self.world.snapshot(key, 0).unwrap();
         let revision = snapshot.revision;
-        let plan = planning::plan(kinds::of(key.resource).unwrap(), snapshot, &self.policies, &Settings::default());
+        let plan = planning::plan(kinds::find(key.resource).unwrap(), snapshot, &self.policies, &Settings::default());
         self.world.read(key, revision, plan.reads.clone());
         plan
     }

@@ -91,7 +91,7 @@ fn what_is_wrong_is_told_with_file_and_line() {
     assert!(refused(&folder, &["explain"]).contains("name a service of the cluster"));
     let (_, said) = ended(2, &folder, &["explain", "isvc/a", "-f", "a.yaml"], "");
     assert!(said.contains("cannot be used with"), "{said}");
-    assert!(refused(&folder, &["explain", "pod/a"]).contains("no kind that is served"));
+    assert!(refused(&folder, &["explain", "pod/a"]).contains("is not a served kind"));
     let (_, said) = ended(2, &folder, &["render", "-f", "a.yaml", "--without", "things.example.com"], "");
     assert!(said.contains("things.example.com") && said.contains("scaledobjects.keda.sh"), "{said}");
 }

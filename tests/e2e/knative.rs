@@ -80,7 +80,7 @@ async fn knative_takes_what_is_planned_for_it_with_just_the_features_that_are_na
             name: service["metadata"]["name"].as_str().unwrap().into(),
         };
         let snapshot = world.snapshot(&key, 0).unwrap();
-        let plan = planning::plan(kinds::of(&INFERENCE_SERVICE).unwrap(), snapshot, &policies, &Settings::default());
+        let plan = planning::plan(kinds::find(&INFERENCE_SERVICE).unwrap(), snapshot, &policies, &Settings::default());
         let accepted = plan.status.conditions.iter().find(|condition| condition.type_ == "Accepted").unwrap();
         // A plan that is held comes to nothing.
         let Some(objects) = plan.objects else { continue };

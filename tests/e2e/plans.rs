@@ -68,7 +68,7 @@ async fn taken(kind: &'static Resource, services: fn(&'static str) -> BoxedStrat
         let world = world_of(name, &service);
         let key = ObjectKey { resource: kind, namespace: name.into(), name: service["metadata"]["name"].as_str().unwrap().into() };
         let snapshot = world.snapshot(&key, 0).unwrap();
-        let plan = planning::plan(kinds::of(kind).unwrap(), snapshot, &policies, &settings);
+        let plan = planning::plan(kinds::find(kind).unwrap(), snapshot, &policies, &settings);
         let Some(objects) = plan.objects else {
             let said = plan.status.conditions.iter().find(|condition| condition.status == Some(false)).unwrap();
             assert!(said.message.len() > 20, "a plan that isn't made must say why: {said:?}");

@@ -41,5 +41,5 @@ pub(crate) fn plan(world: &World, service: &Value) -> Plan {
     let text = |field: &str| service["metadata"][field].as_str().unwrap().to_owned();
     let key = ObjectKey { resource: resource(service), namespace: text("namespace"), name: text("name") };
     let snapshot = world.snapshot(&key, 1_000_000_000).unwrap();
-    planning::plan(kinds::of(key.resource).unwrap(), snapshot, decide(), &Settings::default())
+    planning::plan(kinds::find(key.resource).unwrap(), snapshot, decide(), &Settings::default())
 }
