@@ -13,8 +13,9 @@ use kube::{
 use pointsman_core::{
     contest::Contest,
     plan::Object,
-    resource::{ALL, HORIZONTAL_POD_AUTOSCALER, KNATIVE_SERVICE, Resource, SCALED_OBJECT},
+    resource::{ALL, HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT},
     status::difference,
+    workload::Workload,
     world::{
         Child, News, ObjectKey, Snapshot, Subject,
         child::{fingerprint, manager},
@@ -38,15 +39,18 @@ const HEALS: u32 = 10;
 /// See [`HEALS`].
 const CONTEST: Duration = Duration::from_mins(1);
 
-/// The objects that go before others are written. Autoscalers own replicas, which are taken back then; and Knative makes a Service of the
-/// name of its own, which goes with it and frees that name.
-static BEFORE_OTHERS: [&Resource; 3] = [&HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT, &KNATIVE_SERVICE];
+/// Whether an object is deleted before others are written. Autoscalers own replicas, which are taken back then; and a workload whose controller
+/// makes an object of the same name frees that name.
+fn goes_first(resource: &Resource) -> bool {
+    [&HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT].contains(&resource)
+        || Workload::find(resource).is_some_and(|workload| workload.occupies_other_names)
+}
 
 /// Why a plan was not carried out to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// Another host writes now.
-    #[error("this host leads no more")]
+    #[error("this host is no longer the leader")]
     NotLeading,
     /// Another try may well do.
     #[error("{0}: {1}")]
@@ -120,7 +124,7 @@ impl Applier {
             .iter()
             // What somebody has copied from ours carries our labels and the service as its owner, but not our hand.
             .filter(|child| child.ours() && !child.deleting && !planned.contains(&child.key) && !keeps.contains(&child.key))
-            .partition(|child| BEFORE_OTHERS.contains(&child.key.resource));
+            .partition(|child| goes_first(child.key.resource));
         let manager = manager(snapshot.subject.key.resource.kind);
         self.all_known(snapshot).await?;
         // All names first: where another controller has made one of the objects, nothing at all is written.

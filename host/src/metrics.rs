@@ -60,7 +60,7 @@ impl Reconciles {
         for (result, count) in [("success", well), ("error", !well)] {
             self.done.get_or_create(&[("controller", kind), ("result", result)]).inc_by(count.into());
         }
-        self.taken_away.get_or_create(&[("controller", kind)]);
+        drop(self.taken_away.get_or_create(&[("controller", kind)]));
         self.seconds.get_or_create(&[("controller", kind)]).observe(seconds);
     }
 

@@ -15,11 +15,11 @@ use kube::{
 };
 use pointsman_core::{
     resource::{
-        DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, KNATIVE_SERVICE, LEADER_WORKER_SET,
-        NAMESPACE, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, RAY_CLUSTER, ROLE, ROLE_BINDING, Resource,
-        SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
+        FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, NAMESPACE, NETWORK_POLICY,
+        PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
     },
     subject_kind::SUBJECT_KINDS,
+    workload::WORKLOADS,
     world::{News, ObjectKey, World, child::SUBJECT_KIND},
 };
 use pointsman_sandbox::{sync::locked, text::sentence};
@@ -44,14 +44,10 @@ enum Extent {
     Ours,
 }
 
-/// What is watched beside the kinds of subject and what their plans read.
+/// What is watched beside the kinds of subject, what their plans read, and workloads.
 static BESIDE_SUBJECTS: &[(&Resource, Extent)] = &[
     (&NAMESPACE, Extent::Metadata),
     (&FINE_TUNED_WEIGHT, Extent::All),
-    (&DEPLOYMENT, Extent::Ours),
-    (&LEADER_WORKER_SET, Extent::Ours),
-    (&KNATIVE_SERVICE, Extent::Ours),
-    (&RAY_CLUSTER, Extent::Ours),
     (&SERVICE, Extent::Ours),
     (&HORIZONTAL_POD_AUTOSCALER, Extent::Ours),
     (&SCALED_OBJECT, Extent::Ours),
@@ -71,7 +67,9 @@ static BESIDE_SUBJECTS: &[(&Resource, Extent)] = &[
 /// What is watched, each kind once.
 fn watched() -> impl Iterator<Item = (&'static Resource, Extent)> {
     let of_subjects = SUBJECT_KINDS.iter().flat_map(|kind| [kind.resource].into_iter().chain(kind.reads.iter().copied()));
-    let mut all: Vec<_> = of_subjects.map(|resource| (resource, Extent::All)).chain(BESIDE_SUBJECTS.iter().copied()).collect();
+    let workloads = WORKLOADS.iter().map(|workload| (workload.resource, Extent::Ours));
+    let mut all: Vec<_> =
+        of_subjects.map(|resource| (resource, Extent::All)).chain(workloads).chain(BESIDE_SUBJECTS.iter().copied()).collect();
     let mut seen = BTreeSet::new();
     all.retain(|(resource, _)| seen.insert(*resource));
     all.into_iter()

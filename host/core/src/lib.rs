@@ -24,4 +24,5 @@ pub mod settings;
 pub mod status;
 pub mod structural;
 pub mod subject_kind;
+pub mod workload;
 pub mod world;

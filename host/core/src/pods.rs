@@ -2,9 +2,10 @@
 
 use crate::{
     plan::{Object, Plan},
-    resource::{DEPLOYMENT, LEADER_WORKER_SET},
+    workload::Workload,
     world::{Child, Snapshot},
 };
+use std::sync::Arc;
 
 /// What is to be known of a subject's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct Work {
     pub serves: bool,
     /// Which of them fails, and how.
     pub broken: Option<String>,
-    /// What says that it doesn't get on.
+    /// Which of its objects says that its rollout is stuck.
     pub late: Option<String>,
 }
 
@@ -25,15 +26,15 @@ impl Work {
     /// As the snapshot and its plan say. What was written and came out otherwise is as it will stay: `insisted` knows.
     pub fn of(snapshot: &Snapshot, plan: &Plan, insisted: impl Fn(&Object, &Child) -> bool) -> Self {
         let workloads = || snapshot.children.iter().filter(|child| makes_pods(child));
-        // A LeaderWorkerSet that works says that it progresses no more.
-        let late = workloads().filter(|child| child.key.resource != &LEADER_WORKER_SET).find_map(|child| {
+        let reports = |child: &&Arc<Child>| Workload::find(child.key.resource).is_some_and(|workload| workload.reports_stuck);
+        let late = workloads().filter(reports).find_map(|child| {
             let progressing = child.observed.condition("Progressing").filter(|_| child.observed.current_generation())?;
             let late = progressing.status == "False";
-            late.then(|| format!("the {} doesn't get on: {}", child.key, progressing.message.trim_end_matches('.')))
+            late.then(|| format!("the {} is not progressing: {}", child.key, progressing.message.trim_end_matches('.')))
         });
         let broken = snapshot.pods.iter().find_map(|pod| {
             let failure = pod.failure.as_ref().filter(|failure| failure.started)?;
-            Some(format!("the pod {} fails: {}", pod.name, failure.message.trim_end_matches('.')))
+            Some(format!("the pod {} is failing: {}", pod.name, failure.message.trim_end_matches('.')))
         });
         Self {
             restarts: plan.objects.as_ref().is_some_and(|objects| restarts(snapshot, objects, plan, insisted)),
@@ -60,8 +61,8 @@ fn makes_pods(child: &Child) -> bool {
 fn rolls(child: &Child) -> bool {
     let observed = &child.observed;
     let wanted = observed.replicas.unwrap_or(1);
-    // Of a scheduler with several replicas one leads and the others are never available. A Deployment takes its old pods away only when there
-    // are enough new ones.
-    let enough = if child.key.resource == &DEPLOYMENT { wanted.min(1) } else { wanted };
+    // Of a scheduler with several replicas one leads and the others are never available.
+    let keeps_old_pods = Workload::find(child.key.resource).is_some_and(|workload| workload.keeps_old_pods);
+    let enough = if keeps_old_pods { wanted.min(1) } else { wanted };
     !observed.current_generation() || observed.updated < wanted || observed.available < enough || observed.current > wanted
 }

@@ -46,19 +46,6 @@ impl Resource {
         format!("{}.{}", self.plural, self.group)
     }
 
-    /// Where its objects say what pods are made from; nowhere where they make none. Another state of that, and the pods are others.
-    pub fn pods(&self) -> &'static [&'static str] {
-        if [&DEPLOYMENT, &KNATIVE_SERVICE].contains(&self) {
-            &["/spec/template"]
-        } else if *self == LEADER_WORKER_SET {
-            &["/spec/leaderWorkerTemplate", "/spec/networkConfig"]
-        } else if *self == RAY_CLUSTER {
-            &["/spec"]
-        } else {
-            &[]
-        }
-    }
-
     /// The one that an object says it is of, among those that we know.
     pub fn of(api_version: &str, kind: &str) -> Option<&'static Self> {
         ALL.iter().copied().find(|resource| resource.kind == kind && resource.api_version() == api_version)

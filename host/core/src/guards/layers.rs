@@ -21,8 +21,8 @@ use crate::{
         templating::{Inputs, Templated},
     },
     plan::{Decided, Object},
-    resource::{DEPLOYMENT, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER},
     subject_kind::COMPONENT,
+    workload::{GroupRole, Workload},
 };
 use facts::{Configs, Facts};
 use labels::{Labels, MAPS, Of};
@@ -164,20 +164,12 @@ fn tell<'o>(walk: &mut Walk<'o, '_>, object: &Object, decisions: &[Decided], tem
 
 /// The templates of pods in an object, and of which role in a group their pods are.
 fn templates(object: &Object) -> Vec<(&Value, Option<Role>)> {
-    let at = |path: &str, role| object.body.pointer(path).filter(|template| template.is_object()).map(|template| (template, role));
-    let resource = object.key.resource;
-    if [&DEPLOYMENT, &KNATIVE_SERVICE].contains(&resource) {
-        at("/spec/template", None).into_iter().collect()
-    } else if resource == &LEADER_WORKER_SET {
-        let places = [("leader", Role::Leader), ("worker", Role::Worker)];
-        places.into_iter().filter_map(|(place, role)| at(&format!("/spec/leaderWorkerTemplate/{place}Template"), Some(role))).collect()
-    } else if resource == &RAY_CLUSTER {
-        let groups = object.body.pointer("/spec/workerGroupSpecs").and_then(Value::as_array).map_or(0, Vec::len);
-        let workers = (0..groups).filter_map(|group| at(&format!("/spec/workerGroupSpecs/{group}/template"), Some(Role::Worker)));
-        at("/spec/headGroupSpec/template", Some(Role::Leader)).into_iter().chain(workers).collect()
-    } else {
-        Vec::new()
-    }
+    let role = |group_role| match group_role {
+        GroupRole::Leader => Role::Leader,
+        GroupRole::Worker => Role::Worker,
+    };
+    let found = Workload::find(object.key.resource).map(|workload| workload.templates_in(&object.body)).unwrap_or_default();
+    found.into_iter().map(|(template, group_role)| (template, group_role.map(role))).collect()
 }
 
 /// The decision on a template of an object.

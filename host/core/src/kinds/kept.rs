@@ -3,9 +3,10 @@
 use crate::{
     plan::Object,
     resource::{
-        DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INFERENCE_POOL, KNATIVE_SERVICE, LEADER_WORKER_SET, NETWORK_POLICY, POD_DISRUPTION_BUDGET,
-        ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
+        HORIZONTAL_POD_AUTOSCALER, INFERENCE_POOL, NETWORK_POLICY, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT,
+        SERVICE, SERVICE_ACCOUNT,
     },
+    workload::Workload,
     world::{
         ObjectKey, Snapshot,
         adopted::{ADOPTED, Adopted},
@@ -16,12 +17,6 @@ use crate::{
 use pointsman_sandbox::digest::{Digest, sorted};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// LeaderWorkerSet's own label: the name of the set.
-const SET_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
-
-/// Knative's own label: the name of the Knative Service.
-const KNATIVE_NAME: &str = "serving.knative.dev/service";
 
 /// The number of a revision where nobody counts.
 const FIRST: &str = "00001";
@@ -50,12 +45,13 @@ pub fn keep(snapshot: &Snapshot, objects: Option<&mut Vec<Object>>) {
     let mut all = Vec::new();
     let mut renamed = BTreeMap::new();
     for object in objects.iter_mut() {
-        let runs = [&DEPLOYMENT, &LEADER_WORKER_SET, &KNATIVE_SERVICE].contains(&object.key.resource);
+        let workload = Workload::find(object.key.resource).filter(|workload| workload.adopted_by.is_some());
+        let runs = workload.is_some();
         let live = snapshot.child(object.key.resource, &object.key.name);
         let adopted = live.and_then(|live| Some((live, live.observed.adopted.as_deref()?)));
         let planned =
             if runs { templates(object).into_iter().map(|template| labels(&template["metadata"]["labels"])).collect() } else { Vec::new() };
-        let mut pods = Pods { planned, grouped: object.key.resource == &LEADER_WORKER_SET, carried: None, yet: Labels::new() };
+        let mut pods = Pods { planned, grouped: workload.is_some_and(Workload::is_grouped), carried: None, yet: Labels::new() };
         if let Some((live, adopted)) = adopted {
             if live.key != object.key {
                 renamed.insert((object.key.resource.kind, object.key.name.clone()), live.key.name.clone());
@@ -67,7 +63,7 @@ pub fn keep(snapshot: &Snapshot, objects: Option<&mut Vec<Object>>) {
             }
             if runs {
                 keep_running(object, adopted, live.observed.revision.as_deref());
-                let of = if live.key.resource == &KNATIVE_SERVICE { KNATIVE_NAME } else { SET_NAME };
+                let of = workload.and_then(|workload| workload.adopted_by).unwrap_or_default();
                 pods.carried = Some(adopted.selector().unwrap_or_else(|| Labels::from([(of.to_owned(), live.key.name.clone())])));
                 pods.yet = adopted
                     .templates()
@@ -119,10 +115,11 @@ fn keep_running(object: &mut Object, adopted: &Adopted, revision: Option<&str>) 
     let counted = told.is_some();
     let planned = told.unwrap_or_else(|| hash(&templates(object)));
     let kept = adopted.theirs() && revision.and_then(hash_of).is_none_or(|known| known == planned);
+    let is_grouped = is_grouped(object);
     let spec = &mut object.body["spec"];
     if kept {
         let mut runs = adopted.runs.clone().unwrap_or_default();
-        if object.key.resource != &LEADER_WORKER_SET {
+        if !is_grouped {
             // How pods are replaced may be changed without replacing any.
             runs.retain(|key, _| key == "template" || key == "selector");
         }
@@ -137,7 +134,7 @@ fn keep_running(object: &mut Object, adopted: &Adopted, revision: Option<&str>) 
             spec["template"]["metadata"]["labels"][key] = value.as_str().into();
         }
         spec["selector"] = json!({ "matchLabels": selector });
-    } else if object.key.resource == &LEADER_WORKER_SET
+    } else if is_grouped
         && adopted.templates().first().is_some_and(|leader| leader["spec"]["serviceAccountName"].is_string())
         && let Some(leader) = spec.pointer_mut("/leaderWorkerTemplate/leaderTemplate/spec").and_then(Value::as_object_mut)
     {
@@ -165,9 +162,12 @@ fn keep_exposed(spec: &mut Value, exposed: &Map<String, Value>) {
 
 /// The templates of a planned workload, as long as they are ours.
 fn templates(object: &Object) -> Vec<&Value> {
-    let spec = &object.body["spec"];
-    let group = &spec["leaderWorkerTemplate"];
-    [&spec["template"], &group["leaderTemplate"], &group["workerTemplate"]].into_iter().filter(|template| template.is_object()).collect()
+    let found = Workload::find(object.key.resource).map(|workload| workload.templates_in(&object.body)).unwrap_or_default();
+    found.into_iter().map(|(template, _)| template).collect()
+}
+
+fn is_grouped(object: &Object) -> bool {
+    Workload::find(object.key.resource).is_some_and(Workload::is_grouped)
 }
 
 fn hash(templates: &[&Value]) -> String {

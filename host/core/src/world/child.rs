@@ -6,7 +6,10 @@ use super::{
     owned,
     serving::{self, Serving},
 };
-use crate::resource::{DEPLOYMENT, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER, Resource};
+use crate::{
+    resource::Resource,
+    workload::{Workload, WorkloadStatus},
+};
 use pointsman_sandbox::sync::locked;
 use serde::Deserialize;
 use serde_json::Value;
@@ -266,10 +269,6 @@ pub fn manager(kind: &str) -> String {
     format!("{MANAGER}{}", kind.to_lowercase())
 }
 
-/// The kinds whose conditions are looked at. What an autoscaler or a budget tells of itself changes with every pod, and a plan or a status
-/// says nothing of it; of routes and pools their parents tell, whoever made them.
-static TELLING: [&Resource; 2] = [&DEPLOYMENT, &LEADER_WORKER_SET];
-
 /// What an object is asked to be.
 fn asked(live: &Value, part: &Value) -> Observed {
     let number = |path: &str| live.pointer(path).and_then(Value::as_i64);
@@ -303,14 +302,16 @@ struct State {
 
 fn told(resource: &'static Resource, live: &Live<'_>, asked: Observed) -> Observed {
     let asked = Observed { generation: live.metadata.generation, ..asked };
-    if *resource == KNATIVE_SERVICE {
-        return serving::knative(live.status, asked);
-    }
-    if *resource == RAY_CLUSTER {
-        return serving::ray(live.status, asked);
+    let workload = Workload::find(resource);
+    match workload.map(|workload| workload.status) {
+        Some(WorkloadStatus::Knative) => return serving::knative(live.status, asked),
+        Some(WorkloadStatus::Ray) => return serving::ray(live.status, asked),
+        Some(WorkloadStatus::Replicas) | None => {}
     }
     let state: State = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
-    let conditions = if TELLING.contains(&resource) { state.conditions } else { Vec::new() };
+    // What an autoscaler or a budget tells of itself changes with every pod, and a plan or a status says nothing of it; of routes and pools their
+    // parents tell, whoever made them.
+    let conditions = if workload.is_some() { state.conditions } else { Vec::new() };
     Observed {
         observed_generation: state.observed_generation,
         current: state.replicas,

@@ -3,7 +3,8 @@
 use pointsman_core::{
     plan::Object,
     quantity,
-    resource::{DEPLOYMENT, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER, Resource},
+    resource::Resource,
+    workload::Workload,
     world::{adopted::Adopted, child::manager, owned},
 };
 use serde_json::{Map, Value, json};
@@ -21,7 +22,7 @@ pub(super) enum Fate {
 
 /// Whether a kind runs pods: such an object is never removed.
 pub(super) fn runs_pods(resource: &Resource) -> bool {
-    [&DEPLOYMENT, &LEADER_WORKER_SET, &KNATIVE_SERVICE, &RAY_CLUSTER].contains(&resource)
+    Workload::find(resource).is_some()
 }
 
 /// What becomes of an object that was taken over, and how many pods restart for it.
@@ -112,6 +113,7 @@ fn usual(field: &str, value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pointsman_core::resource::{DEPLOYMENT, KNATIVE_SERVICE, RAY_CLUSTER};
     use pointsman_core::{
         resource::SERVICE,
         world::{ObjectKey, adopted::ADOPTED},

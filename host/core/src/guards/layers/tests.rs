@@ -4,6 +4,7 @@ mod hostile;
 use super::*;
 use crate::{
     decide::{Asked as Plugin, Decision, templating},
+    resource::DEPLOYMENT,
     world::ObjectKey,
 };
 use pointsman_sandbox::{

@@ -1,8 +1,12 @@
 use super::*;
 use crate::{
-    resource::INFERENCE_SERVICE,
+    resource::{DEPLOYMENT, INFERENCE_SERVICE, KNATIVE_SERVICE, LEADER_WORKER_SET},
     world::{ObjectKey, World},
 };
+
+/// What their own controllers put on pods.
+const SET_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
+const KNATIVE_NAME: &str = "serving.knative.dev/service";
 
 const SERVICE_NAME: &str = "serving.ome.io/inferenceservice";
 

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     objects::ray,
-    resource::{LEADER_WORKER_SET, RAY_CLUSTER},
+    workload::{TemplateChange, Workload},
     world::{Child, child::REVISION_LABEL},
 };
 use pointsman_sandbox::digest::{Digest, sorted};
@@ -51,13 +51,9 @@ fn runs(live: &Child, templates: &[Value], (revision, mode): (&str, Mode)) -> bo
     });
     let numbered: Vec<Value> = numbered.collect();
     let resource = live.key.resource;
-    if *resource == RAY_CLUSTER {
+    if Workload::find(resource).is_some_and(|workload| workload.change == TemplateChange::NewObject) {
         return matches!(&numbered[..], [head, worker] if live.settled_at("/spec", &ray::spec(head, worker, mode.size() - 1)));
     }
-    let paths: &[&str] = if *resource == LEADER_WORKER_SET {
-        &["/spec/leaderWorkerTemplate/leaderTemplate", "/spec/leaderWorkerTemplate/workerTemplate"]
-    } else {
-        &["/spec/template"]
-    };
-    paths.len() == numbered.len() && paths.iter().zip(&numbered).all(|(path, template)| live.settled_at(path, template))
+    let places = Workload::find(resource).map_or(&[][..], |workload| workload.templates);
+    places.len() == numbered.len() && places.iter().zip(&numbered).all(|(place, template)| live.settled_at(place.path, template))
 }

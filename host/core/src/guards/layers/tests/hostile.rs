@@ -1,7 +1,10 @@
 //! Plans of plugins that put out what nobody has asked for.
 
 use super::*;
-use crate::decide::propagation;
+use crate::{
+    decide::propagation,
+    resource::{LEADER_WORKER_SET, RAY_CLUSTER},
+};
 use pointsman_sandbox::point::propagation::{Layer as Speaker, Place, Placed, Target};
 
 #[test]
