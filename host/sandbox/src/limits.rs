@@ -71,9 +71,6 @@ pub const RECOVERED_AFTER: u32 = 10;
 /// Bytes of answers that are kept, about.
 pub const DECISION_CACHE: usize = 24 << 20;
 
-/// How many decisions are remembered for those who ask.
-pub const DECISIONS_REMEMBERED: usize = 1024;
-
 /// How many operations one answer at pod-templating may have: they are carried out by the host, beyond the plugin's deadline.
 pub const MOST_OPERATIONS: usize = 4096;
 

@@ -1,21 +1,19 @@
-//! Deciding: the host's function for each policy point. It asks the plugins in line, lays their answers together, and keeps the
+//! Deciding: the host's function for each policy point. It asks the plugins in line, lays their answers together, and caches the
 //! result under the digests of all that it depends on.
 //!
 //! The outcome depends on the policy set, the question, whether the subject has objects already, and which plugins are in
 //! quarantine, and on nothing else.
 
+mod cached;
+mod chain;
 pub mod health;
-mod lines;
 pub mod member;
 pub mod propagation;
 pub mod replay;
-mod ring;
 pub mod scoring;
 pub mod selection;
 pub mod set;
 pub mod templating;
-
-pub use ring::Record;
 
 use crate::{
     decide::{health::Turn, member::Member, set::ActiveSet},
@@ -29,13 +27,11 @@ use pointsman_sandbox::{
     call::{CallError, Spent},
     digest::Digest,
     evaluator::Outcome,
-    limits::{DECISION_CACHE, DECISIONS_REMEMBERED, LARGEST_KEPT},
+    limits::DECISION_CACHE,
     point::Subject,
     sync::locked,
     text::told,
 };
-use ring::{Reasoned, Ring};
-use serde::Serialize;
 use std::{
     cell::LazyCell,
     collections::{BTreeMap, BTreeSet},
@@ -140,7 +136,6 @@ impl Listener for Unheard {
 pub struct Policies {
     set: ArcSwap<ActiveSet>,
     cache: Arc<Cache>,
-    ring: Ring,
     /// Questions at hot points, for sets that are only tried.
     sample: replay::Sample,
     listener: Arc<dyn Listener>,
@@ -160,7 +155,6 @@ impl Policies {
         Self {
             set: ArcSwap::from_pointee(set),
             cache: Arc::new(Cache::new(DECISION_CACHE)),
-            ring: Ring::new(DECISIONS_REMEMBERED),
             sample: replay::Sample::default(),
             listener,
             formers: ArcSwap::default(),
@@ -223,11 +217,6 @@ impl Policies {
     /// The set that is active now.
     pub fn active(&self) -> Arc<ActiveSet> {
         self.set.load_full()
-    }
-
-    /// The last decisions, the newest first.
-    pub fn decisions(&self) -> Vec<Arc<Record>> {
-        self.ring.all()
     }
 
     /// Questions that were put at hot points.
@@ -334,111 +323,4 @@ impl Pinned<'_> {
             self.policies.listener.heard(News { plugin: member.name().to_owned(), digest: member.bound.digest.clone(), turn });
         }
     }
-
-    /// An answer that was given before, or a new one, which is kept if it would be given again.
-    fn keep<Answer: Clone + Reasoned + Serialize + Send + Sync + 'static>(
-        &self,
-        point: PolicyPoint,
-        subject: &Subject,
-        inputs: &[&Digest],
-        now: Option<u64>,
-        decide: impl FnOnce(Digest) -> Result<Decision<Answer>, Undecided>,
-    ) -> Result<Arc<Decision<Answer>>, Undecided> {
-        let started = Instant::now();
-        let inputs = Digest::of_all(inputs.iter().copied());
-        // Whether the subject has objects says who may stand in for a plugin, and nothing else: where each has answered it is all the same.
-        let of_all = self.key(point, subject, &inputs, now);
-        let of_standing = || Digest::of_all([&of_all, &marker(&[self.standing as u8])]);
-        let kept = |key: &Digest| self.policies.cache.get::<Kept<Answer>>(key);
-        if let Some(kept) = kept(&of_all).or_else(|| kept(&of_standing())) {
-            if let (Ok(decision), Some((answer, size))) = (&kept.decided, kept.answer) {
-                // It is used, too.
-                self.policies.cache.share(answer, Arc::clone(&decision.answer), size);
-            }
-            return kept.decided.clone();
-        }
-        let mut decided = decide(inputs);
-        let answer = decided.as_mut().ok().map(|decision| {
-            let (answer, size) = weigh(point, &*decision.answer);
-            if size <= LARGEST_KEPT {
-                decision.answer = self.policies.cache.share(answer, Arc::clone(&decision.answer), size);
-            }
-            (answer, size)
-        });
-        let decided = decided.map(Arc::new);
-        self.policies.ring.add(Record::new(point, subject, self.set.digest(), inputs, &decided, started.elapsed()));
-        let failures = match &decided {
-            Ok(decision) => decision.failed.iter().map(|failed| &failed.error).collect(),
-            Err(Undecided::Failed { failed, .. }) => vec![&failed.error],
-            Err(_) => Vec::new(),
-        };
-        if answer.is_none_or(|(_, size)| size <= LARGEST_KEPT) && failures.into_iter().all(CallError::lasting) {
-            let by_all = decided.as_ref().is_ok_and(|decision| decision.failed.is_empty());
-            let key = if by_all { of_all } else { of_standing() };
-            self.policies.cache.keep(key, Arc::new(Kept { decided: decided.clone(), answer }), BESIDE_THE_ANSWER);
-        }
-        decided
-    }
-
-    /// Of all that the answer depends on, where no plugin fails.
-    fn key(&self, point: PolicyPoint, subject: &Subject, inputs: &Digest, now: Option<u64>) -> Digest {
-        let mut parts = vec![*inputs, marker(&[point as u8])];
-        let mut wants_time = false;
-        for member in self.set.members().iter().filter(|member| crate::decide::set::asked(member, point, subject)) {
-            parts.push(*member.identity());
-            if self.quarantined.contains(member.name()) {
-                parts.push(marker(b"quarantined"));
-            }
-            match self.passed_over.get(member.name()) {
-                Some(None) => parts.push(marker(b"passed over")),
-                Some(Some(why)) => parts.push(Digest::of(why.as_bytes())),
-                None => {}
-            }
-            if let Some(previous) = &member.previous {
-                parts.push(*previous.identity());
-                wants_time |= previous.description.wants_time;
-            }
-            wants_time |= member.description.wants_time;
-        }
-        if let Some(default) = self.set.members().iter().find(|member| member.is_default(point)) {
-            parts.push(*default.identity());
-            if self.quarantined.contains(default.name()) {
-                parts.push(marker(b"default quarantined"));
-            }
-            wants_time |= default.description.wants_time;
-        }
-        if wants_time {
-            parts.push(marker(&now.unwrap_or_default().to_le_bytes()));
-        }
-        Digest::of_all(&parts)
-    }
-}
-
-/// A decision as it is kept: its answer has an entry of its own, under this digest and of this size.
-struct Kept<Answer> {
-    decided: Result<Arc<Decision<Answer>>, Undecided>,
-    answer: Option<(Digest, usize)>,
-}
-
-/// About what a decision takes beside its answer.
-const BESIDE_THE_ANSWER: usize = 768;
-
-/// About how much more an answer takes in memory than in JSON.
-const IN_MEMORY: usize = 2;
-
-/// What names an answer among all, and about what it takes.
-fn weigh(point: PolicyPoint, answer: &impl Serialize) -> (Digest, usize) {
-    match serde_json::to_vec(answer) {
-        Ok(json) => (Digest::of_all([&Digest::of(&json), &marker(&[point as u8])]), json.len() * IN_MEMORY),
-        Err(_) => (marker(&[]), usize::MAX),
-    }
-}
-
-/// Something small in the form of a digest.
-fn marker(bytes: &[u8]) -> Digest {
-    let mut digest = [0; 32];
-    for (to, from) in digest.iter_mut().zip(bytes) {
-        *to = *from;
-    }
-    Digest(digest)
 }

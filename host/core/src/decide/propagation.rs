@@ -1,15 +1,11 @@
 //! Which labels and annotations a target gets.
 
-use super::{
-    Decision, Pinned, Undecided,
-    lines::{Answered, Fault},
-    ring::Reasoned,
-};
+use super::{Decision, Pinned, Undecided, cached::CachedQuestion, chain::Fault};
 use crate::decide::member::Member;
 use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::{
     call::{CallError, Spent},
-    digest::Digested,
+    digest::{Digest, Digested},
     engine::Use,
     point::{
         Reason, Subject,
@@ -67,34 +63,43 @@ pub struct Propagated {
     pub reasons: Vec<(String, Reason)>,
 }
 
-impl Reasoned for Propagated {
-    fn reasons(&self, most: usize) -> Vec<Reason> {
-        self.reasons.iter().take(most).map(|(_, reason)| reason.clone()).collect()
+impl CachedQuestion for Inputs {
+    const POINT: PolicyPoint = PolicyPoint::MetadataPropagation;
+    type Answer = Propagated;
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn now(&self) -> Option<u64> {
+        self.now
+    }
+
+    #[deny(unused_variables)]
+    fn digest(&self) -> Digest {
+        let Self { subject, target, layers, labels, annotations, now: _ } = self;
+        Digest::of_all([subject.digest(), target.digest(), layers.digest(), labels.digest(), annotations.digest()])
+    }
+
+    fn answer(&self, pinned: &Pinned<'_>, chain: &[Arc<Member>]) -> Result<Propagated, Fault> {
+        let (labels, annotations) = (self.labels.to_vec(), self.annotations.to_vec());
+        let mut answer = Propagated { labels, annotations, ..Propagated::default() };
+        for (at, member) in chain.iter().enumerate() {
+            pinned.carry(member, self, &mut answer).map_err(|error| Fault { at, error })?;
+        }
+        Ok(answer)
     }
 }
 
 impl Pinned<'_> {
     /// Says what the target gets.
     pub fn propagate(&self, inputs: &Inputs) -> Result<Arc<Decision<Propagated>>, Undecided> {
-        let point = PolicyPoint::MetadataPropagation;
-        let Inputs { subject, target, layers, labels, annotations, now } = inputs;
-        let parts = [subject.digest(), target.digest(), layers.digest(), labels.digest(), annotations.digest()];
-        self.keep(point, subject, &parts, *now, |digest| {
-            let Answered { answer, plugins, failed } = self.ask_line(point, subject, |line| {
-                let (labels, annotations) = (labels.to_vec(), annotations.to_vec());
-                let mut answer = Propagated { labels, annotations, ..Propagated::default() };
-                for (at, member) in line.iter().enumerate() {
-                    self.carry(member, inputs, &mut answer).map_err(|error| Fault { at, error })?;
-                }
-                Ok(answer)
-            })?;
-            Ok(Decision { answer: Arc::new(answer), inputs: digest, plugins, failed })
-        })
+        self.decide(inputs)
     }
 
     /// Lets one plugin go on with the labels and annotations.
     fn carry(&self, member: &Member, inputs: &Inputs, so_far: &mut Propagated) -> Result<(), CallError> {
-        let now = inputs.now.filter(|_| member.description.wants_time);
+        let now = inputs.now_for(member);
         let outcome: Result<(Answer, Spent), CallError> = member.plugin(Use::ControlPlane).and_then(|plugin| {
             let (mut answer, spent) = plugin.propagate(Request { now, ..inputs.request(&so_far.labels, &so_far.annotations) })?;
             // Whatever the order of its answer, the next plugin and the object see one.

@@ -2,7 +2,7 @@
 
 use super::{
     Decision, Pinned, Undecided,
-    lines::{Answered, Fault},
+    chain::{Answered, Fault},
 };
 use crate::decide::member::Member;
 use pointsman_crds::policy::plugin::PolicyPoint;
@@ -83,9 +83,9 @@ impl Pinned<'_> {
         if !self.policies.tried {
             self.policies.sample.note(subject, question, candidates);
         }
-        let Answered { answer, plugins, failed } = self.ask_line(point, subject, |line| {
+        let Answered { answer, plugins, failed } = self.ask_chain(point, subject, |chain| {
             let mut sums = vec![Some(0.0); rows];
-            for (at, member) in line.iter().enumerate() {
+            for (at, member) in chain.iter().enumerate() {
                 let scores = self.scores(member, question, candidates).map_err(|error| Fault { at, error })?;
                 add(&mut sums, &scores, member.weight());
             }

@@ -2,13 +2,13 @@
 
 use super::{
     Decision, Pinned, Undecided,
-    lines::{Answered, Fault},
-    ring::Reasoned,
+    cached::{CachedQuestion, marker},
+    chain::Fault,
 };
 use crate::decide::member::Member;
 use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::{
-    digest::Digested,
+    digest::{Digest, Digested},
     engine::Use,
     point::{
         Reason, Subject,
@@ -69,41 +69,42 @@ pub enum Judged {
     },
 }
 
-impl Reasoned for Selection {
-    /// Of the best runtime; where there is none, why each is excluded.
-    fn reasons(&self, most: usize) -> Vec<Reason> {
-        if let Some(Judged::Eligible(best)) = self.ranking.first().and_then(|best| self.judged.get(*best)) {
-            return best.reasons.iter().take(most).cloned().collect();
+impl CachedQuestion for Inputs {
+    const POINT: PolicyPoint = PolicyPoint::RuntimeSelection;
+    type Answer = Selection;
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn now(&self) -> Option<u64> {
+        self.now
+    }
+
+    #[deny(unused_variables)]
+    fn digest(&self) -> Digest {
+        let Self { subject, model, candidates, named, now: _ } = self;
+        Digest::of_all([subject.digest(), model.digest(), candidates.digest(), &marker(&[u8::from(*named)])])
+    }
+
+    fn answer(&self, pinned: &Pinned<'_>, chain: &[Arc<Member>]) -> Result<Selection, Fault> {
+        let mut verdicts = Vec::with_capacity(chain.len());
+        for (at, member) in chain.iter().enumerate() {
+            let verdict = pinned.judge(member, self).map_err(|error| Fault { at, error })?;
+            verdicts.push((member, verdict));
         }
-        let excluded = self.judged.iter().filter_map(|judged| match judged {
-            Judged::Excluded { reason, .. } => Some(reason.clone()),
-            Judged::Eligible(_) => None,
-        });
-        excluded.take(most).collect()
+        Ok(combine(self, verdicts))
     }
 }
 
 impl Pinned<'_> {
     /// Judges and ranks the runtimes.
     pub fn select(&self, inputs: &Inputs) -> Result<Arc<Decision<Selection>>, Undecided> {
-        let point = PolicyPoint::RuntimeSelection;
-        let named = super::marker(&[u8::from(inputs.named)]);
-        let parts = [inputs.subject.digest(), inputs.model.digest(), inputs.candidates.digest(), &named];
-        self.keep(point, &inputs.subject, &parts, inputs.now, |digest| {
-            let Answered { answer, plugins, failed } = self.ask_line(point, &inputs.subject, |line| {
-                let mut verdicts = Vec::with_capacity(line.len());
-                for (at, member) in line.iter().enumerate() {
-                    let verdict = self.judge(member, inputs).map_err(|error| Fault { at, error })?;
-                    verdicts.push((member, verdict));
-                }
-                Ok(combine(inputs, verdicts))
-            })?;
-            Ok(Decision { answer: Arc::new(answer), inputs: digest, plugins, failed })
-        })
+        self.decide(inputs)
     }
 
     fn judge(&self, member: &Member, inputs: &Inputs) -> Result<Vec<Verdict>, pointsman_sandbox::call::CallError> {
-        let now = inputs.now.filter(|_| member.description.wants_time);
+        let now = inputs.now_for(member);
         let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| plugin.judge(Request { now, ..inputs.request() }));
         self.note(member, &outcome);
         outcome.map(|(verdicts, _)| verdicts)

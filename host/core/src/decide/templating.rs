@@ -2,14 +2,14 @@
 
 use super::{
     Decision, Pinned, Undecided,
-    lines::{Answered, Fault},
-    ring::Reasoned,
+    cached::{CachedQuestion, marker},
+    chain::Fault,
 };
 use crate::{decide::member::Member, patch};
 use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::{
     call::CallError,
-    digest::Digested,
+    digest::{Digest, Digested},
     engine::Use,
     limits::{LARGEST_TEMPLATE, MOST_OPERATIONS},
     point::{
@@ -70,12 +70,6 @@ pub struct Step {
     pub operation: Operation,
 }
 
-impl Reasoned for Templated {
-    fn reasons(&self, most: usize) -> Vec<Reason> {
-        self.reasons.iter().take(most).map(|(_, reason)| reason.clone()).collect()
-    }
-}
-
 /// What a template has beside labels, annotations and the pod's spec: a name, a namespace and owners are the host's to give.
 fn foreign(template: &Value) -> Option<String> {
     let outside = |value: &Value, known: [&str; 2]| value.as_object()?.keys().find(|key| !known.contains(&key.as_str())).cloned();
@@ -83,27 +77,43 @@ fn foreign(template: &Value) -> Option<String> {
     outside(template, ["metadata", "spec"]).map(|key| format!("/{key}")).or_else(of_metadata)
 }
 
+impl CachedQuestion for Inputs {
+    const POINT: PolicyPoint = PolicyPoint::PodTemplating;
+    type Answer = Templated;
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn now(&self) -> Option<u64> {
+        self.now
+    }
+
+    #[deny(unused_variables)]
+    fn digest(&self) -> Digest {
+        let Self { subject, role, group_role, layers, template, now: _ } = self;
+        let roles = marker(&[*role as u8, group_role.map_or(u8::MAX, |role| role as u8)]);
+        Digest::of_all([subject.digest(), layers.digest(), template.digest(), &roles])
+    }
+
+    fn answer(&self, pinned: &Pinned<'_>, chain: &[Arc<Member>]) -> Result<Templated, Fault> {
+        let mut answer = Templated { template: self.template.to_string(), ..Templated::default() };
+        for (at, member) in chain.iter().enumerate() {
+            pinned.lay(member, self, &mut answer).map_err(|error| Fault { at, error })?;
+        }
+        Ok(answer)
+    }
+}
+
 impl Pinned<'_> {
     /// Turns the layers into a pod's template.
     pub fn template(&self, inputs: &Inputs) -> Result<Arc<Decision<Templated>>, Undecided> {
-        let point = PolicyPoint::PodTemplating;
-        let roles = super::marker(&[inputs.role as u8, inputs.group_role.map_or(u8::MAX, |role| role as u8)]);
-        let parts = [inputs.subject.digest(), inputs.layers.digest(), inputs.template.digest(), &roles];
-        self.keep(point, &inputs.subject, &parts, inputs.now, |digest| {
-            let Answered { answer, plugins, failed } = self.ask_line(point, &inputs.subject, |line| {
-                let mut answer = Templated { template: inputs.template.to_string(), ..Templated::default() };
-                for (at, member) in line.iter().enumerate() {
-                    self.lay(member, inputs, &mut answer).map_err(|error| Fault { at, error })?;
-                }
-                Ok(answer)
-            })?;
-            Ok(Decision { answer: Arc::new(answer), inputs: digest, plugins, failed })
-        })
+        self.decide(inputs)
     }
 
     /// Lets one plugin go on with the template.
     fn lay(&self, member: &Member, inputs: &Inputs, so_far: &mut Templated) -> Result<(), CallError> {
-        let now = inputs.now.filter(|_| member.description.wants_time);
+        let now = inputs.now_for(member);
         let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| {
             let (answer, spent) = plugin.template(Request { now, ..inputs.request(&so_far.template) })?;
             let number = answer.operations.len();

@@ -1,4 +1,4 @@
-//! Who is asked, and who stands in for a plugin that gives no answer.
+//! Which plugins are asked, and which are the fallback of a plugin that gives no answer.
 
 use super::{Asked, Failed, Pinned, Standing, Undecided};
 use crate::decide::{member::Member, set::StandIn};
@@ -6,23 +6,23 @@ use pointsman_crds::policy::plugin::{PluginFailurePolicy, PolicyPoint};
 use pointsman_sandbox::{call::CallError, point::Subject};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// A line that has answered, with those that didn't.
+/// What a chain has answered, with the plugins that didn't.
 pub(super) struct Answered<Answer> {
     pub(super) answer: Answer,
     pub(super) plugins: Vec<Asked>,
     pub(super) failed: Vec<Failed>,
 }
 
-/// The member of the line that gave no answer.
+/// The member of the chain that gave no answer.
 pub(super) struct Fault {
     pub(super) at: usize,
     pub(super) error: CallError,
 }
 
 impl Pinned<'_> {
-    /// Lets the plugins in line answer. Where one doesn't, its failure policy says who stands in, and all are asked again: the
+    /// Asks the plugins of the chain. Where one doesn't, its failure policy says who stands in, and all are asked again: the
     /// answer must not depend on how far the first attempt had come.
-    pub(super) fn ask_line<Answer>(
+    pub(super) fn ask_chain<Answer>(
         &self,
         point: PolicyPoint,
         subject: &Subject,
@@ -32,20 +32,20 @@ impl Pinned<'_> {
         let mut stand_ins: BTreeMap<_, _> = passed_over.map(|(name, _)| (name.clone(), StandIn::Skip)).collect();
         let mut failed: Vec<Failed> = Vec::new();
         loop {
-            let line = self.set.line(point, subject, &stand_ins);
-            if line.is_empty() {
+            let chain = self.set.line(point, subject, &stand_ins);
+            if chain.is_empty() {
                 // Who was skipped says more than that nobody is left.
                 return Err(failed.pop().map_or(Undecided::Nobody(point), |failed| Undecided::Failed { point, failed }));
             }
-            let unasked = line.iter().enumerate().find_map(|(at, member)| Some(Fault { at, error: self.unasked(member, &stand_ins)? }));
+            let unasked = chain.iter().enumerate().find_map(|(at, member)| Some(Fault { at, error: self.unasked(member, &stand_ins)? }));
             let fault = match unasked {
                 Some(fault) => fault,
-                None => match ask(&line) {
-                    Ok(answer) => return Ok(Answered { answer, plugins: line.iter().map(|member| asked(member)).collect(), failed }),
+                None => match ask(&chain) {
+                    Ok(answer) => return Ok(Answered { answer, plugins: chain.iter().map(|member| asked(member)).collect(), failed }),
                     Err(fault) => fault,
                 },
             };
-            let Some(member) = line.get(fault.at) else { return Err(Undecided::Nobody(point)) };
+            let Some(member) = chain.get(fault.at) else { return Err(Undecided::Nobody(point)) };
             let fault = Failed { plugin: member.name().to_owned(), error: fault.error };
             let stand_in = self.stand_in(point, member, &stand_ins);
             match stand_in {

@@ -1,0 +1,148 @@
+//! Questions whose answers are cached, under a key that covers everything the answer depends on.
+
+use super::{
+    Decision, Pinned, Undecided,
+    chain::{Answered, Fault},
+    member::Member,
+    set::asked,
+};
+use pointsman_crds::policy::plugin::PolicyPoint;
+use pointsman_sandbox::{call::CallError, digest::Digest, limits::LARGEST_KEPT, point::Subject};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// A question whose answers are cached.
+///
+/// An answer is made from the question and the chain alone: `answer` has nothing else to read.
+pub(super) trait CachedQuestion {
+    /// Where it is asked.
+    const POINT: PolicyPoint;
+    /// What the chain makes of it.
+    type Answer: Serialize + Send + Sync + 'static;
+
+    /// The subject that it is about.
+    fn subject(&self) -> &Subject;
+
+    /// The time, which is in the key only if a plugin wants it.
+    fn now(&self) -> Option<u64>;
+
+    /// The digest of everything that is asked, except for the time. Implementations take `Self` apart without `..` and deny unused
+    /// variables: a new field that isn't in the digest doesn't compile. Large parts are shared by many questions and bring a digest
+    /// of their own (`Digested`), so that a key costs about a microsecond.
+    fn digest(&self) -> Digest;
+
+    /// Asks the plugins of a chain, one after the other.
+    fn answer(&self, pinned: &Pinned<'_>, chain: &[Arc<Member>]) -> Result<Self::Answer, Fault>;
+
+    /// The time as one plugin sees it.
+    fn now_for(&self, member: &Member) -> Option<u64> {
+        self.now().filter(|_| member.description.wants_time)
+    }
+}
+
+/// A decision as it is cached. Its answer has an entry of its own, under this digest and of this size.
+struct CachedDecision<Answer> {
+    decided: Result<Arc<Decision<Answer>>, Undecided>,
+    answer: Option<(Digest, usize)>,
+}
+
+/// About what a decision takes beside its answer.
+const BESIDE_THE_ANSWER: usize = 768;
+
+/// About how much more an answer takes in memory than in JSON.
+const IN_MEMORY: usize = 2;
+
+impl Pinned<'_> {
+    /// The cached decision, or a new one, which is cached unless something transient failed.
+    pub(super) fn decide<Question: CachedQuestion>(&self, question: &Question) -> Result<Arc<Decision<Question::Answer>>, Undecided> {
+        let (point, subject, inputs) = (Question::POINT, question.subject(), question.digest());
+        // Whether the subject has objects decides only who may be the fallback of a plugin: if each has answered it makes no difference.
+        let of_all = self.key(question, &inputs);
+        let of_standing = || Digest::of_all([&of_all, &marker(&[self.standing as u8])]);
+        let find = |key: &Digest| self.policies.cache.get::<CachedDecision<Question::Answer>>(key);
+        if let Some(cached) = find(&of_all).or_else(|| find(&of_standing())) {
+            if let (Ok(decision), Some((answer, size))) = (&cached.decided, cached.answer) {
+                // It is used, too.
+                self.policies.cache.share(answer, Arc::clone(&decision.answer), size);
+            }
+            return cached.decided.clone();
+        }
+        let mut decided = self.ask_chain(point, subject, |chain| question.answer(self, chain)).map(|answered| {
+            let Answered { answer, plugins, failed } = answered;
+            Decision { answer: Arc::new(answer), inputs, plugins, failed }
+        });
+        let answer = decided.as_mut().ok().map(|decision| {
+            let (answer, size) = weigh(point, &*decision.answer);
+            if size <= LARGEST_KEPT {
+                decision.answer = self.policies.cache.share(answer, Arc::clone(&decision.answer), size);
+            }
+            (answer, size)
+        });
+        let decided = decided.map(Arc::new);
+        let failures = match &decided {
+            Ok(decision) => decision.failed.iter().map(|failed| &failed.error).collect(),
+            Err(Undecided::Failed { failed, .. }) => vec![&failed.error],
+            Err(_) => Vec::new(),
+        };
+        if answer.is_none_or(|(_, size)| size <= LARGEST_KEPT) && failures.into_iter().all(CallError::lasting) {
+            let by_all = decided.as_ref().is_ok_and(|decision| decision.failed.is_empty());
+            let key = if by_all { of_all } else { of_standing() };
+            self.policies.cache.keep(key, Arc::new(CachedDecision { decided: decided.clone(), answer }), BESIDE_THE_ANSWER);
+        }
+        decided
+    }
+
+    /// The digest of everything that the answer depends on if no plugin fails: the question, and all that may be asked.
+    fn key<Question: CachedQuestion>(&self, question: &Question, inputs: &Digest) -> Digest {
+        let (point, subject) = (Question::POINT, question.subject());
+        let mut parts = vec![*inputs, marker(&[point as u8])];
+        let mut wants_time = false;
+        for member in self.set.members().iter().filter(|member| asked(member, point, subject)) {
+            parts.push(*member.identity());
+            if self.quarantined.contains(member.name()) {
+                parts.push(marker(b"quarantined"));
+            }
+            match self.passed_over.get(member.name()) {
+                Some(None) => parts.push(marker(b"passed over")),
+                Some(Some(why)) => parts.push(Digest::of(why.as_bytes())),
+                None => {}
+            }
+            if let Some(previous) = &member.previous {
+                parts.push(*previous.identity());
+                wants_time |= previous.description.wants_time;
+            }
+            wants_time |= member.description.wants_time;
+        }
+        if let Some(default) = self.set.members().iter().find(|member| member.is_default(point)) {
+            parts.push(*default.identity());
+            if self.quarantined.contains(default.name()) {
+                parts.push(marker(b"default quarantined"));
+            }
+            wants_time |= default.description.wants_time;
+        }
+        if wants_time {
+            parts.push(marker(&question.now().unwrap_or_default().to_le_bytes()));
+        }
+        Digest::of_all(&parts)
+    }
+}
+
+/// What names an answer among all, and about what it takes.
+fn weigh(point: PolicyPoint, answer: &impl Serialize) -> (Digest, usize) {
+    match serde_json::to_vec(answer) {
+        Ok(json) => (Digest::of_all([&Digest::of(&json), &marker(&[point as u8])]), json.len() * IN_MEMORY),
+        Err(_) => (marker(&[]), usize::MAX),
+    }
+}
+
+/// Something small in the form of a digest.
+pub(super) fn marker(bytes: &[u8]) -> Digest {
+    let mut digest = [0; 32];
+    for (to, from) in digest.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    Digest(digest)
+}
+
+#[cfg(test)]
+mod tests;
