@@ -1,154 +1,277 @@
-//! /metrics, in Prometheus' text format.
+//! The metrics of this host, and their page in the format that the reader asks for.
+//!
+//! A metric is either counted where something happens ([`Reconciles`]), or read from the host's state while the page is written
+//! ([`HostState`]).
 
 use crate::{
     leader::Leadership,
     pace::{Pacer, Progress},
 };
 use pointsman_core::decide::Policies;
-use pointsman_sandbox::sync::locked;
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
+use prometheus_client::{
+    collector::Collector,
+    encoding::{
+        DescriptorEncoder, EncodeLabelSet, EncodeMetric,
+        text::{encode, encode_registry},
     },
+    metrics::{
+        TypedMetric,
+        counter::{ConstCounter, Counter},
+        family::Family,
+        gauge::{ConstGauge, Gauge},
+        histogram::Histogram,
+    },
+    registry::Registry,
 };
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Instant};
 
-/// The bounds of the histogram of how long one look at a subject takes, in seconds.
-const BOUNDS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+/// Labels whose names and values are all known when the host is built.
+pub type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+/// The upper bounds of the buckets of a reconcile's duration, in seconds.
+const RECONCILE_BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
 /// What the controller counts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reconciles {
-    kinds: Mutex<BTreeMap<&'static str, Counts>>,
-    depth: AtomicUsize,
+    done: Family<Labels<2>, Counter>,
+    seconds: Family<Labels<1>, Histogram>,
+    taken_away: Family<Labels<1>, Counter>,
+    depth: Family<Labels<1>, Gauge>,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    done: u64,
-    failed: u64,
-    taken_away: u64,
-    within: [u64; BOUNDS.len()],
-    seconds: f64,
+impl Default for Reconciles {
+    fn default() -> Self {
+        let reconciles = Self {
+            done: Family::default(),
+            seconds: Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS)),
+            taken_away: Family::default(),
+            depth: Family::default(),
+        };
+        reconciles.depth(0);
+        reconciles
+    }
 }
 
 impl Reconciles {
-    /// Counts one look at a subject of a kind.
+    /// Counts a reconcile of a subject of a kind.
     pub fn done(&self, kind: &'static str, well: bool, seconds: f64) {
-        let mut kinds = locked(&self.kinds);
-        let counts = kinds.entry(kind).or_default();
-        *(if well { &mut counts.done } else { &mut counts.failed }) += 1;
-        counts.seconds += seconds;
-        for (within, bound) in counts.within.iter_mut().zip(BOUNDS) {
-            *within += u64::from(seconds <= bound);
+        // A counter that begins at 0 shows its first increase.
+        for (result, count) in [("success", well), ("error", !well)] {
+            self.done.get_or_create(&[("controller", kind), ("result", result)]).inc_by(count.into());
         }
+        self.taken_away.get_or_create(&[("controller", kind)]);
+        self.seconds.get_or_create(&[("controller", kind)]).observe(seconds);
     }
 
-    /// Counts that somebody has taken away what was told of a contested subject.
+    /// Counts that somebody has removed the condition of a contested subject.
     pub fn taken_away(&self, kind: &'static str) {
-        locked(&self.kinds).entry(kind).or_default().taken_away += 1;
+        self.taken_away.get_or_create(&[("controller", kind)]).inc();
     }
 
-    /// Says how many subjects wait.
+    /// Sets how many subjects are queued.
     pub fn depth(&self, depth: usize) {
-        self.depth.store(depth, Ordering::Relaxed);
+        self.depth.get_or_create(&[("name", "subjects")]).set(i64::try_from(depth).unwrap_or(i64::MAX));
     }
 
-    fn text(&self, text: &mut String) {
-        let kinds = locked(&self.kinds);
-        head(text, "controller_runtime_reconcile_total", "counter", "Looks at a subject, by kind and result.");
-        for (kind, counts) in &*kinds {
-            for (result, count) in [("success", counts.done), ("error", counts.failed)] {
-                line(text, "controller_runtime_reconcile_total", &[("controller", kind), ("result", result)], count);
+    /// Adds these metrics to those of the page.
+    pub fn register(&self, registry: &mut Registry) {
+        let Self { done, seconds, taken_away, depth } = self;
+        registry.register("controller_runtime_reconcile", "Reconciles, by kind of subject and result", done.clone());
+        registry.register("controller_runtime_reconcile_time_seconds", "Duration of a reconcile, by kind of subject", seconds.clone());
+        let help = "Reconciles that found the condition Contested of a subject removed by another writer";
+        registry.register("pointsman_contested_taken_away", help, taken_away.clone());
+        registry.register("workqueue_depth", "Subjects in the queue", depth.clone());
+    }
+}
+
+/// What is read from while the page is written.
+#[derive(Debug)]
+pub struct HostState {
+    /// The active policy set, and how often each policy set changed its state.
+    pub policies: Arc<Policies>,
+    /// The restarts of pods.
+    pub pacer: Arc<Pacer>,
+    /// Whether this host is the leader.
+    pub leadership: Leadership,
+}
+
+impl Collector for HostState {
+    fn encode(&self, mut page: DescriptorEncoder<'_>) -> fmt::Result {
+        let page = &mut page;
+        let set = self.policies.active();
+
+        let calls = set.members().iter().flat_map(|member| {
+            let (answered, failed) = member.health.counts();
+            let count = |outcome, count| ([("plugin", member.name()), ("outcome", outcome)], ConstCounter::new(count));
+            [count("answered", answered), count("failed", failed)]
+        });
+        family(page, "pointsman_policy_calls", "Calls of a plugin under its current settings, by outcome.", calls)?;
+
+        let now = Instant::now();
+        let quarantined = set.members().iter().map(|member| {
+            let quarantined = member.health.quarantined(now).is_some();
+            ([("plugin", member.name())], ConstGauge::new(u64::from(quarantined)))
+        });
+        let help = "1 while a plugin isn't called because it failed too often, else 0.";
+        family(page, "pointsman_policy_quarantined", help, quarantined)?;
+
+        let digest = set.digest().to_string();
+        let info = [([("digest", digest.as_str())], ConstGauge::new(1_u64))];
+        family(page, "pointsman_policy_set_info", "The digest of the policy set that is active on this host.", info)?;
+
+        let turns = self.policies.turns();
+        let turns = turns.iter().map(|(turn, count)| ([("turn", *turn)], ConstCounter::new(*count)));
+        let help = "State changes of policy sets, such as nominated, waiting (for an approval), promoted or abandoned. \
+            Only the leader counts them.";
+        family(page, "pointsman_policy_set_turns", help, turns)?;
+
+        let plugins = set.members().iter().map(|member| {
+            let version = member.bound.version.as_deref().unwrap_or_default();
+            let labels = [("plugin", member.name()), ("digest", &member.bound.digest), ("version", version)];
+            (labels, ConstGauge::new(u64::from(member.missing().is_none())))
+        });
+        let help = "The digest and version of each plugin in the active policy set; 0 for a plugin that can't be loaded.";
+        family(page, "pointsman_policy_plugin_info", help, plugins)?;
+
+        single(page, "pointsman_policy_cached_decisions", "Decisions in the cache.", self.policies.cached() as u64)?;
+        single(page, "pointsman_leader", "1 on the leader, which alone writes, else 0.", self.leadership.held().into())?;
+
+        let Progress { at_it, waiting, stopped, .. } = self.pacer.progress().borrow().clone();
+        let subjects = [("restarting", at_it), ("waiting", waiting)];
+        let subjects = subjects.map(|(state, count)| ([("state", state)], ConstGauge::new(count as u64)));
+        family(page, "pointsman_pace_subjects", "Subjects whose pods restart now, and those that are queued for a restart.", subjects)?;
+        let help = "1 while no further subject may restart its pods because a restart failed or the rollout is paused, else 0.";
+        single(page, "pointsman_pace_stopped", help, stopped.is_some().into())
+    }
+}
+
+/// A metric with labels. The name of a counter is given without `_total`.
+fn family<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
+    page: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    metrics: impl IntoIterator<Item = (L, M)>,
+) -> fmt::Result {
+    let mut family = page.encode_descriptor(name, help, None, M::TYPE)?;
+    metrics.into_iter().try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
+}
+
+/// A gauge without labels.
+fn single(page: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let gauge = ConstGauge::new(value);
+    gauge.encode(page.encode_descriptor(name, help, None, gauge.metric_type())?)
+}
+
+/// The format of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+    /// Prometheus' text format 0.0.4, which everything reads.
+    Prometheus,
+}
+
+impl Format {
+    /// The best format for what a request accepts.
+    pub fn for_accept(accept: &str) -> Self {
+        let mut accepted = accept.split(',').filter_map(|range| range.split(';').next());
+        if accepted.any(|kind| kind.trim().eq_ignore_ascii_case("application/openmetrics-text")) {
+            Self::OpenMetrics
+        } else {
+            Self::Prometheus
+        }
+    }
+
+    /// The page's media type.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+
+    /// All metrics as they are now.
+    pub fn page(self, registry: &Registry) -> Result<String, fmt::Error> {
+        let mut page = String::new();
+        match self {
+            Self::OpenMetrics => encode(&mut page, registry)?,
+            Self::Prometheus => {
+                encode_registry(&mut page, registry)?;
+                page = with_totals(&page);
             }
         }
-        let name = "controller_runtime_reconcile_time_seconds";
-        head(text, name, "histogram", "How long one look at a subject takes.");
-        for (kind, counts) in &*kinds {
-            for (count, bound) in counts.within.iter().zip(BOUNDS) {
-                line(text, &format!("{name}_bucket"), &[("controller", kind), ("le", &bound.to_string())], *count);
-            }
-            let all = counts.done + counts.failed;
-            line(text, &format!("{name}_bucket"), &[("controller", kind), ("le", "+Inf")], all);
-            writeln!(text, "{name}_sum{{controller=\"{kind}\"}} {}", counts.seconds).ok();
-            line(text, &format!("{name}_count"), &[("controller", kind)], all);
-        }
-        let name = "pointsman_contested_taken_away_total";
-        head(text, name, "counter", "Looks at a subject whose condition Contested somebody has taken away.");
-        for (kind, counts) in &*kinds {
-            line(text, name, &[("controller", kind)], counts.taken_away);
-        }
-        head(text, "workqueue_depth", "gauge", "Subjects that wait to be looked at.");
-        line(text, "workqueue_depth", &[("name", "subjects")], self.depth.load(Ordering::Relaxed) as u64);
+        Ok(page)
     }
 }
 
-/// All metrics as they are now.
-pub fn text(policies: &Policies, pacer: &Pacer, leadership: &Leadership, reconciles: &Reconciles) -> String {
-    let mut text = String::new();
-    let set = policies.active();
-    head(&mut text, "pointsman_policy_calls_total", "counter", "Questions put to a plugin since it is bound as it is, by outcome.");
-    for member in set.members() {
-        let (answered, failed) = member.health.counts();
-        for (outcome, count) in [("answered", answered), ("failed", failed)] {
-            line(&mut text, "pointsman_policy_calls_total", &[("plugin", member.name()), ("outcome", outcome)], count);
-        }
-    }
-    head(&mut text, "pointsman_policy_quarantined", "gauge", "Whether a plugin isn't asked for a while because it failed too often.");
-    let now = std::time::Instant::now();
-    for member in set.members() {
-        let quarantined = member.health.quarantined(now).is_some();
-        line(&mut text, "pointsman_policy_quarantined", &[("plugin", member.name())], quarantined.into());
-    }
-    head(&mut text, "pointsman_policy_set_info", "gauge", "The digest of the policy set that decides here.");
-    line(&mut text, "pointsman_policy_set_info", &[("digest", &set.digest().to_string())], 1);
-    let name = "pointsman_policy_set_turns_total";
-    head(&mut text, name, "counter", "Turns of policy sets: nominated, waiting for an approval, promoted, abandoned. Of the leader.");
-    for (turn, count) in policies.turns() {
-        line(&mut text, name, &[("turn", turn)], count);
-    }
-    head(&mut text, "pointsman_policy_plugin_info", "gauge", "The digest and version of each plugin that decides here.");
-    for member in set.members() {
-        let version = member.bound.version.as_deref().unwrap_or_default();
-        let labels = [("plugin", member.name()), ("digest", &member.bound.digest), ("version", version)];
-        line(&mut text, "pointsman_policy_plugin_info", &labels, u64::from(member.missing().is_none()));
-    }
-    head(&mut text, "pointsman_policy_cached_decisions", "gauge", "Decisions that are kept by the digests of their inputs.");
-    line(&mut text, "pointsman_policy_cached_decisions", &[], policies.cached() as u64);
-    head(&mut text, "pointsman_leader", "gauge", "Whether this host leads: only the leader writes.");
-    line(&mut text, "pointsman_leader", &[], leadership.held().into());
-    let Progress { at_it, waiting, stopped, .. } = pacer.progress().borrow().clone();
-    head(&mut text, "pointsman_pace_subjects", "gauge", "Subjects whose turn it is to restart pods, and those that wait for theirs.");
-    line(&mut text, "pointsman_pace_subjects", &[("state", "restarting")], at_it as u64);
-    line(&mut text, "pointsman_pace_subjects", &[("state", "waiting")], waiting as u64);
-    head(&mut text, "pointsman_pace_stopped", "gauge", "Whether nobody gets a turn: one has failed in its own, or somebody has said so.");
-    line(&mut text, "pointsman_pace_stopped", &[], stopped.is_some().into());
-    reconciles.text(&mut text);
-    text
-}
-
-fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    // Writing into a String can't fail.
-    writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}").ok();
-}
-
-fn line(text: &mut String, name: &str, labels: &[(&str, &str)], value: u64) {
-    let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-    let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-    writeln!(text, "{name}{labels} {value}").ok();
+/// In OpenMetrics the family of a counter is named without `_total`; in Prometheus' own format it is named like its samples.
+fn with_totals(page: &str) -> String {
+    let counters: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
+    let line = |line: &str| {
+        let described = ["# HELP ", "# TYPE "].into_iter().find_map(|head| {
+            let (name, rest) = line.strip_prefix(head)?.split_once(' ')?;
+            counters.contains(name).then(|| format!("{head}{name}_total {rest}\n"))
+        });
+        described.unwrap_or_else(|| format!("{line}\n"))
+    };
+    page.lines().map(line).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn page(format: Format) -> String {
+        let reconciles = Reconciles::default();
+        reconciles.done("InferenceService", true, 0.002);
+        reconciles.done("InferenceService", true, 60.0);
+        let odd: Family<[(&str, String); 1], Gauge> = Family::default();
+        odd.get_or_create(&[("text", "x\"} 1\n\\".to_owned())]).set(2);
+        let mut registry = Registry::default();
+        reconciles.register(&mut registry);
+        registry.register("odd", "A label with every character that must be escaped", odd);
+        format.page(&registry).unwrap()
+    }
+
     #[test]
-    fn a_label_s_value_cannot_break_out() {
-        let mut text = String::new();
-        line(&mut text, "m", &[("a", "x\"} 1\n\\")], 2);
-        assert_eq!(text, "m{a=\"x\\\"} 1\\n\\\\\"} 2\n");
+    fn both_formats_have_the_same_samples() {
+        let (open, classic) = (page(Format::OpenMetrics), page(Format::Prometheus));
+        for line in [
+            "controller_runtime_reconcile_total{controller=\"InferenceService\",result=\"success\"} 2",
+            "controller_runtime_reconcile_total{controller=\"InferenceService\",result=\"error\"} 0",
+            "controller_runtime_reconcile_time_seconds_bucket{le=\"0.005\",controller=\"InferenceService\"} 1",
+            "controller_runtime_reconcile_time_seconds_bucket{le=\"30.0\",controller=\"InferenceService\"} 1",
+            "controller_runtime_reconcile_time_seconds_bucket{le=\"+Inf\",controller=\"InferenceService\"} 2",
+            "controller_runtime_reconcile_time_seconds_sum{controller=\"InferenceService\"} 60.002",
+            "controller_runtime_reconcile_time_seconds_count{controller=\"InferenceService\"} 2",
+            "pointsman_contested_taken_away_total{controller=\"InferenceService\"} 0",
+            "workqueue_depth{name=\"subjects\"} 0",
+            "odd{text=\"x\\\"} 1\\n\\\\\"} 2",
+        ] {
+            for page in [&open, &classic] {
+                assert!(page.lines().any(|written| written == line), "{line} is not in\n{page}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_counter_s_family_has_the_name_that_the_format_demands() {
+        let (open, classic) = (page(Format::OpenMetrics), page(Format::Prometheus));
+        assert!(open.contains("# TYPE controller_runtime_reconcile counter\n") && open.ends_with("\n# EOF\n"), "{open}");
+        let head = "# HELP controller_runtime_reconcile_total Reconciles, by kind of subject and result.\n\
+            # TYPE controller_runtime_reconcile_total counter\ncontroller_runtime_reconcile_total{";
+        assert!(classic.contains(head) && !classic.contains("# EOF"), "{classic}");
+        assert!(classic.contains("# TYPE controller_runtime_reconcile_time_seconds histogram\n"), "{classic}");
+    }
+
+    #[test]
+    fn whoever_asks_for_open_metrics_gets_it() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1";
+        assert_eq!(Format::for_accept(prometheus), Format::OpenMetrics);
+        assert_eq!(Format::for_accept("text/plain, application/openmetrics-text"), Format::OpenMetrics);
+        for accept in ["", "*/*", "text/plain;version=0.0.4", "application/json"] {
+            assert_eq!(Format::for_accept(accept), Format::Prometheus, "{accept}");
+        }
     }
 }

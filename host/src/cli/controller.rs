@@ -6,10 +6,10 @@ use crate::{
     controller,
     keeper::{self, Options, start::Started},
     leader::{Timing, campaign},
-    metrics::Reconciles,
+    metrics::{HostState, Reconciles},
     pace::{self, Pacer},
     serve::{
-        admission::{Admission, AdmissionError, Certificates, Serving, certificates::secret, counts::Counts},
+        admission::{Admission, AdmissionError, Certificates, Serving, certificates::secret, counts::AdmissionCounts},
         health,
     },
     watch::{Shared, apis},
@@ -141,7 +141,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         shared: shared.clone(),
         claims: claims.clone(),
         obstacles: [obstacle.clone(), listed.clone()],
-        counts: Arc::<Counts>::default(),
+        counts: Arc::<AdmissionCounts>::default(),
     };
     let reconciles = Arc::<Reconciles>::default();
     let inputs = controller::Inputs {
@@ -169,10 +169,11 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         // A task of its own, so that requests that have begun are answered while all else has ended.
         tokio::spawn(admission.serve(serving, async move { _ = ending.wait_for(|ending| *ending).await }))
     });
-    let told = health::Told { apis, obstacle, listed, policies, pacer, leadership, reconciles, admission: answered };
+    let readiness = health::Readiness { apis, obstacle, listed };
+    let registry = health::registry(HostState { policies, pacer, leadership }, &reconciles, answered.as_deref());
     let stopped = stop_signal()?;
     tokio::select! {
-        result = health::serve(listener, told) => result.context("answering /healthz")?,
+        result = health::serve(listener, readiness, registry) => result.context("answering /healthz")?,
         () = apis::keep(client, served) => bail!("the watch of CustomResourceDefinitions has stopped"),
         () = keep_policies => bail!("the watch of PolicyPlugins has stopped"),
         () = controller::run(inputs) => bail!("the controller has stopped"),

@@ -1,52 +1,68 @@
 //! /healthz, /readyz and /metrics.
 
-use super::admission::counts::Counts;
+use super::admission::counts::AdmissionCounts;
 use crate::{
-    leader::Leadership,
-    metrics::{self, Reconciles},
-    pace::Pacer,
+    metrics::{Format, HostState, Reconciles},
     watch::apis::Apis,
 };
-use axum::{Router, extract::State, http::StatusCode, routing::get};
-use pointsman_core::decide::Policies;
+use axum::{
+    Router,
+    extract::State,
+    http::{
+        HeaderMap, StatusCode,
+        header::{ACCEPT, CONTENT_TYPE},
+    },
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use tokio::{net::TcpListener, sync::watch};
 
-/// What the pages tell of.
+/// What decides whether this host is ready.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct Readiness {
     /// What the cluster serves.
     pub apis: watch::Receiver<Apis>,
     /// What keeps the policies from being in force, or none.
     pub obstacle: watch::Receiver<Option<String>>,
     /// What hasn't been listed yet, or none.
     pub listed: watch::Receiver<Option<String>>,
-    /// What decides.
-    pub policies: Arc<Policies>,
-    /// Who gives turns to restart pods.
-    pub pacer: Arc<Pacer>,
-    /// Whether this host leads.
-    pub leadership: Leadership,
-    /// What the controller has counted.
-    pub reconciles: Arc<Reconciles>,
-    /// What the admission webhook has answered, where it is served.
-    pub admission: Option<Arc<Counts>>,
+}
+
+/// The metrics of this host: with the webhook's if it is served.
+pub fn registry(state: HostState, reconciles: &Reconciles, admission: Option<&AdmissionCounts>) -> Registry {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(state));
+    reconciles.register(&mut registry);
+    if let Some(counts) = admission {
+        counts.register(&mut registry);
+    }
+    registry
 }
 
 /// Answers until the process ends.
-pub async fn serve(listener: TcpListener, told: Told) -> std::io::Result<()> {
-    let metrics = |State(told): State<Told>| async move {
-        let mut text = metrics::text(&told.policies, &told.pacer, &told.leadership, &told.reconciles);
-        told.admission.iter().for_each(|counts| counts.text(&mut text));
-        text
-    };
-    let routes = Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(ready)).route("/metrics", get(metrics));
-    axum::serve(listener, routes.with_state(told)).await
+pub async fn serve(listener: TcpListener, readiness: Readiness, registry: Registry) -> std::io::Result<()> {
+    let routes = Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready).with_state(readiness))
+        .route("/metrics", get(metrics).with_state(Arc::new(registry)));
+    axum::serve(listener, routes).await
+}
+
+async fn metrics(State(registry): State<Arc<Registry>>, headers: HeaderMap) -> Response {
+    let accept: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok()).collect();
+    let format = Format::for_accept(&accept.join(","));
+    match format.page(&registry) {
+        Ok(page) => ([(CONTENT_TYPE, format.content_type())], page).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("writing the metrics failed: {error}\n")).into_response(),
+    }
 }
 
 /// Ready as soon as we know what the cluster serves and the recorded policies are in force, and while it serves what we can't do without.
-async fn ready(State(told): State<Told>) -> (StatusCode, String) {
-    let obstacle = told.apis.borrow().obstacle().or_else(|| told.obstacle.borrow().clone()).or_else(|| told.listed.borrow().clone());
+async fn ready(State(readiness): State<Readiness>) -> (StatusCode, String) {
+    let Readiness { apis, obstacle, listed } = readiness;
+    let obstacle = apis.borrow().obstacle().or_else(|| obstacle.borrow().clone()).or_else(|| listed.borrow().clone());
     match obstacle {
         None => (StatusCode::OK, "ok\n".to_owned()),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),

@@ -1,82 +1,65 @@
-//! What /metrics tells of admission.
+//! The metrics of admission.
 
-use pointsman_sandbox::sync::locked;
-use std::{collections::BTreeMap, fmt::Write as _, sync::Mutex};
+use crate::metrics::Labels;
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family, histogram::Histogram},
+    registry::Registry,
+};
 
-/// The bounds of the histogram of how long an answer takes, in seconds. The goal for the slowest in a hundred is 10 ms.
-const BOUNDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
+/// The upper bounds of the buckets of an answer's latency, in seconds. The goal for the slowest in a hundred is 10 ms.
+const LATENCY_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 
 /// What admission counts.
-#[derive(Debug, Default)]
-pub struct Counts {
-    requests: Mutex<BTreeMap<(&'static str, bool), u64>>,
-    latencies: Mutex<BTreeMap<&'static str, Latency>>,
+#[derive(Debug)]
+pub struct AdmissionCounts {
+    requests: Family<Labels<2>, Counter>,
+    latencies: Family<Labels<1>, Histogram>,
 }
 
-#[derive(Debug, Default)]
-struct Latency {
-    within: [u64; BOUNDS.len()],
-    all: u64,
-    seconds: f64,
+impl Default for AdmissionCounts {
+    fn default() -> Self {
+        Self { requests: Family::default(), latencies: Family::new_with_constructor(|| Histogram::new(LATENCY_BUCKETS)) }
+    }
 }
 
-impl Counts {
-    /// Counts an answer of a door, to what was to be done with an object.
-    pub fn answered(&self, door: &'static str, operation: &'static str, allowed: bool, seconds: f64) {
-        *locked(&self.requests).entry((operation, allowed)).or_default() += 1;
-        let mut latencies = locked(&self.latencies);
-        let latency = latencies.entry(door).or_default();
-        latency.all += 1;
-        latency.seconds += seconds;
-        for (within, bound) in latency.within.iter_mut().zip(BOUNDS) {
-            *within += u64::from(seconds <= bound);
-        }
+impl AdmissionCounts {
+    /// Counts an answer to a request on a path, about an operation on an object.
+    pub fn answered(&self, path: &'static str, operation: &'static str, allowed: bool, seconds: f64) {
+        let allowed = if allowed { "true" } else { "false" };
+        self.requests.get_or_create(&[("operation", operation), ("allowed", allowed)]).inc();
+        self.latencies.get_or_create(&[("webhook", path)]).observe(seconds);
     }
 
-    /// Adds it all to a page of metrics.
-    pub fn text(&self, text: &mut String) {
-        // Writing into a String can't fail.
-        self.write(text).ok();
-    }
-
-    fn write(&self, text: &mut String) -> std::fmt::Result {
-        let name = "pointsman_admission_requests_total";
-        writeln!(text, "# HELP {name} Requests that the admission webhook has answered, by operation and answer.\n# TYPE {name} counter")?;
-        for ((operation, allowed), count) in &*locked(&self.requests) {
-            writeln!(text, "{name}{{operation=\"{operation}\",allowed=\"{allowed}\"}} {count}")?;
-        }
-        let name = "controller_runtime_webhook_latency_seconds";
-        writeln!(text, "# HELP {name} How long an answer of the admission webhook takes.\n# TYPE {name} histogram")?;
-        for (door, Latency { within, all, seconds }) in &*locked(&self.latencies) {
-            for (count, bound) in within.iter().zip(BOUNDS) {
-                writeln!(text, "{name}_bucket{{webhook=\"{door}\",le=\"{bound}\"}} {count}")?;
-            }
-            writeln!(text, "{name}_bucket{{webhook=\"{door}\",le=\"+Inf\"}} {all}")?;
-            writeln!(text, "{name}_sum{{webhook=\"{door}\"}} {seconds}\n{name}_count{{webhook=\"{door}\"}} {all}")?;
-        }
-        Ok(())
+    /// Adds these metrics to those of the page.
+    pub fn register(&self, registry: &mut Registry) {
+        let Self { requests, latencies } = self;
+        let help = "Answers of the admission webhook, by operation and whether it was allowed";
+        registry.register("pointsman_admission_requests", help, requests.clone());
+        registry.register("controller_runtime_webhook_latency_seconds", "Latency of the admission webhook, by path", latencies.clone());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Format;
 
     #[test]
-    fn answers_are_counted_by_operation_and_their_time_by_door() {
-        let counts = Counts::default();
+    fn answers_are_counted_by_operation_and_their_time_by_path() {
+        let counts = AdmissionCounts::default();
         counts.answered("/validate", "CREATE", true, 0.002);
         counts.answered("/validate", "CREATE", false, 0.02);
-        let mut text = String::new();
-        counts.text(&mut text);
+        let mut registry = Registry::default();
+        counts.register(&mut registry);
+        let page = Format::Prometheus.page(&registry).unwrap();
         for line in [
             "pointsman_admission_requests_total{operation=\"CREATE\",allowed=\"false\"} 1",
-            "controller_runtime_webhook_latency_seconds_bucket{webhook=\"/validate\",le=\"0.001\"} 0",
-            "controller_runtime_webhook_latency_seconds_bucket{webhook=\"/validate\",le=\"0.0025\"} 1",
-            "controller_runtime_webhook_latency_seconds_bucket{webhook=\"/validate\",le=\"+Inf\"} 2",
+            "controller_runtime_webhook_latency_seconds_bucket{le=\"0.001\",webhook=\"/validate\"} 0",
+            "controller_runtime_webhook_latency_seconds_bucket{le=\"0.0025\",webhook=\"/validate\"} 1",
+            "controller_runtime_webhook_latency_seconds_bucket{le=\"+Inf\",webhook=\"/validate\"} 2",
             "controller_runtime_webhook_latency_seconds_count{webhook=\"/validate\"} 2",
         ] {
-            assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+            assert!(page.lines().any(|written| written == line), "{line} is not in\n{page}");
         }
     }
 }

@@ -22,7 +22,7 @@ use axum::{
     routing::{get, post},
 };
 use certificates::{Outlet, directory, secret};
-use counts::Counts;
+use counts::AdmissionCounts;
 use kube::Client;
 use pointsman_core::{
     claims::Claims,
@@ -78,7 +78,7 @@ pub struct Admission {
     /// answer, and the failurePolicy says what that means.
     pub obstacles: [watch::Receiver<Option<String>>; 2],
     /// What was answered.
-    pub counts: Arc<Counts>,
+    pub counts: Arc<AdmissionCounts>,
 }
 
 /// Where certificates come from.
