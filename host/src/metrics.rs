@@ -60,7 +60,7 @@ impl Reconciles {
         for (result, count) in [("success", well), ("error", !well)] {
             self.done.get_or_create(&[("controller", kind), ("result", result)]).inc_by(count.into());
         }
-        drop(self.taken_away.get_or_create(&[("controller", kind)]));
+        self.taken_away.get_or_create(&[("controller", kind)]).inc_by(0);
         self.seconds.get_or_create(&[("controller", kind)]).observe(seconds);
     }
 

@@ -33,7 +33,7 @@ enum Command {
     Bench(bench::Args),
     /// Runs the embedded control plane alone, until Ctrl-C.
     Cluster(demo::ClusterArgs),
-    /// Makes the generated files anew: `crds/yaml`.
+    /// Writes the generated files: `crds/yaml` and the tables of docs/labels-and-annotations.md.
     Generate,
     /// Runs a command that ends when its parent does.
     #[command(name = guard::SUBCOMMAND, hide = true)]

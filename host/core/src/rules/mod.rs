@@ -2,12 +2,14 @@
 //! policy set, and the same function asks them wherever somebody wants to know: the controller, `render`, the comparison of two sets.
 //!
 //! `rule` is one rule, compiled; `judge` asks all of a set about one object; `plan` is what becomes of a plan by it; `layers` tells who asked
-//! for the fields of a planned object; `lookups` finds what a rule wants to know beside its object; `fields` finds names in expressions that no object has; `shipped` are the rules that the host brings;
+//! for the fields of a planned object; `lookups` finds what a rule wants to know beside its object; `fields` finds names in expressions that no object has; `ome_keys` is the table of OME's labels and annotations;
+//! `shipped` are the rules that the host brings;
 //! `tally` counts how the live subjects stand to all of them.
 
 pub mod fields;
 pub mod judge;
 pub mod lookups;
+pub mod ome_keys;
 pub mod rule;
 pub mod schema;
 pub mod shipped;

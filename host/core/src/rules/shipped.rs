@@ -1,10 +1,12 @@
 //! The rules that the host brings. Each is a ValidationRule that the leader makes where it is missing, and anybody may change: what nobody has
 //! changed becomes that of a newer host.
 
+use super::ome_keys::{self, Practice};
 use kube::ResourceExt;
 use pointsman_crds::policy::rule::{ValidationRule, ValidationRuleSpec};
 use pointsman_sandbox::digest::Digest;
 use serde::Deserialize;
+use serde_json::Value;
 use std::{collections::BTreeMap, ops::Deref, sync::LazyLock};
 
 /// The annotation with the digest of the spec that a host has brought: as long as the spec has it, nobody has changed the rule.
@@ -29,23 +31,54 @@ impl Deref for Shipped {
     }
 }
 
+/// A file of rules, and texts that several of its expressions have in common: each stands for `${its name}`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct RuleFile {
+    #[serde(default)]
+    texts: BTreeMap<String, String>,
+    rules: Vec<RuleManifest>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleManifest {
     name: String,
     about: String,
-    spec: ValidationRuleSpec,
+    /// The formats of annotations that it checks beside its own validations.
+    annotations: Option<Practice>,
+    spec: Value,
 }
 
 /// All of them, in the order of their names. That each can be read and compiled is for a test to say.
 pub fn all() -> &'static [Shipped] {
     static ALL: LazyLock<Vec<Shipped>> = LazyLock::new(|| {
-        let written = FILES.iter().flat_map(|file| serde_saphyr::from_str::<Vec<Written>>(file).unwrap_or_default());
-        let mut all: Vec<Shipped> = written.map(Shipped::of).collect();
+        let [labels, annotations] = ome_keys::keys_by_prefix();
+        let generated = BTreeMap::from([("labels-by-prefix".to_owned(), labels), ("annotations-by-prefix".to_owned(), annotations)]);
+        let files = FILES.iter().filter_map(|file| serde_saphyr::from_str::<RuleFile>(file).ok());
+        let rules = files.flat_map(|RuleFile { mut texts, rules }| {
+            texts.extend(generated.clone());
+            rules.into_iter().filter_map(|manifest| Shipped::from_manifest(manifest, &texts).ok()).collect::<Vec<_>>()
+        });
+        let mut all: Vec<Shipped> = rules.collect();
         all.sort_by_key(|rule| rule.name_any());
         all
     });
     &ALL
+}
+
+/// Puts the texts into all strings of a document.
+fn fill(value: &mut Value, texts: &BTreeMap<String, String>) {
+    match value {
+        Value::String(text) if text.contains("${") => {
+            for (name, common) in texts {
+                *text = text.replace(&format!("${{{name}}}"), common);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| fill(item, texts)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| fill(field, texts)),
+        _ => {}
+    }
 }
 
 /// The one of a name.
@@ -54,12 +87,21 @@ pub fn named(name: &str) -> Option<&'static Shipped> {
 }
 
 impl Shipped {
-    fn of(written: Written) -> Self {
-        let mut rule = ValidationRule::new(&written.name, written.spec);
-        let annotations = BTreeMap::from([(BROUGHT.to_owned(), digest(&rule.spec)), (ABOUT.to_owned(), written.about)]);
+    fn from_manifest(manifest: RuleManifest, texts: &BTreeMap<String, String>) -> serde_json::Result<Self> {
+        let RuleManifest { name, about, annotations, mut spec } = manifest;
+        fill(&mut spec, texts);
+        if let (Some(_), Some(fields)) = (annotations, spec.as_object_mut()) {
+            fields.entry("validations").or_insert_with(|| Value::Array(Vec::new()));
+        }
+        let mut spec: ValidationRuleSpec = serde_json::from_value(spec)?;
+        let (variables, validations): (Vec<_>, Vec<_>) = annotations.map(Practice::checks).unwrap_or_default().into_iter().unzip();
+        spec.variables.extend(variables);
+        spec.validations.extend(validations);
+        let mut rule = ValidationRule::new(&name, spec);
+        let annotations = BTreeMap::from([(BROUGHT.to_owned(), digest(&rule.spec)), (ABOUT.to_owned(), about)]);
         rule.metadata.annotations = Some(annotations);
         rule.metadata.labels = Some([("app.kubernetes.io/managed-by".to_owned(), "pointsman".to_owned())].into());
-        Self(rule)
+        Ok(Self(rule))
     }
 
     /// Whether it is to be written: nobody has it, or it is that of another host and nobody has changed it.

@@ -5,10 +5,10 @@ use super::{
     component::{Annotation, Annotations, Deployed, Mode, NOT_HONOURED, Note, OVERRIDDEN, Part, capital, invalid, refused},
     entry,
 };
-use crate::world::ome::Component;
+use crate::{rules::ome_keys::DEPLOYMENT_MODE, world::ome::Component};
 
 /// The annotation that says it.
-const MODE: &str = "ome.io/deploymentMode";
+const MODE: &str = DEPLOYMENT_MODE.key;
 
 /// The reason of a note that a router may keep Knative from seeing requests.
 const PAST_KNATIVE: &str = "PastKnative";
@@ -61,10 +61,9 @@ pub(super) fn of(
             ))),
             "MultiNode" => Ok(Mode::MultiNode(nodes)),
             "MultiNodeRayVLLM" => Ok(Mode::Ray(nodes)),
-            other => Err(invalid(format!(
-                "{} has the value {other:?}: it must be RawDeployment, MultiNode, Serverless or MultiNodeRayVLLM.",
-                capital(&annotation.place)
-            ))),
+            other => {
+                Err(invalid(format!("{} has the value {other:?}: it must be {}.", capital(&annotation.place), DEPLOYMENT_MODE.what())))
+            }
         },
     }
 }

@@ -8,18 +8,19 @@ use super::{
 use crate::{
     objects::scaling::Query,
     resource::{HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT},
+    rules::ome_keys::{self, percent, replicas},
     world::ome::Component,
 };
 use pointsman_crds::ome::component::{KedaConfig, ScaleMetric};
 use std::collections::BTreeMap;
 
-pub(super) const MIN_REPLICAS: &str = "ome.io/min-replicas";
-pub(super) const MAX_REPLICAS: &str = "ome.io/max-replicas";
-pub(super) const UTILIZATION: &str = "ome.io/target-utilization";
-const CLASS: &str = "ome.io/autoscalerClass";
-const ENABLE_KEDA: &str = "autoscaling.ome.io/enable-keda";
-pub(super) const METRIC: &str = "autoscaling.ome.io/metric";
-pub(super) const TARGET: &str = "autoscaling.ome.io/target";
+pub(super) const MIN_REPLICAS: &str = ome_keys::MIN_REPLICAS.key;
+pub(super) const MAX_REPLICAS: &str = ome_keys::MAX_REPLICAS.key;
+pub(super) const UTILIZATION: &str = ome_keys::UTILIZATION.key;
+const CLASS: &str = ome_keys::AUTOSCALER_CLASS.key;
+const ENABLE_KEDA: &str = ome_keys::ENABLE_KEDA.key;
+pub(super) const METRIC: &str = ome_keys::METRIC.key;
+pub(super) const TARGET: &str = ome_keys::TARGET.key;
 
 /// The most replicas where nobody says a number, and the share of CPU that is aimed at.
 const MOST: i64 = 3;
@@ -73,16 +74,9 @@ pub(super) fn conflict<T: PartialEq + std::fmt::Display>(
     }
 }
 
-fn whole(text: &str) -> Option<i64> {
-    text.trim().parse().ok().filter(|number| (0..=i64::from(i32::MAX)).contains(number))
-}
-
-/// What [`whole`] reads.
-const WHOLE: &str = "a whole number from 0 on";
-
 /// The fewest replicas.
 pub(super) fn least(user: &Component, runtime: &Component, annotations: &Annotations<'_>) -> Result<i64, Box<Stop>> {
-    let noted = annotations.read(MIN_REPLICAS, whole, WHOLE)?.map(|(least, _)| least);
+    let noted = annotations.read(MIN_REPLICAS, replicas, &ome_keys::MIN_REPLICAS.what())?.map(|(least, _)| least);
     let (ours, theirs) = (user.settings.min_replicas, runtime.settings.min_replicas);
     Ok(ours.map(i64::from).or(noted).or(theirs.map(i64::from)).unwrap_or(1))
 }
@@ -102,9 +96,9 @@ impl Making<'_> {
         // 0 counts as absent, as upstream's clients write it.
         let most_of = |number: Option<i32>| some(number).filter(|most| *most > 0);
 
-        let noted = annotations.read(MIN_REPLICAS, whole, WHOLE)?;
+        let noted = annotations.read(MIN_REPLICAS, replicas, &ome_keys::MIN_REPLICAS.what())?;
         conflict(notes, part, "minReplicas", some(ours.min_replicas), noted.as_ref());
-        let noted = annotations.read(MAX_REPLICAS, whole, WHOLE)?;
+        let noted = annotations.read(MAX_REPLICAS, replicas, &ome_keys::MAX_REPLICAS.what())?;
         conflict(notes, part, "maxReplicas", most_of(ours.max_replicas), noted.as_ref());
         let most = most_of(ours.max_replicas).or(noted.map(|(most, _)| most).filter(|most| *most > 0)).or(most_of(theirs.max_replicas));
         if let Some(most) = most
@@ -115,11 +109,7 @@ impl Making<'_> {
                 part.name()
             )));
         }
-        let class = annotations.read(
-            CLASS,
-            |text| ["hpa", "keda", "external"].iter().find(|class| **class == text).copied(),
-            "hpa, keda or external",
-        )?;
+        let class = annotations.read(CLASS, |text| ome_keys::AUTOSCALER_CLASS.word(text), &ome_keys::AUTOSCALER_CLASS.what())?;
         let class = class.map(|(class, _)| class);
         // What can't be read is told even where nothing asks for it.
         metric_name(part, (user, runtime), annotations, METRIC, &mut Vec::new())?;
@@ -269,20 +259,10 @@ pub(super) fn metric_name(
         ScaleMetric::Concurrency => "concurrency",
         ScaleMetric::Rps => "rps",
     };
-    let known = ["cpu", "memory", "concurrency", "rps", "gpu-utilization"];
-    let noted = annotations.read(
-        annotation,
-        |text| known.iter().find(|metric| **metric == text).copied(),
-        "cpu, memory, concurrency, rps or gpu-utilization",
-    )?;
+    let noted = annotations.read(annotation, |text| ome_keys::METRIC.word(text), &ome_keys::METRIC.what())?;
     let (ours, theirs) = (user.settings.scale_metric.map(name), runtime.settings.scale_metric.map(name));
     conflict(notes, part, "scaleMetric", ours, noted.as_ref());
     Ok(ours.or(noted.map(|(metric, _)| metric)).or(theirs))
-}
-
-/// A number above 0.
-pub(super) fn percent(text: &str) -> Option<i64> {
-    text.trim().parse().ok().filter(|percent| *percent > 0)
 }
 
 /// What [`percent`] reads.

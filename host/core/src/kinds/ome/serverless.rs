@@ -3,9 +3,9 @@
 use super::{
     Making, Stop,
     component::{Annotation, Annotations, Deployed, NOT_HONOURED, Note, OVERRIDDEN, Part, invalid, refused},
-    scaling::{MAX_REPLICAS, METRIC, MIN_REPLICAS, PERCENT_IS, Scaling, TARGET, UTILIZATION, metric_name, percent},
+    scaling::{MAX_REPLICAS, METRIC, MIN_REPLICAS, PERCENT_IS, Scaling, TARGET, UTILIZATION, metric_name},
 };
-use crate::{objects::knative::Asked, world::ome::Component};
+use crate::{objects::knative::Asked, rules::ome_keys::percent, world::ome::Component};
 use std::collections::BTreeMap;
 
 /// How Knative's own annotations begin.

@@ -1,11 +1,7 @@
 //! What a service says, read and checked.
 
 use super::{ACCEPTED, Stop, predictor::Predictor};
-use crate::{
-    kinds::{ask::Asking, ome::keys::STORAGE_URI},
-    question::strings,
-    world::ome::Component,
-};
+use crate::{kinds::ask::Asking, question::strings, rules::ome_keys::STORAGE_URI, world::ome::Component};
 use pointsman_crds::ome::{
     component::KedaConfig,
     inference_service::{ModelRef, ServingRuntimeRef},
@@ -88,8 +84,8 @@ impl Service {
 
     /// Where the engine's model comes from, if not from the nodes.
     pub(super) fn model_uri(&self) -> Option<&String> {
-        let own = self.engine.as_ref().and_then(|engine| engine.settings.annotations.get(STORAGE_URI));
-        own.or_else(|| self.annotations.get(STORAGE_URI)).or(self.storage_uri.as_ref())
+        let own = self.engine.as_ref().and_then(|engine| engine.settings.annotations.get(STORAGE_URI.key));
+        own.or_else(|| self.annotations.get(STORAGE_URI.key)).or(self.storage_uri.as_ref())
     }
 
     /// Whether it can be served at all.

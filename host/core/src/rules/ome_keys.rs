@@ -1,0 +1,383 @@
+//! The labels and annotations of OME's page that concern an InferenceService, as one table: the host reads values by it, the practices
+//! get their checks from it (`shipped`), and `cargo xtask generate` writes the tables of docs/labels-and-annotations.md from it.
+
+#[cfg(test)]
+mod document;
+mod format;
+mod practice;
+
+pub use format::{Format, percent, replicas};
+pub(super) use practice::{Practice, keys_by_prefix};
+
+use format::{
+    DECIMAL_FROM_CENT, DELAY, FRACTION, NAME, NOT_BLANK, PATH, PERCENT, PORT, REPLICAS, SIZE, STORAGE_LOCATION, WHOLE, WORD, one_of,
+};
+
+/// A label. All are written by the host or by the policies at metadata-propagation.
+#[derive(Clone, Copy, Debug)]
+pub struct Label {
+    /// Its key.
+    pub key: &'static str,
+    /// Whether objects carry it.
+    pub objects: bool,
+    /// Whether pods carry it.
+    pub pods: bool,
+    /// What it means, for the document.
+    pub about: &'static str,
+}
+
+/// Who acts upon an annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The host.
+    Host,
+    /// The policies at pod-templating, which get it in their layer `settings`. It is about the model: a router, which has none, takes
+    /// only its own.
+    ModelPolicies,
+    /// The same, but it applies to the pods of all components.
+    PodPolicies,
+    /// Nobody: the host writes it.
+    Nobody,
+}
+
+/// An annotation.
+#[derive(Clone, Copy, Debug)]
+pub struct Annotation {
+    /// Its key.
+    pub key: &'static str,
+    /// Who acts upon it.
+    pub reader: Reader,
+    /// Whether objects carry it afterwards.
+    pub objects: bool,
+    /// Whether pods carry it afterwards.
+    pub pods: bool,
+    /// What its value may be, and the practice that warns of others; none if any value is accepted.
+    format: Option<(Practice, Format)>,
+    /// What its value must be, if there is a better word for it than the format's.
+    what: Option<&'static str>,
+    /// A CEL expression that limits what the practice warns of.
+    guard: Option<&'static str>,
+    /// What it does, for the document.
+    pub about: &'static str,
+    /// A value that changes the plan, as a case for tests, and what must be set beside it.
+    pub example: (&'static str, &'static [(&'static str, &'static str)]),
+    /// A value that is refused.
+    pub wrong: Option<&'static str>,
+}
+
+impl Annotation {
+    /// What a value must be, for messages.
+    pub fn what(&self) -> String {
+        let format = self.format.map(|(_, format)| format.what());
+        self.what.map(str::to_owned).or(format).unwrap_or_default()
+    }
+
+    /// Whether a value can be read.
+    pub fn accepts(&self, value: &str) -> bool {
+        self.format.is_none_or(|(_, format)| format.accepts(value))
+    }
+
+    /// A value that is one of a few words.
+    pub fn word(&self, value: &str) -> Option<&'static str> {
+        self.format.and_then(|(_, format)| format.word(value))
+    }
+
+    /// The row of an annotation that nothing is known of.
+    const fn new(key: &'static str, reader: Reader, about: &'static str, example: &'static str) -> Self {
+        let (objects, pods) = (false, false);
+        Self { key, reader, objects, pods, format: None, what: None, guard: None, about, example: (example, &[]), wrong: None }
+    }
+
+    const fn carried(self, objects: bool, pods: bool) -> Self {
+        Self { objects, pods, ..self }
+    }
+
+    /// Values have a format: a practice warns of all others, of which this is one, and the reader refuses them.
+    const fn format(self, practice: Practice, format: Format, wrong: &'static str) -> Self {
+        Self { format: Some((practice, format)), wrong: Some(wrong), ..self }
+    }
+
+    const fn what_is(self, what: &'static str) -> Self {
+        Self { what: Some(what), ..self }
+    }
+
+    const fn only_if(self, guard: &'static str) -> Self {
+        Self { guard: Some(guard), ..self }
+    }
+
+    /// It has a meaning only beside others.
+    const fn beside(self, others: &'static [(&'static str, &'static str)]) -> Self {
+        Self { example: (self.example.0, others), ..self }
+    }
+}
+
+const fn label(key: &'static str, about: &'static str) -> Label {
+    Label { key, objects: true, pods: true, about }
+}
+
+/// All labels, in the order of the document.
+pub static LABELS: [Label; 17] = [
+    label("ome.io/managed-by", "`ome-controller`, unless the policy's config sets another value"),
+    label("ome.io/component", "engine, decoder or router"),
+    label("ome.io/part-of", "the service"),
+    Label { pods: false, ..label("ome.io/version", "the version of Pointsman that created the object: an upgrade restarts nothing") },
+    label("serving.ome.io/inferenceservice", "the service; selectors use it"),
+    label("serving.ome.io/component", "the component; selectors use it"),
+    label("serving.ome.io/revision", "increases with the pod template; on workloads and pods"),
+    label("serving.ome.io/model", "the base model"),
+    label("serving.ome.io/runtime", "the runtime in use"),
+    label("infrastructure.ome.io/cluster", "carried from the service, else from its namespace"),
+    label("infrastructure.ome.io/profile", "the same"),
+    label("infrastructure.ome.io/capacity-reservation", "the same"),
+    label("model.ome.io/name", "of the served model; the service's own value applies only if nothing is known about the model"),
+    label("model.ome.io/type", "the same"),
+    label("model.ome.io/vendor", "the same"),
+    label("model.ome.io/format", "the same"),
+    label("model.ome.io/size", "the same"),
+];
+
+/// Labels of OME's jobs, which have no table here.
+const LABELS_OF_JOBS: [&str; 8] = [
+    "training.ome.io/job-name",
+    "training.ome.io/job-uid",
+    "training.ome.io/replica-type",
+    "training.ome.io/replica-index",
+    "training.ome.io/framework",
+    "benchmark.ome.io/job-name",
+    "benchmark.ome.io/target-service",
+    "benchmark.ome.io/task-type",
+];
+
+/// Annotations of OME's jobs, which have no table here.
+const ANNOTATIONS_OF_JOBS: [&str; 5] = [
+    "training.ome.io/distributed-backend",
+    "training.ome.io/checkpoint-strategy",
+    "training.ome.io/resume-from",
+    "benchmark.ome.io/target-qps",
+    "benchmark.ome.io/duration",
+];
+
+const SERVERLESS: &[(&str, &str)] = &[("ome.io/deploymentMode", "Serverless")];
+const SCRAPED: &[(&str, &str)] = &[("monitoring.ome.io/scrape", "true")];
+const SIZED: &[(&str, &str)] = &[("storage.ome.io/size", "1Gi")];
+
+/// How a component is deployed.
+pub const DEPLOYMENT_MODE: Annotation =
+    Annotation::new("ome.io/deploymentMode", Reader::Host, "how the component is deployed", "Serverless").format(
+        Practice::Scaling,
+        one_of("modes", &["RawDeployment", "MultiNode", "Serverless", "MultiNodeRayVLLM"]),
+        "Bare",
+    );
+
+/// The minimum of replicas.
+pub const MIN_REPLICAS: Annotation =
+    Annotation::new("ome.io/min-replicas", Reader::Host, "the minimum of replicas", "2").format(Practice::Scaling, REPLICAS, "two");
+
+/// The maximum of replicas.
+pub const MAX_REPLICAS: Annotation =
+    Annotation::new("ome.io/max-replicas", Reader::Host, "the maximum of replicas", "7").format(Practice::Scaling, REPLICAS, "-1");
+
+/// The share of a resource that an autoscaler aims at.
+pub const UTILIZATION: Annotation = Annotation::new(
+    "ome.io/target-utilization",
+    Reader::Host,
+    "the share of CPU or memory that a HorizontalPodAutoscaler aims at; in Serverless Knative's target-utilization-percentage",
+    "70",
+)
+.format(Practice::Scaling, PERCENT, "0");
+
+/// Whether KEDA scales.
+pub const ENABLE_KEDA: Annotation = Annotation::new(
+    "autoscaling.ome.io/enable-keda",
+    Reader::Host,
+    "KEDA scales. In Serverless Knative takes precedence: the annotation is ignored, and `Accepted` says so",
+    "true",
+)
+.format(Practice::Scaling, one_of("switches", &["true", "false"]), "maybe")
+.beside(SERVERLESS);
+
+/// What an autoscaler watches.
+pub const METRIC: Annotation = Annotation::new(
+    "autoscaling.ome.io/metric",
+    Reader::Host,
+    "cpu or memory; in Serverless also concurrency and rps. gpu-utilization requires a query (kedaConfig)",
+    "memory",
+)
+.format(Practice::Scaling, one_of("metrics", &["cpu", "memory", "concurrency", "rps", "gpu-utilization"]), "happiness");
+
+/// The value of it that it aims at.
+pub const TARGET: Annotation =
+    Annotation::new("autoscaling.ome.io/target", Reader::Host, "the metric's value", "60").format(Practice::Scaling, PERCENT, "lots");
+
+/// Which autoscaler scales. It isn't on OME's page.
+pub const AUTOSCALER_CLASS: Annotation = Annotation::new("ome.io/autoscalerClass", Reader::Host, "which autoscaler scales", "external")
+    .format(Practice::Scaling, one_of("classes", &["hpa", "keda", "external"]), "none");
+
+const KNATIVE_METRIC: Annotation = Annotation::new(
+    "autoscaling.knative.dev/metric",
+    Reader::Host,
+    "Serverless only: passed through unchanged, like everything under `autoscaling.knative.dev/`. It takes precedence over OME's \
+     annotations, and a field of the component over both",
+    "rps",
+)
+.carried(false, true)
+.beside(SERVERLESS);
+
+// Knative itself refuses what it can't read.
+const KNATIVE_TARGET: Annotation = Annotation {
+    wrong: None,
+    ..Annotation::new("autoscaling.knative.dev/target", Reader::Host, "the same", "20")
+        .carried(false, true)
+        .format(Practice::Scaling, DECIMAL_FROM_CENT, "")
+        .beside(SERVERLESS)
+};
+
+/// Where the model comes from, in place of the nodes.
+pub const STORAGE_URI: Annotation = Annotation::new(
+    "model.ome.io/storage-uri",
+    Reader::Host,
+    "the model's location if it isn't on the nodes: an init container fetches it, or a claim (pvc://) or a path of the node (local://) \
+     is mounted",
+    "hf://org/model",
+)
+.format(Practice::Engines, STORAGE_LOCATION, "somewhere")
+.only_if("s.place != ' of spec.router'");
+
+/// Which NetworkPolicy the pods get.
+pub const NETWORK_POLICY: Annotation = Annotation::new(
+    "security.ome.io/network-policy",
+    Reader::Host,
+    "a NetworkPolicy for each component, see [below](#allow-inference-only)",
+    "allow-inference-only",
+)
+.format(Practice::Pods, one_of("policies", &["allow-inference-only"]), "allow-all")
+.only_if("object.kind == 'InferenceService'");
+
+/// The StorageClass of a component's room for files.
+pub const STORAGE_CLASS: Annotation = Annotation::new(
+    "storage.ome.io/class",
+    Reader::Host,
+    "the class of a PersistentVolumeClaim, named as the component's workload; the cluster's default class if absent",
+    "fast-ssd",
+)
+.format(Practice::Pods, NAME, "-")
+.what_is("the name of a StorageClass")
+.beside(SIZED);
+
+/// Its size.
+pub const STORAGE_SIZE: Annotation =
+    Annotation::new("storage.ome.io/size", Reader::Host, "its size; without it there is no claim", "100Gi").format(
+        Practice::Pods,
+        SIZE,
+        "big",
+    );
+
+/// Its access mode.
+pub const ACCESS_MODE: Annotation = Annotation::new(
+    "storage.ome.io/access-mode",
+    Reader::Host,
+    "its mode, ReadWriteOnce by default. The claim holds a downloaded model, otherwise it is mounted at /mnt/storage (STORAGE_PATH)",
+    "ReadWriteMany",
+)
+.format(Practice::Pods, one_of("modes", &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]), "ReadMostly")
+.beside(SIZED);
+
+/// Whether Prometheus scrapes the pods.
+pub const SCRAPE: Annotation = Annotation::new("monitoring.ome.io/scrape", Reader::Host, "pods get `prometheus.io/scrape`", "true").format(
+    Practice::Pods,
+    one_of("switches", &["true", "false"]),
+    "yes",
+);
+
+/// The port of the metrics.
+pub const METRICS_PORT: Annotation = Annotation::new("monitoring.ome.io/port", Reader::Host, "pods get `prometheus.io/port`", "9400")
+    .format(Practice::Pods, PORT, "0")
+    .beside(SCRAPED);
+
+/// The path of the metrics.
+pub const METRICS_PATH: Annotation = Annotation::new("monitoring.ome.io/path", Reader::Host, "pods get `prometheus.io/path`", "/stats")
+    .format(Practice::Pods, PATH, "stats")
+    .beside(SCRAPED);
+
+/// An annotation about the model that becomes a flag or a variable, which the document lists by engine.
+const fn flag(key: &'static str, example: &'static str, format: Format, wrong: &'static str) -> Annotation {
+    Annotation::new(key, Reader::ModelPolicies, "see [Flags](#flags)", example).format(Practice::Engines, format, wrong)
+}
+
+/// An annotation about Oracle's cloud.
+const fn of_cloud(key: &'static str, what: &'static str, about: &'static str, example: &'static str) -> Annotation {
+    Annotation::new(key, Reader::PodPolicies, about, example).carried(true, true).format(Practice::Pods, NOT_BLANK, " ").what_is(what)
+}
+
+/// All annotations, in the order of the document.
+pub static ANNOTATIONS: [Annotation; 31] = [
+    Annotation::new(
+        "ome.io/last-applied-configuration",
+        Reader::Nobody,
+        "written to workloads: the service's spec that they were last made from, as JSON (unless it is longer than 64 KiB). The service's \
+         own is never carried",
+        "theirs",
+    )
+    .carried(true, false),
+    Annotation::new(
+        "ome.io/resource-version",
+        Reader::Nobody,
+        "written to workloads: the service's generation that they were last made from. Neither annotation ever restarts a pod",
+        "theirs",
+    )
+    .carried(true, false),
+    DEPLOYMENT_MODE,
+    MIN_REPLICAS,
+    MAX_REPLICAS,
+    UTILIZATION,
+    ENABLE_KEDA,
+    METRIC,
+    TARGET,
+    AUTOSCALER_CLASS,
+    KNATIVE_METRIC,
+    KNATIVE_TARGET,
+    STORAGE_URI,
+    flag("model.ome.io/quantization", "fp8", WORD, "f p 8"),
+    flag("model.ome.io/max-tokens", "4096", WHOLE, "-1"),
+    flag("model.ome.io/context-length", "4096", WHOLE, "long"),
+    flag("performance.ome.io/gpu-memory-fraction", "0.8", FRACTION, "1.5"),
+    flag("performance.ome.io/batch-size", "8", WHOLE, "0"),
+    flag("performance.ome.io/max-batch-delay", "10ms", DELAY, "10"),
+    Annotation::new(
+        "security.ome.io/pod-security-policy",
+        Reader::PodPolicies,
+        "as in the [Pod Security Standards](https://kubernetes.io/docs/concepts/security/pod-security-standards/): restricted sets \
+         runAsNonRoot, the seccomp profile, no privilege escalation and no capabilities; if a layer contradicts it, `Decided` is False. \
+         The model's own hostPath volume stays",
+        "restricted",
+    )
+    .format(Practice::Pods, one_of("standards", &["privileged", "baseline", "restricted"]), "strict"),
+    NETWORK_POLICY,
+    Annotation::new(
+        "security.ome.io/secret-ref",
+        Reader::PodPolicies,
+        "a Secret whose keys become variables of the main container, and of the init containers that fetch models",
+        "model-credentials",
+    )
+    .format(Practice::Pods, NAME, "No Secret")
+    .what_is("the name of a Secret"),
+    STORAGE_CLASS,
+    STORAGE_SIZE,
+    ACCESS_MODE,
+    SCRAPE,
+    METRICS_PORT,
+    METRICS_PATH,
+    of_cloud(
+        "oci.ome.io/compartment-id",
+        "the id of a compartment",
+        "pods have it as annotation and as the variable OCI_COMPARTMENT_ID",
+        "ocid1.compartment.oc1..",
+    ),
+    of_cloud("oci.ome.io/region", "the name of a region", "the same, OCI_REGION", "us-phoenix-1"),
+    of_cloud("oci.ome.io/availability-domain", "the name of an availability domain", "the same, OCI_AVAILABILITY_DOMAIN", "PHX-AD-1"),
+];
+
+/// Whether an annotation is on OME's page.
+pub fn is_on_the_page(annotation: &Annotation) -> bool {
+    annotation.key != AUTOSCALER_CLASS.key
+}

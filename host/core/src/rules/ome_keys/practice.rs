@@ -1,0 +1,71 @@
+//! What the shipped practices get from the table.
+
+use super::{ANNOTATIONS, ANNOTATIONS_OF_JOBS, Annotation, Format, LABELS, LABELS_OF_JOBS};
+use pointsman_crds::policy::rule::{Validation, Variable};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+
+/// A practice that checks values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::rules) enum Practice {
+    /// How a service is deployed and scaled.
+    Scaling,
+    /// What the engines get.
+    Engines,
+    /// Security, storage, monitoring and the cloud.
+    Pods,
+}
+
+impl Practice {
+    /// The variables and the validations of the practice, one a format. They need a variable `annotations`: a list of annotations, each
+    /// with its `key`, its `value`, its `place`, and the `text` with which a sentence begins.
+    pub(in crate::rules) fn checks(self) -> Vec<(Variable, Validation)> {
+        let all = ANNOTATIONS.iter().filter_map(|annotation| {
+            let (practice, format) = annotation.format?;
+            (practice == self).then_some((annotation, format))
+        });
+        let mut checks: Vec<(Format, Vec<&Annotation>)> = Vec::new();
+        for (annotation, format) in all {
+            match checks.iter_mut().find(|(known, _)| known.name == format.name) {
+                Some((_, annotations)) => annotations.push(annotation),
+                None => checks.push((format, vec![annotation])),
+            }
+        }
+        checks.into_iter().map(|(format, annotations)| check(format, &annotations)).collect()
+    }
+}
+
+/// A format is checked for all its annotations together. One with a guard has its format alone.
+fn check(format: Format, annotations: &[&Annotation]) -> (Variable, Validation) {
+    let keys: Vec<&str> = annotations.iter().map(|annotation| annotation.key).collect();
+    let keys = match &keys[..] {
+        [key] => format!("s.key == '{key}'"),
+        keys => format!("s.key in ['{}']", keys.join("', '")),
+    };
+    let guard = annotations.iter().find_map(|annotation| annotation.guard).map(|guard| format!(" && {guard}")).unwrap_or_default();
+    let (name, refused, must) = (format.name, format.refused(), format.must());
+    let variable = Variable { name: name.to_owned(), expression: format!("variables.annotations.filter(s, {keys}{guard} && {refused})") };
+    let validation = Validation {
+        expression: format!("variables.{name}.size() == 0"),
+        message_expression: Some(format!("variables.{name}.map(s, s.text).join(', ') + ', and {must}'")),
+        ..Validation::default()
+    };
+    (variable, validation)
+}
+
+/// The names of all labels, and of all annotations, of OME's own prefixes: each a CEL map by their prefixes.
+pub(in crate::rules) fn keys_by_prefix() -> [String; 2] {
+    let labels: Vec<&str> = LABELS.iter().map(|label| label.key).chain(LABELS_OF_JOBS).collect();
+    let annotations: Vec<&str> = ANNOTATIONS.iter().map(|annotation| annotation.key).chain(ANNOTATIONS_OF_JOBS).collect();
+    let split = |key: &&'static str| key.split_once('/').filter(|(prefix, _)| prefix.ends_with(".ome.io"));
+    let prefixes: BTreeSet<&str> = labels.iter().chain(&annotations).filter_map(split).map(|(prefix, _)| prefix).collect();
+    [labels, annotations].map(|keys| {
+        let names = |prefix: &&str| {
+            let names: Vec<String> =
+                keys.iter().filter_map(split).filter(|(of, _)| of == prefix).map(|(_, name)| format!("'{name}'")).collect();
+            format!("'{prefix}': [{}]", names.join(", "))
+        };
+        format!("{{{}}}", prefixes.iter().map(names).collect::<Vec<_>>().join(", "))
+    })
+}
