@@ -1,9 +1,6 @@
 //! `pointsman check` and `pointsman rule test`, as people and pipelines use them: the program itself.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod program;
-
-use program::{CHAT, ended, folder};
+use crate::program::{CHAT, ended, folder};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -15,7 +12,7 @@ fn rule(name: &str, more: &str, expression: &str) -> String {
 
 #[test]
 fn objects_with_which_nothing_is_wrong_pass() {
-    let folder = folder("good");
+    let folder = folder("check-cli/good");
     fs::write(folder.join("chat.yaml"), CHAT).unwrap();
     let (printed, said) = ended(0, &folder, &["check", "-f", "."], "");
     assert_eq!((printed.as_str(), said.as_str()), ("3 objects: 0 errors, 0 warnings, 0 audit findings\n", ""));
@@ -30,7 +27,7 @@ fn objects_with_which_nothing_is_wrong_pass() {
 
 #[test]
 fn all_that_is_wrong_is_told_at_once_by_file_and_line() {
-    let folder = folder("bad");
+    let folder = folder("check-cli/bad");
     let bad = "apiVersion: ome.io/v1beta1\nkind: InferenceService\nmetadata: {name: Bad}\nspec:\n  model: {}\n  engine:\n    minReplicas: many\n    maxReplica: 1\n";
     let swapped = format!("{CHAT}  engine:\n    minReplicas: 3\n    maxReplicas: 2\n");
     let job = "apiVersion: ome.io/v1beta1\nkind: BenchmarkJob\nmetadata: {name: job}\nspec: {}\n";
@@ -62,7 +59,7 @@ fn all_that_is_wrong_is_told_at_once_by_file_and_line() {
 
 #[test]
 fn exit_codes_tell_what_kind_of_trouble_it_is() {
-    let folder = folder("codes");
+    let folder = folder("check-cli/codes");
     fs::write(folder.join("chat.yaml"), format!("{CHAT}  unknown: 1\n")).unwrap();
     let files = ["check", "-f", "chat.yaml", "-f", "context.yaml"];
     let (printed, _) = ended(0, &folder, &files, "");
@@ -81,7 +78,7 @@ fn exit_codes_tell_what_kind_of_trouble_it_is() {
 
 #[test]
 fn a_rule_that_cannot_be_used_is_told_where_its_expression_stands() {
-    let folder = folder("rules");
+    let folder = folder("check-cli/rules");
     let two = rule("typo", "", "object.metdata.name == ''");
     fs::write(folder.join("rule.yaml"), format!("{two}---\n{}", rule("half", "", "object."))).unwrap();
     let (printed, _) = ended(1, &folder, &["check", "-f", "rule.yaml"], "");
@@ -95,7 +92,7 @@ fn a_rule_that_cannot_be_used_is_told_where_its_expression_stands() {
 
 #[test]
 fn rules_are_asked_as_at_the_other_doors() {
-    let folder = folder("input");
+    let folder = folder("check-cli/input");
     fs::write(folder.join("chat.yaml"), CHAT).unwrap();
     let rules = [
         rule("named", "", "object.metadata.name != 'chat'"),
@@ -125,7 +122,7 @@ fn rules_are_asked_as_at_the_other_doors() {
 
 #[test]
 fn what_rules_look_up_is_in_the_files_only_where_that_is_said() {
-    let folder = folder("lookups");
+    let folder = folder("check-cli/lookups");
     let service = |name: &str, more: &str| {
         format!(
             "apiVersion: serving.kserve.io/v1alpha1\nkind: LLMInferenceService\nmetadata: {{name: {name}{more}}}\nspec:\n  model: {{uri: hf://a/b}}\n  replicas: 6\n"
@@ -150,7 +147,7 @@ fn what_rules_look_up_is_in_the_files_only_where_that_is_said() {
 
 #[test]
 fn json_is_for_programs() {
-    let folder = folder("json");
+    let folder = folder("check-cli/json");
     fs::write(folder.join("chat.yaml"), format!("{CHAT}  engine: {{minReplicas: x}}\n")).unwrap();
     let (printed, _) = ended(1, &folder, &["check", "-f", "chat.yaml", "-n", "team", "-o", "json"], "");
     let report: Value = serde_json::from_str(&printed).unwrap();
@@ -172,7 +169,7 @@ fn json_is_for_programs() {
 
 #[test]
 fn golden_cases_of_rules_pass_or_tell_what_came() {
-    let folder = folder("cases");
+    let folder = folder("check-cli/cases");
     fs::write(folder.join("rules.yaml"), rule("named", "", "object.metadata.name != 'chat'")).unwrap();
     let case = |name: &str, of: &str, expect: &str| {
         format!(
@@ -200,7 +197,7 @@ fn golden_cases_of_rules_pass_or_tell_what_came() {
 
 #[test]
 fn rules_are_asked_about_neither_rules_nor_services_that_are_left_alone() {
-    let folder = folder("alone");
+    let folder = folder("check-cli/alone");
     let alone = CHAT.replace("{name: chat}", "{name: chat, annotations: {pointsman.dev/control: \"false\"}}");
     fs::write(folder.join("chat.yaml"), alone).unwrap();
     let never = rule("never", "", "object.metadata.name == 'llama' || object.metadata.name == 'vllm'");
@@ -211,7 +208,7 @@ fn rules_are_asked_about_neither_rules_nor_services_that_are_left_alone() {
 
 #[test]
 fn an_object_may_have_the_beginning_of_a_name_and_a_typo_in_its_metadata_is_told() {
-    let folder = folder("generated");
+    let folder = folder("check-cli/generated");
     let generated = CHAT.replace("{name: chat}", "{generateName: chat-, lables: {a: b}}");
     fs::write(folder.join("chat.yaml"), format!("{generated}---\n{generated}")).unwrap();
     fs::write(folder.join("rules.yaml"), rule("named", "", "!object.metadata.name.startsWith('chat-')")).unwrap();
@@ -230,7 +227,7 @@ fn an_object_may_have_the_beginning_of_a_name_and_a_typo_in_its_metadata_is_told
 
 #[test]
 fn a_namespace_is_selected_by_its_name_and_an_object_of_the_cluster_has_none() {
-    let folder = folder("namespaces");
+    let folder = folder("check-cli/namespaces");
     fs::write(folder.join("chat.yaml"), CHAT).unwrap();
     let selection = "  match: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}}\n";
     let rules = [rule("placed", selection, "false"), rule("somewhere", "", "namespaceObject != null")];
@@ -248,7 +245,7 @@ fn a_namespace_is_selected_by_its_name_and_an_object_of_the_cluster_has_none() {
 
 #[test]
 fn a_null_counts_for_nothing() {
-    let folder = folder("nulls");
+    let folder = folder("check-cli/nulls");
     fs::write(folder.join("chat.yaml"), format!("{CHAT}  engine:\n    minReplicas: null\n")).unwrap();
     fs::write(folder.join("rules.yaml"), rule("unset", "", "!has(object.spec.engine) || !has(object.spec.engine.minReplicas)")).unwrap();
     let (printed, _) = ended(0, &folder, &["check", "-f", "."], "");

@@ -1,12 +1,9 @@
 //! Commands: what they are asked and may answer, and what becomes of those that mean harm.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod text;
-
+use crate::text::{SLACK, command, endpoints, limits, load};
 use pointsman_sandbox::{binary::accept, call::CallError, engine::Use};
 use proptest::prelude::*;
 use std::time::Instant;
-use text::{SLACK, command, endpoints, limits, load};
 
 const SCORES: &[u8] = br#"{"ok": [0, 1e0]}"#;
 

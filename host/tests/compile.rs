@@ -1,8 +1,6 @@
 //! Compiling happens in another process, within limits, and once.
-#![allow(clippy::unwrap_used)]
 
-mod text;
-
+use crate::text::{Module, endpoints, plugin};
 use pointsman_sandbox::{
     compile::{CompileError, Compilers},
     engine::{Engines, Use},
@@ -17,7 +15,6 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use text::{Module, endpoints, plugin};
 
 fn program() -> PathBuf {
     env!("CARGO_BIN_EXE_pointsman").into()

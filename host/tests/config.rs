@@ -1,5 +1,4 @@
 //! Checking a configuration happens in another process, within limits, and whatever becomes of that the host survives.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use pointsman_sandbox::{
     limits::CHECKER_MEMORY,

@@ -1,9 +1,10 @@
 //! What rules say of an object, told by each door: the admission webhook, `pointsman check`, and the controller's plan. The corpus of
 //! `tests/fixtures/doors` says what that should be; the end-to-end tests hold it against a real API server.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod policies;
-
+use crate::{
+    policies::{compilers, engines},
+    program::{pointsman, printed_json},
+};
 use clap::Parser;
 use pointsman::{
     cli::offline::{Offline, OfflineArgs, Planned},
@@ -20,13 +21,11 @@ use pointsman_core::{
 };
 use pointsman_crds::policy::rule::{RuleParams, ValidationRuleSpec};
 use pointsman_samples::doors::{self, RULES, RULES_OF_ADMISSION, Row, Said, Word};
-use policies::{compilers, engines};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
-    process::Command,
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -178,12 +177,7 @@ fn by_plan(plan: &Plan) -> Option<Said> {
 }
 
 fn check(files: &[PathBuf]) -> Value {
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
-    command.args(["check", "-o", "json"]).env("POINTSMAN_CACHE", cache);
-    let output = command.args(files.iter().flat_map(|file| ["-f".as_ref(), file.as_os_str()])).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    printed_json(1, pointsman(&["check", "-o", "json"]).args(files.iter().flat_map(|file| ["-f".as_ref(), file.as_os_str()])))
 }
 
 #[test]

@@ -1,11 +1,8 @@
 //! Expressions that nobody would write, asked of the evaluator in its sandbox: each ends within its limits as a verdict, as a sentence, or as a
 //! failure of its own, and leaves nothing behind.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod grammar;
-mod policies;
-
-use grammar::{Case, Place, Tape, grown, mixed, thrown};
+use crate::grammar::{Case, Place, Tape, grown, mixed, thrown};
+use crate::policies::{compilers, engines};
 use pointsman::load::Loader;
 use pointsman_core::rules::{
     fields,
@@ -16,7 +13,6 @@ use pointsman_sandbox::{
     call::CallError,
     evaluator::{Asking, Evaluator, Named, Outcome, Problem, Program, Source, Validation, Verdict},
 };
-use policies::{compilers, engines};
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use serde_json::{Value, json};
 use std::{

@@ -1,8 +1,6 @@
 //! Plugins that mean harm, or are just broken: the host survives each, and says in a sentence what is wrong.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod text;
-
+use crate::text::{self, LIMITS, Module, SLACK, endpoints, limits, linked_as, load, plugin};
 use pointsman_sandbox::{
     binary::accept,
     engine::Use,
@@ -11,7 +9,6 @@ use pointsman_sandbox::{
 };
 use proptest::prelude::*;
 use std::time::Instant;
-use text::{LIMITS, Module, SLACK, endpoints, limits, linked_as, load, plugin};
 
 /// Asks for the scores of two candidates, and tells what comes of it.
 fn asked(use_: Use, module: &Module) -> Result<Vec<f64>, String> {

@@ -1,12 +1,9 @@
 //! The SDK's types have the JSON of the host's: what is written by the one is read by the other, and is the same text again.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod questions;
-
+use crate::questions::{Carrying, Dice, Scoring, Selecting, Templating, carried, templated, verdict};
 use pointsman_core::decide;
 use pointsman_plugin as sdk;
 use pointsman_sandbox::point::{describe, propagation, scoring, selection, templating};
-use questions::{Carrying, Dice, Scoring, Selecting, Templating, carried, templated, verdict};
 use serde::{Serialize, de::DeserializeOwned};
 
 const CASES: u64 = 300;

@@ -1,10 +1,7 @@
 //! The table of OME's labels and annotations is what the code does.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod planning;
-mod policies;
 
-use planning::{plan, world};
+use crate::planning::{plan, world};
 use pointsman_core::{
     plan::{Object, Plan},
     rules::ome_keys::{ANNOTATIONS, Annotation, LABELS, Reader, is_on_the_page},

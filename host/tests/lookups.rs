@@ -1,8 +1,7 @@
 //! What rules look up beside their object, asked as the controller asks: plans are made of a world, and of what has changed in it.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
+#![allow(clippy::needless_pass_by_value)]
 
-mod policies;
-
+use crate::policies::{compilers, engines};
 use pointsman::load::Loader;
 use pointsman_core::{
     decide::{Policies, Unheard, set::ActiveSet},
@@ -25,7 +24,6 @@ use pointsman_core::{
 };
 use pointsman_crds::policy::rule::RuleStage;
 use pointsman_sandbox::point::Subject;
-use policies::{compilers, engines};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,

@@ -1,17 +1,13 @@
 //! Same input, same bytes: a policy answers alike as a plain function, in a fresh instance and in a warm one, with fuel and without.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod policies;
-mod questions;
-
+use crate::policies::{linked, module};
+use crate::questions::{Carrying, Dice, Scoring, Selecting, Templating};
 use pointsman_plugin as sdk;
 use pointsman_sandbox::{
     call::{CallError, Spent},
     engine::Use,
     plugin::{Instances, Plugin},
 };
-use policies::{linked, module};
-use questions::{Carrying, Dice, Scoring, Selecting, Templating};
 use serde::{Serialize, de::DeserializeOwned};
 use std::cell::Cell;
 

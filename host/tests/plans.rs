@@ -1,10 +1,6 @@
 //! What must hold of every plan.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod planning;
-mod policies;
-
-use planning::{plan, resource, world};
+use crate::planning::{plan, resource, world};
 use pointsman_core::{
     plan::Plan,
     resource::{ALL, Resource},

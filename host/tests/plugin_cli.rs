@@ -1,75 +1,49 @@
 //! `pointsman plugin`, as a plugin's author uses it: the program itself, on plugins built as they are shipped.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
+use crate::program::{empty_folder, pointsman};
 use flate2::{Compression, write::GzEncoder};
+use pointsman_harness::{
+    plugins::{WASM, build_arguments, plugin, plugin_file},
+    target_dir,
+};
 use serde_json::Value;
 use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Command,
 };
-
-fn target() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned()
-}
 
 fn checkout(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(path)
 }
 
-/// The core module of a package, up to date.
-fn module(package: &str) -> PathBuf {
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--profile", "plugin", "--target", "wasm32-unknown-unknown", "--package", package])
-        .arg("--target-dir")
-        .arg(target())
-        .status()
-        .unwrap();
-    assert!(built.success(), "the plugin can't be built; `rustup target add wasm32-unknown-unknown` adds what it needs");
-    target().join("wasm32-unknown-unknown/plugin").join(format!("{}.wasm", package.replace('-', "_")))
-}
-
 fn runtime_selection() -> PathBuf {
-    module("pointsman-runtime-selection")
+    plugin("pointsman-runtime-selection")
 }
 
 fn pod_templating() -> PathBuf {
-    module("pointsman-pod-templating")
+    plugin("pointsman-pod-templating")
 }
 
 fn metadata_propagation() -> PathBuf {
-    module("pointsman-metadata-propagation")
+    plugin("pointsman-metadata-propagation")
 }
 
 fn rust_labels() -> PathBuf {
-    module("pointsman-example-rust-labels")
-}
-
-/// An empty folder that is made anew for each run.
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-cli").join(name);
-    fs::remove_dir_all(&folder).ok();
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
-fn pointsman(words: &[&str]) -> Output {
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
-    command.arg("plugin").args(words).env("POINTSMAN_CACHE", cache).env_remove("KUBECONFIG").output().unwrap()
+    plugin("pointsman-example-rust-labels")
 }
 
 /// What it printed; it must have ended well.
 fn printed(words: &[&str]) -> String {
-    let output = pointsman(words);
+    let output = pointsman(&["plugin"]).args(words).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
 }
 
 /// What it complained of, in one line; it must have ended with 1.
 fn refused(words: &[&str]) -> String {
-    let output = pointsman(words);
+    let output = pointsman(&["plugin"]).args(words).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
     assert!(said.starts_with("error: ") && said.trim_end().lines().count() == 1, "{said}");
@@ -102,7 +76,7 @@ fn inspect_tells_what_a_plugin_is() {
 
 #[test]
 fn a_compressed_plugin_is_the_same_plugin() {
-    let (plugin, folder) = (rust_labels(), folder("gzip"));
+    let (plugin, folder) = (rust_labels(), empty_folder("plugin-cli/gzip"));
     let mut gzip = GzEncoder::new(fs::File::create(folder.join("labels.wasm.gz")).unwrap(), Compression::best());
     gzip.write_all(&fs::read(&plugin).unwrap()).unwrap();
     gzip.finish().unwrap();
@@ -136,10 +110,10 @@ fn the_golden_cases_of_the_policies_hold() {
 
 #[test]
 fn a_case_that_fails_shows_what_differs_and_where() {
-    let (plugin, cases) = (rust_labels(), folder("failing").join("cases.yaml"));
+    let (plugin, cases) = (rust_labels(), empty_folder("plugin-cli/failing").join("cases.yaml"));
     let golden = fs::read_to_string(checkout("plugins/examples/rust-labels/cases.yaml")).unwrap();
     fs::write(&cases, golden.replace(r#"value: "4711", layer: namespace"#, r#"value: "4712", layer: namespace"#)).unwrap();
-    let output = pointsman(&["test", path(&plugin), path(&cases)]);
+    let output = pointsman(&["plugin", "test", path(&plugin), path(&cases)]).output().unwrap();
     let told = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{told}");
     let parts = [
@@ -156,7 +130,7 @@ fn a_case_that_fails_shows_what_differs_and_where() {
         assert!(told.contains(part), "{part} in {told}");
     }
 
-    let output = pointsman(&["test", path(&plugin), path(&cases), "--filter", "pods get", "-o", "json"]);
+    let output = pointsman(&["plugin", "test", path(&plugin), path(&cases), "--filter", "pods get", "-o", "json"]).output().unwrap();
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&json["passed"], &json["failed"]), (&0.into(), &1.into()));
     let case = &json["cases"][0];
@@ -166,7 +140,7 @@ fn a_case_that_fails_shows_what_differs_and_where() {
 
 #[test]
 fn wrong_yaml_is_told_with_its_file_and_line() {
-    let (plugin, cases) = (rust_labels(), folder("wrong").join("cases.yaml"));
+    let (plugin, cases) = (rust_labels(), empty_folder("plugin-cli/wrong").join("cases.yaml"));
     for (yaml, says) in [
         ("- name: a\n  point: metadata-propagation\n  request:\n    subjekt: {}\n", "cases.yaml:4: unknown field `subjekt`"),
         ("- name: a\n  point: nowhere\n", "cases.yaml:2: there is no policy point \"nowhere\""),
@@ -212,7 +186,7 @@ fn a_push_that_is_only_tried_shows_its_objects_and_needs_no_cluster() {
 
 #[test]
 fn a_new_rust_plugin_builds_and_passes_its_first_case() {
-    let folder = folder("new-rust").join("my-policy");
+    let folder = empty_folder("plugin-cli/new-rust").join("my-policy");
     let sdk = checkout("plugins/sdk");
     let new = ["new", "my-policy", "--language", "rust", "--point", "metadata-propagation", "--dir", path(&folder), "--sdk", path(&sdk)];
     let told = printed(&new);
@@ -222,21 +196,21 @@ fn a_new_rust_plugin_builds_and_passes_its_first_case() {
     // The versions that are there already, and the profile whose dependencies are built.
     fs::copy(checkout("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--profile", "plugin", "--target", "wasm32-unknown-unknown"])
-        .args(["--config", "profile.plugin.inherits='release'", "--target-dir"])
-        .arg(target())
+        .args(build_arguments(WASM))
+        .args(["--quiet", "--config", "profile.plugin.inherits='release'", "--target-dir"])
+        .arg(target_dir())
         .current_dir(&folder)
         .status()
         .unwrap();
     assert!(built.success());
-    let plugin = target().join("wasm32-unknown-unknown/plugin/my_policy.wasm");
+    let plugin = plugin_file("my-policy", WASM);
     let told = printed(&["test", path(&plugin), path(&folder.join("cases.yaml"))]);
     assert!(told.ends_with("1 passed, 0 failed\n"), "{told}");
 }
 
 #[test]
 fn a_new_project_of_each_language_and_point_has_its_files() {
-    let folder = folder("new-all");
+    let folder = empty_folder("plugin-cli/new-all");
     for (language, source) in [("rust", "src/lib.rs"), ("go", "policy.go"), ("javascript", "policy.js"), ("python", "policy.py")] {
         for point in ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring"] {
             let dir = folder.join(format!("{language}-{point}"));
@@ -255,7 +229,7 @@ fn a_new_go_plugin_builds() {
         eprintln!("there is no Go here, so nothing is shown");
         return;
     }
-    let folder = folder("new-go");
+    let folder = empty_folder("plugin-cli/new-go");
     printed(&["new", "my-policy", "--language", "go", "--point", "scheduling-scoring", "--dir", path(&folder.join("p"))]);
     let built = Command::new("go")
         .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", "my-policy.wasm", "."])
@@ -273,6 +247,6 @@ fn a_new_go_plugin_builds() {
 
 #[test]
 fn completions_are_printed_for_a_shell() {
-    let output = Command::new(env!("CARGO_BIN_EXE_pointsman")).args(["completions", "bash"]).output().unwrap();
+    let output = pointsman(&["completions", "bash"]).output().unwrap();
     assert!(output.status.success() && text(&output.stdout).contains("_pointsman()"));
 }

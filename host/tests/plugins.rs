@@ -1,8 +1,7 @@
 //! The policies that come with the host, built as they are shipped, in the sandbox that they run in.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod policies;
-
+use crate::policies::{linked, load};
+use pointsman_harness::plugins::plugin_for;
 use pointsman_sandbox::{
     call::{CallError, Spent},
     engine::Use,
@@ -12,7 +11,7 @@ use pointsman_sandbox::{
         selection::{Candidate, Model, Request, Supported, SupportedModel, Verdict, Versioned},
     },
 };
-use policies::{built, linked, load};
+use std::fs;
 
 fn candidate(name: &str, architecture: &str, priority: i32) -> Candidate {
     let model = SupportedModel {
@@ -91,7 +90,7 @@ fn a_plugin_is_not_asked_at_a_point_that_it_does_not_answer() {
 #[test]
 fn a_plugin_that_was_built_for_wasi_answers_the_same() {
     let package = "pointsman-example-rust-labels";
-    let wasi = linked(&built(package, "wasm32-wasip2"), Use::ControlPlane, "{}", Instances::Fresh);
+    let wasi = linked(&fs::read(plugin_for(package, "wasm32-wasip2")).unwrap(), Use::ControlPlane, "{}", Instances::Fresh);
     let bare = load(package, "{}");
     assert_eq!(wasi.describe().unwrap().0, bare.describe().unwrap().0);
 

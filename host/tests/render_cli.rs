@@ -1,11 +1,10 @@
 //! `pointsman render` and `pointsman explain`, as people and pipelines use them: the program itself.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod policies;
-mod program;
-
+use crate::{
+    policies,
+    program::{CHAT, ended, folder},
+};
 use flate2::{Compression, write::GzEncoder};
-use program::{CHAT, ended, folder};
 use serde_json::{Value, json};
 use std::{fs, io::Write, path::Path};
 
@@ -18,7 +17,7 @@ fn refused(folder: &Path, words: &[&str]) -> String {
 
 #[test]
 fn a_folder_a_file_and_standard_input_say_the_same() {
-    let folder = folder("sources");
+    let folder = folder("render-cli/sources");
     fs::create_dir(folder.join("below")).unwrap();
     fs::write(folder.join("below/chat.yml"), CHAT).unwrap();
     fs::write(folder.join("notes.txt"), "not: [yaml").unwrap();
@@ -36,7 +35,7 @@ fn a_folder_a_file_and_standard_input_say_the_same() {
 
 #[test]
 fn json_is_one_list_and_takes_lists() {
-    let folder = folder("json");
+    let folder = folder("render-cli/json");
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "ome.io/v1beta1", "kind": "InferenceService", "metadata": {"name": "chat"}, "spec": {"model": {"name": "llama"}}},
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}},
@@ -51,7 +50,7 @@ fn json_is_one_list_and_takes_lists() {
 
 #[test]
 fn one_that_gets_nothing_is_told_and_the_others_are_printed() {
-    let folder = folder("held");
+    let folder = folder("render-cli/held");
     let lost = CHAT.replace("chat", "lost").replace("llama", "nowhere");
     fs::write(folder.join("chat.yaml"), format!("{CHAT}---\n{lost}")).unwrap();
     let (printed, said) = ended(2, &folder, &["render", "-f", "."], "");
@@ -65,7 +64,7 @@ fn one_that_gets_nothing_is_told_and_the_others_are_printed() {
 
 #[test]
 fn what_is_wrong_is_told_with_file_and_line() {
-    let folder = folder("wrong");
+    let folder = folder("render-cli/wrong");
     let cases = [
         ("name: [", "a.yaml:1: "),
         ("# x\njust text\n", "a.yaml:2: this is no Kubernetes object"),
@@ -98,7 +97,7 @@ fn what_is_wrong_is_told_with_file_and_line() {
 
 #[test]
 fn a_field_that_nobody_knows_is_told() {
-    let folder = folder("unknown");
+    let folder = folder("render-cli/unknown");
     fs::write(folder.join("chat.yaml"), format!("{CHAT}  engine:\n    minReplica: 1\n")).unwrap();
     let (_, said) = ended(0, &folder, &["render", "-f", "."], "");
     assert!(said.contains("chat.yaml:7: spec.engine.minReplica: no such field is known"), "{said}");
@@ -106,7 +105,7 @@ fn a_field_that_nobody_knows_is_told() {
 
 #[test]
 fn plugins_come_from_files_and_from_config_maps() {
-    let folder = folder("plugins");
+    let folder = folder("render-cli/plugins");
     let plugin = policies::module("pointsman-example-rust-cost");
     fs::create_dir(folder.join("policies")).unwrap();
     fs::write(folder.join("policies/cost.wasm"), &plugin).unwrap();
@@ -145,7 +144,7 @@ fn plugins_come_from_files_and_from_config_maps() {
 
 #[test]
 fn explain_is_for_people_and_for_programs() {
-    let folder = folder("explain");
+    let folder = folder("render-cli/explain");
     fs::write(folder.join("chat.yaml"), format!("{CHAT}---\n{}", CHAT.replace("chat", "other"))).unwrap();
     let (table, _) = ended(0, &folder, &["explain", "-f", ".", "--for", "default/chat"], "");
     for part in [

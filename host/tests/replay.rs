@@ -1,8 +1,6 @@
 //! Questions at hot points are recorded as they are put, and put again to a set that is only tried.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod policies;
-
+use crate::policies::{compilers, engines, module};
 use pointsman::{comparison::Stage, load::Loader, watch::Shared};
 use pointsman_core::{
     claims::Claims,
@@ -16,7 +14,6 @@ use pointsman_core::{
 };
 use pointsman_crds::policy::{plugin::PolicyPoint, set::PolicySetPlugin};
 use pointsman_sandbox::point::{Question, Subject};
-use policies::{compilers, engines, module};
 use std::sync::Arc;
 use tokio::sync::watch;
 

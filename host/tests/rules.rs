@@ -1,8 +1,7 @@
 //! Rules, asked as the controller asks them: by the evaluator in its sandbox.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
+#![allow(clippy::needless_pass_by_value)]
 
-mod policies;
-
+use crate::policies::{compilers, engines};
 use pointsman::load::Loader;
 use pointsman_core::rules::{
     Rules,
@@ -12,7 +11,6 @@ use pointsman_core::rules::{
 };
 use pointsman_crds::policy::rule::{Operation, RuleStage, ValidationRule, ValidationRuleSpec};
 use pointsman_sandbox::point::{Entry, Subject};
-use policies::{compilers, engines};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,

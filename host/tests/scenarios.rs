@@ -1,9 +1,7 @@
 //! What services become: each folder of `tests/scenarios` is a case, read as `pointsman render` and `pointsman explain` read it.
 //! `cargo xtask scenarios --update` writes what is expected anew.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod policies;
-
+use crate::policies;
 use clap::Parser;
 use pointsman::{
     cli::{

@@ -1,13 +1,12 @@
 //! The rules that the host brings, on golden cases: what each lets pass, and what it doesn't.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
+use crate::program::{pointsman, printed_json};
 use kube::ResourceExt;
 use pointsman_core::rules::shipped;
 use serde_json::{Value, json};
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
     sync::LazyLock,
 };
 
@@ -16,12 +15,7 @@ const LONGEST_WARNING: usize = 256;
 
 /// What came of all cases, as `pointsman rule test` tells it.
 static CASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
-    command.args(["rule", "test", "-o", "json"]).args(files()).env("POINTSMAN_CACHE", cache).env("KUBECONFIG", "/nowhere");
-    let output = command.output().unwrap();
-    let told = || panic!("{}", String::from_utf8_lossy(&output.stderr));
-    let mut report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| told());
+    let mut report = printed_json(0, pointsman(&["rule", "test", "-o", "json"]).args(files()));
     serde_json::from_value(report["cases"].take()).unwrap()
 });
 

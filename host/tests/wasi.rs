@@ -1,10 +1,7 @@
 //! Components that were built for WASI 0.2: a runtime can start in it, and there is nothing else to be had.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-mod text;
-
+use crate::text::{self, Module, endpoints, load, plugin};
 use pointsman_sandbox::{call::LogLine, engine::Use};
-use text::{Module, endpoints, load, plugin};
 use tracing::Level;
 
 const WIT: &str = "

@@ -12,10 +12,11 @@ mod policies;
 pub mod reload;
 pub mod rules;
 
-pub use cluster::{TestCluster, TestNamespace, client};
-pub use command::{Said, pointsman, xtask};
+pub use cluster::{Place, TestCluster, TestNamespace, client};
+pub use command::{Said, compiled, pointsman, xtask};
 pub use host::Host;
-pub use policies::{Engine, PolicyCluster, again, condition, example_plugin, plugin_bytes, with_section};
+pub use pointsman_harness::plugins::example_plugin;
+pub use policies::{Engine, PolicyCluster, again, condition, plugin_bytes, with_section};
 
 use std::time::{Duration, Instant};
 

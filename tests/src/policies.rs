@@ -1,6 +1,6 @@
 //! Policies in the tests: plugins as they are shipped, clusters that they are applied to, and the engine in this process.
 
-use crate::{TestCluster, client, command::cargo, eventually, pointsman};
+use crate::{TestCluster, client, eventually, pointsman};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{ConfigMap, Event, Namespace},
@@ -23,7 +23,7 @@ use pointsman::{
 };
 use pointsman_core::{claims::Claims, decide::Policies, settings::HOST_NAMESPACE};
 use pointsman_crds::policy::plugin::{PolicyPlugin, PolicyPluginStatus};
-use pointsman_harness::{target_dir, workspace};
+use pointsman_harness::plugins::plugin;
 use pointsman_sandbox::compile::Compilers;
 use serde_json::{Value, json};
 use std::{
@@ -33,27 +33,10 @@ use std::{
 };
 use tokio::{sync::watch, task::JoinHandle};
 
-/// The core module of one of our plugins' packages, as `cargo xtask` builds it, up to date.
+/// The core module of one of our plugins' packages, up to date.
 pub fn plugin_bytes(package: &str) -> Vec<u8> {
-    let file = built(&["--package", package]).join(format!("{}.wasm", package.replace('-', "_")));
+    let file = plugin(package);
     std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-}
-
-/// The file of another core module of a package, one of its `examples`, up to date.
-pub fn example_plugin(package: &str, example: &str) -> PathBuf {
-    built(&["--package", package, "--example", example]).join("examples").join(format!("{}.wasm", example.replace('-', "_")))
-}
-
-/// Builds plugins and tells where they are.
-fn built(what: &[&str]) -> PathBuf {
-    let built = cargo()
-        .args(["build", "--quiet", "--profile", "plugin", "--target", "wasm32-unknown-unknown"])
-        .args(what)
-        .current_dir(workspace())
-        .status()
-        .expect("running cargo");
-    assert!(built.success(), "{what:?} can't be built");
-    target_dir().join("wasm32-unknown-unknown/plugin")
 }
 
 /// The same plugin under another digest: with a custom section that nobody reads.

@@ -1,7 +1,6 @@
 //! The policies that are written here, built as they are shipped.
 
-#![allow(dead_code)] // Each test takes what it needs.
-
+use pointsman_harness::plugins::plugin;
 use pointsman_sandbox::{
     compile::Compilers,
     engine::{Engines, Use},
@@ -10,7 +9,6 @@ use pointsman_sandbox::{
 };
 use std::{
     path::{Path, PathBuf},
-    process::Command,
     sync::{Arc, OnceLock},
 };
 
@@ -22,27 +20,17 @@ pub(crate) fn engines() -> &'static Arc<Engines> {
 
 /// The core module of a package, up to date.
 pub(crate) fn module(package: &str) -> Vec<u8> {
-    built(package, "wasm32-unknown-unknown")
+    std::fs::read(plugin(package)).unwrap()
 }
 
-/// A package built for a target, up to date.
-pub(crate) fn built(package: &str, triple: &str) -> Vec<u8> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--profile", "plugin", "--target", triple, "--package", package])
-        .arg("--target-dir")
-        .arg(target)
-        .status()
-        .unwrap();
-    assert!(built.success(), "the plugin can't be built; `rustup target add {triple}` adds what it needs");
-    let file: PathBuf = target.join(triple).join("plugin").join(format!("{}.wasm", package.replace('-', "_")));
-    std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+/// Where this build's program, and the tests with it, keep what was compiled from test to test.
+pub(crate) fn cache() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache")
 }
 
-/// Compiles with this build's program, and keeps what it made from test to test.
+/// Compiles with this build's program.
 pub(crate) fn compilers() -> Compilers {
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
-    Compilers::new(env!("CARGO_BIN_EXE_pointsman").into(), &cache).unwrap()
+    Compilers::new(env!("CARGO_BIN_EXE_pointsman").into(), &cache()).unwrap()
 }
 
 /// Ample time: on a loaded machine a call may have to wait for its turn, and none of these loops.

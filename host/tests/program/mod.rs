@@ -1,10 +1,12 @@
 //! The program itself, in a folder of its own.
 
+use crate::policies::cache;
+use serde_json::Value;
 use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
 };
 
 /// A model and a runtime.
@@ -25,29 +27,44 @@ spec:
 /// A service that they serve.
 pub(crate) const CHAT: &str = "apiVersion: ome.io/v1beta1\nkind: InferenceService\nmetadata: {name: chat}\nspec:\n  model: {name: llama}\n";
 
-/// An empty folder that is made anew for each run, with the model and the runtime in it.
-pub(crate) fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_CRATE_NAME")).join(name);
+/// An empty folder that is made anew for each run.
+pub(crate) fn empty_folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::remove_dir_all(&folder).ok();
     fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The same with the model and the runtime in it.
+pub(crate) fn folder(name: &str) -> PathBuf {
+    let folder = empty_folder(name);
     fs::write(folder.join("context.yaml"), CONTEXT).unwrap();
     folder
 }
 
-fn pointsman(folder: &Path, words: &[&str], stdin: &str) -> Output {
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache");
+/// The program, with no cluster and with the cache of compiled plugins that all tests share.
+pub(crate) fn pointsman(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
-    command.args(words).current_dir(folder).env("POINTSMAN_CACHE", cache).env("KUBECONFIG", "/nowhere");
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It needn't read all of it, nor any.
-    child.stdin.take().unwrap().write_all(stdin.as_bytes()).ok();
-    child.wait_with_output().unwrap()
+    command.args(words).env("POINTSMAN_CACHE", cache()).env("KUBECONFIG", "/nowhere");
+    command
 }
 
 /// What it printed, and what it said beside; it must have ended with this code.
 pub(crate) fn ended(code: i32, folder: &Path, words: &[&str], stdin: &str) -> (String, String) {
-    let output = pointsman(folder, words, stdin);
+    let mut command = pointsman(words);
+    command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It needn't read all of it, nor any.
+    child.stdin.take().unwrap().write_all(stdin.as_bytes()).ok();
+    let output = child.wait_with_output().unwrap();
     let [printed, said] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     assert_eq!(output.status.code(), Some(code), "{words:?}: {printed}{said}");
     (printed, said)
+}
+
+/// The JSON that it prints, with this code at its end.
+pub(crate) fn printed_json(code: i32, command: &mut Command) -> Value {
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
 }

@@ -1,8 +1,6 @@
 //! Questions and answers of all policy points, made by dice: the same number gives the same ones. Most of their words are few, so that
 //! they match now and then, and some are what nobody would write.
 
-#![allow(dead_code)] // Each test takes what it needs.
-
 use pointsman_sandbox::point::{
     Entry, Question, Reason, Role, Subject, propagation,
     selection::{Candidate, Comparison, Eligible, Model, Request, Supported, SupportedModel, Verdict, Versioned},

@@ -1,6 +1,6 @@
 //! Plugins written in WebAssembly's text, as short as they can be: what an answer looks like in memory is up to the case.
 
-#![allow(dead_code)] // Each test takes what it needs.
+#![allow(dead_code)] // The end-to-end tests take what writes components, and no more.
 
 use pointsman_sandbox::{
     binary::{Accepted, Form, accept},

@@ -4,8 +4,8 @@
 //! On an API server alone: what a promotion comes to shows in objects, in what each host says of itself, and in what makes pods.
 
 use super::{
-    APPROVED, LABEL, LABELS, annotate, api_server, bring, decides, digest, is, label, message, next, set_that, sets_are_seen, start, turns,
-    waits,
+    APPROVED, LABEL, LABELS, annotate, api_server, bring, decides, digest, is, label, message, next, recorded, set_that, sets_are_seen,
+    start, turns, waits,
 };
 use crate::services::{LastSeen, Space};
 use futures::StreamExt;
@@ -94,12 +94,6 @@ fn decides_in(host: &Host<'_>) -> Option<String> {
     let (_, metrics) = host.get("/metrics").ok()?;
     let line = metrics.lines().find(|line| line.starts_with("pointsman_policy_set_info{"))?;
     line.split("digest=\"").nth(1)?.split('"').next().map(str::to_owned)
-}
-
-/// The record of what decides.
-async fn recorded(client: &Client) -> ActiveRecord {
-    let maps = Api::<ConfigMap>::namespaced(client.clone(), HOST_NAMESPACE);
-    ActiveRecord::of(&maps.get(record::NAME).await.unwrap()).unwrap()
 }
 
 async fn all_sets(client: &Client) -> Vec<PolicySet> {

@@ -7,11 +7,13 @@ mod pace;
 mod waiting;
 
 use crate::services::{LastSeen, Space};
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
+use pointsman::keeper::record::{self, ActiveRecord};
+use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_crds::policy::set::{BlastRadius, PolicySet, PolicySetPhase, PolicySetStatus};
 use pointsman_sandbox::digest::Digest;
 use pointsman_tests::{Host, PolicyCluster, eventually, example_plugin};
@@ -45,9 +47,7 @@ async fn api_server() -> PolicyCluster {
 
 /// A host that has said which set decides.
 async fn start<'a>(cluster: &'a PolicyCluster, flags: &[&str]) -> Host<'a> {
-    let cache = cluster.folder("cache");
-    let flags = [&["--cache", cache.to_str().unwrap()][..], flags].concat();
-    let host = Host::start(cluster, &cluster.kubeconfig, &flags).await;
+    let host = Host::start(cluster, &cluster.kubeconfig, flags).await;
     host.ready().await;
     set_that(cluster, "a set decides", decides).await;
     host
@@ -82,6 +82,12 @@ pub(crate) async fn set_that(cluster: &PolicyCluster, what: &str, expected: impl
 async fn turns(cluster: &PolicyCluster, set: &PolicySet, phase: PolicySetPhase) -> PolicySet {
     let name = set.name_any();
     set_that(cluster, &format!("{name} is {phase:?}"), |set| set.name_any() == name && is(set, phase)).await
+}
+
+/// What decides, as the cluster's record has it.
+async fn recorded(client: &Client) -> ActiveRecord {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), HOST_NAMESPACE);
+    ActiveRecord::of(&maps.get(record::NAME).await.unwrap()).unwrap()
 }
 
 /// Gives a set the annotation of an approval, as whoever has no command line does.

@@ -1,17 +1,13 @@
 //! What is told of a set before it decides is what happens once it does, subject for subject: made-up changes of policies, one after the
 //! other, each held against what became of all objects.
 
-use super::{LABEL, LABELS, digest, is, label, next, set_that, start};
+use super::{LABEL, LABELS, digest, is, label, next, recorded, set_that, start};
 use crate::services::{LastSeen, Space, fixed, own_cluster, with_model};
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{DynamicObject, ListParams},
 };
-use pointsman::keeper::{
-    record::{self, ActiveRecord},
-    sets,
-};
+use pointsman::keeper::sets;
 use pointsman_core::{
     resource::{ALL, DEPLOYMENT, INFERENCE_SERVICE, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, POD, Resource, SERVING_RUNTIME},
     settings::HOST_NAMESPACE,
@@ -232,12 +228,6 @@ fn foretold(cluster: &PolicyCluster, set: &str, spaces: &[Space<'_>]) -> Effects
         (subject, text(changed, "effect"))
     });
     effects.collect()
-}
-
-/// What decides, as the cluster's record has it.
-async fn recorded(client: &Client) -> ActiveRecord {
-    let maps = Api::<ConfigMap>::namespaced(client.clone(), HOST_NAMESPACE);
-    ActiveRecord::of(&maps.get(record::NAME).await.unwrap()).unwrap()
 }
 
 /// Makes a change, and waits until the host has made of it whatever it makes of it.

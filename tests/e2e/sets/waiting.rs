@@ -194,9 +194,9 @@ async fn a_plugin_that_would_restart_pods_waits_names_them_and_rolls_them_once_a
     cluster.plugin_of_config_map("cost-centre", json!({"match": gold()})).await;
     assert_eq!(cluster.refused("cost-centre").await.0, "ConfigMapNotFound");
     let plugin = plugin_bytes(LABELS);
-    let (file, cache) = (cluster.folder("plugins").join("labels.wasm"), cluster.folder("cache"));
+    let file = cluster.folder("plugins").join("labels.wasm");
     std::fs::write(&file, &plugin).unwrap();
-    let push = ["plugin", "push", file.to_str().unwrap(), "--name", "cost-centre", "--cache", cache.to_str().unwrap()];
+    let push = ["plugin", "push", file.to_str().unwrap(), "--name", "cost-centre"];
     cluster.pointsman(&[&push[..], &["--wait", "0"]].concat()).ok();
     let set = set_that(&cluster, "the set with the plugin waits", |set| waits(set) && has(set, "cost-centre")).await;
     let name = set.name_any();

@@ -6,6 +6,7 @@ mod cluster;
 mod host;
 mod http;
 mod lost;
+pub mod plugins;
 mod processes;
 
 pub use cluster::{Behaviour, Cluster, Options};

@@ -1,0 +1,33 @@
+//! The host's tests, in one program: linking the host takes longer than most of them.
+//!
+//! `cargo test --workspace --test all hostile::` runs those of one file.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod check_cli;
+mod commands;
+mod compile;
+mod config;
+mod doors;
+mod expressions;
+mod hostile;
+mod image;
+mod labels_page;
+mod lookups;
+mod parity;
+mod plans;
+mod plugin_cli;
+mod plugins;
+mod render_cli;
+mod replay;
+mod rules;
+mod scenarios;
+mod shipped_rules;
+mod wasi;
+
+// What they share.
+mod grammar;
+mod planning;
+mod policies;
+mod program;
+mod questions;
+mod text;
