@@ -31,8 +31,7 @@ async fn cluster() -> PolicyCluster {
 
 /// A host that answers the webhook, and where it does.
 async fn host<'a>(cluster: &'a TestCluster, flags: &[&str]) -> (Host<'a>, String) {
-    let cache = folder(cluster, "cache");
-    let all = [&["--webhook", "127.0.0.1:0", "--cache", cache.to_str().unwrap()][..], flags].concat();
+    let all = [&["--webhook", "127.0.0.1:0"][..], flags].concat();
     let host = Host::start(cluster, &cluster.kubeconfig, &all).await;
     let address = host.webhook().await;
     (host, address)

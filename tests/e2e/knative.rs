@@ -8,7 +8,6 @@ use pointsman_core::{
     world::ObjectKey,
 };
 use pointsman_harness::cluster_dir;
-use pointsman_tests::TestCluster;
 use proptest::{
     strategy::{Strategy, ValueTree},
     test_runner::TestRunner,
@@ -64,7 +63,7 @@ fn features(message: &str) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn knative_takes_what_is_planned_for_it_with_just_the_features_that_are_named() {
-    let policies = policies(TestCluster::shared(), "knative");
+    let policies = policies();
     let mut knative = Knative::start();
     let mut runner = TestRunner::deterministic();
     let (mut planned, mut needed) = (0, BTreeSet::new());

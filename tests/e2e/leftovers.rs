@@ -1,7 +1,7 @@
 //! Whatever ends us, no process of ours stays behind; and bad input ends us with a sentence.
 
 use pointsman_harness::{RUN_MARK, processes_of_run};
-use pointsman_tests::{Said, TestCluster, eventually, xtask};
+use pointsman_tests::{Place, Said, TestCluster, eventually, xtask};
 use std::{
     ffi::OsStr,
     fs,
@@ -15,6 +15,8 @@ use std::{
 struct Run {
     mark: String,
     command: Command,
+    /// Most start a control plane.
+    _place: Place,
 }
 
 impl Run {
@@ -23,7 +25,7 @@ impl Run {
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let mut command = Command::new(xtask());
         command.args(args).env(RUN_MARK, &mark).stdin(Stdio::null());
-        Self { mark, command }
+        Self { mark, command, _place: Place::take() }
     }
 
     fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {

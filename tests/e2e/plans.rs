@@ -14,7 +14,7 @@ use pointsman_core::{
     world::{ObjectKey, World},
 };
 use pointsman_sandbox::{compile::Compilers, engine::Engines};
-use pointsman_tests::{TestCluster, pointsman};
+use pointsman_tests::{TestCluster, compiled, pointsman};
 use proptest::{
     strategy::{BoxedStrategy, Strategy, ValueTree},
     test_runner::TestRunner,
@@ -31,9 +31,8 @@ fn put(world: &mut World, object: &Value) {
 }
 
 /// The built-in policies.
-pub(crate) fn policies(cluster: &TestCluster, cache: &str) -> Policies {
-    let cache = cluster.dir.join(format!("plans-cache-{cache}"));
-    let loader = Loader::new(Arc::new(Engines::with_slots(8).unwrap()), Compilers::new(pointsman(), &cache).unwrap());
+pub(crate) fn policies() -> Policies {
+    let loader = Loader::new(Arc::new(Engines::with_slots(8).unwrap()), Compilers::new(pointsman(), &compiled()).unwrap());
     Policies::new(builtins(&loader).unwrap(), Arc::new(Unheard))
 }
 
@@ -50,7 +49,7 @@ async fn taken(kind: &'static Resource, services: fn(&'static str) -> BoxedStrat
     let cluster = TestCluster::shared();
     let namespace = cluster.namespace("plans").await;
     let name: &'static str = namespace.name.clone().leak();
-    let policies = policies(cluster, name);
+    let policies = policies();
     let gateway = Gateway { namespace: "gateways".into(), name: "public".into(), domain: "example.com".into() };
     let prometheus = Some("http://prometheus:9090".to_owned());
     let settings = Settings { gateway: Some(gateway), prometheus, ..Settings::default() };

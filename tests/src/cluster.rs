@@ -1,6 +1,10 @@
 //! The control plane of the tests.
 
-use crate::{Said, pointsman};
+use crate::{
+    Said,
+    command::{CACHE, compiled},
+    pointsman,
+};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Config,
@@ -15,19 +19,50 @@ use std::{
     path::Path,
     process::Command,
     sync::{
-        OnceLock,
+        Condvar, Mutex, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
 };
 
 /// A running control plane and what tests do with it.
 #[derive(Debug)]
-pub struct TestCluster(Cluster);
+pub struct TestCluster {
+    cluster: Cluster,
+    /// The place of one that isn't shared. Given back after the processes have ended: fields are dropped in this order.
+    _place: Option<Place>,
+}
 
 impl Deref for TestCluster {
     type Target = Cluster;
     fn deref(&self) -> &Cluster {
-        &self.0
+        &self.cluster
+    }
+}
+
+/// How many tests have control planes of their own at once: an API server takes 20 seconds of CPU until it serves our CRDs, and a GiB.
+const OWN: usize = 3;
+
+/// One of those.
+#[derive(Debug)]
+pub struct Place(());
+
+static TAKEN: Mutex<usize> = Mutex::new(0);
+static FREED: Condvar = Condvar::new();
+
+impl Place {
+    /// Waits for one. The whole thread of the test waits, which has nothing else to do.
+    pub fn take() -> Self {
+        let taken = TAKEN.lock().expect("no panic while it is held");
+        let mut taken = FREED.wait_while(taken, |taken| *taken >= OWN).expect("no panic while it is held");
+        *taken += 1;
+        Self(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *TAKEN.lock().expect("no panic while it is held") -= 1;
+        FREED.notify_one();
     }
 }
 
@@ -38,8 +73,8 @@ impl TestCluster {
         static SHARED: OnceLock<TestCluster> = OnceLock::new();
         SHARED.get_or_init(|| {
             let cluster = match std::env::var(SHARED_CLUSTER) {
-                Ok(ready) => Self(Cluster::attach(ready).expect("what xtask told of its cluster")),
-                Err(_) => Self::start(&Options::default()),
+                Ok(ready) => Self { cluster: Cluster::attach(ready).expect("what xtask told of its cluster"), _place: None },
+                Err(_) => Self::started(&Options::default(), None),
             };
             cluster.pointsman(&["crds", "install", "--all"]).ok();
             cluster
@@ -48,7 +83,11 @@ impl TestCluster {
 
     /// One of a test's own, without our CRDs.
     pub fn start(options: &Options) -> Self {
-        Self(Cluster::start(options).unwrap_or_else(|error| panic!("{error}")))
+        Self::started(options, Some(Place::take()))
+    }
+
+    fn started(options: &Options, place: Option<Place>) -> Self {
+        Self { cluster: Cluster::start(options).unwrap_or_else(|error| panic!("{error}")), _place: place }
     }
 
     /// An API server and its storage, which is enough for CRDs, with these neighbours.
@@ -92,7 +131,7 @@ impl TestCluster {
 
     /// Our own command line against this cluster.
     pub fn pointsman(&self, args: &[&str]) -> Said {
-        Said::by(Command::new(pointsman()).args(args).env("KUBECONFIG", &self.kubeconfig))
+        Said::by(Command::new(pointsman()).args(args).env("KUBECONFIG", &self.kubeconfig).env(CACHE, compiled()))
     }
 
     /// The requests that the API server has answered so far, as its audit log tells them.

@@ -43,6 +43,15 @@ impl Said {
     }
 }
 
+/// The variable that names the cache of compiled plugins.
+pub(crate) const CACHE: &str = "POINTSMAN_CACHE";
+
+/// Where hosts keep what they compile, unless a test gives them another folder: with an empty one, each compiles the built-in policies and
+/// the evaluator anew, for seconds.
+pub fn compiled() -> PathBuf {
+    target_dir().join("tmp/plugins-cache")
+}
+
 /// The host's binary, up to date, or the one that `POINTSMAN_BINARY` names.
 pub fn pointsman() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -56,15 +65,15 @@ pub fn xtask() -> PathBuf {
 }
 
 /// The cargo that runs us, in the environment of a user's shell.
-pub(crate) fn cargo() -> Command {
+fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     forget_our_package(&mut cargo);
     cargo
 }
 
-fn built(package: &str) -> PathBuf {
+fn built(program: &str) -> PathBuf {
     // A bench measures what is shipped.
     let (release, folder): (&[&str], _) = if cfg!(debug_assertions) { (&[], "debug") } else { (&["--release"], "release") };
-    Said::by(cargo().args(["build", "--quiet", "--workspace"]).args(release).current_dir(workspace())).ok();
-    target_dir().join(folder).join(package)
+    Said::by(cargo().args(["build", "--quiet", "--workspace", "--bin", program]).args(release).current_dir(workspace())).ok();
+    target_dir().join(folder).join(program)
 }

@@ -1,6 +1,10 @@
 //! The host, running against a test's cluster.
 
-use crate::{TestCluster, eventually, pointsman};
+use crate::{
+    TestCluster,
+    command::{CACHE, compiled},
+    eventually, pointsman,
+};
 use pointsman_harness::{http_get, listening_address, log_lines};
 use serde_json::Value;
 use std::{
@@ -27,7 +31,8 @@ impl<'a> Host<'a> {
         let part = format!("host-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let mut command = vec![pointsman().display().to_string(), "controller".into(), "--listen".into(), "127.0.0.1:0".into()];
         command.extend(flags.iter().map(ToString::to_string));
-        let environment = BTreeMap::from([("KUBECONFIG".to_owned(), kubeconfig.display().to_string())]);
+        let environment = [("KUBECONFIG", kubeconfig.to_owned()), (CACHE, compiled())];
+        let environment = BTreeMap::from(environment.map(|(name, path)| (name.to_owned(), path.display().to_string())));
         let log = cluster.run(&part, &command, &environment).unwrap_or_else(|error| panic!("{error}"));
         let address = eventually("the host tells where it listens", async || listening_address(&log)).await;
         Self { cluster, part, address, log }

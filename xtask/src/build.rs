@@ -2,7 +2,11 @@
 
 use crate::{guard::Guarded, tools};
 use anyhow::{Context, Result, bail};
-use pointsman_harness::{cluster_dir, target_dir, workspace};
+use pointsman_harness::{
+    cluster_dir,
+    plugins::{PLUGINS, WASM, build_arguments, plugin_file},
+    target_dir, workspace,
+};
 use std::{
     fs::{self, File},
     hash::{DefaultHasher, Hash, Hasher},
@@ -31,28 +35,26 @@ pub(crate) fn cargo_output(args: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The policies that we write, each a crate below `plugins`.
-const PLUGINS: [&str; 9] = [
-    "pointsman-runtime-selection",
-    "pointsman-pod-templating",
-    "pointsman-metadata-propagation",
-    "pointsman-scheduling-scoring",
-    "pointsman-example-rust-balance",
-    "pointsman-example-rust-cost",
-    "pointsman-example-rust-labels",
-    "pointsman-hostile",
-    "pointsman-cel",
-];
-
-/// Builds the plugins.
+/// Builds all plugins.
 pub(crate) fn plugins() -> Result<()> {
-    let packages = PLUGINS.iter().flat_map(|package| ["--package", package]);
-    cargo(&["build", "--profile", "plugin", "--target", "wasm32-unknown-unknown"])?.args(packages).succeed("building the plugins")
+    packages(&PLUGINS)
+}
+
+/// Builds one plugin and tells where it is.
+pub(crate) fn plugin(package: &str) -> Result<PathBuf> {
+    packages(&[package])?;
+    Ok(plugin_file(package, WASM))
+}
+
+fn packages(packages: &[&str]) -> Result<()> {
+    let packages = packages.iter().flat_map(|package| ["--package", package]);
+    cargo(&build_arguments(WASM))?.args(packages).succeed("building the plugins")
 }
 
 /// Builds the host and tells where it is.
 pub(crate) fn host() -> Result<PathBuf> {
-    cargo(&["build", "--workspace"])?.succeed("building the host")?;
+    // Features are chosen for the whole workspace, so that tests take the same crates; built is only what the program needs.
+    cargo(&["build", "--workspace", "--bin", "pointsman"])?.succeed("building the host")?;
     Ok(target_dir().join("debug/pointsman"))
 }
 
@@ -68,8 +70,14 @@ pub(crate) fn generate() -> Result<()> {
     cargo(&tables)?.env("POINTSMAN_UPDATE_LABELS_PAGE", "1").succeed("generating the tables of docs/labels-and-annotations.md")
 }
 
-/// Builds the control plane unless it is there already.
+/// Builds the control plane with all its neighbours unless they are there already.
 pub(crate) fn control_plane() -> Result<()> {
+    kubernetes()?;
+    knative()
+}
+
+/// The same without Knative.
+pub(crate) fn kubernetes() -> Result<()> {
     let source = workspace().join("tests/cluster");
     let out = cluster_dir();
     let bin = out.join("bin");
@@ -95,13 +103,15 @@ pub(crate) fn control_plane() -> Result<()> {
         go("LeaderWorkerSet's manager", &source, &["build", "-ldflags", "-s -w", "-o", &text(&manager), "sigs.k8s.io/lws/cmd"])?;
         let fetch = Guarded::new(&server)?.args(["fetch", "--out"]).args([out.join("neighbours")]);
         logged(&out, "the neighbours' CRDs", fetch)
-    })?;
-    knative(&out, &bin)
+    })
 }
 
 /// Knative's webhook, and its validation as a program: a module of their own, because Knative is built with another Kubernetes.
-fn knative(out: &Path, bin: &Path) -> Result<()> {
+fn knative() -> Result<()> {
     let source = workspace().join("tests/knative");
+    let out = cluster_dir();
+    let bin = out.join("bin");
+    let _lock = lock(&out, "the control plane")?;
     let (webhook, check) = (bin.join("knative-webhook"), bin.join("knative-check"));
     Sources { folders: &[&source], also: "" }.unless_built(&out.join("stamp-knative"), &[&webhook, &check], || {
         tools::go()?;
@@ -170,7 +180,7 @@ pub(crate) fn logged(folder: &Path, what: &str, command: Guarded) -> Result<()> 
         for line in end.iter().rev() {
             eprintln!("  {line}");
         }
-        bail!("{what} can't be built; the lines above are the end of {}", log.display());
+        bail!("{what} failed; the lines above are the end of {}", log.display());
     }
     println!("  {what}: {} s", started.elapsed().as_secs());
     Ok(())

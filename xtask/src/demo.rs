@@ -1,12 +1,13 @@
 //! The demo: Pointsman on an embedded control plane, as a user would see it.
 
 use crate::{
+    beside::Beside,
     build,
     guard::{Guarded, Running},
     tools,
 };
 use anyhow::{Context, Result, bail};
-use pointsman_harness::{Cluster, Options, http_get, listening_address, target_dir, workspace};
+use pointsman_harness::{Cluster, Options, http_get, listening_address, workspace};
 use std::{
     path::{Path, PathBuf},
     sync::{
@@ -43,6 +44,13 @@ pub(crate) struct ClusterArgs {
 /// The sample's model.
 const MODEL: &str = "llama-3-1-8b-instruct";
 
+/// The plugin that the demo pushes.
+const CHEAP: &str = "pointsman-example-rust-cost";
+
+/// Whose kinds the sample uses or could use. Knative isn't among them: its webhook takes minutes to build, and the sample has no service
+/// for it.
+const NEIGHBOURS: [&str; 5] = ["lws", "keda", "ray", "gateway", "inference-pool"];
+
 /// How long something may take that kubectl waits for.
 const WAIT: &str = "120s";
 
@@ -56,12 +64,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.kubeconfig.is_none() {
         tools::go()?;
     }
-    build::plugins()?;
+    let mut control_plane = args.kubeconfig.is_none().then(|| Beside::start("the control plane's build", build::kubernetes));
+    let cheap = build::plugin(CHEAP)?;
     let host = build::host()?;
+    if let Some(control_plane) = &mut control_plane {
+        control_plane.finish()?;
+    }
     let (kubeconfig, cluster) = if let Some(yours) = &args.kubeconfig {
         (yours.clone(), None)
     } else {
-        let cluster = start_cluster(&args.cluster)?;
+        let cluster = start_cluster(&args.cluster, Some(NEIGHBOURS.map(str::to_owned).into()))?;
         (cluster.kubeconfig.clone(), Some(cluster))
     };
 
@@ -85,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         heading(&format!("pointsman {}", args.join(" ")));
         Guarded::new(&host)?.args(args).env("KUBECONFIG", &kubeconfig).succeed("pointsman")
     };
-    show(&kubectl, &pointsman, &deploy, cluster.is_some())?;
+    show(&kubectl, &pointsman, &deploy, cluster.is_some().then_some(&cheap))?;
     if args.exit {
         return Ok(());
     }
@@ -100,21 +112,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// Serves a model three times as OME's kind and once as KServe's, changes the policy, and serves it once more.
+/// Serves a model three times as OME's kind and once as KServe's; on the embedded cluster pushes the plugin `cheap` and serves it once more.
 fn show(
     kubectl: &impl Fn(&[&str]) -> Result<()>,
     pointsman: &impl Fn(&[&str]) -> Result<()>,
     deploy: &impl Fn(&str) -> String,
-    embedded: bool,
+    cheap: Option<&PathBuf>,
 ) -> Result<()> {
     kubectl(&["apply", "--server-side", "-f", &deploy("sample.yaml")])?;
     // What an agent on the nodes will say, once there is one: that the model is there, and where.
     let ready = r#"{"status":{"state":"Ready"}}"#;
     kubectl(&["patch", "clusterbasemodel", MODEL, "--subresource", "status", "--type", "merge", "--patch", ready])?;
-    if !embedded {
+    let Some(cheap) = cheap else {
         heading(&format!("pods go to nodes with the label models.ome.io/clusterbasemodel.{MODEL}=Ready; yours are left alone"));
         return kubectl(&["get", "pointsman", "--all-namespaces"]);
-    }
+    };
     kubectl(&["label", "nodes", "--selector", "nvidia.com/gpu.product", &format!("models.ome.io/clusterbasemodel.{MODEL}=Ready")])?;
     kubectl(&["wait", "--for=condition=Ready", "isvc,llmisvc", "--all", "--timeout", WAIT])?;
     kubectl(&["get", "isvc,llmisvc"])?;
@@ -123,7 +135,6 @@ fn show(
     kubectl(&["get", made, "--selector", "pointsman.dev/subject-kind"])?;
 
     // The policy changes by a ConfigMap. A new service gets what it prefers; those that run stay, and say what they would get.
-    let cheap = target_dir().join("wasm32-unknown-unknown/plugin/pointsman_example_rust_cost.wasm");
     pointsman(&["plugin", "push", "--name", "prefer-cheap", "--order", "100", "--config", r#"{"weight":100}"#, &cheap.to_string_lossy()])?;
     kubectl(&["apply", "--server-side", "-f", &deploy("sample-later.yaml")])?;
     kubectl(&["wait", "--for=condition=Ready", "isvc/llama-later", "--timeout", WAIT])?;
@@ -141,15 +152,15 @@ fn show(
 pub(crate) fn run_cluster(args: &ClusterArgs) -> Result<()> {
     let stop = Stop::listen()?;
     tools::go()?;
-    let cluster = start_cluster(args)?;
+    build::control_plane()?;
+    let cluster = start_cluster(args, None)?;
     println!("export KUBECONFIG={}", cluster.kubeconfig.display());
     stop.wait(|| Ok(()))
 }
 
-fn start_cluster(args: &ClusterArgs) -> Result<Cluster> {
-    build::control_plane()?;
+fn start_cluster(args: &ClusterArgs, neighbours: Option<Vec<String>>) -> Result<Cluster> {
     heading("starting Kubernetes");
-    let options = Options { nodes: args.nodes.clone(), api_port: args.api_port, progress: true, ..Options::default() };
+    let options = Options { nodes: args.nodes.clone(), api_port: args.api_port, neighbours, progress: true, ..Options::default() };
     Ok(Cluster::start(&options)?)
 }
 

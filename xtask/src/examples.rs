@@ -6,7 +6,10 @@ use crate::{
     tools,
 };
 use anyhow::{Context, Result};
-use pointsman_harness::{target_dir, workspace};
+use pointsman_harness::{
+    plugins::{WASM, plugin_file},
+    target_dir, workspace,
+};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -70,7 +73,7 @@ pub(crate) fn tests() -> Result<()> {
 
 /// Puts the same questions to the label policy in each language, in the sandbox that they run in.
 pub(crate) fn agree(host: &Path) -> Result<()> {
-    let rust = target_dir().join("wasm32-unknown-unknown/plugin/pointsman_example_rust_labels.wasm");
+    let rust = plugin_file("pointsman-example-rust-labels", WASM);
     let cases = workspace().join("plugins/examples/labels-cases.json");
     let cache = target_dir().join("examples/cache");
     let others = EXAMPLES.iter().map(|example| Place::of(example.name).map(|place| place.wasm));

@@ -1,9 +1,11 @@
 //! What `cargo xtask ...` runs.
 
 mod bench;
+mod beside;
 mod build;
 mod demo;
 mod examples;
+mod features;
 mod guard;
 mod layers;
 mod scenarios;

@@ -1,12 +1,20 @@
 //! The checks and tests, in the order in which they fail fastest.
 
-use crate::{build, examples, guard::Guarded, layers, tools};
+use crate::{beside::Beside, build, examples, features, guard::Guarded, layers, tools};
 use anyhow::{Context, Result, bail};
 use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, cluster_dir, forget_our_package, workspace};
 use std::{
+    env,
+    num::NonZero,
     process::Command,
+    thread,
     time::{Duration, Instant},
 };
+
+/// How many tests a test program runs at once, unless it is told by `--test-threads`.
+const THREADS: &str = "RUST_TEST_THREADS";
+
+const TESTS_PER_CORE: usize = 6;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -34,11 +42,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         tools::python()?;
     }
     if let Some(name) = &args.only {
-        steps.run("control plane", build::control_plane)?;
+        let mut control_plane = Beside::start("the control plane's build", build::control_plane);
+        steps.run("building the end-to-end tests", build_end_to_end)?;
+        steps.run("waiting for the control plane", || control_plane.finish())?;
         return steps.run("end-to-end tests", || end_to_end(args, Some(name)));
     }
+    // What other compilers build, beside what Rust's does.
+    let long = args.full;
+    let others = (!args.quick).then(|| Beside::start("what isn't Rust", move || others(long)));
+    steps.beside = others;
     steps.run("formatting", || build::cargo(&["fmt", "--all", "--check"])?.succeed("`cargo fmt --check` (run `cargo fmt`)"))?;
     steps.run("layers", layers::check)?;
+    steps.run("features", features::check)?;
     steps.run("clippy", || {
         // Of a test that isn't run by default cargo takes no notice until it is named.
         for targets in [&["--all-targets"][..], &["--test", "e2e"]] {
@@ -51,13 +66,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         thorough(args, build::cargo(&["test", "--workspace"])?).succeed("a unit or doc test")
     })?;
     if !args.quick {
-        steps.run("examples in other languages", || {
-            examples::examples()?;
+        steps.run("building the end-to-end tests", build_end_to_end)?;
+        if let Some(mut others) = steps.beside.take() {
+            steps.run("waiting for the control plane and the examples in other languages", || others.finish())?;
+        }
+        steps.run("the examples' own tests", || {
             examples::tests()?;
             examples::agree(&build::host()?)
         })?;
-        steps.run("control plane", build::control_plane)?;
-        steps.run("control plane's own checks", || go_checks(args))?;
+        if args.full {
+            steps.run("control plane's own checks", || go_checks(true))?;
+        }
         steps.run("end-to-end tests", || end_to_end(args, None))?;
     }
     if args.full {
@@ -72,10 +91,29 @@ fn thorough(args: &Args, cargo: Guarded) -> Guarded {
     if args.full { cargo.env("POINTSMAN_TEST_FULL", "1") } else { cargo }
 }
 
-fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
+/// The control plane with its checks, and the examples in other languages. The checks that start control planes, which `long` adds, wait
+/// until nothing goes on beside them.
+fn others(long: bool) -> Result<()> {
+    build::control_plane()?;
+    examples::examples()?;
+    if long { Ok(()) } else { go_checks(false) }
+}
+
+/// Before the cluster starts, so that a mistake in a test shows at once.
+fn build_end_to_end() -> Result<()> {
     build::host()?;
-    // Built before the cluster starts, so that a mistake in a test shows at once.
-    build::cargo(&["test", "--workspace", "--test", "e2e", "--no-run"])?.succeed("building the end-to-end tests")?;
+    build::cargo(&["test", "--workspace", "--test", "e2e", "--no-run"])?.succeed("building the end-to-end tests")
+}
+
+/// How many end-to-end tests run at once: most of the time each waits for a controller. The variable is the test program's own.
+fn threads() -> String {
+    env::var(THREADS).unwrap_or_else(|_| {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        (TESTS_PER_CORE * cores).to_string()
+    })
+}
+
+fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     if let Some(name) = only {
         let mut list = Command::new("cargo");
         list.args(["test", "--quiet", "--workspace", "--test", "e2e", name, "--", "--list"]).current_dir(workspace());
@@ -87,19 +125,20 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     }
     let cluster = Cluster::start(&Options { progress: true, ..Options::default() })?;
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.
-    let cargo = build::cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready());
+    let cargo = build::cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready()).env(THREADS, threads());
     let cargo = thorough(args, cargo).args(only);
     cargo.succeed("an end-to-end test")
 }
 
-fn go_checks(args: &Args) -> Result<()> {
+fn go_checks(long: bool) -> Result<()> {
     // The long ones start control planes of their own, as the end-to-end tests do.
-    let short: &[&str] = if args.full { &[] } else { &["-short"] };
+    let short: &[&str] = if long { &[] } else { &["-short"] };
     for module in ["tests/cluster", "tests/knative"] {
         let dir = workspace().join(module);
         build::gofmt(&dir)?;
-        build::logged(&cluster_dir(), "go vet", Guarded::new("go")?.args(["vet", "./..."]).dir(&dir))?;
-        Guarded::new("go")?.args(["test"]).args(short).args(["./..."]).dir(&dir).succeed("a Go test")?;
+        build::logged(&cluster_dir(), &format!("go vet in {module}"), Guarded::new("go")?.args(["vet", "./..."]).dir(&dir))?;
+        let test = Guarded::new("go")?.args(["test"]).args(short).args(["./..."]).dir(&dir);
+        build::logged(&cluster_dir(), &format!("go test in {module}"), test)?;
     }
     Ok(())
 }
@@ -116,10 +155,15 @@ fn licences() -> Result<()> {
 #[derive(Default)]
 struct Steps {
     done: Vec<(&'static str, Duration)>,
+    /// What goes on beside them; where it fails, the next step isn't begun.
+    beside: Option<Beside>,
 }
 
 impl Steps {
     fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<()>) -> Result<()> {
+        if let Some(beside) = &mut self.beside {
+            beside.check()?;
+        }
         println!("\n# {name}");
         let started = Instant::now();
         step()?;

@@ -1,7 +1,7 @@
 //! `pointsman plugin` against a cluster: push, status, rollback, and back to the source.
 
 use super::digest;
-use pointsman_tests::{Host, PolicyCluster, again, eventually, plugin_bytes, with_section};
+use pointsman_tests::{Host, PolicyCluster, again, compiled, eventually, plugin_bytes, with_section};
 use serde_json::Value;
 
 /// What can't be compressed, so that a push takes several ConfigMaps.
@@ -21,7 +21,7 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
     let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
     host.ready().await;
     let folder = cluster.folder("plugins");
-    let cache = cluster.folder("cache");
+    let cache = compiled();
     let file = |name: &str, bytes: &[u8]| {
         let file = folder.join(name);
         std::fs::write(&file, bytes).unwrap();

@@ -6,7 +6,7 @@ use flate2::{Compression, write::GzEncoder};
 use pointsman::source::config_map::split;
 use pointsman_core::decide::Standing;
 use pointsman_sandbox::digest::Digest;
-use pointsman_tests::{Engine, Host, PolicyCluster, again, condition, eventually, plugin_bytes, with_section};
+use pointsman_tests::{Engine, Host, PolicyCluster, again, compiled, condition, eventually, plugin_bytes, with_section};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -39,7 +39,7 @@ async fn the_built_in_policies_decide_without_anything_else_and_are_policyplugin
 #[tokio::test]
 async fn a_config_map_brings_a_plugin_and_each_update_decides_without_a_restart() {
     let cluster = PolicyCluster::start().await;
-    let engine = Engine::start(&cluster, "one", &cluster.folder("cache")).await;
+    let engine = Engine::start(&cluster, "one", &compiled()).await;
     let first = plugin_bytes(LABELS);
     assert_eq!(decided_by(&engine, "labels", 0), None);
 
@@ -84,7 +84,7 @@ async fn a_config_map_brings_a_plugin_and_each_update_decides_without_a_restart(
 #[tokio::test]
 async fn a_large_plugin_in_parts_is_used_whole_or_not_at_all() {
     let cluster = PolicyCluster::start().await;
-    let engine = Engine::start(&cluster, "one", &cluster.folder("cache")).await;
+    let engine = Engine::start(&cluster, "one", &compiled()).await;
     let plugin = plugin_bytes(LABELS);
     // What can't be compressed: digests, each of the one before.
     let large = |seed: u8| {
@@ -152,7 +152,7 @@ async fn a_plugin_directory_brings_plugins_too() {
 #[tokio::test]
 async fn the_newest_of_many_updates_wins_and_a_delete_while_one_is_compiled_stays_one() {
     let cluster = PolicyCluster::start().await;
-    let engine = Engine::start(&cluster, "one", &cluster.folder("cache")).await;
+    let engine = Engine::start(&cluster, "one", &compiled()).await;
     let plugin = plugin_bytes(LABELS);
     cluster.config_map("labels", &plugin).await;
     cluster.plugin_of_config_map("labels", json!({})).await;
@@ -190,15 +190,13 @@ async fn where_signatures_are_demanded_only_signed_bytes_decide_and_a_mended_sig
     std::fs::write(keys.join("release.pub"), base64::engine::general_purpose::STANDARD.encode(public.as_bytes())).unwrap();
     let plugin = plugin_bytes(LABELS);
     // What was active before signatures were demanded isn't any more.
-    let cache = cluster.folder("cache");
-    let cache = ["--cache", cache.to_str().unwrap()];
-    let lax = Host::start(&cluster, &cluster.kubeconfig, &cache).await;
+    let lax = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
     cluster.config_map("labels", &plugin).await;
     cluster.plugin_of_config_map("labels", json!({})).await;
     cluster.active("labels", &digest(&plugin)).await;
     lax.stop();
 
-    let flags = [&["--trusted-keys", keys.to_str().unwrap(), "--require-signatures"], &cache[..]].concat();
+    let flags = ["--trusted-keys", keys.to_str().unwrap(), "--require-signatures"];
     let host = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
     let (reason, message) = cluster.refused("labels").await;
     assert_eq!(reason, "SignatureRequired", "{message}");

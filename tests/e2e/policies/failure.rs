@@ -6,7 +6,7 @@ use super::{
 };
 use pointsman_core::decide::{Pinned, Standing, Undecided, scoring::Candidates};
 use pointsman_sandbox::point::{Question, Subject};
-use pointsman_tests::{Engine, PolicyCluster, condition, eventually};
+use pointsman_tests::{Engine, PolicyCluster, compiled, condition, eventually};
 use serde_json::json;
 
 /// What the plugin wants to know.
@@ -20,7 +20,7 @@ fn scored(pinned: &Pinned<'_>) -> Result<Vec<Option<f64>>, Undecided> {
 #[tokio::test]
 async fn a_plugin_that_traps_is_told_once_quarantined_and_stood_in_for_where_nothing_runs_yet() {
     let cluster = PolicyCluster::start().await;
-    let engine = Engine::start(&cluster, "one", &cluster.folder("cache")).await;
+    let engine = Engine::start(&cluster, "one", &compiled()).await;
     let traps = plugin(&Module { score: "unreachable", data: DESCRIPTION, ..Module::default() });
     cluster.config_map("traps", &traps).await;
     cluster.plugin_of_config_map("traps", json!({})).await;
@@ -69,7 +69,7 @@ async fn a_plugin_that_traps_is_told_once_quarantined_and_stood_in_for_where_not
 #[tokio::test]
 async fn the_previous_revision_stands_in_for_a_newer_one_that_fails() {
     let cluster = PolicyCluster::start().await;
-    let engine = Engine::start(&cluster, "one", &cluster.folder("cache")).await;
+    let engine = Engine::start(&cluster, "one", &compiled()).await;
     let scores = "(i32.store (i32.const 20) (i32.const 64)) (i32.store (i32.const 24) (i32.const 2)) (f64.store (i32.const 72) (f64.const 1)) (i32.const 16)";
     let good = plugin(&Module { score: scores, data: DESCRIPTION, ..Module::default() });
     let bad = plugin(&Module { score: "unreachable", data: DESCRIPTION, ..Module::default() });

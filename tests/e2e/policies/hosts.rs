@@ -87,8 +87,7 @@ async fn when_the_leader_goes_another_host_leads_on() {
 #[tokio::test]
 async fn a_pinned_digest_rolls_back_without_a_rebuild_and_old_revisions_go() {
     let cluster = PolicyCluster::start().await;
-    let cache = cluster.folder("cache");
-    let host = Host::start(&cluster, &cluster.kubeconfig, &["--cache", cache.to_str().unwrap()]).await;
+    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
     let plugin = plugin_bytes(LABELS);
     let versions: Vec<Vec<u8>> = (0..5).map(|number| again(&plugin, number)).collect();
     for version in &versions {
@@ -114,9 +113,7 @@ async fn a_pinned_digest_rolls_back_without_a_rebuild_and_old_revisions_go() {
 #[tokio::test]
 async fn a_lost_record_is_written_anew_and_a_lost_revision_is_told_and_mended_by_its_source() {
     let cluster = PolicyCluster::start().await;
-    let cache = cluster.folder("cache");
-    let flags = ["--cache", cache.to_str().unwrap()];
-    let host = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
+    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
     let good = plugin_bytes(LABELS);
     cluster.config_map("labels", &good).await;
     cluster.plugin_of_config_map("labels", json!({})).await;
@@ -134,7 +131,7 @@ async fn a_lost_record_is_written_anew_and_a_lost_revision_is_told_and_mended_by
     // The source is gone too, so nothing has the bytes.
     cluster.kubectl(&["delete", "configmap", "-n", "pointsman-system", "labels"]).ok();
     cluster.kubectl(&["delete", "configmap", "-n", "pointsman-system", "-l", "policy.pointsman.dev/revision"]).ok();
-    let host = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
+    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
     let missing = |status: &_| condition(status, "Active").is_some_and(|(is, reason, _)| is == "False" && reason == "RevisionMissing");
     cluster.status("labels", "it can't be asked", missing).await;
     assert_eq!(decides(&host, "labels"), None);

@@ -25,9 +25,8 @@ async fn number(space: &Space<'_>, centre: &str) {
 }
 
 fn push(cluster: &TestCluster, file: &Path) {
-    let cache = cluster.dir.join("cache");
     let file = file.to_string_lossy();
-    let at_once = ["--strategy", "Immediate", "--order", "100", "--cache", &cache.to_string_lossy()];
+    let at_once = ["--strategy", "Immediate", "--order", "100"];
     cluster.pointsman(&[&["plugin", "push", &file, "--name", "cost-centre"][..], &at_once].concat()).ok();
 }
 
