@@ -1,6 +1,5 @@
 //! The table of OME's labels and annotations is what the code does.
 
-
 use crate::planning::{plan, world};
 use pointsman_core::{
     plan::{Object, Plan},

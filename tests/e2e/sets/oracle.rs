@@ -10,7 +10,6 @@ use kube::{
 use pointsman::keeper::sets;
 use pointsman_core::{
     resource::{ALL, DEPLOYMENT, INFERENCE_SERVICE, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, POD, Resource, SERVING_RUNTIME},
-    settings::HOST_NAMESPACE,
     subject_kind::SUBJECT_KINDS,
     world::child::SUBJECT_KIND,
 };
