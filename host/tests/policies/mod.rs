@@ -43,6 +43,7 @@ pub(crate) fn linked(module: &[u8], use_: Use, config: &str, instances: Instance
 }
 
 /// A package's plugin at a control-plane point.
+#[allow(dead_code, reason = "the benches, which share this file, load plugins in other ways")]
 pub(crate) fn load(package: &str, config: &str) -> Plugin {
     linked(&module(package), Use::ControlPlane, config, Instances::Fresh)
 }

@@ -1,3 +1,5 @@
+#![allow(clippy::unnecessary_wraps, reason = "each gives a field that is optional")]
+
 use super::*;
 use crate::decide::{Policies, Standing, Unheard, propagation, selection, set::ActiveSet, templating};
 use pointsman_crds::policy::set::PolicySetPlugin;
