@@ -14,14 +14,14 @@ use pointsman_core::decide::{Policies, Standing, Unheard, member::Member, select
 use pointsman_crds::policy::{plugin::PolicyPoint, set::PolicySetPlugin};
 use pointsman_plugin as sdk;
 use pointsman_sandbox::{
-    compile::{Code, Compilers},
+    compile::{Compiled, Compilers},
     digest::Digested,
     engine::Use,
     limits::Limits,
     plugin::{Instances, Plugin},
     point::{
         Entry, Question, Subject, propagation, scoring,
-        selection::{Candidate, Model, Request, Supported, SupportedModel, Versioned},
+        selection::{Candidate, Model, RequestRef, Supported, SupportedModel, Versioned},
     },
 };
 use policies::{compilers, engines, linked, module};
@@ -104,7 +104,17 @@ fn selection(criterion: &mut Criterion) {
     let config = pointsman_runtime_selection::Config::default();
     for count in [1, 100] {
         let (subject, model, candidates) = (subject(), model(), (0..count).map(candidate).collect::<Vec<_>>());
-        let request = Request { subject: &subject, model: &model, candidates: &candidates, named: false, now: None };
+        let request = RequestRef {
+            subject: &subject,
+            model: &model,
+            candidates: &candidates,
+            named: false,
+            accelerators: &[],
+            demands: &[],
+            current: None,
+            now: None,
+            facts: &[],
+        };
         let plain: sdk::runtime_selection::Request = native(&request);
         let name = if count == 1 { "selection of 1 runtime".to_owned() } else { format!("selection of {count} runtimes") };
         let mut group = criterion.benchmark_group(name);
@@ -124,7 +134,7 @@ fn scores(criterion: &mut Criterion) {
     let (fresh, warm) = (linked(&module, Use::Hot, "{}", Instances::Fresh), linked(&module, Use::Hot, "{}", Instances::Warm));
     let config = serde_json::from_str(r"{}").unwrap();
     let matrix: Vec<f64> = (0..800_u32).map(|place| f64::from(place * 7919 % 1000) / 10.0).collect();
-    let request = scoring::Request { question: Question::EndpointPick, columns: 8, matrix: &matrix, row: None };
+    let request = scoring::RequestRef { question: Question::EndpointPick, columns: 8, matrix: &matrix, facts: &[] };
     let plain = sdk::scheduling_scoring::Matrix::new(8, matrix.clone()).unwrap();
     let mut group = criterion.benchmark_group("scores of 100 endpoints by 8 features");
     group.bench_function("native", |bencher| {
@@ -145,8 +155,15 @@ fn labels(criterion: &mut Criterion) {
     let layers = ["namespace", "subject", "runtime"].map(layer);
     let placed = |Entry { key, value }: &Entry| propagation::Placed { key: key.clone(), value: value.clone(), layer: "subject".to_owned() };
     let labels: Vec<_> = subject.labels.iter().map(placed).collect();
-    let request =
-        propagation::Request { subject: &subject, target: &target, layers: &layers, labels: &labels, annotations: &[], now: None };
+    let request = propagation::RequestRef {
+        subject: &subject,
+        target: &target,
+        layers: &layers,
+        labels: &labels,
+        annotations: &[],
+        now: None,
+        facts: &[],
+    };
     let plain: sdk::metadata_propagation::Request = native(&request);
     let mut group = criterion.benchmark_group("labels of a pod");
     group.bench_function("native", |bencher| {
@@ -168,8 +185,7 @@ fn kept_answers(criterion: &mut Criterion) {
         subject: Digested::new(subject()).unwrap(),
         model: Digested::new(model()).unwrap(),
         candidates: Digested::new((0..100).map(candidate).collect()).unwrap(),
-        named: false,
-        now: None,
+        ..Inputs::default()
     };
     policies.pin(Standing::New).select(&inputs).unwrap();
     let asked = policies.active().members()[0].health.counts();
@@ -181,13 +197,16 @@ fn kept_answers(criterion: &mut Criterion) {
 
 fn loading(criterion: &mut Criterion) {
     let (module, compilers) = (module(SELECTION), compilers());
-    let link = |code: &Code| Plugin::new(engines(), Use::ControlPlane, code, "{}", Limits::DEFAULT, Instances::Fresh).unwrap();
+    let link = |compiled: &Compiled| {
+        let code = (&compiled.code, compiled.version);
+        Plugin::new(engines(), Use::ControlPlane, code, "{}", Limits::DEFAULT, Instances::Fresh).unwrap()
+    };
     let compiled = compilers.load(engines(), Use::ControlPlane, &module).unwrap();
     let mut group = criterion.benchmark_group("loading a compiled plugin");
     group.bench_function("reading the cache", |bencher| bencher.iter(|| compilers.load(engines(), Use::ControlPlane, &module).unwrap()));
-    group.bench_function("linking", |bencher| bencher.iter(|| link(&compiled.code)));
+    group.bench_function("linking", |bencher| bencher.iter(|| link(&compiled)));
     group.bench_function("both", |bencher| {
-        bencher.iter(|| link(&compilers.load(engines(), Use::ControlPlane, &module).unwrap().code));
+        bencher.iter(|| link(&compilers.load(engines(), Use::ControlPlane, &module).unwrap()));
     });
     group.finish();
 

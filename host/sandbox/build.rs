@@ -73,6 +73,8 @@ fn watch(workspace: &Path) {
     let of_policies = POLICIES.iter().flat_map(|policy| [format!("plugins/{policy}/src"), format!("plugins/{policy}/Cargo.toml")]);
     let shared = [
         "plugins/cel/wit",
+        "plugins/interface/src",
+        "plugins/interface/Cargo.toml",
         "plugins/sdk/src",
         "plugins/sdk/build.rs",
         "plugins/sdk/Cargo.toml",

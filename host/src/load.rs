@@ -17,13 +17,14 @@ use pointsman_crds::policy::{
     set::{PolicySetPlugin, PolicySetRule},
 };
 use pointsman_sandbox::{
+    binary::Version,
     call::CallError,
-    compile::{CompileError, Compilers},
+    compile::{CompileError, Compiled, Compilers},
     engine::{Engines, Use},
     evaluator::Evaluator,
     limits::{Asked, HOT_DEADLINE, LARGEST_BOUND_CONFIG, Limits},
     plugin::{Instances, Plugin},
-    point::describe::Description,
+    point::describe::{Description, flaw},
     schema::{ConfigError, check_config},
 };
 use std::sync::{Arc, OnceLock};
@@ -40,6 +41,9 @@ pub enum LoadError {
     /// What it says of itself isn't true.
     #[error("{0}")]
     Description(String),
+    /// It speaks no version that this host may ask it by.
+    #[error("{0}")]
+    Version(CallError),
     /// It is bound to what it doesn't answer.
     #[error("points: it doesn't answer {}; it describes itself as answering {}", name(*.0), names(.1))]
     Points(PolicyPoint, Vec<PolicyPoint>),
@@ -59,6 +63,7 @@ impl LoadError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Compile(error) => error.reason(),
+            Self::Version(_) => "NoPlugin",
             Self::Describe(error) | Self::Configure(error) => error.reason(),
             Self::Description(_) => "InvalidDescription",
             Self::Points(..) => "PointNotAnswered",
@@ -74,7 +79,9 @@ impl LoadError {
         match self {
             Self::Compile(error) => matches!(error, CompileError::Process(_) | CompileError::TooLong(_)),
             Self::Config(error) => matches!(error, ConfigError::Process(_) | ConfigError::TooLong(_)),
-            Self::Describe(error) | Self::Configure(error) => matches!(error, CallError::Busy | CallError::Deadline(_)),
+            Self::Describe(error) | Self::Version(error) | Self::Configure(error) => {
+                matches!(error, CallError::Busy | CallError::Deadline(_))
+            }
             Self::Description(_) | Self::Points(..) | Self::Binding(_) => false,
         }
     }
@@ -103,6 +110,8 @@ pub struct Loader {
 pub struct Described {
     /// What it says of itself.
     pub description: Description,
+    /// The version of the interfaces that it is asked by.
+    pub version: Version,
     /// The policy points whose interfaces its binary exports.
     pub exports: Vec<String>,
 }
@@ -133,10 +142,13 @@ impl Loader {
     /// What a plugin says of itself. Blocks while it is compiled.
     pub fn describe(&self, bytes: &[u8], limits: Limits) -> Result<Described, LoadError> {
         let compiled = self.compilers.load(&self.engines, Use::ControlPlane, bytes)?;
-        let plugin = Plugin::new(&self.engines, Use::ControlPlane, &compiled.code, "{}", limits, Instances::Fresh);
-        let (description, _) = plugin.and_then(|plugin| plugin.describe()).map_err(LoadError::Describe)?;
-        if let Some(flaw) = description.flaw(&compiled.points) {
-            return Err(LoadError::Description(flaw));
+        let Compiled { code, version, drafts, points, .. } = &compiled;
+        let plugin = Plugin::new(&self.engines, Use::ControlPlane, (code, *version), "{}", limits, Instances::Fresh);
+        let plugin = plugin.map_err(LoadError::Describe)?;
+        let (description, _) = plugin.describe().map_err(LoadError::Describe)?;
+        let version = plugin.version(*drafts).map_err(LoadError::Version)?;
+        if let Some(wrong) = flaw(&description, points) {
+            return Err(LoadError::Description(wrong));
         }
         for set in &description.features {
             let known = scoring::features(set.question);
@@ -145,7 +157,7 @@ impl Loader {
                 return Err(LoadError::Description(pointsman_sandbox::text::told(&sentence)));
             }
         }
-        Ok(Described { description, exports: compiled.points })
+        Ok(Described { description, version, exports: compiled.points })
     }
 
     /// Loads a plugin as it is bound. The binding's points may be left out; the member tells those that it is asked at. Blocks while
@@ -159,7 +171,7 @@ impl Loader {
         if size > LARGEST_BOUND_CONFIG {
             return Err(LoadError::Binding(format!("config: it has {size} bytes, and {LARGEST_BOUND_CONFIG} are the most")));
         }
-        let Described { description, .. } = self.describe(bytes, limits)?;
+        let Described { description, version, .. } = self.describe(bytes, limits)?;
         let answered = answered(&description);
         if bound.points.is_empty() {
             bound.points.clone_from(&answered);
@@ -177,7 +189,7 @@ impl Loader {
         };
         let plugin = |use_, limits, instances| -> Result<Plugin, LoadError> {
             let compiled = self.compilers.load(&self.engines, use_, bytes)?;
-            let plugin = Plugin::new(&self.engines, use_, &compiled.code, config, limits, instances);
+            let plugin = Plugin::new(&self.engines, use_, (&compiled.code, version), config, limits, instances);
             // Whether it takes its configuration shows here and not at the first question.
             plugin.and_then(|plugin| plugin.takes_config().map(|_| plugin)).map_err(LoadError::Configure)
         };

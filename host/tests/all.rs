@@ -11,6 +11,7 @@ mod doors;
 mod expressions;
 mod hostile;
 mod image;
+mod interfaces;
 mod labels_page;
 mod lookups;
 mod parity;

@@ -1,7 +1,7 @@
 //! Commands: what they are asked and may answer, and what becomes of those that mean harm.
 
 use crate::text::{SLACK, command, endpoints, limits, load};
-use pointsman_sandbox::{binary::accept, call::CallError, engine::Use};
+use pointsman_sandbox::{binary::accept, call::CallError, engine::Use, point::describe::flaw};
 use proptest::prelude::*;
 use std::time::Instant;
 
@@ -41,7 +41,7 @@ fn a_question_is_one_json_document_on_stdin_and_stderr_is_the_log() {
 
     let plugin = load(Use::ControlPlane, &command(br#"{"ok": {"name": "any", "points": ["pod-templating"]}}"#, REPEAT));
     let (description, spent) = plugin.describe().unwrap();
-    assert_eq!((description.name.as_str(), description.flaw(&[])), ("any", None));
+    assert_eq!((description.name.as_str(), flaw(&description, &[])), ("any", None));
     assert_eq!(spent.log[0].message, r#"{"call":"describe"}"#);
 }
 
@@ -227,7 +227,7 @@ proptest! {
         use pointsman_sandbox::point::{Subject, propagation};
         let plugin = load(Use::ControlPlane, &command(&stdout, "(call $answer)"));
         let (subject, target) = (Subject::default(), propagation::Target::default());
-        let request = propagation::Request { subject: &subject, target: &target, layers: &[], labels: &[], annotations: &[], now: None };
+        let request = propagation::RequestRef { subject: &subject, target: &target, layers: &[], labels: &[], annotations: &[], now: None, facts: &[] };
         let outcomes = [
             plugin.describe().map(drop),
             plugin.takes_config().map(drop),

@@ -48,7 +48,7 @@ fn any() -> Vec<u8> {
 fn answers(compilers: &Compilers, engines: &Arc<Engines>, use_: Use) {
     let compiled = compilers.load(engines, use_, &any()).unwrap();
     assert_eq!(compiled.points, ["scheduling-scoring"]);
-    let plugin = Plugin::new(engines, use_, &compiled.code, "{}", Limits::DEFAULT, Instances::Fresh).unwrap();
+    let plugin = Plugin::new(engines, use_, (&compiled.code, compiled.version), "{}", Limits::DEFAULT, Instances::Fresh).unwrap();
     assert_eq!(plugin.score(endpoints(&[])).unwrap().0, Vec::<f64>::new());
 }
 
@@ -126,7 +126,7 @@ proptest! {
         }
         match compilers.load(&engines, Use::ControlPlane, &bytes) {
             Ok(compiled) => {
-                if let Ok(plugin) = Plugin::new(&engines, Use::ControlPlane, &compiled.code, "{}", Limits::DEFAULT, Instances::Fresh) {
+                if let Ok(plugin) = Plugin::new(&engines, Use::ControlPlane, (&compiled.code, compiled.version), "{}", Limits::DEFAULT, Instances::Fresh) {
                     plugin.describe().ok();
                     plugin.score(endpoints(&[0.5, 1.0])).ok();
                 }

@@ -29,6 +29,12 @@ fn read<Sdk: DeserializeOwned>(question: &impl Serialize) -> Sdk {
     serde_json::from_str(&json(question)).unwrap()
 }
 
+/// What a policy's function takes of a question at scheduling-scoring.
+fn asked(question: &Scoring) -> (sdk::Question, sdk::scheduling_scoring::Matrix) {
+    let sdk::scheduling_scoring::Request { question, columns, matrix, .. } = read(&question.request());
+    (question, sdk::scheduling_scoring::Matrix::new(columns as usize, matrix).unwrap())
+}
+
 fn answer(outcome: Result<(String, Spent), CallError>) -> (Answer, Option<u64>) {
     match outcome {
         Ok((answer, spent)) => (Ok(answer), spent.fuel),
@@ -139,7 +145,7 @@ fn the_balancing_policy_answers_alike_natively_fresh_and_warm() {
     use pointsman_example_rust_balance as policy;
     use pointsman_sandbox::point::scoring::Scores;
     let native = |text: &str, question: &Scoring| {
-        let sdk::scheduling_scoring::Request { question, matrix, .. } = read(&question.request());
+        let (question, matrix) = asked(question);
         let scores = policy::score(&config(text), question, &matrix).map_err(|failure| failure.message)?;
         let reasons = policy::explain(&config(text), question, &matrix, 0);
         Ok(json(&(sdk::scheduling_scoring::Scores(scores), reasons)))
@@ -166,7 +172,7 @@ fn pod_templating_answers_alike_natively_fresh_and_warm() {
 fn the_defaults_that_leave_things_as_they_are_answer_alike_natively_fresh_and_warm() {
     let none = || config::<sdk::NoConfig>("{}");
     let native = |_: &str, question: &Scoring| {
-        let sdk::scheduling_scoring::Request { question, matrix, .. } = read(&question.request());
+        let (question, matrix) = asked(question);
         let scores = pointsman_scheduling_scoring::score(&none(), question, &matrix).map_err(|failure| failure.message)?;
         Ok(json(&sdk::scheduling_scoring::Scores(scores)))
     };

@@ -8,7 +8,7 @@ use pointsman_sandbox::{
     plugin::{Instances, Plugin},
     point::{
         Entry, Subject, propagation,
-        selection::{Candidate, Model, Request, Supported, SupportedModel, Verdict, Versioned},
+        selection::{Candidate, Model, RequestRef, Supported, SupportedModel, Verdict, Versioned},
     },
 };
 use std::fs;
@@ -31,6 +31,12 @@ fn candidate(name: &str, architecture: &str, priority: i32) -> Candidate {
     }
 }
 
+/// A question about a model and runtimes alone.
+fn selecting<'a>(subject: &'a Subject, model: &'a Model, candidates: &'a [Candidate]) -> RequestRef<'a> {
+    let (accelerators, demands, facts) = (&[], &[], &[]);
+    RequestRef { subject, model, candidates, named: false, accelerators, demands, current: None, now: None, facts }
+}
+
 /// Asks which of the candidates can serve a model of 8B.
 fn judged(plugin: &Plugin, candidates: &[Candidate]) -> Result<(Vec<Verdict>, Spent), CallError> {
     let subject = Subject {
@@ -49,7 +55,7 @@ fn judged(plugin: &Plugin, candidates: &[Candidate]) -> Result<(Vec<Verdict>, Sp
         parameter_size: Some("8B".to_owned()),
         ..Model::default()
     };
-    plugin.judge(Request { subject: &subject, model: &model, candidates, named: false, now: None })
+    plugin.judge(selecting(&subject, &model, candidates))
 }
 
 #[test]
@@ -97,7 +103,8 @@ fn a_plugin_that_was_built_for_wasi_answers_the_same() {
     let key = |key: &str| Entry { key: key.to_owned(), value: "42".to_owned() };
     let subject = Subject { namespace_labels: vec![key("cost-centre")], ..Subject::default() };
     let target = propagation::Target { place: propagation::Place::PodTemplate, ..propagation::Target::default() };
-    let request = propagation::Request { subject: &subject, target: &target, layers: &[], labels: &[], annotations: &[], now: None };
+    let request =
+        propagation::RequestRef { subject: &subject, target: &target, layers: &[], labels: &[], annotations: &[], now: None, facts: &[] };
     let (answer, _) = wasi.propagate(request).unwrap();
     assert_eq!(answer.labels.len(), 1);
     assert_eq!(answer, bare.propagate(request).unwrap().0);

@@ -96,7 +96,7 @@ impl Example {
 }
 
 fn wit() -> PathBuf {
-    workspace().join("wit")
+    workspace().join("wit/0.1.0")
 }
 
 fn go(place: &Place) -> Result<()> {

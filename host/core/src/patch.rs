@@ -30,6 +30,14 @@ pub(super) enum PatchError {
     /// A value is missing or too much.
     #[error("{0}")]
     Value(&'static str),
+    /// A list can't be extended by an object, or the other way round, and a single value not at all.
+    #[error("is {what}, which {by} can't extend: extend a list by a list, and an object by an object")]
+    NotExtended {
+        /// What is there.
+        what: &'static str,
+        /// The value.
+        by: &'static str,
+    },
     /// The value is no JSON.
     #[error("gets a value that is no JSON: {0}")]
     Json(String),
@@ -43,22 +51,14 @@ pub(super) fn apply(document: &mut Value, operation: &Operation) -> Result<(), P
         (_, None) => return Err(PatchError::Value("needs a value")),
         (_, Some(text)) => Some(serde_json::from_str(text).map_err(|error| PatchError::Json(error.to_string()))?),
     };
-    let (way, last) = operation.path.rsplit_once('/').ok_or(PatchError::Pointer)?;
-    if way.split('/').count() > DEEPEST {
-        return Err(PatchError::TooDeep);
-    }
-    let mut place = document;
-    for token in way.split('/').skip(1).map(unescaped) {
-        place = match place {
-            Value::Object(fields) => fields.get_mut(&token),
-            Value::Array(items) => index(&token, items.len()).and_then(|at| items.get_mut(at)),
-            _ => None,
+    if let (Action::Extend, Some(value)) = (operation.action, &value) {
+        if !operation.path.starts_with('/') {
+            return Err(PatchError::Pointer);
         }
-        .ok_or(PatchError::NoWay(token))?;
+        return extend(walk(document, &operation.path)?, value);
     }
-    if !way.is_empty() && !way.starts_with('/') {
-        return Err(PatchError::Pointer);
-    }
+    let (way, last) = operation.path.rsplit_once('/').ok_or(PatchError::Pointer)?;
+    let place = walk(document, way)?;
     let last = unescaped(last);
     match place {
         Value::Object(fields) => match (operation.action, value) {
@@ -88,6 +88,41 @@ pub(super) fn apply(document: &mut Value, operation: &Operation) -> Result<(), P
         _ => return Err(PatchError::NoContainer),
     }
     Ok(())
+}
+
+/// The value at the end of a pointer.
+fn walk<'a>(document: &'a mut Value, way: &str) -> Result<&'a mut Value, PatchError> {
+    if way.split('/').count() > DEEPEST {
+        return Err(PatchError::TooDeep);
+    }
+    let mut place = document;
+    for token in way.split('/').skip(1).map(unescaped) {
+        place = match place {
+            Value::Object(fields) => fields.get_mut(&token),
+            Value::Array(items) => index(&token, items.len()).and_then(|at| items.get_mut(at)),
+            _ => None,
+        }
+        .ok_or(PatchError::NoWay(token))?;
+    }
+    if way.is_empty() || way.starts_with('/') { Ok(place) } else { Err(PatchError::Pointer) }
+}
+
+/// Adds the elements of a list, or the members of an object.
+fn extend(place: &mut Value, by: &Value) -> Result<(), PatchError> {
+    match (place, by) {
+        (Value::Array(items), Value::Array(more)) => items.extend_from_slice(more),
+        (Value::Object(fields), Value::Object(more)) => fields.extend(more.iter().map(|(name, value)| (name.clone(), value.clone()))),
+        (place, by) => return Err(PatchError::NotExtended { what: shape(place), by: shape(by) }),
+    }
+    Ok(())
+}
+
+fn shape(value: &Value) -> &'static str {
+    match value {
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+        _ => "a single value",
+    }
 }
 
 fn unescaped(token: &str) -> String {

@@ -1,6 +1,8 @@
 //! Whether bytes are a plugin at all. They are never trusted: the whole binary is parsed, and its imports and exports are
 //! checked, before anything is compiled. Not even this is done in the host's own process; see `compile`.
 
+pub use crate::point::version::{PACKAGE, Version};
+
 use super::{
     limits::LARGEST_BINARY,
     wasi::{preview1, preview2},
@@ -12,13 +14,11 @@ use wasmparser::{
 };
 use wit_component::ComponentEncoder;
 
-/// The package of our interfaces, and the version of it that we speak.
-pub const PACKAGE: &str = "pointsman:policy";
-/// The version of it that we speak.
-pub const VERSION: &str = "0.1.0";
-
 /// The one interface whose functions a plugin may import.
 pub(super) const LOG: &str = "log";
+
+/// The interface of types, which holds nothing else.
+pub(super) const TYPES: &str = "types";
 
 /// The policy points, each an interface.
 const POINTS: [&str; 4] = ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring"];
@@ -57,14 +57,35 @@ pub struct Accepted {
     pub wasm: Vec<u8>,
     /// What was given.
     pub form: Form,
-    /// The policy points whose interfaces it exports. A command has none: it tells when it is asked to describe itself.
+    /// The versions that it exports, the oldest first. A command has none: it tells when it is asked to describe itself.
+    pub exports: Vec<Exported>,
+}
+
+/// What a component exports of one version of the interfaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// The version.
+    pub version: Version,
+    /// The policy points whose interfaces it exports.
     pub points: Vec<&'static str>,
+}
+
+/// The versions that a host speaks, as a sentence names them.
+pub(super) fn spoken() -> String {
+    let list = |draft: bool| -> String {
+        let of_kind = Version::ALL.into_iter().filter(|version| version.is_draft() == draft);
+        of_kind.map(Version::number).collect::<Vec<_>>().join(", ")
+    };
+    match list(true).as_str() {
+        "" => list(false),
+        drafts => format!("{} (and {drafts} with --draft-interfaces)", list(false)),
+    }
 }
 
 impl fmt::Debug for Accepted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { wasm, form, points } = self;
-        write!(f, "Accepted {{ {} bytes, form: {form:?}, points: {points:?} }}", wasm.len())
+        let Self { wasm, form, exports } = self;
+        write!(f, "Accepted {{ {} bytes, form: {form:?}, exports: {exports:?} }}", wasm.len())
     }
 }
 
@@ -82,7 +103,7 @@ pub enum Refused {
     Invalid(String),
     /// A core module of another kind.
     #[error(
-        "it is a core module that isn't made from the interfaces of {PACKAGE}@{VERSION} and no WASI command either: build it with the SDK, or make a component of it"
+        "it is a core module that isn't made from the interfaces of {PACKAGE} and no WASI command either: build it with the SDK, or make a component of it"
     )]
     NoPolicy,
     /// A core module whose interfaces and code don't fit together.
@@ -92,13 +113,19 @@ pub enum Refused {
     #[error("it is made for WASI, but exports no {0}: build it as a program, not as a library")]
     NoCommand(&'static str),
     /// It wants what it doesn't get.
-    #[error("it imports {0}, and policies get nothing but {PACKAGE}/log@{VERSION} and an empty WASI: they are pure")]
+    #[error("it imports {0}, and policies get nothing but {PACKAGE}/log and an empty WASI: they are pure")]
     Import(String),
     /// It was built for another version of the interfaces.
-    #[error("it is built for {PACKAGE}@{0}, and this host speaks {VERSION}: build it with that version")]
+    #[error("it is built for {PACKAGE}@{0}, and this host speaks {spoken}: build it for one of these", spoken = spoken())]
     OtherVersion(String),
+    /// It was built for a version that isn't published yet.
+    #[error(
+        "it is built for {PACKAGE}@{0}, a draft that may change with every release: build it for {published}, or start this host with --draft-interfaces",
+        published = Version::PUBLISHED.number()
+    )]
+    Draft(&'static str),
     /// It lacks the interface that all plugins have.
-    #[error("it doesn't export {PACKAGE}/plugin@{VERSION}, which every policy has")]
+    #[error("it doesn't export {}, which every policy has", Version::PUBLISHED.interface("plugin"))]
     NoPlugin,
     /// It answers nothing.
     #[error("it exports the interface of no policy point: {}", POINTS.join(", "))]
@@ -115,25 +142,25 @@ pub fn accept(bytes: &[u8]) -> Result<Accepted, Refused> {
     }
     match encoding(bytes)? {
         Encoding::Component => {
-            let points = check(bytes)?;
-            Ok(Accepted { wasm: bytes.to_vec(), form: Form::Component, points })
+            let exports = check(bytes)?;
+            Ok(Accepted { wasm: bytes.to_vec(), form: Form::Component, exports })
         }
         Encoding::Module => {
             validate(bytes)?;
             if !carries_interfaces(bytes) {
                 check_command(bytes)?;
-                return Ok(Accepted { wasm: bytes.to_vec(), form: Form::Command, points: Vec::new() });
+                return Ok(Accepted { wasm: bytes.to_vec(), form: Form::Command, exports: Vec::new() });
             }
             let wasm = wrap(bytes)?;
-            let points = check(&wasm)?;
-            Ok(Accepted { wasm, form: Form::Module, points })
+            let exports = check(&wasm)?;
+            Ok(Accepted { wasm, form: Form::Module, exports })
         }
     }
 }
 
 /// Makes a component of a core module that the host carries in itself.
 pub(super) fn of_ours(bytes: &[u8]) -> Result<Accepted, Refused> {
-    Ok(Accepted { wasm: wrap(bytes)?, form: Form::Module, points: Vec::new() })
+    Ok(Accepted { wasm: wrap(bytes)?, form: Form::Module, exports: Vec::new() })
 }
 
 fn encoding(bytes: &[u8]) -> Result<Encoding, Refused> {
@@ -209,8 +236,8 @@ fn wrap(module: &[u8]) -> Result<Vec<u8>, Refused> {
     }
 }
 
-/// Validates a component, and checks what it imports and exports by name. Tells the policy points that it answers.
-fn check(component: &[u8]) -> Result<Vec<&'static str>, Refused> {
+/// Validates a component, and checks what it imports and exports by name. Tells the versions that it exports, and the policy points of each.
+fn check(component: &[u8]) -> Result<Vec<Exported>, Refused> {
     let types = validate(component)?;
     let mut exports = Vec::new();
     let mut depth = 0_usize;
@@ -232,28 +259,35 @@ fn check(component: &[u8]) -> Result<Vec<&'static str>, Refused> {
             _ => {}
         }
     }
-    let ours = |interface: &str| exports.iter().any(|export| *export == format!("{PACKAGE}/{interface}@{VERSION}"));
-    if !ours("plugin") {
+    let exports_of = |version: Version, interface: &str| exports.contains(&version.interface(interface));
+    let versions: Vec<_> = Version::ALL.into_iter().filter(|version| exports_of(*version, "plugin")).collect();
+    if versions.is_empty() {
         let other = exports.iter().find_map(|export| export.strip_prefix(&format!("{PACKAGE}/plugin@")));
-        return Err(other.map_or(Refused::NoPlugin, |version| Refused::OtherVersion(version.to_owned())));
+        return Err(other.map_or(Refused::NoPlugin, |version| Refused::OtherVersion(told(version))));
     }
-    let points: Vec<_> = POINTS.into_iter().filter(|point| ours(point)).collect();
-    if points.is_empty() { Err(Refused::NoPoint) } else { Ok(points) }
+    let of_version = |version| {
+        let points: Vec<_> = POINTS.into_iter().filter(|point| exports_of(version, point)).collect();
+        (!points.is_empty()).then_some(Exported { version, points })
+    };
+    let exported: Vec<_> = versions.into_iter().filter_map(of_version).collect();
+    if exported.is_empty() { Err(Refused::NoPoint) } else { Ok(exported) }
 }
 
 /// Functions may come from the log and from WASI alone; interfaces that hold nothing but types give a plugin nothing.
 fn check_import(name: &str, types: &Types) -> Result<(), Refused> {
     let ours = name.strip_prefix(&format!("{PACKAGE}/")).and_then(|rest| rest.split_once('@'));
-    if let Some((_, version)) = ours
-        && version != VERSION
+    if let Some((interface, version)) = ours
+        // A component may speak versions of the future beside one of ours, whose types it then names.
+        && interface != TYPES
+        && Version::parse(version).is_none()
     {
-        return Err(Refused::OtherVersion(version.to_owned()));
+        return Err(Refused::OtherVersion(told(version)));
     }
     let types = types.as_ref();
     let Some(ComponentEntityType::Instance(instance)) = types.component_item_for_import(name).map(|item| item.ty) else {
         return Err(Refused::Import(told(name)));
     };
-    let functions = ours == Some((LOG, VERSION)) || preview2::interface(name).is_some();
+    let functions = ours.is_some_and(|(interface, _)| interface == LOG) || preview2::interface(name).is_some();
     let harmless = types[instance].exports.values().all(|export| match export.ty {
         ComponentEntityType::Type { .. } => true,
         ComponentEntityType::Func(_) => functions,

@@ -3,6 +3,7 @@
 use super::{
     engine::{Engines, Entered, Use},
     limits::{CORE_INSTANCES, Limits, TICK},
+    point::{Failure, FailureKind},
 };
 use crate::text::{cut, told};
 use std::{
@@ -58,15 +59,21 @@ pub enum CallError {
     /// It can't be brought to life.
     #[error("it can't be instantiated: {0}")]
     Instantiate(String),
+    /// It speaks no version of the interfaces that it may be asked by.
+    #[error("{0}")]
+    Version(String),
     /// It doesn't take its configuration.
     #[error("it refuses its configuration: {0}")]
     Config(String),
     /// The question has no form that it could read. No fault of the plugin's.
     #[error("the question can't be written as JSON: {0}")]
     Question(String),
-    /// It answered that it can't answer.
+    /// It returned a refusal: the question can't be answered, which is no fault of its own.
     #[error("it returned an error: {0}")]
     Failed(String),
+    /// It returned a fault: it is broken.
+    #[error("it returned a fault of its own: {0}")]
+    Faulted(String),
     /// Its answer makes no sense.
     #[error("its answer makes no sense: {0}")]
     Nonsense(String),
@@ -76,6 +83,16 @@ pub enum CallError {
     /// It doesn't answer at this policy point.
     #[error("it doesn't export the interface {0}")]
     NotAnswered(&'static str),
+}
+
+impl From<Failure> for CallError {
+    fn from(Failure { kind, message, field }: Failure) -> Self {
+        let sentence = told(&field.map_or_else(|| message.clone(), |field| format!("{field}: {message}")));
+        match kind {
+            FailureKind::Refusal => Self::Failed(sentence),
+            FailureKind::Fault => Self::Faulted(sentence),
+        }
+    }
 }
 
 impl CallError {
@@ -92,9 +109,11 @@ impl CallError {
             Self::Exited { .. } => "Exited",
             Self::Called(_) => "ForbiddenCall",
             Self::Instantiate(_) => "NotInstantiated",
+            Self::Version(_) => "NoPlugin",
             Self::Config(_) => "ConfigRefused",
             Self::Question(_) => "NotAsked",
             Self::Failed(_) => "Failed",
+            Self::Faulted(_) => "Faulted",
             Self::Nonsense(_) => "InvalidAnswer",
             Self::Quarantined => "Quarantined",
             Self::NotAnswered(_) => "PointNotAnswered",

@@ -2,14 +2,15 @@
 //! languages join in that make no components.
 
 use super::{
+    binary::{Refused, Version},
     call::{CallError, Sandbox, Spent, State},
     point::{
         Failure, Reason,
         describe::Description,
         image::Answer,
         propagation,
-        scoring::{self, Scores},
-        selection, templating,
+        scoring::{self, Scores, Term},
+        selection, templating, v0_1,
     },
     wasi::preview1::{self, Exited},
 };
@@ -23,6 +24,7 @@ use wasmtime::{InstancePre, Linker, Module, Store};
 pub(super) struct Command {
     sandbox: Sandbox,
     pre: InstancePre<State>,
+    version: Version,
     config: Value,
 }
 
@@ -37,54 +39,123 @@ impl fmt::Debug for Command {
 struct Asked<'a, Request> {
     call: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    interface: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<&'a Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<Request>,
 }
 
+/// A question about one row.
+#[derive(Serialize)]
+struct Row<Request> {
+    #[serde(flatten)]
+    request: Request,
+    row: u32,
+}
+
 impl Command {
     /// Links a module that was compiled by the sandbox's engine.
-    pub(super) fn new(sandbox: Sandbox, module: &Module, config: &str) -> Result<Self, CallError> {
+    pub(super) fn new(sandbox: Sandbox, module: &Module, version: Version, config: &str) -> Result<Self, CallError> {
         let config = serde_json::from_str(config).map_err(|error| CallError::Config(told(&format!("it is no JSON: {error}"))))?;
         let mut linker = Linker::new(sandbox.engines.of(sandbox.use_));
         let pre = preview1::define(&mut linker, module).and_then(|()| linker.instantiate_pre(module));
         let pre = pre.map_err(|error| CallError::Instantiate(told(&format!("{error:#}"))))?;
-        Ok(Self { sandbox, pre, config })
+        Ok(Self { sandbox, pre, version, config })
+    }
+
+    /// What it says of itself, and the versions that it says it speaks: 0.1.0, if it doesn't say.
+    fn described(&self) -> Result<(Description, Vec<String>, Spent), CallError> {
+        let (mut image, spent): (Value, Spent) =
+            failing::<_, Failure>(self.run(&Asked { call: "describe", interface: None, config: None, request: None::<()> })?)?;
+        let spoken = image.as_object_mut().and_then(|fields| fields.remove("interfaces"));
+        let spoken = spoken.map_or_else(|| Ok(vec![Version::V0_1.number().to_owned()]), serde_json::from_value).map_err(nonsense)?;
+        Ok((serde_json::from_value(image).map_err(nonsense)?, spoken, spent))
     }
 
     pub(super) fn describe(&self) -> Result<(Description, Spent), CallError> {
-        failing(self.run(&Asked { call: "describe", config: None, request: None::<()> })?)
+        self.described().map(|(description, _, spent)| (description, spent))
+    }
+
+    /// The newest version that it speaks and may be asked by.
+    pub(super) fn newest(&self, drafts: bool) -> Result<Version, CallError> {
+        let (_, spoken, _) = self.described()?;
+        let known = |number: &String| Version::parse(number);
+        if let Some(newest) = spoken.iter().filter_map(known).filter(|version| drafts || !version.is_draft()).max() {
+            return Ok(newest);
+        }
+        let refused = match spoken.iter().find_map(known) {
+            Some(draft) => Refused::Draft(draft.number()),
+            None => Refused::OtherVersion(spoken.join(", ")),
+        };
+        Err(CallError::Version(told(&refused.to_string())))
     }
 
     pub(super) fn takes_config(&self) -> Result<Spent, CallError> {
-        match self.run::<IgnoredAny, String>(&Asked { call: "configure", config: Some(&self.config), request: None::<()> })? {
+        let asked = Asked { call: "configure", interface: self.interface(), config: Some(&self.config), request: None::<()> };
+        match self.run::<IgnoredAny, String>(&asked)? {
             (Answer::Ok(_), spent) => Ok(spent),
             (Answer::Err(refusal), _) => Err(CallError::Config(told(&refusal))),
         }
     }
 
-    pub(super) fn judge(&self, request: selection::Request<'_>) -> Result<(Vec<selection::Verdict>, Spent), CallError> {
-        self.ask("judge", request)
+    pub(super) fn judge(&self, request: selection::RequestRef<'_>) -> Result<(Vec<selection::Verdict>, Spent), CallError> {
+        match self.version {
+            Version::Draft => self.ask::<_, Failure>("judge", request),
+            Version::V0_1 => {
+                let (verdicts, spent) = self.ask::<Vec<v0_1::Verdict>, v0_1::Failure>("judge", v0_1::Selecting::from(request))?;
+                Ok((verdicts.into_iter().map(Into::into).collect(), spent))
+            }
+        }
     }
 
-    pub(super) fn template(&self, request: templating::Request<'_>) -> Result<(templating::Answer, Spent), CallError> {
-        self.ask("template", request)
+    pub(super) fn template(&self, request: templating::RequestRef<'_>) -> Result<(templating::Answer, Spent), CallError> {
+        match self.version {
+            Version::Draft => self.ask::<_, Failure>("template", request),
+            Version::V0_1 => {
+                let (answer, spent) = self.ask::<v0_1::Templated, v0_1::Failure>("template", v0_1::Templating::from(request))?;
+                Ok((answer.into(), spent))
+            }
+        }
     }
 
-    pub(super) fn propagate(&self, request: propagation::Request<'_>) -> Result<(propagation::Answer, Spent), CallError> {
-        self.ask("propagate", request)
+    pub(super) fn propagate(&self, request: propagation::RequestRef<'_>) -> Result<(propagation::Answer, Spent), CallError> {
+        match self.version {
+            Version::Draft => self.ask::<_, Failure>("propagate", request),
+            Version::V0_1 => self.ask::<_, v0_1::Failure>("propagate", v0_1::Propagating::from(request)),
+        }
     }
 
-    pub(super) fn score(&self, request: scoring::Request<'_>) -> Result<(Vec<f64>, Spent), CallError> {
-        self.ask::<Scores>("score", request).map(|(scores, spent)| (scores.0, spent))
+    pub(super) fn score(&self, request: scoring::RequestRef<'_>) -> Result<(Vec<f64>, Spent), CallError> {
+        let (scores, spent) = match self.version {
+            Version::Draft => self.ask::<Scores, Failure>("score", request),
+            Version::V0_1 => self.ask::<Scores, v0_1::Failure>("score", v0_1::Scoring::from(request)),
+        }?;
+        Ok((scores.0, spent))
     }
 
-    pub(super) fn explain(&self, request: scoring::Request<'_>, row: u32) -> Result<(Vec<Reason>, Spent), CallError> {
-        self.ask("explain", scoring::Request { row: Some(row), ..request })
+    pub(super) fn explain(&self, request: scoring::RequestRef<'_>, row: u32) -> Result<(Vec<Term>, Spent), CallError> {
+        match self.version {
+            Version::Draft => self.ask::<_, Failure>("explain", Row { request, row }),
+            Version::V0_1 => {
+                let request = Row { request: v0_1::Scoring::from(request), row };
+                let (reasons, spent) = self.ask::<Vec<Reason>, v0_1::Failure>("explain", request)?;
+                Ok((reasons.into_iter().map(Into::into).collect(), spent))
+            }
+        }
     }
 
-    fn ask<Image: DeserializeOwned>(&self, call: &'static str, request: impl Serialize) -> Result<(Image, Spent), CallError> {
-        failing(self.run(&Asked { call, config: Some(&self.config), request: Some(request) })?)
+    /// How the version is named in a question: a command for 0.1.0 doesn't know that field.
+    fn interface(&self) -> Option<&'static str> {
+        (self.version > Version::V0_1).then(|| self.version.number())
+    }
+
+    fn ask<Image: DeserializeOwned, Excuse: DeserializeOwned + Into<Failure>>(
+        &self,
+        call: &'static str,
+        request: impl Serialize,
+    ) -> Result<(Image, Spent), CallError> {
+        failing::<_, Excuse>(self.run(&Asked { call, interface: self.interface(), config: Some(&self.config), request: Some(request) })?)
     }
 
     fn run<Image: DeserializeOwned, Excuse: DeserializeOwned>(
@@ -122,12 +193,17 @@ fn answer<Image: DeserializeOwned, Excuse: DeserializeOwned>(stdout: &[u8]) -> R
     if stdout.trim_ascii().is_empty() {
         return Err(CallError::Nonsense("there is nothing on its stdout".to_owned()));
     }
-    serde_json::from_slice(stdout).map_err(|error| CallError::Nonsense(told(&format!("its stdout isn't the JSON of an answer: {error}"))))
+    serde_json::from_slice(stdout).map_err(nonsense)
 }
 
-fn failing<Image>((answer, spent): (Answer<Image, Failure>, Spent)) -> Result<(Image, Spent), CallError> {
+#[allow(clippy::needless_pass_by_value)] // As `map_err` gives it.
+fn nonsense(error: serde_json::Error) -> CallError {
+    CallError::Nonsense(told(&format!("its stdout isn't the JSON of an answer: {error}")))
+}
+
+fn failing<Image, Excuse: Into<Failure>>((answer, spent): (Answer<Image, Excuse>, Spent)) -> Result<(Image, Spent), CallError> {
     match answer {
         Answer::Ok(image) => Ok((image, spent)),
-        Answer::Err(failure) => Err(CallError::Failed(told(&failure.message))),
+        Answer::Err(excuse) => Err(excuse.into().into()),
     }
 }

@@ -5,7 +5,7 @@
 //! in a process of their own, which is this same program (`pointsman compile`), with a deadline and a bound on its memory.
 
 use super::{
-    binary::{self, Accepted, Form, Refused, accept},
+    binary::{self, Accepted, Exported, Form, Refused, Version, accept},
     builtin,
     engine::{Engines, Use, compiler},
     limits::{COMPILE_WITHIN, COMPILER_MEMORY, COMPILERS, LARGEST_BINARY},
@@ -69,7 +69,7 @@ impl CompileError {
 }
 
 /// The layout of what is cached: another means another name.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 /// Machine code that can be linked.
 #[derive(Clone)]
@@ -88,8 +88,12 @@ pub struct Compiled {
     pub code: Code,
     /// What was given.
     pub form: Form,
-    /// The policy points whose interfaces it exports: none if it is a command, which tells them itself.
+    /// The version that it is asked by: the newest that it exports and that it may be asked by. A command tells its own.
+    pub version: Version,
+    /// The policy points whose interfaces of that version it exports: none if it is a command, which tells them itself.
     pub points: Vec<String>,
+    /// Whether it may be asked by a draft.
+    pub drafts: bool,
 }
 
 /// Compiles, and keeps what it compiled.
@@ -100,6 +104,7 @@ pub struct Compilers {
     within: Duration,
     memory: u64,
     turns: Slots,
+    drafts: bool,
 }
 
 impl Compilers {
@@ -112,13 +117,26 @@ impl Compilers {
         if found.uid() != rustix::process::geteuid().as_raw() || found.permissions().mode() & 0o022 != 0 {
             return Err(CompileError::Unsafe(cache.to_owned()));
         }
-        Ok(Self { program, cache: cache.to_owned(), within: COMPILE_WITHIN, memory: COMPILER_MEMORY, turns: Slots::new(COMPILERS) })
+        Ok(Self {
+            program,
+            cache: cache.to_owned(),
+            within: COMPILE_WITHIN,
+            memory: COMPILER_MEMORY,
+            turns: Slots::new(COMPILERS),
+            drafts: false,
+        })
     }
 
     /// The same with other bounds.
     #[must_use]
     pub fn bounded(self, within: Duration, memory: u64) -> Self {
         Self { within, memory, ..self }
+    }
+
+    /// The same where plugins may be asked by a draft of the interfaces. The built-in policies always may: they come with it.
+    #[must_use]
+    pub fn with_drafts(self, drafts: bool) -> Self {
+        Self { drafts, ..self }
     }
 
     /// The machine code of a plugin for a use: out of the cache, or compiled and put there. Blocks while it compiles.
@@ -135,10 +153,13 @@ impl Compilers {
             Some(compiled) => compiled,
             None => self.compile(use_, plugin).inspect(|compiled| self.keep(&name, &file, compiled))?,
         };
-        loaded(engine, &compiled).map_err(|error| {
+        let (code, form, exports) = loaded(engine, &compiled).map_err(|error| {
             fs::remove_file(&file).ok();
             CompileError::Load(format!("{error:#}"))
-        })
+        })?;
+        let drafts = self.drafts || builtin::BUILTINS.iter().any(|builtin| builtin.bytes == plugin);
+        let (version, points) = newest(&exports, drafts).map_err(|refused| CompileError::Refused(refused.to_string()))?;
+        Ok(Compiled { code, form, version, points, drafts })
     }
 
     /// The program that does what must not be done in this process.
@@ -172,8 +193,20 @@ impl Compilers {
     }
 }
 
+/// The newest version that a plugin may be asked by, and its points.
+fn newest(exports: &[(Version, Vec<String>)], drafts: bool) -> Result<(Version, Vec<String>), Refused> {
+    match exports.iter().rfind(|(version, _)| drafts || !version.is_draft()) {
+        Some(found) => Ok(found.clone()),
+        None => match exports.first() {
+            Some((draft, _)) => Err(Refused::Draft(draft.number())),
+            // A command, or what is no policy.
+            None => Ok((Version::PUBLISHED, Vec::new())),
+        },
+    }
+}
+
 /// What `serve` made: a line, and machine code.
-fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<Compiled> {
+fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<(Code, Form, Vec<(Version, Vec<String>)>)> {
     let no_head = || wasmtime::Error::msg("it has no head");
     let end = compiled.iter().position(|byte| *byte == b'\n').ok_or_else(no_head)?;
     let head = String::from_utf8_lossy(&compiled[..end]);
@@ -189,7 +222,11 @@ fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<Compiled> {
             Form::Command => Code::Command(Module::deserialize(engine, code)?),
         }
     };
-    Ok(Compiled { code, form, points: words.map(str::to_owned).collect() })
+    let exports = words.map(|word| {
+        let (version, points) = word.split_once('=')?;
+        Some((Version::parse(version)?, points.split(',').map(str::to_owned).collect()))
+    });
+    Ok((code, form, exports.collect::<Option<_>>().ok_or_else(no_head)?))
 }
 
 /// What the cache has under a name, if it is whole.
@@ -209,13 +246,13 @@ fn checksum(name: &str, code: &[u8]) -> [u8; 32] {
     Sha256::new().chain_update(name).chain_update(code).finalize().into()
 }
 
-/// The other process: a plugin on stdin becomes, on stdout, a line with its form and its policy points, and machine code.
+/// The other process: a plugin on stdin becomes, on stdout, a line with its form and what it exports of each version, and machine code.
 pub fn serve(use_: Use, memory: u64) -> Result<(), CompileError> {
     process::bound(memory)?;
     let plugin = process::read(Some(io::stdin().lock()));
     // The evaluator is no policy, and nobody else's.
     let accepted = if plugin == builtin::EVALUATOR { binary::of_ours(&plugin) } else { accept(&plugin) };
-    let Accepted { wasm, form, points } = accepted.map_err(|refused| CompileError::Refused(refused.to_string()))?;
+    let Accepted { wasm, form, exports } = accepted.map_err(|refused| CompileError::Refused(refused.to_string()))?;
     let refused = |error: wasmtime::Error| CompileError::Refused(format!("it doesn't compile: {error:#}"));
     let engine = compiler(use_).map_err(refused)?;
     let code = match form {
@@ -223,7 +260,8 @@ pub fn serve(use_: Use, memory: u64) -> Result<(), CompileError> {
         Form::Command => engine.precompile_module(&wasm),
     };
     let mut out = io::stdout().lock();
-    writeln!(out, "{} {}", form.name(), points.join(" "))?;
+    let exports = exports.into_iter().map(|Exported { version, points }| format!(" {}={}", version.number(), points.join(",")));
+    writeln!(out, "{}{}", form.name(), exports.collect::<String>())?;
     out.write_all(&code.map_err(refused)?)?;
     Ok(())
 }

@@ -1,13 +1,15 @@
 //! A component that is linked and can be asked, through the types of `point`.
 
 use super::{
-    binary::{LOG, PACKAGE, VERSION},
+    binary::{LOG, PACKAGE, TYPES, Version},
     call::{CallError, Sandbox, Spent, State},
     limits::WARM_CALLS,
     point::{
-        Failure, Reason,
+        Failure, Question, Reason,
         describe::{Description, Point},
-        propagation, scoring, selection, templating,
+        propagation,
+        scoring::{self, Term},
+        selection, templating, v0_1,
     },
     wasi::preview2,
 };
@@ -15,7 +17,7 @@ use crate::{sync::locked, text::told};
 use std::{fmt, sync::Mutex};
 use wasmtime::{
     Store, StoreContextMut,
-    component::{Component, ComponentExportIndex, ComponentType, Instance, InstancePre, Lift, Linker},
+    component::{Component, ComponentExportIndex, ComponentNamedList, ComponentType, Instance, InstancePre, Lift, Linker, Lower},
 };
 
 /// How much a line of the log matters.
@@ -46,6 +48,7 @@ impl From<Level> for tracing::Level {
 pub(super) struct Linked {
     sandbox: Sandbox,
     pre: InstancePre<State>,
+    version: Version,
     functions: Functions,
     config: String,
     /// Where instances are kept between calls, if they are.
@@ -77,9 +80,9 @@ struct Functions {
 }
 
 impl Functions {
-    fn of(component: &Component) -> Self {
+    fn of(component: &Component, version: Version) -> Self {
         let find = |interface: &str, function: &str| {
-            let interface = component.get_export_index(None, format!("{PACKAGE}/{interface}@{VERSION}"))?;
+            let interface = component.get_export_index(None, version.interface(interface))?;
             component.get_export_index(Some(&interface), function)
         };
         Self {
@@ -106,11 +109,11 @@ impl Drop for Linked {
 }
 
 impl Linked {
-    /// Links a component that was compiled by the sandbox's engine.
-    pub(super) fn new(sandbox: Sandbox, component: &Component, config: &str, warm: bool) -> Result<Self, CallError> {
+    /// Links a component that was compiled by the sandbox's engine, to be asked by a version that it exports.
+    pub(super) fn new(sandbox: Sandbox, component: &Component, version: Version, config: &str, warm: bool) -> Result<Self, CallError> {
         let pre = link(&sandbox, component).map_err(|error| CallError::Instantiate(told(&format!("{error:#}"))))?;
-        let functions = Functions::of(component);
-        Ok(Self { sandbox, pre, functions, config: config.to_owned(), warm: warm.then(Mutex::default) })
+        let functions = Functions::of(component, version);
+        Ok(Self { sandbox, pre, version, functions, config: config.to_owned(), warm: warm.then(Mutex::default) })
     }
 
     /// Asks an instance: a fresh one, so that nothing of one question is left for the next, unless they are kept warm.
@@ -162,22 +165,7 @@ impl Linked {
         self.ask(false, |store, instance| {
             let ((description,),) = (instance.get_typed_func::<(), (Description,)>(&mut *store, index)?.call(&mut *store, ())?,);
             // Whether the functions have the types that we know shows here and not at the first question.
-            let functions = &self.functions;
-            if let Some(judge) = functions.judge {
-                instance.get_typed_func::<(selection::Request<'_>,), (Result<Vec<selection::Verdict>, Failure>,)>(&mut *store, judge)?;
-            }
-            if let Some(template) = functions.template {
-                instance.get_typed_func::<(templating::Request<'_>,), (Result<templating::Answer, Failure>,)>(&mut *store, template)?;
-            }
-            if let Some(propagate) = functions.propagate {
-                instance.get_typed_func::<(propagation::Request<'_>,), (Result<propagation::Answer, Failure>,)>(&mut *store, propagate)?;
-            }
-            if let Some(score) = functions.score {
-                instance.get_typed_func::<Scored<'_>, (Result<Vec<f64>, Failure>,)>(&mut *store, score)?;
-            }
-            if let Some(explain) = functions.explain {
-                instance.get_typed_func::<Explained<'_>, (Vec<Reason>,)>(&mut *store, explain)?;
-            }
+            self.check_types(store, instance).map_err(|error| self.unlike(error))?;
             Ok(description)
         })
     }
@@ -187,65 +175,158 @@ impl Linked {
         self.ask(true, |_, _| Ok(())).map(|((), spent)| spent)
     }
 
-    pub(super) fn judge(&self, request: selection::Request<'_>) -> Result<(Vec<selection::Verdict>, Spent), CallError> {
-        let index = found(self.functions.judge.as_ref(), "runtime-selection")?;
-        answered(self.ask(true, |store, instance| {
-            let judge = instance.get_typed_func::<_, (Result<_, Failure>,)>(&mut *store, index)?;
-            judge.call(store, (request,)).map(|(answer,)| answer)
-        })?)
+    /// Whether the functions that it exports have the types of the version.
+    fn check_types(&self, store: &mut Store<State>, instance: &Instance) -> wasmtime::Result<()> {
+        let mut functions = Checked { store, instance };
+        let Functions { judge, template, propagate, score, explain, .. } = &self.functions;
+        match self.version {
+            Version::Draft => {
+                functions.check::<(selection::RequestRef<'_>,), Answer<Vec<selection::Verdict>, Failure>>(judge.as_ref())?;
+                functions.check::<(templating::RequestRef<'_>,), Answer<templating::Answer, Failure>>(template.as_ref())?;
+                functions.check::<(propagation::RequestRef<'_>,), Answer<propagation::Answer, Failure>>(propagate.as_ref())?;
+                functions.check::<(scoring::RequestRef<'_>,), Answer<Vec<f64>, Failure>>(score.as_ref())?;
+                functions.check::<(scoring::RequestRef<'_>, u32), Answer<Vec<Term>, Failure>>(explain.as_ref())
+            }
+            Version::V0_1 => {
+                functions.check::<(v0_1::Selecting<'_>,), Answer<Vec<v0_1::Verdict>, v0_1::Failure>>(judge.as_ref())?;
+                functions.check::<(v0_1::Templating<'_>,), Answer<v0_1::Templated, v0_1::Failure>>(template.as_ref())?;
+                functions.check::<(v0_1::Propagating<'_>,), Answer<propagation::Answer, v0_1::Failure>>(propagate.as_ref())?;
+                functions.check::<(Question, u32, &[f64]), Answer<Vec<f64>, v0_1::Failure>>(score.as_ref())?;
+                functions.check::<(Question, u32, &[f64], u32), (Vec<Reason>,)>(explain.as_ref())
+            }
+        }
     }
 
-    pub(super) fn template(&self, request: templating::Request<'_>) -> Result<(templating::Answer, Spent), CallError> {
-        let index = found(self.functions.template.as_ref(), "pod-templating")?;
-        answered(self.ask(true, |store, instance| {
-            let template = instance.get_typed_func::<_, (Result<_, Failure>,)>(&mut *store, index)?;
-            template.call(store, (request,)).map(|(answer,)| answer)
-        })?)
+    /// A type that isn't ours: of a draft it may be that of another day.
+    fn unlike(&self, error: wasmtime::Error) -> wasmtime::Error {
+        if !self.version.is_draft() {
+            return error;
+        }
+        let number = self.version.number();
+        let sentence =
+            format!("it is built for another state of the draft {number}: build it again with the interfaces of this release ({error:#})");
+        wasmtime::Error::new(CallError::Version(told(&sentence)))
     }
 
-    pub(super) fn propagate(&self, request: propagation::Request<'_>) -> Result<(propagation::Answer, Spent), CallError> {
-        let index = found(self.functions.propagate.as_ref(), "metadata-propagation")?;
-        answered(self.ask(true, |store, instance| {
-            let propagate = instance.get_typed_func::<_, (Result<_, Failure>,)>(&mut *store, index)?;
-            propagate.call(store, (request,)).map(|(answer,)| answer)
-        })?)
+    /// Puts a question to one of its functions.
+    fn call<Asked, Given, Excuse>(
+        &self,
+        (function, interface): (Option<&ComponentExportIndex>, Point),
+        asked: Asked,
+    ) -> Result<(Given, Spent), CallError>
+    where
+        Asked: ComponentNamedList + Lower,
+        Given: ComponentType + Lift + 'static,
+        Excuse: ComponentType + Lift + Into<Failure> + 'static,
+    {
+        let index = found(function, interface.name())?;
+        let (answer, spent) = self.ask(true, |store, instance| {
+            let function = instance.get_typed_func::<Asked, Answer<Given, Excuse>>(&mut *store, index)?;
+            function.call(store, asked).map(|(answer,)| answer)
+        })?;
+        Ok((answer.map_err(|excuse| CallError::from(excuse.into()))?, spent))
     }
 
-    pub(super) fn score(&self, request: scoring::Request<'_>) -> Result<(Vec<f64>, Spent), CallError> {
-        let index = found(self.functions.score.as_ref(), "scheduling-scoring")?;
-        answered(self.ask(true, |store, instance| {
-            let score = instance.get_typed_func::<Scored<'_>, (Result<_, Failure>,)>(&mut *store, index)?;
-            score.call(store, (request.question, request.columns, request.matrix)).map(|(answer,)| answer)
-        })?)
+    pub(super) fn judge(&self, request: selection::RequestRef<'_>) -> Result<(Vec<selection::Verdict>, Spent), CallError> {
+        let function = (self.functions.judge.as_ref(), Point::RuntimeSelection);
+        match self.version {
+            Version::Draft => self.call::<_, _, Failure>(function, (request,)),
+            Version::V0_1 => {
+                let (verdicts, spent) = self.call::<_, Vec<v0_1::Verdict>, v0_1::Failure>(function, (v0_1::Selecting::from(request),))?;
+                Ok((verdicts.into_iter().map(Into::into).collect(), spent))
+            }
+        }
     }
 
-    pub(super) fn explain(&self, request: scoring::Request<'_>, row: u32) -> Result<(Vec<Reason>, Spent), CallError> {
-        let index = found(self.functions.explain.as_ref(), "scheduling-scoring")?;
-        self.ask(true, |store, instance| {
-            let explain = instance.get_typed_func::<Explained<'_>, (Vec<Reason>,)>(&mut *store, index)?;
-            explain.call(store, (request.question, request.columns, request.matrix, row)).map(|(reasons,)| reasons)
-        })
+    pub(super) fn template(&self, request: templating::RequestRef<'_>) -> Result<(templating::Answer, Spent), CallError> {
+        let function = (self.functions.template.as_ref(), Point::PodTemplating);
+        match self.version {
+            Version::Draft => self.call::<_, _, Failure>(function, (request,)),
+            Version::V0_1 => {
+                let (answer, spent) = self.call::<_, v0_1::Templated, v0_1::Failure>(function, (v0_1::Templating::from(request),))?;
+                Ok((answer.into(), spent))
+            }
+        }
+    }
+
+    pub(super) fn propagate(&self, request: propagation::RequestRef<'_>) -> Result<(propagation::Answer, Spent), CallError> {
+        let function = (self.functions.propagate.as_ref(), Point::MetadataPropagation);
+        match self.version {
+            Version::Draft => self.call::<_, _, Failure>(function, (request,)),
+            Version::V0_1 => self.call::<_, _, v0_1::Failure>(function, (v0_1::Propagating::from(request),)),
+        }
+    }
+
+    pub(super) fn score(&self, request: scoring::RequestRef<'_>) -> Result<(Vec<f64>, Spent), CallError> {
+        let function = (self.functions.score.as_ref(), Point::SchedulingScoring);
+        match self.version {
+            Version::Draft => self.call::<_, _, Failure>(function, (request,)),
+            Version::V0_1 => self.call::<_, _, v0_1::Failure>(function, v0_1::Scoring::from(request).arguments()),
+        }
+    }
+
+    pub(super) fn explain(&self, request: scoring::RequestRef<'_>, row: u32) -> Result<(Vec<Term>, Spent), CallError> {
+        let function = self.functions.explain.as_ref();
+        match self.version {
+            Version::Draft => self.call::<_, _, Failure>((function, Point::SchedulingScoring), (request, row)),
+            Version::V0_1 => {
+                let index = found(function, Point::SchedulingScoring.name())?;
+                let (question, columns, matrix) = v0_1::Scoring::from(request).arguments();
+                let (reasons, spent) = self.ask(true, |store, instance| {
+                    let explain = instance.get_typed_func::<(Question, u32, &[f64], u32), (Vec<Reason>,)>(&mut *store, index)?;
+                    explain.call(store, (question, columns, matrix, row)).map(|(reasons,)| reasons)
+                })?;
+                Ok((reasons.into_iter().map(Into::into).collect(), spent))
+            }
+        }
+    }
+
+    /// The version that it is asked by.
+    pub(super) fn version(&self) -> Version {
+        self.version
     }
 }
 
-type Scored<'a> = (super::point::Question, u32, &'a [f64]);
-type Explained<'a> = (super::point::Question, u32, &'a [f64], u32);
+/// What a function of an interface returns.
+type Answer<Given, Excuse> = (Result<Given, Excuse>,);
 
-fn answered<Answer>((answer, spent): (Result<Answer, Failure>, Spent)) -> Result<(Answer, Spent), CallError> {
-    Ok((answer.map_err(|failure| CallError::Failed(told(&failure.message)))?, spent))
+/// An instance whose functions are looked at.
+struct Checked<'a> {
+    store: &'a mut Store<State>,
+    instance: &'a Instance,
+}
+
+impl Checked<'_> {
+    /// Whether a function has these types, if it is there.
+    fn check<Asked, Given>(&mut self, function: Option<&ComponentExportIndex>) -> wasmtime::Result<()>
+    where
+        Asked: ComponentNamedList + Lower,
+        Given: ComponentNamedList + Lift,
+    {
+        match function {
+            Some(function) => self.instance.get_typed_func::<Asked, Given>(&mut *self.store, function).map(|_| ()),
+            None => Ok(()),
+        }
+    }
 }
 
 fn link(sandbox: &Sandbox, component: &Component) -> wasmtime::Result<InstancePre<State>> {
     let mut linker = Linker::<State>::new(sandbox.engines.of(sandbox.use_));
-    linker.instance(&format!("{PACKAGE}/types@{VERSION}"))?;
-    linker.instance(&format!("{PACKAGE}/{LOG}@{VERSION}"))?.func_wrap(
-        "write",
-        |mut store: StoreContextMut<'_, State>, (level, message): (Level, String)| {
-            store.data_mut().count_host_call()?;
-            store.data_mut().keep_line(level.into(), message);
-            Ok(())
-        },
-    )?;
+    // Those of versions that we don't speak, too: types give a plugin nothing.
+    let types = format!("{PACKAGE}/{TYPES}@");
+    for (name, _) in component.component_type().imports(sandbox.engines.of(sandbox.use_)).filter(|(name, _)| name.starts_with(&types)) {
+        linker.instance(name)?;
+    }
+    for version in Version::ALL {
+        linker.instance(&version.interface(LOG))?.func_wrap(
+            "write",
+            |mut store: StoreContextMut<'_, State>, (level, message): (Level, String)| {
+                store.data_mut().count_host_call()?;
+                store.data_mut().keep_line(level.into(), message);
+                Ok(())
+            },
+        )?;
+    }
     preview2::define(&mut linker, component)?;
     linker.instantiate_pre(component)
 }

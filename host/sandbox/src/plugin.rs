@@ -1,13 +1,19 @@
 //! One loaded plugin, whatever form it has, and how it is asked.
 
 use super::{
+    binary::Version,
     call::{CallError, Sandbox, Spent},
     command::Command,
     compile::Code,
     component::Linked,
     engine::{Engines, Use},
     limits::Limits,
-    point::{Reason, describe::Description, propagation, scoring, selection, templating},
+    point::{
+        describe::Description,
+        propagation,
+        scoring::{self, Term},
+        selection, templating,
+    },
 };
 use std::sync::Arc;
 
@@ -32,19 +38,19 @@ pub enum Instances {
 }
 
 impl Plugin {
-    /// Links what was compiled by the engine for `use_`. Instances of a command are never warm: each answers once.
+    /// Links what was compiled by the engine for `use_`, to be asked by a version that it speaks. Instances of a command are never warm: each answers once.
     pub fn new(
         engines: &Arc<Engines>,
         use_: Use,
-        code: &Code,
+        (code, version): (&Code, Version),
         config: &str,
         limits: Limits,
         instances: Instances,
     ) -> Result<Self, CallError> {
         let sandbox = Sandbox { engines: Arc::clone(engines), use_, limits };
         let kind = match code {
-            Code::Component(component) => Kind::Component(Linked::new(sandbox, component, config, instances == Instances::Warm)?),
-            Code::Command(module) => Kind::Command(Command::new(sandbox, module, config)?),
+            Code::Component(component) => Kind::Component(Linked::new(sandbox, component, version, config, instances == Instances::Warm)?),
+            Code::Command(module) => Kind::Command(Command::new(sandbox, module, version, config)?),
         };
         Ok(Self(Arc::new(kind)))
     }
@@ -57,6 +63,15 @@ impl Plugin {
         }
     }
 
+    /// The version to ask it by: of a component the one that it was linked for, of a command the newest that it says it speaks and that
+    /// it may be asked by.
+    pub fn version(&self, drafts: bool) -> Result<Version, CallError> {
+        match &*self.0 {
+            Kind::Component(component) => Ok(component.version()),
+            Kind::Command(command) => command.newest(drafts),
+        }
+    }
+
     /// Whether the plugin takes its configuration.
     pub fn takes_config(&self) -> Result<Spent, CallError> {
         match &*self.0 {
@@ -66,7 +81,7 @@ impl Plugin {
     }
 
     /// A verdict for every candidate.
-    pub fn judge(&self, request: selection::Request<'_>) -> Result<(Vec<selection::Verdict>, Spent), CallError> {
+    pub fn judge(&self, request: selection::RequestRef<'_>) -> Result<(Vec<selection::Verdict>, Spent), CallError> {
         let (verdicts, spent) = match &*self.0 {
             Kind::Component(component) => component.judge(request),
             Kind::Command(command) => command.judge(request),
@@ -87,7 +102,7 @@ impl Plugin {
     }
 
     /// The steps that finish a pod's template.
-    pub fn template(&self, request: templating::Request<'_>) -> Result<(templating::Answer, Spent), CallError> {
+    pub fn template(&self, request: templating::RequestRef<'_>) -> Result<(templating::Answer, Spent), CallError> {
         match &*self.0 {
             Kind::Component(component) => component.template(request),
             Kind::Command(command) => command.template(request),
@@ -95,7 +110,7 @@ impl Plugin {
     }
 
     /// The labels and annotations of a target.
-    pub fn propagate(&self, request: propagation::Request<'_>) -> Result<(propagation::Answer, Spent), CallError> {
+    pub fn propagate(&self, request: propagation::RequestRef<'_>) -> Result<(propagation::Answer, Spent), CallError> {
         match &*self.0 {
             Kind::Component(component) => component.propagate(request),
             Kind::Command(command) => command.propagate(request),
@@ -103,7 +118,7 @@ impl Plugin {
     }
 
     /// A score for every row.
-    pub fn score(&self, request: scoring::Request<'_>) -> Result<(Vec<f64>, Spent), CallError> {
+    pub fn score(&self, request: scoring::RequestRef<'_>) -> Result<(Vec<f64>, Spent), CallError> {
         let (scores, spent) = match &*self.0 {
             Kind::Component(component) => component.score(request),
             Kind::Command(command) => command.score(request),
@@ -116,7 +131,7 @@ impl Plugin {
     }
 
     /// Why a row has its score.
-    pub fn explain(&self, request: scoring::Request<'_>, row: u32) -> Result<(Vec<Reason>, Spent), CallError> {
+    pub fn explain(&self, request: scoring::RequestRef<'_>, row: u32) -> Result<(Vec<Term>, Spent), CallError> {
         match &*self.0 {
             Kind::Component(component) => component.explain(request, row),
             Kind::Command(command) => command.explain(request, row),

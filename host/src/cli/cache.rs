@@ -8,17 +8,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where compiled plugins are kept.
+/// How plugins are compiled: where what is compiled is kept, and for which interfaces.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct CacheArgs {
     /// Where compiled plugins are kept; by default pointsman/plugins in XDG_CACHE_HOME or ~/.cache. It may be deleted at any time.
     #[arg(long, value_name = "FOLDER", env = "POINTSMAN_CACHE")]
     cache: Option<PathBuf>,
+    /// Ask plugins by the draft of the next interfaces where they speak it, too. It may change with every release: what is built for it
+    /// today must be built again.
+    #[arg(long, env = "POINTSMAN_DRAFT_INTERFACES")]
+    draft_interfaces: bool,
 }
 
 impl CacheArgs {
     /// Compilers that keep what they compile there.
     pub(crate) fn compilers(&self) -> Result<Compilers> {
+        Ok(self.in_folder()?.with_drafts(self.draft_interfaces))
+    }
+
+    fn in_folder(&self) -> Result<Compilers> {
         let program = env::current_exe().context("finding this program's own file, which compiles plugins")?;
         if let Some(folder) = &self.cache {
             return Compilers::new(program, folder).with_context(|| format!("--cache {}", folder.display()));

@@ -28,9 +28,9 @@ pub(crate) fn cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache")
 }
 
-/// Compiles with this build's program.
+/// Compiles with this build's program. Plugins are asked by the draft if they speak it.
 pub(crate) fn compilers() -> Compilers {
-    Compilers::new(env!("CARGO_BIN_EXE_pointsman").into(), &cache()).unwrap()
+    Compilers::new(env!("CARGO_BIN_EXE_pointsman").into(), &cache()).unwrap().with_drafts(true)
 }
 
 /// Ample time: on a loaded machine a call may have to wait for its turn, and none of these loops.
@@ -39,7 +39,7 @@ const LIMITS: Limits = Limits { deadline: Limits::MOST.deadline, ..Limits::DEFAU
 /// A plugin of a module's bytes.
 pub(crate) fn linked(module: &[u8], use_: Use, config: &str, instances: Instances) -> Plugin {
     let compiled = compilers().load(engines(), use_, module).unwrap();
-    Plugin::new(engines(), use_, &compiled.code, config, LIMITS, instances).unwrap()
+    Plugin::new(engines(), use_, (&compiled.code, compiled.version), config, LIMITS, instances).unwrap()
 }
 
 /// A package's plugin at a control-plane point.

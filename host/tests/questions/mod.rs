@@ -3,7 +3,7 @@
 
 use pointsman_sandbox::point::{
     Entry, Question, Reason, Role, Subject, propagation,
-    selection::{Candidate, Comparison, Eligible, Model, Request, Supported, SupportedModel, Verdict, Versioned},
+    selection::{Candidate, Comparison, Eligible, Model, RequestRef, Supported, SupportedModel, Verdict, Versioned},
     templating,
 };
 
@@ -123,6 +123,7 @@ fn model(dice: &mut Dice) -> Model {
         quantization: dice.maybe(10, |dice| dice.word(&["fp8", "int4"])),
         parameter_size: dice.maybe(80, |dice| dice.word(&SIZES)),
         capabilities: dice.list(3, |dice| dice.word(&["TEXT_GENERATION", "EMBEDDING"])),
+        ..Model::default()
     }
 }
 
@@ -143,6 +144,7 @@ fn supported_model(dice: &mut Dice) -> SupportedModel {
         quantization: dice.maybe(10, |dice| dice.word(&["fp8", "int4"])),
         auto_select: dice.maybe(90, |dice| dice.chance(85)),
         priority: dice.maybe(50, |dice| dice.pick(&[1, 2, 3, 0, -1, i32::MAX])),
+        ..SupportedModel::default()
     }
 }
 
@@ -162,6 +164,7 @@ fn candidate(dice: &mut Dice) -> Candidate {
         smallest: dice.maybe(50, |dice| dice.word(&SIZES)),
         largest: dice.maybe(50, |dice| dice.word(&SIZES)),
         protocols: dice.list(3, |dice| dice.word(&["openAI", "grpc-v2"])),
+        ..Candidate::default()
     }
 }
 
@@ -185,9 +188,10 @@ impl Selecting {
         }
     }
 
-    pub(crate) fn request(&self) -> Request<'_> {
+    pub(crate) fn request(&self) -> RequestRef<'_> {
         let Self { subject, model, candidates, named, now } = self;
-        Request { subject, model, candidates, named: *named, now: *now }
+        let (named, now) = (*named, *now);
+        RequestRef { subject, model, candidates, named, accelerators: &[], demands: &[], current: None, now, facts: &[] }
     }
 }
 
@@ -251,9 +255,9 @@ impl Carrying {
         }
     }
 
-    pub(crate) fn request(&self) -> propagation::Request<'_> {
+    pub(crate) fn request(&self) -> propagation::RequestRef<'_> {
         let Self { subject, target, layers, labels, annotations, now } = self;
-        propagation::Request { subject, target, layers, labels, annotations, now: *now }
+        propagation::RequestRef { subject, target, layers, labels, annotations, now: *now, facts: &[] }
     }
 }
 
@@ -361,9 +365,9 @@ impl Templating {
         }
     }
 
-    pub(crate) fn request(&self) -> templating::Request<'_> {
+    pub(crate) fn request(&self) -> templating::RequestRef<'_> {
         let Self { subject, role, group_role, layers, template, now } = self;
-        templating::Request { subject, role: *role, group_role: *group_role, layers, template, now: *now }
+        templating::RequestRef { subject, role: *role, group_role: *group_role, layers, template, now: *now, facts: &[] }
     }
 }
 
@@ -382,9 +386,9 @@ impl Scoring {
         Self { question, columns, matrix: (0..rows * columns as usize).map(|_| dice.number()).collect() }
     }
 
-    pub(crate) fn request(&self) -> pointsman_sandbox::point::scoring::Request<'_> {
+    pub(crate) fn request(&self) -> pointsman_sandbox::point::scoring::RequestRef<'_> {
         let Self { question, columns, matrix } = self;
-        pointsman_sandbox::point::scoring::Request { question: *question, columns: *columns, matrix, row: None }
+        pointsman_sandbox::point::scoring::RequestRef { question: *question, columns: *columns, matrix, facts: &[] }
     }
 }
 
@@ -397,7 +401,12 @@ pub(crate) fn verdict(dice: &mut Dice) -> Verdict {
     match dice.below(3) {
         0 => Verdict::Abstain,
         1 => Verdict::Excluded(reason(dice)),
-        _ => Verdict::Eligible(Eligible { score: finite(dice), tie_break: dice.list(3, finite), reasons: dice.list(3, reason) }),
+        _ => Verdict::Eligible(Eligible {
+            score: finite(dice),
+            tie_break: dice.list(3, finite),
+            reasons: dice.list(3, reason),
+            ..Eligible::default()
+        }),
     }
 }
 

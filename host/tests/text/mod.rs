@@ -3,13 +3,13 @@
 #![allow(dead_code)] // The end-to-end tests take what writes components, and no more.
 
 use pointsman_sandbox::{
-    binary::{Accepted, Form, accept},
+    binary::{Accepted, Form, Version, accept},
     call::CallError,
     compile::Code,
     engine::{Engines, Use},
     limits::Limits,
     plugin::{Instances, Plugin},
-    point::{Question, scoring::Request},
+    point::{Question, scoring::RequestRef},
 };
 use std::{
     path::Path,
@@ -57,7 +57,7 @@ pub(crate) fn linked_as(use_: Use, wasm: &[u8], instances: Instances) -> Result<
         Form::Component | Form::Module => Code::Component(Component::new(engine, &wasm).unwrap()),
         Form::Command => Code::Command(wasmtime::Module::new(engine, &wasm).unwrap()),
     };
-    Plugin::new(engines(), use_, &code, "{}", limits(use_), instances)
+    Plugin::new(engines(), use_, (&code, Version::V0_1), "{}", limits(use_), instances)
 }
 
 /// The bodies of a scorer's functions. An answer is the address of its image in memory; the first kilobytes are zero, and zeros
@@ -123,7 +123,7 @@ pub(crate) fn plugin(module: &Module) -> Vec<u8> {
     );
     let mut bytes = wat::parse_str(text).unwrap();
     let mut resolve = Resolve::default();
-    let (mut package, _) = resolve.push_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit")).unwrap();
+    let (mut package, _) = resolve.push_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit/0.1.0")).unwrap();
     let mut world = "scheduling-scorer";
     if !wit.is_empty() {
         (package, world) = (resolve.push_str("test.wit", wit).unwrap(), "scorer");
@@ -134,8 +134,8 @@ pub(crate) fn plugin(module: &Module) -> Vec<u8> {
 }
 
 /// Asks for the scores of endpoints that have one column.
-pub(crate) fn endpoints(matrix: &[f64]) -> Request<'_> {
-    Request { question: Question::EndpointPick, columns: 1, matrix, row: None }
+pub(crate) fn endpoints(matrix: &[f64]) -> RequestRef<'_> {
+    RequestRef { question: Question::EndpointPick, columns: 1, matrix, facts: &[] }
 }
 
 /// A WASI command: its body can `$answer` with `stdout`, and `$say` bytes of its memory on a descriptor.

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
-const [out = here("dist"), wit = here("../../../wit")] = process.argv.slice(2);
+const [out = here("dist"), wit = here("../../../wit/0.1.0")] = process.argv.slice(2);
 
 const { component } = await componentize({
   sourcePath: here("policy.js"),

@@ -37,7 +37,7 @@ fn without_rules(_: &Config, request: Request) -> Answer {
         "This policy has no rules for the kind {} of {}: nothing is carried to what is made for it.",
         request.subject.kind, request.subject.group
     );
-    let mut answer = Answer::of(request);
+    let mut answer = Answer::unchanged(request);
     answer.labels.sort_by(|one, other| one.key.cmp(&other.key));
     answer.annotations.sort_by(|one, other| one.key.cmp(&other.key));
     answer.reasons.push(reason("NoRules", message));

@@ -113,7 +113,7 @@ impl Place {
             let Misfit { mut way, what } = misfit;
             way.push(name.to_owned());
             way.reverse();
-            Failure { message: format!("{} {what}; fix it there", way.join(".")) }
+            Failure::refusal(format!("{} {what}; fix it there", way.join(".")))
         })
     }
 

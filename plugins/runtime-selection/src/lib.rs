@@ -70,7 +70,7 @@ fn verdict(config: &Config, request: &Request, size: Option<&Size<'_>>, candidat
     let mut reasons = Vec::with_capacity(2);
     reasons.push(score::told(best.as_ref()));
     reasons.extend(reason);
-    Eligible { score: best.map_or(0.0, |best| best.score), tie_break: vec![distance], reasons }.into()
+    Eligible { score: best.map_or(0.0, |best| best.score), tie_break: vec![distance], reasons, ..Eligible::default() }.into()
 }
 
 pointsman_plugin::export! { config: Config, runtime_selection: judge }

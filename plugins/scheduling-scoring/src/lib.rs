@@ -1,8 +1,8 @@
 //! The default policy at scheduling-scoring. Until it weighs features, it leaves the choice open: every candidate suits equally well.
 
 use pointsman_plugin::{
-    Failure, NoConfig, Reason, reason,
-    scheduling_scoring::{Matrix, Question},
+    Failure, NoConfig,
+    scheduling_scoring::{Matrix, Question, Term},
 };
 
 /// In the middle between best and worst, so that a policy beside this one can move a candidate either way.
@@ -15,8 +15,8 @@ pub fn score(_: &NoConfig, _: Question, matrix: &Matrix) -> Result<Vec<f64>, Fai
 }
 
 /// Says that no candidate is preferred.
-pub fn explain(_: &NoConfig, _: Question, _: &Matrix, _: usize) -> Vec<Reason> {
-    vec![reason("Equal", format!("Every candidate suits equally well, and has the score {SCORE}."))]
+pub fn explain(_: &NoConfig, _: Question, _: &Matrix, _: usize) -> Vec<Term> {
+    vec![Term::new("Equal", format!("Every candidate suits equally well, and has the score {SCORE}."), SCORE)]
 }
 
 pointsman_plugin::export! { scheduling_scoring: score, explain: explain }

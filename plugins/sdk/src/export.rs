@@ -8,7 +8,7 @@
 /// | `pod_templating` | `fn(&Config, Request) -> Result<Answer, Failure>` | |
 /// | `metadata_propagation` | `fn(&Config, Request) -> Result<Answer, Failure>` | |
 /// | `scheduling_scoring` | `fn(&Config, Question, &Matrix) -> Result<Vec<f64>, Failure>` | |
-/// | `explain` | `fn(&Config, Question, &Matrix, usize) -> Vec<Reason>` | beside `scheduling_scoring` |
+/// | `explain` | `fn(&Config, Question, &Matrix, usize) -> Vec<Term>` | beside `scheduling_scoring` |
 /// | `features` | `[(Question::NodePlacement, &["a-column", ...]), ...]` | beside `scheduling_scoring` |
 /// | `config` | a type with `Deserialize` and `JsonSchema` | `NoConfig` |
 /// | `wants_time` | whether requests are to tell the time | `false` |
@@ -70,7 +70,7 @@ macro_rules! export {
         $crate::export! { @ $config $name $version
             [$($items)* fn explain(
                 config: &Self::Config, question: $crate::Question, matrix: &$crate::scheduling_scoring::Matrix, row: usize,
-            ) -> ::std::vec::Vec<$crate::Reason> { $function(config, question, matrix, row) }]
+            ) -> ::std::vec::Vec<$crate::scheduling_scoring::Term> { $function(config, question, matrix, row) }]
             $points $($rest)* }
     };
     // The comma after the last field is there once, whether it was written or not.
@@ -108,37 +108,61 @@ macro_rules! export {
         };
     };
     (@symbols RuntimeSelection) => {
-        $crate::export! { @world RUNTIME_SELECTOR }
-        $crate::export! { @interface runtime_selection __export_pointsman_policy_runtime_selection_0_1_0_cabi }
+        $crate::export! { @worlds RUNTIME_SELECTOR }
+        $crate::export! { @interfaces runtime_selection }
     };
     (@symbols PodTemplating) => {
-        $crate::export! { @world POD_TEMPLATER }
-        $crate::export! { @interface pod_templating __export_pointsman_policy_pod_templating_0_1_0_cabi }
+        $crate::export! { @worlds POD_TEMPLATER }
+        $crate::export! { @interfaces pod_templating }
     };
     (@symbols MetadataPropagation) => {
-        $crate::export! { @world METADATA_PROPAGATOR }
-        $crate::export! { @interface metadata_propagation __export_pointsman_policy_metadata_propagation_0_1_0_cabi }
+        $crate::export! { @worlds METADATA_PROPAGATOR }
+        $crate::export! { @interfaces metadata_propagation }
     };
     (@symbols SchedulingScoring) => {
-        $crate::export! { @world SCHEDULING_SCORER }
-        $crate::export! { @interface scheduling_scoring __export_pointsman_policy_scheduling_scoring_0_1_0_cabi }
+        $crate::export! { @worlds SCHEDULING_SCORER }
+        $crate::export! { @interfaces scheduling_scoring }
     };
     (@symbols $($several:ident)*) => {
-        $crate::export! { @world POLICY }
-        $crate::export! { @interface runtime_selection __export_pointsman_policy_runtime_selection_0_1_0_cabi }
-        $crate::export! { @interface pod_templating __export_pointsman_policy_pod_templating_0_1_0_cabi }
-        $crate::export! { @interface metadata_propagation __export_pointsman_policy_metadata_propagation_0_1_0_cabi }
-        $crate::export! { @interface scheduling_scoring __export_pointsman_policy_scheduling_scoring_0_1_0_cabi }
+        $crate::export! { @worlds POLICY }
+        $crate::export! { @interfaces runtime_selection }
+        $crate::export! { @interfaces pod_templating }
+        $crate::export! { @interfaces metadata_propagation }
+        $crate::export! { @interfaces scheduling_scoring }
     };
-    (@world $world:ident) => {
-        #[unsafe(link_section = "component-type:pointsman-policy")]
-        static WORLD: [u8; $crate::private::$world.len()] = $crate::private::$world;
+    // Each version has a section of its own; whoever makes the component puts them together.
+    (@worlds $world:ident) => {
+        #[unsafe(link_section = "component-type:pointsman-policy-0.1.0")]
+        static WORLD_0_1: [u8; $crate::private::v0_1::$world.len()] = $crate::private::v0_1::$world;
 
-        $crate::export! { @interface plugin __export_pointsman_policy_plugin_0_1_0_cabi }
+        #[unsafe(link_section = "component-type:pointsman-policy-0.2.0-draft")]
+        static WORLD_DRAFT: [u8; $crate::private::draft::$world.len()] = $crate::private::draft::$world;
+
+        $crate::export! { @interfaces plugin }
     };
-    (@interface $interface:ident $export:ident) => {
-        $crate::bindings::exports::pointsman::policy::$interface::$export! {
-            Plugin with_types_in $crate::bindings::exports::pointsman::policy::$interface
+    (@interfaces plugin) => {
+        $crate::export! { @interface v0_1 plugin __export_pointsman_policy_plugin_0_1_0_cabi }
+        $crate::export! { @interface draft plugin __export_pointsman_policy_plugin_0_2_0_draft_cabi }
+    };
+    (@interfaces runtime_selection) => {
+        $crate::export! { @interface v0_1 runtime_selection __export_pointsman_policy_runtime_selection_0_1_0_cabi }
+        $crate::export! { @interface draft runtime_selection __export_pointsman_policy_runtime_selection_0_2_0_draft_cabi }
+    };
+    (@interfaces pod_templating) => {
+        $crate::export! { @interface v0_1 pod_templating __export_pointsman_policy_pod_templating_0_1_0_cabi }
+        $crate::export! { @interface draft pod_templating __export_pointsman_policy_pod_templating_0_2_0_draft_cabi }
+    };
+    (@interfaces metadata_propagation) => {
+        $crate::export! { @interface v0_1 metadata_propagation __export_pointsman_policy_metadata_propagation_0_1_0_cabi }
+        $crate::export! { @interface draft metadata_propagation __export_pointsman_policy_metadata_propagation_0_2_0_draft_cabi }
+    };
+    (@interfaces scheduling_scoring) => {
+        $crate::export! { @interface v0_1 scheduling_scoring __export_pointsman_policy_scheduling_scoring_0_1_0_cabi }
+        $crate::export! { @interface draft scheduling_scoring __export_pointsman_policy_scheduling_scoring_0_2_0_draft_cabi }
+    };
+    (@interface $version:ident $interface:ident $export:ident) => {
+        $crate::bindings::$version::exports::pointsman::policy::$interface::$export! {
+            Plugin with_types_in $crate::bindings::$version::exports::pointsman::policy::$interface
         }
     };
     (@ $config:tt $name:tt $version:tt $items:tt $points:tt $field:ident $($rest:tt)*) => {

@@ -1,5 +1,9 @@
 //! Write Pointsman policies in Rust: a plain function and one macro line.
 //!
+//! A policy is written against the newest records, and the plugin speaks both the published interfaces and the draft of the next ones: a host
+//! asks by the newest that it may. Where that is 0.1.0, the fields that came later are empty, and what 0.1.0 has no place for in an answer
+//! is left out or spelled out.
+//!
 //! ```
 //! use pointsman_plugin::{Failure, metadata_propagation::{Answer, Request}};
 //!
@@ -11,7 +15,7 @@
 //! }
 //!
 //! fn propagate(config: &Config, request: Request) -> Result<Answer, Failure> {
-//!     let mut answer = Answer::of(request);
+//!     let mut answer = Answer::unchanged(request);
 //!     answer.put_label(&config.label, "yes", "plugin");
 //!     Ok(answer)
 //! }
@@ -27,46 +31,39 @@ pub mod log;
 #[doc(hidden)]
 pub mod bindings;
 mod export;
-mod image;
 mod matrix;
-mod metadata;
 mod policy;
-mod shared;
-mod template;
-mod verdict;
 
-pub use bindings::{
-    exports::pointsman::policy::plugin::{Description, FeatureSet, Point},
-    pointsman::policy::types::{Entry, Failure, Question, Reason, Role, Subject},
+pub use pointsman_interface::{
+    Entry, Fact, Failure, FailureKind, Question, Reason, Role, Subject, entry, lookup,
+    plugin::{Description, FeatureSet, Point},
+    reason,
 };
 pub use policy::{NoConfig, Policy};
-pub use shared::{entry, lookup, reason};
 
 /// Which runtimes can serve a model: `fn judge(&Config, Request) -> Result<Vec<Verdict>, Failure>`.
 pub mod runtime_selection {
-    pub use crate::bindings::exports::pointsman::policy::runtime_selection::{
-        Candidate, Comparison, Eligible, Model, Request, Supported, SupportedModel, Verdict, Versioned,
+    pub use pointsman_interface::runtime_selection::{
+        Accelerator, AcceleratorNeeds, Assignment, Candidate, Comparison, Current, Demand, Eligible, Model, Request, Supported,
+        SupportedModel, Verdict, Versioned, eligible, excluded,
     };
-    pub use crate::verdict::{eligible, excluded};
 }
 
 /// What a pod looks like: `fn template(&Config, Request) -> Result<Answer, Failure>`.
 pub mod pod_templating {
-    pub use crate::bindings::exports::pointsman::policy::pod_templating::{Action, Answer, Layer, Operation, Request};
+    pub use pointsman_interface::pod_templating::{Action, Answer, Layer, Operation, Request};
 }
 
 /// Which labels and annotations are carried where: `fn propagate(&Config, Request) -> Result<Answer, Failure>`.
 pub mod metadata_propagation {
-    pub use crate::bindings::exports::pointsman::policy::metadata_propagation::{
-        Answer, Dropped, Layer, Place, Placed, Request, Sort, Target,
-    };
+    pub use pointsman_interface::metadata_propagation::{Answer, Dropped, Layer, Place, Placed, Request, Sort, Target};
 }
 
 /// How well each candidate suits: `fn score(&Config, Question, &Matrix) -> Result<Vec<f64>, Failure>`, and for the one who wants to know
-/// why, `fn explain(&Config, Question, &Matrix, row: usize) -> Vec<Reason>`.
+/// why, `fn explain(&Config, Question, &Matrix, row: usize) -> Vec<Term>`.
 pub mod scheduling_scoring {
-    pub use crate::Question;
-    pub use crate::matrix::{Matrix, Request, Scores};
+    pub use crate::{Question, matrix::Matrix};
+    pub use pointsman_interface::scheduling_scoring::{Request, Scores, Term};
 }
 
 /// What `export!` needs, and nobody else.

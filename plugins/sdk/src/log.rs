@@ -16,11 +16,11 @@ pub fn warn(message: impl AsRef<str>) {
 }
 
 #[cfg(target_arch = "wasm32")]
-use crate::bindings::pointsman::policy::log as host;
+use crate::bindings::v0_1::pointsman::policy::log as host;
 
 #[cfg(not(target_arch = "wasm32"))]
 mod host {
-    pub(super) use crate::bindings::pointsman::policy::log::Level;
+    pub(super) use crate::bindings::v0_1::pointsman::policy::log::Level;
 
     pub(super) fn write(_: Level, _: &str) {}
 }

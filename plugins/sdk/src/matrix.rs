@@ -1,7 +1,6 @@
 //! The numbers that candidates are scored by.
 
-use crate::{Failure, Question, image};
-use serde::{Deserialize, Serialize};
+use crate::Failure;
 
 /// A row a candidate, and in each a column for every feature that the plugin asked for. What isn't known is NaN.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +13,7 @@ impl Matrix {
     /// A matrix of the rows that the values make, one after the other.
     pub fn new(columns: usize, values: Vec<f64>) -> Result<Self, Failure> {
         if values.len().checked_rem(columns).unwrap_or(values.len()) != 0 {
-            return Err(Failure { message: format!("{} values don't make rows of {columns}", values.len()) });
+            return Err(Failure::refusal(format!("{} values don't make rows of {columns}", values.len())));
         }
         Ok(Self { columns, values })
     }
@@ -32,50 +31,6 @@ impl Matrix {
     /// One candidate's row.
     pub fn row(&self, index: usize) -> Option<&[f64]> {
         self.rows().nth(index)
-    }
-}
-
-/// The question as one value, for tests: a policy's function takes its parts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Image", into = "Image")]
-pub struct Request {
-    /// What is asked for.
-    pub question: Question,
-    /// The candidates.
-    pub matrix: Matrix,
-    /// The row that is to be explained.
-    pub row: Option<u32>,
-}
-
-/// The scores as one value, for tests: in JSON, NaN is null.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Scores(#[serde(with = "image::numbers")] pub Vec<f64>);
-
-/// A question as it is in JSON.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Image {
-    question: Question,
-    columns: usize,
-    #[serde(with = "image::numbers")]
-    matrix: Vec<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    row: Option<u32>,
-}
-
-impl TryFrom<Image> for Request {
-    type Error = String;
-
-    fn try_from(Image { question, columns, matrix, row }: Image) -> Result<Self, String> {
-        let matrix = Matrix::new(columns, matrix).map_err(|failure| failure.message)?;
-        Ok(Self { question, matrix, row })
-    }
-}
-
-impl From<Request> for Image {
-    fn from(Request { question, matrix: Matrix { columns, values }, row }: Request) -> Self {
-        Self { question, columns, matrix: values, row }
     }
 }
 

@@ -1,9 +1,10 @@
 //! What `export!` makes of a policy's functions, and how the component's interfaces reach them.
 
 use crate::{
-    Description, Failure, FeatureSet, Point, Question, Reason,
-    bindings::exports::pointsman::policy::{metadata_propagation, plugin, pod_templating, runtime_selection, scheduling_scoring},
-    scheduling_scoring::Matrix,
+    Description, Failure, FeatureSet, Point, Question,
+    bindings::{draft::exports::pointsman::policy as draft, v0_1::exports::pointsman::policy as v0_1},
+    metadata_propagation, pod_templating, runtime_selection,
+    scheduling_scoring::{Matrix, Request, Term},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use std::sync::OnceLock;
@@ -52,7 +53,7 @@ pub trait Policy {
     }
 
     /// Says why one candidate got its score.
-    fn explain(_: &Self::Config, _: Question, _: &Matrix, _: usize) -> Vec<Reason> {
+    fn explain(_: &Self::Config, _: Question, _: &Matrix, _: usize) -> Vec<Term> {
         Vec::new()
     }
 }
@@ -68,62 +69,119 @@ pub fn schema<T: schemars::JsonSchema>() -> String {
 }
 
 fn unanswered(point: &str) -> Failure {
-    Failure { message: format!("this plugin has no answer at {point}; bind it to the points that it describes") }
+    Failure::refusal(format!("this plugin has no answer at {point}; bind it to the points that it describes"))
 }
 
 fn configured<T: Policy>() -> Result<&'static T::Config, Failure> {
     T::config().get().ok_or_else(|| "the plugin was asked before it was configured; a host calls configure first".into())
 }
 
-impl<T: Policy> plugin::Guest for T {
-    fn describe() -> Description {
-        let set = |(question, names): &(Question, &[&str])| FeatureSet {
-            question: *question,
-            features: names.iter().map(|name| (*name).to_owned()).collect(),
-        };
-        Description {
-            name: T::NAME.to_owned(),
-            version: T::VERSION.to_owned(),
-            points: T::POINTS.to_vec(),
-            config_schema: T::config_schema(),
-            features: T::FEATURES.iter().map(set).collect(),
-            wants_time: T::WANTS_TIME,
-        }
-    }
-
-    fn configure(config: String) -> Result<(), String> {
-        let config = serde_json::from_str(&config).map_err(|error| format!("the configuration doesn't fit: {error}"))?;
-        T::config().set(config).map_err(|_| "the plugin is configured already; a host does it once an instance".to_owned())
+fn describe<T: Policy>() -> Description {
+    let set = |(question, names): &(Question, &[&str])| FeatureSet {
+        question: *question,
+        features: names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    Description {
+        name: T::NAME.to_owned(),
+        version: T::VERSION.to_owned(),
+        points: T::POINTS.to_vec(),
+        config_schema: T::config_schema(),
+        features: T::FEATURES.iter().map(set).collect(),
+        wants_time: T::WANTS_TIME,
     }
 }
 
-impl<T: Policy> runtime_selection::Guest for T {
+fn configure<T: Policy>(config: &str) -> Result<(), String> {
+    let config = serde_json::from_str(config).map_err(|error| format!("the configuration doesn't fit: {error}"))?;
+    T::config().set(config).map_err(|_| "the plugin is configured already; a host does it once an instance".to_owned())
+}
+
+fn score<T: Policy>(question: Question, columns: u32, matrix: Vec<f64>) -> Result<Vec<f64>, Failure> {
+    T::score(configured::<T>()?, question, &Matrix::new(columns as usize, matrix)?)
+}
+
+fn explain<T: Policy>(question: Question, columns: u32, matrix: Vec<f64>, row: u32) -> Result<Vec<Term>, Failure> {
+    Ok(T::explain(configured::<T>()?, question, &Matrix::new(columns as usize, matrix)?, row as usize))
+}
+
+impl<T: Policy> draft::plugin::Guest for T {
+    fn describe() -> Description {
+        describe::<T>()
+    }
+
+    fn configure(config: String) -> Result<(), String> {
+        configure::<T>(&config)
+    }
+}
+
+impl<T: Policy> draft::runtime_selection::Guest for T {
     fn judge(request: runtime_selection::Request) -> Result<Vec<runtime_selection::Verdict>, Failure> {
         T::judge(configured::<T>()?, request)
     }
 }
 
-impl<T: Policy> pod_templating::Guest for T {
+impl<T: Policy> draft::pod_templating::Guest for T {
     fn template(request: pod_templating::Request) -> Result<pod_templating::Answer, Failure> {
         T::template(configured::<T>()?, request)
     }
 }
 
-impl<T: Policy> metadata_propagation::Guest for T {
+impl<T: Policy> draft::metadata_propagation::Guest for T {
     fn propagate(request: metadata_propagation::Request) -> Result<metadata_propagation::Answer, Failure> {
         T::propagate(configured::<T>()?, request)
     }
 }
 
-impl<T: Policy> scheduling_scoring::Guest for T {
-    fn score(question: Question, columns: u32, matrix: Vec<f64>) -> Result<Vec<f64>, Failure> {
-        T::score(configured::<T>()?, question, &Matrix::new(columns as usize, matrix)?)
+impl<T: Policy> draft::scheduling_scoring::Guest for T {
+    fn score(request: Request) -> Result<Vec<f64>, Failure> {
+        score::<T>(request.question, request.columns, request.matrix)
     }
 
-    fn explain(question: Question, columns: u32, matrix: Vec<f64>, row: u32) -> Vec<Reason> {
-        match (configured::<T>(), Matrix::new(columns as usize, matrix)) {
-            (Ok(config), Ok(matrix)) => T::explain(config, question, &matrix, row as usize),
-            (Err(failure), _) | (_, Err(failure)) => vec![crate::reason("Unanswered", failure.message)],
+    fn explain(request: Request, row: u32) -> Result<Vec<Term>, Failure> {
+        explain::<T>(request.question, request.columns, request.matrix, row)
+    }
+}
+
+impl<T: Policy> v0_1::plugin::Guest for T {
+    fn describe() -> Description {
+        describe::<T>()
+    }
+
+    fn configure(config: String) -> Result<(), String> {
+        configure::<T>(&config)
+    }
+}
+
+impl<T: Policy> v0_1::runtime_selection::Guest for T {
+    fn judge(request: v0_1::runtime_selection::Request) -> Result<Vec<v0_1::runtime_selection::Verdict>, v0_1::runtime_selection::Failure> {
+        let verdicts = T::judge(configured::<T>()?, request.into())?;
+        Ok(verdicts.into_iter().map(Into::into).collect())
+    }
+}
+
+impl<T: Policy> v0_1::pod_templating::Guest for T {
+    fn template(request: v0_1::pod_templating::Request) -> Result<v0_1::pod_templating::Answer, v0_1::pod_templating::Failure> {
+        Ok(T::template(configured::<T>()?, request.into())?.try_into()?)
+    }
+}
+
+impl<T: Policy> v0_1::metadata_propagation::Guest for T {
+    fn propagate(
+        request: v0_1::metadata_propagation::Request,
+    ) -> Result<metadata_propagation::Answer, v0_1::metadata_propagation::Failure> {
+        Ok(T::propagate(configured::<T>()?, request.into())?)
+    }
+}
+
+impl<T: Policy> v0_1::scheduling_scoring::Guest for T {
+    fn score(question: Question, columns: u32, matrix: Vec<f64>) -> Result<Vec<f64>, v0_1::scheduling_scoring::Failure> {
+        Ok(score::<T>(question, columns, matrix)?)
+    }
+
+    fn explain(question: Question, columns: u32, matrix: Vec<f64>, row: u32) -> Vec<v0_1::scheduling_scoring::Reason> {
+        match explain::<T>(question, columns, matrix, row) {
+            Ok(terms) => terms.into_iter().map(Into::into).collect(),
+            Err(failure) => vec![crate::reason("Unanswered", failure.message)],
         }
     }
 }
@@ -164,7 +222,7 @@ mod tests {
 
     #[test]
     fn tells_what_it_is() {
-        let description = <Scorer as plugin::Guest>::describe();
+        let description = <Scorer as draft::plugin::Guest>::describe();
         assert_eq!((description.name.as_str(), description.version.as_str()), ("scorer", "1"));
         assert_eq!(description.points, [Point::SchedulingScoring]);
         let features = vec!["queue".to_owned(), "cache".to_owned()];
@@ -177,10 +235,11 @@ mod tests {
     /// One test, because there is one configuration.
     #[test]
     fn is_configured_once_and_then_answers() {
-        let score = || <Scorer as scheduling_scoring::Guest>::score(Question::EndpointPick, 2, vec![9.0, 0.0, 1.0, 0.0]);
+        let request = |matrix| Request { question: Question::EndpointPick, columns: 2, matrix, facts: Vec::new() };
+        let score = || <Scorer as draft::scheduling_scoring::Guest>::score(request(vec![9.0, 0.0, 1.0, 0.0]));
         assert!(score().unwrap_err().message.contains("before it was configured"));
 
-        let configure = |text: &str| <Scorer as plugin::Guest>::configure(text.to_owned());
+        let configure = |text: &str| <Scorer as draft::plugin::Guest>::configure(text.to_owned());
         let refused = configure(r#"{"limits":3}"#).unwrap_err();
         assert!(refused.contains("unknown field `limits`, expected `limit`"), "{refused}");
         assert!(configure(r#"{"limit":300}"#).unwrap_err().contains("expected u8"));
@@ -188,9 +247,12 @@ mod tests {
         assert!(configure("{}").unwrap_err().contains("configured already"));
         assert_eq!(score(), Ok(vec![3.0, 1.0]));
 
-        let other = <Scorer as pod_templating::Guest>::template(pod_templating::Request::default());
+        let older = <Scorer as v0_1::scheduling_scoring::Guest>::score(Question::EndpointPick, 2, vec![9.0, 0.0, 1.0, 0.0]);
+        assert_eq!(older.unwrap(), [3.0, 1.0]);
+
+        let other = <Scorer as draft::pod_templating::Guest>::template(pod_templating::Request::default());
         assert!(other.unwrap_err().message.contains("no answer at pod-templating"));
-        let odd = <Scorer as scheduling_scoring::Guest>::score(Question::EndpointPick, 2, vec![9.0]);
+        let odd = <Scorer as draft::scheduling_scoring::Guest>::score(request(vec![9.0]));
         assert!(odd.unwrap_err().message.contains("rows of 2"));
     }
 

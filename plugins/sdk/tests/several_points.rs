@@ -2,9 +2,9 @@
 //! linked into this test.
 
 use pointsman_plugin::{
-    Failure, NoConfig, Question, Reason, pod_templating, reason,
+    Failure, NoConfig, Question, pod_templating,
     runtime_selection::{Request, Verdict, eligible},
-    scheduling_scoring::Matrix,
+    scheduling_scoring::{Matrix, Term},
 };
 
 #[derive(Default, serde::Deserialize, schemars::JsonSchema)]
@@ -25,8 +25,8 @@ fn score(config: &Config, question: Question, matrix: &Matrix) -> Result<Vec<f64
     }
 }
 
-fn explain(_: &Config, _: Question, matrix: &Matrix, row: usize) -> Vec<Reason> {
-    vec![reason("Free", format!("{:?} is free.", matrix.row(row)))]
+fn explain(_: &Config, _: Question, matrix: &Matrix, row: usize) -> Vec<Term> {
+    vec![Term::new("Free", format!("{:?} is free.", matrix.row(row)), 1.0)]
 }
 
 pointsman_plugin::export! {

@@ -5,6 +5,7 @@ mod conditions;
 mod delivery;
 mod failure;
 mod hosts;
+mod interfaces;
 mod refused;
 mod subjects;
 

@@ -25,7 +25,7 @@ use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::{
     cache::Cache,
     call::{CallError, Spent},
-    digest::Digest,
+    digest::{Digest, Digested},
     evaluator::Outcome,
     limits::DECISION_CACHE,
     point::Subject,
@@ -39,6 +39,11 @@ use std::{
     sync::{Arc, Mutex},
     time::Instant,
 };
+
+/// Whether a part of a question is left out of its image, because it is empty.
+fn is_empty<T>(list: &Digested<Vec<T>>) -> bool {
+    list.is_empty()
+}
 
 /// An answer, with all that led to it.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,8 +8,8 @@ use pointsman_sandbox::{
     digest::{Digest, Digested},
     engine::Use,
     point::{
-        Reason, Subject,
-        propagation::{Answer, Dropped, Layer, Placed, Request, Target},
+        Fact, Reason, Subject,
+        propagation::{Answer, Dropped, Layer, Placed, RequestRef, Target},
     },
     text::told,
     words,
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeSet, sync::Arc};
 
 /// The question, of parts that many decisions share.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Inputs {
     /// What is to be served.
@@ -28,25 +28,24 @@ pub struct Inputs {
     /// The layers, the weakest first.
     pub layers: Digested<Vec<Layer>>,
     /// The labels that the host's frame has.
-    #[serde(default = "none")]
+    #[serde(default)]
     pub labels: Digested<Vec<Placed>>,
     /// The annotations that the host's frame has.
-    #[serde(default = "none")]
+    #[serde(default)]
     pub annotations: Digested<Vec<Placed>>,
+    /// What is told beside these fields, by name.
+    #[serde(default, skip_serializing_if = "super::is_empty")]
+    pub facts: Digested<Vec<Fact>>,
     /// Seconds since 1970, rounded down to a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<u64>,
 }
 
-fn none() -> Digested<Vec<Placed>> {
-    Digested::default()
-}
-
 impl Inputs {
     /// As one plugin is asked, given what those before it have placed.
-    pub fn request<'a>(&'a self, labels: &'a [Placed], annotations: &'a [Placed]) -> Request<'a> {
-        let Self { subject, target, layers, now, .. } = self;
-        Request { subject, target, layers, labels, annotations, now: *now }
+    pub fn request<'a>(&'a self, labels: &'a [Placed], annotations: &'a [Placed]) -> RequestRef<'a> {
+        let Self { subject, target, layers, labels: _, annotations: _, facts, now } = self;
+        RequestRef { subject, target, layers, labels, annotations, now: *now, facts }
     }
 }
 
@@ -77,8 +76,8 @@ impl CachedQuestion for Inputs {
 
     #[deny(unused_variables)]
     fn digest(&self) -> Digest {
-        let Self { subject, target, layers, labels, annotations, now: _ } = self;
-        Digest::of_all([subject.digest(), target.digest(), layers.digest(), labels.digest(), annotations.digest()])
+        let Self { subject, target, layers, labels, annotations, facts, now: _ } = self;
+        Digest::of_all([subject.digest(), target.digest(), layers.digest(), labels.digest(), annotations.digest(), facts.digest()])
     }
 
     fn answer(&self, pinned: &Pinned<'_>, chain: &[Arc<Member>]) -> Result<Propagated, Fault> {
@@ -101,7 +100,7 @@ impl Pinned<'_> {
     fn carry(&self, member: &Member, inputs: &Inputs, so_far: &mut Propagated) -> Result<(), CallError> {
         let now = inputs.now_for(member);
         let outcome: Result<(Answer, Spent), CallError> = member.plugin(Use::ControlPlane).and_then(|plugin| {
-            let (mut answer, spent) = plugin.propagate(Request { now, ..inputs.request(&so_far.labels, &so_far.annotations) })?;
+            let (mut answer, spent) = plugin.propagate(RequestRef { now, ..inputs.request(&so_far.labels, &so_far.annotations) })?;
             // Whatever the order of its answer, the next plugin and the object see one.
             answer.labels.sort();
             answer.annotations.sort();

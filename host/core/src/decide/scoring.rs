@@ -10,7 +10,10 @@ use pointsman_sandbox::{
     call::CallError,
     digest::Digest,
     engine::Use,
-    point::{Question, Reason, Subject, scoring::Request},
+    point::{
+        Question, Subject,
+        scoring::{RequestRef, Term},
+    },
 };
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, sync::Arc};
@@ -18,8 +21,21 @@ use std::{borrow::Cow, sync::Arc};
 /// The names of the features that the host knows, for each question.
 pub const fn features(question: Question) -> &'static [&'static str] {
     match question {
-        Question::NodePlacement => &["free-accelerators", "free-memory-bytes", "model-present", "pods", "zone-spread"],
-        Question::MemoryAdmission => &["priority", "memory-bytes", "requests-per-second", "idle-seconds", "load-seconds", "resident"],
+        Question::NodePlacement => &[
+            "free-accelerators",
+            "free-memory-bytes",
+            "model-present",
+            "pods",
+            "zone-spread",
+            "accelerator-memory-bytes",
+            // Of the pods that must run together, if the pod is one of several.
+            "gang-size",
+            "gang-placed",
+            "gang-here",
+        ],
+        Question::MemoryAdmission => {
+            &["priority", "memory-bytes", "requests-per-second", "idle-seconds", "load-seconds", "resident", "waiting-requests"]
+        }
         Question::EndpointPick => &[
             "queue-length",
             "running-requests",
@@ -64,12 +80,12 @@ impl<'a> Candidates<'a> {
 pub struct Scores(pub Vec<Option<f64>>);
 
 /// What one plugin says of one candidate's score.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Explained {
     /// The name of its PolicyPlugin.
     pub plugin: String,
-    /// Why the candidate has its score, or why the plugin doesn't say.
-    pub reasons: Result<Vec<Reason>, CallError>,
+    /// What the candidate's score is made of, or why the plugin doesn't say.
+    pub terms: Result<Vec<Term>, CallError>,
 }
 
 impl Pinned<'_> {
@@ -103,7 +119,7 @@ impl Pinned<'_> {
         if columns == 0 {
             return Ok(vec![0.5; candidates.rows()]);
         }
-        let request = Request { question, columns, matrix: &matrix, row: None };
+        let request = RequestRef { question, columns, matrix: &matrix, facts: &[] };
         let outcome = member.plugin(Use::Hot).and_then(|plugin| plugin.score(request));
         self.note(member, &outcome);
         outcome.map(|(scores, _)| scores)
@@ -116,12 +132,12 @@ impl Pinned<'_> {
             let wanted = member.features(question);
             let matrix = candidates.columns(wanted);
             let columns = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
-            let request = Request { question, columns, matrix: &matrix, row: None };
+            let request = RequestRef { question, columns, matrix: &matrix, facts: &[] };
             let row = u32::try_from(row).unwrap_or(u32::MAX);
             let outcome = member.plugin(Use::Hot).and_then(|plugin| plugin.explain(request, row));
             self.note(&member, &outcome);
-            let reasons = outcome.map(|(reasons, _)| reasons);
-            Explained { plugin: member.name().to_owned(), reasons }
+            let terms = outcome.map(|(terms, _)| terms);
+            Explained { plugin: member.name().to_owned(), terms }
         });
         explained.collect()
     }

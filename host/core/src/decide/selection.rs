@@ -11,15 +11,15 @@ use pointsman_sandbox::{
     digest::{Digest, Digested},
     engine::Use,
     point::{
-        Reason, Subject,
-        selection::{Candidate, Eligible, Model, Request, Verdict},
+        Fact, Reason, Subject,
+        selection::{Accelerator, Candidate, Current, Demand, Eligible, Model, RequestRef, Verdict},
     },
 };
 use serde::{Deserialize, Serialize};
 use std::{cmp::Ordering, sync::Arc};
 
 /// The question, of parts that many decisions share.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Inputs {
     /// What is to be served.
@@ -31,15 +31,33 @@ pub struct Inputs {
     /// Whether the subject names its runtime.
     #[serde(default)]
     pub named: bool,
+    /// The accelerators of the cluster, by name.
+    #[serde(default, skip_serializing_if = "super::is_empty")]
+    pub accelerators: Digested<Vec<Accelerator>>,
+    /// What the subject asks of accelerators, a group of pods each.
+    #[serde(default, skip_serializing_if = "super::is_empty")]
+    pub demands: Digested<Vec<Demand>>,
+    /// What serves the subject now.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub current: Digested<Option<Current>>,
+    /// What is told beside these fields, by name.
+    #[serde(default, skip_serializing_if = "super::is_empty")]
+    pub facts: Digested<Vec<Fact>>,
     /// Seconds since 1970, rounded down to a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<u64>,
 }
 
+fn is_none<T>(value: &Digested<Option<T>>) -> bool {
+    value.is_none()
+}
+
 impl Inputs {
     /// As one plugin is asked.
-    pub fn request(&self) -> Request<'_> {
-        Request { subject: &self.subject, model: &self.model, candidates: &self.candidates, named: self.named, now: self.now }
+    pub fn request(&self) -> RequestRef<'_> {
+        let Self { subject, model, candidates, named, accelerators, demands, current, facts, now } = self;
+        let (named, current, now) = (*named, current.as_ref(), *now);
+        RequestRef { subject, model, candidates, named, accelerators, demands, current, now, facts }
     }
 }
 
@@ -83,8 +101,10 @@ impl CachedQuestion for Inputs {
 
     #[deny(unused_variables)]
     fn digest(&self) -> Digest {
-        let Self { subject, model, candidates, named, now: _ } = self;
-        Digest::of_all([subject.digest(), model.digest(), candidates.digest(), &marker(&[u8::from(*named)])])
+        let Self { subject, model, candidates, named, accelerators, demands, current, facts, now: _ } = self;
+        let named = marker(&[u8::from(*named)]);
+        let shared = [subject.digest(), model.digest(), candidates.digest(), &named, accelerators.digest()];
+        Digest::of_all(shared.into_iter().chain([demands.digest(), current.digest(), facts.digest()]))
     }
 
     fn answer(&self, pinned: &Pinned<'_>, chain: &[Arc<Member>]) -> Result<Selection, Fault> {
@@ -105,7 +125,7 @@ impl Pinned<'_> {
 
     fn judge(&self, member: &Member, inputs: &Inputs) -> Result<Vec<Verdict>, pointsman_sandbox::call::CallError> {
         let now = inputs.now_for(member);
-        let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| plugin.judge(Request { now, ..inputs.request() }));
+        let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| plugin.judge(RequestRef { now, ..inputs.request() }));
         self.note(member, &outcome);
         outcome.map(|(verdicts, _)| verdicts)
     }
@@ -181,7 +201,7 @@ mod tests {
     }
 
     fn eligible(score: f64, tie_break: &[f64]) -> Verdict {
-        Verdict::Eligible(Eligible { score, tie_break: tie_break.to_vec(), reasons: Vec::new() })
+        Verdict::Eligible(Eligible { score, tie_break: tie_break.to_vec(), ..Eligible::default() })
     }
 
     fn excluded(code: &str) -> Verdict {
@@ -197,10 +217,8 @@ mod tests {
         };
         let inputs = Inputs {
             subject: Digested::new(Subject { namespace: "chat".to_owned(), ..Subject::default() }).unwrap(),
-            model: Digested::default(),
             candidates: Digested::new(candidates.iter().map(candidate).collect()).unwrap(),
-            named: false,
-            now: None,
+            ..Inputs::default()
         };
         combine(&inputs, verdicts)
     }

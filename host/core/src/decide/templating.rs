@@ -13,8 +13,8 @@ use pointsman_sandbox::{
     engine::Use,
     limits::{LARGEST_TEMPLATE, MOST_OPERATIONS},
     point::{
-        Reason, Role, Subject, image,
-        templating::{Layer, Operation, Request},
+        Fact, Reason, Role, Subject, image,
+        templating::{Layer, Operation, RequestRef},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// The question, of parts that many decisions share.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Inputs {
     /// What is to be served.
@@ -36,6 +36,9 @@ pub struct Inputs {
     pub layers: Digested<Vec<Layer>>,
     /// The host's frame: `metadata` and `spec`.
     pub template: Digested<Value>,
+    /// What is told beside these fields, by name.
+    #[serde(default, skip_serializing_if = "super::is_empty")]
+    pub facts: Digested<Vec<Fact>>,
     /// Seconds since 1970, rounded down to a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<u64>,
@@ -43,9 +46,9 @@ pub struct Inputs {
 
 impl Inputs {
     /// As one plugin is asked, given what those before it have made of the template.
-    pub fn request<'a>(&'a self, template: &'a str) -> Request<'a> {
-        let Self { subject, role, group_role, layers, now, .. } = self;
-        Request { subject, role: *role, group_role: *group_role, layers, template, now: *now }
+    pub fn request<'a>(&'a self, template: &'a str) -> RequestRef<'a> {
+        let Self { subject, role, group_role, layers, template: _, facts, now } = self;
+        RequestRef { subject, role: *role, group_role: *group_role, layers, template, now: *now, facts }
     }
 }
 
@@ -91,9 +94,9 @@ impl CachedQuestion for Inputs {
 
     #[deny(unused_variables)]
     fn digest(&self) -> Digest {
-        let Self { subject, role, group_role, layers, template, now: _ } = self;
+        let Self { subject, role, group_role, layers, template, facts, now: _ } = self;
         let roles = marker(&[*role as u8, group_role.map_or(u8::MAX, |role| role as u8)]);
-        Digest::of_all([subject.digest(), layers.digest(), template.digest(), &roles])
+        Digest::of_all([subject.digest(), layers.digest(), template.digest(), &roles, facts.digest()])
     }
 
     fn answer(&self, pinned: &Pinned<'_>, chain: &[Arc<Member>]) -> Result<Templated, Fault> {
@@ -115,7 +118,7 @@ impl Pinned<'_> {
     fn lay(&self, member: &Member, inputs: &Inputs, so_far: &mut Templated) -> Result<(), CallError> {
         let now = inputs.now_for(member);
         let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| {
-            let (answer, spent) = plugin.template(Request { now, ..inputs.request(&so_far.template) })?;
+            let (answer, spent) = plugin.template(RequestRef { now, ..inputs.request(&so_far.template) })?;
             let number = answer.operations.len();
             if number > MOST_OPERATIONS {
                 return Err(CallError::Nonsense(format!("it has {number} operations, and {MOST_OPERATIONS} are the most")));

@@ -96,6 +96,7 @@ impl<'a> Asking<'a> {
             layers: Digested::new(layers).unwrap_or_default(),
             template: Digested::new(frame).unwrap_or_default(),
             now: Some(self.snapshot.now),
+            ..templating::Inputs::default()
         };
         let decision = self.policies.template(&inputs)?;
         let template = serde_json::from_str(&decision.answer.template).unwrap_or_default();
@@ -137,6 +138,7 @@ impl<'a> Asking<'a> {
             labels: Digested::new(labels).unwrap_or_default(),
             annotations: Digested::new(annotations).unwrap_or_default(),
             now: Some(self.snapshot.now),
+            ..propagation::Inputs::default()
         };
         let decision = self.policies.propagate(&inputs)?;
         let Propagated { labels, annotations, .. } = &*decision.answer;

@@ -230,6 +230,7 @@ pub fn model(object: &Value) -> serde_json::Result<ModelView> {
         quantization: text(spec.quantization),
         parameter_size: text(spec.model_parameter_size),
         capabilities: spec.model_capabilities,
+        ..Model::default()
     };
     Ok(ModelView {
         model: Digested::new(model)?,
@@ -272,6 +273,7 @@ pub fn runtime(object: &Value) -> serde_json::Result<RuntimeView> {
             smallest: text(min),
             largest: text(max),
             protocols: protocol_versions,
+            ..Candidate::default()
         },
     })
 }
@@ -339,5 +341,6 @@ fn supported(entry: SupportedModelFormat) -> SupportedModel {
         quantization: text(entry.quantization),
         auto_select: entry.auto_select,
         priority: entry.priority,
+        ..SupportedModel::default()
     }
 }

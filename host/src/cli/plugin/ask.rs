@@ -9,8 +9,8 @@ use pointsman_sandbox::{
     call::{CallError, Spent},
     engine::Use,
     point::{
-        self, Reason,
-        scoring::{Request, Scores},
+        self,
+        scoring::{RequestRef, Scores, Term},
         selection::Verdict,
     },
 };
@@ -79,7 +79,7 @@ impl Question {
             Self::Templating(_) => through::<point::templating::Answer>(answer),
             Self::Propagation(_) => through::<point::propagation::Answer>(answer),
             Self::Scoring(Scoring { row: None, .. }) => through::<Scores>(answer),
-            Self::Scoring(_) => through::<Vec<Reason>>(answer),
+            Self::Scoring(_) => through::<Vec<Term>>(answer),
         }
     }
 
@@ -99,18 +99,18 @@ impl Question {
             Self::Selection(inputs) => {
                 let request = inputs.request();
                 let now = request.now.filter(|_| wants_time);
-                answered(|| plugin.judge(point::selection::Request { now, ..request }), |answer| answer)
+                answered(|| plugin.judge(point::selection::RequestRef { now, ..request }), |answer| answer)
             }
             Self::Templating(inputs) => {
                 let template = inputs.template.to_string();
                 let request = inputs.request(&template);
                 let now = request.now.filter(|_| wants_time);
-                answered(|| plugin.template(point::templating::Request { now, ..request }), |answer| answer)
+                answered(|| plugin.template(point::templating::RequestRef { now, ..request }), |answer| answer)
             }
             Self::Propagation(inputs) => {
                 let request = inputs.request(&inputs.labels, &inputs.annotations);
                 let now = request.now.filter(|_| wants_time);
-                answered(|| plugin.propagate(point::propagation::Request { now, ..request }), |answer| answer)
+                answered(|| plugin.propagate(point::propagation::RequestRef { now, ..request }), |answer| answer)
             }
             Self::Scoring(scoring) => {
                 let matrix: Vec<f64> = scoring.matrix.iter().map(|number| number.unwrap_or(f64::NAN)).collect();
@@ -126,7 +126,7 @@ impl Question {
 
 impl Scoring {
     /// The host gives a plugin the columns that it asks for, in whole rows: other questions are the case's mistake.
-    fn request<'a>(&self, member: &Member, matrix: &'a [f64]) -> Result<Request<'a>, CallError> {
+    fn request<'a>(&self, member: &Member, matrix: &'a [f64]) -> Result<RequestRef<'a>, CallError> {
         let wanted = member.features(self.question);
         let columns = self.columns.unwrap_or(u32::try_from(wanted.len()).unwrap_or(u32::MAX));
         let length = columns as usize;
@@ -137,7 +137,7 @@ impl Scoring {
         if matrix.len().checked_rem(length).unwrap_or(matrix.len()) != 0 {
             return wrong(format!("its {} numbers don't make rows of {length}", matrix.len()));
         }
-        let request = Request { question: self.question, columns, matrix, row: self.row };
+        let request = RequestRef { question: self.question, columns, matrix, facts: &[] };
         if let Some(row) = self.row.filter(|row| *row as usize >= request.rows()) {
             return wrong(format!("row {row} is to be explained, and there are {}", request.rows()));
         }

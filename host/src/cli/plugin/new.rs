@@ -61,16 +61,16 @@ macro_rules! by_point {
     };
 }
 
-/// The interfaces, for the languages whose toolchain reads them.
+/// The published interfaces, for the languages whose toolchain reads them. Rust's SDK speaks the draft of the next ones, too.
 const WIT: [(&str, &str); 8] = [
-    ("wit/log.wit", include_str!("../../../../wit/log.wit")),
-    ("wit/metadata-propagation.wit", include_str!("../../../../wit/metadata-propagation.wit")),
-    ("wit/plugin.wit", include_str!("../../../../wit/plugin.wit")),
-    ("wit/pod-templating.wit", include_str!("../../../../wit/pod-templating.wit")),
-    ("wit/runtime-selection.wit", include_str!("../../../../wit/runtime-selection.wit")),
-    ("wit/scheduling-scoring.wit", include_str!("../../../../wit/scheduling-scoring.wit")),
-    ("wit/types.wit", include_str!("../../../../wit/types.wit")),
-    ("wit/worlds.wit", include_str!("../../../../wit/worlds.wit")),
+    ("wit/log.wit", include_str!("../../../../wit/0.1.0/log.wit")),
+    ("wit/metadata-propagation.wit", include_str!("../../../../wit/0.1.0/metadata-propagation.wit")),
+    ("wit/plugin.wit", include_str!("../../../../wit/0.1.0/plugin.wit")),
+    ("wit/pod-templating.wit", include_str!("../../../../wit/0.1.0/pod-templating.wit")),
+    ("wit/runtime-selection.wit", include_str!("../../../../wit/0.1.0/runtime-selection.wit")),
+    ("wit/scheduling-scoring.wit", include_str!("../../../../wit/0.1.0/scheduling-scoring.wit")),
+    ("wit/types.wit", include_str!("../../../../wit/0.1.0/types.wit")),
+    ("wit/worlds.wit", include_str!("../../../../wit/0.1.0/worlds.wit")),
 ];
 
 impl Language {
@@ -218,6 +218,7 @@ mod tests {
     use super::*;
     use crate::cli::golden;
     use pointsman_core::point::POINTS;
+    use pointsman_sandbox::binary::Version;
 
     const LANGUAGES: [Language; 4] = [Language::Rust, Language::Go, Language::JavaScript, Language::Python];
 
@@ -250,7 +251,7 @@ mod tests {
 
     #[test]
     fn all_interfaces_are_written() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit").join(Version::PUBLISHED.number());
         let mut there: Vec<_> = fs::read_dir(folder).unwrap().map(|file| format!("wit/{}", file.unwrap().file_name().display())).collect();
         there.sort();
         assert_eq!(there, WIT.map(|(file, _)| file.to_owned()));

@@ -1,6 +1,9 @@
 //! Picks the endpoint of a request by a weighted sum of what is known of each: queues, caches, latencies.
 
-use pointsman_plugin::{Failure, Question, Reason, reason, scheduling_scoring::Matrix};
+use pointsman_plugin::{
+    Failure, Question,
+    scheduling_scoring::{Matrix, Term},
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -122,12 +125,13 @@ pub fn score(config: &Config, question: Question, matrix: &Matrix) -> Result<Vec
 }
 
 /// Says what one score is made of.
-pub fn explain(config: &Config, _: Question, matrix: &Matrix, row: usize) -> Vec<Reason> {
+pub fn explain(config: &Config, _: Question, matrix: &Matrix, row: usize) -> Vec<Term> {
     let columns = columns(config, matrix);
     let total = total(&columns);
     let part = |((column, value), name): ((&Column, &f64), &str)| {
         let (good, weight) = (column.good(*value), column.weight);
-        reason("Feature", format!("{name} {value} is {good:.2} of 1 among the candidates, and counts {weight} of {total}."))
+        let sentence = format!("{name} {value} is {good:.2} of 1 among the candidates, and counts {weight} of {total}.");
+        Term::new("Feature", sentence, weight.abs() * good / total)
     };
     let values = matrix.row(row).unwrap_or_default();
     columns.iter().zip(values).zip(FEATURES).filter(|((column, _), _)| column.weight != 0.0).map(part).collect()

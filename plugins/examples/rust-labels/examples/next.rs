@@ -10,7 +10,7 @@ const LABEL: &str = "cost-centre";
 /// Adds the label to whatever is made.
 pub fn propagate(_: &NoConfig, request: Request) -> Result<Answer, Failure> {
     let value = lookup(&request.subject.namespace_labels, LABEL).map(|number| format!("centre-{number}"));
-    let mut answer = Answer::of(request);
+    let mut answer = Answer::unchanged(request);
     if let Some(value) = value {
         answer.put_label(LABEL, value, "namespace");
     }

@@ -26,7 +26,7 @@ impl Default for Config {
 pub fn propagate(config: &Config, request: Request) -> Result<Answer, Failure> {
     let value = lookup(&request.subject.namespace_labels, &config.label).map(str::to_owned);
     let wanted = request.target.place == Place::PodTemplate && request.labels.iter().all(|label| label.key != config.label);
-    let mut answer = Answer::of(request);
+    let mut answer = Answer::unchanged(request);
     if let Some(value) = value.filter(|_| wanted) {
         answer.reasons.push(reason("NamespaceLabel", format!("The namespace's {} is {value}.", config.label)));
         answer.put_label(&config.label, value, "namespace");

@@ -198,14 +198,12 @@ impl Check {
 
     fn refused(&self, place: &str, node: &Node<'_>) -> Failure {
         let said = serde_json::to_string(node).unwrap_or_default();
-        Failure {
-            message: format!(
-                "the Pod Security Standard {} forbids {place}: {said}, which the layer {} says: take it away there, or ask for a weaker \
-                 standard by the annotation security.ome.io/pod-security-policy",
-                self.standard.name(),
-                node.strongest().layer
-            ),
-        }
+        Failure::refusal(format!(
+            "the Pod Security Standard {} forbids {place}: {said}, which the layer {} says: take it away there, or ask for a weaker \
+             standard by the annotation security.ome.io/pod-security-policy",
+            self.standard.name(),
+            node.strongest().layer
+        ))
     }
 }
 

@@ -3,126 +3,77 @@
 use super::*;
 use crate::decide::{Policies, Standing, Unheard, propagation, selection, set::ActiveSet, templating};
 use pointsman_crds::policy::set::PolicySetPlugin;
-use pointsman_sandbox::{
-    digest::Digested,
-    point::{
-        Entry, Role,
-        describe::Description,
-        propagation::{Layer, Place, Placed, Target},
-        selection::{Candidate, Comparison, Model, Supported, SupportedModel, Versioned},
-        templating::Layer as TemplateLayer,
-    },
-};
+use pointsman_sandbox::point::describe::Description;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-fn entries(key: &str) -> Vec<Entry> {
-    vec![Entry { key: key.to_owned(), value: "a".to_owned() }]
+/// A question from its image, as golden cases have it.
+fn read<Question: DeserializeOwned>(image: Value) -> Question {
+    serde_json::from_value(image).unwrap()
 }
 
-fn subject() -> Digested<Subject> {
-    let subject = Subject {
-        group: "ome.io".to_owned(),
-        version: "v1beta1".to_owned(),
-        kind: "InferenceService".to_owned(),
-        namespace: "team".to_owned(),
-        name: "chat".to_owned(),
-        labels: entries("label"),
-        annotations: entries("annotation"),
-        namespace_labels: entries("namespace-label"),
-    };
-    Digested::new(subject).unwrap()
-}
-
-fn text(text: &str) -> Option<String> {
-    Some(text.to_owned())
-}
-
-fn versioned(name: &str) -> Option<Versioned> {
-    Some(Versioned { name: name.to_owned(), version: text("1") })
-}
-
-fn supported(name: &str) -> Option<Supported> {
-    Some(Supported { name: name.to_owned(), version: text("1"), comparison: Comparison::GreaterThan, weight: Some(2) })
+fn subject() -> Value {
+    let entries = |key: &str| json!([{"key": key, "value": "a"}]);
+    json!({
+        "group": "ome.io", "version": "v1beta1", "kind": "InferenceService", "namespace": "team", "name": "chat",
+        "labels": entries("label"), "annotations": entries("annotation"), "namespaceLabels": entries("namespace-label"),
+    })
 }
 
 /// A question in which every field is set.
 fn selecting() -> selection::Inputs {
-    let model = Model {
-        kind: "BaseModel".to_owned(),
-        namespace: "team".to_owned(),
-        name: "llama".to_owned(),
-        labels: entries("label"),
-        annotations: entries("annotation"),
-        disabled: false,
-        format: versioned("safetensors"),
-        framework: versioned("transformers"),
-        model_type: text("llama"),
-        architecture: text("LlamaForCausalLM"),
-        quantization: text("fp8"),
-        parameter_size: text("8B"),
-        capabilities: vec!["TEXT_GENERATION".to_owned()],
-    };
-    let supports = SupportedModel {
-        format: supported("safetensors"),
-        framework: supported("transformers"),
-        architecture: text("LlamaForCausalLM"),
-        quantization: text("fp8"),
-        auto_select: Some(true),
-        priority: Some(1),
-    };
-    let candidate = Candidate {
-        kind: "ServingRuntime".to_owned(),
-        namespace: "team".to_owned(),
-        name: "vllm".to_owned(),
-        labels: entries("label"),
-        annotations: entries("annotation"),
-        disabled: false,
-        models: vec![supports],
-        smallest: text("1B"),
-        largest: text("13B"),
-        protocols: vec!["openAI".to_owned()],
-    };
-    selection::Inputs {
-        subject: subject(),
-        model: Digested::new(model).unwrap(),
-        candidates: Digested::new(vec![candidate]).unwrap(),
-        named: false,
-        now: Some(60),
-    }
+    let entries = json!([{"key": "a", "value": "b"}]);
+    let supported = json!({"name": "safetensors", "version": "1", "comparison": "greater-than", "weight": 2});
+    let needs = json!({
+        "classes": ["h100"], "excludedClasses": ["l4"], "families": ["hopper"], "minMemory": 1, "maxMemory": 2, "minTflops": 3,
+        "minComputeCapability": "9.0", "features": ["fp8"], "precisions": ["fp8"],
+    });
+    let assignment = json!({"role": "engine", "accelerator": "h100"});
+    read(json!({
+        "subject": subject(),
+        "model": {
+            "kind": "BaseModel", "namespace": "team", "name": "llama", "labels": entries, "annotations": entries, "disabled": false,
+            "format": {"name": "safetensors", "version": "1"}, "framework": {"name": "transformers", "version": "1"},
+            "modelType": "llama", "architecture": "LlamaForCausalLM", "quantization": "fp8", "parameterSize": "8B",
+            "capabilities": ["TEXT_GENERATION"], "pipeline": entries,
+        },
+        "candidates": [{
+            "kind": "ServingRuntime", "namespace": "team", "name": "vllm", "labels": entries, "annotations": entries, "disabled": false,
+            "models": [{
+                "format": supported, "framework": supported, "architecture": "LlamaForCausalLM", "quantization": "fp8", "autoSelect": true,
+                "priority": 1, "pipeline": entries,
+            }],
+            "smallest": "1B", "largest": "13B", "protocols": ["openAI"], "accelerators": needs,
+        }],
+        "named": false,
+        "accelerators": [{
+            "name": "h100", "vendor": "nvidia", "family": "hopper", "model": "h100", "memory": 80, "computeCapability": "9.0",
+            "features": ["fp8"], "spec": {"cost": "1"}, "nodes": 1, "total": 8, "free": 4,
+        }],
+        "demands": [{"role": "engine", "strategy": "BestFit", "needs": needs}],
+        "current": {"kind": "ServingRuntime", "namespace": "team", "name": "vllm", "accelerators": [assignment]},
+        "facts": [{"name": "budget", "value": 1}],
+        "now": 60,
+    }))
 }
 
 fn templating() -> templating::Inputs {
-    let layer = TemplateLayer { name: "runtime".to_owned(), content: r#"{"a":1}"#.to_owned() };
-    templating::Inputs {
-        subject: subject(),
-        role: Role::Leader,
-        group_role: Some(Role::Engine),
-        layers: Digested::new(vec![layer]).unwrap(),
-        template: Digested::new(json!({"spec": {"b": 2}})).unwrap(),
-        now: Some(60),
-    }
+    read(json!({
+        "subject": subject(), "role": "leader", "groupRole": "engine", "layers": [{"name": "runtime", "content": {"a": 1}}],
+        "template": {"spec": {"b": 2}}, "facts": [{"name": "budget", "value": 1}], "now": 60,
+    }))
 }
 
 fn propagating() -> propagation::Inputs {
-    let target = Target {
-        group: "apps".to_owned(),
-        kind: "Deployment".to_owned(),
-        name: "chat".to_owned(),
-        role: Some(Role::Leader),
-        group_role: Some(Role::Engine),
-        place: Place::PodTemplate,
-    };
-    let placed = |key: &str| Placed { key: key.to_owned(), value: "a".to_owned(), layer: "subject".to_owned() };
-    let layer = Layer { name: "subject".to_owned(), labels: entries("label"), annotations: entries("annotation") };
-    propagation::Inputs {
-        subject: subject(),
-        target: Digested::new(target).unwrap(),
-        layers: Digested::new(vec![layer]).unwrap(),
-        labels: Digested::new(vec![placed("label")]).unwrap(),
-        annotations: Digested::new(vec![placed("annotation")]).unwrap(),
-        now: Some(60),
-    }
+    let placed = |key: &str| json!([{"key": key, "value": "a", "layer": "subject"}]);
+    let target = json!({
+        "group": "apps", "kind": "Deployment", "name": "chat", "role": "leader", "groupRole": "engine", "place": "pod-template",
+    });
+    let entries = json!([{"key": "a", "value": "b"}]);
+    read(json!({
+        "subject": subject(), "target": target, "layers": [{"name": "subject", "labels": entries, "annotations": entries}],
+        "labels": placed("label"), "annotations": placed("annotation"), "facts": [{"name": "budget", "value": 1}], "now": 60,
+    }))
 }
 
 /// The places of all values in a JSON document that hold no others.

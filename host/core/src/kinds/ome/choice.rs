@@ -181,7 +181,7 @@ impl Making<'_> {
         named: bool,
     ) -> Result<Arc<Decision<Selection>>, Box<Stop>> {
         let (subject, model) = (self.service.subject.clone(), model.model.clone());
-        let inputs = Inputs { subject, model, candidates, named, now: Some(self.snapshot.now) };
+        let inputs = Inputs { subject, model, candidates, named, now: Some(self.snapshot.now), ..Inputs::default() };
         let decision = self.asking.policies().select(&inputs).map_err(|undecided| self.undecided(RUNTIME_SELECTED, &undecided))?;
         self.asking.decisions.push(Decided::Selection(inputs, Arc::clone(&decision)));
         Ok(decision)

@@ -1,4 +1,4 @@
-//! What serde needs to be told of the image in JSON.
+//! How a value that serde can't tell is written in JSON.
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer, de,
@@ -8,8 +8,13 @@ use serde_json::Value;
 use std::{cell::RefCell, fmt};
 
 /// A list that may be null: that is how Go writes an empty one.
-pub(super) fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+pub fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
+/// Whether a list is left out because it is empty. For fields of questions, which are lists in one form and slices in the other.
+pub fn is_empty<T>(list: &impl AsRef<[T]>) -> bool {
+    list.as_ref().is_empty()
 }
 
 /// A text that holds JSON: in the image it is the value itself.
@@ -28,7 +33,7 @@ pub mod json {
         Ok(done)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
         Value::deserialize(from).map(|value| value.to_string())
     }
 }
@@ -126,43 +131,43 @@ impl<'de, M: ser::SerializeMap> de::DeserializeSeed<'de> for Field<'_, M> {
 }
 
 /// The same where it may be absent. Null is a value like any other.
-pub(super) mod optional_json {
+pub mod optional_json {
     use super::{Deserialize, Deserializer, Serializer, Value, json};
 
     #[allow(clippy::ref_option)] // As serde calls it.
-    pub(crate) fn serialize<S: Serializer>(text: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(text: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
         match text {
             None => to.serialize_none(),
             Some(text) => json::serialize(text, to),
         }
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
         Value::deserialize(from).map(|value| Some(value.to_string()))
     }
 }
 
 /// A configuration's schema: absent, null or empty where there is nothing to configure.
-pub(super) mod schema {
+pub mod schema {
     use super::{Deserialize, Deserializer, Value};
 
-    pub(in super::super) use super::json::serialize;
+    pub use super::json::serialize;
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
         let value = Value::deserialize(from)?;
         Ok(if value.is_null() || value == "" { String::new() } else { value.to_string() })
     }
 }
 
 /// Numbers among which NaN is null.
-pub(super) mod numbers {
+pub mod numbers {
     use super::{Deserialize, Deserializer, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(numbers: &[f64], to: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(numbers: &[f64], to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(numbers.iter().map(|number| (!number.is_nan()).then_some(*number)))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
         let numbers = Option::<Vec<Option<f64>>>::deserialize(from)?.unwrap_or_default();
         Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
     }
@@ -170,7 +175,7 @@ pub(super) mod numbers {
 
 /// What a command answers: `{"ok": ...}`, or `{"err": ...}` with why not.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Answer<T, E> {
+pub enum Answer<T, E> {
     Ok(T),
     Err(E),
 }
