@@ -60,6 +60,7 @@ pub fn question(number: u64) -> propagation::Inputs {
         layers: Digested::default(),
         labels: Digested::default(),
         annotations: Digested::default(),
+        facts: Digested::default(),
         now: None,
     }
 }

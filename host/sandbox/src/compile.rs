@@ -81,6 +81,9 @@ pub enum Code {
     Command(Module),
 }
 
+/// A version of the interfaces that a plugin exports, and the policy points that it answers in it.
+type Exports = (Version, Vec<String>);
+
 /// A plugin that can be linked.
 #[allow(missing_debug_implementations)]
 pub struct Compiled {
@@ -194,7 +197,7 @@ impl Compilers {
 }
 
 /// The newest version that a plugin may be asked by, and its points.
-fn newest(exports: &[(Version, Vec<String>)], drafts: bool) -> Result<(Version, Vec<String>), Refused> {
+fn newest(exports: &[Exports], drafts: bool) -> Result<(Version, Vec<String>), Refused> {
     match exports.iter().rfind(|(version, _)| drafts || !version.is_draft()) {
         Some(found) => Ok(found.clone()),
         None => match exports.first() {
@@ -206,7 +209,7 @@ fn newest(exports: &[(Version, Vec<String>)], drafts: bool) -> Result<(Version, 
 }
 
 /// What `serve` made: a line, and machine code.
-fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<(Code, Form, Vec<(Version, Vec<String>)>)> {
+fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<(Code, Form, Vec<Exports>)> {
     let no_head = || wasmtime::Error::msg("it has no head");
     let end = compiled.iter().position(|byte| *byte == b'\n').ok_or_else(no_head)?;
     let head = String::from_utf8_lossy(&compiled[..end]);

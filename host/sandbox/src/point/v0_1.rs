@@ -96,6 +96,7 @@ pub struct Selecting<'a> {
 #[derive(Clone, Debug, Serialize, ComponentType, Lower)]
 #[component(record)]
 #[serde(rename_all = "camelCase")]
+#[allow(clippy::struct_field_names)] // The interface names the field so.
 pub struct Model<'a> {
     kind: &'a str,
     namespace: &'a str,
