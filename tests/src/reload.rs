@@ -57,11 +57,7 @@ pub fn question(number: u64) -> propagation::Inputs {
     propagation::Inputs {
         subject: Digested::new(subject).expect(digested),
         target: Digested::new(target).expect(digested),
-        layers: Digested::default(),
-        labels: Digested::default(),
-        annotations: Digested::default(),
-        facts: Digested::default(),
-        now: None,
+        ..propagation::Inputs::default()
     }
 }
 

@@ -35,6 +35,7 @@ fn supported_model() -> impl Strategy<Value = SupportedModel> {
             quantization,
             auto_select,
             priority,
+            ..SupportedModel::default()
         },
     )
 }

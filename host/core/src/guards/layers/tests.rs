@@ -65,7 +65,7 @@ impl Question {
             group_role: self.group,
             layers: Digested::new(layers).unwrap(),
             template: Digested::new(self.frame.clone()).unwrap(),
-            now: None,
+            ..templating::Inputs::default()
         }
     }
 

@@ -416,12 +416,10 @@ fn labels_are_asked_for_by_the_layers_of_their_own_question() {
     let of = |place: Place, frame: Vec<Placed>, labels: Vec<Placed>| {
         let target = Target { place, ..target.clone() };
         let inputs = propagation::Inputs {
-            subject: Digested::default(),
             target: Digested::new(target.clone()).unwrap(),
             layers: Digested::new(vec![speaker.clone()]).unwrap(),
             labels: Digested::new(frame).unwrap(),
-            annotations: Digested::default(),
-            now: None,
+            ..propagation::Inputs::default()
         };
         let answer = propagation::Propagated { labels, ..propagation::Propagated::default() };
         Decided::Metadata(target, inputs, Arc::new(decision(answer, &["propagates"])))
