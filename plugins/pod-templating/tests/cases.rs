@@ -30,6 +30,7 @@ fn told(operation: &Operation) -> Value {
         Action::Add => "add",
         Action::Remove => "remove",
         Action::Replace => "replace",
+        Action::Extend => "extend",
     };
     let mut told = json!({"action": action, "path": operation.path, "layer": operation.layer});
     if let Some(value) = value {

@@ -106,6 +106,7 @@ impl Asked {
                 Action::Add => '+',
                 Action::Remove => '-',
                 Action::Replace => '~',
+                Action::Extend => '&',
             };
             format!("{} {sign} {} {}", operation.layer, operation.path, operation.value.as_deref().unwrap_or_default()).trim().to_owned()
         };
