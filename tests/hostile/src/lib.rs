@@ -21,7 +21,7 @@ struct Step {
 #[allow(clippy::needless_pass_by_value, reason = "it has the form that all policies have")]
 pub fn template(_: &pointsman_plugin::NoConfig, request: Request) -> Result<Answer, Failure> {
     let Some(steps) = lookup(&request.subject.annotations, STEPS) else { return Ok(Answer::default()) };
-    let steps: Vec<Step> = serde_json::from_str(steps).map_err(|error| Failure { message: format!("{STEPS}: {error}") })?;
+    let steps: Vec<Step> = serde_json::from_str(steps).map_err(|error| Failure::refusal(format!("{STEPS}: {error}")))?;
     let operations = steps.into_iter().map(|Step { path, value }| Operation {
         action: Action::Add,
         path,
