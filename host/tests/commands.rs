@@ -159,7 +159,7 @@ fn whatever_a_command_does_the_host_survives_and_says_what() {
         ("an image of another kind", br#"{"ok": {"scores": [0, 1]}}"#, "(call $answer)", "invalid type: map"),
         ("a number beyond numbers", br#"{"ok": [0, 1e999]}"#, "(call $answer)", "out of range"),
         ("too few scores", br#"{"ok": [0]}"#, "(call $answer)", "1 scores for 2 candidates"),
-        ("an excuse", br#"{"err": {"message": "no\nmodel"}}"#, "(call $answer)", "answered that it can't: no model"),
+        ("an excuse", br#"{"err": {"message": "no\nmodel"}}"#, "(call $answer)", "returned an error: no model"),
         ("an excuse of another kind", br#"{"err": "no model"}"#, "(call $answer)", "invalid type: string"),
     ];
     for (what, stdout, body, says) in cases {
