@@ -106,7 +106,7 @@ fn whatever_a_plugin_does_the_host_survives_and_says_what() {
         (
             "an excuse",
             Module { score: "(i32.store8 (i32.const 16) (i32.const 1)) (i32.const 16)", ..Module::default() },
-            "answered that it can't",
+            "returned an error",
         ),
         ("a realloc that traps", Module { realloc: "unreachable", ..Module::default() }, "unreachable"),
         ("a realloc that lies", Module { realloc: "(i32.const -8)", ..Module::default() }, "beyond end of memory"),

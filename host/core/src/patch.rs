@@ -193,4 +193,24 @@ mod tests {
         let operation = Operation { action: Add, path: "/a".into(), value: Some("{".into()), layer: String::new() };
         assert!(apply(&mut json!({}), &operation).unwrap_err().to_string().contains("no JSON"));
     }
+
+    #[test]
+    fn a_list_is_extended_at_its_end_and_an_object_by_its_members() {
+        let extended = |path: &str, value: Value| patched(Action::Extend, path, Some(value));
+        let spec = extended("/spec/containers", json!([{"name": "c"}, {"name": "d"}])).unwrap();
+        let names: Vec<_> = spec["containers"].as_array().unwrap().iter().map(|container| container["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["a", "b", "c", "d"]);
+        let spec = extended("/spec/containers/0", json!({"name": "z", "image": "i"})).unwrap();
+        assert_eq!(spec["containers"][0], json!({"name": "z", "image": "i"}));
+        for (path, value, says) in [
+            ("/spec/containers", json!({}), "is a list, which an object can't extend"),
+            ("/spec/containers/0", json!([1]), "is an object, which a list can't extend"),
+            ("/spec/x~1y", json!([1]), "is a single value, which a list can't extend"),
+            ("/spec/missing", json!([1]), "leads through \"missing\", which isn't there"),
+            ("spec", json!([1]), "is no JSON Pointer"),
+        ] {
+            let said = extended(path, value).unwrap_err();
+            assert!(said.contains(says), "{path}: {said}");
+        }
+    }
 }
