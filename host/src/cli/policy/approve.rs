@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(said("Candidate", "False", "Awaited", true), Ok(May::Approve));
         assert_eq!(said("Active", "True", "Awaited", false), Ok(May::Decides));
         assert!(said("Candidate", "False", "Awaited", false).unwrap_err().contains("--unseen"));
-        assert!(said("Candidate", "True", "OnlyTried", true).unwrap_err().contains("only tried"));
+        assert!(said("Candidate", "True", "OnlyTried", true).unwrap_err().contains("is compared only"));
         assert!(said("Abandoned", "True", "Awaited", false).unwrap_err().contains("why"));
         assert!(said("Previous", "True", "Awaited", false).is_err());
     }
