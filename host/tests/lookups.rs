@@ -227,7 +227,7 @@ fn what_makes_no_sense_in_a_lookup_is_told_with_its_place() {
         (
             json!({"name": "n", "subjects": {"sum": "size(namespaceObject.metadata.name)"}}),
             "lookups.n > 0",
-            "a sum goes over other services",
+            "a sum sees each subject as `object`",
         ),
         (json!({"name": "n", "subjects": {"sum": "object.spec.replcas"}}), "lookups.n > 0", "an InferenceService has no such field"),
         (json!({"name": "n", "subjects": {"sum": "1"}, "runtimes": {}}), "lookups.n > 0", "exactly one of models, runtimes and subjects"),

@@ -87,7 +87,7 @@ fn what_is_wrong_is_told_with_file_and_line() {
     fs::create_dir(folder.join("empty")).unwrap();
     assert!(refused(&folder, &["render", "-f", "empty"]).contains("there is no file *.yaml, *.yml, *.json in empty"));
     assert!(refused(&folder, &["render"]).contains("name files with -f"));
-    assert!(refused(&folder, &["explain"]).contains("name a service of the cluster"));
+    assert!(refused(&folder, &["explain"]).contains("give KIND/NAME of a subject in the cluster"));
     let (_, said) = ended(2, &folder, &["explain", "isvc/a", "-f", "a.yaml"], "");
     assert!(said.contains("cannot be used with"), "{said}");
     assert!(refused(&folder, &["explain", "pod/a"]).contains("is not a served kind"));

@@ -4,12 +4,13 @@ use pointsman_harness::plugins::plugin;
 use pointsman_sandbox::{
     compile::Compilers,
     engine::{Engines, Use},
-    limits::Limits,
+    limits::{COMPILER_MEMORY, Limits},
     plugin::{Instances, Plugin},
 };
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 /// One for all tests of a program: each reserves address space.
@@ -29,8 +30,10 @@ pub(crate) fn cache() -> PathBuf {
 }
 
 /// Compiles with this build's program. Plugins are asked by the draft if they speak it.
+/// With time enough for a component of Python or JavaScript on a loaded machine: `compile` tests the deadline.
 pub(crate) fn compilers() -> Compilers {
-    Compilers::new(env!("CARGO_BIN_EXE_pointsman").into(), &cache()).unwrap().with_drafts(true)
+    let compilers = Compilers::new(env!("CARGO_BIN_EXE_pointsman").into(), &cache()).unwrap();
+    compilers.with_drafts(true).bounded(Duration::from_mins(10), COMPILER_MEMORY)
 }
 
 /// Ample time: on a loaded machine a call may have to wait for its turn, and none of these loops.
