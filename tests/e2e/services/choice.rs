@@ -100,6 +100,8 @@ async fn explain_tells_from_the_cluster_what_the_host_has_done_and_why() {
     space.create(&SERVING_RUNTIME, "better", runtime("better", 5)).await;
     space.create(&SERVING_RUNTIME, "off", json!({"spec": {"disabled": true, "supportedModelFormats": []}})).await;
     space.says("chat", "RuntimeUpToDate", "False", "BetterRuntime").await;
+    // What pods report meanwhile would be told by one of the two and not by the other.
+    space.ready("chat").await;
     let wrote = space.writes().len();
     let explain = |name: &str| space.0.cluster.pointsman(&["explain", name, "-n", &space.0.name, "-o", "json"]);
     let told: Value = serde_json::from_str(&explain("isvc/chat").ok()).unwrap();
