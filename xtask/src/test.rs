@@ -14,7 +14,7 @@ use std::{
 /// How many tests a test program runs at once, unless it is told by `--test-threads`.
 const THREADS: &str = "RUST_TEST_THREADS";
 
-const TESTS_PER_CORE: usize = 6;
+const TESTS_PER_CORE: usize = 4;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
