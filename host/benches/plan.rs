@@ -255,7 +255,7 @@ fn settle(world: &mut World, kind: &Kind, policies: &Policies, settings: &Settin
     for number in 0..SERVICES {
         let plan = planned(&world.snapshot(&key(kind, number), NOW).unwrap(), policies, settings);
         for object in plan.objects.into_iter().flatten() {
-            let mut live = object.whole();
+            let mut live = object.manifest();
             live["metadata"]["uid"] = format!("{}-{}", object.key.resource.kind, object.key.name).into();
             live["metadata"]["resourceVersion"] = "2".into();
             assert_eq!(live["metadata"]["labels"][SUBJECT_KIND], kind.resource.kind);

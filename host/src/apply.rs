@@ -2,7 +2,7 @@
 
 use crate::{
     leader::Leadership,
-    watch::{Shared, seen::Seen},
+    watch::{Shared, seen::ObjectText},
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::{
@@ -17,7 +17,7 @@ use pointsman_core::{
     status::difference,
     workload::Workload,
     world::{
-        Child, News, ObjectKey, Snapshot, Subject,
+        ObjectKey, ObjectUpdate, OwnedObject, Snapshot, Subject,
         child::{fingerprint, manager},
         writers,
     },
@@ -32,12 +32,12 @@ use std::{
 use tokio::time::timeout;
 
 /// How long a write may take. The lease may be another's by then.
-const WRITE_WITHIN: Duration = Duration::from_secs(4);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// How often the same plan is written over an object within so long, before somebody else must be at work.
-const HEALS: u32 = 10;
-/// See [`HEALS`].
-const CONTEST: Duration = Duration::from_mins(1);
+const MAX_OVERWRITES: u32 = 10;
+/// See [`MAX_OVERWRITES`].
+const OVERWRITE_WINDOW: Duration = Duration::from_mins(1);
 
 /// Whether an object is deleted before others are written. Autoscalers own replicas, which are taken back then; and a workload whose controller
 /// makes an object of the same name frees that name.
@@ -56,7 +56,7 @@ pub enum ApplyError {
     #[error("{0}: {1}")]
     Passing(String, String),
     /// Somebody else does the same.
-    #[error("{}", .0.what())]
+    #[error("{}", .0.message())]
     Contested(Contest),
     /// The API server refuses it.
     #[error("{message}")]
@@ -69,10 +69,10 @@ pub enum ApplyError {
 }
 
 /// An object, and whether its status is meant.
-type Written = (ObjectKey, bool);
+type WriteTarget = (ObjectKey, bool);
 
 /// The plan's fingerprint, since when, how often.
-type Healed = (u64, Instant, u32);
+type OverwriteCount = (u64, Instant, u32);
 
 /// The writer.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
@@ -82,17 +82,17 @@ pub struct Applier {
     leadership: Leadership,
     shared: Shared,
     /// What is remembered of each subject.
-    memories: Arc<Mutex<HashMap<ObjectKey, Memory>>>,
+    memories: Arc<Mutex<HashMap<ObjectKey, SubjectMemory>>>,
 }
 
 /// What is remembered of a subject and its objects.
 #[derive(Default)]
-struct Memory {
+struct SubjectMemory {
     /// What was written and yet came out otherwise (a webhook may insist on it, or a CRD drop a field): writing it once more
     /// would only do so for ever. The fingerprints of what was planned and of what came of it.
-    insisted: HashMap<Written, (u64, u64)>,
+    insisted: HashMap<WriteTarget, (u64, u64)>,
     /// How often the same plan was written over an object.
-    healed: HashMap<ObjectKey, Healed>,
+    healed: HashMap<ObjectKey, OverwriteCount>,
     /// What was told of whom else works on it. It is told once: whoever takes it away again is at work himself.
     contest: Option<(String, String)>,
     /// Those of the workloads taken over with it that are gone.
@@ -101,7 +101,7 @@ struct Memory {
 
 /// What came of telling that a subject is contested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ContestReport {
     /// It stands in the status already.
     Before,
     /// It does now.
@@ -126,9 +126,9 @@ impl Applier {
             .filter(|child| child.ours() && !child.deleting && !planned.contains(&child.key) && !keeps.contains(&child.key))
             .partition(|child| goes_first(child.key.resource));
         let manager = manager(snapshot.subject.key.resource.kind);
-        self.all_known(snapshot).await?;
+        self.check_adopted_workloads(snapshot).await?;
         // All names first: where another controller has made one of the objects, nothing at all is written.
-        let free = self.names(snapshot, objects).await;
+        let free = self.check_names(snapshot, objects).await;
         if let Err(ApplyError::Contested(_)) = free {
             return free;
         }
@@ -137,7 +137,7 @@ impl Applier {
         }
         free?;
         for object in objects {
-            self.bring_about(snapshot, object, &manager).await?;
+            self.apply_object(snapshot, object, &manager).await?;
         }
         for child in last {
             self.delete(child).await?;
@@ -145,12 +145,12 @@ impl Applier {
         Ok(())
     }
 
-    async fn bring_about(&self, snapshot: &Snapshot, object: &Object, manager: &str) -> Result<(), ApplyError> {
+    async fn apply_object(&self, snapshot: &Snapshot, object: &Object, manager: &str) -> Result<(), ApplyError> {
         let key = &object.key;
         let live = snapshot.child(key.resource, &key.name);
         let Some(live) = live else {
             // Not forced: what has come there meanwhile is somebody else's.
-            let made = self.patch(key, manager, false, &object.whole()).await.map_err(|error| refused(key, &error, true))?;
+            let made = self.patch(key, manager, false, &object.manifest()).await.map_err(|error| api_error(key, &error, true))?;
             self.take(&snapshot.subject.key, &made, object, false);
             return Ok(());
         };
@@ -159,7 +159,7 @@ impl Applier {
             return Ok(());
         }
         if live.settled(&object.body, object.fingerprint)
-            || self.insists(&snapshot.subject.key, key, false, (object.fingerprint, live.fingerprint()))
+            || self.is_server_mutation(&snapshot.subject.key, key, false, (object.fingerprint, live.fingerprint()))
         {
             return Ok(());
         }
@@ -170,15 +170,15 @@ impl Applier {
                 "apiVersion": key.resource.api_version(), "kind": key.resource.kind,
                 "metadata": {"name": key.name, "namespace": key.namespace}, "spec": {"replicas": live.observed.replicas},
             });
-            self.patch(key, &format!("{manager}.replicas"), true, &held).await.map_err(|error| refused(key, &error, false))?;
+            self.patch(key, &format!("{manager}.replicas"), true, &held).await.map_err(|error| api_error(key, &error, false))?;
         }
-        let made = self.patch(key, manager, true, &object.whole()).await.map_err(|error| refused(key, &error, false))?;
+        let made = self.patch(key, manager, true, &object.manifest()).await.map_err(|error| api_error(key, &error, false))?;
         self.take(&snapshot.subject.key, &made, object, true);
         Ok(())
     }
 
     /// Whether all workloads that were taken over are known: without one of them another would be planned beside it.
-    async fn all_known(&self, snapshot: &Snapshot) -> Result<(), ApplyError> {
+    async fn check_adopted_workloads(&self, snapshot: &Snapshot) -> Result<(), ApplyError> {
         let subject = &snapshot.subject;
         for workload in &subject.workloads {
             let Some((kind, name)) = workload.split_once('/') else { continue };
@@ -189,8 +189,8 @@ impl Applier {
             {
                 continue;
             }
-            match self.there(&key).await? {
-                Some(there) if there.owner().as_deref() == Some(&subject.uid) => return Err(unseen(subject, &key, &there)),
+            match self.get_metadata(&key).await? {
+                Some(there) if there.owner().as_deref() == Some(&subject.uid) => return Err(unknown_object_error(subject, &key, &there)),
                 _ => drop(self.remember(&subject.key, |memory| memory.gone.insert(gone))),
             }
         }
@@ -198,18 +198,18 @@ impl Applier {
     }
 
     /// Whether the names of what is to be made are nobody else's.
-    async fn names(&self, snapshot: &Snapshot, objects: &[Object]) -> Result<(), ApplyError> {
+    async fn check_names(&self, snapshot: &Snapshot, objects: &[Object]) -> Result<(), ApplyError> {
         for Object { key, .. } in objects {
             if snapshot.child(key.resource, &key.name).is_none() {
-                self.free(&snapshot.subject, key)?;
-                self.unclaimed(&snapshot.subject, key).await?;
+                self.check_not_ours(&snapshot.subject, key)?;
+                self.check_unclaimed(&snapshot.subject, key).await?;
             }
         }
         Ok(())
     }
 
     /// Whether the name isn't taken by an object of ours that belongs to something else.
-    fn free(&self, subject: &Subject, key: &ObjectKey) -> Result<(), ApplyError> {
+    fn check_not_ours(&self, subject: &Subject, key: &ObjectKey) -> Result<(), ApplyError> {
         match self.shared.lock().owner(key) {
             None => Ok(()),
             Some(Some(owner)) if *owner == subject.key => {
@@ -226,62 +226,62 @@ impl Applier {
 
     /// Whether nobody else has the name, of whom we know nothing. Applying alone doesn't tell: where no field of theirs says otherwise (a
     /// ServiceAccount has none), ours would be merged into it, and it would go with the service.
-    async fn unclaimed(&self, subject: &Subject, key: &ObjectKey) -> Result<(), ApplyError> {
-        let Some(there) = self.there(key).await? else { return Ok(()) };
+    async fn check_unclaimed(&self, subject: &Subject, key: &ObjectKey) -> Result<(), ApplyError> {
+        let Some(there) = self.get_metadata(key).await? else { return Ok(()) };
         if there.deleting() {
             return Err(ApplyError::Passing(key.to_string(), "there is one that is being deleted".to_owned()));
         }
         match there.owner() {
             // Another host of ours has just made it.
             Some(owner) if owner == subject.uid && there.marks() == (true, false) && writers::ours(&there.managed_fields()) => Ok(()),
-            Some(owner) if owner == subject.uid => Err(unseen(subject, key, &there)),
-            _ => Err(ApplyError::Refused { reason: "NameTaken", message: taken(key) }),
+            Some(owner) if owner == subject.uid => Err(unknown_object_error(subject, key, &there)),
+            _ => Err(ApplyError::Refused { reason: "NameTaken", message: name_taken_message(key) }),
         }
     }
 
     /// An object's metadata as the API server has it, if it is there.
-    async fn there(&self, key: &ObjectKey) -> Result<Option<Seen>, ApplyError> {
+    async fn get_metadata(&self, key: &ObjectKey) -> Result<Option<ObjectText>, ApplyError> {
         let request = Request::new(url(key)).get_metadata(&key.name, &GetParams::default());
         match self.send(request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?).await {
-            Err(Sent::Api(status)) if status.code == 404 => Ok(None),
-            there => there.map(Some).map_err(|error| refused(key, &error, false)),
+            Err(RequestError::Api(status)) if status.code == 404 => Ok(None),
+            there => there.map(Some).map_err(|error| api_error(key, &error, false)),
         }
     }
 
     /// Whether something else changes the object back each time: to answer every time would be a war, fought with pods.
     async fn contested(&self, subject: &ObjectKey, object: &Object) -> Result<(), ApplyError> {
         let key = &object.key;
-        if self.heal(subject, object) {
+        if self.count_overwrite(subject, object) {
             return Ok(());
         }
-        let other = self.there(key).await?.and_then(|live| writers::last(&live.managed_fields()));
-        Err(ApplyError::Contested(Contest::changed_back(&key.to_string(), HEALS, other)))
+        let other = self.get_metadata(key).await?.and_then(|live| writers::last(&live.managed_fields()));
+        Err(ApplyError::Contested(Contest::changed_back(&key.to_string(), MAX_OVERWRITES, other)))
     }
 
     /// Counts a write over an object. False if there were too many.
-    fn heal(&self, subject: &ObjectKey, object: &Object) -> bool {
+    fn count_overwrite(&self, subject: &ObjectKey, object: &Object) -> bool {
         let now = Instant::now();
         let mut memories = locked(&self.memories);
         let entry = memories.entry(subject.clone()).or_default().healed.entry(object.key.clone()).or_insert((object.fingerprint, now, 0));
-        if entry.0 != object.fingerprint || now.duration_since(entry.1) > CONTEST {
+        if entry.0 != object.fingerprint || now.duration_since(entry.1) > OVERWRITE_WINDOW {
             *entry = (object.fingerprint, now, 0);
         }
         entry.2 += 1;
-        entry.2 <= HEALS
+        entry.2 <= MAX_OVERWRITES
     }
 
     /// Whether an object was written as it is planned and came out as it is.
-    pub fn insisted(&self, subject: &ObjectKey, object: &Object, live: &Child) -> bool {
-        self.insists(subject, &object.key, false, (object.fingerprint, live.fingerprint()))
+    pub fn was_mutated_by_server(&self, subject: &ObjectKey, object: &Object, live: &OwnedObject) -> bool {
+        self.is_server_mutation(subject, &object.key, false, (object.fingerprint, live.fingerprint()))
     }
 
     /// Puts what came of a write into the world: the watch tells of it only later.
-    fn take(&self, subject: &ObjectKey, made: &Seen, object: &Object, existed: bool) {
+    fn take(&self, subject: &ObjectKey, made: &ObjectText, object: &Object, existed: bool) {
         let news = self.read(object.key.resource, made);
         if let Some(child) = news.child()
             && !child.settled(&object.body, object.fingerprint)
         {
-            let differs = self.insist(subject, &object.key, false, (object.fingerprint, child.fingerprint()));
+            let differs = self.record_server_mutation(subject, &object.key, false, (object.fingerprint, child.fingerprint()));
             if differs {
                 tracing::info!(object = %object.key, "the API server keeps the object otherwise than it was written");
             }
@@ -290,15 +290,15 @@ impl Applier {
         self.answered(news, existed);
     }
 
-    fn read(&self, resource: &'static Resource, made: &Seen) -> News {
-        News::read(resource, made.text(), |key| self.shared.lock().child(key))
+    fn read(&self, resource: &'static Resource, made: &ObjectText) -> ObjectUpdate {
+        ObjectUpdate::read(resource, made.text(), |key| self.shared.lock().child(key))
     }
 
     /// Puts an answer into the world. Whether it touches anybody is for the writer to say.
-    fn answered(&self, news: News, touches: bool) {
+    fn answered(&self, news: ObjectUpdate, touches: bool) {
         self.shared.change(|world| {
             let before = world.take_touched();
-            world.answer(news);
+            world.apply_response(news);
             if !touches {
                 world.take_touched();
             }
@@ -306,7 +306,7 @@ impl Applier {
         });
     }
 
-    async fn delete(&self, child: &Child) -> Result<(), ApplyError> {
+    async fn delete(&self, child: &OwnedObject) -> Result<(), ApplyError> {
         let preconditions = Preconditions { uid: Some(child.uid.clone()), resource_version: None };
         let params = DeleteParams {
             preconditions: Some(preconditions),
@@ -317,15 +317,15 @@ impl Applier {
         let request = request.map_err(|error| ApplyError::Passing(child.key.to_string(), error.to_string()))?;
         match self.send(request).await {
             Ok(_) => Ok(()),
-            Err(Sent::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
-            Err(error) => Err(refused(&child.key, &error, false)),
+            Err(RequestError::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+            Err(error) => Err(api_error(&child.key, &error, false)),
         }
     }
 
-    async fn patch(&self, key: &ObjectKey, manager: &str, force: bool, whole: &Value) -> Result<Seen, Sent> {
+    async fn patch(&self, key: &ObjectKey, manager: &str, force: bool, whole: &Value) -> Result<ObjectText, RequestError> {
         let params = PatchParams { force, field_manager: Some(manager.to_owned()), ..PatchParams::default() };
         let request = Request::new(url(key)).patch(&key.name, &params, &Patch::Apply(whole));
-        self.send(request.map_err(|error| Sent::Passing(error.to_string()))?).await
+        self.send(request.map_err(|error| RequestError::Passing(error.to_string()))?).await
     }
 
     /// Writes the status of a subject. False if that would change nothing.
@@ -333,7 +333,7 @@ impl Applier {
         // Should somebody come again, that is to be told again.
         self.remember(&subject.key, |memory| memory.contest = None);
         let (planned, live) = (fingerprint(&status.to_string()), fingerprint(&before.to_string()));
-        if before == status || self.insists(&subject.key, &subject.key, true, (planned, live)) {
+        if before == status || self.is_server_mutation(&subject.key, &subject.key, true, (planned, live)) {
             return Ok(false);
         }
         // Not by server-side apply: that refuses a field that the CRD doesn't have, and OME's own has no place for some of ours. Those are
@@ -341,13 +341,13 @@ impl Applier {
         let patch = json!({"metadata": {"uid": subject.uid}, "status": difference(before, status)});
         let made = match self.patch_status(subject, &patch).await {
             // It is gone, or another one has its name: whoever watches it is told.
-            Err(Sent::Api(answer)) if answer.code == 404 || answer.code == 409 => return Ok(false),
-            made => made.map_err(|error| refused(&subject.key, &error, false))?,
+            Err(RequestError::Api(answer)) if answer.code == 404 || answer.code == 409 => return Ok(false),
+            made => made.map_err(|error| api_error(&subject.key, &error, false))?,
         };
         let news = self.read(subject.key.resource, &made);
         let after = news.subject().map(Subject::status).unwrap_or_default();
         if after != *status {
-            self.insist(&subject.key, &subject.key, true, (planned, fingerprint(&after.to_string())));
+            self.record_server_mutation(&subject.key, &subject.key, true, (planned, fingerprint(&after.to_string())));
         }
         // That is news only if somebody else has changed it too.
         let touches = !news.subject().is_some_and(|made| made.asks_the_same(subject));
@@ -356,59 +356,59 @@ impl Applier {
     }
 
     /// Tells in the status of a subject that somebody else works on it, and nothing else of it: once, and never against a newer state.
-    pub async fn contest(&self, subject: &Subject, contest: &Contest, now: Timestamp) -> Result<Told, ApplyError> {
+    pub async fn contest(&self, subject: &Subject, contest: &Contest, now: Timestamp) -> Result<ContestReport, ApplyError> {
         let before = subject.status();
-        let state = (subject.uid.clone(), contest.what().to_owned());
-        if contest.told(&before) {
+        let state = (subject.uid.clone(), contest.message().to_owned());
+        if contest.is_reported_in(&before) {
             self.remember(&subject.key, |memory| memory.contest = Some(state));
-            return Ok(Told::Before);
+            return Ok(ContestReport::Before);
         }
         if self.remembers(&subject.key, |memory| memory.contest.as_ref() == Some(&state)) {
-            return Ok(Told::TakenAway);
+            return Ok(ContestReport::TakenAway);
         }
-        let after = contest.tell(&before, subject.generation, now);
+        let after = contest.status_with_contest(&before, subject.generation, now);
         let metadata = json!({"uid": subject.uid, "resourceVersion": subject.version.to_string()});
         let patch = json!({"metadata": metadata, "status": difference(&before, &after)});
-        let made = self.patch_status(subject, &patch).await.map_err(|error| refused(&subject.key, &error, false))?;
+        let made = self.patch_status(subject, &patch).await.map_err(|error| api_error(&subject.key, &error, false))?;
         self.remember(&subject.key, |memory| memory.contest = Some(state));
         self.answered(self.read(subject.key.resource, &made), false);
-        Ok(Told::Now)
+        Ok(ContestReport::Now)
     }
 
-    async fn patch_status(&self, subject: &Subject, patch: &Value) -> Result<Seen, Sent> {
+    async fn patch_status(&self, subject: &Subject, patch: &Value) -> Result<ObjectText, RequestError> {
         let ObjectKey { resource, name, .. } = &subject.key;
         let params = PatchParams { field_manager: Some(manager(resource.kind)), ..PatchParams::default() };
         let request = Request::new(url(&subject.key)).patch_subresource("status", name, &params, &Patch::Merge(patch));
-        self.send(request.map_err(|error| Sent::Passing(error.to_string()))?).await
+        self.send(request.map_err(|error| RequestError::Passing(error.to_string()))?).await
     }
 
     /// Sends a request, if we lead.
-    async fn send(&self, request: http::Request<Vec<u8>>) -> Result<Seen, Sent> {
+    async fn send(&self, request: http::Request<Vec<u8>>) -> Result<ObjectText, RequestError> {
         if !self.leadership.held() {
-            return Err(Sent::NotLeading);
+            return Err(RequestError::NotLeading);
         }
-        match timeout(WRITE_WITHIN, self.client.request::<Seen>(request)).await {
+        match timeout(WRITE_TIMEOUT, self.client.request::<ObjectText>(request)).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) => Err(Sent::Api(status)),
-            Ok(Err(error)) => Err(Sent::Passing(sentence(&error))),
-            Err(_) => Err(Sent::Passing(format!("the API server took longer than {} s", WRITE_WITHIN.as_secs()))),
+            Ok(Err(kube::Error::Api(status))) => Err(RequestError::Api(status)),
+            Ok(Err(error)) => Err(RequestError::Passing(sentence(&error))),
+            Err(_) => Err(RequestError::Passing(format!("the API server took longer than {} s", WRITE_TIMEOUT.as_secs()))),
         }
     }
 
-    fn insists(&self, subject: &ObjectKey, key: &ObjectKey, status: bool, fingerprints: (u64, u64)) -> bool {
+    fn is_server_mutation(&self, subject: &ObjectKey, key: &ObjectKey, status: bool, fingerprints: (u64, u64)) -> bool {
         self.remembers(subject, |memory| memory.insisted.get(&(key.clone(), status)) == Some(&fingerprints))
     }
 
     /// Notes it, and says whether that is new.
-    fn insist(&self, subject: &ObjectKey, key: &ObjectKey, status: bool, fingerprints: (u64, u64)) -> bool {
+    fn record_server_mutation(&self, subject: &ObjectKey, key: &ObjectKey, status: bool, fingerprints: (u64, u64)) -> bool {
         self.remember(subject, |memory| memory.insisted.insert((key.clone(), status), fingerprints) != Some(fingerprints))
     }
 
-    fn remember<T>(&self, subject: &ObjectKey, note: impl FnOnce(&mut Memory) -> T) -> T {
+    fn remember<T>(&self, subject: &ObjectKey, note: impl FnOnce(&mut SubjectMemory) -> T) -> T {
         note(locked(&self.memories).entry(subject.clone()).or_default())
     }
 
-    fn remembers(&self, subject: &ObjectKey, asked: impl FnOnce(&Memory) -> bool) -> bool {
+    fn remembers(&self, subject: &ObjectKey, asked: impl FnOnce(&SubjectMemory) -> bool) -> bool {
         locked(&self.memories).get(subject).is_some_and(asked)
     }
 
@@ -419,14 +419,14 @@ impl Applier {
 }
 
 /// What came of a request that did not succeed.
-enum Sent {
+enum RequestError {
     NotLeading,
     Api(Box<kube::core::Status>),
     Passing(String),
 }
 
 /// What to do about an object of the subject that the plan hasn't seen: it is taken over, or another controller's.
-fn unseen(subject: &Subject, key: &ObjectKey, there: &Seen) -> ApplyError {
+fn unknown_object_error(subject: &Subject, key: &ObjectKey, there: &ObjectText) -> ApplyError {
     let managed = there.managed_fields();
     let (labelled, _) = there.marks();
     if there.deleting() || labelled && writers::ours(&managed) {
@@ -442,20 +442,20 @@ fn url(key: &ObjectKey) -> String {
     if resource.namespaced { format!("{api}/namespaces/{namespace}/{}", resource.plural) } else { format!("{api}/{}", resource.plural) }
 }
 
-fn taken(key: &ObjectKey) -> String {
+fn name_taken_message(key: &ObjectKey) -> String {
     format!("There is a {key} already that isn't this service's: delete it or give the service another name.")
 }
 
 /// What an answer of the API server means for a user.
-fn refused(key: &ObjectKey, error: &Sent, creating: bool) -> ApplyError {
+fn api_error(key: &ObjectKey, error: &RequestError, creating: bool) -> ApplyError {
     let status = match error {
-        Sent::NotLeading => return ApplyError::NotLeading,
-        Sent::Passing(why) => return ApplyError::Passing(key.to_string(), why.clone()),
-        Sent::Api(status) => status,
+        RequestError::NotLeading => return ApplyError::NotLeading,
+        RequestError::Passing(why) => return ApplyError::Passing(key.to_string(), why.clone()),
+        RequestError::Api(status) => status,
     };
     let said = status.message.trim_end_matches('.');
     let (reason, message) = match status.code {
-        409 if creating => ("NameTaken", format!("{} The API server says: {said}.", taken(key))),
+        409 if creating => ("NameTaken", format!("{} The API server says: {said}.", name_taken_message(key))),
         409 | 429 | 503.. => return ApplyError::Passing(key.to_string(), said.to_owned()),
         // Mostly a webhook that doesn't answer. It is tried again as well, but whoever looks should know.
         500..=502 => ("ApiServerError", format!("The {key} can't be written: {said}.")),

@@ -4,7 +4,7 @@ use crate::watch::Shared;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use pointsman_core::{
     claims::Claims,
-    compare::{Change, Report, effect::change},
+    compare::{Report, SubjectChange, effect::change},
     decide::{
         Policies,
         member::Member,
@@ -31,21 +31,21 @@ use tokio::{
 };
 
 /// How long is worked before as long a pause: what a live edit may have to wait for at most, where all cores are busy.
-const STRETCH: Duration = Duration::from_millis(10);
+const WORK_SLICE: Duration = Duration::from_millis(10);
 
 /// How often the progress is told: each time is a write.
-const TELLS: Duration = Duration::from_secs(2);
+const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How often what has changed meanwhile is looked at again. In a cluster that changes faster than it can be looked at, some of it is
 /// told as it was.
-const PASSES: usize = 8;
+const MAX_PASSES: usize = 8;
 
 /// How far a comparison has come: subjects looked at, of so many.
 pub type Progress = (usize, usize);
 
 /// What is compared on: the live subjects, as the controller knows them.
 #[derive(Debug)]
-pub struct Stage {
+pub struct LiveComparison {
     shared: Shared,
     claims: Claims,
     settings: Settings,
@@ -56,7 +56,7 @@ pub struct Stage {
 }
 
 /// The two sets, each with decisions of its own: what is only tried must neither push out what is decided live nor count against a plugin.
-struct Pair {
+struct SetPair {
     before: Policies,
     after: Policies,
     /// The members that are not in both.
@@ -65,7 +65,7 @@ struct Pair {
     rules: Vec<Arc<Rule>>,
 }
 
-impl Pair {
+impl SetPair {
     fn new(before: &ActiveSet, after: &ActiveSet) -> Self {
         // What no change concerns is decided once, for both.
         let cache = Arc::new(Cache::new(DECISION_CACHE));
@@ -79,7 +79,7 @@ impl Pair {
             one.rules().all().iter().filter(|rule| !known(rule)).cloned().collect()
         };
         let rules = [rules_only_in(before, after), rules_only_in(after, before)].concat();
-        Self { before: Policies::aside(before, Arc::clone(&cache)), after: Policies::aside(after, cache), differ, rules }
+        Self { before: Policies::for_comparison(before, Arc::clone(&cache)), after: Policies::for_comparison(after, cache), differ, rules }
     }
 
     /// Whether what differs is asked about a subject.
@@ -91,7 +91,7 @@ impl Pair {
     }
 }
 
-impl Pair {
+impl SetPair {
     /// Puts recorded questions to both, if the sets differ in who answers them.
     async fn replay(&self, recorded: &[Arc<Recorded>]) -> Option<Replayed> {
         if recorded.is_empty() || !self.differ.iter().any(|member| member.bound.points.contains(&PolicyPoint::SchedulingScoring)) {
@@ -107,7 +107,7 @@ impl Pair {
     }
 }
 
-impl Stage {
+impl LiveComparison {
     /// A stage on which nothing is shown before everything was listed.
     pub fn new(shared: Shared, claims: Claims, settings: Settings, listed: watch::Receiver<Option<String>>) -> Self {
         Self { shared, claims, settings, listed, turn: Mutex::default() }
@@ -125,23 +125,23 @@ impl Stage {
         let mut listed = self.listed.clone();
         // Its sender lives as long as the host.
         listed.wait_for(Option::is_none).await.ok();
-        let pair = Pair::new(before, after);
-        let follower = self.shared.lock().follow();
+        let pair = SetPair::new(before, after);
+        let follower = self.shared.lock().subscribe();
         let mut found = BTreeMap::new();
         let mut next: BTreeSet<ObjectKey> = self.shared.lock().subjects().map(|subject| subject.key.clone()).collect();
         let all = next.len();
         let (mut began, mut told) = (Instant::now(), Instant::now());
-        for pass in 0..PASSES {
+        for pass in 0..MAX_PASSES {
             for (done, key) in next.iter().enumerate() {
-                match block_in_place(|| self.look_at(key, &pair)) {
+                match block_in_place(|| self.compare_subject(key, &pair)) {
                     Some(change) => found.insert(key.clone(), change),
                     None => found.remove(key),
                 };
                 let worked = began.elapsed();
-                if worked >= STRETCH {
+                if worked >= WORK_SLICE {
                     sleep(worked).await;
                     began = Instant::now();
-                    if pass == 0 && told.elapsed() >= TELLS {
+                    if pass == 0 && told.elapsed() >= REPORT_INTERVAL {
                         told = began;
                         progress((done + 1, all));
                     }
@@ -155,20 +155,20 @@ impl Stage {
         let replayed = pair.replay(recorded).await;
         let digests = (after.digest().to_string(), before.digest().to_string());
         let at = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or(Timestamp::UNIX_EPOCH);
-        Report { replayed, ..Report::of(digests, Time(at), found.len(), found) }
+        Report { replayed, ..Report::summarize(digests, Time(at), found.len(), found) }
     }
 
     /// What becomes of one subject; none if it isn't ours.
-    fn look_at(&self, key: &ObjectKey, pair: &Pair) -> Option<Change> {
+    fn compare_subject(&self, key: &ObjectKey, pair: &SetPair) -> Option<SubjectChange> {
         let snapshot = self.shared.lock().snapshot(key, Timestamp::now().as_second().unsigned_abs())?;
         let kind = kinds::find(key.resource)?;
-        let ours = self.claims.hold(key) && planning::theirs(&snapshot).is_none() && !snapshot.subject.deleting;
+        let ours = self.claims.contains(key) && planning::theirs(&snapshot).is_none() && !snapshot.subject.deleting;
         if !ours || !snapshot.is_complete() {
             return None;
         }
         let subject = question::subject(&snapshot);
         if !pair.concerns(&subject) {
-            return Some(Change::default());
+            return Some(SubjectChange::default());
         }
         let plan = |policies| planning::plan(kind, snapshot.clone(), policies, &self.settings);
         Some(change(&snapshot, &plan(&pair.before), &plan(&pair.after)))

@@ -1,11 +1,11 @@
 //! Wiring: a change touches subjects, they queue up, and each is planned from a snapshot and brought about. Only on the leader.
 
 use crate::{
-    apply::{Applier, ApplyError, Told},
+    apply::{Applier, ApplyError, ContestReport},
     keeper::sets::name as set_name,
     leader::Leadership,
     metrics::Reconciles,
-    pace::{LOOKS, May, Pacer, Seen, TELLS},
+    pace::{Observation, Pacer, RECHECK_INTERVAL, REPORT_INTERVAL, RestartPermission},
     queue::Queue,
     watch::{self, Shared, apis::Apis},
 };
@@ -17,15 +17,15 @@ use kube::{
 use pointsman_core::{
     claims::Claims,
     condition::{CONTESTED, READY},
-    contest::{Contest, Strays},
+    contest::{Contest, ForeignStatusWriters},
     decide::Policies,
     kinds::{self, Kind},
-    plan::{Object, Plan, Status, Theirs},
+    plan::{NotOurs, Object, Plan, Status},
     planning,
-    pods::{Work, restarts},
+    pods::{PodImpact, restarts},
     settings::Settings,
-    status::{APPLIED, Applied, RESTARTING, Turned, ready, settle},
-    world::{Child, ObjectKey, Snapshot, Subject, Touched},
+    status::{APPLIED, Applied, RESTARTING, TransitionEvent, ready, settle},
+    world::{ObjectKey, OwnedObject, Snapshot, Subject, Touched},
 };
 use pointsman_sandbox::{sync::locked, text::sentence};
 use serde_json::Map;
@@ -40,10 +40,10 @@ use tokio::{sync::watch as channel, task::JoinSet, time::sleep};
 pub const WORKERS: usize = 8;
 
 /// How long reports of objects and pods are gathered: a rollout makes a burst of them, and each would be a status of its own.
-const SOON: Duration = Duration::from_millis(200);
+const REPORT_DELAY: Duration = Duration::from_millis(200);
 
 /// After how many failures in a row one that may pass is told.
-const TOLD_AFTER: u32 = 5;
+const FAILURES_BEFORE_REPORT: u32 = 5;
 
 /// The longest note of an event.
 const NOTE: usize = 1024;
@@ -89,7 +89,7 @@ struct Controller {
     pacer: Arc<Pacer>,
     settings: Settings,
     claims: Claims,
-    strays: Mutex<Strays>,
+    strays: Mutex<ForeignStatusWriters>,
     recorder: Recorder,
     leadership: Leadership,
     reconciles: Arc<Reconciles>,
@@ -131,9 +131,9 @@ pub async fn run(inputs: Inputs) {
     // What is dropped with this future ends with it.
     let mut tasks = JoinSet::new();
     tasks.spawn(watch::keep(client, apis, shared, unlisted));
-    tasks.spawn(Arc::clone(&controller).follow(changes, obstacle, listed));
+    tasks.spawn(Arc::clone(&controller).enqueue_changes(changes, obstacle, listed));
     for _ in 0..workers.max(1) {
-        tasks.spawn(Arc::clone(&controller).work());
+        tasks.spawn(Arc::clone(&controller).worker());
     }
     // None of them ends by itself. If one does, the host isn't whole any more, and another had better take over.
     tasks.join_next().await;
@@ -141,7 +141,7 @@ pub async fn run(inputs: Inputs) {
 
 impl Controller {
     /// Queues what changes touch: nothing before everything was listed and the policies are in force, and only while we lead.
-    async fn follow(
+    async fn enqueue_changes(
         self: Arc<Self>,
         mut sets: channel::Receiver<u64>,
         mut obstacle: channel::Receiver<Option<String>>,
@@ -151,22 +151,22 @@ impl Controller {
         let mut news = self.shared.news();
         let mut turns = self.pacer.progress();
         loop {
-            self.pacer.begin();
+            self.pacer.reset();
             leadership.acquired().await;
-            self.pacer.begin();
+            self.pacer.reset();
             if listed.wait_for(Option::is_none).await.is_err() || obstacle.wait_for(Option::is_none).await.is_err() {
                 return;
             }
             // Another host may have written since.
             let all = self.all();
             self.queue.add(all);
-            self.pacer.renew();
-            self.give_turns();
+            self.pacer.begin_new_set();
+            self.start_next_restarts();
             loop {
                 let Touched { now, soon } = self.shared.lock().take_touched();
                 self.queue.add(now);
                 for key in soon {
-                    self.queue.add_soon(key, SOON);
+                    self.queue.add_soon(key, REPORT_DELAY);
                 }
                 self.reconciles.depth(self.queue.depth());
                 tokio::select! {
@@ -176,12 +176,12 @@ impl Controller {
                         if changed.is_err() { return }
                         let all = self.all();
                         self.queue.add(all);
-                        self.pacer.renew();
-                        self.give_turns();
+                        self.pacer.begin_new_set();
+                        self.start_next_restarts();
                     }
                     // Somebody may have let the others go on.
-                    _ = turns.changed() => self.give_turns(),
-                    () = sleep(TELLS), if self.pacer.untold() => self.give_turns(),
+                    _ = turns.changed() => self.start_next_restarts(),
+                    () = sleep(REPORT_INTERVAL), if self.pacer.has_unpublished_progress() => self.start_next_restarts(),
                     () = leadership.lost() => break,
                 }
             }
@@ -195,27 +195,27 @@ impl Controller {
         world.take_touched().now
     }
 
-    async fn work(self: Arc<Self>) {
+    async fn worker(self: Arc<Self>) {
         loop {
             let key = self.queue.next().await;
             if self.leadership.held() {
-                self.look_at(&key).await;
+                self.reconcile(&key).await;
             }
             self.queue.done(&key);
             self.reconciles.depth(self.queue.depth());
-            self.give_turns();
+            self.start_next_restarts();
         }
     }
 
     /// Has those looked at whose turn it is to restart their pods.
-    fn give_turns(&self) {
-        let next = self.pacer.next(self.queue.idle());
+    fn start_next_restarts(&self) {
+        let next = self.pacer.start_next(self.queue.idle());
         if !next.is_empty() {
             self.queue.add(next);
         }
     }
 
-    async fn look_at(&self, key: &ObjectKey) {
+    async fn reconcile(&self, key: &ObjectKey) {
         let started = Timestamp::now();
         let snapshot = self.shared.lock().snapshot(key, started.as_second().unsigned_abs());
         if snapshot.is_none() {
@@ -223,9 +223,9 @@ impl Controller {
             locked(&self.strays).forget(key);
         }
         let theirs = snapshot.as_ref().and_then(planning::theirs);
-        let claimed = self.claims.hold(key) && theirs != Some(Theirs::LeftAlone);
+        let claimed = self.claims.contains(key) && theirs != Some(NotOurs::LeftAlone);
         let (Some(snapshot), Some(kind), true) = (snapshot, kinds::find(key.resource), claimed) else {
-            self.queue.forgive(key);
+            self.queue.reset_failures(key);
             self.pacer.forget(key);
             self.policies.tally().forget(key);
             return;
@@ -243,23 +243,23 @@ impl Controller {
         }
         let mut again = None;
         let contest = match theirs {
-            Some(Theirs::Contested(contest)) => Some(contest),
-            _ => locked(&self.strays).look(&snapshot.subject),
+            Some(NotOurs::Contested(contest)) => Some(contest),
+            _ => locked(&self.strays).record(&snapshot.subject),
         };
         let outcome = if let Some(contest) = contest {
             self.pacer.forget(key);
             self.policies.tally().forget(key);
-            self.leave(&snapshot.subject, contest).await
+            self.report_contest(&snapshot.subject, contest).await
         } else {
             let (plan, instead) = tokio::task::block_in_place(|| self.plan(kind, &snapshot));
             self.policies.tally().note(key, plan.stands.clone());
             again = plan.again;
-            match self.bring_about(&snapshot, plan, instead).await {
+            match self.carry_out(&snapshot, plan, instead).await {
                 Err(ApplyError::Contested(contest)) => {
                     self.pacer.forget(key);
                     self.policies.tally().forget(key);
-                    again = contest.again();
-                    self.leave(&snapshot.subject, contest).await
+                    again = contest.recheck_after();
+                    self.report_contest(&snapshot.subject, contest).await
                 }
                 outcome => outcome,
             }
@@ -268,9 +268,9 @@ impl Controller {
         self.reconciles.done(key.resource.kind, well, Timestamp::now().duration_since(started).as_secs_f64());
         match outcome {
             Ok(()) => {
-                self.queue.forgive(key);
+                self.queue.reset_failures(key);
                 if self.pacer.has_turn(key) {
-                    self.queue.add_after(key.clone(), LOOKS);
+                    self.queue.add_after(key.clone(), RECHECK_INTERVAL);
                 }
                 if let Some(again) = again {
                     self.queue.add_after(key.clone(), again);
@@ -292,13 +292,13 @@ impl Controller {
         if !self.pacer.paces() {
             return (plan, None);
         }
-        let insisted = |object: &Object, live: &Child| self.applier.insisted(key, object, live);
-        let work = Work::of(snapshot, &plan, insisted);
+        let insisted = |object: &Object, live: &OwnedObject| self.applier.was_mutated_by_server(key, object, live);
+        let work = PodImpact::assess(snapshot, &plan, insisted);
         let status = snapshot.subject.status();
         let told = |type_: &str| status["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == type_);
         let was_ready = told(READY).is_some_and(|told| told["status"] == "True");
-        let asks = kind.asks(snapshot, &status);
-        let seen = Seen {
+        let asks = kind.has_pending_request(snapshot, &status);
+        let seen = Observation {
             work: &work,
             ready: ready(&plan.status.conditions).status,
             was_ready,
@@ -306,31 +306,31 @@ impl Controller {
             generation: snapshot.subject.generation,
             own_edit: snapshot.subject.generation > status["observedGeneration"].as_i64() || asks,
         };
-        let may = self.pacer.look(key, seen);
+        let may = self.pacer.admit(key, seen);
         match may {
-            May::GoOn => return (plan, None),
+            RestartPermission::GoOn => return (plan, None),
             // A former set would choose again, and that would be it.
-            May::AsAsked if asks => return (plan, None),
-            May::Restart(told) => return (plan, told.then_some(Applied::InTurn)),
-            May::Wait | May::AsAsked => {}
+            RestartPermission::AsAsked if asks => return (plan, None),
+            RestartPermission::Restart(told) => return (plan, told.then_some(Applied::InTurn)),
+            RestartPermission::Wait | RestartPermission::AsAsked => {}
         }
         let set = set_name(&self.policies.active().digest().to_string());
         // The newest set under which its pods stay is the one that it is on.
-        let formers = self.policies.formers();
+        let formers = self.policies.previous_sets();
         for former in formers.iter() {
-            let kept = planning::plan(kind, snapshot.clone(), &self.policies.under(Arc::clone(former)), &self.settings);
+            let kept = planning::plan(kind, snapshot.clone(), &self.policies.with_set(Arc::clone(former)), &self.settings);
             if kept.objects.as_ref().is_some_and(|objects| !restarts(snapshot, objects, &kept, insisted)) {
-                self.pacer.waits(key, was_ready, &work);
+                self.pacer.enqueue(key, was_ready, &work);
                 let on = set_name(&former.digest().to_string());
                 let message = format!("The objects follow {on}. Under {set} the pods restart; the restart is queued.");
                 return (kept, Some(Applied::Waits(message)));
             }
         }
-        if may == May::AsAsked {
+        if may == RestartPermission::AsAsked {
             // While a set is known to be bad, what is asked for is made by the one before.
-            let former = formers.first().filter(|_| self.pacer.why().is_some());
+            let former = formers.first().filter(|_| self.pacer.paused_reason().is_some());
             let asked =
-                former.map(|former| planning::plan(kind, snapshot.clone(), &self.policies.under(Arc::clone(former)), &self.settings));
+                former.map(|former| planning::plan(kind, snapshot.clone(), &self.policies.with_set(Arc::clone(former)), &self.settings));
             return (asked.unwrap_or(plan), None);
         }
         let message =
@@ -341,7 +341,7 @@ impl Controller {
     }
 
     /// Applies the plan and tells of it.
-    async fn bring_about(&self, snapshot: &Snapshot, plan: Plan, instead: Option<Applied>) -> Result<(), ApplyError> {
+    async fn carry_out(&self, snapshot: &Snapshot, plan: Plan, instead: Option<Applied>) -> Result<(), ApplyError> {
         let subject = &snapshot.subject;
         let Plan { objects, keeps, status, reads, .. } = plan;
         // Noted before anything is awaited: what changes meanwhile comes again.
@@ -356,7 +356,7 @@ impl Controller {
                 (Applied::Failed(reason.to_owned(), message.clone()), Some(ApplyError::Refused { reason, message }))
             }
             // It may well go on so, and whoever looks should know.
-            Err(ApplyError::Passing(object, why)) if self.queue.failures(&subject.key) >= TOLD_AFTER => {
+            Err(ApplyError::Passing(object, why)) if self.queue.failures(&subject.key) >= FAILURES_BEFORE_REPORT => {
                 let message = format!("Writing the {object} failed and is retried: {why}.");
                 (Applied::Failed("Retrying".to_owned(), message), Some(ApplyError::Passing(object, why)))
             }
@@ -365,35 +365,35 @@ impl Controller {
         // Where others wait for their objects those come first: what is told now would be another thing when they have them.
         if snapshot.children.is_empty() && failed.is_none() && objects.is_some_and(|objects| !objects.is_empty()) && self.queue.depth() > 0
         {
-            self.queue.add_after(subject.key.clone(), SOON);
+            self.queue.add_after(subject.key.clone(), REPORT_DELAY);
             return Ok(());
         }
         let before = subject.status();
         let (after, turned) = settle(&before, status, &applied, subject.generation, Timestamp::now());
         if self.applier.status(subject, &before, &after).await? {
-            self.tell(subject, turned).await;
+            self.emit_events(subject, turned).await;
         }
         failed.map_or(Ok(()), Err)
     }
 
     /// Leaves a subject to whoever else works on it, and says so.
-    async fn leave(&self, subject: &Subject, contest: Contest) -> Result<(), ApplyError> {
+    async fn report_contest(&self, subject: &Subject, contest: Contest) -> Result<(), ApplyError> {
         match self.applier.contest(subject, &contest, Timestamp::now()).await? {
-            Told::Before => {}
-            Told::Now => {
+            ContestReport::Before => {}
+            ContestReport::Now => {
                 let told = contest.condition();
-                self.tell(subject, vec![Turned { reason: CONTESTED.to_owned(), message: told.message }]).await;
+                self.emit_events(subject, vec![TransitionEvent { reason: CONTESTED.to_owned(), message: told.message }]).await;
             }
-            Told::TakenAway => {
+            ContestReport::TakenAway => {
                 self.reconciles.taken_away(subject.key.resource.kind);
-                tracing::warn!(subject = %subject.key, "somebody has taken away the condition {CONTESTED}; it stays so. {}", contest.what());
+                tracing::warn!(subject = %subject.key, "somebody has taken away the condition {CONTESTED}; it stays so. {}", contest.message());
             }
         }
         // The subject itself tells when it is over; or it is looked at again in a while, because what another controller has made isn't watched.
-        if contest.lasts() || contest.again().is_some() { Ok(()) } else { Err(ApplyError::Contested(contest)) }
+        if contest.needs_adoption() || contest.recheck_after().is_some() { Ok(()) } else { Err(ApplyError::Contested(contest)) }
     }
 
-    async fn tell(&self, subject: &Subject, turned: Vec<Turned>) {
+    async fn emit_events(&self, subject: &Subject, turned: Vec<TransitionEvent>) {
         let ObjectKey { resource, namespace, name } = &subject.key;
         let reference = ObjectReference {
             api_version: Some(resource.api_version()),
@@ -403,7 +403,7 @@ impl Controller {
             uid: Some(subject.uid.clone()),
             ..ObjectReference::default()
         };
-        for Turned { reason, message } in turned {
+        for TransitionEvent { reason, message } in turned {
             if !self.leadership.held() {
                 return;
             }

@@ -13,7 +13,7 @@ use std::{fmt, time::Duration};
 pub const FIELD_MANAGER: &str = "pointsman/crds";
 
 /// How long the API server may take to serve a new kind.
-const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
+const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What became of one CRD.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub enum CrdError {
     #[error(transparent)]
     Kube(#[from] kube::Error),
     /// It took the CRD but doesn't serve the kind.
-    #[error("the API server doesn't serve the kind after {} s; `kubectl describe crd {name}` tells why", ESTABLISHED_WITHIN.as_secs())]
+    #[error("the API server doesn't serve the kind after {} s; `kubectl describe crd {name}` tells why", ESTABLISH_TIMEOUT.as_secs())]
     NotEstablished {
         /// The CRD's name.
         name: String,
@@ -83,7 +83,7 @@ pub async fn install(client: &Client, crd: &CustomResourceDefinition, write: boo
     };
     if !established && matches!(outcome, Outcome::Installed | Outcome::Updated | Outcome::Unchanged) {
         let established = await_condition(api, &name, is_crd_established());
-        tokio::time::timeout(ESTABLISHED_WITHIN, established).await.map_err(|_| CrdError::NotEstablished { name })??;
+        tokio::time::timeout(ESTABLISH_TIMEOUT, established).await.map_err(|_| CrdError::NotEstablished { name })??;
     }
     Ok(outcome)
 }

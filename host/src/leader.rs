@@ -93,7 +93,7 @@ pub fn campaign<S: Future<Output = ()> + Send>(
     stop: S,
 ) -> (Leadership, impl Future<Output = ()> + Send + use<S>) {
     let (leads, leadership) = watch::channel(None);
-    let campaign = Campaign {
+    let campaign = Election {
         api: Api::namespaced(client, namespace),
         name: name.to_owned(),
         candidate: Candidate::new(identity, timing.lease),
@@ -105,7 +105,7 @@ pub fn campaign<S: Future<Output = ()> + Send>(
     (Leadership(leadership), campaign.run(stop))
 }
 
-struct Campaign {
+struct Election {
     api: Api<Lease>,
     name: String,
     candidate: Candidate,
@@ -117,12 +117,12 @@ struct Campaign {
     failing: bool,
 }
 
-impl Campaign {
+impl Election {
     async fn run(mut self, stop: impl Future<Output = ()> + Send) {
         let mut stop = pin!(stop);
         loop {
             let round = async {
-                self.round().await;
+                self.try_once().await;
                 sleep(self.timing.retry).await;
             };
             tokio::select! {
@@ -133,7 +133,7 @@ impl Campaign {
         self.resign().await;
     }
 
-    async fn round(&mut self) {
+    async fn try_once(&mut self) {
         // Taken before the request is sent: others count from when they see its effect, which is later.
         let sent = Instant::now();
         let led = self.leads.borrow().is_some();
@@ -147,19 +147,19 @@ impl Campaign {
                     }
                     _ => {}
                 }
-                self.tell(leads.then(|| sent + self.timing.renew));
+                self.publish(leads.then(|| sent + self.timing.renew));
             }
             Ok(Err(error)) => self.failed(&pointsman_sandbox::text::sentence(&error)),
             Err(_) => self.failed("the API server doesn't answer"),
         }
         if self.leads.borrow().is_some_and(|until| until <= Instant::now()) {
             tracing::warn!(lease = self.name, "leading no more: the lease could not be renewed in time");
-            self.tell(None);
+            self.publish(None);
         }
     }
 
     /// That we lead for longer is no news.
-    fn tell(&self, until: Option<Instant>) {
+    fn publish(&self, until: Option<Instant>) {
         self.leads.send_if_modified(|before| {
             let led = before.is_some_and(|before| Instant::now() < before);
             *before = until;
@@ -207,7 +207,7 @@ impl Campaign {
 
     async fn resign(mut self) {
         let led = self.leads.borrow().is_some();
-        self.tell(None);
+        self.publish(None);
         if !led {
             return;
         }

@@ -22,7 +22,7 @@ use pointsman_sandbox::{
     compile::{CompileError, Compiled, Compilers},
     engine::{Engines, Use},
     evaluator::Evaluator,
-    limits::{Asked, HOT_DEADLINE, LARGEST_BOUND_CONFIG, Limits},
+    limits::{HOT_DEADLINE, LARGEST_BOUND_CONFIG, Limits, RequestedLimits},
     plugin::{Instances, Plugin},
     point::describe::{Description, flaw},
     schema::{ConfigError, check_config},
@@ -89,7 +89,12 @@ impl LoadError {
 
 fn limits(asked: &PluginLimits) -> Result<Limits, String> {
     let PluginLimits { memory, output, fuel, deadline } = asked;
-    Limits::asked(Asked { memory: memory.as_deref(), output: output.as_deref(), fuel: *fuel, deadline: deadline.as_deref() })
+    Limits::from_requested(RequestedLimits {
+        memory: memory.as_deref(),
+        output: output.as_deref(),
+        fuel: *fuel,
+        deadline: deadline.as_deref(),
+    })
 }
 
 fn names(points: &[PolicyPoint]) -> String {
@@ -154,7 +159,7 @@ impl Loader {
             let known = scoring::features(set.question);
             if let Some(unknown) = set.features.iter().find(|feature| !known.contains(&feature.as_str())) {
                 let sentence = format!("it wants the feature {unknown:?}, which this host doesn't know; it knows {}", known.join(", "));
-                return Err(LoadError::Description(pointsman_sandbox::text::told(&sentence)));
+                return Err(LoadError::Description(pointsman_sandbox::text::printable_line(&sentence)));
             }
         }
         Ok(Described { description, version, exports: compiled.points })
@@ -179,7 +184,7 @@ impl Loader {
         if let Some(other) = bound.points.iter().find(|point| !answered.contains(point)) {
             return Err(LoadError::Points(*other, answered));
         }
-        bound.version = Some(pointsman_sandbox::text::told(&description.version));
+        bound.version = Some(pointsman_sandbox::text::printable_line(&description.version));
 
         let config = bound.config.as_deref().unwrap_or("{}");
         check_config(self.compilers.program(), &description.config_schema, config)?;
@@ -213,7 +218,7 @@ impl Loader {
     /// A member whose bytes can't be had, which nobody is asked about whom its conditions leave out. Blocks as `load` does.
     pub fn absent(&self, bound: PolicySetPlugin, why: String) -> Member {
         let conditions = self.conditions(&bound).unwrap_or_default();
-        Member::absent(bound, why).under(conditions)
+        Member::unloadable(bound, why).under(conditions)
     }
 
     /// What a binding's matchConditions come to.

@@ -13,20 +13,20 @@ use tokio::{
 };
 
 /// After how long a failure is tried again the first time; twice as long each further time.
-const FIRST: Duration = Duration::from_millis(100);
+const BASE_BACKOFF: Duration = Duration::from_millis(100);
 
 /// After how long at most.
-const MOST: Duration = Duration::from_mins(2);
+const MAX_BACKOFF: Duration = Duration::from_mins(2);
 
 /// A queue of keys.
 #[derive(Debug)]
 pub struct Queue<K> {
-    state: Mutex<State<K>>,
+    state: Mutex<QueueState<K>>,
     news: Notify,
 }
 
 #[derive(Debug)]
-struct State<K> {
+struct QueueState<K> {
     ready: VecDeque<K>,
     waiting: HashSet<K>,
     working: HashSet<K>,
@@ -40,7 +40,7 @@ struct State<K> {
 
 impl<K> Default for Queue<K> {
     fn default() -> Self {
-        let state = State {
+        let state = QueueState {
             ready: VecDeque::new(),
             waiting: HashSet::new(),
             working: HashSet::new(),
@@ -55,7 +55,7 @@ impl<K> Default for Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash> Queue<K> {
-    fn state(&self) -> MutexGuard<'_, State<K>> {
+    fn state(&self) -> MutexGuard<'_, QueueState<K>> {
         locked(&self.state)
     }
 
@@ -108,7 +108,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         let after = {
             let mut state = self.state();
             let failures = state.failures.entry(key.clone()).or_default();
-            let after = FIRST.saturating_mul(1 << (*failures).min(16)).min(MOST);
+            let after = BASE_BACKOFF.saturating_mul(1 << (*failures).min(16)).min(MAX_BACKOFF);
             *failures += 1;
             after
         };
@@ -116,7 +116,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     }
 
     /// Forgets that a key ever failed.
-    pub fn forgive(&self, key: &K) {
+    pub fn reset_failures(&self, key: &K) {
         self.state().failures.remove(key);
     }
 
@@ -125,7 +125,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         loop {
             let wake = {
                 let mut state = self.state();
-                state.ripen();
+                state.promote_due();
                 if let Some(key) = state.ready.pop_front() {
                     state.waiting.remove(&key);
                     state.working.insert(key.clone());
@@ -170,7 +170,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> State<K> {
+impl<K: Clone + Eq + Hash> QueueState<K> {
     fn add(&mut self, key: K) {
         if self.working.contains(&key) {
             self.again.insert(key);
@@ -180,7 +180,7 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 
     /// Moves what is due.
-    fn ripen(&mut self) {
+    fn promote_due(&mut self) {
         let now = Instant::now();
         while let Some(entry) = self.later.first_entry() {
             if entry.key().0 > now {
@@ -231,7 +231,7 @@ mod tests {
             queue.done(&key);
         }
         assert_eq!(waited, [100, 200, 400]);
-        queue.forgive(&"a");
+        queue.reset_failures(&"a");
         queue.retry("a");
         let before = Instant::now();
         queue.next().await;

@@ -37,7 +37,7 @@ pub const PLUGIN: &str = "policy.pointsman.dev/plugin";
 pub const VERSION: &str = "policy.pointsman.dev/version";
 
 /// The key of the bytes in each part.
-const KEY: &str = "plugin.wasm";
+const BYTES_KEY: &str = "plugin.wasm";
 
 /// How many ConfigMaps one page of a list has.
 const PAGE: u32 = 500;
@@ -132,7 +132,7 @@ impl Revisions {
 
     /// Keeps a plugin's bytes. Does nothing if they are kept and whole; what is damaged or half written is written anew.
     pub async fn keep(&self, plugin: &str, version: &str, digest: &Digest, bytes: &[u8]) -> Result<(), RevisionError> {
-        let found = Digest::of(bytes);
+        let found = Digest::hash(bytes);
         if found != *digest {
             return Err(RevisionError::OtherBytes { digest: Box::new(*digest), found: Box::new(found) });
         }
@@ -181,7 +181,7 @@ impl Revisions {
     pub async fn load(&self, digest: &Digest) -> Result<Vec<u8>, RevisionError> {
         let heads = self.metadata(&format!("{HEAD}=true,{REVISION}={}", label(digest))).await?;
         let mut damage = None;
-        for head in heads.iter().filter(|head| told_digest(head) == Some(*digest)) {
+        for head in heads.iter().filter(|head| digest_in_metadata(head) == Some(*digest)) {
             match self.whole(head, digest).await? {
                 Ok(bytes) => return Ok(bytes),
                 Err(why) => damage = Some(why),
@@ -239,7 +239,7 @@ impl Revisions {
 }
 
 fn hash(plugin: &str) -> String {
-    Digest::of(plugin.as_bytes()).short()
+    Digest::hash(plugin.as_bytes()).short()
 }
 
 fn label(digest: &Digest) -> String {
@@ -253,8 +253,8 @@ fn head_name(plugin: &str, digest: &Digest) -> String {
 
 /// The ConfigMaps of a revision, the head first.
 fn maps(plugin: &str, version: &str, bytes: &[u8]) -> Result<Vec<ConfigMap>, SourceError> {
-    let digest = Digest::of(bytes);
-    let mut parts = split(&head_name(plugin, &digest), KEY, bytes)?;
+    let digest = Digest::hash(bytes);
+    let mut parts = split(&head_name(plugin, &digest), BYTES_KEY, bytes)?;
     for (part, index) in parts.iter_mut().zip(0_usize..) {
         let labels = part.metadata.labels.get_or_insert_default();
         labels.insert(REVISION.to_owned(), label(&digest));
@@ -280,10 +280,10 @@ fn joined(
     let parts = names.split_off(1.min(names.len()));
     let name = names.pop().unwrap_or_default();
     let title = format!("{namespace}/{name}");
-    let source = ConfigMapSource { namespace: None, name, key: KEY.to_owned(), parts };
+    let source = ConfigMapSource { namespace: None, name, key: BYTES_KEY.to_owned(), parts };
     let bytes = assemble(&source, namespace, &Namespaces::Own, |_, name| found.get(name).cloned())?;
     // The annotations may all have been changed to those of another digest.
-    let is = Digest::of(&bytes);
+    let is = Digest::hash(&bytes);
     if is == *digest { Ok(bytes) } else { Err(SourceError::OtherBytes { map: title, told: Box::new(*digest), found: Box::new(is) }) }
 }
 
@@ -291,7 +291,7 @@ fn annotation<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     meta.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
-fn told_digest(map: &PartialObjectMeta<ConfigMap>) -> Option<Digest> {
+fn digest_in_metadata(map: &PartialObjectMeta<ConfigMap>) -> Option<Digest> {
     annotation(&map.metadata, DIGEST)?.parse().ok()
 }
 
@@ -312,7 +312,7 @@ fn revision(plugin: &str, head: &PartialObjectMeta<ConfigMap>) -> Option<Revisio
     let ours = meta.labels.as_ref().is_some_and(|labels| labels.contains_key(HEAD)) && annotation(meta, PLUGIN) == Some(plugin);
     let created = meta.creation_timestamp.clone().filter(|_| ours)?;
     let version = annotation(meta, VERSION).unwrap_or_default().to_owned();
-    Some(Revision { digest: told_digest(head)?, version, created })
+    Some(Revision { digest: digest_in_metadata(head)?, version, created })
 }
 
 /// Times have whole seconds; within one, the API server's own count tells which came later.
@@ -331,7 +331,7 @@ fn surplus(plugin: &str, all: &[PartialObjectMeta<ConfigMap>], in_use: &BTreeSet
         .chain(in_use.iter().copied())
         .collect();
     let ours = all.iter().filter(|map| annotation(&map.metadata, PLUGIN) == Some(plugin));
-    let mut surplus: Vec<_> = ours.filter(|map| told_digest(map).is_none_or(|digest| !kept.contains(&digest))).collect();
+    let mut surplus: Vec<_> = ours.filter(|map| digest_in_metadata(map).is_none_or(|digest| !kept.contains(&digest))).collect();
     surplus.sort_by_key(|map| !map.labels().contains_key(HEAD));
     surplus.into_iter().map(ResourceExt::name_any).collect()
 }
@@ -357,7 +357,7 @@ mod tests {
 
     /// More than fits into one part.
     fn large() -> Vec<u8> {
-        (0_u64..).flat_map(|n| Digest::of(&n.to_be_bytes()).0).take(2 * PART).collect()
+        (0_u64..).flat_map(|n| Digest::hash(&n.to_be_bytes()).0).take(2 * PART).collect()
     }
 
     fn found(parts: &[ConfigMap]) -> (Vec<String>, BTreeMap<String, Arc<ConfigMap>>) {
@@ -369,7 +369,7 @@ mod tests {
     fn a_revision_is_immutable_and_tells_whose_and_what_it_is() {
         let name = format!("plugin.{}", "a".repeat(240));
         let large = large();
-        let digest = Digest::of(&large);
+        let digest = Digest::hash(&large);
         let parts = maps(&name, "1.2.3", &large).unwrap();
         assert_eq!(parts.len(), 3);
         for (part, number) in parts.iter().zip(1..) {
@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn a_revision_is_joined_again_only_if_it_is_whole() {
         let large = large();
-        let digest = Digest::of(&large);
+        let digest = Digest::hash(&large);
         let parts = maps("a", "1", &large).unwrap();
         let (names, all) = found(&parts);
         assert_eq!(joined("ours", names.clone(), &all, &digest).unwrap(), large);
@@ -400,7 +400,7 @@ mod tests {
             assert_eq!(joined("ours", names.clone(), &rest, &digest).unwrap_err(), SourceError::NotFound(format!("ours/{missing}")));
         }
         // Metadata can be changed even of what is immutable.
-        let other = Digest::of(b"other");
+        let other = Digest::hash(b"other");
         let (names, all) = found(&maps("a", "1", b"other").unwrap());
         assert_eq!(joined("ours", names.clone(), &all, &other).unwrap(), b"other");
         let told = SourceError::OtherBytes { map: format!("ours/{}", names[0]), told: Box::new(digest), found: Box::new(other) };
@@ -412,7 +412,7 @@ mod tests {
         let at = |bytes: &[u8], version: &str| meta(&maps("a", "1", bytes).unwrap()[0], "2026-11-21T11:30:00Z", version);
         let heads = [head("a", b"1", 1), at(b"nine", "9"), head("a", b"3", 3), at(b"ten", "10"), head("a", b"2", 2)];
         let listed: Vec<_> = newest_first("a", &heads).into_iter().map(|revision| revision.digest).collect();
-        assert_eq!(listed, [&b"ten"[..], b"nine", b"3", b"2", b"1"].map(Digest::of));
+        assert_eq!(listed, [&b"ten"[..], b"nine", b"3", b"2", b"1"].map(Digest::hash));
         assert_eq!(newest_first("a", &heads[..1])[0].version, "1.0.0");
     }
 
@@ -432,7 +432,7 @@ mod tests {
     fn the_oldest_beyond_the_limit_are_deleted_but_none_that_is_in_use() {
         let heads: Vec<_> = (0..6_u8).map(|n| head("a", &[b'a' + n], n)).collect();
         let name = |n: usize| heads[n].name_any();
-        let in_use = BTreeSet::from([Digest::of(b"a"), Digest::of(b"f")]);
+        let in_use = BTreeSet::from([Digest::hash(b"a"), Digest::hash(b"f")]);
         assert_eq!(surplus("a", &heads, &in_use, 4), Vec::<String>::new());
         assert_eq!(surplus("a", &heads, &in_use, 2), [name(1), name(2)]);
         assert_eq!(surplus("a", &heads, &in_use, 0), [name(1), name(2), name(3), name(4)]);
@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(deleted[0], large[2].name_any());
         // Without its head it is the rest of one that was half written or half deleted.
         assert_eq!(surplus("a", &large[..2], &BTreeSet::new(), 5).len(), 2);
-        let in_use = BTreeSet::from([told_digest(&large[0]).unwrap()]);
+        let in_use = BTreeSet::from([digest_in_metadata(&large[0]).unwrap()]);
         assert_eq!(surplus("a", &large[..2], &in_use, 0), Vec::<String>::new());
     }
 }

@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ed25519_dalek::{Signature, VerifyingKey};
 use pointsman_crds::policy::plugin::PluginSignature;
-use pointsman_sandbox::{digest::Digest, text::told};
+use pointsman_sandbox::{digest::Digest, text::printable_line};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -14,7 +14,7 @@ use std::{
 const EXTENSION: &str = "pub";
 
 /// No key of any form is longer.
-const LONGEST_KEY_FILE: usize = 4 << 10;
+const MAX_KEY_FILE_BYTES: usize = 4 << 10;
 
 /// What stands before the 32 bytes of an Ed25519 key in DER (RFC 8410). It is the same for all of them.
 const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
@@ -142,7 +142,7 @@ impl Trust {
         if let Some(pinned) = pinned
             && pinned.parse() != Ok(*digest)
         {
-            return Err(Untrusted::DigestMismatch { pinned: told(pinned), found: Box::new(*digest) });
+            return Err(Untrusted::DigestMismatch { pinned: printable_line(pinned), found: Box::new(*digest) });
         }
         let Some(PluginSignature { key_name, ed25519 }) = signature else {
             return if self.required { Err(Untrusted::SignatureRequired(self.remedy())) } else { Ok(()) };
@@ -156,7 +156,7 @@ impl Trust {
             None => self.keys.iter().collect(),
         };
         if tried.is_empty() {
-            return Err(Untrusted::UnknownKey { name: key_name.as_deref().map(told).unwrap_or_default(), known: self.known() });
+            return Err(Untrusted::UnknownKey { name: key_name.as_deref().map(printable_line).unwrap_or_default(), known: self.known() });
         }
         let signature = STANDARD.decode(ed25519).map_err(|error| Untrusted::Malformed(error.to_string()))?;
         let signature = Signature::from_slice(&signature).map_err(|_| Untrusted::Malformed(format!("it has {} bytes", signature.len())))?;
@@ -198,7 +198,7 @@ fn is_name(name: &str) -> bool {
 }
 
 fn key(file: &[u8]) -> Result<VerifyingKey, &'static str> {
-    if file.len() > LONGEST_KEY_FILE {
+    if file.len() > MAX_KEY_FILE_BYTES {
         return Err("it is far too long");
     }
     let text = std::str::from_utf8(file).map_err(|_| "it is no text")?.trim();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     fn check(trust: &Trust, pinned: Option<&str>, signature: Option<&PluginSignature>) -> Result<(), (&'static str, String)> {
-        let checked = trust.check(COMPONENT, &Digest::of(COMPONENT), pinned, signature);
+        let checked = trust.check(COMPONENT, &Digest::hash(COMPONENT), pinned, signature);
         checked.map_err(|error| (error.reason(), error.to_string()))
     }
 
@@ -267,9 +267,9 @@ mod tests {
     #[test]
     fn a_pinned_digest_accepts_its_bytes_alone() {
         let trust = Trust::default();
-        let digest = Digest::of(COMPONENT).to_string();
+        let digest = Digest::hash(COMPONENT).to_string();
         assert_eq!(check(&trust, Some(&digest), None), Ok(()));
-        let other = Digest::of(b"other").to_string();
+        let other = Digest::hash(b"other").to_string();
         let (reason, sentence) = check(&trust, Some(&other), None).unwrap_err();
         assert_eq!(reason, "DigestMismatch");
         assert!(sentence.contains(&other) && sentence.contains(&digest) && sentence.contains("set spec.digest"), "{sentence}");
@@ -292,12 +292,12 @@ mod tests {
         let trust = trusting(&[("a", 1), ("b", 2)]);
         let (reason, sentence) = refused(&trust, Some(&signature(2, COMPONENT, Some("a"))));
         assert_eq!(reason, "WrongSignature");
-        assert!(sentence.contains("by the key a:") && sentence.contains(&Digest::of(COMPONENT).to_string()), "{sentence}");
+        assert!(sentence.contains("by the key a:") && sentence.contains(&Digest::hash(COMPONENT).to_string()), "{sentence}");
         let (reason, sentence) = refused(&trust, Some(&signature(3, COMPONENT, None)));
         assert_eq!(reason, "WrongSignature");
         assert!(sentence.contains("by any of the trusted keys a, b:"), "{sentence}");
         assert_eq!(refused(&trust, Some(&signature(1, b"other", Some("a")))).0, "WrongSignature");
-        assert_eq!(refused(&trust, Some(&signature(1, Digest::of(COMPONENT).to_string().as_bytes(), None))).0, "WrongSignature");
+        assert_eq!(refused(&trust, Some(&signature(1, Digest::hash(COMPONENT).to_string().as_bytes(), None))).0, "WrongSignature");
     }
 
     #[test]

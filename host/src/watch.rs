@@ -3,7 +3,7 @@
 pub mod apis;
 pub mod seen;
 
-use crate::watch::{apis::Apis, seen::Seen};
+use crate::watch::{apis::Apis, seen::ObjectText};
 use futures::StreamExt;
 use kube::{
     Api, Client,
@@ -20,7 +20,7 @@ use pointsman_core::{
     },
     subject_kind::SUBJECT_KINDS,
     workload::WORKLOADS,
-    world::{News, ObjectKey, World, child::SUBJECT_KIND},
+    world::{ObjectKey, ObjectUpdate, World, child::SUBJECT_KIND},
 };
 use pointsman_sandbox::{sync::locked, text::sentence};
 use serde::Deserialize;
@@ -84,7 +84,7 @@ pub fn made() -> impl Iterator<Item = &'static Resource> {
 }
 
 /// How many objects are listed at once: their JSON is in memory together.
-const PAGE: u32 = 100;
+const LIST_PAGE_SIZE: u32 = 100;
 
 /// The world, shared by the watches and the workers.
 #[derive(Clone, Debug)]
@@ -175,7 +175,7 @@ pub async fn keep(client: Client, mut apis: watch::Receiver<Apis>, shared: Share
 
 fn start(client: &Client, resource: &'static Resource, extent: Extent, shared: &Shared, tell: watch::Sender<()>) -> Watch {
     let (done, listed) = watch::channel(false);
-    let config = watcher::Config::default().page_size(PAGE);
+    let config = watcher::Config::default().page_size(LIST_PAGE_SIZE);
     let config = if extent == Extent::Ours { config.labels(SUBJECT_KIND) } else { config };
     let (client, shared, ar) = (client.clone(), shared.clone(), resource.api_resource());
     let task = tokio::spawn(async move {
@@ -187,7 +187,7 @@ fn start(client: &Client, resource: &'static Resource, extent: Extent, shared: &
             let api: Api<PartialObjectMeta<kube::api::DynamicObject>> = Api::all_with(client, &ar);
             follow(resource, api, config, shared, said, |seen| serde_json::to_string(&seen).unwrap_or_default().into()).await;
         } else {
-            let api: Api<Seen> = Api::all_with(client, &ar);
+            let api: Api<ObjectText> = Api::all_with(client, &ar);
             follow(resource, api, config, shared, said, |seen| seen.text().into()).await;
         }
     });
@@ -209,7 +209,7 @@ async fn follow<K>(
         namespace: seen.meta().namespace.clone().unwrap_or_default(),
         name: seen.meta().name.clone().unwrap_or_default(),
     };
-    let read = |seen: &K| News::read(resource, &text(seen), |key| shared.lock().child(key));
+    let read = |seen: &K| ObjectUpdate::read(resource, &text(seen), |key| shared.lock().child(key));
     let mut events = pin!(watcher::watcher(api, config).default_backoff());
     let mut there = BTreeSet::new();
     let mut complained = false;
@@ -219,7 +219,7 @@ async fn follow<K>(
             Ok(Event::InitApply(seen)) => {
                 there.insert(key(&seen));
                 let news = read(&seen);
-                shared.change(|world| world.relist(news));
+                shared.change(|world| world.apply_listed(news));
             }
             Ok(Event::InitDone) => {
                 let there = std::mem::take(&mut there);
@@ -232,13 +232,13 @@ async fn follow<K>(
             }
             Ok(Event::Apply(seen)) => {
                 let news = read(&seen);
-                shared.change(|world| world.learn(news));
+                shared.change(|world| world.apply_update(news));
             }
             Ok(Event::Delete(seen)) => {
                 let key = key(&seen);
                 let version = seen.meta().resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or_default();
                 shared.change(|world| {
-                    world.pass(resource, version);
+                    world.advance_to(resource, version);
                     world.remove(&key);
                 });
             }

@@ -9,7 +9,7 @@ use clap::Parser;
 use pointsman::{
     cli::offline::{Offline, OfflineArgs, Planned},
     load::Loader,
-    serve::admission::review::{Known, Request, validate},
+    serve::admission::review::{Request, ReviewContext, validate},
 };
 use pointsman_core::{
     claims::Claims,
@@ -134,7 +134,7 @@ fn by_webhook(row: &Row, object: &Value, before: Option<&Value>, rules: &Rules) 
     if request.is_let_through(&Claims::default()) {
         return Said::default();
     }
-    let known = Known {
+    let known = ReviewContext {
         rules,
         evaluator: None,
         namespace_labels: Arc::new(labels(row.namespace())),

@@ -1,7 +1,7 @@
 //! Expressions that nobody would write, asked of the evaluator in its sandbox: each ends within its limits as a verdict, as a sentence, or as a
 //! failure of its own, and leaves nothing behind.
 
-use crate::grammar::{Case, Place, Tape, grown, mixed, thrown};
+use crate::grammar::{Case, ExpressionSlot, Tape, grown, mixed, thrown};
 use crate::policies::{compilers, engines};
 use pointsman::load::Loader;
 use pointsman_core::rules::{
@@ -11,7 +11,7 @@ use pointsman_core::rules::{
 use pointsman_crds::policy::rule::{self, ModelsLookup, RuleLookup, SubjectsLookup, ValidationRuleSpec};
 use pointsman_sandbox::{
     call::CallError,
-    evaluator::{Asking, Evaluator, Named, Outcome, Problem, Program, Source, Validation, Verdict},
+    evaluator::{Asking, Evaluator, Named, Outcome, Problem, Program, Source, Validation, ValidationVerdict},
 };
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use serde_json::{Value, json};
@@ -64,10 +64,10 @@ fn source(case: &Case) -> Source {
     let validation = |expression: &str, message: Option<String>| vec![Validation { expression: expression.to_owned(), message }];
     let source = Source { roots: roots(), ..Source::default() };
     match case.place {
-        Place::Validation => Source { validations: validation(&case.expression, None), ..source },
-        Place::Condition => Source { conditions: named(), validations: validation("true", None), ..source },
-        Place::Message => Source { validations: validation("false", Some(expression())), ..source },
-        Place::Variable => {
+        ExpressionSlot::Validation => Source { validations: validation(&case.expression, None), ..source },
+        ExpressionSlot::Condition => Source { conditions: named(), validations: validation("true", None), ..source },
+        ExpressionSlot::Message => Source { validations: validation("false", Some(expression())), ..source },
+        ExpressionSlot::Variable => {
             let message = "'it is %s'.format([dyn(variables.value)])".to_owned();
             Source { variables: named(), validations: validation("dyn(variables.value) == null", Some(message)), ..source }
         }
@@ -142,7 +142,7 @@ fn judged(asking: &mut Asking<'_>, program: &Program, object: &Arc<str>) -> Resu
             assert_eq!(verdicts.len(), program.source().validations.len());
             verdicts
                 .iter()
-                .filter_map(|verdict| if let Verdict::Failed(problem) = verdict { Some(problem) } else { None })
+                .filter_map(|verdict| if let ValidationVerdict::Failed(problem) = verdict { Some(problem) } else { None })
                 .for_each(is_told);
         }
         Ok(Outcome::Undecided(problem)) => is_told(problem),
@@ -164,7 +164,9 @@ fn knows(asking: &mut Asking<'_>) {
     let late = |outcome: &Result<Outcome, CallError>| matches!(outcome, Err(CallError::Busy | CallError::Deadline(_)));
     let outcome = iter::repeat_with(|| asking.judge(program)).take(TRIES).find(|outcome| !late(outcome)).unwrap().unwrap();
     let Outcome::Judged(verdicts) = outcome else { panic!("{outcome:?}") };
-    let [Verdict::Holds, Verdict::Broken(Some(said)), Verdict::Failed(problem)] = &verdicts[..] else { panic!("{verdicts:?}") };
+    let [ValidationVerdict::Holds, ValidationVerdict::Broken(Some(said)), ValidationVerdict::Failed(problem)] = &verdicts[..] else {
+        panic!("{verdicts:?}")
+    };
     assert_eq!((said.as_str(), problem.message.as_str()), ("only 2", "no such key: absent"));
 }
 

@@ -46,7 +46,7 @@ fn loader(drafts: bool) -> Loader {
 }
 
 fn member(loader: &Loader, name: &str, config: &Value, bytes: &[u8]) -> Member {
-    let digest = Digest::of(bytes).to_string();
+    let digest = Digest::hash(bytes).to_string();
     let bound = PolicySetPlugin { name: name.to_owned(), digest, config: Some(config.to_string()), ..PolicySetPlugin::default() };
     loader.load(bound, bytes).unwrap()
 }
@@ -76,7 +76,7 @@ fn the_interfaces_of_0_1_0_never_change() {
     files.sort();
     let text: Vec<u8> = files.iter().flat_map(|file| fs::read(file).unwrap()).collect();
     // Whoever comes here because this fails: 0.1.0 is published. What is to change goes into the draft.
-    assert_eq!(Digest::of(&text).hex(), "75001df515ae10ea9540731812c307872dea0ffb63ddc2faa879ec04001a93ca");
+    assert_eq!(Digest::hash(&text).hex(), "75001df515ae10ea9540731812c307872dea0ffb63ddc2faa879ec04001a93ca");
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn planned(annotations: &[(&str, &str)]) -> Plan {
 }
 
 fn objects(plan: &Plan) -> Vec<Value> {
-    plan.objects.as_ref().unwrap_or_else(|| panic!("{:#?}", plan.status.conditions)).iter().map(Object::whole).collect()
+    plan.objects.as_ref().unwrap_or_else(|| panic!("{:#?}", plan.status.conditions)).iter().map(Object::manifest).collect()
 }
 
 /// What runs the engine.

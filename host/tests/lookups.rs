@@ -15,8 +15,8 @@ use pointsman_core::{
     },
     rules::{
         Rules,
-        judge::Case,
-        lookups::Around,
+        judge::RuleInput,
+        lookups::LookupContext,
         rule::{RuleError, bind},
     },
     settings::Settings,
@@ -283,10 +283,10 @@ fn an_object_never_finds_itself_and_what_is_no_service_comes_after_all_of_them()
     let about =
         Subject { group: "ome.io".into(), kind: "BaseModel".into(), namespace: "one".into(), name: "llama".into(), ..Subject::default() };
     let surroundings = scene.world.surroundings(&own);
-    let around = Around::new(&surroundings, None, None, Duration::from_mins(1));
+    let around = LookupContext::new(&surroundings, None, None, Duration::from_mins(1));
     let mut root = |name: &str| (name == "object").then(|| json!({"metadata": {"name": "llama"}}).to_string().into());
     let set = scene.policies.active();
-    let case = Case { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: Some(&around) };
+    let case = RuleInput { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: Some(&around) };
     let messages: Vec<String> = set.rules().judge(case).findings.into_iter().map(|finding| finding.message).collect();
     assert_eq!(messages, ["ClusterBaseModel 1"]);
 }

@@ -81,7 +81,7 @@ fn config<Config: DeserializeOwned>(text: &str) -> Config {
     serde_json::from_str(text).unwrap()
 }
 
-fn told<Answer: Serialize>(answer: Result<Answer, sdk::Failure>) -> self::Answer {
+fn to_json<Answer: Serialize>(answer: Result<Answer, sdk::Failure>) -> self::Answer {
     answer.map(|answer| json(&answer)).map_err(|failure| failure.message)
 }
 
@@ -92,21 +92,21 @@ fn judge(plugin: &Plugin, question: &Selecting) -> Result<(String, Spent), CallE
 #[test]
 fn runtime_selection_answers_alike_natively_fresh_and_warm() {
     use pointsman_runtime_selection as policy;
-    let native = |text: &str, question: &Selecting| told(policy::judge(&config(text), read(&question.request())));
+    let native = |text: &str, question: &Selecting| to_json(policy::judge(&config(text), read(&question.request())));
     agree("pointsman-runtime-selection", &["{}", r#"{"formatWeight":3,"frameworkWeight":0}"#], Selecting::new, native, &judge);
 }
 
 #[test]
 fn the_cost_policy_answers_alike_natively_fresh_and_warm() {
     use pointsman_example_rust_cost as policy;
-    let native = |text: &str, question: &Selecting| told(policy::judge(&config(text), read(&question.request())));
+    let native = |text: &str, question: &Selecting| to_json(policy::judge(&config(text), read(&question.request())));
     agree("pointsman-example-rust-cost", &["{}", r#"{"weight":0.1,"maxPerHour":10}"#], Selecting::new, native, &judge);
 }
 
 #[test]
 fn the_label_policy_answers_alike_natively_fresh_and_warm() {
     use pointsman_example_rust_labels as policy;
-    let native = |text: &str, question: &Carrying| told(policy::propagate(&config(text), read(&question.request())));
+    let native = |text: &str, question: &Carrying| to_json(policy::propagate(&config(text), read(&question.request())));
     agree("pointsman-example-rust-labels", &["{}", r#"{"label":"team"}"#], Carrying::new, native, &|plugin, question| {
         plugin.propagate(question.request()).map(|(answer, spent)| (json(&answer), spent))
     });
@@ -134,9 +134,13 @@ fn metadata_propagation_answers_alike_natively_fresh_and_warm() {
         r#"{"upstreamKeys":false,"namespaceLabels":["*"],"internalKeys":["example.com/"]}"#,
         r#"{"llmInferenceService":{"approvedLabels":["team","prometheus.io/"],"approvedAnnotations":["example.com/*"]}}"#,
     ];
-    agree("pointsman-metadata-propagation", &configs, Carrying::new, |text, question| told(native(text, question)), &|plugin, question| {
-        plugin.propagate(question.request()).map(|(answer, spent)| (json(&answer), spent))
-    });
+    agree(
+        "pointsman-metadata-propagation",
+        &configs,
+        Carrying::new,
+        |text, question| to_json(native(text, question)),
+        &|plugin, question| plugin.propagate(question.request()).map(|(answer, spent)| (json(&answer), spent)),
+    );
     assert!(carried.get() > CASES / 50 && refused.get() > CASES / 50, "{carried:?} and {refused:?}: what is approved matters too rarely");
 }
 
@@ -161,7 +165,7 @@ fn the_balancing_policy_answers_alike_natively_fresh_and_warm() {
 #[test]
 fn pod_templating_answers_alike_natively_fresh_and_warm() {
     use pointsman_pod_templating as policy;
-    let native = |text: &str, question: &Templating| told(policy::template(&config(text), read(&question.request())));
+    let native = |text: &str, question: &Templating| to_json(policy::template(&config(text), read(&question.request())));
     let configs = ["{}", r#"{"arguments":"MergeByFlag","modelRoot":"/raid","placement":false,"parallelism":false,"gpuResources":[]}"#];
     agree("pointsman-pod-templating", &configs, Templating::new, native, &|plugin, question| {
         plugin.template(question.request()).map(|(answer, spent)| (json(&answer), spent))

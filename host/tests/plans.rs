@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 const NAMESPACE: &str = "chat";
 
 /// All of a plan that reaches the cluster, as text.
-fn told(plan: &Plan) -> String {
-    let objects = plan.objects.as_ref().map(|objects| objects.iter().map(pointsman_core::plan::Object::whole).collect::<Vec<_>>());
+fn plan_text(plan: &Plan) -> String {
+    let objects = plan.objects.as_ref().map(|objects| objects.iter().map(pointsman_core::plan::Object::manifest).collect::<Vec<_>>());
     let conditions: Vec<Value> = plan
         .status
         .conditions
@@ -72,7 +72,7 @@ proptest! {
         let service = living(service, prior);
         let mut events = pointsman_samples::context(NAMESPACE);
         events.push(service.clone());
-        let expected = told(&plan(&world(&events), &service));
+        let expected = plan_text(&plan(&world(&events), &service));
 
         // The same in another order, with things that come, change and go between.
         let mut world = World::default();
@@ -91,7 +91,7 @@ proptest! {
             world.put(key.resource, event);
         }
         world.set_available(ALL.iter().copied().collect());
-        prop_assert_eq!(told(&plan(&world, &service)), expected);
+        prop_assert_eq!(plan_text(&plan(&world, &service)), expected);
     }
 
     #[test]
@@ -101,19 +101,19 @@ proptest! {
         objects.push(service.clone());
         let mut world = world(&objects);
         let first = plan(&world, &service);
-        prop_assert_eq!(told(&first), told(&plan(&world, &service)));
+        prop_assert_eq!(plan_text(&first), plan_text(&plan(&world, &service)));
 
         // The choice is kept in the status, and the objects are there: nothing else changes.
         let mut later = service.clone();
         later["status"] = Value::Object(first.status.fields.clone());
         world.put(resource(&later), &later);
         for (number, object) in first.objects.iter().flatten().enumerate() {
-            world.put(object.key.resource, &applied(resource(&later), object.whole(), number + 1));
+            world.put(object.key.resource, &applied(resource(&later), object.manifest(), number + 1));
         }
         let second = plan(&world, &later);
         let bodies = |plan: &Plan| -> Option<Vec<String>> {
             let whole = |object: &pointsman_core::plan::Object| {
-                let mut whole = object.whole();
+                let mut whole = object.manifest();
                 // It begins with the fewest that were asked for, and then the number is somebody else's.
                 if object.yields_replicas {
                     whole["spec"].as_object_mut().unwrap().remove("replicas");

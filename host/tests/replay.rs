@@ -1,7 +1,7 @@
 //! Questions at hot points are recorded as they are put, and put again to a set that is only tried.
 
 use crate::policies::{compilers, engines, module};
-use pointsman::{comparison::Stage, load::Loader, watch::Shared};
+use pointsman::{comparison::LiveComparison, load::Loader, watch::Shared};
 use pointsman_core::{
     claims::Claims,
     decide::{
@@ -22,7 +22,7 @@ fn balancing(loader: &Loader, config: &str) -> ActiveSet {
     let bytes = module("pointsman-example-rust-balance");
     let bound = PolicySetPlugin {
         name: "balance".to_owned(),
-        digest: pointsman_sandbox::digest::Digest::of(&bytes).to_string(),
+        digest: pointsman_sandbox::digest::Digest::hash(&bytes).to_string(),
         points: vec![PolicyPoint::SchedulingScoring],
         order: 100,
         weight: 1,
@@ -64,7 +64,7 @@ async fn what_was_asked_is_put_to_a_candidate_and_it_is_told_where_another_endpo
     assert_eq!(recorded.len(), 2);
 
     let (_, listed) = watch::channel(None);
-    let stage = Stage::new(Shared::default(), Claims::default(), Settings::default(), listed);
+    let stage = LiveComparison::new(Shared::default(), Claims::default(), Settings::default(), listed);
     let other = balancing(&loader, &only("prefix-match"));
     let report = stage.compare(&active, &other, &recorded, |_| {}).await;
     let Replayed { questions, best, scores, failed } = report.replayed.unwrap();

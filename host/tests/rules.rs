@@ -5,7 +5,7 @@ use crate::policies::{compilers, engines};
 use pointsman::load::Loader;
 use pointsman_core::rules::{
     Rules,
-    judge::{Case, Finding, Judgement},
+    judge::{Finding, Judgement, RuleInput},
     rule::{Rule, RuleError, bind},
     shipped,
 };
@@ -57,7 +57,7 @@ fn judged(rules: &Rules, stage: RuleStage, operation: Option<Operation>, roots: 
         ..Subject::default()
     };
     let mut root = |name: &str| Some(roots.iter().find(|(root, _)| *root == name)?.1.to_string().into());
-    rules.judge(Case { stage, about: &about, operation, root: &mut root, around: None })
+    rules.judge(RuleInput { stage, about: &about, operation, root: &mut root, around: None })
 }
 
 fn input(rules: &Rules, object: Value) -> Judgement {

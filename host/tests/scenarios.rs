@@ -64,7 +64,7 @@ struct Show {
 }
 
 impl Show {
-    fn of(case: &Path) -> Self {
+    fn read(case: &Path) -> Self {
         let mut show = Self { plan: false, bare: false, explain: false, kinds: BTreeSet::new(), points: BTreeSet::new() };
         let lines = lines(&case.join("show"));
         for line in &lines {
@@ -110,7 +110,7 @@ fn give(case: &Path, loader: &Loader, plugins: &Path) -> Result<Given, String> {
         words.extend(value);
     }
     let args = Args::try_parse_from(words).map_err(|error| error.to_string())?;
-    let show = Show::of(case);
+    let show = Show::read(case);
     let mut offline = match Offline::read(&args.offline, loader) {
         Ok(offline) => offline,
         Err(error) => {
@@ -142,7 +142,7 @@ fn plan(offline: &Offline, plans: &[Planned], show: &Show, case: &Path) -> Strin
     let objects = objects.filter(|object| show.kinds.is_empty() || show.kinds.contains(object.key.resource.kind));
     let documents: Vec<String> = objects
         .map(|object| {
-            let mut whole = object.whole();
+            let mut whole = object.manifest();
             if show.bare {
                 bare(&mut whole);
             }

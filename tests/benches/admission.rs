@@ -72,7 +72,7 @@ async fn measure() {
     make_rules(&cluster).await;
     let denied = webhook.answer(&bad).unwrap();
     let said = denied["status"]["message"].as_str().unwrap_or_default();
-    let all_say_so = (0..RULES).all(|number| said.contains(&format!("{}: failed expression: ", named(number))));
+    let all_say_so = (0..RULES).all(|number| said.contains(&format!("{}: failed expression: ", rule_name(number))));
     assert!(denied["allowed"] == false && denied["status"]["code"] == 422 && all_say_so, "{denied}");
     let with = webhook.at_pace(&cluster, &host, &good);
     host.stop();
@@ -93,7 +93,7 @@ async fn trusting(cluster: &PolicyCluster) -> Arc<ClientConfig> {
     Arc::new(builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots).with_no_client_auth())
 }
 
-fn named(number: usize) -> String {
+fn rule_name(number: usize) -> String {
     format!("rule-{number:02}")
 }
 
@@ -102,13 +102,13 @@ async fn make_rules(cluster: &PolicyCluster) {
     let api = Api::<ValidationRule>::all(cluster.client().await);
     for number in 0..RULES {
         let rule = json!({
-            "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "ValidationRule", "metadata": {"name": named(number)},
+            "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "ValidationRule", "metadata": {"name": rule_name(number)},
             "spec": {
                 "match": {"kinds": [{"group": "ome.io", "kind": "InferenceService"}]}, "strategy": {"type": "Immediate"},
                 "validations": [{"expression": expression(number)}],
             },
         });
-        api.patch(&named(number), &PatchParams::apply("bench").force(), &Patch::Apply(&rule)).await.unwrap();
+        api.patch(&rule_name(number), &PatchParams::apply("bench").force(), &Patch::Apply(&rule)).await.unwrap();
     }
     let counts = |rule: &ValidationRule| {
         let status = rule.status.as_ref().filter(|status| status.observed_generation == rule.metadata.generation);

@@ -16,9 +16,9 @@ use pointsman_core::resource::LLM_INFERENCE_SERVICE;
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use pointsman_sandbox::digest::Digest;
 use pointsman_tests::{
-    Host, PolicyCluster, again,
+    Host, PolicyCluster,
     measure::{goal, keep, leads, metric, quantile, taken, wait},
-    plugin_bytes,
+    plugin_bytes, with_other_digest,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ const SEED: u64 = 8;
 const CHANGES: usize = 20;
 
 /// What an edit may take of what it takes without a comparison, and how long a change may take that is to decide at once.
-const MOST_TIMES: f64 = 2.0;
+const MAX_RATIO: f64 = 2.0;
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// How long the host looks at no service before it is taken to have come to the end.
@@ -114,7 +114,7 @@ async fn measure(number: usize) {
 }
 
 /// Where a service is, and its name.
-fn named(number: usize) -> (String, String) {
+fn service_name(number: usize) -> (String, String) {
     (format!("bench-{}", number % NAMESPACES), format!("chat-{number:05}"))
 }
 
@@ -126,7 +126,7 @@ fn services(client: &Client, namespace: &str) -> Api<DynamicObject> {
 async fn make_services(client: &Client, number: usize) {
     for namespace in 0..NAMESPACES {
         let mut made = Namespace::default();
-        made.metadata.name = Some(named(namespace).0);
+        made.metadata.name = Some(service_name(namespace).0);
         made.metadata.labels = Some([(LABEL.to_owned(), "r-7".to_owned())].into());
         Api::all(client.clone()).create(&PostParams::default(), &made).await.unwrap();
     }
@@ -135,7 +135,7 @@ async fn make_services(client: &Client, number: usize) {
 }
 
 async fn make_service(client: &Client, number: usize) {
-    let (namespace, name) = named(number);
+    let (namespace, name) = service_name(number);
     let service = json!({
         "apiVersion": LLM_INFERENCE_SERVICE.api_version(), "kind": LLM_INFERENCE_SERVICE.kind,
         "metadata": {"name": name, "namespace": namespace},
@@ -213,11 +213,11 @@ impl Edits {
     /// Changes the replicas of a service, and tells how long it took from before that write until its Deployment asks for as many.
     async fn one(&mut self) -> Duration {
         self.made += 1;
-        let drawn = Digest::of(&[SEED.to_be_bytes(), self.made.to_be_bytes()].concat());
+        let drawn = Digest::hash(&[SEED.to_be_bytes(), self.made.to_be_bytes()].concat());
         let number = drawn.0.iter().fold(0, |rest, byte| (rest * 256 + usize::from(*byte)) % self.replicas.len());
         let replicas = 3 - self.replicas[number];
         self.replicas[number] = replicas;
-        let (namespace, name) = named(number);
+        let (namespace, name) = service_name(number);
         let deployment = (namespace.clone(), format!("{name}-kserve"));
         let api = services(&self.client, &namespace);
         let change = Patch::Merge(json!({"spec": {"replicas": replicas}}));
@@ -281,7 +281,7 @@ impl Bench<'_> {
         self.cluster.refused(LABELS).await;
         let mut all: Vec<Seen> = Vec::new();
         while all.iter().map(|seen| seen.edits.len()).sum::<usize>() < ENOUGH {
-            let bytes = again(&self.plugin, all.len());
+            let bytes = with_other_digest(&self.plugin, all.len());
             all.push(self.compare(&bytes, edits).await);
         }
         all
@@ -289,7 +289,7 @@ impl Bench<'_> {
 
     /// One comparison: from the write of the ConfigMap until the PolicySet says that it is over, with edits as long as it goes on.
     async fn compare(&self, bytes: &[u8], edits: &mut Edits) -> Seen {
-        let digest = Digest::of(bytes).to_string();
+        let digest = Digest::hash(bytes).to_string();
         let is_over = |set: &PolicySet| {
             let of_it = set.spec.plugins.iter().any(|plugin| plugin.name == LABELS && plugin.digest == digest);
             of_it && is_candidate(set) && shadowed(set) == "True"
@@ -328,7 +328,7 @@ impl Bench<'_> {
         self.cluster.config_map(NOBODY, &self.plugin).await;
         let nowhere = json!({"namespaceSelector": {"matchLabels": {"bench.example.com/nobody": "here"}}});
         self.cluster.plugin_of_config_map(NOBODY, json!({"strategy": {"type": "Immediate"}, "match": nowhere})).await;
-        self.cluster.active(NOBODY, &Digest::of(&self.plugin).to_string()).await;
+        self.cluster.active(NOBODY, &Digest::hash(&self.plugin).to_string()).await;
     }
 
     /// Changes its bytes, and tells each time how long it took from before that write until /metrics tells of another set; and how many of
@@ -340,7 +340,7 @@ impl Bench<'_> {
             if apart {
                 rests(&self.host).await;
             }
-            let (bytes, before) = (again(&self.plugin, number), in_force(&self.host).unwrap());
+            let (bytes, before) = (with_other_digest(&self.plugin, number), in_force(&self.host).unwrap());
             beside += usize::from(self.compares());
             let begun = Instant::now();
             self.cluster.config_map(NOBODY, &bytes).await;
@@ -387,7 +387,7 @@ fn tell(plain: &Seen, compared: &[Seen], subjects: usize) {
     let beside: Vec<Duration> = compared.iter().flat_map(|seen| &seen.edits).copied().collect();
     println!("  {} edits beside that: {}", beside.len(), told(&beside));
     let times = quantile(&beside, 0.99).as_secs_f64() / quantile(&plain.edits, 0.99).as_secs_f64();
-    goal("p99 of edits, beside/without", &format!("{times:.2}"), &format!("<= {MOST_TIMES:.0}"), times <= MOST_TIMES);
+    goal("p99 of edits, beside/without", &format!("{times:.2}"), &format!("<= {MAX_RATIO:.0}"), times <= MAX_RATIO);
     for (group, of) in [("the p50 of edits", 0.5), ("the p99 of edits", 0.99)] {
         keep(group, &[("native", quantile(&plain.edits, of)), ("beside a comparison", quantile(&beside, of))]);
     }

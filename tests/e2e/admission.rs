@@ -14,7 +14,7 @@ use kube::{
 };
 use pointsman::serve::admission::certificates::{made, secret};
 use pointsman_crds::{KINDS, policy::rule::ValidationRule};
-use pointsman_tests::{Host, PolicyCluster, Said, TestCluster, eventually, fixtures};
+use pointsman_tests::{CommandOutput, Host, PolicyCluster, TestCluster, eventually, fixtures};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use std::{fmt::Debug, path::PathBuf};
@@ -116,7 +116,7 @@ fn service(namespace: &str, name: &str, replicas: u32) -> Value {
 }
 
 /// What kubectl says to a dry run.
-fn dry_run(cluster: &TestCluster, object: &Value) -> Said {
+fn dry_run(cluster: &TestCluster, object: &Value) -> CommandOutput {
     let file = folder(cluster, "objects").join(format!("{}.json", object["metadata"]["name"].as_str().unwrap()));
     std::fs::write(&file, object.to_string()).unwrap();
     cluster.kubectl(&["apply", "--dry-run=server", "-f", file.to_str().unwrap()])

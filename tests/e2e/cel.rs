@@ -48,13 +48,13 @@ impl fmt::Display for Verdict {
 #[serde(deny_unknown_fields)]
 struct Family {
     objects: Map<String, Value>,
-    cases: Vec<Written>,
+    cases: Vec<WrittenCorpusCase>,
 }
 
 /// A case as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct WrittenCorpusCase {
     expression: String,
     object: Option<String>,
     verdict: Verdict,
@@ -81,7 +81,7 @@ fn cases() -> Vec<Case> {
         let family: Family = serde_saphyr::from_str(&fs::read_to_string(&path).unwrap()).unwrap_or_else(|error| panic!("{file}: {error}"));
         let first = family.objects.keys().next().unwrap();
         for written in &family.cases {
-            let Written { expression, verdict, ours, because, .. } = written;
+            let WrittenCorpusCase { expression, verdict, ours, because, .. } = written;
             let name = written.object.as_ref().unwrap_or(first);
             assert!(family.objects.contains_key(name), "{file}: {expression}: there is no object {name}");
             assert!(*ours != Some(*verdict) && ours.is_some() == because.is_some(), "{file}: {expression}: a difference has its reason");

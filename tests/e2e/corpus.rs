@@ -12,7 +12,7 @@ use pointsman_core::resource::{
     LEADER_WORKER_SET, RAY_CLUSTER, Resource, SCALED_OBJECT, SERVICE,
 };
 use pointsman_harness::workspace;
-use pointsman_tests::{Host, Said, eventually, pointsman};
+use pointsman_tests::{CommandOutput, Host, eventually, pointsman};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{
@@ -223,7 +223,7 @@ async fn every_service_of_the_corpus_becomes_ready_as_it_is() {
 
 #[test]
 fn offline_the_corpus_becomes_the_same() {
-    let said = Said::by(Command::new(pointsman()).args(["render", "-o", "json"]).args(folders())).ok();
+    let said = CommandOutput::by(Command::new(pointsman()).args(["render", "-o", "json"]).args(folders())).ok();
     let list: Value = serde_json::from_str(&said).unwrap();
     let mut became: BTreeMap<String, Became> = BTreeMap::new();
     for object in list["items"].as_array().unwrap() {

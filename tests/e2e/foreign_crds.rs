@@ -3,7 +3,7 @@
 use crate::objects::{api_of, create, read};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, ResourceExt, api::PostParams};
-use pointsman_tests::{Said, TestCluster, fixtures, pointsman};
+use pointsman_tests::{CommandOutput, TestCluster, fixtures, pointsman};
 use serde_json::json;
 
 const KSERVE: [&str; 2] = ["llminferenceservices.serving.kserve.io", "llminferenceserviceconfigs.serving.kserve.io"];
@@ -75,7 +75,7 @@ async fn a_cluster_that_does_not_answer_is_named() {
         "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
     });
     std::fs::write(&file, kubeconfig.to_string()).unwrap();
-    let said = Said::by(std::process::Command::new(pointsman()).args(["crds", "check", "--kubeconfig"]).arg(&file)).refused();
+    let said = CommandOutput::by(std::process::Command::new(pointsman()).args(["crds", "check", "--kubeconfig"]).arg(&file)).refused();
     assert!(said.starts_with(&format!("error: the cluster at https://127.0.0.1:{port}/ doesn't answer: ")), "{said}");
     assert!(said.contains("Connection refused") && said.lines().count() == 1, "{said}");
     std::fs::remove_file(file).unwrap();

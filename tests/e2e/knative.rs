@@ -86,7 +86,7 @@ async fn knative_takes_what_is_planned_for_it_with_just_the_features_that_are_na
         let named = features(&accepted.message);
         // Those of all components are named together.
         let services: Vec<Value> =
-            objects.iter().filter(|object| *object.key.resource == KNATIVE_SERVICE).map(pointsman_core::plan::Object::whole).collect();
+            objects.iter().filter(|object| *object.key.resource == KNATIVE_SERVICE).map(pointsman_core::plan::Object::manifest).collect();
         for made in &services {
             planned += 1;
             let errors = knative.errors(made, &named);

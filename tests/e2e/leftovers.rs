@@ -1,7 +1,7 @@
 //! Whatever ends us, no process of ours stays behind; and bad input ends us with a sentence.
 
 use pointsman_harness::{RUN_MARK, processes_of_run};
-use pointsman_tests::{Place, Said, TestCluster, eventually, xtask};
+use pointsman_tests::{CommandOutput, OwnClusterPermit, TestCluster, eventually, xtask};
 use std::{
     ffi::OsStr,
     fs,
@@ -16,7 +16,7 @@ struct Run {
     mark: String,
     command: Command,
     /// Most start a control plane.
-    _place: Place,
+    _place: OwnClusterPermit,
 }
 
 impl Run {
@@ -25,7 +25,7 @@ impl Run {
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let mut command = Command::new(xtask());
         command.args(args).env(RUN_MARK, &mark).stdin(Stdio::null());
-        Self { mark, command, _place: Place::take() }
+        Self { mark, command, _place: OwnClusterPermit::take() }
     }
 
     fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
@@ -33,8 +33,8 @@ impl Run {
         self
     }
 
-    fn finish(mut self) -> Said {
-        let said = Said::by(&mut self.command);
+    fn finish(mut self) -> CommandOutput {
+        let said = CommandOutput::by(&mut self.command);
         assert_eq!(processes_of_run(&self.mark), [], "left behind");
         said
     }
@@ -85,7 +85,7 @@ impl Drop for Running {
 }
 
 fn signal(signal: &str, pid: u32) {
-    Said::by(Command::new("kill").args([signal, &pid.to_string()])).ok();
+    CommandOutput::by(Command::new("kill").args([signal, &pid.to_string()])).ok();
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn a_run_that_is_killed_holds_its_cluster() {
 }
 
 /// The last line on stderr, which is the error, and nothing of a backtrace before it.
-fn sentence(said: Said) -> String {
+fn sentence(said: CommandOutput) -> String {
     let stderr = said.refused();
     assert!(!stderr.contains("backtrace") && !stderr.contains("panicked") && !stderr.contains("goroutine"), "{stderr}");
     stderr.lines().last().unwrap_or_default().to_owned()
@@ -221,7 +221,7 @@ async fn a_missing_tool_is_named_with_the_version_that_is_needed() {
 #[tokio::test]
 async fn a_full_disk_is_named() {
     let own_namespace = ["--user", "--map-root-user", "--mount"];
-    if !Said::by(Command::new("unshare").args(own_namespace).arg("true")).success {
+    if !CommandOutput::by(Command::new("unshare").args(own_namespace).arg("true")).success {
         println!("skipped: this machine lets nobody have a mount namespace of their own (unshare --user --mount)");
         return;
     }

@@ -27,7 +27,7 @@ const SERVICES: usize = 300;
 
 fn put(world: &mut World, object: &Value) {
     let text = |field: &str| object[field].as_str().unwrap();
-    world.put(Resource::of(text("apiVersion"), text("kind")).unwrap(), object);
+    world.put(Resource::find(text("apiVersion"), text("kind")).unwrap(), object);
 }
 
 /// The built-in policies.
@@ -77,7 +77,7 @@ async fn taken(kind: &'static Resource, services: fn(&'static str) -> BoxedStrat
         for object in &objects {
             let api = Api::<DynamicObject>::namespaced_with(namespace.client.clone(), name, &object.key.resource.api_resource());
             let params = PatchParams { dry_run: true, force: true, field_manager: Some("test".into()), ..PatchParams::default() };
-            let whole = object.whole();
+            let whole = object.manifest();
             // A dry run of a Knative Service is one of its pod too, which can't be without its account.
             if let Some(account) =
                 whole["spec"]["template"]["spec"]["serviceAccountName"].as_str().filter(|_| *object.key.resource == KNATIVE_SERVICE)

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 /// Bytes that gzip can't make smaller.
 fn noise(seed: u8, length: usize) -> Vec<u8> {
-    (0_u64..).flat_map(|n| Digest::of(&[&[seed][..], &n.to_be_bytes()].concat()).0).take(length).collect()
+    (0_u64..).flat_map(|n| Digest::hash(&[&[seed][..], &n.to_be_bytes()].concat()).0).take(length).collect()
 }
 
 /// Three parts' worth.
@@ -21,15 +21,15 @@ fn large(seed: u8) -> Vec<u8> {
     noise(seed, 2 * PART)
 }
 
-struct Place<'a> {
+struct RevisionStore<'a> {
     namespace: TestNamespace<'a>,
     revisions: Revisions,
 }
 
-impl Place<'_> {
-    async fn new(what: &str) -> Place<'static> {
+impl RevisionStore<'_> {
+    async fn new(what: &str) -> RevisionStore<'static> {
         let namespace = TestCluster::shared().namespace(what).await;
-        Place { revisions: Revisions::new(namespace.client.clone(), &namespace.name), namespace }
+        RevisionStore { revisions: Revisions::new(namespace.client.clone(), &namespace.name), namespace }
     }
 
     fn maps(&self) -> Api<ConfigMap> {
@@ -41,7 +41,7 @@ impl Place<'_> {
     }
 
     async fn keep(&self, plugin: &str, bytes: &[u8]) -> Digest {
-        let digest = Digest::of(bytes);
+        let digest = Digest::hash(bytes);
         self.revisions.keep(plugin, "1.0.0", &digest, bytes).await.unwrap();
         digest
     }
@@ -49,7 +49,7 @@ impl Place<'_> {
 
 #[tokio::test]
 async fn what_is_kept_is_loaded_again_and_keeping_it_again_writes_nothing() {
-    let place = Place::new("revisions-kept").await;
+    let place = RevisionStore::new("revisions-kept").await;
     let digest = place.keep("a", &large(1)).await;
     let stored = place.stored().await;
     assert_eq!(stored.items.len(), 3);
@@ -57,14 +57,14 @@ async fn what_is_kept_is_loaded_again_and_keeping_it_again_writes_nothing() {
     place.keep("a", &large(1)).await;
     assert_eq!(place.stored().await.items, stored.items);
 
-    let other = Digest::of(b"other");
+    let other = Digest::hash(b"other");
     assert!(matches!(place.revisions.load(&other).await, Err(RevisionError::Missing(..))));
     assert!(matches!(place.revisions.keep("a", "1", &other, b"x").await, Err(RevisionError::OtherBytes { .. })));
 }
 
 #[tokio::test]
 async fn what_is_kept_cant_be_changed_and_what_is_damaged_is_told_and_repaired() {
-    let place = Place::new("revisions-damaged").await;
+    let place = RevisionStore::new("revisions-damaged").await;
     let digest = place.keep("a", &large(1)).await;
     let part = place.stored().await.items.iter().map(ResourceExt::name_any).find(|name| name.ends_with("-2")).unwrap();
     let change = Patch::Merge(json!({"binaryData": {"plugin.wasm": "AAAA"}}));
@@ -94,7 +94,7 @@ async fn what_is_kept_cant_be_changed_and_what_is_damaged_is_told_and_repaired()
 
 #[tokio::test]
 async fn the_oldest_revisions_are_deleted_with_all_their_parts() {
-    let place = Place::new("revisions-pruned").await;
+    let place = RevisionStore::new("revisions-pruned").await;
     let mut digests = Vec::new();
     for seed in 0..4 {
         digests.push(place.keep("a", &large(seed)).await);

@@ -1,7 +1,7 @@
 //! The control plane of the tests.
 
 use crate::{
-    Said,
+    CommandOutput,
     command::{CACHE, compiled},
     pointsman,
 };
@@ -29,7 +29,7 @@ use std::{
 pub struct TestCluster {
     cluster: Cluster,
     /// The place of one that isn't shared. Given back after the processes have ended: fields are dropped in this order.
-    _place: Option<Place>,
+    _place: Option<OwnClusterPermit>,
 }
 
 impl Deref for TestCluster {
@@ -44,12 +44,12 @@ const OWN: usize = 3;
 
 /// One of those.
 #[derive(Debug)]
-pub struct Place(());
+pub struct OwnClusterPermit(());
 
 static TAKEN: Mutex<usize> = Mutex::new(0);
 static FREED: Condvar = Condvar::new();
 
-impl Place {
+impl OwnClusterPermit {
     /// Waits for one. The whole thread of the test waits, which has nothing else to do.
     pub fn take() -> Self {
         let taken = TAKEN.lock().expect("no panic while it is held");
@@ -59,7 +59,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for OwnClusterPermit {
     fn drop(&mut self) {
         *TAKEN.lock().expect("no panic while it is held") -= 1;
         FREED.notify_one();
@@ -83,10 +83,10 @@ impl TestCluster {
 
     /// One of a test's own, without our CRDs.
     pub fn start(options: &Options) -> Self {
-        Self::started(options, Some(Place::take()))
+        Self::started(options, Some(OwnClusterPermit::take()))
     }
 
-    fn started(options: &Options, place: Option<Place>) -> Self {
+    fn started(options: &Options, place: Option<OwnClusterPermit>) -> Self {
         Self { cluster: Cluster::start(options).unwrap_or_else(|error| panic!("{error}")), _place: place }
     }
 
@@ -116,13 +116,13 @@ impl TestCluster {
     }
 
     /// kubectl as the administrator.
-    pub fn kubectl(&self, args: &[&str]) -> Said {
+    pub fn kubectl(&self, args: &[&str]) -> CommandOutput {
         let cache = self.dir.join("kube-cache");
-        Said::by(Command::new("kubectl").args(args).env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", cache))
+        CommandOutput::by(Command::new("kubectl").args(args).env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", cache))
     }
 
     /// kubectl with an object on its stdin, as `kubectl apply -f -` takes it.
-    pub fn apply(&self, object: &Value) -> Said {
+    pub fn apply(&self, object: &Value) -> CommandOutput {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let file = self.dir.join(format!("apply-{}.json", COUNT.fetch_add(1, Ordering::Relaxed)));
         fs::write(&file, object.to_string()).expect("writing the object to apply");
@@ -130,8 +130,8 @@ impl TestCluster {
     }
 
     /// Our own command line against this cluster.
-    pub fn pointsman(&self, args: &[&str]) -> Said {
-        Said::by(Command::new(pointsman()).args(args).env("KUBECONFIG", &self.kubeconfig).env(CACHE, compiled()))
+    pub fn pointsman(&self, args: &[&str]) -> CommandOutput {
+        CommandOutput::by(Command::new(pointsman()).args(args).env("KUBECONFIG", &self.kubeconfig).env(CACHE, compiled()))
     }
 
     /// The requests that the API server has answered so far, as its audit log tells them.

@@ -9,7 +9,7 @@ use std::{
 
 /// What a command said and how it ended.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct CommandOutput {
     /// Whether its exit code was 0.
     pub success: bool,
     /// Its exit code; none if a signal ended it.
@@ -20,7 +20,7 @@ pub struct Said {
     pub stderr: String,
 }
 
-impl Said {
+impl CommandOutput {
     /// Runs a command to its end.
     pub fn by(command: &mut Command) -> Self {
         let Output { status, stdout, stderr } = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -74,6 +74,6 @@ fn cargo() -> Command {
 fn built(program: &str) -> PathBuf {
     // A bench measures what is shipped.
     let (release, folder): (&[&str], _) = if cfg!(debug_assertions) { (&[], "debug") } else { (&["--release"], "release") };
-    Said::by(cargo().args(["build", "--quiet", "--workspace", "--bin", program]).args(release).current_dir(workspace())).ok();
+    CommandOutput::by(cargo().args(["build", "--quiet", "--workspace", "--bin", program]).args(release).current_dir(workspace())).ok();
     target_dir().join(folder).join(program)
 }

@@ -12,16 +12,16 @@ mod policies;
 pub mod reload;
 pub mod rules;
 
-pub use cluster::{Place, TestCluster, TestNamespace, client};
-pub use command::{Said, compiled, pointsman, xtask};
+pub use cluster::{OwnClusterPermit, TestCluster, TestNamespace, client};
+pub use command::{CommandOutput, compiled, pointsman, xtask};
 pub use host::Host;
 pub use pointsman_harness::plugins::example_plugin;
-pub use policies::{Engine, PolicyCluster, again, condition, plugin_bytes, with_section};
+pub use policies::{Engine, PolicyCluster, condition, plugin_bytes, with_other_digest, with_section};
 
 use std::time::{Duration, Instant};
 
 /// How long something may take that has no bound of its own. Generous: it only bounds a test that fails.
-const PATIENCE: Duration = Duration::from_mins(5);
+const TEST_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Asks until there is an answer.
 pub async fn eventually<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T>) -> T {
@@ -30,7 +30,7 @@ pub async fn eventually<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T
         if let Some(answer) = answer().await {
             return answer;
         }
-        assert!(started.elapsed() < PATIENCE, "it never happened: {what}");
+        assert!(started.elapsed() < TEST_TIMEOUT, "it never happened: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

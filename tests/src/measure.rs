@@ -36,15 +36,15 @@ impl Taken {
 pub fn taken(cluster: &TestCluster, host: &Host<'_>) -> Taken {
     let status = cluster.control(&json!({"do": "status"})).expect("asking the control plane for its parts");
     let found = status["parts"].as_array().into_iter().flatten().find(|part| part["name"] == *host.part);
-    of(&found.expect("the host is one of the control plane's parts")["pid"].to_string())
+    usage_of_process(&found.expect("the host is one of the control plane's parts")["pid"].to_string())
 }
 
 /// What this process has taken so far.
 pub fn ours() -> Taken {
-    of("self")
+    usage_of_process("self")
 }
 
-fn of(process: &str) -> Taken {
+fn usage_of_process(process: &str) -> Taken {
     let read = |file: &str| fs::read_to_string(format!("/proc/{process}/{file}")).expect("a process of ours tells what it takes");
     let stat = read("stat");
     // The program's name may have anything in it; behind it come numbers.

@@ -10,10 +10,10 @@ use kube::{
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use pointsman::{
-    comparison::Stage,
+    comparison::LiveComparison,
     keeper::{
         Options,
-        start::{Settings, Started, start},
+        start::{SandboxOptions, Started, start},
     },
     leader::{Timing, campaign},
     pace::Pacer,
@@ -40,7 +40,7 @@ pub fn plugin_bytes(package: &str) -> Vec<u8> {
 }
 
 /// The same plugin under another digest: with a custom section that nobody reads.
-pub fn again(plugin: &[u8], number: usize) -> Vec<u8> {
+pub fn with_other_digest(plugin: &[u8], number: usize) -> Vec<u8> {
     with_section(plugin, format!("{number:08}").as_bytes())
 }
 
@@ -86,7 +86,7 @@ impl PolicyCluster {
     }
 
     /// One that is there, for tests of more than policies.
-    pub fn of(cluster: TestCluster) -> Self {
+    pub fn from_cluster(cluster: TestCluster) -> Self {
         Self(cluster)
     }
 
@@ -225,9 +225,9 @@ impl Engine {
         let compilers = Compilers::new(pointsman(), cache).expect("a cache of compiled plugins");
         // It works on no subject, so that there is none to compare on.
         let (_, listed) = watch::channel(None);
-        let stage = Stage::new(Shared::default(), Claims::default(), pointsman_core::settings::Settings::default(), listed);
+        let stage = LiveComparison::new(Shared::default(), Claims::default(), pointsman_core::settings::Settings::default(), listed);
         let pacer = Arc::new(Pacer::new(None));
-        let settings = Settings { compilers, options, stage: Arc::new(stage), pacer };
+        let settings = SandboxOptions { compilers, options, stage: Arc::new(stage), pacer };
         let (Started { policies, mut obstacle, .. }, keep) = start(client, settings, leadership).await.expect("starting the engine");
         let tasks = vec![tokio::spawn(keep), tokio::spawn(campaign)];
         obstacle.wait_for(Option::is_none).await.expect("the engine runs");

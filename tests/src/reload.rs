@@ -1,6 +1,6 @@
 //! Reloads under load: a plugin's bytes change again and again while decisions fall.
 
-use crate::{Engine, PolicyCluster, again, eventually, measure, plugin_bytes};
+use crate::{Engine, PolicyCluster, eventually, measure, plugin_bytes, with_other_digest};
 use pointsman_core::decide::{Standing, propagation};
 use pointsman_sandbox::{
     digest::{Digest, Digested},
@@ -102,7 +102,7 @@ pub async fn reloads(cluster: &PolicyCluster, number: usize) -> Reloads {
     let plugin = plugin_bytes("pointsman-example-rust-labels");
     cluster.config_map("labels", &plugin).await;
     cluster.plugin_of_config_map("labels", json!({"revisionHistoryLimit": 2})).await;
-    cluster.active("labels", &Digest::of(&plugin).to_string()).await;
+    cluster.active("labels", &Digest::hash(&plugin).to_string()).await;
 
     let (counts, stop) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
     let loading = {
@@ -112,8 +112,8 @@ pub async fn reloads(cluster: &PolicyCluster, number: usize) -> Reloads {
     let mut latencies = Vec::new();
     let mut resident = (0, 0);
     for round in 0..number {
-        let bytes = again(&plugin, round);
-        let digest = Digest::of(&bytes).to_string();
+        let bytes = with_other_digest(&plugin, round);
+        let digest = Digest::hash(&bytes).to_string();
         let written = Instant::now();
         cluster.config_map("labels", &bytes).await;
         eventually("the new bytes decide", async || {

@@ -131,12 +131,12 @@ fn table(measured: &[Measured]) -> String {
         let goal = GOALS.iter().find(|(of, how, _)| of == group && how == name).map(|(_, _, goal)| goal);
         let (wanted, met) = match goal {
             None => (String::new(), None),
-            Some(Goal::Micros(most)) => (format!("<= {}", told(most * 1e3)), Some(*nanos <= most * 1e3)),
+            Some(Goal::Micros(most)) => (format!("<= {}", format_duration(most * 1e3)), Some(*nanos <= most * 1e3)),
             Some(Goal::Times(most)) => (format!("<= {most} x native"), times.map(|times| times <= *most)),
         };
         let met = met.map_or("", |met| if met { "met" } else { "NOT MET" });
         let times = times.map_or_else(String::new, |times| format!("{times:.1}"));
-        rows.push([group.clone(), name.clone(), told(*nanos), times, wanted, met.to_owned()]);
+        rows.push([group.clone(), name.clone(), format_duration(*nanos), times, wanted, met.to_owned()]);
     }
     let widths: Vec<usize> = (0..6).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()).collect();
     let line = |row: &[String; 6]| {
@@ -150,7 +150,7 @@ fn table(measured: &[Measured]) -> String {
 }
 
 /// A time with three digits or so.
-fn told(nanos: f64) -> String {
+fn format_duration(nanos: f64) -> String {
     let (number, unit) = match nanos {
         ..1e3 => (nanos, "ns"),
         ..1e6 => (nanos / 1e3, "µs"),
@@ -165,7 +165,7 @@ fn told(nanos: f64) -> String {
 mod tests {
     use super::*;
 
-    fn of(group: &str, name: &str, nanos: f64) -> Measured {
+    fn measurement(group: &str, name: &str, nanos: f64) -> Measured {
         Measured { group: group.to_owned(), name: name.to_owned(), nanos }
     }
 
@@ -173,7 +173,7 @@ mod tests {
     fn a_goal_is_met_beside_the_plain_function_of_the_same_run() {
         let group = "selection of 100 runtimes";
         let row = |fresh: f64| {
-            let table = table(&[of(group, NATIVE, 1000.0), of(group, "fresh", fresh)]);
+            let table = table(&[measurement(group, NATIVE, 1000.0), measurement(group, "fresh", fresh)]);
             table.lines().last().unwrap().split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(row(15_900.0)[1..7], [group, "fresh", "15.9 µs", "15.9", "<= 16 x native", "met"]);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_goal_in_time_needs_nothing_to_compare_with() {
-        let table = table(&[of("a decision among 100 runtimes", "kept", 5_100.0), of("something", "new", 2e9)]);
+        let table = table(&[measurement("a decision among 100 runtimes", "kept", 5_100.0), measurement("something", "new", 2e9)]);
         assert!(table.contains("| 5.10 µs |          | <= 5.00 µs | NOT MET |"), "{table}");
         assert!(table.contains("| 2.00 s "), "{table}");
     }

@@ -20,8 +20,8 @@ struct Example {
     name: &'static str,
     /// Checks the tool, and tells its version: another one may make other bytes.
     version: fn() -> Result<String>,
-    build: fn(&Place) -> Result<()>,
-    test: fn(&Place) -> Result<()>,
+    build: fn(&ExampleDirs) -> Result<()>,
+    test: fn(&ExampleDirs) -> Result<()>,
 }
 
 const EXAMPLES: [Example; 3] = [
@@ -31,15 +31,15 @@ const EXAMPLES: [Example; 3] = [
 ];
 
 /// Where an example comes from and goes to.
-struct Place {
+struct ExampleDirs {
     source: PathBuf,
     /// For what its tools put beside it. They write no file into the source tree.
     work: PathBuf,
     wasm: PathBuf,
 }
 
-impl Place {
-    fn of(name: &str) -> Result<Self> {
+impl ExampleDirs {
+    fn for_example(name: &str) -> Result<Self> {
         // The tools run in folders of their own.
         let out = std::path::absolute(target_dir().join("examples"))?;
         Ok(Self { source: workspace().join("plugins/examples").join(name), work: out.join(name), wasm: out.join(format!("{name}.wasm")) })
@@ -68,7 +68,7 @@ pub(crate) fn examples() -> Result<Vec<PathBuf>> {
 
 /// Runs each example's own tests.
 pub(crate) fn tests() -> Result<()> {
-    EXAMPLES.iter().try_for_each(|example| (example.test)(&Place::of(example.name)?))
+    EXAMPLES.iter().try_for_each(|example| (example.test)(&ExampleDirs::for_example(example.name)?))
 }
 
 /// Puts the same questions to the label policy in each language, in the sandbox that they run in.
@@ -76,7 +76,7 @@ pub(crate) fn agree(host: &Path) -> Result<()> {
     let rust = plugin_file("pointsman-example-rust-labels", WASM);
     let cases = workspace().join("plugins/examples/labels-cases.json");
     let cache = target_dir().join("examples/cache");
-    let others = EXAMPLES.iter().map(|example| Place::of(example.name).map(|place| place.wasm));
+    let others = EXAMPLES.iter().map(|example| ExampleDirs::for_example(example.name).map(|place| place.wasm));
     for plugin in others.chain([Ok(rust)]) {
         let plugin = plugin?;
         let asked = Guarded::new(host)?.args(["plugin", "test"]).args([&plugin, &cases]).args(["--cache"]).args([&cache]);
@@ -87,7 +87,7 @@ pub(crate) fn agree(host: &Path) -> Result<()> {
 
 impl Example {
     fn built(&self) -> Result<PathBuf> {
-        let place = Place::of(self.name)?;
+        let place = ExampleDirs::for_example(self.name)?;
         let version = (self.version)()?;
         let sources = Sources { folders: &[&place.source, &wit()], also: &version };
         sources.unless_built(&place.work.join("stamp"), &[&place.wasm], || (self.build)(&place))?;
@@ -99,21 +99,21 @@ fn wit() -> PathBuf {
     workspace().join("wit/0.1.0")
 }
 
-fn go(place: &Place) -> Result<()> {
+fn go(place: &ExampleDirs) -> Result<()> {
     // Without the commit and the folder's name: the same source is to give the same bytes.
     let build =
         Guarded::new("go")?.args(["build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o"]).args([&place.wasm, Path::new(".")]);
     place.logged("the example in Go", build.dir(&place.source).env("GOOS", "wasip1").env("GOARCH", "wasm"))
 }
 
-fn go_test(place: &Place) -> Result<()> {
+fn go_test(place: &ExampleDirs) -> Result<()> {
     build::gofmt(&place.source)?;
     place.logged("go vet of the example", Guarded::new("go")?.args(["vet", "./..."]).dir(&place.source))?;
     // Go would keep a result although the cases have changed: they lie outside its module.
     Guarded::new("go")?.args(["test", "-count=1", "./..."]).dir(&place.source).succeed("a test of the example in Go")
 }
 
-fn javascript(place: &Place) -> Result<()> {
+fn javascript(place: &ExampleDirs) -> Result<()> {
     place.copy()?;
     let install = Guarded::new("npm")?.args(["ci", "--no-audit", "--no-fund"]).dir(&place.work);
     place.logged("the packages of the example in JavaScript", install)?;
@@ -122,11 +122,11 @@ fn javascript(place: &Place) -> Result<()> {
     place.logged("the example in JavaScript", build)
 }
 
-fn javascript_test(place: &Place) -> Result<()> {
+fn javascript_test(place: &ExampleDirs) -> Result<()> {
     Guarded::new("node")?.args(["--test", "--test-reporter=spec"]).dir(&place.source).succeed("a test of the example in JavaScript")
 }
 
-fn python(place: &Place) -> Result<()> {
+fn python(place: &ExampleDirs) -> Result<()> {
     // componentize-py writes bytecode beside the sources.
     place.copy()?;
     let venv = Guarded::new("python3")?.args(["-m", "venv", "--clear", "venv"]).dir(&place.work);
@@ -143,7 +143,7 @@ fn python(place: &Place) -> Result<()> {
     )
 }
 
-fn componentize_py(place: &Place, what: &str, args: &[&Path]) -> Result<()> {
+fn componentize_py(place: &ExampleDirs, what: &str, args: &[&Path]) -> Result<()> {
     let command = Guarded::new(place.work.join("venv/bin/componentize-py"))?
         .args(["--wit-path"])
         .args([wit()])
@@ -153,7 +153,7 @@ fn componentize_py(place: &Place, what: &str, args: &[&Path]) -> Result<()> {
     place.logged(what, command)
 }
 
-fn python_test(place: &Place) -> Result<()> {
+fn python_test(place: &ExampleDirs) -> Result<()> {
     Guarded::new("python3")?
         .args(["-m", "unittest"])
         .env("PYTHONPATH", place.work.join("bindings"))

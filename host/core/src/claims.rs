@@ -32,7 +32,7 @@ pub struct Claims(pub Vec<Claim>);
 
 impl Claims {
     /// Whether a subject is claimed.
-    pub fn hold(&self, subject: &ObjectKey) -> bool {
+    pub fn contains(&self, subject: &ObjectKey) -> bool {
         let of_namespace = |claim: &Claim| claim.namespace.as_ref().is_none_or(|namespace| *namespace == subject.namespace);
         self.0.is_empty() || self.0.iter().any(|claim| claim.resource == subject.resource && of_namespace(claim))
     }
@@ -51,7 +51,8 @@ mod tests {
     fn a_kind_is_claimed_whole_or_a_namespace_at_a_time() {
         let key = |resource, namespace: &str| ObjectKey { resource, namespace: namespace.to_owned(), name: "a".to_owned() };
         let held = |claims: Claims| {
-            [key(&INFERENCE_SERVICE, "a"), key(&LLM_INFERENCE_SERVICE, "a"), key(&LLM_INFERENCE_SERVICE, "b")].map(|key| claims.hold(&key))
+            [key(&INFERENCE_SERVICE, "a"), key(&LLM_INFERENCE_SERVICE, "a"), key(&LLM_INFERENCE_SERVICE, "b")]
+                .map(|key| claims.contains(&key))
         };
         assert_eq!(held(Claims::default()), [true, true, true]);
         assert_eq!(held(claims(&["isvc"])), [true, false, false]);

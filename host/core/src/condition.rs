@@ -33,7 +33,7 @@ impl Condition {
     }
 
     /// That something is so.
-    pub fn yes(type_: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn satisfied(type_: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(type_, Some(true), reason, message)
     }
 
@@ -55,7 +55,7 @@ impl Condition {
 
     /// One that makes an event even where it is fine.
     #[must_use]
-    pub fn noted(self) -> Self {
+    pub fn with_event(self) -> Self {
         Self { notable: true, ..self }
     }
 }

@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Another controller makes or tells the same: only a taking over ends it.
-const OTHER: &str = "OtherController";
+const OTHER_CONTROLLER: &str = "OtherController";
 
 /// Another controller has made an object: it is looked at again.
 const MADE: &str = "MadeByOther";
@@ -25,12 +25,12 @@ const MADE: &str = "MadeByOther";
 const CHANGED_BACK: &str = "ChangedBack";
 
 /// How soon it is looked at again what only the API server knows.
-const AGAIN: Duration = Duration::from_mins(1);
+const CONTEST_RECHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// How often another one writes a status that is ours, within how long, before it is at work.
-const STRAYS: usize = 3;
-/// See [`STRAYS`].
-const WITHIN: SignedDuration = SignedDuration::from_mins(10);
+const FOREIGN_WRITES: usize = 3;
+/// See [`FOREIGN_WRITES`].
+const FOREIGN_WRITE_WINDOW: SignedDuration = SignedDuration::from_mins(10);
 
 /// Somebody else's work on a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,37 +44,37 @@ pub struct Contest {
 
 impl Contest {
     /// What the subject itself tells: whoever else writes its status, unless it was taken over since.
-    pub fn of(subject: &Subject) -> Option<Self> {
+    pub fn detect(subject: &Subject) -> Option<Self> {
         // It is asked at every look, and mostly there is nobody.
-        if subject.writers.is_empty() && !subject.mentions(OTHER) {
+        if subject.writers.is_empty() && !subject.mentions(OTHER_CONTROLLER) {
             return None;
         }
         let counts = |time: Option<Timestamp>| subject.adopted.is_none_or(|adopted| time.is_some_and(|time| time > adopted));
         let status = subject.status();
-        let writer = subject.writers.iter().find(|writer| counts(writer.time)).filter(|_| !served(subject, &status));
+        let writer = subject.writers.iter().find(|writer| counts(writer.time)).filter(|_| !was_reconciled_by_us(subject, &status));
         if let Some(writer) = writer {
-            return Some(Self::told_by(writer));
+            return Some(Self::from_writer(writer));
         }
         // What we say takes its place among the conditions, and with it the trace of who else has written them.
-        let told = condition(&status, CONTESTED).filter(|told| told["status"] == "True" && told["reason"] == OTHER)?;
+        let told = condition(&status, CONTESTED).filter(|told| told["status"] == "True" && told["reason"] == OTHER_CONTROLLER)?;
         let since = told["lastTransitionTime"].as_str().and_then(|time| time.parse().ok());
-        counts(since).then(|| Self { reason: OTHER, what: told["message"].as_str().unwrap_or_default().to_owned(), since: None })
+        counts(since).then(|| Self { reason: OTHER_CONTROLLER, what: told["message"].as_str().unwrap_or_default().to_owned(), since: None })
     }
 
     /// Another controller writes the status.
-    fn told_by(Writer { manager, time }: &Writer) -> Self {
-        Self::other(OTHER, &format!("The controller {manager:?} writes the status of this service"), *time)
+    fn from_writer(Writer { manager, time }: &Writer) -> Self {
+        Self::other(OTHER_CONTROLLER, &format!("The controller {manager:?} writes the status of this service"), *time)
     }
 
     /// Another controller has made an object that we would make.
     pub fn made(object: &str, maker: Option<Writer>) -> Self {
-        let Writer { manager, time } = maker.unwrap_or_else(nobody);
+        let Writer { manager, time } = maker.unwrap_or_else(unknown_writer);
         Self::other(MADE, &format!("The controller {manager:?} has made the {object} for this service"), time)
     }
 
     /// Somebody changes an object back each time.
     pub fn changed_back(object: &str, times: u32, other: Option<Writer>) -> Self {
-        let Writer { manager, time } = other.unwrap_or_else(nobody);
+        let Writer { manager, time } = other.unwrap_or_else(unknown_writer);
         let what = format!(
             "The {object} was written as planned {times} times within a minute, and {manager:?} changes it back: have it leave the object \
              alone. It is tried again."
@@ -91,28 +91,28 @@ impl Contest {
     }
 
     /// Whether only a taking over can end it.
-    pub fn lasts(&self) -> bool {
-        self.reason == OTHER
+    pub fn needs_adoption(&self) -> bool {
+        self.reason == OTHER_CONTROLLER
     }
 
     /// When it is looked at again whether it is over, if nothing that is watched tells of it.
-    pub fn again(&self) -> Option<Duration> {
-        (self.reason == MADE).then_some(AGAIN)
+    pub fn recheck_after(&self) -> Option<Duration> {
+        (self.reason == MADE).then_some(CONTEST_RECHECK_INTERVAL)
     }
 
     /// What is told while it goes on, without a time.
-    pub fn what(&self) -> &str {
+    pub fn message(&self) -> &str {
         &self.what
     }
 
     /// As a condition.
     pub fn condition(&self) -> Condition {
         let seen = self.since.map(|since| format!(" Seen at {since}.")).unwrap_or_default();
-        Condition::yes(CONTESTED, self.reason, format!("{}{seen}", self.what)).aside().noted()
+        Condition::satisfied(CONTESTED, self.reason, format!("{}{seen}", self.what)).aside().with_event()
     }
 
     /// Whether a status tells it already. When it was seen counts for nothing: it would be another time with each write of the other.
-    pub fn told(&self, status: &Value) -> bool {
+    pub fn is_reported_in(&self, status: &Value) -> bool {
         condition(status, CONTESTED).is_some_and(|told| {
             told["status"] == "True"
                 && told["reason"] == self.reason
@@ -122,7 +122,7 @@ impl Contest {
 
     /// The status that tells it: one condition more, and another Ready, but not where that is the other controller's. So is everything
     /// else.
-    pub fn tell(&self, before: &Value, generation: Option<i64>, now: Timestamp) -> Value {
+    pub fn status_with_contest(&self, before: &Value, generation: Option<i64>, now: Timestamp) -> Value {
         let contested = self.condition();
         let ready = Condition::no(READY, CONTESTED, contested.message.clone());
         let mut after = if before.is_object() { before.clone() } else { json!({}) };
@@ -144,7 +144,7 @@ impl Contest {
 }
 
 /// Whether a subject was served by us before somebody else wrote: it says more of us than that it is contested.
-fn served(subject: &Subject, status: &Value) -> bool {
+fn was_reconciled_by_us(subject: &Subject, status: &Value) -> bool {
     let told = condition(status, CONTESTED).filter(|told| told["status"] == "True");
     subject.told_by_us && told.is_none_or(|told| told["reason"] == CHANGED_BACK)
 }
@@ -152,13 +152,13 @@ fn served(subject: &Subject, status: &Value) -> bool {
 /// Who else has written the status of subjects that we serve, and when. One stray write, of a person's tool or a backup, is set right; who
 /// comes again and again is another controller.
 #[derive(Debug, Default)]
-pub struct Strays(HashMap<ObjectKey, (String, BTreeSet<Writer>)>);
+pub struct ForeignStatusWriters(HashMap<ObjectKey, (String, BTreeSet<Writer>)>);
 
-impl Strays {
+impl ForeignStatusWriters {
     /// Takes a subject as it is, and tells whether somebody has come too often.
-    pub fn look(&mut self, subject: &Subject) -> Option<Contest> {
+    pub fn record(&mut self, subject: &Subject) -> Option<Contest> {
         let new = |writer: &&Writer| writer.time.is_some() && subject.adopted.is_none_or(|adopted| writer.time > Some(adopted));
-        let mut writers = subject.writers.iter().filter(new).filter(|_| served(subject, &subject.status())).peekable();
+        let mut writers = subject.writers.iter().filter(new).filter(|_| was_reconciled_by_us(subject, &subject.status())).peekable();
         writers.peek()?;
         let (uid, seen) = self.0.entry(subject.key.clone()).or_default();
         if *uid != subject.uid {
@@ -166,10 +166,10 @@ impl Strays {
         }
         for writer in writers {
             seen.insert(writer.clone());
-            let since = writer.time.and_then(|time| time.checked_sub(WITHIN).ok());
+            let since = writer.time.and_then(|time| time.checked_sub(FOREIGN_WRITE_WINDOW).ok());
             seen.retain(|known| known.manager != writer.manager || known.time > since);
-            if seen.iter().filter(|known| known.manager == writer.manager).count() >= STRAYS {
-                return Some(Contest::told_by(writer));
+            if seen.iter().filter(|known| known.manager == writer.manager).count() >= FOREIGN_WRITES {
+                return Some(Contest::from_writer(writer));
             }
         }
         None
@@ -182,18 +182,18 @@ impl Strays {
 }
 
 /// What is told of a subject that nobody else works on.
-pub fn nobody_else(subject: &Subject) -> Condition {
+pub fn uncontested(subject: &Subject) -> Condition {
     match &subject.control {
         Control::Unreadable(value) => {
             let message =
                 format!("The annotation {CONTROL} has the value {value:?} and counts for nothing: it must be \"true\" or \"false\".");
-            Condition::no(CONTESTED, "InvalidAnnotation", message).aside().noted()
+            Condition::no(CONTESTED, "InvalidAnnotation", message).aside().with_event()
         }
         _ => Condition::no(CONTESTED, "NobodyElse", "No other controller works on the service.").aside(),
     }
 }
 
-fn nobody() -> Writer {
+fn unknown_writer() -> Writer {
     Writer { manager: "unknown".to_owned(), time: None }
 }
 
@@ -228,9 +228,9 @@ mod tests {
 
     #[test]
     fn whoever_writes_the_status_after_the_last_taking_over_contests_it() {
-        let contest = |annotations: Value, time: &str| Contest::of(&subject(&annotations, &wrote(time), &Value::Null));
+        let contest = |annotations: Value, time: &str| Contest::detect(&subject(&annotations, &wrote(time), &Value::Null));
         let found = contest(json!({}), "2026-01-01T00:00:10Z").unwrap();
-        assert!(found.what().starts_with("The controller \"manager\" writes the status") && found.lasts());
+        assert!(found.message().starts_with("The controller \"manager\" writes the status") && found.needs_adoption());
         assert_eq!(contest(json!({ADOPTED: "2026-01-01T00:00:10Z"}), "2026-01-01T00:00:10Z"), None);
         assert!(contest(json!({ADOPTED: "2026-01-01T00:00:10Z"}), "2026-01-01T00:00:11Z").is_some());
         assert!(contest(json!({ADOPTED: "yesterday"}), "2026-01-01T00:00:10Z").is_some());
@@ -240,30 +240,34 @@ mod tests {
     fn it_is_told_once_beside_what_others_tell_and_lasts_until_a_taking_over() {
         let before = json!({"theirs": 1, "conditions": [{"type": CONTESTED, "status": "False"}, {"type": "Theirs", "status": "True"}]});
         let contest = contest_of("Service b/a", Some(Writer { manager: "manager".to_owned(), time: None }));
-        assert!(!contest.told(&before));
-        let after = contest.tell(&before, Some(1), at("2026-01-01T00:00:10Z"));
+        assert!(!contest.is_reported_in(&before));
+        let after = contest.status_with_contest(&before, Some(1), at("2026-01-01T00:00:10Z"));
         let told = |type_| condition(&after, type_).unwrap();
         assert_eq!((&told("Ready")["status"], &told("Ready")["reason"]), (&json!("False"), &json!("Contested")));
         assert_eq!((&told("Theirs")["status"], &told(CONTESTED)["status"], &after["theirs"]), (&json!("True"), &json!("True"), &json!(1)));
-        assert!(contest.told(&after));
+        assert!(contest.is_reported_in(&after));
         let later = contest_of("Service b/a", Some(Writer { manager: "manager".to_owned(), time: Some(at("2026-01-01T00:01:00Z")) }));
-        assert!(later.told(&after), "another time is no other state");
-        assert!(!contest_of("Service b/a", None).told(&after));
+        assert!(later.is_reported_in(&after), "another time is no other state");
+        assert!(!contest_of("Service b/a", None).is_reported_in(&after));
 
-        let known = Contest::of(&subject(&json!({}), &json!([]), &after)).unwrap();
-        assert!(known.told(&after));
-        assert_eq!(Contest::of(&subject(&json!({ADOPTED: "2026-01-01T00:00:10Z"}), &json!([]), &after)), None);
+        let known = Contest::detect(&subject(&json!({}), &json!([]), &after)).unwrap();
+        assert!(known.is_reported_in(&after));
+        assert_eq!(Contest::detect(&subject(&json!({ADOPTED: "2026-01-01T00:00:10Z"}), &json!([]), &after)), None);
     }
 
     fn contest_of(object: &str, maker: Option<Writer>) -> Contest {
-        Contest { reason: OTHER, ..Contest::made(object, maker) }
+        Contest { reason: OTHER_CONTROLLER, ..Contest::made(object, maker) }
     }
 
     #[test]
     fn ready_stays_as_it_is_where_it_is_the_other_controller_s() {
         let ready = json!({"type": "Ready", "status": "True", "reason": "Theirs"});
         let told = |conditions: Value| {
-            let after = Contest::made("Service b/a", None).tell(&json!({"conditions": conditions}), None, at("2026-01-01T00:00:10Z"));
+            let after = Contest::made("Service b/a", None).status_with_contest(
+                &json!({"conditions": conditions}),
+                None,
+                at("2026-01-01T00:00:10Z"),
+            );
             condition(&after, "Ready").unwrap()["reason"].clone()
         };
         assert_eq!(told(json!([ready])), "Theirs");
@@ -275,9 +279,9 @@ mod tests {
     #[test]
     fn what_another_has_made_is_looked_at_again_and_lasts_no_longer_than_it_is_there() {
         let contest = Contest::made("Service b/a", None);
-        let after = contest.tell(&Value::Null, None, at("2026-01-01T00:00:10Z"));
-        assert!(!contest.lasts() && contest.again().is_some());
-        assert_eq!(Contest::of(&subject(&json!({}), &json!([]), &after)), None);
+        let after = contest.status_with_contest(&Value::Null, None, at("2026-01-01T00:00:10Z"));
+        assert!(!contest.needs_adoption() && contest.recheck_after().is_some());
+        assert_eq!(Contest::detect(&subject(&json!({}), &json!([]), &after)), None);
     }
 
     #[test]
@@ -290,10 +294,10 @@ mod tests {
             subject(&json!({ADOPTED: "2026-01-01T00:00:00Z"}), &managed, &ours)
         };
         let counted = |times: &[&str]| {
-            let mut strays = Strays::default();
-            times.iter().map(|time| strays.look(&written(time)).is_some()).collect::<Vec<bool>>()
+            let mut strays = ForeignStatusWriters::default();
+            times.iter().map(|time| strays.record(&written(time)).is_some()).collect::<Vec<bool>>()
         };
-        assert_eq!(Contest::of(&written("2026-01-01T00:00:01Z")), None);
+        assert_eq!(Contest::detect(&written("2026-01-01T00:00:01Z")), None);
         let near = ["2026-01-01T00:00:01Z", "2026-01-01T00:00:01Z", "2026-01-01T00:05:00Z", "2026-01-01T00:10:00Z"];
         assert_eq!(counted(&near), [false, false, false, true], "the same write counts once");
         let far = ["2026-01-01T00:00:01Z", "2026-01-01T00:05:00Z", "2026-01-01T00:10:01Z"];
@@ -308,14 +312,14 @@ mod tests {
     #[test]
     fn what_is_changed_back_is_no_other_controller_s_for_good() {
         let contest = Contest::changed_back("Service b/a", 10, None);
-        let after = contest.tell(&Value::Null, None, at("2026-01-01T00:00:10Z"));
-        assert!(!contest.lasts() && contest.told(&after));
-        assert_eq!(Contest::of(&subject(&json!({}), &json!([]), &after)), None);
+        let after = contest.status_with_contest(&Value::Null, None, at("2026-01-01T00:00:10Z"));
+        assert!(!contest.needs_adoption() && contest.is_reported_in(&after));
+        assert_eq!(Contest::detect(&subject(&json!({}), &json!([]), &after)), None);
     }
 
     #[test]
     fn an_annotation_that_means_nothing_is_told() {
-        let told = nobody_else(&subject(&json!({CONTROL: "no"}), &json!([]), &Value::Null));
+        let told = uncontested(&subject(&json!({CONTROL: "no"}), &json!([]), &Value::Null));
         assert!(told.reason == "InvalidAnnotation" && told.message.contains("\"no\""), "{told:?}");
     }
 }

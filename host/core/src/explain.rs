@@ -4,12 +4,12 @@ pub mod text;
 
 use crate::{
     decide::{
-        Asked,
+        AskedPlugin,
         propagation::{self, Propagated},
         selection::{self, Judged, Selection},
         templating::{self, Templated},
     },
-    plan::{Decided, LEFT_ALONE, Plan, Theirs},
+    plan::{Decided, LEFT_ALONE, NotOurs, Plan},
     status::{Applied, settle},
     world::{ObjectKey, Subject},
 };
@@ -35,7 +35,7 @@ fn decision(plan: &Plan, decided: &Decided) -> Value {
     }
 }
 
-fn plugins(asked: &[Asked]) -> Vec<Value> {
+fn plugins(asked: &[AskedPlugin]) -> Vec<Value> {
     asked.iter().map(|asked| json!({"name": asked.plugin, "digest": asked.digest})).collect()
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn selected(plan: &Plan, inputs: &selection::Inputs) -> Option<usize>
     inputs.candidates.iter().position(|candidate| runtime["name"] == candidate.name && runtime["kind"] == candidate.kind)
 }
 
-fn selected_one(plan: &Plan, inputs: &selection::Inputs, asked: &[Asked], answer: &Selection) -> Value {
+fn selected_one(plan: &Plan, inputs: &selection::Inputs, asked: &[AskedPlugin], answer: &Selection) -> Value {
     let named = |place: usize| {
         let candidate = &inputs.candidates[place];
         json!({"kind": candidate.kind, "namespace": candidate.namespace, "name": candidate.name})
@@ -80,7 +80,7 @@ pub(crate) fn number(score: f64) -> Value {
     if score.fract() == 0.0 && score.abs() < 1e15 { json!(score as i64) } else { json!(score) }
 }
 
-fn template(key: &ObjectKey, inputs: &templating::Inputs, asked: &[Asked], answer: &Templated) -> Value {
+fn template(key: &ObjectKey, inputs: &templating::Inputs, asked: &[AskedPlugin], answer: &Templated) -> Value {
     let steps = answer.steps.iter().map(|step| {
         let operation = &step.operation;
         let value = operation.value.as_deref().map(|value| serde_json::from_str::<Value>(value).unwrap_or_else(|_| value.into()));
@@ -98,7 +98,7 @@ fn template(key: &ObjectKey, inputs: &templating::Inputs, asked: &[Asked], answe
     })
 }
 
-fn metadata(inputs: &propagation::Inputs, asked: &[Asked], answer: &Propagated) -> Value {
+fn metadata(inputs: &propagation::Inputs, asked: &[AskedPlugin], answer: &Propagated) -> Value {
     let target = &inputs.target;
     let placed = |placed: &[pointsman_sandbox::point::propagation::Placed]| -> Vec<Value> {
         placed.iter().map(|placed| json!({"key": placed.key, "value": placed.value, "source": placed.layer})).collect()
@@ -119,7 +119,7 @@ fn metadata(inputs: &propagation::Inputs, asked: &[Asked], answer: &Propagated) 
 /// The conditions as the status would have them, without times.
 pub(crate) fn conditions(subject: &Subject, plan: &Plan) -> Vec<Value> {
     let applied = match &plan.theirs {
-        Some(Theirs::LeftAlone) => Applied::LeftAlone(LEFT_ALONE.to_owned()),
+        Some(NotOurs::LeftAlone) => Applied::LeftAlone(LEFT_ALONE.to_owned()),
         _ if plan.objects.is_some() => Applied::Done,
         _ => Applied::Held,
     };

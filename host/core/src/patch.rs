@@ -4,7 +4,7 @@ use pointsman_sandbox::point::templating::{Action, Operation};
 use serde_json::Value;
 
 /// How deep a path may lead. A value has 127 levels at most, and what is nested without end overflows the stack of whoever walks it.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// Why an operation can't be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,7 +13,7 @@ pub(super) enum PatchError {
     #[error("is no JSON Pointer: it begins with / (and the whole template can't be replaced)")]
     Pointer,
     /// It leads too deep.
-    #[error("leads deeper than {DEEPEST} levels")]
+    #[error("leads deeper than {MAX_DEPTH} levels")]
     TooDeep,
     /// A step on the way isn't there.
     #[error("leads through {0:?}, which isn't there")]
@@ -92,7 +92,7 @@ pub(super) fn apply(document: &mut Value, operation: &Operation) -> Result<(), P
 
 /// The value at the end of a pointer.
 fn walk<'a>(document: &'a mut Value, way: &str) -> Result<&'a mut Value, PatchError> {
-    if way.split('/').count() > DEEPEST {
+    if way.split('/').count() > MAX_DEPTH {
         return Err(PatchError::TooDeep);
     }
     let mut place = document;

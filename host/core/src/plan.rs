@@ -9,7 +9,7 @@ use crate::{
         selection::{self, Selection},
         templating::{self, Templated},
     },
-    rules::tally::Stands,
+    rules::tally::RuleResults,
     world::{ObjectKey, Read, child::fingerprint},
 };
 use pointsman_sandbox::point::propagation::Target;
@@ -30,16 +30,16 @@ pub struct Plan {
     /// What was decided, for those who want to know why.
     pub decisions: Vec<Decided>,
     /// How the subject stands to the rules.
-    pub stands: Stands,
+    pub stands: RuleResults,
     /// When to look again although nothing has changed.
     pub again: Option<Duration>,
     /// Whose the subject is, if it isn't ours: then the rest of the plan is what we would do.
-    pub theirs: Option<Theirs>,
+    pub theirs: Option<NotOurs>,
 }
 
 /// Why a subject isn't ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Theirs {
+pub enum NotOurs {
     /// It says so itself.
     LeftAlone,
     /// Another controller works on it.
@@ -69,7 +69,7 @@ impl Object {
     }
 
     /// The whole object, as it is applied.
-    pub fn whole(&self) -> Value {
+    pub fn manifest(&self) -> Value {
         let ObjectKey { resource, namespace, name } = &self.key;
         let mut whole = Map::new();
         whole.insert("apiVersion".to_owned(), resource.api_version().into());

@@ -3,36 +3,36 @@
 use crate::{
     contest::{self, Contest},
     decide::{Policies, Standing},
-    guards::{self, Judging},
-    kinds::{Kind, kept},
-    plan::{Plan, Theirs},
+    guards::{self, PlanGuard},
+    kinds::{Kind, adoption},
+    plan::{NotOurs, Plan},
     settings::Settings,
     world::{Snapshot, subject::Control},
 };
 
 /// What is to become of a subject of a kind.
 pub fn plan(kind: &dyn Kind, mut snapshot: Snapshot, policies: &Policies, settings: &Settings) -> Plan {
-    snapshot.stand_ins = kind.stand_ins(&snapshot);
+    snapshot.stand_ins = kind.adopted_names(&snapshot);
     let standing = if snapshot.children.is_empty() { Standing::New } else { Standing::Running };
     // Everything in a plan is decided under one set.
     let mut policies = policies.pin(standing);
-    guards::meet(&snapshot, &mut policies);
+    guards::evaluate_match_conditions(&snapshot, &mut policies);
     let mut plan = kind.plan(&snapshot, &policies, settings);
-    kept::keep(&snapshot, plan.objects.as_mut());
-    let mut plan = Judging::new(&snapshot, &policies).bound(plan);
-    plan.keeps = kept::stays(&snapshot);
+    adoption::keep(&snapshot, plan.objects.as_mut());
+    let mut plan = PlanGuard::new(&snapshot, &policies).enforce(plan);
+    plan.keeps = adoption::retained_objects(&snapshot);
     plan.theirs = theirs(&snapshot);
     plan.status.conditions.push(match &plan.theirs {
-        Some(Theirs::Contested(contest)) => contest.condition(),
-        _ => contest::nobody_else(&snapshot.subject),
+        Some(NotOurs::Contested(contest)) => contest.condition(),
+        _ => contest::uncontested(&snapshot.subject),
     });
     plan
 }
 
 /// Why a subject isn't ours, if it isn't.
-pub fn theirs(snapshot: &Snapshot) -> Option<Theirs> {
+pub fn theirs(snapshot: &Snapshot) -> Option<NotOurs> {
     if snapshot.subject.control == Control::LeftAlone {
-        return Some(Theirs::LeftAlone);
+        return Some(NotOurs::LeftAlone);
     }
-    Contest::of(&snapshot.subject).map(Theirs::Contested)
+    Contest::detect(&snapshot.subject).map(NotOurs::Contested)
 }

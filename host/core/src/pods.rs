@@ -3,13 +3,13 @@
 use crate::{
     plan::{Object, Plan},
     workload::Workload,
-    world::{Child, Snapshot},
+    world::{OwnedObject, Snapshot},
 };
 use std::sync::Arc;
 
 /// What is to be known of a subject's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct PodImpact {
     /// Whether the plan makes other pods of those that run.
     pub restarts: bool,
     /// Whether pods are being replaced.
@@ -22,11 +22,11 @@ pub struct Work {
     pub late: Option<String>,
 }
 
-impl Work {
-    /// As the snapshot and its plan say. What was written and came out otherwise is as it will stay: `insisted` knows.
-    pub fn of(snapshot: &Snapshot, plan: &Plan, insisted: impl Fn(&Object, &Child) -> bool) -> Self {
+impl PodImpact {
+    /// As the snapshot and its plan say. What was written and came out otherwise is as it will stay: `was_mutated_by_server` knows.
+    pub fn assess(snapshot: &Snapshot, plan: &Plan, insisted: impl Fn(&Object, &OwnedObject) -> bool) -> Self {
         let workloads = || snapshot.children.iter().filter(|child| makes_pods(child));
-        let reports = |child: &&Arc<Child>| Workload::find(child.key.resource).is_some_and(|workload| workload.reports_stuck);
+        let reports = |child: &&Arc<OwnedObject>| Workload::find(child.key.resource).is_some_and(|workload| workload.reports_stuck);
         let late = workloads().filter(reports).find_map(|child| {
             let progressing = child.observed.condition("Progressing").filter(|_| child.observed.current_generation())?;
             let late = progressing.status == "False";
@@ -47,18 +47,18 @@ impl Work {
 }
 
 /// Whether a plan makes other pods of those that run.
-pub fn restarts(snapshot: &Snapshot, objects: &[Object], plan: &Plan, insisted: impl Fn(&Object, &Child) -> bool) -> bool {
+pub fn restarts(snapshot: &Snapshot, objects: &[Object], plan: &Plan, insisted: impl Fn(&Object, &OwnedObject) -> bool) -> bool {
     snapshot.children.iter().filter(|child| makes_pods(child)).any(|child| match objects.iter().find(|object| object.key == child.key) {
         Some(object) => !child.keeps_pods(&object.body) && !insisted(object, child),
         None => !plan.keeps.contains(&child.key),
     })
 }
 
-fn makes_pods(child: &Child) -> bool {
+fn makes_pods(child: &OwnedObject) -> bool {
     child.ours() && !child.deleting && !child.key.resource.pods().is_empty()
 }
 
-fn rolls(child: &Child) -> bool {
+fn rolls(child: &OwnedObject) -> bool {
     let observed = &child.observed;
     let wanted = observed.replicas.unwrap_or(1);
     // Of a scheduler with several replicas one leads and the others are never available.

@@ -5,14 +5,14 @@ use serde_json::Value;
 /// A quantity, in thousandths of thousandths of millionths: the finest that Kubernetes keeps, so that equal ones are equal.
 pub fn parse(value: &Value) -> Option<i128> {
     match value {
-        Value::String(text) => of(text),
-        Value::Number(number) => of(&number.to_string()),
+        Value::String(text) => parse_text(text),
+        Value::Number(number) => parse_text(&number.to_string()),
         _ => None,
     }
 }
 
 /// A quantity as it is written.
-pub fn of(text: &str) -> Option<i128> {
+pub fn parse_text(text: &str) -> Option<i128> {
     const NANO: i128 = 1_000_000_000;
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -61,17 +61,17 @@ mod tests {
     #[test]
     fn equal_quantities_are_equal_however_they_are_written() {
         for (a, b) in [("0.5Gi", "512Mi"), ("1000m", "1"), ("1e3", "1k"), ("1.5", "1500m"), ("+2", "2"), ("1E", "1e18"), (".5", "500m")] {
-            assert_eq!(of(a).unwrap(), of(b).unwrap(), "{a} {b}");
+            assert_eq!(parse_text(a).unwrap(), parse_text(b).unwrap(), "{a} {b}");
         }
         assert_eq!(parse(&json!(4)), parse(&json!("4")));
-        assert_ne!(of("1G"), of("1Gi"));
-        assert_ne!(of("-1"), of("1"));
+        assert_ne!(parse_text("1G"), parse_text("1Gi"));
+        assert_ne!(parse_text("-1"), parse_text("1"));
     }
 
     #[test]
     fn what_is_none_is_told_apart() {
         for bad in ["", "Gi", "1 Gi", "1gi", "1.2.3", "one", "1e", "--1", "1e99", "."] {
-            assert_eq!(of(bad), None, "{bad}");
+            assert_eq!(parse_text(bad), None, "{bad}");
         }
     }
 }

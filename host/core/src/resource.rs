@@ -37,7 +37,7 @@ impl Resource {
     }
 
     /// As people call it. Two kinds are called Service.
-    pub fn called(&self) -> &'static str {
+    pub fn display_name(&self) -> &'static str {
         if *self == KNATIVE_SERVICE { "Knative Service" } else { self.kind }
     }
 
@@ -47,7 +47,7 @@ impl Resource {
     }
 
     /// The one that an object says it is of, among those that we know.
-    pub fn of(api_version: &str, kind: &str) -> Option<&'static Self> {
+    pub fn find(api_version: &str, kind: &str) -> Option<&'static Self> {
         ALL.iter().copied().find(|resource| resource.kind == kind && resource.api_version() == api_version)
     }
 }
@@ -67,7 +67,7 @@ macro_rules! resources {
 }
 
 /// The kinds of which there may be some that we made, and others that a subject only names.
-pub static NAMED_BY_SUBJECTS: [&Resource; 3] = [&GATEWAY, &HTTP_ROUTE, &INFERENCE_POOL];
+pub static REFERENCED_KINDS: [&Resource; 3] = [&GATEWAY, &HTTP_ROUTE, &INFERENCE_POOL];
 
 resources! {
     NAMESPACE: "" "v1" "Namespace" "namespaces" false None;
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn a_kind_is_found_by_what_an_object_says() {
-        assert_eq!(Resource::of("apps/v1", "Deployment"), Some(&DEPLOYMENT));
-        assert_eq!(Resource::of("v1", "Service"), Some(&SERVICE));
-        assert_eq!(Resource::of("apps/v2", "Deployment"), None);
+        assert_eq!(Resource::find("apps/v1", "Deployment"), Some(&DEPLOYMENT));
+        assert_eq!(Resource::find("v1", "Service"), Some(&SERVICE));
+        assert_eq!(Resource::find("apps/v2", "Deployment"), None);
     }
 }

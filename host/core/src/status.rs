@@ -35,7 +35,7 @@ pub const RESTARTING: &str = "Restarting";
 
 /// An event that is due because a condition has turned: always a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turned {
+pub struct TransitionEvent {
     /// The condition's reason.
     pub reason: String,
     /// The condition's message.
@@ -44,18 +44,24 @@ pub struct Turned {
 
 /// The status that a subject should have, and the events of the way there. The times of what hasn't turned stay as they were, so that
 /// an unchanged status is the same to the byte.
-pub fn settle(before: &Value, planned: Status, applied: &Applied, generation: Option<i64>, now: Timestamp) -> (Value, Vec<Turned>) {
+pub fn settle(
+    before: &Value,
+    planned: Status,
+    applied: &Applied,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> (Value, Vec<TransitionEvent>) {
     let Status { mut conditions, mut fields, types } = planned;
     conditions.push(match applied {
-        Applied::Done => Condition::yes(APPLIED, "Applied", "The objects of the service are as planned."),
+        Applied::Done => Condition::satisfied(APPLIED, "Applied", "The objects of the service are as planned."),
         Applied::Held => {
             Condition::unknown(APPLIED, "Held", "Nothing is written: what there is stays as it is. The other conditions say why.")
         }
         Applied::InTurn => {
-            Condition::yes(APPLIED, RESTARTING, "The objects of the service are as planned. It is its turn to restart its pods.")
+            Condition::satisfied(APPLIED, RESTARTING, "The objects of the service are as planned. It is its turn to restart its pods.")
         }
         // It serves as it did: that is no reason not to be ready.
-        Applied::Waits(message) => Condition::yes(APPLIED, WAITING, message),
+        Applied::Waits(message) => Condition::satisfied(APPLIED, WAITING, message),
         Applied::LeftAlone(message) => Condition::unknown(APPLIED, "LeftAlone", message),
         Applied::Failed(reason, message) => Condition::no(APPLIED, reason, message),
     });
@@ -64,7 +70,7 @@ pub fn settle(before: &Value, planned: Status, applied: &Applied, generation: Op
     let known = before["conditions"].as_array();
     let told = conditions.into_iter().map(|condition| {
         let former = known.into_iter().flatten().find(|former| former["type"] == condition.type_);
-        events.extend(turned(former, &condition));
+        events.extend(transition_event(former, &condition));
         written(condition, former, generation, now)
     });
     let told: Vec<Value> = told.collect();
@@ -100,13 +106,13 @@ pub fn ready(conditions: &[Condition]) -> Condition {
     let missing =
         needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
     match missing {
-        None => Condition::yes(READY, "Ready", "Everything works."),
+        None => Condition::satisfied(READY, "Ready", "Everything works."),
         Some(missing) => Condition { type_: READY, ..missing.clone() },
     }
 }
 
 /// The event that a change of a condition makes, if it makes one.
-fn turned(before: Option<&Value>, after: &Condition) -> Option<Turned> {
+fn transition_event(before: Option<&Value>, after: &Condition) -> Option<TransitionEvent> {
     let status = word(after.status);
     let same = before.is_some_and(|before| {
         before["status"] == status && before["reason"] == after.reason && (!after.notable || before["message"] == after.message)
@@ -117,7 +123,7 @@ fn turned(before: Option<&Value>, after: &Condition) -> Option<Turned> {
     let failed = after.status == Some(false);
     // Ready repeats what another condition says. That all is well needs no event: each would be a write more a service.
     let wanted = after.type_ != READY && ((failed && after.needed) || after.notable);
-    wanted.then(|| Turned { reason: after.reason.clone(), message: after.message.clone() })
+    wanted.then(|| TransitionEvent { reason: after.reason.clone(), message: after.message.clone() })
 }
 
 #[cfg(test)]
@@ -135,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_status_that_did_not_turn_is_the_same_to_the_byte() {
-        let planned = || status(vec![Condition::yes("A", "Fine", "It is."), Condition::unknown("B", "Waiting", "It may be.")]);
+        let planned = || status(vec![Condition::satisfied("A", "Fine", "It is."), Condition::unknown("B", "Waiting", "It may be.")]);
         let (first, events) = settle(&Value::Null, planned(), &Applied::Done, Some(1), at(1));
         assert!(events.is_empty(), "{events:?}");
         let (second, events) = settle(&first, planned(), &Applied::Done, Some(1), at(99));
@@ -153,7 +159,7 @@ mod tests {
             ],
         });
         let fields = Map::from_iter([("url".to_owned(), Value::Null), ("runtime".to_owned(), json!({"name": "b"}))]);
-        let planned = Status { conditions: vec![Condition::yes("A", "Fine", "It is.")], fields, types: &["B"] };
+        let planned = Status { conditions: vec![Condition::satisfied("A", "Fine", "It is.")], fields, types: &["B"] };
         let (after, _) = settle(&before, planned, &Applied::Done, Some(2), at(1));
         let types: Vec<&str> = after["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap()).collect();
         assert_eq!(types, ["A", "Applied", "Ready", "Theirs"]);
@@ -177,7 +183,7 @@ mod tests {
 
     #[test]
     fn an_event_comes_with_the_turn_and_never_again() {
-        let fine = || status(vec![Condition::yes("A", "Tie", "b and c").noted()]);
+        let fine = || status(vec![Condition::satisfied("A", "Tie", "b and c").with_event()]);
         let (told, events) = settle(&Value::Null, fine(), &Applied::Done, None, at(1));
         assert_eq!(events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["Tie"]);
         assert!(settle(&told, fine(), &Applied::Done, None, at(2)).1.is_empty());

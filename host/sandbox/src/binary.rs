@@ -7,7 +7,7 @@ use super::{
     limits::LARGEST_BINARY,
     wasi::{preview1, preview2},
 };
-use crate::text::told;
+use crate::text::printable_line;
 use std::{fmt, panic::catch_unwind};
 use wasmparser::{
     Chunk, Encoding, ExternalKind, Parser, Payload, TypeRef, Validator, WasmFeatures, component_types::ComponentEntityType, types::Types,
@@ -25,7 +25,7 @@ const POINTS: [&str; 4] = ["runtime-selection", "pod-templating", "metadata-prop
 
 /// What was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum BinaryForm {
     /// A component.
     Component,
     /// A core module that carries its interfaces; a component was made of it.
@@ -34,7 +34,7 @@ pub enum Form {
     Command,
 }
 
-impl Form {
+impl BinaryForm {
     /// Its name, as the other process says it.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ pub struct Accepted {
     /// The bytes of a component, or of a command's module.
     pub wasm: Vec<u8>,
     /// What was given.
-    pub form: Form,
+    pub form: BinaryForm,
     /// The versions that it exports, the oldest first. A command has none: it tells when it is asked to describe itself.
     pub exports: Vec<Exported>,
 }
@@ -143,24 +143,24 @@ pub fn accept(bytes: &[u8]) -> Result<Accepted, Refused> {
     match encoding(bytes)? {
         Encoding::Component => {
             let exports = check(bytes)?;
-            Ok(Accepted { wasm: bytes.to_vec(), form: Form::Component, exports })
+            Ok(Accepted { wasm: bytes.to_vec(), form: BinaryForm::Component, exports })
         }
         Encoding::Module => {
             validate(bytes)?;
             if !carries_interfaces(bytes) {
                 check_command(bytes)?;
-                return Ok(Accepted { wasm: bytes.to_vec(), form: Form::Command, exports: Vec::new() });
+                return Ok(Accepted { wasm: bytes.to_vec(), form: BinaryForm::Command, exports: Vec::new() });
             }
             let wasm = wrap(bytes)?;
             let exports = check(&wasm)?;
-            Ok(Accepted { wasm, form: Form::Module, exports })
+            Ok(Accepted { wasm, form: BinaryForm::Module, exports })
         }
     }
 }
 
 /// Makes a component of a core module that the host carries in itself.
 pub(super) fn of_ours(bytes: &[u8]) -> Result<Accepted, Refused> {
-    Ok(Accepted { wasm: wrap(bytes)?, form: Form::Module, exports: Vec::new() })
+    Ok(Accepted { wasm: wrap(bytes)?, form: BinaryForm::Module, exports: Vec::new() })
 }
 
 fn encoding(bytes: &[u8]) -> Result<Encoding, Refused> {
@@ -214,7 +214,7 @@ fn check_command(module: &[u8]) -> Result<(), Refused> {
     }
     match (foreign, start, memory) {
         _ if !wasi && !start => Err(Refused::NoPolicy),
-        (Some(foreign), ..) => Err(Refused::Import(told(&foreign))),
+        (Some(foreign), ..) => Err(Refused::Import(printable_line(&foreign))),
         (None, false, _) => Err(Refused::NoCommand("_start")),
         (None, true, false) => Err(Refused::NoCommand("memory")),
         (None, true, true) => Ok(()),
@@ -263,7 +263,7 @@ fn check(component: &[u8]) -> Result<Vec<Exported>, Refused> {
     let versions: Vec<_> = Version::ALL.into_iter().filter(|version| exports_of(*version, "plugin")).collect();
     if versions.is_empty() {
         let other = exports.iter().find_map(|export| export.strip_prefix(&format!("{PACKAGE}/plugin@")));
-        return Err(other.map_or(Refused::NoPlugin, |version| Refused::OtherVersion(told(version))));
+        return Err(other.map_or(Refused::NoPlugin, |version| Refused::OtherVersion(printable_line(version))));
     }
     let of_version = |version| {
         let points: Vec<_> = POINTS.into_iter().filter(|point| exports_of(version, point)).collect();
@@ -281,11 +281,11 @@ fn check_import(name: &str, types: &Types) -> Result<(), Refused> {
         && interface != TYPES
         && Version::parse(version).is_none()
     {
-        return Err(Refused::OtherVersion(told(version)));
+        return Err(Refused::OtherVersion(printable_line(version)));
     }
     let types = types.as_ref();
     let Some(ComponentEntityType::Instance(instance)) = types.component_item_for_import(name).map(|item| item.ty) else {
-        return Err(Refused::Import(told(name)));
+        return Err(Refused::Import(printable_line(name)));
     };
     let functions = ours.is_some_and(|(interface, _)| interface == LOG) || preview2::interface(name).is_some();
     let harmless = types[instance].exports.values().all(|export| match export.ty {
@@ -293,5 +293,5 @@ fn check_import(name: &str, types: &Types) -> Result<(), Refused> {
         ComponentEntityType::Func(_) => functions,
         _ => false,
     });
-    if harmless { Ok(()) } else { Err(Refused::Import(told(name))) }
+    if harmless { Ok(()) } else { Err(Refused::Import(printable_line(name))) }
 }

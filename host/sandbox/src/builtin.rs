@@ -48,7 +48,7 @@ pub static BUILTINS: [Builtin; 4] = [
 ];
 
 /// The default policy of that name.
-pub fn named(name: &str) -> Option<&'static Builtin> {
+pub fn find(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)
 }
 
@@ -62,7 +62,7 @@ mod tests {
     fn each_default_policy_is_a_plugin_for_its_point_and_no_other() {
         for builtin in &BUILTINS {
             let accepted = accept(builtin.bytes).unwrap();
-            assert_eq!(accepted.form, crate::binary::Form::Module, "{}", builtin.name);
+            assert_eq!(accepted.form, crate::binary::BinaryForm::Module, "{}", builtin.name);
             let exported = accepted.exports.iter().map(|exported| (exported.version, exported.points.clone()));
             let all = Version::ALL.map(|version| (version, vec![builtin.point.name()]));
             assert!(exported.eq(all), "{}", builtin.name);
@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn a_default_policy_is_found_by_its_name() {
-        assert_eq!(named("pod-templating").map(|builtin| builtin.point), Some(Point::PodTemplating));
-        assert_eq!(named("pod"), None);
+        assert_eq!(find("pod-templating").map(|builtin| builtin.point), Some(Point::PodTemplating));
+        assert_eq!(find("pod"), None);
     }
 
     /// Else the same source would have another digest on each machine.

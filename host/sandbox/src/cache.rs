@@ -12,15 +12,15 @@ use std::{
 #[derive(Debug)]
 pub struct Cache {
     most: usize,
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
 }
 
-type Kept = (Arc<dyn Any + Send + Sync>, usize);
+type CachedValue = (Arc<dyn Any + Send + Sync>, usize);
 
 #[derive(Debug, Default)]
-struct State {
-    young: HashMap<Digest, Kept>,
-    old: HashMap<Digest, Kept>,
+struct CacheState {
+    young: HashMap<Digest, CachedValue>,
+    old: HashMap<Digest, CachedValue>,
     /// What the young ones take, in bytes.
     size: usize,
 }
@@ -71,7 +71,7 @@ impl Cache {
     }
 }
 
-impl State {
+impl CacheState {
     fn keep(&mut self, key: Digest, value: Arc<dyn Any + Send + Sync>, size: usize, most: usize) {
         // What an entry costs beside its value.
         let size = size + 128;
@@ -92,14 +92,14 @@ mod tests {
     #[test]
     fn what_is_used_stays_and_the_rest_goes_before_there_is_too_much() {
         let cache = Cache::new(100_000);
-        let hot = Digest::of(b"hot");
+        let hot = Digest::hash(b"hot");
         cache.keep(hot, Arc::new(0_u32), 900);
         for number in 0_u32..10_000 {
-            cache.keep(Digest::of(&number.to_le_bytes()), Arc::new(number), 900);
+            cache.keep(Digest::hash(&number.to_le_bytes()), Arc::new(number), 900);
             assert_eq!(cache.get::<u32>(&hot).as_deref(), Some(&0));
         }
         assert!(cache.len() < 100, "{}", cache.len());
-        assert_eq!(cache.get::<u32>(&Digest::of(&1_u32.to_le_bytes())), None);
+        assert_eq!(cache.get::<u32>(&Digest::hash(&1_u32.to_le_bytes())), None);
         assert_eq!(cache.get::<String>(&hot), None, "another type is another answer");
     }
 }

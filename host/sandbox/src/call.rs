@@ -5,7 +5,7 @@ use super::{
     limits::{CORE_INSTANCES, Limits, TICK},
     point::{Failure, FailureKind},
 };
-use crate::text::{cut, told};
+use crate::text::{cut, printable_line};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -87,7 +87,7 @@ pub enum CallError {
 
 impl From<Failure> for CallError {
     fn from(Failure { kind, message, field }: Failure) -> Self {
-        let sentence = told(&field.map_or_else(|| message.clone(), |field| format!("{field}: {message}")));
+        let sentence = printable_line(&field.map_or_else(|| message.clone(), |field| format!("{field}: {message}")));
         match kind {
             FailureKind::Refusal => Self::Failed(sentence),
             FailureKind::Fault => Self::Faulted(sentence),
@@ -132,7 +132,7 @@ fn last_words(words: &str) -> String {
 }
 
 /// The state that a call has beside the plugin's own.
-pub(super) struct State {
+pub(super) struct CallState {
     limits: Limits,
     memory: usize,
     table_elements: usize,
@@ -151,7 +151,7 @@ pub(super) struct State {
     last_words: String,
 }
 
-impl State {
+impl CallState {
     /// An error and not `false`: what a guest does after a failed growth is anybody's guess.
     fn granted(&self) -> wasmtime::Result<bool> {
         if self.refused_memory { Err(wasmtime::Error::msg("out of memory")) } else { Ok(true) }
@@ -213,7 +213,7 @@ impl State {
     /// That it ended itself.
     pub(super) fn exited(&mut self, code: u32) -> CallError {
         self.end_lines();
-        CallError::Exited { code, said: told(&self.last_words) }
+        CallError::Exited { code, said: printable_line(&self.last_words) }
     }
 }
 
@@ -227,7 +227,7 @@ fn grow(total: &mut usize, most: usize, current: usize, desired: usize) -> bool 
     fits
 }
 
-impl ResourceLimiter for State {
+impl ResourceLimiter for CallState {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         self.refused_memory |= !grow(&mut self.memory, self.limits.memory, current, desired);
         self.granted()
@@ -275,8 +275,8 @@ impl Sandbox {
     }
 
     /// A store for one instance, without fuel or deadline.
-    pub(super) fn store(&self) -> Store<State> {
-        let state = State {
+    pub(super) fn store(&self) -> Store<CallState> {
+        let state = CallState {
             limits: self.limits,
             memory: 0,
             table_elements: 0,
@@ -289,7 +289,7 @@ impl Sandbox {
             lines: Default::default(),
             last_words: String::new(),
         };
-        let mut store = Store::new(self.engines.of(self.use_), state);
+        let mut store = Store::new(self.engines.for_use(self.use_), state);
         store.limiter(|state| state);
         store.set_hostcall_fuel(self.limits.output);
         store
@@ -300,8 +300,8 @@ impl Sandbox {
     pub(super) fn run<Answer>(
         &self,
         _: &Entered<'_>,
-        store: &mut Store<State>,
-        run: impl FnOnce(&mut Store<State>) -> wasmtime::Result<Result<Answer, CallError>>,
+        store: &mut Store<CallState>,
+        run: impl FnOnce(&mut Store<CallState>) -> wasmtime::Result<Result<Answer, CallError>>,
     ) -> Result<(Answer, Spent), CallError> {
         let ticks = self.limits.deadline.as_nanos() / TICK.as_nanos();
         store.set_epoch_deadline(u64::try_from(ticks).unwrap_or(u64::MAX).max(1));
@@ -321,7 +321,7 @@ impl Sandbox {
         Ok((answer, Spent { fuel, memory: state.memory, time, log: std::mem::take(&mut state.log) }))
     }
 
-    fn why(&self, error: &wasmtime::Error, state: &State) -> CallError {
+    fn why(&self, error: &wasmtime::Error, state: &CallState) -> CallError {
         if state.refused_memory {
             return CallError::Memory(self.limits.memory);
         }
@@ -338,14 +338,14 @@ impl Sandbox {
         match error.downcast_ref::<Trap>() {
             Some(Trap::OutOfFuel) => CallError::Fuel(self.limits.fuel),
             Some(Trap::Interrupt) => CallError::Deadline(self.limits.deadline),
-            Some(trap) => CallError::Trap(told(&format!("{trap}{}", last_words(&state.last_words)))),
+            Some(trap) => CallError::Trap(printable_line(&format!("{trap}{}", last_words(&state.last_words)))),
             // What the host lifts out of the plugin's memory fails without a trap.
             None => {
                 let said = format!("{error:#}");
                 if said.contains("fuel") || said.contains("utf-8") {
                     CallError::Output(self.limits.output)
                 } else {
-                    CallError::Trap(told(&said))
+                    CallError::Trap(printable_line(&said))
                 }
             }
         }

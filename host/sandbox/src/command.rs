@@ -3,7 +3,7 @@
 
 use super::{
     binary::{Refused, Version},
-    call::{CallError, Sandbox, Spent, State},
+    call::{CallError, CallState, Sandbox, Spent},
     point::{
         Failure, Reason,
         describe::Description,
@@ -14,7 +14,7 @@ use super::{
     },
     wasi::preview1::{self, Exited},
 };
-use crate::text::told;
+use crate::text::printable_line;
 use serde::{Serialize, de::DeserializeOwned, de::IgnoredAny};
 use serde_json::Value;
 use std::fmt;
@@ -23,7 +23,7 @@ use wasmtime::{InstancePre, Linker, Module, Store};
 /// A command in its sandbox. Every question is a process of its own.
 pub(super) struct Command {
     sandbox: Sandbox,
-    pre: InstancePre<State>,
+    pre: InstancePre<CallState>,
     version: Version,
     config: Value,
 }
@@ -36,7 +36,7 @@ impl fmt::Debug for Command {
 
 /// What a command reads.
 #[derive(Serialize)]
-struct Asked<'a, Request> {
+struct CommandQuestion<'a, Request> {
     call: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     interface: Option<&'static str>,
@@ -57,17 +57,17 @@ struct Row<Request> {
 impl Command {
     /// Links a module that was compiled by the sandbox's engine.
     pub(super) fn new(sandbox: Sandbox, module: &Module, version: Version, config: &str) -> Result<Self, CallError> {
-        let config = serde_json::from_str(config).map_err(|error| CallError::Config(told(&format!("it is no JSON: {error}"))))?;
-        let mut linker = Linker::new(sandbox.engines.of(sandbox.use_));
+        let config = serde_json::from_str(config).map_err(|error| CallError::Config(printable_line(&format!("it is no JSON: {error}"))))?;
+        let mut linker = Linker::new(sandbox.engines.for_use(sandbox.use_));
         let pre = preview1::define(&mut linker, module).and_then(|()| linker.instantiate_pre(module));
-        let pre = pre.map_err(|error| CallError::Instantiate(told(&format!("{error:#}"))))?;
+        let pre = pre.map_err(|error| CallError::Instantiate(printable_line(&format!("{error:#}"))))?;
         Ok(Self { sandbox, pre, version, config })
     }
 
     /// What it says of itself, and the versions that it says it speaks: 0.1.0, if it doesn't say.
     fn described(&self) -> Result<(Description, Vec<String>, Spent), CallError> {
         let (mut image, spent): (Value, Spent) =
-            failing::<_, Failure>(self.run(&Asked { call: "describe", interface: None, config: None, request: None::<()> })?)?;
+            failing::<_, Failure>(self.run(&CommandQuestion { call: "describe", interface: None, config: None, request: None::<()> })?)?;
         let spoken = image.as_object_mut().and_then(|fields| fields.remove("interfaces"));
         let spoken = spoken.map_or_else(|| Ok(vec![Version::V0_1.number().to_owned()]), serde_json::from_value).map_err(nonsense)?;
         Ok((serde_json::from_value(image).map_err(nonsense)?, spoken, spent))
@@ -88,14 +88,14 @@ impl Command {
             Some(draft) => Refused::Draft(draft.number()),
             None => Refused::OtherVersion(spoken.join(", ")),
         };
-        Err(CallError::Version(told(&refused.to_string())))
+        Err(CallError::Version(printable_line(&refused.to_string())))
     }
 
     pub(super) fn takes_config(&self) -> Result<Spent, CallError> {
-        let asked = Asked { call: "configure", interface: self.interface(), config: Some(&self.config), request: None::<()> };
+        let asked = CommandQuestion { call: "configure", interface: self.interface(), config: Some(&self.config), request: None::<()> };
         match self.run::<IgnoredAny, String>(&asked)? {
             (Answer::Ok(_), spent) => Ok(spent),
-            (Answer::Err(refusal), _) => Err(CallError::Config(told(&refusal))),
+            (Answer::Err(refusal), _) => Err(CallError::Config(printable_line(&refusal))),
         }
     }
 
@@ -155,14 +155,19 @@ impl Command {
         call: &'static str,
         request: impl Serialize,
     ) -> Result<(Image, Spent), CallError> {
-        failing::<_, Excuse>(self.run(&Asked { call, interface: self.interface(), config: Some(&self.config), request: Some(request) })?)
+        failing::<_, Excuse>(self.run(&CommandQuestion {
+            call,
+            interface: self.interface(),
+            config: Some(&self.config),
+            request: Some(request),
+        })?)
     }
 
     fn run<Image: DeserializeOwned, Excuse: DeserializeOwned>(
         &self,
-        asked: &Asked<'_, impl Serialize>,
+        asked: &CommandQuestion<'_, impl Serialize>,
     ) -> Result<(Answer<Image, Excuse>, Spent), CallError> {
-        let stdin = serde_json::to_vec(asked).map_err(|error| CallError::Question(told(&error.to_string())))?;
+        let stdin = serde_json::to_vec(asked).map_err(|error| CallError::Question(printable_line(&error.to_string())))?;
         let entered = self.sandbox.enter()?;
         let mut store = self.sandbox.store();
         store.data_mut().stdin = stdin;
@@ -171,7 +176,7 @@ impl Command {
         Ok((answer(&store.data().stdout)?, spent))
     }
 
-    fn start(&self, store: &mut Store<State>) -> wasmtime::Result<Result<(), CallError>> {
+    fn start(&self, store: &mut Store<CallState>) -> wasmtime::Result<Result<(), CallError>> {
         let ended = self
             .pre
             .instantiate(&mut *store)
@@ -198,7 +203,7 @@ fn answer<Image: DeserializeOwned, Excuse: DeserializeOwned>(stdout: &[u8]) -> R
 
 #[allow(clippy::needless_pass_by_value)] // As `map_err` gives it.
 fn nonsense(error: serde_json::Error) -> CallError {
-    CallError::Nonsense(told(&format!("its stdout isn't the JSON of an answer: {error}")))
+    CallError::Nonsense(printable_line(&format!("its stdout isn't the JSON of an answer: {error}")))
 }
 
 fn failing<Image, Excuse: Into<Failure>>((answer, spent): (Answer<Image, Excuse>, Spent)) -> Result<(Image, Spent), CallError> {

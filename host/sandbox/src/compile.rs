@@ -5,7 +5,7 @@
 //! in a process of their own, which is this same program (`pointsman compile`), with a deadline and a bound on its memory.
 
 use super::{
-    binary::{self, Accepted, Exported, Form, Refused, Version, accept},
+    binary::{self, Accepted, BinaryForm, Exported, Refused, Version, accept},
     builtin,
     engine::{Engines, Use, compiler},
     limits::{COMPILE_WITHIN, COMPILER_MEMORY, COMPILERS, LARGEST_BINARY},
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     process::{self, Ended},
-    text::told,
+    text::printable_line,
 };
 use sha2::{Digest, Sha256};
 use std::{
@@ -90,7 +90,7 @@ pub struct Compiled {
     /// Its machine code.
     pub code: Code,
     /// What was given.
-    pub form: Form,
+    pub form: BinaryForm,
     /// The version that it is asked by: the newest that it exports and that it may be asked by. A command tells its own.
     pub version: Version,
     /// The policy points whose interfaces of that version it exports: none if it is a command, which tells them itself.
@@ -147,7 +147,7 @@ impl Compilers {
         if plugin.len() > LARGEST_BINARY {
             return Err(CompileError::Refused(Refused::TooLarge(plugin.len()).to_string()));
         }
-        let engine = engines.of(use_);
+        let engine = engines.for_use(use_);
         let mut compatibility = DefaultHasher::new();
         (LAYOUT, engine.precompile_compatibility_hash()).hash(&mut compatibility);
         let name = format!("{:x}-{:016x}.cwasm", Sha256::digest(plugin), compatibility.finish());
@@ -190,7 +190,7 @@ impl Compilers {
         match status {
             None => Err(CompileError::TooLong(self.within)),
             Some(status) if status.success() => Ok(output),
-            Some(status) if status.code() == Some(1) => Err(CompileError::Refused(told(&complaint))),
+            Some(status) if status.code() == Some(1) => Err(CompileError::Refused(printable_line(&complaint))),
             Some(status) => Err(CompileError::Crash(status.to_string())),
         }
     }
@@ -209,20 +209,20 @@ fn newest(exports: &[Exports], drafts: bool) -> Result<(Version, Vec<String>), R
 }
 
 /// What `serve` made: a line, and machine code.
-fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<(Code, Form, Vec<Exports>)> {
+fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<(Code, BinaryForm, Vec<Exports>)> {
     let no_head = || wasmtime::Error::msg("it has no head");
     let end = compiled.iter().position(|byte| *byte == b'\n').ok_or_else(no_head)?;
     let head = String::from_utf8_lossy(&compiled[..end]);
     let mut words = head.split_whitespace();
-    let form = words.next().and_then(Form::parse).ok_or_else(no_head)?;
+    let form = words.next().and_then(BinaryForm::parse).ok_or_else(no_head)?;
     let code = &compiled[end + 1..];
     // SAFETY: the code was made by this same program, either just now or before, in which case it lies in a folder that only
     // this user can write to, under a name that tells the engine's settings, and its checksum is right.
     #[allow(unsafe_code)]
     let code = unsafe {
         match form {
-            Form::Component | Form::Module => Code::Component(Component::deserialize(engine, code)?),
-            Form::Command => Code::Command(Module::deserialize(engine, code)?),
+            BinaryForm::Component | BinaryForm::Module => Code::Component(Component::deserialize(engine, code)?),
+            BinaryForm::Command => Code::Command(Module::deserialize(engine, code)?),
         }
     };
     let exports = words.map(|word| {
@@ -259,8 +259,8 @@ pub fn serve(use_: Use, memory: u64) -> Result<(), CompileError> {
     let refused = |error: wasmtime::Error| CompileError::Refused(format!("it doesn't compile: {error:#}"));
     let engine = compiler(use_).map_err(refused)?;
     let code = match form {
-        Form::Component | Form::Module => engine.precompile_component(&wasm),
-        Form::Command => engine.precompile_module(&wasm),
+        BinaryForm::Component | BinaryForm::Module => engine.precompile_component(&wasm),
+        BinaryForm::Command => engine.precompile_module(&wasm),
     };
     let mut out = io::stdout().lock();
     let exports = exports.into_iter().map(|Exported { version, points }| format!(" {}={}", version.number(), points.join(",")));

@@ -2,7 +2,7 @@
 
 use super::{
     binary::{LOG, PACKAGE, TYPES, Version},
-    call::{CallError, Sandbox, Spent, State},
+    call::{CallError, CallState, Sandbox, Spent},
     limits::WARM_CALLS,
     point::{
         Failure, Question, Reason,
@@ -13,7 +13,7 @@ use super::{
     },
     wasi::preview2,
 };
-use crate::{sync::locked, text::told};
+use crate::{sync::locked, text::printable_line};
 use std::{fmt, sync::Mutex};
 use wasmtime::{
     Store, StoreContextMut,
@@ -47,12 +47,12 @@ impl From<Level> for tracing::Level {
 /// A component in its sandbox.
 pub(super) struct Linked {
     sandbox: Sandbox,
-    pre: InstancePre<State>,
+    pre: InstancePre<CallState>,
     version: Version,
-    functions: Functions,
+    functions: PointExports,
     config: String,
     /// Where instances are kept between calls, if they are.
-    warm: Option<Mutex<Vec<Warm>>>,
+    warm: Option<Mutex<Vec<WarmInstance>>>,
 }
 
 impl fmt::Debug for Linked {
@@ -62,14 +62,14 @@ impl fmt::Debug for Linked {
 }
 
 /// An instance that has answered without a fault.
-struct Warm {
-    store: Store<State>,
+struct WarmInstance {
+    store: Store<CallState>,
     instance: Instance,
     calls: u32,
 }
 
 /// Where its functions are: looked up once.
-struct Functions {
+struct PointExports {
     describe: Option<ComponentExportIndex>,
     configure: Option<ComponentExportIndex>,
     judge: Option<ComponentExportIndex>,
@@ -79,8 +79,8 @@ struct Functions {
     explain: Option<ComponentExportIndex>,
 }
 
-impl Functions {
-    fn of(component: &Component, version: Version) -> Self {
+impl PointExports {
+    fn find_exports(component: &Component, version: Version) -> Self {
         let find = |interface: &str, function: &str| {
             let interface = component.get_export_index(None, version.interface(interface))?;
             component.get_export_index(Some(&interface), function)
@@ -111,8 +111,8 @@ impl Drop for Linked {
 impl Linked {
     /// Links a component that was compiled by the sandbox's engine, to be asked by a version that it exports.
     pub(super) fn new(sandbox: Sandbox, component: &Component, version: Version, config: &str, warm: bool) -> Result<Self, CallError> {
-        let pre = link(&sandbox, component).map_err(|error| CallError::Instantiate(told(&format!("{error:#}"))))?;
-        let functions = Functions::of(component, version);
+        let pre = link(&sandbox, component).map_err(|error| CallError::Instantiate(printable_line(&format!("{error:#}"))))?;
+        let functions = PointExports::find_exports(component, version);
         Ok(Self { sandbox, pre, version, functions, config: config.to_owned(), warm: warm.then(Mutex::default) })
     }
 
@@ -120,14 +120,14 @@ impl Linked {
     fn ask<Answer>(
         &self,
         configured: bool,
-        question: impl FnOnce(&mut Store<State>, &Instance) -> wasmtime::Result<Answer>,
+        question: impl FnOnce(&mut Store<CallState>, &Instance) -> wasmtime::Result<Answer>,
     ) -> Result<(Answer, Spent), CallError> {
         let entered = self.sandbox.enter()?;
         let warm = self.warm.as_ref().filter(|_| configured);
         let kept = warm.and_then(|warm| locked(warm).pop());
         self.sandbox.engines.cooled(u32::from(kept.is_some()));
         let (mut store, mut instance, calls) = match kept {
-            Some(Warm { store, instance, calls }) => (store, Some(instance), calls),
+            Some(WarmInstance { store, instance, calls }) => (store, Some(instance), calls),
             None => (self.sandbox.store(), None, 0),
         };
         let answer = self.sandbox.run(&entered, &mut store, |store| {
@@ -147,16 +147,16 @@ impl Linked {
             && calls + 1 < WARM_CALLS
             && self.sandbox.engines.warmed()
         {
-            locked(warm).push(Warm { store, instance, calls: calls + 1 });
+            locked(warm).push(WarmInstance { store, instance, calls: calls + 1 });
         }
         Ok(answer)
     }
 
-    fn configure(&self, store: &mut Store<State>, instance: &Instance) -> wasmtime::Result<Result<(), CallError>> {
+    fn configure(&self, store: &mut Store<CallState>, instance: &Instance) -> wasmtime::Result<Result<(), CallError>> {
         let Some(index) = self.functions.configure else { return Ok(Err(CallError::NotAnswered("plugin"))) };
         let configure = instance.get_typed_func::<(&str,), (Result<(), String>,)>(&mut *store, index)?;
         let (taken,) = configure.call(store, (&self.config,))?;
-        Ok(taken.map_err(|refusal| CallError::Config(told(&refusal))))
+        Ok(taken.map_err(|refusal| CallError::Config(printable_line(&refusal))))
     }
 
     /// What it says of itself. It isn't configured for that.
@@ -176,9 +176,9 @@ impl Linked {
     }
 
     /// Whether the functions that it exports have the types of the version.
-    fn check_types(&self, store: &mut Store<State>, instance: &Instance) -> wasmtime::Result<()> {
+    fn check_types(&self, store: &mut Store<CallState>, instance: &Instance) -> wasmtime::Result<()> {
         let mut functions = Checked { store, instance };
-        let Functions { judge, template, propagate, score, explain, .. } = &self.functions;
+        let PointExports { judge, template, propagate, score, explain, .. } = &self.functions;
         match self.version {
             Version::Draft => {
                 functions.check::<(selection::RequestRef<'_>,), Answer<Vec<selection::Verdict>, Failure>>(judge.as_ref())?;
@@ -205,7 +205,7 @@ impl Linked {
         let number = self.version.number();
         let sentence =
             format!("it is built for another state of the draft {number}: build it again with the interfaces of this release ({error:#})");
-        wasmtime::Error::new(CallError::Version(told(&sentence)))
+        wasmtime::Error::new(CallError::Version(printable_line(&sentence)))
     }
 
     /// Puts a question to one of its functions.
@@ -292,7 +292,7 @@ type Answer<Given, Excuse> = (Result<Given, Excuse>,);
 
 /// An instance whose functions are looked at.
 struct Checked<'a> {
-    store: &'a mut Store<State>,
+    store: &'a mut Store<CallState>,
     instance: &'a Instance,
 }
 
@@ -310,17 +310,18 @@ impl Checked<'_> {
     }
 }
 
-fn link(sandbox: &Sandbox, component: &Component) -> wasmtime::Result<InstancePre<State>> {
-    let mut linker = Linker::<State>::new(sandbox.engines.of(sandbox.use_));
+fn link(sandbox: &Sandbox, component: &Component) -> wasmtime::Result<InstancePre<CallState>> {
+    let mut linker = Linker::<CallState>::new(sandbox.engines.for_use(sandbox.use_));
     // Those of versions that we don't speak, too: types give a plugin nothing.
     let types = format!("{PACKAGE}/{TYPES}@");
-    for (name, _) in component.component_type().imports(sandbox.engines.of(sandbox.use_)).filter(|(name, _)| name.starts_with(&types)) {
+    for (name, _) in component.component_type().imports(sandbox.engines.for_use(sandbox.use_)).filter(|(name, _)| name.starts_with(&types))
+    {
         linker.instance(name)?;
     }
     for version in Version::ALL {
         linker.instance(&version.interface(LOG))?.func_wrap(
             "write",
-            |mut store: StoreContextMut<'_, State>, (level, message): (Level, String)| {
+            |mut store: StoreContextMut<'_, CallState>, (level, message): (Level, String)| {
                 store.data_mut().count_host_call()?;
                 store.data_mut().keep_line(level.into(), message);
                 Ok(())

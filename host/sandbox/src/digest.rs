@@ -11,7 +11,7 @@ pub struct Digest(pub [u8; 32]);
 
 impl Digest {
     /// Of bytes.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn hash(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_digest_is_read_as_it_is_written() {
-        let digest = Digest::of(b"abc");
+        let digest = Digest::hash(b"abc");
         assert_eq!(digest.to_string(), "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_eq!(digest.to_string().parse(), Ok(digest));
         let long = format!("sha256:{}", "é".repeat(32));

@@ -80,7 +80,7 @@ impl Engines {
     }
 
     /// The engine for a use.
-    pub fn of(&self, use_: Use) -> &Engine {
+    pub fn for_use(&self, use_: Use) -> &Engine {
         match use_ {
             Use::ControlPlane => &self.control_plane,
             Use::Hot => &self.hot,
@@ -154,8 +154,8 @@ fn config(use_: Use, slots: Option<u32>) -> Config {
             .max_tables_per_component(CORE_INSTANCES)
             .max_component_instance_size(LARGEST_BINARY)
             .max_core_instance_size(1 << 20)
-            .table_elements(Limits::MOST.table_elements)
-            .max_memory_size(Limits::MOST.memory)
+            .table_elements(Limits::MAX.table_elements)
+            .max_memory_size(Limits::MAX.memory)
             // What a call has written is written over for the next one. To give the pages back, and to fault them in again, takes
             // longer than a short call.
             .linear_memory_keep_resident(KEPT_RESIDENT)

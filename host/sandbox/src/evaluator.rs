@@ -7,13 +7,13 @@
 #![allow(unsafe_code, unused_qualifications, clippy::missing_fields_in_debug)]
 
 use super::{
-    call::{CallError, Sandbox, State},
+    call::{CallError, CallState, Sandbox},
     compile::{Code, Compilers},
     digest::Digest,
     engine::{Engines, Entered, Use},
     limits::{RULE, RULE_INSTANCES, RULE_PROGRAMS, RULE_RESIDENT},
 };
-use crate::{sync::locked, text::told};
+use crate::{sync::locked, text::printable_line};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -93,7 +93,7 @@ impl Program {
 /// Which expression of a rule, by its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ComponentType, Lift)]
 #[component(variant)]
-pub enum Part {
+pub enum ExpressionId {
     /// A condition.
     #[component(name = "condition")]
     Condition(u32),
@@ -116,7 +116,7 @@ pub enum Part {
 #[component(record)]
 pub struct Problem {
     /// Which expression.
-    pub part: Part,
+    pub part: ExpressionId,
     /// The line in it.
     pub line: u32,
     /// The column, in characters.
@@ -145,7 +145,7 @@ pub enum Step {
 #[component(record)]
 pub struct Path {
     /// The expression.
-    pub part: Part,
+    pub part: ExpressionId,
     /// The line in it.
     pub line: u32,
     /// The column, in characters.
@@ -159,7 +159,7 @@ pub struct Path {
 /// What became of a validation.
 #[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift)]
 #[component(variant)]
-pub enum Verdict {
+pub enum ValidationVerdict {
     /// It is true.
     #[component(name = "holds")]
     Holds,
@@ -183,14 +183,14 @@ pub enum Outcome {
     Undecided(Problem),
     /// A verdict a validation.
     #[component(name = "judged")]
-    Judged(Vec<Verdict>),
+    Judged(Vec<ValidationVerdict>),
 }
 
 /// The evaluator, ready to be asked. It is made once for all rules.
 pub struct Evaluator {
     sandbox: Sandbox,
-    pre: InstancePre<State>,
-    functions: Functions,
+    pre: InstancePre<CallState>,
+    functions: EvaluatorExports,
     warm: Mutex<Vec<Warm>>,
 }
 
@@ -201,7 +201,7 @@ impl fmt::Debug for Evaluator {
 }
 
 #[derive(Clone, Copy)]
-struct Functions {
+struct EvaluatorExports {
     inspect: ComponentExportIndex,
     load: ComponentExportIndex,
     bind: ComponentExportIndex,
@@ -212,7 +212,7 @@ struct Functions {
 
 /// An instance, and what it knows.
 struct Warm {
-    store: Store<State>,
+    store: Store<CallState>,
     instance: Instance,
     programs: BTreeMap<Digest, u32>,
     bound: BTreeSet<String>,
@@ -234,11 +234,11 @@ impl Evaluator {
         let compiled = compilers.load(engines, Use::ControlPlane, crate::builtin::EVALUATOR).map_err(|error| error.to_string())?;
         let Code::Component(component) = &compiled.code else { return Err("it is no component".to_owned()) };
         let sandbox = Sandbox { engines: Arc::clone(engines), use_: Use::ControlPlane, limits: RULE };
-        let mut linker = Linker::<State>::new(engines.of(Use::ControlPlane));
+        let mut linker = Linker::<CallState>::new(engines.for_use(Use::ControlPlane));
         // An interface of nothing but types, which stays as an import.
         linker.instance("pointsman:cel/types@0.1.0").map_err(|error| format!("{error:#}"))?;
-        let pre = linker.instantiate_pre(component).map_err(|error| told(&format!("{error:#}")))?;
-        let functions = Functions::of(component).ok_or("it lacks a function")?;
+        let pre = linker.instantiate_pre(component).map_err(|error| printable_line(&format!("{error:#}")))?;
+        let functions = EvaluatorExports::find_exports(component).ok_or("it lacks a function")?;
         Ok(Self { sandbox, pre, functions, warm: Mutex::default() })
     }
 
@@ -276,8 +276,8 @@ impl Evaluator {
     }
 }
 
-impl Functions {
-    fn of(component: &Component) -> Option<Self> {
+impl EvaluatorExports {
+    fn find_exports(component: &Component) -> Option<Self> {
         let interface = component.get_export_index(None, INTERFACE)?;
         let find = |function: &str| component.get_export_index(Some(&interface), function);
         Some(Self {
@@ -369,7 +369,7 @@ impl Asking<'_> {
         })?;
         let number = loaded.map_err(|problems| {
             let first = problems.first().map(|problem| problem.message.clone()).unwrap_or_default();
-            CallError::Failed(told(&first))
+            CallError::Failed(printable_line(&first))
         })?;
         if let Some(warm) = &mut self.warm {
             warm.programs.insert(program.digest, number);
@@ -378,7 +378,10 @@ impl Asking<'_> {
     }
 
     /// Asks an instance that has the roots as they are set: the warm one, or a fresh one. One that fails is gone.
-    fn with<Answer>(&mut self, ask: impl FnOnce(&Instance, &mut Store<State>) -> wasmtime::Result<Answer>) -> Result<Answer, CallError> {
+    fn with<Answer>(
+        &mut self,
+        ask: impl FnOnce(&Instance, &mut Store<CallState>) -> wasmtime::Result<Answer>,
+    ) -> Result<Answer, CallError> {
         let Self { evaluator, entered, warm, roots } = self;
         let mut at_hand = match warm.take() {
             Some(warm) => warm,
@@ -422,7 +425,7 @@ impl Evaluator {
             let bind = warm.instance.get_typed_func::<(&[(&str, &str)],), (Result<(), String>,)>(&mut *store, self.functions.bind)?;
             bind.call(store, (&told,)).map(|(taken,)| Ok(taken))
         })?;
-        taken.map_err(|why| CallError::Question(crate::text::told(&why)))?;
+        taken.map_err(|why| CallError::Question(crate::text::printable_line(&why)))?;
         warm.bound = roots.keys().cloned().collect();
         Ok(())
     }

@@ -27,7 +27,7 @@ pub const CHECKER_MEMORY: u64 = 512 << 20;
 pub const PART: usize = 900 << 10;
 
 /// How many ConfigMaps one component may come in: as many as a PolicyPlugin can name.
-pub const PARTS: usize = 65;
+pub const MAX_CONFIG_MAP_PARTS: usize = 65;
 
 /// How long a call waits for a free slot before it fails.
 pub const SLOT_WITHIN: Duration = Duration::from_secs(2);
@@ -63,7 +63,7 @@ pub const ERROR_WINDOW: Duration = Duration::from_mins(1);
 pub const QUARANTINE: Duration = Duration::from_secs(2);
 
 /// How long a plugin isn't asked at most.
-pub const QUARANTINE_MOST: Duration = Duration::from_mins(5);
+pub const QUARANTINE_MAX: Duration = Duration::from_mins(5);
 
 /// How many answers after a quarantine make a plugin's faults forgotten.
 pub const RECOVERED_AFTER: u32 = 10;
@@ -72,7 +72,7 @@ pub const RECOVERED_AFTER: u32 = 10;
 pub const DECISION_CACHE: usize = 24 << 20;
 
 /// How many operations one answer at pod-templating may have: they are carried out by the host, beyond the plugin's deadline.
-pub const MOST_OPERATIONS: usize = 4096;
+pub const MAX_OPERATIONS: usize = 4096;
 
 /// The largest answer that is kept.
 pub const LARGEST_KEPT: usize = 1 << 20;
@@ -115,13 +115,13 @@ pub const RULE_RESIDENT: usize = 24 << 20;
 pub const LARGEST_TEMPLATE: usize = 1 << 20;
 
 /// How many runtimes a rule can look up without a name.
-pub const MOST_FOUND: usize = 1000;
+pub const MAX_RUNTIMES_FOUND: usize = 1000;
 
 /// Bytes of all that a rule looks up for one object, as JSON.
 pub const LARGEST_LOOKUP: usize = 1 << 20;
 
 /// How many subjects a rule can add up.
-pub const MOST_ADDED: usize = 10_000;
+pub const MAX_SUBJECTS_ADDED: usize = 10_000;
 
 /// How long the rules may add up what wasn't known before of one object. What they have come to is kept for the next time.
 pub const SUMS_WITHIN: Duration = Duration::from_secs(10);
@@ -166,7 +166,7 @@ impl Limits {
     };
 
     /// What a PolicyPlugin can ask for at most.
-    pub const MOST: Self = Self {
+    pub const MAX: Self = Self {
         memory: 512 << 20,
         table_elements: 1_000_000,
         fuel: 20_000_000_000,
@@ -186,7 +186,7 @@ impl Default for Limits {
 
 /// What a PolicyPlugin asks for, in its own words.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked<'a> {
+pub struct RequestedLimits<'a> {
     /// Bytes of memory.
     pub memory: Option<&'a str>,
     /// Bytes of an answer.
@@ -199,20 +199,20 @@ pub struct Asked<'a> {
 
 impl Limits {
     /// What a PolicyPlugin asks for, or why it can't have it.
-    pub fn asked(asked: Asked<'_>) -> Result<Self, String> {
+    pub fn from_requested(asked: RequestedLimits<'_>) -> Result<Self, String> {
         let mut limits = Self::DEFAULT;
         if let Some(text) = asked.memory {
-            limits.memory = bytes("memory", text, Self::MOST.memory)?;
+            limits.memory = bytes("memory", text, Self::MAX.memory)?;
         }
         if let Some(text) = asked.output {
-            limits.output = bytes("output", text, Self::MOST.output)?;
+            limits.output = bytes("output", text, Self::MAX.output)?;
         }
         if let Some(fuel) = asked.fuel {
-            let most = Self::MOST.fuel;
+            let most = Self::MAX.fuel;
             limits.fuel = u64::try_from(fuel).ok().filter(|fuel| (1..=most).contains(fuel)).ok_or_else(|| beyond("fuel", &fuel, &most))?;
         }
         if let Some(text) = asked.deadline {
-            let most = Self::MOST.deadline;
+            let most = Self::MAX.deadline;
             let deadline = duration(text).ok_or_else(|| format!("limits.deadline: {text:?} is no duration such as 50ms or 1.5s"))?;
             if deadline > most || deadline < TICK {
                 return Err(format!("limits.deadline: {text} isn't between {TICK:?} and {most:?}, which is what this host allows"));
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     fn limits(memory: &str, deadline: &str) -> Result<Limits, String> {
-        Limits::asked(Asked { memory: Some(memory), deadline: Some(deadline), ..Asked::default() })
+        Limits::from_requested(RequestedLimits { memory: Some(memory), deadline: Some(deadline), ..RequestedLimits::default() })
     }
 
     #[test]
@@ -287,7 +287,7 @@ mod tests {
         for wrong in ["", "1", "s", "1x", "1..5s", "-1s", "1e3s"] {
             assert!(limits("1Mi", wrong).unwrap_err().contains("no duration"), "{wrong}");
         }
-        let fuel = |fuel| Limits::asked(Asked { fuel: Some(fuel), ..Asked::default() });
+        let fuel = |fuel| Limits::from_requested(RequestedLimits { fuel: Some(fuel), ..RequestedLimits::default() });
         assert_eq!(fuel(7).unwrap().fuel, 7);
         assert!(fuel(0).is_err() && fuel(i64::MAX).is_err());
     }

@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 /// A plugin that can be asked. Cheap to clone: everything in it is shared.
 #[derive(Clone, Debug)]
-pub struct Plugin(Arc<Kind>);
+pub struct Plugin(Arc<PluginForm>);
 
 #[derive(Debug)]
-enum Kind {
+enum PluginForm {
     Component(Linked),
     Command(Command),
 }
@@ -49,8 +49,10 @@ impl Plugin {
     ) -> Result<Self, CallError> {
         let sandbox = Sandbox { engines: Arc::clone(engines), use_, limits };
         let kind = match code {
-            Code::Component(component) => Kind::Component(Linked::new(sandbox, component, version, config, instances == Instances::Warm)?),
-            Code::Command(module) => Kind::Command(Command::new(sandbox, module, version, config)?),
+            Code::Component(component) => {
+                PluginForm::Component(Linked::new(sandbox, component, version, config, instances == Instances::Warm)?)
+            }
+            Code::Command(module) => PluginForm::Command(Command::new(sandbox, module, version, config)?),
         };
         Ok(Self(Arc::new(kind)))
     }
@@ -58,8 +60,8 @@ impl Plugin {
     /// What the plugin says of itself. It isn't configured for that.
     pub fn describe(&self) -> Result<(Description, Spent), CallError> {
         match &*self.0 {
-            Kind::Component(component) => component.describe(),
-            Kind::Command(command) => command.describe(),
+            PluginForm::Component(component) => component.describe(),
+            PluginForm::Command(command) => command.describe(),
         }
     }
 
@@ -67,24 +69,24 @@ impl Plugin {
     /// it may be asked by.
     pub fn version(&self, drafts: bool) -> Result<Version, CallError> {
         match &*self.0 {
-            Kind::Component(component) => Ok(component.version()),
-            Kind::Command(command) => command.newest(drafts),
+            PluginForm::Component(component) => Ok(component.version()),
+            PluginForm::Command(command) => command.newest(drafts),
         }
     }
 
     /// Whether the plugin takes its configuration.
     pub fn takes_config(&self) -> Result<Spent, CallError> {
         match &*self.0 {
-            Kind::Component(component) => component.takes_config(),
-            Kind::Command(command) => command.takes_config(),
+            PluginForm::Component(component) => component.takes_config(),
+            PluginForm::Command(command) => command.takes_config(),
         }
     }
 
     /// A verdict for every candidate.
     pub fn judge(&self, request: selection::RequestRef<'_>) -> Result<(Vec<selection::Verdict>, Spent), CallError> {
         let (verdicts, spent) = match &*self.0 {
-            Kind::Component(component) => component.judge(request),
-            Kind::Command(command) => command.judge(request),
+            PluginForm::Component(component) => component.judge(request),
+            PluginForm::Command(command) => command.judge(request),
         }?;
         let (given, asked) = (verdicts.len(), request.candidates.len());
         if given != asked {
@@ -104,24 +106,24 @@ impl Plugin {
     /// The steps that finish a pod's template.
     pub fn template(&self, request: templating::RequestRef<'_>) -> Result<(templating::Answer, Spent), CallError> {
         match &*self.0 {
-            Kind::Component(component) => component.template(request),
-            Kind::Command(command) => command.template(request),
+            PluginForm::Component(component) => component.template(request),
+            PluginForm::Command(command) => command.template(request),
         }
     }
 
     /// The labels and annotations of a target.
     pub fn propagate(&self, request: propagation::RequestRef<'_>) -> Result<(propagation::Answer, Spent), CallError> {
         match &*self.0 {
-            Kind::Component(component) => component.propagate(request),
-            Kind::Command(command) => command.propagate(request),
+            PluginForm::Component(component) => component.propagate(request),
+            PluginForm::Command(command) => command.propagate(request),
         }
     }
 
     /// A score for every row.
     pub fn score(&self, request: scoring::RequestRef<'_>) -> Result<(Vec<f64>, Spent), CallError> {
         let (scores, spent) = match &*self.0 {
-            Kind::Component(component) => component.score(request),
-            Kind::Command(command) => command.score(request),
+            PluginForm::Component(component) => component.score(request),
+            PluginForm::Command(command) => command.score(request),
         }?;
         let (given, asked) = (scores.len(), request.rows());
         if given != asked {
@@ -133,8 +135,8 @@ impl Plugin {
     /// Why a row has its score.
     pub fn explain(&self, request: scoring::RequestRef<'_>, row: u32) -> Result<(Vec<Term>, Spent), CallError> {
         match &*self.0 {
-            Kind::Component(component) => component.explain(request, row),
-            Kind::Command(command) => command.explain(request, row),
+            PluginForm::Component(component) => component.explain(request, row),
+            PluginForm::Command(command) => command.explain(request, row),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Texts that go to people: plugins' words made fit to print, and errors as sentences.
 
 /// The longest text of a plugin's that we pass on.
-const LONGEST: usize = 300;
+const MAX_LINE_LENGTH: usize = 300;
 
 /// A plugin's own words, fit for a condition, an event and a log: one line, printable, and not endless.
-pub fn told(words: &str) -> String {
+pub fn printable_line(words: &str) -> String {
     let printable = |c: char| if c.is_control() || c.is_whitespace() { ' ' } else { c };
-    let mut words: String = words.chars().map(printable).take(LONGEST + 1).collect();
-    if words.chars().count() > LONGEST {
+    let mut words: String = words.chars().map(printable).take(MAX_LINE_LENGTH + 1).collect();
+    if words.chars().count() > MAX_LINE_LENGTH {
         words.pop();
         words.push('\u{2026}');
     }
@@ -36,12 +36,12 @@ pub fn sentence(error: &(dyn std::error::Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::LONGEST;
-    use super::told;
+    use super::MAX_LINE_LENGTH;
+    use super::printable_line;
 
     #[test]
     fn a_plugin_s_words_become_one_short_printable_line() {
-        assert_eq!(told("a\nb\u{1b}[31mc\0"), "a b [31mc ");
-        assert_eq!(told(&"é".repeat(10_000)).chars().count(), LONGEST + 1);
+        assert_eq!(printable_line("a\nb\u{1b}[31mc\0"), "a b [31mc ");
+        assert_eq!(printable_line(&"é".repeat(10_000)).chars().count(), MAX_LINE_LENGTH + 1);
     }
 }

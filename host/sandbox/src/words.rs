@@ -1,7 +1,7 @@
 //! Words: what Kubernetes takes for the key of a label or annotation, and for the value of a label; and which name was meant by another.
 
 /// Bytes of all annotations of an object together.
-pub const ANNOTATIONS_MOST: usize = 256 << 10;
+pub const MAX_ANNOTATIONS_BYTES: usize = 256 << 10;
 
 /// Whether a key is one.
 pub fn key(key: &str) -> Result<(), &'static str> {

@@ -2,14 +2,14 @@
 
 use super::{ClusterArgs, policies::PolicyArgs, settings::SettingsArgs};
 use crate::{
-    comparison::Stage,
+    comparison::LiveComparison,
     controller,
     keeper::{self, Options, start::Started},
     leader::{Timing, campaign},
     metrics::{HostState, Reconciles},
     pace::{self, Pacer},
     serve::{
-        admission::{Admission, AdmissionError, Certificates, Serving, certificates::secret, counts::AdmissionCounts},
+        admission::{Admission, AdmissionError, AdmissionServer, Certificates, certificates::secret, counts::AdmissionCounts},
         health,
     },
     watch::{Shared, apis},
@@ -42,7 +42,7 @@ pub(super) struct ControllerArgs {
     workers: usize,
     /// How many services restart their pods at once after a change of policies, of a runtime or of a base configuration; 0 is any number. Who
     /// edits a service of his own needs no turn.
-    #[arg(long, value_name = "NUMBER", default_value_t = pace::MOST)]
+    #[arg(long, value_name = "NUMBER", default_value_t = pace::MAX_CONCURRENT_RESTARTS)]
     pace: usize,
     /// Where /healthz, /readyz and /metrics are answered.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
@@ -107,7 +107,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let client = args.cluster.client().await?;
     let (unlisted, listed) = watch::channel(Some("the watches haven't begun yet".to_owned()));
     let (shared, claims) = (Shared::default(), Claims(args.claims));
-    let stage = Stage::new(shared.clone(), claims.clone(), args.settings.settings(), listed.clone());
+    let stage = LiveComparison::new(shared.clone(), claims.clone(), args.settings.settings(), listed.clone());
     let pacer = Arc::new(Pacer::new(Some(args.pace).filter(|most| *most > 0)));
     let settings = args.policies.settings(stage, Arc::clone(&pacer))?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
@@ -165,7 +165,8 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let mut webhook = webhook.map(|listener| {
         let configuration = args.webhook.webhook_configuration.clone();
         let certificates = args.webhook.certificates(&namespace);
-        let serving = Serving { listener, certificates, configuration, namespace, client: client.clone(), leadership: leadership.clone() };
+        let serving =
+            AdmissionServer { listener, certificates, configuration, namespace, client: client.clone(), leadership: leadership.clone() };
         // A task of its own, so that requests that have begun are answered while all else has ended.
         tokio::spawn(admission.serve(serving, async move { _ = ending.wait_for(|ending| *ending).await }))
     });

@@ -4,7 +4,7 @@ use super::{
     live::{self, ViewArgs},
     offline::Planned,
     output::{Output, print},
-    render::{read, told},
+    render::{read, report_held},
 };
 use anyhow::{Result, bail};
 use clap::Args;
@@ -34,7 +34,7 @@ pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
     if !text.is_empty() {
         print(&text);
     }
-    Ok(if args.subject.is_some() { ExitCode::SUCCESS } else { told(&plans) })
+    Ok(if args.subject.is_some() { ExitCode::SUCCESS } else { report_held(&plans) })
 }
 
 fn explained(plans: &[Planned], output: Output) -> Result<String> {

@@ -2,7 +2,7 @@
 
 use super::{
     output::{Output, OutputArgs, print},
-    yaml::{as_written, said},
+    yaml::{as_written, parse_error_message},
 };
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -35,7 +35,7 @@ pub(super) trait Case: Sized {
     type Written: DeserializeOwned;
 
     /// What was written at a place, if it is a case.
-    fn of(written: Self::Written, place: String) -> Result<Self>;
+    fn from_written(written: Self::Written, place: String) -> Result<Self>;
 
     fn name(&self) -> &str;
 
@@ -101,7 +101,7 @@ pub(super) fn read<C: Case>(files: &[PathBuf]) -> Result<Vec<C>> {
 pub(super) fn parse<C: Case>(text: &str, file: &Path) -> Result<Vec<C>> {
     let documents: Vec<Spanned<Document<C::Written>>> = serde_saphyr::from_multiple_with_options(text, as_written!()).map_err(|error| {
         let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
-        anyhow!("{}{line}: {}", file.display(), said(&error))
+        anyhow!("{}{line}: {}", file.display(), parse_error_message(&error))
     })?;
     let mut cases = Vec::new();
     for Spanned { value, referenced, .. } in documents {
@@ -112,7 +112,7 @@ pub(super) fn parse<C: Case>(text: &str, file: &Path) -> Result<Vec<C>> {
     }
     let placed = cases.into_iter().map(|(line, written)| {
         let place = format!("{}:{line}", file.display());
-        C::of(written, place.clone()).map_err(|error| anyhow!("{place}: {error}"))
+        C::from_written(written, place.clone()).map_err(|error| anyhow!("{place}: {error}"))
     });
     placed.collect()
 }
@@ -124,7 +124,7 @@ pub(super) fn run<C, O: Outcome>(cases: &[C], output: OutputArgs, mut outcome: i
         let outcome = outcome(case)?;
         *if outcome.problem().is_none() { &mut report.passed } else { &mut report.failed } += 1;
         if output.output == Output::Table {
-            print(&told(&outcome));
+            print(&result_lines(&outcome));
         }
         report.cases.push(outcome);
     }
@@ -133,7 +133,7 @@ pub(super) fn run<C, O: Outcome>(cases: &[C], output: OutputArgs, mut outcome: i
 }
 
 /// What came of a case, in lines.
-pub(super) fn told(outcome: &impl Outcome) -> String {
+pub(super) fn result_lines(outcome: &impl Outcome) -> String {
     let (name, place) = outcome.case();
     let Some(problem) = outcome.problem() else { return format!("ok      {name}") };
     let lines = [format!("FAILED  {name} ({place})"), format!("        {problem}")];
@@ -148,8 +148,8 @@ enum Document<W> {
 
 impl<'de, W: Deserialize<'de>> Deserialize<'de> for Document<W> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Either<W>(PhantomData<W>);
-        impl<'de, W: Deserialize<'de>> Visitor<'de> for Either<W> {
+        struct CaseOrList<W>(PhantomData<W>);
+        impl<'de, W: Deserialize<'de>> Visitor<'de> for CaseOrList<W> {
             type Value = Document<W>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -168,6 +168,6 @@ impl<'de, W: Deserialize<'de>> Deserialize<'de> for Document<W> {
                 Ok(Document::Many(cases))
             }
         }
-        from.deserialize_any(Either(PhantomData))
+        from.deserialize_any(CaseOrList(PhantomData))
     }
 }

@@ -18,8 +18,8 @@ use pointsman_core::{
     decide::{Policies, Unheard, set::ActiveSet},
     objects::label_value,
     resource::{
-        ALL, BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, GATEWAY, LLM_CONFIG, NAMED_BY_SUBJECTS, NAMESPACE,
-        POD, Resource, SERVING_RUNTIME,
+        ALL, BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, GATEWAY, LLM_CONFIG, NAMESPACE, POD,
+        REFERENCED_KINDS, Resource, SERVING_RUNTIME,
     },
     rules::Rules,
     subject_kind::{SUBJECT_KINDS, SubjectKind},
@@ -137,8 +137,7 @@ impl Source {
 
     /// The kinds of what is made for services alone.
     fn made(&self) -> impl Iterator<Item = &'static Resource> {
-        let known =
-            |resource: &Resource| USED.contains(&resource) || ELSEWHERE.contains(&resource) || NAMED_BY_SUBJECTS.contains(&resource);
+        let known = |resource: &Resource| USED.contains(&resource) || ELSEWHERE.contains(&resource) || REFERENCED_KINDS.contains(&resource);
         self.available.iter().copied().filter(move |resource| *resource != &NAMESPACE && !resource.is_subject() && !known(resource))
     }
 
@@ -149,7 +148,7 @@ impl Source {
         } else if let Some(namespace) = self.one(&NAMESPACE, "", namespace).await? {
             world.put(&NAMESPACE, &namespace);
         }
-        let kinds = USED.into_iter().chain(ELSEWHERE).chain(NAMED_BY_SUBJECTS);
+        let kinds = USED.into_iter().chain(ELSEWHERE).chain(REFERENCED_KINDS);
         for resource in kinds.filter(|resource| self.available.contains(*resource)) {
             let place = if ELSEWHERE.contains(&resource) { "" } else { namespace };
             self.put(world, resource, place, "").await?;
@@ -202,7 +201,7 @@ impl Source {
 /// What `explain` tells of one service.
 pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
     let ViewArgs { offline, cache, cluster, .. } = view;
-    let (resource, name) = named(subject)?;
+    let (resource, name) = parse_subject(subject)?;
     let source = Source::connect(cluster).await?;
     let key = ObjectKey { resource, namespace: offline.namespace.clone(), name: name.to_owned() };
     let (policies, notes) = source.policies(&offline.host_namespace, cache).await?;
@@ -224,7 +223,7 @@ pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
 }
 
 /// The kind and the name in KIND/NAME.
-pub(super) fn named(subject: &str) -> Result<(&'static Resource, &str)> {
+pub(super) fn parse_subject(subject: &str) -> Result<(&'static Resource, &str)> {
     match subject.split_once('/').map(|(word, name)| (word, SubjectKind::parse(word), name)) {
         Some((_, Some(kind), name)) if !name.is_empty() && !name.contains('/') => Ok((kind.resource, name)),
         Some((word, None, _)) => bail!("{word} is not a served kind: use {}", SubjectKind::list()),
@@ -240,11 +239,11 @@ mod tests {
     #[test]
     fn a_service_is_named_as_kubectl_takes_it() {
         for subject in ["isvc/a", "InferenceService/a", "inferenceservices.ome.io/a"] {
-            assert_eq!(named(subject).unwrap(), (&INFERENCE_SERVICE, "a"), "{subject}");
+            assert_eq!(parse_subject(subject).unwrap(), (&INFERENCE_SERVICE, "a"), "{subject}");
         }
-        assert_eq!(named("llmisvc/a").unwrap(), (&LLM_INFERENCE_SERVICE, "a"));
+        assert_eq!(parse_subject("llmisvc/a").unwrap(), (&LLM_INFERENCE_SERVICE, "a"));
         for (subject, says) in [("a", "is not KIND/NAME"), ("pod/a", "not a served kind"), ("isvc/", "is not KIND/NAME")] {
-            assert!(named(subject).unwrap_err().to_string().contains(says), "{subject}");
+            assert!(parse_subject(subject).unwrap_err().to_string().contains(says), "{subject}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::cache::CacheArgs;
 use crate::{
-    comparison::Stage,
-    keeper::{Options, start::Settings},
+    comparison::LiveComparison,
+    keeper::{Options, start::SandboxOptions},
     pace::Pacer,
     source::config_map::Namespaces,
     trust::Trust,
@@ -64,7 +64,7 @@ fn most(text: &str) -> Result<IntOrString, String> {
 }
 
 impl PolicyArgs {
-    pub(super) fn settings(&self, stage: Stage, pacer: Arc<Pacer>) -> Result<Settings> {
+    pub(super) fn settings(&self, stage: LiveComparison, pacer: Arc<Pacer>) -> Result<SandboxOptions> {
         let strategy = self.update_strategy.map(|type_| UpdateStrategy {
             type_,
             max_changed: self.max_changed.clone(),
@@ -97,6 +97,6 @@ impl PolicyArgs {
             strategy,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        Ok(Settings { compilers: self.cache.compilers()?, options, stage: Arc::new(stage), pacer })
+        Ok(SandboxOptions { compilers: self.cache.compilers()?, options, stage: Arc::new(stage), pacer })
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
     if !text.is_empty() {
         print(&text);
     }
-    Ok(told(&plans))
+    Ok(report_held(&plans))
 }
 
 /// Reads what the command line names, and tells people what they should know of it.
@@ -65,7 +65,7 @@ pub(super) fn loader(cache: &CacheArgs) -> Result<Loader> {
 }
 
 /// Says which services get no objects, and why. Tells what to end with.
-pub(super) fn told(plans: &[Planned]) -> ExitCode {
+pub(super) fn report_held(plans: &[Planned]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for sentence in plans.iter().filter_map(Planned::held).chain(clashes(plans)) {
         eprintln!("{sentence}");
@@ -92,7 +92,7 @@ pub fn clashes(plans: &[Planned]) -> Vec<String> {
 
 /// The objects of all plans.
 pub fn rendered(plans: &[Planned], form: Form) -> Result<String> {
-    let objects = plans.iter().filter_map(|planned| planned.plan.objects.as_ref()).flatten().map(Object::whole);
+    let objects = plans.iter().filter_map(|planned| planned.plan.objects.as_ref()).flatten().map(Object::manifest);
     match form {
         Form::Yaml => {
             let documents = objects.map(|object| serde_saphyr::to_string(&object).context("writing YAML"));

@@ -18,7 +18,7 @@ macro_rules! as_written {
 pub(super) use as_written;
 
 /// What is wrong with it, without the place.
-pub(super) fn said(error: &serde_saphyr::Error) -> String {
+pub(super) fn parse_error_message(error: &serde_saphyr::Error) -> String {
     let said = error.without_snippet().render_with_formatter(&UserMessageFormatter);
     said.split_once(" at line ").map_or(said.as_str(), |(said, _)| said).replace('\n', " ")
 }

@@ -1,15 +1,15 @@
 //! The candidate: the set that is to decide next, from the first word of it until it does or is abandoned. Only on the leader.
 
 use super::{
-    Done, Keeper,
-    changes::{summary, told},
+    Keeper, TaskResult,
+    changes::{describe, summary},
     now,
-    pending::{Pending, Verdict, Wanted, put_together, usual, verdict},
+    pending::{Pending, PromotionDecision, WantedState, put_together, usual, verdict},
+    plugin::PluginProgress,
     record::ActiveRecord,
     reports,
-    rules::RuleWork,
-    sets::{self, APPROVED, Approved, Facts},
-    work::Work,
+    rules::RuleProgress,
+    sets::{self, APPROVED, Approved, SetFacts},
 };
 use crate::comparison::Progress;
 use kube::{
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 /// For so many tries of a plugin that can't be loaded for a passing reason the candidate stays as it is.
-const PASSING: u32 = 3;
+const MAX_TRANSIENT_FAILURES: u32 = 3;
 
 /// A set that is to decide next.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) struct Candidate {
     progress: Option<Progress>,
     pub(super) report: Option<Report>,
     /// Why it isn't active, once that is known.
-    pub(super) verdict: Option<Verdict>,
+    pub(super) verdict: Option<PromotionDecision>,
     comparison: Option<Comparison>,
 }
 
@@ -91,7 +91,7 @@ impl Keeper {
                     &[&member.bound.points[..], active.member(name).map_or(&[], |active| &active.bound.points)].concat(),
                 ),
                 by: self.changed_by(name, active.member(name).map(|active| &active.bound), &member.bound),
-                wanted: Wanted::Plugin(Some(Arc::clone(member)), spec.signature.clone()),
+                wanted: WantedState::Plugin(Some(Arc::clone(member)), spec.signature.clone()),
             })
         });
         let gone = self.record.plugins.iter().filter(|(name, _)| !self.plugins.contains_key(*name));
@@ -99,9 +99,9 @@ impl Keeper {
         let back: Vec<&str> = self.missing_builtins().map(|builtin| builtin.name).collect();
         let gone = gone.filter(|(name, _)| !back.contains(&name.as_str())).map(|(name, recorded)| Pending {
             name: name.clone(),
-            wanted: Wanted::Plugin(None, None),
+            wanted: WantedState::Plugin(None, None),
             said: None,
-            strategy: going(strategy(recorded.strategy.as_ref(), &recorded.active.points)),
+            strategy: removal_strategy(strategy(recorded.strategy.as_ref(), &recorded.active.points)),
             by: None,
         });
         changed.chain(gone).chain(self.pending_rules()).collect()
@@ -118,19 +118,19 @@ impl Keeper {
             let object = self.rules.get(name)?;
             Some(Pending {
                 name: name.clone(),
-                wanted: Wanted::Rule(Some(Arc::clone(rule))),
+                wanted: WantedState::Rule(Some(Arc::clone(rule))),
                 said: object.spec.strategy.clone(),
                 strategy: strategy(object.spec.strategy.as_ref()),
-                by: last_hand(object),
+                by: last_manager(object),
             })
         });
         // Those that the host brings come back.
-        let gone = self.record.rules.iter().filter(|(name, _)| !self.rules.contains_key(*name) && shipped::named(name).is_none());
+        let gone = self.record.rules.iter().filter(|(name, _)| !self.rules.contains_key(*name) && shipped::find(name).is_none());
         let gone = gone.map(|(name, recorded)| Pending {
             name: name.clone(),
-            wanted: Wanted::Rule(None),
+            wanted: WantedState::Rule(None),
             said: None,
-            strategy: going(strategy(recorded.strategy.as_ref())),
+            strategy: removal_strategy(strategy(recorded.strategy.as_ref())),
             by: None,
         });
         changed.chain(gone).collect()
@@ -143,9 +143,9 @@ impl Keeper {
             PolicySetPlugin { digest: wanted.digest.clone(), version: wanted.version.clone(), ..active.clone() } == *wanted
         });
         if bound_alike && let Some((namespace, map)) = self.sources(plugin).first() {
-            return last_hand(&*self.config_maps.get(namespace, map)?);
+            return last_manager(&*self.config_maps.get(namespace, map)?);
         }
-        last_hand(plugin)
+        last_manager(plugin)
     }
 
     /// The set and the record of it once these changes are made.
@@ -158,8 +158,8 @@ impl Keeper {
     /// Makes a candidate of what waits, or keeps the one that is made of it already, and lets it become active if it may.
     pub(super) async fn propose(&mut self) {
         // What is still being loaded belongs to it too: the newest is what counts.
-        let tried_again = |work: &Work| work.retry.is_some() && work.tries <= PASSING;
-        let on_its_way = |work: &RuleWork| work.running || work.dirty || work.pending;
+        let tried_again = |work: &PluginProgress| work.retry.is_some() && work.tries <= MAX_TRANSIENT_FAILURES;
+        let on_its_way = |work: &RuleProgress| work.running || work.dirty || work.pending;
         if self.works.values().any(|work| work.running || work.dirty || work.pending || tried_again(work))
             || self.rule_works.values().any(on_its_way)
         {
@@ -226,13 +226,13 @@ impl Keeper {
                 .filter(|report| report.set == digest && report.against == candidate.against);
         }
         let active = self.policies.active();
-        let changes: Vec<String> = candidate.pending.iter().map(|pending| told(&active, pending)).collect();
-        let mut facts = Facts {
+        let changes: Vec<String> = candidate.pending.iter().map(|pending| describe(&active, pending)).collect();
+        let mut facts = SetFacts {
             anew: !goes_on,
             against: Some(candidate.against.clone()),
             summary: Some(summary(&candidate.pending, &changes)),
             changes: Some(changes),
-            ..Facts::default()
+            ..SetFacts::default()
         };
         if candidate.report.is_none() {
             facts.radius = Some(BlastRadius::default());
@@ -240,7 +240,7 @@ impl Keeper {
             candidate.comparison = Some(self.compare(&active, &candidate.set));
         }
         if !goes_on {
-            self.policies.turned("nominated");
+            self.policies.count_transition("nominated");
             tracing::info!(set = digest, "a policy set is nominated: {}", facts.summary.as_deref().unwrap_or_default());
             let note = format!("{}. It is compared with {}.", facts.summary.clone().unwrap_or_default(), sets::name(&candidate.against));
             self.note(&name, EventType::Normal, "Nominated", note);
@@ -282,9 +282,9 @@ impl Keeper {
         let (before, after, stage, done) = (Arc::clone(before), Arc::clone(after), Arc::clone(&self.stage), self.done.clone());
         let (digest, recorded) = (after.digest().to_string(), self.policies.recorded());
         let task = tokio::spawn(async move {
-            let progress = |progress| _ = done.send(Done::Compares(after.digest().to_string(), progress));
+            let progress = |progress| _ = done.send(TaskResult::Compares(after.digest().to_string(), progress));
             let report = stage.compare(&before, &after, &recorded, progress).await;
-            done.send(Done::Compared(Box::new(report))).ok();
+            done.send(TaskResult::Compared(Box::new(report))).ok();
         });
         Comparison { set: digest, task }
     }
@@ -353,15 +353,15 @@ impl Keeper {
         let new = candidate.verdict.as_ref() != Some(&verdict);
         candidate.verdict = Some(verdict.clone());
         match verdict {
-            Verdict::Promote => {
+            PromotionDecision::Promote => {
                 facts.approved = Some(Approved::NotNeeded);
                 self.promote_candidate().await;
             }
-            Verdict::Approval(_) if approved => {
+            PromotionDecision::Approval(_) if approved => {
                 facts.approved = Some(Approved::Given);
                 self.promote_candidate().await;
             }
-            Verdict::Approval(why) => {
+            PromotionDecision::Approval(why) => {
                 let told = self.sets.get(&name).and_then(|set| set.status.as_ref()?.message.clone());
                 let message = format!(
                     "It waits for an approval, because {why}: `pointsman policy approve {name}`, after `pointsman policy history {name}`."
@@ -369,11 +369,11 @@ impl Keeper {
                 facts.approved = Some(Approved::Awaited);
                 facts.message = Some(message.clone());
                 if new && told.as_ref() != Some(&message) {
-                    self.policies.turned("waiting");
+                    self.policies.count_transition("waiting");
                     self.note(&name, EventType::Warning, "ApprovalNeeded", message);
                 }
             }
-            Verdict::Never => {
+            PromotionDecision::Never => {
                 facts.approved = Some(Approved::NeverActive);
                 facts.message =
                     Some("It is only tried, and never gets active: a plugin that it changes has the strategy Shadow.".to_owned());
@@ -388,7 +388,7 @@ impl Keeper {
         let plugins = candidate.pending.iter().filter(|pending| pending.is_plugin(&pending.name));
         let names: Vec<String> = plugins.map(|pending| pending.name.clone()).collect();
         let compared = candidate.report.is_some();
-        if !self.carry_pause(&set.digest().to_string()).await {
+        if !self.copy_pause(&set.digest().to_string()).await {
             self.try_again();
             return;
         }
@@ -406,19 +406,19 @@ impl Keeper {
         let Some(candidate) = self.candidate.take() else { return };
         let name = candidate.name();
         tracing::info!(set = %candidate.set.digest(), "the candidate is abandoned: {why}");
-        self.policies.turned("abandoned");
+        self.policies.count_transition("abandoned");
         self.facts.entry(name.clone()).or_default().message = Some(why.to_owned());
         self.note(&name, EventType::Normal, "Abandoned", why.to_owned());
     }
 }
 
 /// How a plugin goes that is removed. One that was only to be tried would stay for ever, with nobody left to say otherwise.
-fn going(strategy: UpdateStrategy) -> UpdateStrategy {
+fn removal_strategy(strategy: UpdateStrategy) -> UpdateStrategy {
     if strategy.type_ == UpdateStrategyType::Shadow { UpdateStrategy::default() } else { strategy }
 }
 
 /// Who has changed an object last, beside its status.
-fn last_hand(object: &impl ResourceExt) -> Option<String> {
+fn last_manager(object: &impl ResourceExt) -> Option<String> {
     let hands = object.managed_fields().iter().filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty());
     hands.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?.manager.clone()
 }

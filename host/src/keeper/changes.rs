@@ -1,7 +1,7 @@
 //! What a set changes, in words. Pure.
 
 use super::{
-    pending::{Pending, Wanted},
+    pending::{Pending, WantedState},
     sets::short,
 };
 use pointsman_core::{decide::set::ActiveSet, rules::rule::Rule};
@@ -9,15 +9,15 @@ use pointsman_crds::policy::set::PolicySetPlugin;
 use std::sync::Arc;
 
 /// What becomes of a plugin or a rule, in a line.
-pub(super) fn told(active: &ActiveSet, pending: &Pending) -> String {
+pub(super) fn describe(active: &ActiveSet, pending: &Pending) -> String {
     let by = pending.by.as_ref().map(|by| format!(", by {by}")).unwrap_or_default();
     match &pending.wanted {
-        Wanted::Plugin(member, _) => {
+        WantedState::Plugin(member, _) => {
             let current = active.member(&pending.name).map(|member| &member.bound);
             format!("plugin {}: {}{by}", pending.name, told_of_plugin(current, member.as_ref().map(|member| &member.bound)))
         }
-        Wanted::Rule(rule) => {
-            format!("rule {}: {}{by}", pending.name, told_of_rule(active.rules().named(&pending.name), rule.as_ref()))
+        WantedState::Rule(rule) => {
+            format!("rule {}: {}{by}", pending.name, told_of_rule(active.rules().find(&pending.name), rule.as_ref()))
         }
     }
 }

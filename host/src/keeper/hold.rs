@@ -2,12 +2,12 @@
 //! And the sets that subjects may still be on, loaded again by a host that leads anew.
 
 use super::{
-    Done, Keeper,
-    adopt::members_of,
+    Keeper, TaskResult,
+    load_record::members_of,
     now,
-    promote::MANAGER,
+    promote::FIELD_MANAGER,
     record::{ActiveRecord, RecordedRule},
-    sets::{self, Facts, HOLD, PAUSED},
+    sets::{self, HOLD, PAUSED, SetFacts},
 };
 use kube::{
     Api, ResourceExt,
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// What has come of loading a set from what is kept.
 #[derive(Clone, Debug)]
-pub(super) struct Restored {
+pub(super) struct LoadedSet {
     /// The digest that was wanted.
     pub(super) digest: String,
     pub(super) outcome: Result<Arc<ActiveSet>, String>,
@@ -41,14 +41,14 @@ impl Keeper {
         self.proposed = true;
         self.abandon(&format!("{name} is held: `pointsman policy resume` takes that back."));
         if digest != self.record.digest {
-            self.go_on_with(&digest).await;
+            self.reactivate(&digest).await;
         }
         true
     }
 
     /// Lets a set decide that did so before: as it is loaded, or of what is kept.
-    pub(super) async fn go_on_with(&mut self, digest: &str) {
-        let formers = self.policies.formers();
+    pub(super) async fn reactivate(&mut self, digest: &str) {
+        let formers = self.policies.previous_sets();
         let known = formers.iter().find(|set| set.digest().to_string() == digest).cloned();
         let restored = self.restored.as_ref().filter(|restored| restored.digest == digest).map(|restored| restored.outcome.clone());
         match (known, restored) {
@@ -88,7 +88,7 @@ impl Keeper {
             (rule.name().to_owned(), RecordedRule { active: rule.bound.clone(), strategy })
         };
         record.rules = set.rules().all().iter().map(of_rule).collect();
-        record.turn(set.digest().to_string(), self.pacer.in_use(), now());
+        record.set_active(set.digest().to_string(), self.pacer.in_use(), now());
         let name = sets::name(&record.digest);
         let paused = self.sets.get(&name).is_some_and(|set| set.annotations().contains_key(PAUSED));
         if !self.make_set(&record).await || paused && !self.write_pause(&name, None).await {
@@ -101,22 +101,22 @@ impl Keeper {
             return;
         }
         let back = format!("back from {}", sets::name(&former.digest().to_string()));
-        let facts = Facts {
+        let facts = SetFacts {
             anew: true,
             against: Some(former.digest().to_string()),
             summary: Some(back.clone()),
             changes: Some(vec![back]),
-            ..Facts::default()
+            ..SetFacts::default()
         };
         self.facts.insert(sets::name(&set.digest().to_string()), facts);
         let changed: Vec<String> = self.works.keys().cloned().collect();
         // What has failed or was paused was the set that is left.
-        self.pacer.expect();
-        self.pacer.lift();
+        self.pacer.expect_new_set();
+        self.pacer.clear_failure();
         self.pause_read = None;
         self.activate(&former, &set, &changed, true);
         // What the PolicyPlugins want is another thing now.
-        self.look_at_all();
+        self.requeue_all();
     }
 
     /// Loads a set from its object and the revisions that are kept, beside the keeper.
@@ -138,23 +138,23 @@ impl Keeper {
                 same.then(|| Arc::new(restored))
                     .ok_or_else(|| "its plugins have another digest: another version of the host has made it".to_owned())
             });
-            done.send(Done::Restored(Restored { digest: set.spec.digest, outcome })).ok();
+            done.send(TaskResult::Restored(LoadedSet { digest: set.spec.digest, outcome })).ok();
         });
     }
 
     /// Takes a set that was loaded.
-    pub(super) fn take_restored(&mut self, restored: Restored) {
+    pub(super) fn take_restored(&mut self, restored: LoadedSet) {
         self.restoring.remove(&restored.digest);
         if let Ok(set) = &restored.outcome {
-            let formers = self.policies.formers();
+            let formers = self.policies.previous_sets();
             let place = |set: &ActiveSet| self.record.formers.iter().position(|digest| *digest == set.digest().to_string());
             if place(set).is_some() && !formers.iter().any(|former| former.digest() == set.digest()) {
                 let mut formers: Vec<Arc<ActiveSet>> = formers.iter().cloned().chain([Arc::clone(set)]).collect();
                 formers.sort_by_key(|set| place(set));
                 self.policies.set_formers(formers);
                 // Who waits is held without them.
-                if self.policies.formers().len() + self.unloadable.len() >= self.record.formers.len() {
-                    self.policies.look_again();
+                if self.policies.previous_sets().len() + self.unloadable.len() >= self.record.formers.len() {
+                    self.policies.request_reconcile();
                 }
             }
         } else if let Err(why) = &restored.outcome {
@@ -169,7 +169,7 @@ impl Keeper {
         if !self.pacer.in_use() {
             return;
         }
-        let known = self.policies.formers();
+        let known = self.policies.previous_sets();
         let missing = self
             .record
             .formers
@@ -185,13 +185,13 @@ impl Keeper {
     }
 
     /// Gives turns to restart pods or none, as it stands on the active set; and writes there why none is given, where one has failed.
-    pub(super) async fn mind_the_pace(&mut self) {
+    pub(super) async fn apply_pause(&mut self) {
         let name = sets::name(&self.record.digest);
         let Some(active) = self.sets.get(&name) else { return };
         let (uid, mut here) = (active.uid(), active.annotations().get(PAUSED).cloned());
         // Another set in the place of one that is paused is paused too: only somebody's word, or going back, ends it.
         if self.pause_read.is_some() && self.pause_read != uid {
-            let why = self.pacer.why();
+            let why = self.pacer.paused_reason();
             if here != why {
                 if !self.write_pause(&name, why.as_deref()).await {
                     return;
@@ -201,11 +201,11 @@ impl Keeper {
         }
         self.pause_read = uid;
         self.pacer.pause(here.clone());
-        if let Some(why) = self.pacer.stopped().filter(|_| here.is_none())
+        if let Some(why) = self.pacer.failure_reason().filter(|_| here.is_none())
             && self.write_pause(&name, Some(&why)).await
         {
             self.pacer.pause(Some(why.clone()));
-            self.policies.turned("stopped");
+            self.policies.count_transition("stopped");
             tracing::warn!(set = name, "the rollout is paused: {why}");
             let note = format!(
                 "{why}. The rollout is paused: run `pointsman policy resume` to continue, or `pointsman policy rollback` to go back."
@@ -215,9 +215,9 @@ impl Keeper {
     }
 
     /// Writes on a set that is about to be active whether pods may restart: another one may lead in a moment.
-    pub(super) async fn carry_pause(&mut self, digest: &str) -> bool {
+    pub(super) async fn copy_pause(&mut self, digest: &str) -> bool {
         let name = sets::name(digest);
-        let (why, Some(set)) = (self.pacer.why(), self.sets.get(&name)) else { return true };
+        let (why, Some(set)) = (self.pacer.paused_reason(), self.sets.get(&name)) else { return true };
         set.annotations().get(PAUSED) == why.as_ref() || self.write_pause(&name, why.as_deref()).await
     }
 
@@ -226,7 +226,7 @@ impl Keeper {
             return false;
         }
         let patch = json!({"metadata": {"annotations": {PAUSED: why}}});
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         match Api::<PolicySet>::all(self.client.clone()).patch(name, &params, &Patch::Merge(&patch)).await {
             Ok(set) => {
                 self.sets.insert(name.to_owned(), set);

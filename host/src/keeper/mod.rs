@@ -6,41 +6,42 @@
 //! On the leader: a source's newest bytes are loaded, kept as a revision, written into the record, and only then active. Every other
 //! host, and the leader when it starts, takes its set from the record and the revisions alone.
 
-mod adopt;
 pub mod binding;
 mod candidate;
 mod changes;
 mod hold;
-mod home;
-mod look;
+mod load_record;
+mod namespace;
 mod pending;
+mod plugin;
 mod promote;
 pub mod record;
+mod report;
 pub mod reports;
+mod requeue;
 mod rules;
 pub mod sets;
 pub mod start;
 pub mod status;
-mod tell;
 mod watch;
-mod work;
 
 use super::{load::Loader, revision::Revisions, source::config_map::Namespaces, trust::Trust};
 use crate::{
-    comparison::{Progress, Stage},
+    comparison::{LiveComparison, Progress},
     leader::Leadership,
     pace::Pacer,
 };
-use adopt::Adopted;
-pub use adopt::{builtins, of_set, recorded};
 use candidate::{Candidate, Comparison};
-use hold::Restored;
+use hold::LoadedSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
+use load_record::Adopted;
+pub use load_record::{builtins, of_set, recorded};
+use plugin::{Loaded, PluginProgress};
 use pointsman_core::{
     compare::Report,
-    decide::{News, Policies, health::Turn},
+    decide::{PluginHealthEvent, Policies, health::HealthChange},
 };
 use pointsman_crds::policy::{
     plugin::{PolicyPlugin, UpdateStrategy},
@@ -49,8 +50,8 @@ use pointsman_crds::policy::{
 };
 use pointsman_sandbox::builtin::BUILTINS;
 use record::ActiveRecord;
-use rules::{Counts, RuleWork, Ruled};
-use sets::Facts;
+use rules::{CompiledRule, ReportedCounts, RuleProgress};
+use sets::SetFacts;
 use status::Problem;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,17 +63,16 @@ use tokio::{
     sync::{mpsc, watch as channel},
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
-use watch::{ConfigMaps, Event, Seen};
-use work::{Loaded, Work};
+use watch::{ConfigMaps, Event, KeeperEvent};
 
 /// After how long something that failed for a reason outside the plugin is tried again.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// After how long at most.
-const AGAIN_MOST: Duration = Duration::from_mins(5);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_mins(5);
 
 /// How often it is told how the live subjects stand to the rules.
-const COUNTS: Duration = Duration::from_secs(5);
+const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a write may take. The lease may be another's by then.
 const WRITE_WITHIN: Duration = Duration::from_secs(4);
@@ -102,31 +102,31 @@ pub struct Inputs {
     /// Whether this host leads.
     pub leadership: Leadership,
     /// What becomes known of plugins while they decide.
-    pub news: mpsc::UnboundedReceiver<News>,
+    pub news: mpsc::UnboundedReceiver<PluginHealthEvent>,
     /// Counts up when plugin files may have changed.
     pub files: Option<channel::Receiver<u64>>,
     /// Where a candidate is compared with what decides.
-    pub stage: Arc<Stage>,
+    pub stage: Arc<LiveComparison>,
     /// Who gives turns to restart pods.
     pub pacer: Arc<Pacer>,
 }
 
 /// What comes back from work that was done beside the keeper.
 #[derive(Debug)]
-enum Done {
+enum TaskResult {
     Loaded(Box<Loaded>),
-    Ruled(Box<Ruled>),
+    Ruled(Box<CompiledRule>),
     Adopted(Box<Adopted>),
     /// How far the comparison of the set with a digest has come.
     Compares(String, Progress),
     Compared(Box<Report>),
-    Restored(Restored),
+    Restored(LoadedSet),
 }
 
 /// What was seen at least once, there or not.
 #[derive(Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // Each is known apart from the others.
-struct Known {
+struct Synced {
     plugins: bool,
     rules: bool,
     sets: bool,
@@ -148,22 +148,22 @@ pub struct Keeper {
     plugins: BTreeMap<String, PolicyPlugin>,
     /// The ValidationRules, by name.
     rules: BTreeMap<String, ValidationRule>,
-    rule_works: BTreeMap<String, RuleWork>,
-    counts: Counts,
+    rule_works: BTreeMap<String, RuleProgress>,
+    counts: ReportedCounts,
     /// The PolicySets, by name.
     sets: BTreeMap<String, PolicySet>,
     /// What is to be told of them beside what is told already.
-    facts: BTreeMap<String, Facts>,
+    facts: BTreeMap<String, SetFacts>,
     candidate: Option<Candidate>,
     /// The comparison of what got active without one.
     follow_up: Option<Comparison>,
     /// Whether it is known, since this host leads, what waits.
     proposed: bool,
-    stage: Arc<Stage>,
+    stage: Arc<LiveComparison>,
     pacer: Arc<Pacer>,
     /// The digests of the sets that are being loaded from what is kept, and what has come of the last one.
     restoring: BTreeSet<String>,
-    restored: Option<Restored>,
+    restored: Option<LoadedSet>,
     /// The digests of former sets that couldn't be loaded when it was tried last.
     unloadable: BTreeSet<String>,
     /// The uid of the PolicySet that the pause was read from last.
@@ -178,13 +178,13 @@ pub struct Keeper {
     /// The record as it is in the cluster, with its resource version.
     record: ActiveRecord,
     record_version: Option<String>,
-    known: Known,
+    known: Synced,
     /// The digest of the record that is being adopted.
     adopting: Option<String>,
     /// The digest of the record that is in force here. None until the first: the set is then that of the built-ins.
     in_force: Option<String>,
-    works: BTreeMap<String, Work>,
-    done: mpsc::UnboundedSender<Done>,
+    works: BTreeMap<String, PluginProgress>,
+    done: mpsc::UnboundedSender<TaskResult>,
     again: Option<Instant>,
     ready: channel::Sender<Option<String>>,
 }
@@ -212,7 +212,7 @@ pub fn keep(
         plugins: BTreeMap::new(),
         rules: BTreeMap::new(),
         rule_works: BTreeMap::new(),
-        counts: Counts::default(),
+        counts: ReportedCounts::default(),
         sets: BTreeMap::new(),
         facts: BTreeMap::new(),
         candidate: None,
@@ -229,7 +229,7 @@ pub fn keep(
         unloadable: BTreeSet::new(),
         record: ActiveRecord::default(),
         record_version: None,
-        known: Known::default(),
+        known: Synced::default(),
         adopting: None,
         in_force: None,
         works: BTreeMap::new(),
@@ -238,9 +238,9 @@ pub fn keep(
         ready,
     };
     let run = async move {
-        let plugins = watch::all(client.clone(), seen_sender.clone(), "PolicyPlugins", Seen::Plugin);
-        let rules = watch::all(client.clone(), seen_sender.clone(), "ValidationRules", Seen::Rule);
-        let sets = watch::all(client, seen_sender, "PolicySets", Seen::Set);
+        let plugins = watch::all(client.clone(), seen_sender.clone(), "PolicyPlugins", KeeperEvent::Plugin);
+        let rules = watch::all(client.clone(), seen_sender.clone(), "ValidationRules", KeeperEvent::Rule);
+        let sets = watch::all(client, seen_sender, "PolicySets", KeeperEvent::Set);
         tokio::select! {
             () = keeper.run(seen, done, inputs) => {}
             () = plugins => {}
@@ -252,41 +252,41 @@ pub fn keep(
 }
 
 impl Keeper {
-    async fn run(&mut self, mut seen: mpsc::UnboundedReceiver<Seen>, mut done: mpsc::UnboundedReceiver<Done>, inputs: Inputs) {
+    async fn run(&mut self, mut seen: mpsc::UnboundedReceiver<KeeperEvent>, mut done: mpsc::UnboundedReceiver<TaskResult>, inputs: Inputs) {
         let Inputs { mut leadership, mut news, mut files, pacer, .. } = inputs;
         let mut progress = pacer.progress();
         self.config_maps.want(&self.places());
-        let mut counting = interval(COUNTS);
+        let mut counting = interval(COUNT_INTERVAL);
         // Those that passed while there was nothing to count must not come all at once: what still changes would look settled.
         counting.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let again = self.wakes_at();
             tokio::select! {
-                Some(seen) = seen.recv() => self.see(seen),
-                Some(done) = done.recv() => self.take(done),
-                Some(news) = news.recv() => self.hear(news),
-                () = turned(&mut leadership, self.leading) => self.lead(!self.leading),
+                Some(seen) = seen.recv() => self.handle_event(seen),
+                Some(done) = done.recv() => self.handle_done(done),
+                Some(news) = news.recv() => self.handle_decision_event(news),
+                () = leadership_changed(&mut leadership, self.leading) => self.lead(!self.leading),
                 () = changed(&mut files) => self.look_at_files(),
                 // It is told below.
                 _ = progress.changed() => {}
                 _ = counting.tick(), if self.uncounted() => self.count(),
-                () = until(again) => self.retry(),
+                () = sleep_until_some(again) => self.retry(),
                 else => return,
             }
             // What has come together is looked at together.
             while let Ok(seen) = seen.try_recv() {
-                self.see(seen);
+                self.handle_event(seen);
             }
             while let Ok(done) = done.try_recv() {
-                self.take(done);
+                self.handle_done(done);
             }
-            self.settle().await;
+            self.reconcile().await;
         }
     }
 
-    fn see(&mut self, seen: Seen) {
+    fn handle_event(&mut self, seen: KeeperEvent) {
         match seen {
-            Seen::Plugin(Event::Now(plugin)) => {
+            KeeperEvent::Plugin(Event::Now(plugin)) => {
                 let name = plugin.name_any();
                 if older(&*plugin, self.plugins.get(&name)) {
                     return;
@@ -298,37 +298,37 @@ impl Keeper {
                     self.works.entry(name).or_default().dirty = true;
                 }
             }
-            Seen::Plugin(Event::Gone(name)) => {
+            KeeperEvent::Plugin(Event::Gone(name)) => {
                 self.plugins.remove(&name);
                 self.works.remove(&name);
             }
-            Seen::Plugin(Event::All(names)) => {
+            KeeperEvent::Plugin(Event::All(names)) => {
                 self.plugins.retain(|name, _| names.contains(name));
                 self.works.retain(|name, _| names.contains(name));
                 self.known.plugins = true;
             }
-            Seen::Rule(Event::Now(rule)) => self.see_rule(*rule),
-            Seen::Rule(Event::Gone(name)) => {
+            KeeperEvent::Rule(Event::Now(rule)) => self.see_rule(*rule),
+            KeeperEvent::Rule(Event::Gone(name)) => {
                 self.rules.remove(&name);
                 self.rule_works.remove(&name);
             }
-            Seen::Rule(Event::All(names)) => {
+            KeeperEvent::Rule(Event::All(names)) => {
                 self.rules.retain(|name, _| names.contains(name));
                 self.rule_works.retain(|name, _| names.contains(name));
                 self.known.rules = true;
             }
-            Seen::Set(Event::Now(set)) => {
+            KeeperEvent::Set(Event::Now(set)) => {
                 let name = set.name_any();
                 if !older(&*set, self.sets.get(&name)) {
                     self.sets.insert(name, *set);
                 }
             }
-            Seen::Set(Event::Gone(name)) => drop(self.sets.remove(&name)),
-            Seen::Set(Event::All(names)) => {
+            KeeperEvent::Set(Event::Gone(name)) => drop(self.sets.remove(&name)),
+            KeeperEvent::Set(Event::All(names)) => {
                 self.sets.retain(|name, _| names.contains(name));
                 self.known.sets = true;
             }
-            Seen::ConfigMap(place, state) => {
+            KeeperEvent::ConfigMap(place, state) => {
                 if place == self.record_place() {
                     self.see_record(state.as_deref());
                     self.config_maps.take(&place, state);
@@ -336,7 +336,7 @@ impl Keeper {
                     self.look_at_users(&place);
                 }
             }
-            Seen::Unreadable(place, error) => {
+            KeeperEvent::Unreadable(place, error) => {
                 if self.config_maps.fail(&place, error) {
                     self.look_at_users(&place);
                 }
@@ -344,24 +344,24 @@ impl Keeper {
         }
     }
 
-    fn take(&mut self, done: Done) {
+    fn handle_done(&mut self, done: TaskResult) {
         match done {
-            Done::Loaded(loaded) => {
+            TaskResult::Loaded(loaded) => {
                 if let Some(work) = self.works.get_mut(&loaded.plugin) {
                     work.running = false;
                     work.dirty = true;
                     work.loaded = Some(*loaded);
                 }
             }
-            Done::Ruled(ruled) => self.ruled(*ruled),
-            Done::Adopted(adopted) => self.adopted(*adopted),
-            Done::Compares(set, progress) => self.compares(&set, progress),
-            Done::Compared(report) => self.compared(*report),
-            Done::Restored(restored) => self.take_restored(restored),
+            TaskResult::Ruled(ruled) => self.ruled(*ruled),
+            TaskResult::Adopted(adopted) => self.adopted(*adopted),
+            TaskResult::Compares(set, progress) => self.compares(&set, progress),
+            TaskResult::Compared(report) => self.compared(*report),
+            TaskResult::Restored(restored) => self.take_restored(restored),
         }
     }
 
-    fn hear(&mut self, news: News) {
+    fn handle_decision_event(&mut self, news: PluginHealthEvent) {
         let active = self.policies.active();
         // What a former version did is no longer of interest.
         if active.member(&news.plugin).is_none_or(|member| member.bound.digest != news.digest) {
@@ -370,16 +370,16 @@ impl Keeper {
         let Some(work) = self.works.get_mut(&news.plugin) else { return };
         let plugin = &news.plugin;
         match news.turn {
-            Turn::Failed(error) => {
+            HealthChange::Failed(error) => {
                 tracing::warn!(plugin, digest = news.digest, reason = error.reason(), "the plugin gave no answer: {error}");
                 work.failure = Some(Problem { reason: error.reason().to_owned(), message: format!("{error}.") });
             }
-            Turn::Quarantined(pause, error) => {
+            HealthChange::Quarantined(pause, error) => {
                 tracing::warn!(plugin, digest = news.digest, seconds = pause.as_secs(), "the plugin isn't asked for a while: {error}");
                 work.failure = Some(Problem { reason: error.reason().to_owned(), message: format!("{error}.") });
                 work.quarantine = Some((Instant::now() + pause, error));
             }
-            Turn::Recovered => {
+            HealthChange::Recovered => {
                 tracing::info!(plugin, "the plugin answers again");
                 work.quarantine = None;
                 work.failure = None;
@@ -401,11 +401,11 @@ impl Keeper {
         self.facts.clear();
         self.proposed = false;
         // Somebody else may have led meanwhile.
-        self.look_at_all();
+        self.requeue_all();
     }
 
     /// Brings everything into line with what is known.
-    async fn settle(&mut self) {
+    async fn reconcile(&mut self) {
         self.config_maps.want(&self.places());
         if !self.known.record {
             return;
@@ -431,7 +431,7 @@ impl Keeper {
         self.make_shipped().await;
         let dirty: Vec<String> = self.works.iter().filter(|(_, work)| work.dirty && !work.running).map(|(name, _)| name.clone()).collect();
         for name in dirty {
-            self.consider(&name).await;
+            self.advance(&name).await;
         }
         self.consider_rules();
         self.load_formers();
@@ -439,9 +439,9 @@ impl Keeper {
             self.promote_at_once().await;
             self.propose().await;
         }
-        self.record_terms().await;
-        self.mind_the_pace().await;
-        self.tidy_sets().await;
+        self.record_update_policies().await;
+        self.apply_pause().await;
+        self.prune_sets().await;
         self.tell().await;
         self.tell_rules().await;
         self.tell_sets().await;
@@ -468,7 +468,7 @@ fn now() -> Time {
 }
 
 /// Waits until we lead where we don't, or don't where we do.
-async fn turned(leadership: &mut Leadership, leading: bool) {
+async fn leadership_changed(leadership: &mut Leadership, leading: bool) {
     if leading {
         leadership.lost().await;
     } else {
@@ -476,7 +476,7 @@ async fn turned(leadership: &mut Leadership, leading: bool) {
     }
 }
 
-async fn until(instant: Option<Instant>) {
+async fn sleep_until_some(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
         None => std::future::pending().await,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) name: String,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: WantedState,
     /// What its object says of updates, if it says something.
     pub(super) said: Option<UpdateStrategy>,
     pub(super) strategy: UpdateStrategy,
@@ -27,18 +27,18 @@ pub(super) struct Pending {
 
 /// What is wanted; none where its object is gone.
 #[derive(Clone, Debug)]
-pub(super) enum Wanted {
+pub(super) enum WantedState {
     Plugin(Option<Arc<Member>>, Option<PluginSignature>),
     Rule(Option<Arc<Rule>>),
 }
 
 impl Pending {
     pub(super) fn is_plugin(&self, name: &str) -> bool {
-        self.name == name && matches!(self.wanted, Wanted::Plugin(..))
+        self.name == name && matches!(self.wanted, WantedState::Plugin(..))
     }
 
     pub(super) fn is_rule(&self, name: &str) -> bool {
-        self.name == name && matches!(self.wanted, Wanted::Rule(_))
+        self.name == name && matches!(self.wanted, WantedState::Rule(_))
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn usual(points: &[PolicyPoint]) -> UpdateStrategy {
 
 /// What may become of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PromotionDecision {
     /// It is within all bounds.
     Promote,
     /// It waits for somebody's approval: why.
@@ -60,11 +60,11 @@ pub(super) enum Verdict {
 }
 
 /// Whether what a candidate changes is within what all its parts allow.
-pub(super) fn verdict<'a>(strategies: impl IntoIterator<Item = &'a UpdateStrategy>, radius: &BlastRadius) -> Verdict {
+pub(super) fn verdict<'a>(strategies: impl IntoIterator<Item = &'a UpdateStrategy>, radius: &BlastRadius) -> PromotionDecision {
     let mut over = Vec::new();
     for strategy in strategies {
         if strategy.type_ == UpdateStrategyType::Shadow {
-            return Verdict::Never;
+            return PromotionDecision::Never;
         }
         let restarting = strategy.max_restarting.as_ref().map_or(0, |most| bound(most, radius.subjects));
         if radius.restarts > restarting {
@@ -86,7 +86,7 @@ pub(super) fn verdict<'a>(strategies: impl IntoIterator<Item = &'a UpdateStrateg
     }
     over.sort();
     over.dedup();
-    if over.is_empty() { Verdict::Promote } else { Verdict::Approval(over.join("; ")) }
+    if over.is_empty() { PromotionDecision::Promote } else { PromotionDecision::Approval(over.join("; ")) }
 }
 
 fn counted(subjects: i64) -> String {
@@ -117,16 +117,16 @@ pub(super) fn put_together(
     let mut rules: Vec<Arc<Rule>> = others.cloned().collect();
     for Pending { name, wanted, said, .. } in pending {
         let (member, signature) = match wanted {
-            Wanted::Plugin(Some(member), signature) => (member, signature),
-            Wanted::Plugin(None, _) => {
+            WantedState::Plugin(Some(member), signature) => (member, signature),
+            WantedState::Plugin(None, _) => {
                 record.plugins.remove(name);
                 continue;
             }
-            Wanted::Rule(None) => {
+            WantedState::Rule(None) => {
                 record.rules.remove(name);
                 continue;
             }
-            Wanted::Rule(Some(rule)) => {
+            WantedState::Rule(Some(rule)) => {
                 record.rules.insert(name.clone(), RecordedRule { active: rule.bound.clone(), strategy: said.clone() });
                 rules.push(Arc::clone(rule));
                 continue;
@@ -139,7 +139,7 @@ pub(super) fn put_together(
         members.push(Arc::new(member.after(previous.filter(|previous| previous.missing().is_none()))));
     }
     let set = ActiveSet::new(members).ruled(Rules::new(rules, evaluator.cloned()));
-    record.turn(set.digest().to_string(), in_use, now.clone());
+    record.set_active(set.digest().to_string(), in_use, now.clone());
     (set, record)
 }
 
@@ -171,8 +171,10 @@ mod tests {
         assert_eq!(usual(&[RuntimeSelection, SchedulingScoring]).type_, UpdateStrategyType::Immediate);
         for point in [PodTemplating, MetadataPropagation] {
             let usual = usual(&[RuntimeSelection, point]);
-            assert_eq!(verdict([&usual], &radius(0, 50, 50, 0)), Verdict::Promote);
-            assert!(matches!(verdict([&usual], &radius(1, 0, 0, 0)), Verdict::Approval(why) if why.contains("the pods of 1 subject ")));
+            assert_eq!(verdict([&usual], &radius(0, 50, 50, 0)), PromotionDecision::Promote);
+            assert!(
+                matches!(verdict([&usual], &radius(1, 0, 0, 0)), PromotionDecision::Approval(why) if why.contains("the pods of 1 subject "))
+            );
         }
     }
 
@@ -180,18 +182,22 @@ mod tests {
     fn restarts_and_other_changes_are_bounded_apart_in_numbers_or_percent() {
         let percent = |text: &str| Some(IntOrString::String(text.to_owned()));
         let strategy = guarded(percent("10%"), Some(IntOrString::Int(2)));
-        assert_eq!(verdict([&strategy], &radius(2, 3, 2, 0)), Verdict::Promote);
-        assert!(matches!(verdict([&strategy], &radius(3, 0, 0, 0)), Verdict::Approval(why) if why.contains("and 2 may")));
-        assert!(matches!(verdict([&strategy], &radius(0, 3, 3, 0)), Verdict::Approval(why) if why.contains("and 5 may")));
+        assert_eq!(verdict([&strategy], &radius(2, 3, 2, 0)), PromotionDecision::Promote);
+        assert!(matches!(verdict([&strategy], &radius(3, 0, 0, 0)), PromotionDecision::Approval(why) if why.contains("and 2 may")));
+        assert!(matches!(verdict([&strategy], &radius(0, 3, 3, 0)), PromotionDecision::Approval(why) if why.contains("and 5 may")));
         let strict = guarded(None, percent("1%"));
-        assert!(matches!(verdict([&strategy, &strict], &radius(1, 0, 0, 0)), Verdict::Approval(why) if why.contains("and 0 may")));
+        assert!(
+            matches!(verdict([&strategy, &strict], &radius(1, 0, 0, 0)), PromotionDecision::Approval(why) if why.contains("and 0 may"))
+        );
     }
 
     #[test]
     fn a_subject_that_fails_needs_a_word_whatever_the_bounds_and_what_is_only_tried_is_never_active() {
         let wide = guarded(None, Some(IntOrString::String("100%".to_owned())));
-        assert!(matches!(verdict([&wide], &radius(50, 0, 0, 1)), Verdict::Approval(why) if why.starts_with("for 1 subject no plan")));
+        assert!(
+            matches!(verdict([&wide], &radius(50, 0, 0, 1)), PromotionDecision::Approval(why) if why.starts_with("for 1 subject no plan"))
+        );
         let tried = UpdateStrategy { type_: UpdateStrategyType::Shadow, ..UpdateStrategy::default() };
-        assert_eq!(verdict([&wide, &tried], &radius(0, 0, 0, 0)), Verdict::Never);
+        assert_eq!(verdict([&wide, &tried], &radius(0, 0, 0, 0)), PromotionDecision::Never);
     }
 }

@@ -3,12 +3,12 @@
 
 use super::{
     Keeper, WRITE_WITHIN, binding,
-    changes::{summary, told},
+    changes::{describe, summary},
     now,
     pending::lacks_previous,
+    plugin::problem,
     record::{self, ActiveRecord, RecordedRule},
-    sets::{self, Facts},
-    work::problem,
+    sets::{self, SetFacts},
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -29,7 +29,7 @@ use tokio::time::timeout;
 const NO_ANSWER: &str = "the API server doesn't answer in time";
 
 /// The field manager of what we say of policies.
-pub(super) const MANAGER: &str = "pointsman/policyplugin";
+pub(super) const FIELD_MANAGER: &str = "pointsman/policyplugin";
 
 impl Keeper {
     /// Keeps the bytes of what was loaded: from now on it can be decided by, whatever becomes of its source.
@@ -84,7 +84,7 @@ impl Keeper {
             };
         }
         for member in active.members() {
-            let brought = BUILTINS.iter().find(|builtin| Digest::of(builtin.bytes).to_string() == member.bound.digest);
+            let brought = BUILTINS.iter().find(|builtin| Digest::hash(builtin.bytes).to_string() == member.bound.digest);
             let (Some(builtin), Ok(digest)) = (brought, member.bound.digest.parse()) else { continue };
             let version = member.bound.version.clone().unwrap_or_default();
             if let Err(error) = self.keep_revision(member.name(), &version, &digest, builtin.bytes).await {
@@ -112,7 +112,7 @@ impl Keeper {
 
     /// Notes what the PolicyPlugins say of updates, for the time when one of them is gone, another signature over the same bytes, and that
     /// a newer host has led: all that is no other set.
-    pub(super) async fn record_terms(&mut self) {
+    pub(super) async fn record_update_policies(&mut self) {
         let mut record = self.record.clone();
         for (name, recorded) in &mut record.plugins {
             let (Some(plugin), Some(work)) = (self.plugins.get(name), self.works.get(name)) else { continue };
@@ -143,7 +143,7 @@ impl Keeper {
             let pending = [pending];
             let (set, record) = self.put_together(&active, &pending);
             let set = Arc::new(set);
-            if !self.make_set(&record).await || active.digest() != set.digest() && !self.carry_pause(&record.digest).await {
+            if !self.make_set(&record).await || active.digest() != set.digest() && !self.copy_pause(&record.digest).await {
                 self.try_again();
                 return;
             }
@@ -159,13 +159,13 @@ impl Keeper {
             let plugins: Vec<String> =
                 pending.iter().filter(|pending| pending.is_plugin(&pending.name)).map(|pending| pending.name.clone()).collect();
             if active.digest() != set.digest() {
-                let changes = vec![told(&active, &pending[0])];
-                let facts = Facts {
+                let changes = vec![describe(&active, &pending[0])];
+                let facts = SetFacts {
                     anew: true,
                     against: Some(active.digest().to_string()),
                     summary: Some(summary(&pending, &changes)),
                     changes: Some(changes),
-                    ..Facts::default()
+                    ..SetFacts::default()
                 };
                 self.facts.insert(sets::name(&set.digest().to_string()), facts);
             }
@@ -177,15 +177,15 @@ impl Keeper {
     pub(super) fn activate(&mut self, former: &Arc<ActiveSet>, set: &Arc<ActiveSet>, changed: &[String], compare: bool) {
         let another = former.digest() != set.digest();
         for (name, work) in &mut self.rule_works {
-            work.ready.take_if(|ready| set.rules().named(name).is_some_and(|counts| counts.bound == ready.bound));
+            work.ready.take_if(|ready| set.rules().find(name).is_some_and(|counts| counts.bound == ready.bound));
         }
         // Those who aren't on the new set stay on theirs.
         let is = |set: &ActiveSet, digest: &String| set.digest().to_string() == *digest;
-        let known: Vec<_> = [Arc::clone(former)].into_iter().chain(self.policies.formers().iter().cloned()).collect();
+        let known: Vec<_> = [Arc::clone(former)].into_iter().chain(self.policies.previous_sets().iter().cloned()).collect();
         let formers = self.record.formers.iter().filter_map(|digest| known.iter().find(|set| is(set, digest)).cloned());
         self.policies.set_formers(formers.collect());
         if another {
-            self.pacer.expect();
+            self.pacer.expect_new_set();
         }
         self.policies.activate(Arc::clone(set));
         if lacks_previous(set, &self.record) {
@@ -203,7 +203,7 @@ impl Keeper {
         if another {
             let digest = set.digest().to_string();
             tracing::info!(set = digest, plugins = changed.join(", "), "the policy set is active");
-            self.policies.turned("promoted");
+            self.policies.count_transition("promoted");
             let name = sets::name(&digest);
             let summary = self.facts.get(&name).and_then(|facts| facts.summary.clone());
             let summary = summary.or_else(|| self.sets.get(&name)?.status.as_ref()?.summary.clone());
@@ -225,10 +225,10 @@ impl Keeper {
         if !self.leadership.held() {
             return false;
         }
-        let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         match timeout(
             WRITE_WITHIN,
-            Api::<PolicySet>::all(self.client.clone()).create(&parameters, &sets::of(record, &self.options.version)),
+            Api::<PolicySet>::all(self.client.clone()).create(&parameters, &sets::from_record(record, &self.options.version)),
         )
         .await
         {
@@ -252,7 +252,7 @@ impl Keeper {
     }
 
     /// Makes the object of the active set where somebody has deleted it, and deletes those that nobody needs any more.
-    pub(super) async fn tidy_sets(&mut self) {
+    pub(super) async fn prune_sets(&mut self) {
         let record = self.record.clone();
         if !self.make_set(&record).await {
             self.try_again();
@@ -286,7 +286,7 @@ impl Keeper {
         }
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), &self.options.namespace);
         let wanted = record.to_config_map(&self.options.namespace, self.record_version.clone()).map_err(kube::Error::SerdeError)?;
-        let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let written = match &self.record_version {
             Some(_) => timeout(WRITE_WITHIN, api.replace(record::NAME, &parameters, &wanted)).await,
             None => timeout(WRITE_WITHIN, api.create(&parameters, &wanted)).await,
@@ -326,7 +326,7 @@ impl Keeper {
             if !self.leadership.held() {
                 return;
             }
-            let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+            let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
             match api.create(&parameters, &binding::of_builtin(builtin)).await {
                 Ok(made) => {
                     self.works.entry(made.name_any()).or_default().dirty = true;

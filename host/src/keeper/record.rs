@@ -18,7 +18,7 @@ pub const NAME: &str = "pointsman-active";
 const KEY: &str = "set.json";
 
 /// Bytes of a record that a ConfigMap takes, whatever stands around it.
-pub const LARGEST: usize = 900 << 10;
+pub const MAX_RECORD_BYTES: usize = 900 << 10;
 
 /// How many sets that subjects may still be on are kept loadable. Who is on an older one stays as it is until its turn.
 const FORMERS: usize = 8;
@@ -71,13 +71,13 @@ pub struct Recorded {
     pub strategy: Option<UpdateStrategy>,
     /// What decided before it, under other bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub previous: Option<Former>,
+    pub previous: Option<PreviousSet>,
 }
 
 /// What decided before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Former {
+pub struct PreviousSet {
     /// How it was bound.
     pub plugin: PolicySetPlugin,
     /// Since when it did.
@@ -104,7 +104,7 @@ impl ActiveRecord {
         let recorded = match former {
             Some(former) if former.active.digest == active.digest => Recorded { active, signature, strategy, ..former },
             Some(former) => {
-                let previous = Former { plugin: former.active, at: former.at, signature: former.signature };
+                let previous = PreviousSet { plugin: former.active, at: former.at, signature: former.signature };
                 Recorded { active, at: now, signature, strategy, previous: Some(previous) }
             }
             None => Recorded { active, at: now, signature, strategy, previous: None },
@@ -113,7 +113,7 @@ impl ActiveRecord {
     }
 
     /// Names the set that decides from now on. Where somebody may still be on former ones, they stay.
-    pub fn turn(&mut self, digest: String, in_use: bool, now: Time) {
+    pub fn set_active(&mut self, digest: String, in_use: bool, now: Time) {
         if digest == self.digest {
             return;
         }
@@ -154,7 +154,7 @@ impl ActiveRecord {
     }
 
     /// As it is read.
-    pub fn of(config_map: &ConfigMap) -> Result<Self, String> {
+    pub fn from_config_map(config_map: &ConfigMap) -> Result<Self, String> {
         let text = config_map.data.as_ref().and_then(|data| data.get(KEY)).ok_or_else(|| format!("it has no data[{KEY}]"))?;
         serde_json::from_str(text).map_err(|error| format!("its {KEY} can't be read: {error}"))
     }
@@ -200,18 +200,18 @@ mod tests {
         let mut record = ActiveRecord { digest: "d".to_owned(), host: "1".to_owned(), ..ActiveRecord::default() };
         record.promote(plugin("one", 1), None, None, time(1));
         record.promote(plugin("two", 1), None, None, time(2));
-        assert_eq!(ActiveRecord::of(&record.to_config_map("ns", None).unwrap()), Ok(record));
-        assert!(ActiveRecord::of(&ConfigMap::default()).unwrap_err().contains("set.json"));
+        assert_eq!(ActiveRecord::from_config_map(&record.to_config_map("ns", None).unwrap()), Ok(record));
+        assert!(ActiveRecord::from_config_map(&ConfigMap::default()).unwrap_err().contains("set.json"));
     }
 
     #[test]
     fn former_sets_stay_while_somebody_may_be_on_them() {
         let mut record = ActiveRecord::default();
         for (digest, in_use) in [("a", false), ("b", false), ("c", true), ("b", true)] {
-            record.turn(digest.to_owned(), in_use, time(1));
+            record.set_active(digest.to_owned(), in_use, time(1));
         }
         assert_eq!((record.digest.as_str(), &record.formers[..]), ("b", &["c".to_owned(), "a".to_owned()][..]));
-        record.turn("d".to_owned(), false, time(2));
+        record.set_active("d".to_owned(), false, time(2));
         assert_eq!((&record.formers[..], record.since), (&["b".to_owned()][..], Some(time(2))));
     }
 

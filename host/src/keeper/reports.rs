@@ -18,10 +18,10 @@ const KEY: &str = "report.json.gz";
 const MANAGER: &str = "pointsman/report";
 
 /// How much a ConfigMap takes.
-const MOST: usize = 900 << 10;
+const MAX_REPORT_BYTES: usize = 900 << 10;
 
 /// How much is read of one: whoever may write ConfigMaps there may write anything.
-const MOST_READ: u64 = 64 << 20;
+const MAX_READ: u64 = 64 << 20;
 
 fn name(set: &str) -> String {
     format!("pointsman-report-{set}")
@@ -51,7 +51,7 @@ fn pack(mut report: Report) -> std::io::Result<Vec<u8>> {
         let mut packed = GzEncoder::new(Vec::new(), Compression::default());
         packed.write_all(&serde_json::to_vec(&report)?)?;
         let packed = packed.finish()?;
-        if packed.len() <= MOST {
+        if packed.len() <= MAX_REPORT_BYTES {
             return Ok(packed);
         }
         let left = report.changed.len() * 3 / 4;
@@ -65,12 +65,12 @@ pub async fn read(client: &Client, namespace: &str, set: &str) -> Option<Report>
     let map = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(&name(set)).await.ok()??;
     let packed = &map.binary_data?.remove(KEY)?.0;
     let mut text = Vec::new();
-    GzDecoder::new(&packed[..]).take(MOST_READ).read_to_end(&mut text).ok()?;
+    GzDecoder::new(&packed[..]).take(MAX_READ).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
 /// The name of the ConfigMap with a set's report, by the set's digest.
-pub fn of(digest: &str) -> String {
+pub fn config_map_name(digest: &str) -> String {
     name(&sets::name(digest))
 }
 
@@ -78,7 +78,7 @@ pub fn of(digest: &str) -> String {
 mod tests {
     use super::*;
     use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-    use pointsman_core::compare::{Changed, Effect, report::Counts};
+    use pointsman_core::compare::{Changed, Effect, report::EffectCounts};
 
     #[test]
     fn a_report_that_is_too_large_says_how_many_lines_it_lacks() {
@@ -86,7 +86,7 @@ mod tests {
             kind: "InferenceService".to_owned(),
             namespace: "n".to_owned(),
             // What can hardly be compressed.
-            name: pointsman_sandbox::digest::Digest::of(&number.to_le_bytes()).hex(),
+            name: pointsman_sandbox::digest::Digest::hash(&number.to_le_bytes()).hex(),
             effect: Effect::Restarts,
             places: Vec::new(),
         };
@@ -97,11 +97,11 @@ mod tests {
             subjects: 50_000,
             changed: (0..50_000).map(changed).collect(),
             omitted: 0,
-            counts: Counts { restarts: 50_000, ..Counts::default() },
+            counts: EffectCounts { restarts: 50_000, ..EffectCounts::default() },
             replayed: None,
         };
         let packed = pack(report).unwrap();
-        assert!(packed.len() <= MOST);
+        assert!(packed.len() <= MAX_REPORT_BYTES);
         let mut text = Vec::new();
         GzDecoder::new(&packed[..]).read_to_end(&mut text).unwrap();
         let read: Report = serde_json::from_slice(&text).unwrap();

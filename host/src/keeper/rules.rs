@@ -1,12 +1,12 @@
 //! What the leader does about ValidationRules: take their parameters, have them compiled beside the keeper, and tell of them.
 
 use super::{
-    AGAIN, Done, Keeper, now,
-    promote::MANAGER,
-    record::{self, LARGEST},
+    Keeper, RETRY_INTERVAL, TaskResult, now,
+    plugin::problem,
+    promote::FIELD_MANAGER,
+    record::{self, MAX_RECORD_BYTES},
     status::Problem,
-    watch::Place,
-    work::problem,
+    watch::ConfigMapKey,
 };
 use kube::{
     Api, Resource, ResourceExt,
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 /// Where one ValidationRule stands.
 #[derive(Debug, Default)]
-pub(super) struct RuleWork {
+pub(super) struct RuleProgress {
     /// Whether something may have changed.
     pub(super) dirty: bool,
     /// Whether its parameters weren't seen yet.
@@ -45,11 +45,11 @@ pub(super) struct RuleWork {
 }
 
 /// How many times in a row numbers are passed over that still change.
-const MOST_PASSED: u32 = 12;
+const MAX_SKIPPED_COUNTS: u32 = 12;
 
 /// How the live subjects stand to the rules, as it is told.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct ReportedCounts {
     /// The version of the tally that tells it.
     version: u64,
     /// The version that was seen last, and how often another was seen since.
@@ -61,7 +61,7 @@ pub(super) struct Counts {
 
 /// What came of compiling.
 #[derive(Debug)]
-pub(super) struct Ruled {
+pub(super) struct CompiledRule {
     pub(super) name: String,
     digest: String,
     outcome: Result<Arc<Rule>, RuleError>,
@@ -89,7 +89,7 @@ impl Keeper {
     }
 
     /// The ConfigMap that a rule names, if it may be read.
-    pub(super) fn params_of(&self, rule: &ValidationRule) -> Option<Place> {
+    pub(super) fn params_of(&self, rule: &ValidationRule) -> Option<ConfigMapKey> {
         let map = &rule.spec.params.as_ref()?.config_map;
         let namespace = map.namespace.as_ref().unwrap_or(&self.options.namespace);
         let allowed = self.options.namespaces.check(namespace, &self.options.namespace).is_ok();
@@ -122,7 +122,7 @@ impl Keeper {
         };
         let bound = bind(name, spec, params);
         let active = self.policies.active();
-        if active.rules().named(name).is_some_and(|active| active.bound == bound && active.missing().is_none()) {
+        if active.rules().find(name).is_some_and(|active| active.bound == bound && active.missing().is_none()) {
             work.ready = None;
             work.tried = Some((bound.digest, None));
             return;
@@ -134,9 +134,9 @@ impl Keeper {
         work.ready = None;
         // All that decides is one object in the cluster: one that is too large would stop every other change as well.
         let size = serde_json::to_string(&bound).map_or(usize::MAX, |text| text.len());
-        if self.record.size().saturating_add(size) > LARGEST {
+        if self.record.size().saturating_add(size) > MAX_RECORD_BYTES {
             let message = format!(
-                "with its parameters it has {size} bytes, and together with all other rules and plugins' configurations more than {LARGEST}: make it smaller."
+                "with its parameters it has {size} bytes, and together with all other rules and plugins' configurations more than {MAX_RECORD_BYTES}: make it smaller."
             );
             work.tried = Some((bound.digest, Some(Problem { reason: "TooLarge".to_owned(), message })));
             return;
@@ -146,7 +146,7 @@ impl Keeper {
         tokio::task::spawn_blocking(move || {
             let digest = bound.digest.clone();
             let outcome = loader.rule(bound).map(Arc::new);
-            done.send(Done::Ruled(Box::new(Ruled { name, digest, outcome }))).ok();
+            done.send(TaskResult::Ruled(Box::new(CompiledRule { name, digest, outcome }))).ok();
         });
     }
 
@@ -170,8 +170,8 @@ impl Keeper {
     }
 
     /// Takes what came of compiling a rule.
-    pub(super) fn ruled(&mut self, ruled: Ruled) {
-        let Ruled { name, digest, outcome } = ruled;
+    pub(super) fn ruled(&mut self, ruled: CompiledRule) {
+        let CompiledRule { name, digest, outcome } = ruled;
         let Some(work) = self.rule_works.get_mut(&name) else { return };
         work.running = false;
         // It may be another one by now.
@@ -181,8 +181,8 @@ impl Keeper {
                 work.tried = Some((digest, None));
                 let active = self.policies.active();
                 // One that couldn't be evaluated here counts as recorded as soon as it can.
-                if active.rules().named(&name).is_some_and(|counts| counts.bound == rule.bound) {
-                    self.mend(&active, rule);
+                if active.rules().find(&name).is_some_and(|counts| counts.bound == rule.bound) {
+                    self.replace_broken_rule(&active, rule);
                 } else {
                     work.ready = Some(rule);
                 }
@@ -191,7 +191,7 @@ impl Keeper {
                 tracing::warn!(rule = name, reason = error.reason(), "the rule can't be used: {error}");
                 let passing = error.passing();
                 work.tried = Some((if passing { String::new() } else { digest }, Some(problem(error.reason(), &error))));
-                work.retry = passing.then(|| Instant::now() + AGAIN);
+                work.retry = passing.then(|| Instant::now() + RETRY_INTERVAL);
                 // Until then it isn't looked at: it would fail again.
                 work.dirty = !passing;
             }
@@ -199,12 +199,12 @@ impl Keeper {
     }
 
     /// Puts a rule that can be evaluated in the place of the same one that couldn't.
-    fn mend(&self, active: &ActiveSet, rule: Arc<Rule>) {
+    fn replace_broken_rule(&self, active: &ActiveSet, rule: Arc<Rule>) {
         let mut all: Vec<Arc<Rule>> = active.rules().all().iter().filter(|other| other.name() != rule.name()).cloned().collect();
         all.push(rule);
         let rules = Rules::new(all, self.loader.evaluator().ok());
         self.policies.activate(Arc::new(ActiveSet::new(active.members().to_vec()).ruled(rules)));
-        self.policies.look_again();
+        self.policies.request_reconcile();
     }
 
     /// Makes the ValidationRules that the host brings, where they aren't there or are those of an older version that nobody has changed.
@@ -219,7 +219,7 @@ impl Keeper {
                 return;
             }
             let name = rule.name_any();
-            let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+            let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
             let written = match self.rules.get(&name) {
                 None => api.create(&parameters, &rule).await,
                 Some(there) => {
@@ -254,13 +254,13 @@ impl Keeper {
         let tally = self.policies.tally();
         // Whatever changes while it is counted is counted again.
         let version = tally.version();
-        let Counts { seen, passed, .. } = &mut self.counts;
+        let ReportedCounts { seen, passed, .. } = &mut self.counts;
         // While many change, as when a host has started, each number would be told that they pass through.
-        if std::mem::replace(seen, version) != version && *passed < MOST_PASSED {
+        if std::mem::replace(seen, version) != version && *passed < MAX_SKIPPED_COUNTS {
             *passed += 1;
             return;
         }
-        self.counts = Counts { version, seen: version, passed: 0, told: Some(tally.counts()) };
+        self.counts = ReportedCounts { version, seen: version, passed: 0, told: Some(tally.counts()) };
     }
 
     /// Writes what has changed about the ValidationRules.
@@ -272,10 +272,10 @@ impl Keeper {
             if (work.running || work.pending || work.dirty) && rule.status.is_some() {
                 continue;
             }
-            let known = Known {
+            let known = RuleState {
                 problem: work.tried.as_ref().and_then(|(_, problem)| problem.as_ref()),
                 compiled: work.tried.is_some(),
-                counts: active.rules().named(&name).map(|active| (active.missing(), work.ready.is_none())),
+                counts: active.rules().find(&name).map(|active| (active.missing(), work.ready.is_none())),
                 counted: self.counts.told.as_ref().map(|counts| counts.get(&name).cloned().unwrap_or_default()),
                 waits: work.ready.as_ref().map(|_| self.waits(|pending| pending.is_rule(&name))),
             };
@@ -290,7 +290,7 @@ impl Keeper {
                 "apiVersion": ValidationRule::api_version(&()), "kind": ValidationRule::kind(&()), "metadata": {"name": name}, "status": after,
             });
             let api = Api::<ValidationRule>::all(self.client.clone());
-            match api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&patch)).await {
+            match api.patch_status(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&patch)).await {
                 Ok(told) => {
                     let newer = told.metadata.generation != after.observed_generation;
                     self.rule_works.entry(name.clone()).or_default().dirty |= newer;
@@ -307,7 +307,7 @@ impl Keeper {
 }
 
 /// What is known of a rule at the moment.
-struct Known<'a> {
+struct RuleState<'a> {
     problem: Option<&'a Problem>,
     compiled: bool,
     /// Whether the active set has it: why it can't be evaluated there, and whether that is the newest one.
@@ -319,7 +319,7 @@ struct Known<'a> {
 }
 
 /// The status that a ValidationRule should have.
-fn status(rule: &ValidationRule, known: &Known<'_>, now: &super::Time) -> ValidationRuleStatus {
+fn status(rule: &ValidationRule, known: &RuleState<'_>, now: &super::Time) -> ValidationRuleStatus {
     let before = rule.status.clone().unwrap_or_default();
     let generation = rule.metadata.generation;
     let condition = |type_: &str, (status, reason, message): (&str, &str, String)| {

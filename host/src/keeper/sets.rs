@@ -19,7 +19,7 @@ pub const HOLD: &str = "policy.pointsman.dev/hold";
 pub const PAUSED: &str = "policy.pointsman.dev/paused";
 
 /// How many sets are kept that neither decide, nor did so last, nor are to decide.
-const KEPT: usize = 10;
+const MAX_OLD_SETS: usize = 10;
 
 /// The name of a set, by its digest.
 pub fn name(digest: &str) -> String {
@@ -32,8 +32,8 @@ pub(super) fn short(digest: &str) -> String {
 }
 
 /// The set of a record, as an object.
-pub(super) fn of(record: &ActiveRecord, version: &str) -> PolicySet {
-    let digests: Vec<Digest> = BUILTINS.iter().map(|builtin| Digest::of(builtin.bytes)).collect();
+pub(super) fn from_record(record: &ActiveRecord, version: &str) -> PolicySet {
+    let digests: Vec<Digest> = BUILTINS.iter().map(|builtin| Digest::hash(builtin.bytes)).collect();
     let mut set = PolicySet::new(
         &name(&record.digest),
         PolicySetSpec {
@@ -49,7 +49,7 @@ pub(super) fn of(record: &ActiveRecord, version: &str) -> PolicySet {
 
 /// What is known of a set beside what its status says already.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct SetFacts {
     /// Whether what was told of its comparison and of approvals is of another time.
     pub(super) anew: bool,
     /// Against which set it is or was compared.
@@ -80,7 +80,7 @@ pub(super) enum Approved {
 }
 
 /// The status that a set should have. What nothing new is known of stays as it is.
-pub(super) fn status(set: &PolicySet, phase: PolicySetPhase, since: Option<&Time>, facts: &Facts, now: &Time) -> PolicySetStatus {
+pub(super) fn status(set: &PolicySet, phase: PolicySetPhase, since: Option<&Time>, facts: &SetFacts, now: &Time) -> PolicySetStatus {
     let mut before = set.status.clone().unwrap_or_default();
     if facts.anew {
         before.blast_radius = None;
@@ -186,7 +186,7 @@ pub(super) fn superfluous(sets: &BTreeMap<String, PolicySet>, in_use: &BTreeSet<
     // What has decided once is of more interest than what never has.
     let told = |set: &PolicySet| set.status.as_ref().and_then(|status| status.promoted_at.as_ref()).map(|at| at.0);
     free.sort_by_key(|set| (told(set), set.creation_timestamp().map(|at| at.0)));
-    free.iter().take(free.len().saturating_sub(KEPT)).map(|set| set.name_any()).collect()
+    free.iter().take(free.len().saturating_sub(MAX_OLD_SETS)).map(|set| set.name_any()).collect()
 }
 
 #[cfg(test)]
@@ -199,7 +199,7 @@ mod tests {
     }
 
     fn set(digit: char) -> PolicySet {
-        of(&ActiveRecord { digest: format!("sha256:{}", digit.to_string().repeat(64)), ..ActiveRecord::default() }, "0.1.0")
+        from_record(&ActiveRecord { digest: format!("sha256:{}", digit.to_string().repeat(64)), ..ActiveRecord::default() }, "0.1.0")
     }
 
     fn conditions(status: &PolicySetStatus) -> Vec<(&str, &str)> {
@@ -214,27 +214,27 @@ mod tests {
     #[test]
     fn what_is_known_stays_told_and_nothing_changes_while_nothing_has() {
         let mut set = set('a');
-        let facts = Facts {
+        let facts = SetFacts {
             summary: Some("one".to_owned()),
             radius: Some(BlastRadius { restarts: 3, ..BlastRadius::default() }),
             shadowed: Some(true),
             approved: Some(Approved::Awaited),
             message: Some("waits".to_owned()),
-            ..Facts::default()
+            ..SetFacts::default()
         };
         let first = status(&set, PolicySetPhase::Candidate, None, &facts, &time(1));
         assert_eq!(conditions(&first), [("True", "Compared"), ("False", "Awaited"), ("False", "NeverActive")]);
         set.status = Some(first.clone());
-        assert_eq!(status(&set, PolicySetPhase::Candidate, None, &Facts::default(), &time(2)), first);
-        let unknown = status(&self::set('b'), PolicySetPhase::Abandoned, None, &Facts::default(), &time(1));
+        assert_eq!(status(&set, PolicySetPhase::Candidate, None, &SetFacts::default(), &time(2)), first);
+        let unknown = status(&self::set('b'), PolicySetPhase::Abandoned, None, &SetFacts::default(), &time(1));
         let again = PolicySet { status: Some(unknown.clone()), ..self::set('b') };
-        assert_eq!(status(&again, PolicySetPhase::Abandoned, None, &Facts::default(), &time(2)), unknown);
-        let active = status(&set, PolicySetPhase::Active, Some(&time(5)), &Facts::default(), &time(6));
+        assert_eq!(status(&again, PolicySetPhase::Abandoned, None, &SetFacts::default(), &time(2)), unknown);
+        let active = status(&set, PolicySetPhase::Active, Some(&time(5)), &SetFacts::default(), &time(6));
         assert_eq!((active.promoted_at.clone(), active.message.clone(), active.summary.as_deref()), (Some(time(5)), None, Some("one")));
         assert_eq!(active.blast_radius.as_ref().map(|radius| radius.restarts), Some(3));
         set.status = Some(active);
         // A host that leads anew writes nothing while it looks at what is as it was.
-        let pace = |known: bool| Facts { pace: Some(Progress { known, ..Progress::default() }), ..Facts::default() };
+        let pace = |known: bool| SetFacts { pace: Some(Progress { known, ..Progress::default() }), ..SetFacts::default() };
         let everywhere = status(&set, PolicySetPhase::Active, None, &pace(true), &time(7));
         assert_eq!(conditions(&everywhere)[3], ("True", "Everywhere"));
         let again = PolicySet { status: Some(everywhere.clone()), ..set.clone() };
@@ -244,7 +244,7 @@ mod tests {
             (conditions(&fresh)[3], fresh.message.as_deref()),
             (("Unknown", "Beginning"), Some("Checking which subjects must restart their pods."))
         );
-        let previous = status(&set, PolicySetPhase::Previous, None, &Facts::default(), &time(9));
+        let previous = status(&set, PolicySetPhase::Previous, None, &SetFacts::default(), &time(9));
         assert_eq!((previous.promoted_at.clone(), conditions(&previous)[2]), (Some(time(5)), ("True", "Replaced")));
     }
 

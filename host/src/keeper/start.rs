@@ -1,7 +1,7 @@
 //! Puts the engine together: what the controller does when it starts, and a test that runs the engine by itself.
 
 use crate::{
-    comparison::Stage,
+    comparison::LiveComparison,
     keeper::{self, Inputs, Options, builtins},
     leader::Leadership,
     load::Loader,
@@ -9,7 +9,7 @@ use crate::{
     source::file,
 };
 use kube::Client;
-use pointsman_core::decide::{Listener, News, Policies};
+use pointsman_core::decide::{Listener, PluginHealthEvent, Policies};
 use pointsman_sandbox::{compile::Compilers, engine::Engines};
 use std::{io, sync::Arc};
 use tokio::sync::{mpsc, watch};
@@ -30,13 +30,13 @@ pub enum StartError {
 
 /// What the engine needs beside a cluster.
 #[derive(Debug)]
-pub struct Settings {
+pub struct SandboxOptions {
     /// What compiles plugins, and keeps what it compiled.
     pub compilers: Compilers,
     /// Where plugins may come from.
     pub options: Options,
     /// Where a candidate is compared with what decides.
-    pub stage: Arc<Stage>,
+    pub stage: Arc<LiveComparison>,
     /// Who gives turns to restart pods.
     pub pacer: Arc<Pacer>,
 }
@@ -44,12 +44,12 @@ pub struct Settings {
 /// Passes on what is heard of plugins and sets: the first to the keeper, the second to whoever follows the active set.
 #[derive(Debug)]
 struct Channels {
-    news: mpsc::UnboundedSender<News>,
+    news: mpsc::UnboundedSender<PluginHealthEvent>,
     changes: watch::Sender<u64>,
 }
 
 impl Listener for Channels {
-    fn heard(&self, news: News) {
+    fn heard(&self, news: PluginHealthEvent) {
         // Nobody receives any more while the host ends.
         self.news.send(news).ok();
     }
@@ -71,8 +71,12 @@ pub struct Started {
 }
 
 /// Starts the engine with the built-in policies. The future keeps the set what the cluster says, and never ends by itself.
-pub async fn start(client: Client, settings: Settings, leadership: Leadership) -> Result<(Started, impl Future<Output = ()>), StartError> {
-    let Settings { compilers, options, stage, pacer } = settings;
+pub async fn start(
+    client: Client,
+    settings: SandboxOptions,
+    leadership: Leadership,
+) -> Result<(Started, impl Future<Output = ()>), StartError> {
+    let SandboxOptions { compilers, options, stage, pacer } = settings;
     let prepared = tokio::task::spawn_blocking(move || -> Result<_, StartError> {
         let engines = Engines::new().map_err(|error| StartError::Engine(format!("{error:#}")))?;
         let loader = Loader::new(Arc::new(engines), compilers);

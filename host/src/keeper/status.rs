@@ -2,7 +2,7 @@
 
 use super::{
     binding,
-    record::{Former, Recorded},
+    record::{PreviousSet, Recorded},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use pointsman_crds::policy::{
@@ -13,7 +13,7 @@ use pointsman_sandbox::call::CallError;
 
 /// What is known of a plugin at the moment.
 #[derive(Clone, Debug, Default)]
-pub struct Known<'a> {
+pub struct PluginState<'a> {
     /// What the record says of it.
     pub recorded: Option<&'a Recorded>,
     /// Why the newest bytes or binding can't be used, or none.
@@ -53,7 +53,7 @@ pub struct Problem {
 }
 
 /// The status that a PolicyPlugin should have. Times that mark no change stay as they are.
-pub fn status(plugin: &PolicyPlugin, known: &Known<'_>, now: &Time) -> PolicyPluginStatus {
+pub fn status(plugin: &PolicyPlugin, known: &PluginState<'_>, now: &Time) -> PolicyPluginStatus {
     let before = plugin.status.clone().unwrap_or_default();
     let generation = plugin.metadata.generation;
     let condition = |type_: &str, (status, reason, message): (&str, &str, String)| {
@@ -85,7 +85,7 @@ pub fn status(plugin: &PolicyPlugin, known: &Known<'_>, now: &Time) -> PolicyPlu
         points: known.recorded.map(|recorded| recorded.active.points.clone()).unwrap_or_default(),
         source: Some(binding::source(&plugin.spec.source)),
         active: known.recorded.map(|recorded| revision(&recorded.active, &recorded.at)),
-        previous: known.recorded.and_then(|recorded| recorded.previous.as_ref()).map(|Former { plugin, at, .. }| revision(plugin, at)),
+        previous: known.recorded.and_then(|recorded| recorded.previous.as_ref()).map(|PreviousSet { plugin, at, .. }| revision(plugin, at)),
         candidate: known.waiting.as_ref().map(|waiting| PluginRevision {
             digest: waiting.digest.clone(),
             version: waiting.version.clone(),
@@ -98,7 +98,7 @@ pub fn status(plugin: &PolicyPlugin, known: &Known<'_>, now: &Time) -> PolicyPlu
 
 type State = (&'static str, &'static str, String);
 
-fn loaded<'a>(known: &'a Known<'_>) -> (&'static str, &'a str, String) {
+fn loaded<'a>(known: &'a PluginState<'_>) -> (&'static str, &'a str, String) {
     match (known.problem, known.recorded) {
         (Some(problem), _) => ("False", &problem.reason, problem.message.clone()),
         (None, _) if known.loading => ("Unknown", "Loading", "The plugin is being compiled and checked.".to_owned()),
@@ -111,7 +111,7 @@ fn loaded<'a>(known: &'a Known<'_>) -> (&'static str, &'a str, String) {
     }
 }
 
-fn active(known: &Known<'_>) -> State {
+fn active(known: &PluginState<'_>) -> State {
     if let (Some(recorded), Some(why)) = (known.recorded, known.missing) {
         let digest = &recorded.active.digest;
         let message = format!("{digest} is to decide and can't be loaded, so its failurePolicy says who answers: {why}.");
@@ -135,7 +135,7 @@ fn active(known: &Known<'_>) -> State {
     }
 }
 
-fn quarantined<'a>(known: &Known<'a>) -> (&'static str, &'a str, String) {
+fn quarantined<'a>(known: &PluginState<'a>) -> (&'static str, &'a str, String) {
     match known.quarantine {
         Some(error) => (
             "True",
@@ -148,7 +148,12 @@ fn quarantined<'a>(known: &Known<'a>) -> (&'static str, &'a str, String) {
     }
 }
 
-fn ready(known: &Known<'_>, loaded: &(&'static str, &str, String), active: &State, quarantined: &(&'static str, &str, String)) -> State {
+fn ready(
+    known: &PluginState<'_>,
+    loaded: &(&'static str, &str, String),
+    active: &State,
+    quarantined: &(&'static str, &str, String),
+) -> State {
     match (loaded.0, active.0, quarantined.0) {
         (_, _, "True") => ("False", "Quarantined", quarantined.2.clone()),
         ("True", _, _) if known.waiting.is_some() => match &known.waiting {
@@ -190,7 +195,7 @@ mod tests {
     #[test]
     fn every_condition_is_known_from_the_first_visit_on() {
         let plugin = PolicyPlugin::new("a", PolicyPluginSpec::default());
-        let first = status(&plugin, &Known::default(), &time(1));
+        let first = status(&plugin, &PluginState::default(), &time(1));
         let expected = [
             ("Ready", "Unknown", "Waiting"),
             ("Loaded", "Unknown", "Waiting"),
@@ -204,7 +209,7 @@ mod tests {
     fn nothing_changes_while_nothing_has_changed() {
         let mut plugin = PolicyPlugin::new("a", PolicyPluginSpec::default());
         let (recorded, problem) = (recorded(), Problem { reason: "Trapped".into(), message: "it trapped".into() });
-        let known = Known { recorded: Some(&recorded), failure: Some(&problem), ..Known::default() };
+        let known = PluginState { recorded: Some(&recorded), failure: Some(&problem), ..PluginState::default() };
         plugin.status = Some(status(&plugin, &known, &time(1)));
         assert_eq!(plugin.status, Some(status(&plugin, &known, &time(2))));
         assert_eq!(conditions(plugin.status.as_ref().unwrap())[0], ("Ready", "True", "Ready"));
@@ -214,7 +219,7 @@ mod tests {
     fn a_broken_update_leaves_the_last_good_one_active_and_says_so() {
         let plugin = PolicyPlugin::new("a", PolicyPluginSpec::default());
         let (recorded, problem) = (recorded(), Problem { reason: "NoPlugin".into(), message: "it is no WebAssembly".into() });
-        let told = status(&plugin, &Known { recorded: Some(&recorded), problem: Some(&problem), ..Known::default() }, &time(1));
+        let told = status(&plugin, &PluginState { recorded: Some(&recorded), problem: Some(&problem), ..PluginState::default() }, &time(1));
         assert_eq!(
             conditions(&told)[..3],
             [("Ready", "False", "NotLoaded"), ("Loaded", "False", "NoPlugin"), ("Active", "True", "LastGood")]

@@ -18,11 +18,11 @@ use std::{
 use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
 
 /// A namespace and a name.
-pub(super) type Place = (String, String);
+pub(super) type ConfigMapKey = (String, String);
 
 /// Something that was seen.
 #[derive(Debug)]
-pub(super) enum Seen {
+pub(super) enum KeeperEvent {
     /// Of PolicyPlugins.
     Plugin(Event<PolicyPlugin>),
     /// Of ValidationRules.
@@ -30,9 +30,9 @@ pub(super) enum Seen {
     /// Of PolicySets.
     Set(Event<PolicySet>),
     /// A ConfigMap as it is now, or that it isn't there.
-    ConfigMap(Place, Option<Arc<ConfigMap>>),
+    ConfigMap(ConfigMapKey, Option<Arc<ConfigMap>>),
     /// Why a ConfigMap can't be read.
-    Unreadable(Place, String),
+    Unreadable(ConfigMapKey, String),
 }
 
 /// What was seen of the objects of a kind.
@@ -47,7 +47,7 @@ pub(super) enum Event<K> {
 }
 
 /// Watches all objects of a kind.
-pub(super) async fn all<K>(client: Client, seen: UnboundedSender<Seen>, called: &str, of: fn(Event<K>) -> Seen)
+pub(super) async fn all<K>(client: Client, seen: UnboundedSender<KeeperEvent>, called: &str, of: fn(Event<K>) -> KeeperEvent)
 where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -82,7 +82,7 @@ where
 }
 
 /// Watches one ConfigMap: a watch of all would read what is none of our business.
-async fn config_map(client: Client, (namespace, name): Place, seen: UnboundedSender<Seen>) {
+async fn config_map(client: Client, (namespace, name): ConfigMapKey, seen: UnboundedSender<KeeperEvent>) {
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let api = Api::<ConfigMap>::namespaced(client, &namespace);
     let mut events = pin!(watcher::watcher(api, only).default_backoff());
@@ -105,7 +105,7 @@ async fn config_map(client: Client, (namespace, name): Place, seen: UnboundedSen
                 if !std::mem::replace(&mut complained, true) {
                     tracing::warn!(error = sentence(&error), namespace, name, "watching a ConfigMap; trying again");
                     let why = format!("the ConfigMap {namespace}/{name} can't be read: {}", sentence(&error));
-                    if seen.send(Seen::Unreadable((namespace.clone(), name.clone()), why)).is_err() {
+                    if seen.send(KeeperEvent::Unreadable((namespace.clone(), name.clone()), why)).is_err() {
                         return;
                     }
                 }
@@ -113,7 +113,7 @@ async fn config_map(client: Client, (namespace, name): Place, seen: UnboundedSen
             }
         };
         complained = false;
-        if seen.send(Seen::ConfigMap((namespace.clone(), name.clone()), now)).is_err() {
+        if seen.send(KeeperEvent::ConfigMap((namespace.clone(), name.clone()), now)).is_err() {
             return;
         }
     }
@@ -122,8 +122,8 @@ async fn config_map(client: Client, (namespace, name): Place, seen: UnboundedSen
 /// The ConfigMaps that are watched, with what was seen of them.
 pub(super) struct ConfigMaps {
     client: Client,
-    seen: UnboundedSender<Seen>,
-    watched: BTreeMap<Place, Watched>,
+    seen: UnboundedSender<KeeperEvent>,
+    watched: BTreeMap<ConfigMapKey, Watched>,
 }
 
 #[derive(Debug)]
@@ -142,12 +142,12 @@ impl Drop for Watched {
 }
 
 impl ConfigMaps {
-    pub(super) fn new(client: Client, seen: UnboundedSender<Seen>) -> Self {
+    pub(super) fn new(client: Client, seen: UnboundedSender<KeeperEvent>) -> Self {
         Self { client, seen, watched: BTreeMap::new() }
     }
 
     /// Watches these and no others.
-    pub(super) fn want(&mut self, wanted: &BTreeSet<Place>) {
+    pub(super) fn want(&mut self, wanted: &BTreeSet<ConfigMapKey>) {
         self.watched.retain(|place, _| wanted.contains(place));
         for place in wanted {
             if !self.watched.contains_key(place) {
@@ -158,7 +158,7 @@ impl ConfigMaps {
     }
 
     /// Takes what was seen. False if nobody wants it any more.
-    pub(super) fn take(&mut self, place: &Place, state: Option<Arc<ConfigMap>>) -> bool {
+    pub(super) fn take(&mut self, place: &ConfigMapKey, state: Option<Arc<ConfigMap>>) -> bool {
         match self.watched.get_mut(place) {
             Some(watched) => {
                 watched.known = true;
@@ -170,12 +170,12 @@ impl ConfigMaps {
     }
 
     /// Takes why one can't be read. False if nobody wants it any more.
-    pub(super) fn fail(&mut self, place: &Place, error: String) -> bool {
+    pub(super) fn fail(&mut self, place: &ConfigMapKey, error: String) -> bool {
         self.watched.get_mut(place).map(|watched| watched.error = Some(error)).is_some()
     }
 
     /// Why one of these, which were never seen, can't be read.
-    pub(super) fn unreadable(&self, places: &BTreeSet<Place>) -> Option<String> {
+    pub(super) fn unreadable(&self, places: &BTreeSet<ConfigMapKey>) -> Option<String> {
         let watched = places.iter().filter_map(|place| self.watched.get(place));
         watched.filter(|watched| !watched.known).find_map(|watched| watched.error.clone())
     }
@@ -186,7 +186,7 @@ impl ConfigMaps {
     }
 
     /// Whether all of these were seen, there or not.
-    pub(super) fn known(&self, places: &BTreeSet<Place>) -> bool {
+    pub(super) fn known(&self, places: &BTreeSet<ConfigMapKey>) -> bool {
         places.iter().all(|place| self.watched.get(place).is_some_and(|watched| watched.known))
     }
 }

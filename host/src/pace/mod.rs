@@ -3,7 +3,7 @@
 //!
 //! What a subject is on is not stored: what runs says it. That it has its turn stands in its status, so that whoever leads next goes on.
 
-use pointsman_core::pods::Work;
+use pointsman_core::pods::PodImpact;
 use pointsman_core::world::ObjectKey;
 use pointsman_sandbox::sync::locked;
 use std::{
@@ -14,36 +14,36 @@ use std::{
 use tokio::sync::watch;
 
 /// How many subjects restart their pods at once, unless the host is told otherwise.
-pub const MOST: usize = 10;
+pub const MAX_CONCURRENT_RESTARTS: usize = 10;
 
 /// How often one is looked at whose turn it is, although nothing is reported: a write may have changed nothing.
-pub const LOOKS: Duration = Duration::from_secs(5);
+pub const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a turn may take. A Deployment says after ten minutes that it doesn't get on; other kinds never do.
-const WITHIN: Duration = Duration::from_mins(15);
+const RESTART_TIMEOUT: Duration = Duration::from_mins(15);
 
 /// After how long those who are known to wait get their turns, although others are still to be looked at: in a cluster where there always is
 /// something to do.
-const LONGEST: Duration = Duration::from_mins(1);
+const MAX_WAIT_FOR_IDLE: Duration = Duration::from_mins(1);
 
 /// How often the progress is told at most: each time is a write.
-pub const TELLS: Duration = Duration::from_secs(1);
+pub const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many of those that are at it are named.
-const NAMED: usize = 10;
+const MAX_NAMES_REPORTED: usize = 10;
 
 /// Gives turns.
 #[derive(Debug)]
 pub struct Pacer {
     /// None: any number.
     most: Option<usize>,
-    state: Mutex<State>,
+    state: Mutex<PaceState>,
     progress: watch::Sender<Progress>,
 }
 
 #[derive(Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // Each is so apart from the others.
-struct State {
+struct PaceState {
     /// Whether everything was looked at since we lead or another set decides, so that it is known who waits.
     begun: bool,
     /// Whether another set decides and those who look haven't been told.
@@ -52,7 +52,7 @@ struct State {
     asked: bool,
     beginnings: u64,
     /// Whose turn it is.
-    turns: BTreeMap<ObjectKey, Turn>,
+    turns: BTreeMap<ObjectKey, Restart>,
     /// Who waits, in the order in which they get their turns; and whether they are ready, and pods of theirs fail already.
     waiting: BTreeMap<Order, (bool, bool)>,
     /// Those that have failed in their turn: they are waited for no more.
@@ -71,7 +71,7 @@ struct State {
 
 /// Somebody's turn.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct Restart {
     /// Whether it was ready before, so that it can lose that.
     was_ready: bool,
     /// Whether pods of it failed before.
@@ -110,7 +110,7 @@ pub struct Progress {
 
 /// What a subject may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum May {
+pub enum RestartPermission {
     /// What is planned.
     GoOn,
     /// What is planned, and it is its turn; whether that is told, because it was ready before.
@@ -123,9 +123,9 @@ pub enum May {
 
 /// What is to be known of a subject whose plan was made.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct Observation<'a> {
     /// What the plan and the pods say.
-    pub work: &'a Work,
+    pub work: &'a PodImpact,
     /// Whether everything of it works, by the plan.
     pub ready: Option<bool>,
     /// Whether its status says that everything works.
@@ -146,20 +146,20 @@ impl Pacer {
     }
 
     /// Looks at a subject whose plan was made.
-    pub fn look(&self, key: &ObjectKey, seen: Seen<'_>) -> May {
-        let Seen { work, ready, was_ready, has_turn, own_edit, generation } = seen;
+    pub fn admit(&self, key: &ObjectKey, seen: Observation<'_>) -> RestartPermission {
+        let Observation { work, ready, was_ready, has_turn, own_edit, generation } = seen;
         let mut state = locked(&self.state);
-        state.leave(key);
+        state.dequeue(key);
         if has_turn && !state.begun {
             // Whoever led before has given it.
-            state.turns.entry(key.clone()).or_insert(Turn { was_ready: true, failing_before: false, since: Instant::now() });
+            state.turns.entry(key.clone()).or_insert(Restart { was_ready: true, failing_before: false, since: Instant::now() });
         }
         if let Some(turn) = state.turns.get(key).copied() {
-            return state.goes_on(key, turn, work, ready);
+            return state.continue_restart(key, turn, work, ready);
         }
         if !work.restarts {
             state.asked_for.remove(key);
-            return May::GoOn;
+            return RestartPermission::GoOn;
         }
         // What couldn't be carried out when it was asked for is still asked for.
         if own_edit {
@@ -168,31 +168,31 @@ impl Pacer {
         let own_edit = state.asked_for.get(key).is_some_and(|asked| *asked == generation);
         // Where nothing serves nothing can be lost, as long as nothing is known against it.
         if !work.serves && !own_edit && state.paused.is_none() && state.stopped.is_none() {
-            return May::GoOn;
+            return RestartPermission::GoOn;
         }
         if own_edit {
-            return May::AsAsked;
+            return RestartPermission::AsAsked;
         }
         state.waits(key, was_ready, work);
-        May::Wait
+        RestartPermission::Wait
     }
 
     /// Somebody whose own edit is carried out on a former set waits for the rest.
-    pub fn waits(&self, key: &ObjectKey, was_ready: bool, work: &Work) {
+    pub fn enqueue(&self, key: &ObjectKey, was_ready: bool, work: &PodImpact) {
         locked(&self.state).waits(key, was_ready, work);
     }
 
     /// A subject that is gone, or isn't ours, needs no turn.
     pub fn forget(&self, key: &ObjectKey) {
         let mut state = locked(&self.state);
-        state.leave(key);
+        state.dequeue(key);
         state.turns.remove(key);
         state.failed.remove(key);
         state.asked_for.remove(key);
     }
 
     /// Gives turns to those that are to have one now. Only while nobody else is still to be looked at is it known who comes first.
-    pub fn next(&self, all_looked_at: bool) -> Vec<ObjectKey> {
+    pub fn start_next(&self, all_looked_at: bool) -> Vec<ObjectKey> {
         let Some(most) = self.most else { return Vec::new() };
         let mut given = Vec::new();
         let mut state = locked(&self.state);
@@ -200,15 +200,15 @@ impl Pacer {
         if all_looked_at {
             state.since = None;
         }
-        if !state.expecting && state.asked && (all_looked_at || since.elapsed() > LONGEST) {
+        if !state.expecting && state.asked && (all_looked_at || since.elapsed() > MAX_WAIT_FOR_IDLE) {
             state.begun |= all_looked_at;
             while state.paused.is_none() && state.stopped.is_none() && state.turns.len() < most {
                 let Some(((_, _, _, key), (was_ready, failing_before))) = state.waiting.pop_first() else { break };
-                state.turns.insert(key.clone(), Turn { was_ready, failing_before, since: Instant::now() });
+                state.turns.insert(key.clone(), Restart { was_ready, failing_before, since: Instant::now() });
                 given.push(key);
             }
         }
-        self.tell(&mut state);
+        self.publish_progress(&mut state);
         given
     }
 
@@ -229,12 +229,12 @@ impl Pacer {
     }
 
     /// Why nobody gets a turn since one has failed.
-    pub fn stopped(&self) -> Option<String> {
+    pub fn failure_reason(&self) -> Option<String> {
         locked(&self.state).stopped.clone()
     }
 
     /// Why nobody gets a turn, whoever has said so.
-    pub fn why(&self) -> Option<String> {
+    pub fn paused_reason(&self) -> Option<String> {
         let state = locked(&self.state);
         state.paused.clone().or_else(|| state.stopped.clone())
     }
@@ -245,7 +245,7 @@ impl Pacer {
         let first = !std::mem::replace(&mut state.asked, true);
         if state.paused == why {
             if first {
-                self.tell(&mut state);
+                self.publish_progress(&mut state);
             }
             return;
         }
@@ -253,40 +253,40 @@ impl Pacer {
             state.stopped = None;
         }
         state.paused = why;
-        self.tell(&mut state);
+        self.publish_progress(&mut state);
     }
 
     /// What has failed is over: somebody has gone back.
-    pub fn lift(&self) {
+    pub fn clear_failure(&self) {
         let mut state = locked(&self.state);
         (state.stopped, state.paused) = (None, None);
     }
 
     /// Another set decides from now on: until those who look are told, nothing is known of who waits.
-    pub fn expect(&self) {
+    pub fn expect_new_set(&self) {
         let mut state = locked(&self.state);
         (state.expecting, state.begun) = (true, false);
-        self.tell(&mut state);
+        self.publish_progress(&mut state);
     }
 
     /// Whether something is to be told later.
-    pub fn untold(&self) -> bool {
+    pub fn has_unpublished_progress(&self) -> bool {
         locked(&self.state).untold
     }
 
     /// Another set decides, and everything is about to be looked at: what has failed under the former one says nothing of it.
-    pub fn renew(&self) {
+    pub fn begin_new_set(&self) {
         let mut state = locked(&self.state);
         state.failed.clear();
         (state.expecting, state.begun, state.since) = (false, false, None);
-        self.tell(&mut state);
+        self.publish_progress(&mut state);
     }
 
     /// Forgets everything: another host may have led meanwhile, or leads now.
-    pub fn begin(&self) {
+    pub fn reset(&self) {
         let mut state = locked(&self.state);
-        *state = State { beginnings: state.beginnings + 1, expecting: true, ..State::default() };
-        self.tell(&mut state);
+        *state = PaceState { beginnings: state.beginnings + 1, expecting: true, ..PaceState::default() };
+        self.publish_progress(&mut state);
     }
 
     /// How far it has come, as it goes on.
@@ -294,9 +294,9 @@ impl Pacer {
         self.progress.subscribe()
     }
 
-    fn tell(&self, state: &mut State) {
+    fn publish_progress(&self, state: &mut PaceState) {
         let now = Progress {
-            restarting: state.turns.keys().take(NAMED).map(ToString::to_string).collect(),
+            restarting: state.turns.keys().take(MAX_NAMES_REPORTED).map(ToString::to_string).collect(),
             at_it: state.turns.len(),
             waiting: state.waiting.len(),
             stopped: state.stopped.clone().or_else(|| state.paused.clone()),
@@ -308,7 +308,7 @@ impl Pacer {
         // A beginning, an end and a stop are told at once, and steps between them now and then.
         let step = (&now.stopped, now.known, now.asked, now.beginnings, now.waiting > 0, now.at_it > 0)
             == (&last.stopped, last.known, last.asked, last.beginnings, last.waiting > 0, last.at_it > 0);
-        state.untold = now != last && step && state.told.is_some_and(|told| told.elapsed() < TELLS);
+        state.untold = now != last && step && state.told.is_some_and(|told| told.elapsed() < REPORT_INTERVAL);
         if now == last || state.untold {
             return;
         }
@@ -317,27 +317,27 @@ impl Pacer {
     }
 }
 
-impl State {
-    fn leave(&mut self, key: &ObjectKey) {
+impl PaceState {
+    fn dequeue(&mut self, key: &ObjectKey) {
         for place in ORDERS {
             self.waiting.remove(&order(key, place));
         }
     }
 
-    fn waits(&mut self, key: &ObjectKey, was_ready: bool, work: &Work) {
+    fn waits(&mut self, key: &ObjectKey, was_ready: bool, work: &PodImpact) {
         let place = if self.failed.contains(key) { 2 } else { u8::from(was_ready) };
         self.waiting.insert(order(key, place), (was_ready, work.broken.is_some()));
     }
 
     /// What becomes of a turn.
-    fn goes_on(&mut self, key: &ObjectKey, turn: Turn, work: &Work, ready: Option<bool>) -> May {
+    fn continue_restart(&mut self, key: &ObjectKey, turn: Restart, work: &PodImpact, ready: Option<bool>) -> RestartPermission {
         let through = !work.restarts && !work.rolling;
         if through && (ready == Some(true) || !turn.was_ready) {
             self.turns.remove(key);
             self.failed.remove(key);
-            return May::GoOn;
+            return RestartPermission::GoOn;
         }
-        let late = turn.since.elapsed() > WITHIN;
+        let late = turn.since.elapsed() > RESTART_TIMEOUT;
         let broken = work.broken.clone().filter(|_| !turn.failing_before || !turn.was_ready);
         let failure = if work.restarts {
             // What was before it was written is no failure of it.
@@ -345,20 +345,21 @@ impl State {
         } else {
             broken.or_else(|| work.late.clone()).or_else(|| (through && ready == Some(false)).then(|| "it is no longer Ready".to_owned()))
         };
-        let failure = failure.or_else(|| late.then(|| format!("the restart did not finish within {} minutes", WITHIN.as_secs() / 60)));
-        let Some(why) = failure else { return May::Restart(turn.was_ready) };
+        let failure =
+            failure.or_else(|| late.then(|| format!("the restart did not finish within {} minutes", RESTART_TIMEOUT.as_secs() / 60)));
+        let Some(why) = failure else { return RestartPermission::Restart(turn.was_ready) };
         self.turns.remove(key);
         let first = self.failed.insert(key.clone());
         if work.restarts {
             // What can't be written does no harm: it is tried again when the others have had their turns.
             self.waits(key, turn.was_ready, work);
-            return May::Wait;
+            return RestartPermission::Wait;
         }
         // Where something was lost nobody else gets a turn.
         if turn.was_ready && first {
             self.stopped.get_or_insert(format!("{key} failed to restart: {why}"));
         }
-        May::GoOn
+        RestartPermission::GoOn
     }
 }
 

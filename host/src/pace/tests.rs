@@ -5,16 +5,16 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey { resource: &INFERENCE_SERVICE, namespace: "n".to_owned(), name: name.to_owned() }
 }
 
-fn work(restarts: bool, rolling: bool) -> Work {
-    Work { restarts, rolling, serves: true, ..Work::default() }
+fn work(restarts: bool, rolling: bool) -> PodImpact {
+    PodImpact { restarts, rolling, serves: true, ..PodImpact::default() }
 }
 
-fn broken(restarts: bool) -> Work {
-    Work { broken: Some("the pod x fails".to_owned()), ..work(restarts, true) }
+fn broken(restarts: bool) -> PodImpact {
+    PodImpact { broken: Some("the pod x fails".to_owned()), ..work(restarts, true) }
 }
 
-fn look(pacer: &Pacer, name: &str, work: &Work, ready: bool) -> May {
-    pacer.look(&key(name), Seen { work, ready: Some(ready), was_ready: ready, has_turn: false, own_edit: false, generation: None })
+fn look(pacer: &Pacer, name: &str, work: &PodImpact, ready: bool) -> RestartPermission {
+    pacer.admit(&key(name), Observation { work, ready: Some(ready), was_ready: ready, has_turn: false, own_edit: false, generation: None })
 }
 
 fn names(keys: &[ObjectKey]) -> Vec<&str> {
@@ -31,22 +31,22 @@ fn pacer(most: usize) -> Pacer {
 fn three() -> Pacer {
     let pacer = pacer(2);
     for name in ["c", "a", "b"] {
-        assert_eq!(look(&pacer, name, &work(true, false), true), May::Wait);
+        assert_eq!(look(&pacer, name, &work(true, false), true), RestartPermission::Wait);
     }
-    assert!(pacer.next(false).is_empty(), "others are still to be looked at");
-    assert_eq!(names(&pacer.next(true)), ["a", "b"]);
+    assert!(pacer.start_next(false).is_empty(), "others are still to be looked at");
+    assert_eq!(names(&pacer.start_next(true)), ["a", "b"]);
     pacer
 }
 
 #[test]
 fn so_many_at_once_get_their_turn_by_name_and_the_next_when_one_is_through() {
     let pacer = three();
-    assert_eq!(look(&pacer, "a", &work(true, false), true), May::Restart(true));
-    assert_eq!(look(&pacer, "c", &work(true, false), true), May::Wait);
-    assert_eq!(look(&pacer, "a", &work(false, true), true), May::Restart(true));
-    assert!(pacer.next(true).is_empty(), "a is still at it");
-    assert_eq!(look(&pacer, "a", &work(false, false), true), May::GoOn);
-    assert_eq!(names(&pacer.next(true)), ["c"]);
+    assert_eq!(look(&pacer, "a", &work(true, false), true), RestartPermission::Restart(true));
+    assert_eq!(look(&pacer, "c", &work(true, false), true), RestartPermission::Wait);
+    assert_eq!(look(&pacer, "a", &work(false, true), true), RestartPermission::Restart(true));
+    assert!(pacer.start_next(true).is_empty(), "a is still at it");
+    assert_eq!(look(&pacer, "a", &work(false, false), true), RestartPermission::GoOn);
+    assert_eq!(names(&pacer.start_next(true)), ["c"]);
     assert!(!pacer.in_use());
 }
 
@@ -54,80 +54,83 @@ fn so_many_at_once_get_their_turn_by_name_and_the_next_when_one_is_through() {
 fn one_that_fails_stops_the_others_until_somebody_has_looked() {
     let pacer = three();
     look(&pacer, "a", &broken(false), true);
-    assert!(pacer.next(true).is_empty());
-    assert_eq!(pacer.stopped().unwrap(), "InferenceService n/a failed to restart: the pod x fails");
-    pacer.pause(pacer.stopped());
+    assert!(pacer.start_next(true).is_empty());
+    assert_eq!(pacer.failure_reason().unwrap(), "InferenceService n/a failed to restart: the pod x fails");
+    pacer.pause(pacer.failure_reason());
     pacer.pause(None);
-    assert_eq!(names(&pacer.next(true)), ["c"]);
+    assert_eq!(names(&pacer.start_next(true)), ["c"]);
     look(&pacer, "a", &broken(false), false);
-    assert_eq!(pacer.stopped(), None, "it is waited for no more");
+    assert_eq!(pacer.failure_reason(), None, "it is waited for no more");
     // A pause that is taken back says nothing of what has failed meanwhile.
     pacer.pause(Some("the night shift".to_owned()));
     look(&pacer, "b", &broken(false), true);
     pacer.pause(None);
-    assert!(pacer.stopped().is_some_and(|why| why.contains("n/b failed to restart")));
+    assert!(pacer.failure_reason().is_some_and(|why| why.contains("n/b failed to restart")));
 }
 
 #[test]
 fn what_failed_or_was_not_ready_before_its_turn_is_no_failure_of_it() {
     let pacer = pacer(1);
     look(&pacer, "a", &broken(true), true);
-    pacer.next(true);
-    assert_eq!(look(&pacer, "a", &broken(true), true), May::Restart(true));
-    assert_eq!(look(&pacer, "a", &broken(false), true), May::Restart(true));
-    assert_eq!((look(&pacer, "a", &work(false, false), true), pacer.stopped()), (May::GoOn, None));
+    pacer.start_next(true);
+    assert_eq!(look(&pacer, "a", &broken(true), true), RestartPermission::Restart(true));
+    assert_eq!(look(&pacer, "a", &broken(false), true), RestartPermission::Restart(true));
+    assert_eq!((look(&pacer, "a", &work(false, false), true), pacer.failure_reason()), (RestartPermission::GoOn, None));
     // Not ready for another reason, it is at it for as long as it rolls.
     look(&pacer, "b", &work(true, false), true);
     look(&pacer, "z", &work(true, false), false);
-    assert_eq!(names(&pacer.next(true)), ["z"], "it has the least to lose");
-    assert_eq!(look(&pacer, "z", &work(false, true), false), May::Restart(false));
-    assert!(pacer.next(true).is_empty());
+    assert_eq!(names(&pacer.start_next(true)), ["z"], "it has the least to lose");
+    assert_eq!(look(&pacer, "z", &work(false, true), false), RestartPermission::Restart(false));
+    assert!(pacer.start_next(true).is_empty());
     look(&pacer, "z", &work(false, false), false);
-    assert_eq!((pacer.stopped(), names(&pacer.next(true))), (None, vec!["b"]));
+    assert_eq!((pacer.failure_reason(), names(&pacer.start_next(true))), (None, vec!["b"]));
 }
 
 #[test]
 fn an_own_edit_needs_no_turn_and_what_serves_nothing_only_where_nothing_is_known_against_it() {
     let pacer = pacer(1);
-    let edited = |work: &Work| {
-        pacer.look(&key("a"), Seen { work, ready: Some(true), was_ready: true, has_turn: false, own_edit: true, generation: Some(2) })
+    let edited = |work: &PodImpact| {
+        pacer.admit(
+            &key("a"),
+            Observation { work, ready: Some(true), was_ready: true, has_turn: false, own_edit: true, generation: Some(2) },
+        )
     };
-    assert_eq!(edited(&work(true, false)), May::AsAsked);
-    assert!(pacer.next(true).is_empty(), "nor does it take one");
+    assert_eq!(edited(&work(true, false)), RestartPermission::AsAsked);
+    assert!(pacer.start_next(true).is_empty(), "nor does it take one");
     // Refused at first, it is asked for until it is carried out.
     let again = work(true, false);
-    let later = Seen { work: &again, ready: Some(true), was_ready: true, has_turn: false, own_edit: false, generation: Some(2) };
-    assert_eq!(pacer.look(&key("a"), later), May::AsAsked);
-    assert_eq!(edited(&work(false, true)), May::GoOn);
-    let dark = Work { serves: false, ..work(true, false) };
-    assert_eq!(look(&pacer, "b", &dark, false), May::GoOn);
+    let later = Observation { work: &again, ready: Some(true), was_ready: true, has_turn: false, own_edit: false, generation: Some(2) };
+    assert_eq!(pacer.admit(&key("a"), later), RestartPermission::AsAsked);
+    assert_eq!(edited(&work(false, true)), RestartPermission::GoOn);
+    let dark = PodImpact { serves: false, ..work(true, false) };
+    assert_eq!(look(&pacer, "b", &dark, false), RestartPermission::GoOn);
     pacer.pause(Some("it is bad".to_owned()));
-    assert_eq!(look(&pacer, "b", &dark, false), May::Wait);
+    assert_eq!(look(&pacer, "b", &dark, false), RestartPermission::Wait);
 }
 
 #[test]
 fn a_new_leader_goes_on_with_the_turns_that_were_given_and_asks_before_it_gives_one() {
     let pacer = Pacer::new(Some(1));
-    let told = |work: &Work| {
-        pacer.look(&key("a"), Seen { work, ready: Some(true), was_ready: true, has_turn: true, own_edit: false, generation: None })
+    let told = |work: &PodImpact| {
+        pacer.admit(&key("a"), Observation { work, ready: Some(true), was_ready: true, has_turn: true, own_edit: false, generation: None })
     };
-    assert_eq!(told(&work(false, true)), May::Restart(true));
+    assert_eq!(told(&work(false, true)), RestartPermission::Restart(true));
     look(&pacer, "b", &work(true, false), true);
-    assert!(pacer.next(true).is_empty() && !pacer.progress().borrow().known, "nobody knows whether somebody has paused it");
+    assert!(pacer.start_next(true).is_empty() && !pacer.progress().borrow().known, "nobody knows whether somebody has paused it");
     pacer.pause(None);
-    assert!(pacer.next(true).is_empty() && pacer.progress().borrow().known);
+    assert!(pacer.start_next(true).is_empty() && pacer.progress().borrow().known);
     told(&work(false, false));
-    assert_eq!(names(&pacer.next(true)), ["b"]);
-    pacer.begin();
+    assert_eq!(names(&pacer.start_next(true)), ["b"]);
+    pacer.reset();
     assert!(pacer.in_use(), "somebody may still be on a former set");
     pacer.pause(None);
-    pacer.renew();
-    pacer.next(true);
+    pacer.begin_new_set();
+    pacer.start_next(true);
     assert!(!pacer.in_use());
-    pacer.expect();
-    pacer.next(true);
+    pacer.expect_new_set();
+    pacer.start_next(true);
     assert!(pacer.in_use() && !pacer.progress().borrow().known, "those who look haven't been told");
-    pacer.renew();
-    pacer.next(true);
+    pacer.begin_new_set();
+    pacer.start_next(true);
     assert!(!pacer.in_use());
 }

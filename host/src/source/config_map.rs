@@ -10,8 +10,8 @@ use kube::api::ObjectMeta;
 use pointsman_crds::policy::plugin::ConfigMapSource;
 use pointsman_sandbox::{
     digest::Digest,
-    limits::{LARGEST_BINARY, PART, PARTS},
-    text::told,
+    limits::{LARGEST_BINARY, MAX_CONFIG_MAP_PARTS, PART},
+    text::printable_line,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -66,7 +66,7 @@ pub fn assemble(
     for name in std::iter::once(&source.name).chain(&source.parts) {
         let title = format!("{namespace}/{name}");
         let map = get(namespace, name).ok_or_else(|| SourceError::NotFound(title.clone()))?;
-        parts.push(Part { title, map });
+        parts.push(PluginPart { title, map });
     }
     let digest = belong_together(&parts)?;
 
@@ -81,7 +81,7 @@ pub fn assemble(
     if unpacked.is_empty() {
         return Err(SourceError::Empty(format!("what is compressed in the ConfigMap {}", parts[0].title)));
     }
-    let found = Digest::of(&unpacked);
+    let found = Digest::hash(&unpacked);
     match digest {
         Some(told) if told != found => {
             Err(SourceError::OtherBytes { map: parts.swap_remove(0).title, told: Box::new(told), found: Box::new(found) })
@@ -90,19 +90,20 @@ pub fn assemble(
     }
 }
 
-struct Part {
+struct PluginPart {
     /// Namespace and name.
     title: String,
     map: Arc<ConfigMap>,
 }
 
-impl Part {
+impl PluginPart {
     fn annotation(&self, name: &str) -> Option<&str> {
         self.map.metadata.annotations.as_ref()?.get(name).map(String::as_str)
     }
 
     fn unmarked(&self, annotation: &'static str) -> SourceError {
-        let found = self.annotation(annotation).map_or_else(|| "it is missing".to_owned(), |found| format!("it says {:?}", told(found)));
+        let found =
+            self.annotation(annotation).map_or_else(|| "it is missing".to_owned(), |found| format!("it says {:?}", printable_line(found)));
         SourceError::Unmarked { map: self.title.clone(), annotation, found }
     }
 
@@ -125,17 +126,17 @@ impl Part {
 }
 
 fn keys(data: Option<&BTreeMap<String, ByteString>>) -> String {
-    const MOST: usize = 5;
+    const MAX_MAPS_NAMED: usize = 5;
     let keys: Vec<_> = data.into_iter().flatten().map(|(key, _)| format!("{key:?}")).collect();
     match keys.len() {
         0 => "no binaryData at all".to_owned(),
-        count if count <= MOST => keys.join(", "),
-        count => format!("{} and {} more", keys[..MOST].join(", "), count - MOST),
+        count if count <= MAX_MAPS_NAMED => keys.join(", "),
+        count => format!("{} and {} more", keys[..MAX_MAPS_NAMED].join(", "), count - MAX_MAPS_NAMED),
     }
 }
 
 /// Checks that parts are all those of one component, in order. Tells its digest; a single ConfigMap needs to tell none.
-fn belong_together(parts: &[Part]) -> Result<Option<Digest>, SourceError> {
+fn belong_together(parts: &[PluginPart]) -> Result<Option<Digest>, SourceError> {
     let [first, others @ ..] = parts else { return Ok(None) };
     let digest = first.digest()?;
     if others.is_empty() && digest.is_none() && first.annotation(PART_OF).is_none() {
@@ -178,7 +179,7 @@ fn place(number: usize, of: usize) -> String {
 pub(crate) fn parts_of(place: &str) -> Option<usize> {
     let (number, of) = place.split_once('/')?;
     let (number, of) = (number.parse::<usize>().ok()?, of.parse::<usize>().ok()?);
-    (1..=PARTS).contains(&of).then_some(of).filter(|of| (1..=*of).contains(&number))
+    (1..=MAX_CONFIG_MAP_PARTS).contains(&of).then_some(of).filter(|of| (1..=*of).contains(&number))
 }
 
 fn is_place(text: &str) -> bool {
@@ -205,10 +206,10 @@ fn split_at(size: usize, name: &str, key: &str, component: &[u8]) -> Result<Vec<
     }
     let packed = pack(component).map_err(|error| SourceError::Gzip(error.to_string()))?;
     let count = packed.len().div_ceil(size);
-    if count > PARTS {
+    if count > MAX_CONFIG_MAP_PARTS {
         return Err(SourceError::TooManyParts(packed.len()));
     }
-    let digest = Digest::of(component).to_string();
+    let digest = Digest::hash(component).to_string();
     let part = |(chunk, number): (&[u8], usize)| ConfigMap {
         metadata: ObjectMeta {
             name: Some(part_name(name, number)),
@@ -250,7 +251,7 @@ mod tests {
 
     /// Bytes that gzip can't make smaller.
     fn noise(seed: u8, length: usize) -> Vec<u8> {
-        (0_u64..).flat_map(|n| Digest::of(&[&[seed][..], &n.to_be_bytes()].concat()).0).take(length).collect()
+        (0_u64..).flat_map(|n| Digest::hash(&[&[seed][..], &n.to_be_bytes()].concat()).0).take(length).collect()
     }
 
     fn annotate(map: &mut ConfigMap, name: &str, value: Option<&str>) {
@@ -285,12 +286,12 @@ mod tests {
     #[test]
     fn a_digest_that_is_given_by_hand_must_be_right() {
         let mut maps = by_hand("plugin.wasm", b"\0asm1");
-        annotate(maps.get_mut("a").unwrap(), DIGEST, Some(&Digest::of(b"\0asm1").to_string()));
+        annotate(maps.get_mut("a").unwrap(), DIGEST, Some(&Digest::hash(b"\0asm1").to_string()));
         assert_eq!(assembled(&maps, &["a"]).unwrap(), b"\0asm1");
-        annotate(maps.get_mut("a").unwrap(), DIGEST, Some(&Digest::of(b"other").to_string()));
+        annotate(maps.get_mut("a").unwrap(), DIGEST, Some(&Digest::hash(b"other").to_string()));
         let (reason, sentence) = refused(&maps, &["a"]);
         assert_eq!(reason, "DigestMismatch");
-        let (told, found) = (Digest::of(b"other"), Digest::of(b"\0asm1"));
+        let (told, found) = (Digest::hash(b"other"), Digest::hash(b"\0asm1"));
         assert!(
             sentence.contains(&format!("ours/a announces {told} ")) && sentence.contains(&format!("the bytes are {found}:")),
             "{sentence}"
@@ -369,7 +370,7 @@ mod tests {
             let mixed: Cluster = new.clone().into_iter().take(replaced).chain(old.clone().into_iter().skip(replaced)).collect();
             let (reason, sentence) = refused(&mixed, &THREE);
             assert_eq!(reason, "WaitingForParts");
-            let (was, is) = (Digest::of(&noise(1, 1000)), Digest::of(&noise(2, 1000)));
+            let (was, is) = (Digest::hash(&noise(1, 1000)), Digest::hash(&noise(2, 1000)));
             assert!(sentence.starts_with(&format!("the ConfigMap ours/a is a part of {is} and ours/{other} of {was}:")), "{sentence}");
         }
     }
@@ -379,7 +380,7 @@ mod tests {
         let maps = three(1);
         let expected = format!(
             "the ConfigMap ours/a-3 is part 3/3 of {}, and the source names it as part 2/3: name all parts, in order, in source.configMap.name and source.configMap.parts",
-            Digest::of(&noise(1, 1000))
+            Digest::hash(&noise(1, 1000))
         );
         assert_eq!(refused(&maps, &["a", "a-3", "a-2"]), ("PartsOutOfOrder", expected));
         assert_eq!(refused(&maps, &["a", "a-2"]).0, "PartsOutOfOrder");
@@ -413,7 +414,7 @@ mod tests {
         assert_eq!(refused(&maps, &THREE).0, "BrokenGzip");
         // Uncompressed there is no checksum but ours.
         let mut maps = by_hand("plugin.wasm", b"\0asm1");
-        annotate(maps.get_mut("a").unwrap(), DIGEST, Some(&Digest::of(b"\0asm2").to_string()));
+        annotate(maps.get_mut("a").unwrap(), DIGEST, Some(&Digest::hash(b"\0asm2").to_string()));
         annotate(maps.get_mut("a").unwrap(), PART_OF, Some("1/1"));
         assert_eq!(refused(&maps, &["a"]).0, "DigestMismatch");
     }
@@ -427,7 +428,7 @@ mod tests {
         let mut parts: Vec<_> = (1..=2).map(|_| ConfigMap::clone(huge.as_ref().unwrap())).collect();
         for (part, number) in parts.iter_mut().zip(1..) {
             part.metadata.name = Some(part_name("a", number));
-            annotate(part, DIGEST, Some(&Digest::of(b"").to_string()));
+            annotate(part, DIGEST, Some(&Digest::hash(b"").to_string()));
             annotate(part, PART_OF, Some(&place(number, 2)));
         }
         assert_eq!(refused(&cluster(parts), &["a", "a-2"]).0, "TooLarge");

@@ -52,7 +52,7 @@ pub enum SourceError {
     #[error("it begins like gzip and can't be decompressed: {0}; store it again, as it is or compressed with gzip")]
     Gzip(String),
     /// It doesn't fit into as many ConfigMaps as a source can name.
-    #[error("compressed it has {0} bytes, and a source of ConfigMaps holds at most {most}: bring it as a file", most = pointsman_sandbox::limits::PART * pointsman_sandbox::limits::PARTS)]
+    #[error("compressed it has {0} bytes, and a source of ConfigMaps holds at most {most}: bring it as a file", most = pointsman_sandbox::limits::PART * pointsman_sandbox::limits::MAX_CONFIG_MAP_PARTS)]
     TooManyParts(usize),
     /// A part doesn't tell what it is a part of.
     #[error(

@@ -20,7 +20,7 @@ use tokio::{sync::watch, time::timeout};
 const POLICY_GROUP: &str = "policy.pointsman.dev";
 
 /// After a change of CRDs the API server needs a moment until discovery tells of it.
-const SETTLES_WITHIN: Duration = Duration::from_secs(2);
+const DISCOVERY_DELAY: Duration = Duration::from_secs(2);
 
 /// The kinds that the cluster serves, of all groups that aren't Kubernetes' own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub async fn keep(client: Client, served: watch::Sender<Apis>) {
     let mut changes = pin!(changes.ready_chunks(64));
     let mut settled = false;
     loop {
-        settled = match if settled { Ok(changes.next().await) } else { timeout(SETTLES_WITHIN, changes.next()).await } {
+        settled = match if settled { Ok(changes.next().await) } else { timeout(DISCOVERY_DELAY, changes.next()).await } {
             Ok(Some(_)) => false,
             Ok(None) => return,
             Err(_) => true,

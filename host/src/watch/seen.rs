@@ -12,12 +12,12 @@ use std::borrow::Cow;
 
 /// Its text, and of its metadata what a watcher asks for.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ObjectText {
     metadata: ObjectMeta,
     text: Box<RawValue>,
 }
 
-impl Seen {
+impl ObjectText {
     pub(crate) fn text(&self) -> &str {
         self.text.get()
     }
@@ -30,27 +30,27 @@ impl Seen {
 
     /// Whether it is being deleted.
     pub(crate) fn deleting(&self) -> bool {
-        Live::of(self.text()).deleting()
+        Live::parse(self.text()).deleting()
     }
 
     /// Whether the watches bring it, by its label, and whether it was taken over from another controller.
     pub(crate) fn marks(&self) -> (bool, bool) {
-        let live = Live::of(self.text());
+        let live = Live::parse(self.text());
         let adopted = live.metadata.annotations.map(strings).is_some_and(|annotations| annotations.contains_key(ADOPTED));
         (live.labels().contains_key(SUBJECT_KIND), adopted)
     }
 
     /// The uid of the object that it belongs to.
     pub(crate) fn owner(&self) -> Option<String> {
-        Live::of(self.text()).owner()
+        Live::parse(self.text()).owner()
     }
 }
 
-impl<'de> Deserialize<'de> for Seen {
+impl<'de> Deserialize<'de> for ObjectText {
     /// By serde_json alone, and in a watch only where the type of an event comes before its object, as API servers write it.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(from)?;
-        let live = Live::of(text.get()).metadata;
+        let live = Live::parse(text.get()).metadata;
         let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
         let metadata = ObjectMeta {
             name: owned(live.name),
@@ -62,7 +62,7 @@ impl<'de> Deserialize<'de> for Seen {
     }
 }
 
-impl kube::Resource for Seen {
+impl kube::Resource for ObjectText {
     type DynamicType = ApiResource;
     type Scope = kube::core::DynamicResourceScope;
 
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_watch_brings_it_as_it_was_written() {
         let text = r#"{"kind":"Deployment","metadata":{"name":"a","resourceVersion":"7"},"spec":{ "replicas" : 1 }}"#;
-        let event: WatchEvent<Seen> = serde_json::from_str(&format!(r#"{{"type":"ADDED","object":{text}}}"#)).unwrap();
+        let event: WatchEvent<ObjectText> = serde_json::from_str(&format!(r#"{{"type":"ADDED","object":{text}}}"#)).unwrap();
         let WatchEvent::Added(seen) = event else { panic!("{event:?}") };
         assert_eq!(seen.text(), text);
         assert_eq!((seen.meta().name.as_deref(), seen.meta().resource_version.as_deref()), (Some("a"), Some("7")));

@@ -6,13 +6,13 @@ use serde_json::{Map, Value};
 use std::{fs, path::Path, sync::LazyLock};
 
 /// An expression of the corpus, and the objects of its file.
-struct Known {
+struct CorpusExpression {
     expression: String,
     objects: Vec<Value>,
 }
 
 /// The expressions whose verdicts are those of Kubernetes.
-static CORPUS: LazyLock<Vec<Known>> = LazyLock::new(|| {
+static CORPUS: LazyLock<Vec<CorpusExpression>> = LazyLock::new(|| {
     #[derive(Deserialize)]
     struct File {
         objects: Map<String, Value>,
@@ -28,12 +28,12 @@ static CORPUS: LazyLock<Vec<Known>> = LazyLock::new(|| {
     let of_file = |path| {
         let file: File = serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap();
         let objects: Vec<Value> = file.objects.into_iter().map(|(_, object)| object).collect();
-        file.cases.into_iter().map(move |case| Known { expression: case.expression, objects: objects.clone() })
+        file.cases.into_iter().map(move |case| CorpusExpression { expression: case.expression, objects: objects.clone() })
     };
     files.into_iter().flat_map(of_file).collect()
 });
 
-fn known(tape: &mut Tape<'_>) -> &'static Known {
+fn known(tape: &mut Tape<'_>) -> &'static CorpusExpression {
     &CORPUS[tape.below(CORPUS.len())]
 }
 

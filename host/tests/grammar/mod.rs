@@ -49,7 +49,7 @@ impl<'t> Tape<'t> {
 
 /// Where an expression stands in a rule.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub(crate) enum ExpressionSlot {
     Validation,
     Condition,
     Variable,
@@ -60,20 +60,20 @@ pub(crate) enum Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) expression: String,
-    pub(crate) place: Place,
+    pub(crate) place: ExpressionSlot,
     pub(crate) object: Value,
 }
 
 impl Case {
-    fn new(mut expression: String, place: Place, object: Value) -> Self {
+    fn new(mut expression: String, place: ExpressionSlot, object: Value) -> Self {
         expression.truncate(expression.floor_char_boundary(LONGEST_EXPRESSION));
         Self { expression, place, object }
     }
 }
 
 /// Any place in a rule.
-fn place(tape: &mut Tape<'_>) -> Place {
-    tape.one(&[Place::Validation, Place::Condition, Place::Variable, Place::Message])
+fn place(tape: &mut Tape<'_>) -> ExpressionSlot {
+    tape.one(&[ExpressionSlot::Validation, ExpressionSlot::Condition, ExpressionSlot::Variable, ExpressionSlot::Message])
 }
 
 /// What the grammar gives.
@@ -81,9 +81,9 @@ pub(crate) fn grown(tape: &mut Tape<'_>) -> Case {
     let object = object(tape);
     let kind = if tape.once_in(2) { tape.one(KINDS) } else { 'b' };
     let place = match kind {
-        'b' => tape.one(&[Place::Validation, Place::Condition, Place::Variable]),
-        's' => tape.one(&[Place::Message, Place::Variable]),
-        _ => Place::Variable,
+        'b' => tape.one(&[ExpressionSlot::Validation, ExpressionSlot::Condition, ExpressionSlot::Variable]),
+        's' => tape.one(&[ExpressionSlot::Message, ExpressionSlot::Variable]),
+        _ => ExpressionSlot::Variable,
     };
     let (is_endless, is_repeated, depth) = (tape.once_in(ENDLESS_ONCE_IN), tape.once_in(REPEATED_ONCE_IN), 1 + tape.below(6));
     let mut growing = Growing { tape, text: String::new(), known: Vec::new() };

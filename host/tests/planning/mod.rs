@@ -25,7 +25,7 @@ fn decide() -> &'static Policies {
 
 pub(crate) fn resource(object: &Value) -> &'static Resource {
     let text = |field: &str| object[field].as_str().unwrap();
-    Resource::of(text("apiVersion"), text("kind")).unwrap()
+    Resource::find(text("apiVersion"), text("kind")).unwrap()
 }
 
 pub(crate) fn world<'a>(objects: impl IntoIterator<Item = &'a Value>) -> World {

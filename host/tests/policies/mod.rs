@@ -37,7 +37,7 @@ pub(crate) fn compilers() -> Compilers {
 }
 
 /// Ample time: on a loaded machine a call may have to wait for its turn, and none of these loops.
-const LIMITS: Limits = Limits { deadline: Limits::MOST.deadline, ..Limits::DEFAULT };
+const LIMITS: Limits = Limits { deadline: Limits::MAX.deadline, ..Limits::DEFAULT };
 
 /// A plugin of a module's bytes.
 pub(crate) fn linked(module: &[u8], use_: Use, config: &str, instances: Instances) -> Plugin {

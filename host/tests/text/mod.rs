@@ -3,7 +3,7 @@
 #![allow(dead_code)] // The end-to-end tests take what writes components, and no more.
 
 use pointsman_sandbox::{
-    binary::{Accepted, Form, Version, accept},
+    binary::{Accepted, BinaryForm, Version, accept},
     call::CallError,
     compile::Code,
     engine::{Engines, Use},
@@ -52,10 +52,10 @@ pub(crate) fn linked(use_: Use, wasm: &[u8]) -> Result<Plugin, CallError> {
 /// The same, with instances that may answer again.
 pub(crate) fn linked_as(use_: Use, wasm: &[u8], instances: Instances) -> Result<Plugin, CallError> {
     let Accepted { wasm, form, .. } = accept(wasm).unwrap();
-    let engine = engines().of(use_);
+    let engine = engines().for_use(use_);
     let code = match form {
-        Form::Component | Form::Module => Code::Component(Component::new(engine, &wasm).unwrap()),
-        Form::Command => Code::Command(wasmtime::Module::new(engine, &wasm).unwrap()),
+        BinaryForm::Component | BinaryForm::Module => Code::Component(Component::new(engine, &wasm).unwrap()),
+        BinaryForm::Command => Code::Command(wasmtime::Module::new(engine, &wasm).unwrap()),
     };
     Plugin::new(engines(), use_, (&code, Version::V0_1), "{}", limits(use_), instances)
 }

@@ -65,13 +65,13 @@ fn ours(rule: wire::Rule) -> crate::Rule {
     }
 }
 
-fn part(part: crate::Part) -> wire::Part {
+fn part(part: crate::ExpressionId) -> wire::Part {
     match part {
-        crate::Part::Condition(at) => wire::Part::Condition(at),
-        crate::Part::Lookup(at) => wire::Part::Lookup(at),
-        crate::Part::Variable(at) => wire::Part::Variable(at),
-        crate::Part::Validation(at) => wire::Part::Validation(at),
-        crate::Part::Message(at) => wire::Part::Message(at),
+        crate::ExpressionId::Condition(at) => wire::Part::Condition(at),
+        crate::ExpressionId::Lookup(at) => wire::Part::Lookup(at),
+        crate::ExpressionId::Variable(at) => wire::Part::Variable(at),
+        crate::ExpressionId::Validation(at) => wire::Part::Validation(at),
+        crate::ExpressionId::Message(at) => wire::Part::Message(at),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::compile::{Program, STATE};
 use crate::error::no_overload;
-use crate::types::{Outcome, Part, Problem, Verdict};
+use crate::types::{ExpressionId, Outcome, Problem, Verdict};
 use crate::value::Owned;
 use cel::common::ast::IdedExpr;
 use cel::common::traits::Indexer;
@@ -44,7 +44,7 @@ pub(crate) fn evaluate(scope: &Arc<Scope>, program: &Arc<Program>, explain: &dyn
             Ok(true) => {}
             Ok(false) => return Outcome::Unmatched(position(at)),
             Err(error) => {
-                undecided.get_or_insert_with(|| problem(Part::Condition(position(at)), &error));
+                undecided.get_or_insert_with(|| problem(ExpressionId::Condition(position(at)), &error));
             }
         }
     }
@@ -54,7 +54,7 @@ pub(crate) fn evaluate(scope: &Arc<Scope>, program: &Arc<Program>, explain: &dyn
     let verdict = |(at, (validation, message)): (usize, &(IdedExpr, Option<IdedExpr>))| match truth(validation, &scope) {
         Ok(true) => Verdict::Holds,
         Ok(false) => Verdict::Broken(message.as_ref().and_then(|message| text(message, &scope))),
-        Err(error) => Verdict::Failed(problem(Part::Validation(position(at)), &error)),
+        Err(error) => Verdict::Failed(problem(ExpressionId::Validation(position(at)), &error)),
     };
     Outcome::Judged(program.validations.iter().enumerate().map(verdict).collect())
 }

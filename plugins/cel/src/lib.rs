@@ -14,7 +14,7 @@ mod library;
 mod types;
 mod value;
 
-pub use types::{Named, Outcome, Part, Path, Problem, Rule, Step, Validation, Verdict};
+pub use types::{ExpressionId, Named, Outcome, Path, Problem, Rule, Step, Validation, Verdict};
 
 use cel::{Context, Env, ExecutionError};
 use compile::Program;
@@ -80,14 +80,14 @@ impl Evaluator {
     pub fn evaluate(&mut self, rule: u32) -> Outcome {
         let Some(program) = self.ready(rule) else {
             let message = format!("there is no rule {rule}");
-            return Outcome::Undecided(Problem { part: Part::Condition(0), line: 0, column: 0, message });
+            return Outcome::Undecided(Problem { part: ExpressionId::Condition(0), line: 0, column: 0, message });
         };
         evaluate::evaluate(&self.scope, &program, &|error| self.explain(error))
     }
 
     /// Evaluates a lookup of a rule that was loaded, with the roots as they are set, and gives its value as JSON text.
     pub fn look_up(&mut self, rule: u32, lookup: u32) -> Result<String, Problem> {
-        let problem = |message| Problem { part: Part::Lookup(lookup), line: 0, column: 0, message };
+        let problem = |message| Problem { part: ExpressionId::Lookup(lookup), line: 0, column: 0, message };
         let program = self.ready(rule);
         let at = usize::try_from(lookup).unwrap_or(usize::MAX);
         let tree = program.as_ref().and_then(|program| program.lookups.get(at));
@@ -120,7 +120,7 @@ impl Evaluator {
         }
         match evaluate::value(&compiled.tree, &scope) {
             Ok(value) => Ok(value::json::write(&*value)),
-            Err(error) => Err(Problem { part: Part::Validation(0), line: 0, column: 0, message: self.explain(&error) }),
+            Err(error) => Err(Problem { part: ExpressionId::Validation(0), line: 0, column: 0, message: self.explain(&error) }),
         }
     }
 

@@ -35,7 +35,7 @@ pub struct Rule {
 
 /// Which expression of a rule, by its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ExpressionId {
     /// A condition.
     Condition(u32),
     /// A lookup.
@@ -52,7 +52,7 @@ pub enum Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Which expression.
-    pub part: Part,
+    pub part: ExpressionId,
     /// Its line.
     pub line: u32,
     /// Its column.
@@ -76,7 +76,7 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Which expression reads it.
-    pub part: Part,
+    pub part: ExpressionId,
     /// The line where.
     pub line: u32,
     /// The column where.

@@ -1,9 +1,9 @@
 #![allow(clippy::unwrap_used)]
 //! What becomes of a rule: conditions, variables, verdicts, messages, and roots.
 
-use pointsman_cel::{Evaluator, Named, Outcome, Part, Problem, Rule, Validation, Verdict};
+use pointsman_cel::{Evaluator, ExpressionId, Named, Outcome, Problem, Rule, Validation, Verdict};
 
-fn named(name: &str, expression: &str) -> Named {
+fn named_expression(name: &str, expression: &str) -> Named {
     Named { name: name.to_owned(), expression: expression.to_owned() }
 }
 
@@ -15,8 +15,8 @@ fn rule(conditions: &[&str], variables: &[(&str, &str)], validations: &[(&str, O
     Rule {
         roots: vec!["object".to_owned(), "oldObject".to_owned()],
         lookups: Vec::new(),
-        conditions: conditions.iter().map(|condition| named("condition", condition)).collect(),
-        variables: variables.iter().map(|(name, expression)| named(name, expression)).collect(),
+        conditions: conditions.iter().map(|condition| named_expression("condition", condition)).collect(),
+        variables: variables.iter().map(|(name, expression)| named_expression(name, expression)).collect(),
         validations: validations.iter().map(|(expression, message)| validation(expression, *message)).collect(),
     }
 }
@@ -28,7 +28,7 @@ fn outcome(rule: &Rule, object: &str) -> Outcome {
     evaluator.evaluate(number)
 }
 
-fn failed(part: Part, message: &str) -> Problem {
+fn failed(part: ExpressionId, message: &str) -> Problem {
     Problem { part, line: 0, column: 0, message: message.to_owned() }
 }
 
@@ -36,7 +36,7 @@ fn failed(part: Part, message: &str) -> Problem {
 fn a_false_condition_wins_over_one_that_fails() {
     let rules = rule(&["object.nothing", "object.a == 2"], &[], &[("true", None)]);
     assert_eq!(outcome(&rules, r#"{"a":1}"#), Outcome::Unmatched(1));
-    let undecided = Outcome::Undecided(failed(Part::Condition(0), "no such key: nothing"));
+    let undecided = Outcome::Undecided(failed(ExpressionId::Condition(0), "no such key: nothing"));
     assert_eq!(outcome(&rules, r#"{"a":2}"#), undecided);
     assert_eq!(outcome(&rules, r#"{"a":2,"nothing":true}"#), Outcome::Judged(vec![Verdict::Holds]));
 }
@@ -44,8 +44,8 @@ fn a_false_condition_wins_over_one_that_fails() {
 #[test]
 fn each_validation_has_its_verdict() {
     let rules = rule(&[], &[], &[("object.a == 1", None), ("object.a == 2", None), ("object.b == 2", None), ("object.a", None)]);
-    let missing = failed(Part::Validation(2), "no such key: b");
-    let no_bool = failed(Part::Validation(3), "the result isn't a bool");
+    let missing = failed(ExpressionId::Validation(2), "no such key: b");
+    let no_bool = failed(ExpressionId::Validation(3), "the result isn't a bool");
     let expected = vec![Verdict::Holds, Verdict::Broken(None), Verdict::Failed(missing), Verdict::Failed(no_bool)];
     assert_eq!(outcome(&rules, r#"{"a":1}"#), Outcome::Judged(expected));
 }
@@ -80,7 +80,7 @@ fn a_variable_is_evaluated_where_it_is_read_and_nowhere_else() {
             ("has(variables.broken)", None),
         ],
     );
-    let problem = failed(Part::Validation(2), "no such key: nothing");
+    let problem = failed(ExpressionId::Validation(2), "no such key: nothing");
     let expected = vec![Verdict::Holds, Verdict::Holds, Verdict::Failed(problem), Verdict::Holds];
     assert_eq!(outcome(&rules, r#"{"list":[7]}"#), Outcome::Judged(expected));
 }
@@ -105,13 +105,13 @@ fn roots_stay_until_they_are_set_anew() {
         Outcome::Judged(mut verdicts) => verdicts.remove(0),
         other => Verdict::Broken(Some(format!("{other:?}"))),
     };
-    assert_eq!(verdict(&mut evaluator), Verdict::Failed(failed(Part::Validation(0), "object isn't set")));
+    assert_eq!(verdict(&mut evaluator), Verdict::Failed(failed(ExpressionId::Validation(0), "object isn't set")));
     evaluator.bind([("object".to_owned(), r#"{"a":1}"#.to_owned()), ("oldObject".to_owned(), r#"{"a":1}"#.to_owned())]);
     assert_eq!(verdict(&mut evaluator), Verdict::Holds);
     evaluator.bind([("object".to_owned(), r#"{"a":2}"#.to_owned())]);
     assert_eq!(verdict(&mut evaluator), Verdict::Broken(None));
     evaluator.bind([("oldObject".to_owned(), String::new())]);
-    assert_eq!(verdict(&mut evaluator), Verdict::Failed(failed(Part::Validation(0), "oldObject isn't set")));
+    assert_eq!(verdict(&mut evaluator), Verdict::Failed(failed(ExpressionId::Validation(0), "oldObject isn't set")));
     evaluator.bind([("oldObject".to_owned(), "null".to_owned())]);
     assert!(matches!(verdict(&mut evaluator), Verdict::Failed(_)));
 }
@@ -137,7 +137,7 @@ fn no_rule_sees_a_former_object() {
     let mut evaluator = Evaluator::default();
     let many = evaluator.load(&rule(&[], &variables, &validations)).unwrap();
     let other = evaluator.load(&rule(&[], &[], &[("object.a == 1", None)])).unwrap();
-    let failed = Verdict::Failed(failed(Part::Validation(3), "no such key: nothing"));
+    let failed = Verdict::Failed(failed(ExpressionId::Validation(3), "no such key: nothing"));
     for a in 1..4 {
         evaluator.bind([("object".to_owned(), format!(r#"{{"a":{a},"b":{a}}}"#))]);
         for _ in 0..2 {
@@ -204,7 +204,7 @@ fn a_variable_may_be_read_by_a_question_or_an_index() {
     let validations: Vec<(&str, Option<&str>)> = holding.iter().map(|expression| (*expression, None)).collect();
     assert_eq!(outcome(&rule(&[], &variables, &validations), r#"{"x":7}"#), Outcome::Judged(vec![Verdict::Holds; holding.len()]));
     let fails = rule(&[], &variables, &[("variables.?broken.hasValue()", None)]);
-    let problem = failed(Part::Validation(0), "no such key: nothing");
+    let problem = failed(ExpressionId::Validation(0), "no such key: nothing");
     assert_eq!(outcome(&fails, r#"{"x":7}"#), Outcome::Judged(vec![Verdict::Failed(problem)]));
 }
 
@@ -218,7 +218,7 @@ fn a_variable_may_only_read_those_before_it() {
             let rules = rule(&[], &[("first", "1"), ("itself", &expression), ("later", "variables.itself")], &[("true", None)]);
             let problems = Evaluator::default().load(&rules).unwrap_err();
             assert_eq!(problems.len(), 1, "{expression}: {problems:?}");
-            assert_eq!(problems[0].part, Part::Variable(1), "{expression}");
+            assert_eq!(problems[0].part, ExpressionId::Variable(1), "{expression}");
             assert_eq!(problems[0].message, format!("undefined field '{name}'"), "{expression}");
         }
     }
@@ -239,7 +239,7 @@ fn rules_are_numbered_and_an_unknown_number_is_undecided() {
     assert!(evaluator.load(&rule(&[], &[], &[("nonsense", None)])).is_err());
     assert_eq!(evaluator.load(&rule(&[], &[], &[("false", None)])), Ok(1));
     assert_eq!(evaluator.evaluate(1), Outcome::Judged(vec![Verdict::Broken(None)]));
-    assert_eq!(evaluator.evaluate(2), Outcome::Undecided(failed(Part::Condition(0), "there is no rule 2")));
+    assert_eq!(evaluator.evaluate(2), Outcome::Undecided(failed(ExpressionId::Condition(0), "there is no rule 2")));
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn problems_say_what_is_wrong_and_where() {
     for (expression, line, column, message) in cases {
         let problems = Evaluator::default().load(&rule(&[], &[("absent", "1")], &[("true", None), (expression, None)])).unwrap_err();
         let first = &problems[0];
-        assert_eq!(first.part, Part::Validation(1), "{expression}");
+        assert_eq!(first.part, ExpressionId::Validation(1), "{expression}");
         assert!(first.message.starts_with(message), "{expression}: {}", first.message);
         assert_eq!((first.line, first.column), (line, column), "{expression}: {}", first.message);
     }
@@ -276,15 +276,15 @@ fn problems_say_what_is_wrong_and_where() {
 fn every_part_is_looked_at() {
     let rules = rule(&["a"], &[("x", "b"), ("x", "1"), ("1x", "1")], &[("c", Some("d")), ("true", Some("1"))]);
     let problems = Evaluator::default().load(&rules).unwrap_err();
-    let parts: Vec<Part> = problems.iter().map(|problem| problem.part).collect();
+    let parts: Vec<ExpressionId> = problems.iter().map(|problem| problem.part).collect();
     let expected = [
-        Part::Variable(0),
-        Part::Variable(1),
-        Part::Variable(2),
-        Part::Condition(0),
-        Part::Validation(0),
-        Part::Message(0),
-        Part::Message(1),
+        ExpressionId::Variable(0),
+        ExpressionId::Variable(1),
+        ExpressionId::Variable(2),
+        ExpressionId::Condition(0),
+        ExpressionId::Validation(0),
+        ExpressionId::Message(0),
+        ExpressionId::Message(1),
     ];
     assert_eq!(parts, expected, "{problems:?}");
 }

@@ -95,6 +95,6 @@ impl TryFrom<String> for Pattern {
 }
 
 /// Whether one of the patterns names the key.
-pub fn named(patterns: &[Pattern], key: &str) -> bool {
+pub fn any_matches(patterns: &[Pattern], key: &str) -> bool {
     patterns.iter().any(|pattern| pattern.names(key))
 }

@@ -1,6 +1,6 @@
 //! The keys that never travel.
 
-use crate::config::{Config, named};
+use crate::config::{Config, any_matches};
 use pointsman_plugin::{
     Reason,
     metadata_propagation::{Place, Sort},
@@ -62,7 +62,7 @@ pub fn internal_to_pods(config: &Config, sort: Sort, key: &str) -> Option<Intern
 }
 
 fn configured(config: &Config, key: &str) -> Option<Internal> {
-    named(&config.internal_keys, key).then_some(Internal::Configured)
+    any_matches(&config.internal_keys, key).then_some(Internal::Configured)
 }
 
 fn of_domain(sort: Sort, place: Place, domain: &str, name: &str) -> Option<Internal> {

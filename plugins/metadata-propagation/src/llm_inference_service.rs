@@ -1,7 +1,7 @@
 //! The rules for KServe's LLMInferenceService.
 
 use crate::{
-    config::{Config, named},
+    config::{Config, any_matches},
     internal::{Internal, internal, internal_to_pods},
     offer::{Offers, Strength},
     source::{Source, part},
@@ -72,5 +72,5 @@ fn unapproved(config: &Config, sort: Sort, key: &str) -> Option<Reason> {
         Sort::Label => (&service.approved_labels, "The configuration's approvedLabels don't name it."),
         Sort::Annotation => (&service.approved_annotations, "The configuration's approvedAnnotations don't name it."),
     };
-    (!named(approved, key)).then(|| reason("NotApproved", message))
+    (!any_matches(approved, key)).then(|| reason("NotApproved", message))
 }

@@ -1,7 +1,7 @@
 //! Where Prometheus finds a pod's metrics, by the annotations that it knows.
 
 use crate::{
-    config::{Config, named},
+    config::{Config, any_matches},
     offer::{Offer, Offers, Strength},
 };
 use pointsman_plugin::{
@@ -22,10 +22,11 @@ pub fn offer(config: &Config, target: &Target, layers: &[Layer], offers: &mut Of
         return;
     }
     for (key, of_prometheus) in KEYS {
-        let Some((layer, value)) = ["component", "subject"].iter().find_map(|layer| Some((*layer, said(layers, layer, key)?))) else {
+        let Some((layer, value)) = ["component", "subject"].iter().find_map(|layer| Some((*layer, layer_value(layers, layer, key)?)))
+        else {
             continue;
         };
-        if !named(&config.internal_keys, of_prometheus) {
+        if !any_matches(&config.internal_keys, of_prometheus) {
             let strength = Strength::Fallback;
             offers.annotations.push(Offer { strength, ..Offer::of_policy(of_prometheus, value, layer) });
         }
@@ -36,6 +37,6 @@ pub fn offer(config: &Config, target: &Target, layers: &[Layer], offers: &mut Of
     }
 }
 
-fn said<'l>(layers: &'l [Layer], name: &str, key: &str) -> Option<&'l str> {
+fn layer_value<'l>(layers: &'l [Layer], name: &str, key: &str) -> Option<&'l str> {
     lookup(&layers.iter().rfind(|layer| layer.name == name)?.annotations, key)
 }

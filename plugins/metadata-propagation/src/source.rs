@@ -1,7 +1,7 @@
 //! A layer, seen from the target.
 
 use crate::{
-    config::{Config, named},
+    config::{Config, any_matches},
     offer::{Offer, Offers, Strength},
     words::is_key,
 };
@@ -45,7 +45,7 @@ impl Source<'_> {
     /// Whether something that the namespace has is carried.
     fn is_asked_for(&self, sort: Sort, key: &str) -> bool {
         let by_default = sort == Sort::Label && self.of_namespace.iter().any(|beginning| key.starts_with(beginning));
-        by_default || named(&self.config.namespace_labels, key)
+        by_default || any_matches(&self.config.namespace_labels, key)
     }
 
     /// Why no kind's rules can carry it.

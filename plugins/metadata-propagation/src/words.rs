@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt::Write as _};
 
 /// Bytes of a label's value, and of what follows the / of a key.
-const MOST: usize = 63;
+const MAX_LABEL_VALUE: usize = 63;
 
 /// What is added to a value that was changed: `-` and eight digits.
 const SUFFIX: usize = 9;
@@ -35,9 +35,9 @@ pub fn valid_label_value(raw: &str) -> Cow<'_, str> {
     // From here on a character is a byte.
     let replaced: String = raw.chars().map(allowed).collect();
     let trimmed = replaced.trim_matches(|c| !outer(c));
-    let cut = trimmed.get(..MOST - SUFFIX).unwrap_or(trimmed).trim_end_matches(|c| !outer(c));
+    let cut = trimmed.get(..MAX_LABEL_VALUE - SUFFIX).unwrap_or(trimmed).trim_end_matches(|c| !outer(c));
 
-    let mut valid = String::with_capacity(MOST);
+    let mut valid = String::with_capacity(MAX_LABEL_VALUE);
     valid.push_str(cut);
     if !cut.is_empty() {
         valid.push('-');
@@ -69,7 +69,7 @@ fn is_domain(domain: &str) -> bool {
 
 fn is_word(text: &str) -> bool {
     let outer = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    text.len() <= MOST && outer(text.chars().next()) && outer(text.chars().next_back()) && text.chars().all(is_inner)
+    text.len() <= MAX_LABEL_VALUE && outer(text.chars().next()) && outer(text.chars().next_back()) && text.chars().all(is_inner)
 }
 
 fn is_inner(c: char) -> bool {

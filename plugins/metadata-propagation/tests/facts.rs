@@ -92,7 +92,7 @@ fn where_a_fact_is_not_known_the_users_value_travels() {
 #[test]
 fn what_an_object_belongs_to_only_the_host_tells() {
     let user = [("serving.ome.io/component", "engine"), ("serving.ome.io/inferenceservice", "other")];
-    let answer = Ask::of(Object, None, None).layer("subject", &user, &[]).answer();
+    let answer = Ask::new(Object, None, None).layer("subject", &user, &[]).answer();
     assert_eq!(dropped(&answer), ["subject serving.ome.io/component Internal", "subject serving.ome.io/inferenceservice Internal"]);
 }
 
@@ -147,7 +147,7 @@ fn a_role_gets_upstreams_keys_on_its_objects_and_its_pods() {
 
 #[test]
 fn an_object_of_the_whole_service_gets_only_its_name_of_them() {
-    let answer = Ask::of(Object, None, None).layer("facts", FACTS, &[]).answer();
+    let answer = Ask::new(Object, None, None).layer("facts", FACTS, &[]).answer();
     let more = ["app.kubernetes.io/managed-by", "ome.io/version", "ome.io/inferenceservice"];
     assert_eq!(keys(&answer.labels), sorted([&STANDARD[..], &more].concat()));
     assert!(answer.annotations.is_empty());
@@ -165,7 +165,7 @@ fn upstreams_keys_can_be_switched_off() {
 
 #[test]
 fn the_component_is_the_role_or_that_of_its_group() {
-    let component = |role, group_role| label(&Ask::of(PodTemplate, Some(role), group_role).answer(), "component");
+    let component = |role, group_role| label(&Ask::new(PodTemplate, Some(role), group_role).answer(), "component");
     assert_eq!(component(Role::Engine, None), "engine (plugin)");
     assert_eq!(component(Role::Decoder, None), "decoder (plugin)");
     assert_eq!(component(Role::Router, None), "router (plugin)");

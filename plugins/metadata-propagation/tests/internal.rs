@@ -107,7 +107,7 @@ fn settings_of_any_layer_are_not_repeated() {
 fn to_an_llm_inference_service_they_are_keys_like_any_other() {
     let approved = LlmInferenceService { approved_annotations: patterns(&["model.ome.io/"]), ..LlmInferenceService::default() };
     let config = Config { llm_inference_service: approved, ..config() };
-    let ask = Ask::of(PodTemplate, Some(Role::Main), None).llm("Deployment");
+    let ask = Ask::new(PodTemplate, Some(Role::Main), None).llm("Deployment");
     let answer = ask.layer("subject", &[], &[("model.ome.io/max-tokens", "1")]).with(&config);
     assert_eq!(annotation(&answer, "model.ome.io/max-tokens"), "1 (subject)");
 }

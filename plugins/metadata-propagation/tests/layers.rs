@@ -77,7 +77,7 @@ fn the_frame_agrees_with_a_fact_that_it_had_to_cut() {
 fn of_the_namespace_goes_what_is_named() {
     let labels = [("a", "1"), ("ab", "2"), ("team.example.com/b", "3"), ("team.example.com.evil/c", "4"), ("x", "5")];
     let carried = |names: &[&str]| {
-        let answer = Ask::of(Object, None, None).layer("namespace", &labels, &[]).with(&namespace_labels(names));
+        let answer = Ask::new(Object, None, None).layer("namespace", &labels, &[]).with(&namespace_labels(names));
         assert_eq!(answer.dropped, []);
         let of_namespace = answer.labels.into_iter().filter(|placed| placed.layer == "namespace");
         of_namespace.map(|placed| placed.key).collect::<Vec<_>>().join(" ")
@@ -105,7 +105,7 @@ fn what_the_namespace_says_of_its_hardware_is_carried_unless_the_service_says_ot
         ("sub.infrastructure.ome.io/x", "1"),
     ];
     for (place, role) in [(Object, None), (Object, Some(Role::Engine)), (PodTemplate, Some(Role::Worker))] {
-        let ask = Ask::of(place, role, None).layer("namespace", &hardware, &[("infrastructure.ome.io/note", "1")]);
+        let ask = Ask::new(place, role, None).layer("namespace", &hardware, &[("infrastructure.ome.io/note", "1")]);
         let answer = ask.clone().layer("subject", &[("infrastructure.ome.io/profile", "a100")], &[]).answer();
         assert_eq!(label(&answer, "infrastructure.ome.io/cluster"), "gpu-cluster-1 (namespace)");
         assert_eq!(label(&answer, "infrastructure.ome.io/profile"), "a100 (subject)");
@@ -114,7 +114,7 @@ fn what_the_namespace_says_of_its_hardware_is_carried_unless_the_service_says_ot
         let internal = Config { internal_keys: patterns(&["infrastructure.ome.io/"]), ..config() };
         assert_eq!(label(&ask.with(&internal), "infrastructure.ome.io/cluster"), "-");
     }
-    let of_llm = Ask::of(PodTemplate, Some(Role::Main), None).llm("Deployment").layer("namespace", &hardware, &[]).answer();
+    let of_llm = Ask::new(PodTemplate, Some(Role::Main), None).llm("Deployment").layer("namespace", &hardware, &[]).answer();
     assert_eq!((of_llm.labels, of_llm.dropped), (vec![], vec![]));
 }
 
@@ -141,7 +141,7 @@ fn the_runtimes_reach_pods_only() {
 fn the_subjects_reach_everything() {
     for (place, role) in [(Object, None), (Object, Some(Role::Engine)), (PodTemplate, Some(Role::Engine))] {
         let subject = [("app.kubernetes.io/instance", "chat"), ("team", "a")];
-        let answer = Ask::of(place, role, None).layer("subject", &subject, &[("note", "x")]).answer();
+        let answer = Ask::new(place, role, None).layer("subject", &subject, &[("note", "x")]).answer();
         assert_eq!(label(&answer, "team"), "a (subject)");
         assert_eq!(label(&answer, "app.kubernetes.io/instance"), "chat (subject)");
         assert_eq!(annotation(&answer, "note"), "x (subject)");

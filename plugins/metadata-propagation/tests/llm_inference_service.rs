@@ -11,17 +11,17 @@ use pointsman_plugin::{
 
 /// The Deployment and the LeaderWorkerSet of a workload.
 fn workloads(role: Role) -> [Ask; 2] {
-    ["Deployment", "LeaderWorkerSet"].map(|kind| Ask::of(Object, Some(role), None).llm(kind))
+    ["Deployment", "LeaderWorkerSet"].map(|kind| Ask::new(Object, Some(role), None).llm(kind))
 }
 
 /// The pods of a workload: a Deployment's, leaders and workers.
 fn pods(role: Role) -> [Ask; 3] {
-    let of_group = |place| Ask::of(PodTemplate, Some(place), Some(role)).llm("LeaderWorkerSet");
-    [Ask::of(PodTemplate, Some(role), None).llm("Deployment"), of_group(Role::Leader), of_group(Role::Worker)]
+    let of_group = |place| Ask::new(PodTemplate, Some(place), Some(role)).llm("LeaderWorkerSet");
+    [Ask::new(PodTemplate, Some(role), None).llm("Deployment"), of_group(Role::Leader), of_group(Role::Worker)]
 }
 
 fn scheduler(place: Place) -> Ask {
-    Ask::of(place, Some(Role::Scheduler), None).llm("Deployment")
+    Ask::new(place, Some(Role::Scheduler), None).llm("Deployment")
 }
 
 /// Objects that get nothing of the service's, of each part and of the whole.
@@ -29,7 +29,7 @@ fn others() -> Vec<Ask> {
     let of_roles = [Role::Main, Role::Prefill, Role::Scheduler].map(|role| ("Service", Some(role)));
     let others = [("HorizontalPodAutoscaler", Some(Role::Main)), ("InferencePool", Some(Role::Scheduler)), ("HTTPRoute", None)];
     let more = [("ServiceAccount", Some(Role::Scheduler)), ("Deployment", Some(Role::Scheduler)), ("Deployment", None)];
-    of_roles.into_iter().chain(others).chain(more).map(|(kind, role)| Ask::of(Object, role, None).llm(kind)).collect()
+    of_roles.into_iter().chain(others).chain(more).map(|(kind, role)| Ask::new(Object, role, None).llm(kind)).collect()
 }
 
 /// All pods and objects.

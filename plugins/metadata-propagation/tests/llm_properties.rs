@@ -52,9 +52,9 @@ const OTHERS: [&str; 22] = [
 ];
 
 /// A target as the host asks for it and as the oracle names it, with the layers that have a say in it.
-type Asked = (&'static str, Option<Role>, Option<Role>, Place, Target, &'static [&'static str]);
+type TestRequest = (&'static str, Option<Role>, Option<Role>, Place, Target, &'static [&'static str]);
 
-const TARGETS: [Asked; 21] = {
+const TARGETS: [TestRequest; 21] = {
     use Role::{Leader, Main, Prefill, Scheduler, Worker};
     use Target::{DecodePods, Other, PrefillPods, SchedulerPods, Workload};
     const DECODE: &[&str] = &["subject", "spec"];
@@ -157,7 +157,7 @@ proptest! {
     ) {
         let layers = layers(&namespace, &service);
         for (kind, role, group_role, place, target, with_a_say) in TARGETS {
-            let mut request = Ask::of(place, role, group_role).llm(kind).0;
+            let mut request = Ask::new(place, role, group_role).llm(kind).0;
             request.layers.clone_from(&layers);
             request.labels.clone_from(&of_host);
             if place == PodTemplate {

@@ -19,7 +19,7 @@ fn pods(service: Pairs<'_>, component: Pairs<'_>) -> Vec<String> {
 #[test]
 fn pods_tell_prometheus_what_the_service_says() {
     for role in [Role::Engine, Role::Router, Role::Leader, Role::Worker] {
-        let answer = Ask::of(PodTemplate, Some(role), Some(Role::Engine)).layer("subject", &[], SERVICE).answer();
+        let answer = Ask::new(PodTemplate, Some(role), Some(Role::Engine)).layer("subject", &[], SERVICE).answer();
         assert_eq!(shown(&answer.annotations), TOLD);
         assert_eq!(why(&answer, Sort::Annotation, "subject", "monitoring.ome.io/port"), "Internal");
     }
@@ -69,6 +69,6 @@ fn objects_and_other_kinds_get_none_of_it() {
     assert_eq!(shown(&objects.annotations), Vec::<String>::new());
     let runtime = Ask::engine(PodTemplate).layer("runtime", &[], SERVICE).answer();
     assert_eq!(shown(&runtime.annotations), Vec::<String>::new(), "a runtime serves many");
-    let llm = Ask::of(PodTemplate, Some(Role::Main), None).llm("Deployment").layer("subject", &[], SERVICE).answer();
+    let llm = Ask::new(PodTemplate, Some(Role::Main), None).llm("Deployment").layer("subject", &[], SERVICE).answer();
     assert_eq!(shown(&llm.annotations), Vec::<String>::new());
 }

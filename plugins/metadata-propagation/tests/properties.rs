@@ -90,7 +90,7 @@ prop_compose! {
         layers in vec(layer(), 0..6), all_facts in any::<bool>(), labels in frame(), annotations in frame(),
         place in select(vec![Object, PodTemplate]), role in role(), group_role in role(),
     ) -> Request {
-        let mut request = Request { layers, labels, annotations, ..Ask::of(place, role, group_role).0 };
+        let mut request = Request { layers, labels, annotations, ..Ask::new(place, role, group_role).0 };
         if all_facts {
             request.layers.push(Layer { name: "facts".into(), labels: entries(FACTS), annotations: Vec::new() });
         }

@@ -38,7 +38,7 @@ pub(crate) fn tell(config: &Config, extent: Extent, main: &mut Node<'_>, reasons
     if !config.parallelism || extent.all() <= 1 {
         return;
     }
-    let Some(engine) = Engine::of(main) else { return };
+    let Some(engine) = Engine::detect(main) else { return };
     let given = given(main);
     if engine.parallelism().iter().any(|flag| given.iter().any(|given| given == flag)) {
         return;
@@ -92,7 +92,7 @@ impl Engine {
     /// The engine that the command line starts, or by the image's name the one that gets it as arguments.
     ///
     /// Where there is no command line, the image starts something of its own, which its arguments would replace.
-    pub(crate) fn of(container: &Node<'_>) -> Option<Self> {
+    pub(crate) fn detect(container: &Node<'_>) -> Option<Self> {
         let (line, image) = (line_of(container), container.text_at("image").unwrap_or_default());
         if line.is_empty() || arguments::is_shell(&line) {
             return None;

@@ -3,7 +3,7 @@
 use crate::{
     merge::merge,
     node::{By, Node},
-    place::Place,
+    place::SpecPosition,
     pod::Pod,
 };
 use serde_json::json;
@@ -52,7 +52,7 @@ impl Initializer<'_> {
                 {"name": "HF_XET_NUM_CONCURRENT_RANGE_GETS", "value": "8"},
             ]);
         }
-        Node::of(container, by)
+        Node::from_value(container, by)
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn add<'a>(pod: &mut Pod<'a>, initializers: Vec<Node<'a>>, by: By<'a>
     for mut initializer in initializers {
         match containers.iter_mut().find(|container| container.text_at("name") == initializer.text_at("name")) {
             Some(container) => {
-                merge(&mut initializer, container.clone(), Place::Container);
+                merge(&mut initializer, container.clone(), SpecPosition::Container);
                 *container = initializer;
             }
             None => first.push(initializer),

@@ -102,7 +102,7 @@ pub fn template(config: &Config, request: Request) -> Result<Answer, Failure> {
     };
     let metadata = frame.remove("metadata");
     let frame = frame.remove("spec").filter(|spec| !spec.is_null());
-    let rules = Rules::of(&request.subject);
+    let rules = Rules::for_subject(&request.subject);
     let mut reasons = Vec::new();
     let mut pod = Pod::merged(rules, config, &request, frame.as_ref())?;
     let main = pod.main();

@@ -2,14 +2,14 @@
 
 use crate::{
     node::{Form, Node},
-    place::{Keyed, Place},
+    place::{Keyed, SpecPosition},
 };
 
 /// Puts the stronger over the weaker. Both have passed `Place::check`.
-pub(crate) fn merge<'a>(weak: &mut Node<'a>, strong: Node<'a>, place: Place) {
+pub(crate) fn merge<'a>(weak: &mut Node<'a>, strong: Node<'a>, place: SpecPosition) {
     match (place, &mut weak.form, strong.form) {
-        (Place::List(keyed), Form::List(old), Form::List(new)) => new.into_iter().for_each(|item| item_into(old, item, keyed)),
-        (Place::Whole, _, form) => *weak = Node { by: strong.by, form },
+        (SpecPosition::List(keyed), Form::List(old), Form::List(new)) => new.into_iter().for_each(|item| item_into(old, item, keyed)),
+        (SpecPosition::Whole, _, form) => *weak = Node { by: strong.by, form },
         (_, Form::Object(old), Form::Object(new)) => {
             old.retain(|other, _| !new.keys().any(|given| place.excludes(given, other)));
             for (name, node) in new {
@@ -40,8 +40,8 @@ fn item_into<'a>(old: &mut Vec<Node<'a>>, mut item: Node<'a>, keyed: &'static Ke
 }
 
 /// What nothing weaker is under. It goes the same way, because its lists may name an item twice.
-fn laid(node: Node<'_>, place: Place) -> Node<'_> {
-    if matches!(place, Place::Any | Place::Whole | Place::Words | Place::Text | Place::Fields) {
+fn laid(node: Node<'_>, place: SpecPosition) -> Node<'_> {
+    if matches!(place, SpecPosition::Any | SpecPosition::Whole | SpecPosition::Words | SpecPosition::Text | SpecPosition::Fields) {
         return node;
     }
     let mut under = node.emptied();

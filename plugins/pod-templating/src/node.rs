@@ -40,12 +40,12 @@ pub(crate) enum Form<'a> {
 
 impl<'a> Node<'a> {
     /// Null counts as absent, in lists and objects too.
-    pub(crate) fn of(value: Value, by: By<'a>) -> Option<Self> {
+    pub(crate) fn from_value(value: Value, by: By<'a>) -> Option<Self> {
         let form = match value {
             Value::Null => return None,
-            Value::Array(items) => Form::List(items.into_iter().filter_map(|item| Self::of(item, by)).collect()),
+            Value::Array(items) => Form::List(items.into_iter().filter_map(|item| Self::from_value(item, by)).collect()),
             Value::Object(fields) => {
-                Form::Object(fields.into_iter().filter_map(|(name, value)| Some((name, Self::of(value, by)?))).collect())
+                Form::Object(fields.into_iter().filter_map(|(name, value)| Some((name, Self::from_value(value, by)?))).collect())
             }
             scalar => Form::Scalar(scalar),
         };

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// A place in a pod's spec.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub(crate) enum SpecPosition {
     /// The spec itself.
     Pod,
     /// A container of any sort.
@@ -45,28 +45,28 @@ pub(crate) struct Keyed {
     /// The fields that are the key, and what stands for one that is missing.
     keys: &'static [(&'static str, Option<&'static str>)],
     /// What an item is.
-    pub(crate) item: Place,
+    pub(crate) item: SpecPosition,
     /// Whether a key may come but once in a layer. Where it may come again, the last counts, as the kubelet has it.
     once: bool,
 }
 
 // A container's name may be missing: it is then the main container, and who merges sees to it.
-static CONTAINERS: Keyed = Keyed { keys: &[("name", Some(""))], item: Place::Container, once: false };
-static INIT_CONTAINERS: Keyed = Keyed { keys: &[("name", None)], item: Place::Container, once: true };
-static VOLUMES: Keyed = Keyed { keys: &[("name", None)], item: Place::Volume, once: true };
-static VARIABLES: Keyed = Keyed { keys: &[("name", None)], item: Place::Variable, once: false };
-static PORTS: Keyed = Keyed { keys: &[("containerPort", None), ("protocol", Some("TCP"))], item: Place::Any, once: false };
-static MOUNTS: Keyed = Keyed { keys: &[("mountPath", None)], item: Place::Any, once: true };
-static DEVICES: Keyed = Keyed { keys: &[("devicePath", None)], item: Place::Any, once: true };
-static NAMED: Keyed = Keyed { keys: &[("name", Some(""))], item: Place::Any, once: false };
-static CLAIMS: Keyed = Keyed { keys: &[("name", None)], item: Place::Volume, once: true };
-static ALIASES: Keyed = Keyed { keys: &[("ip", None)], item: Place::Any, once: false };
-static SPREADS: Keyed = Keyed { keys: &[("topologyKey", None), ("whenUnsatisfiable", None)], item: Place::Any, once: false };
+static CONTAINERS: Keyed = Keyed { keys: &[("name", Some(""))], item: SpecPosition::Container, once: false };
+static INIT_CONTAINERS: Keyed = Keyed { keys: &[("name", None)], item: SpecPosition::Container, once: true };
+static VOLUMES: Keyed = Keyed { keys: &[("name", None)], item: SpecPosition::Volume, once: true };
+static VARIABLES: Keyed = Keyed { keys: &[("name", None)], item: SpecPosition::Variable, once: false };
+static PORTS: Keyed = Keyed { keys: &[("containerPort", None), ("protocol", Some("TCP"))], item: SpecPosition::Any, once: false };
+static MOUNTS: Keyed = Keyed { keys: &[("mountPath", None)], item: SpecPosition::Any, once: true };
+static DEVICES: Keyed = Keyed { keys: &[("devicePath", None)], item: SpecPosition::Any, once: true };
+static NAMED: Keyed = Keyed { keys: &[("name", Some(""))], item: SpecPosition::Any, once: false };
+static CLAIMS: Keyed = Keyed { keys: &[("name", None)], item: SpecPosition::Volume, once: true };
+static ALIASES: Keyed = Keyed { keys: &[("ip", None)], item: SpecPosition::Any, once: false };
+static SPREADS: Keyed = Keyed { keys: &[("topologyKey", None), ("whenUnsatisfiable", None)], item: SpecPosition::Any, once: false };
 
 /// What a probe or a handler does.
 const DOES: [&str; 5] = ["exec", "grpc", "httpGet", "sleep", "tcpSocket"];
 
-impl Place {
+impl SpecPosition {
     /// What stands in that field.
     pub(crate) fn field(self, name: &str) -> Self {
         match (self, name) {
@@ -158,7 +158,7 @@ impl Keyed {
 
     /// Whether it is the list of a pod's containers, of one sort or another.
     pub(crate) fn holds_containers(&self) -> bool {
-        matches!(self.item, Place::Container)
+        matches!(self.item, SpecPosition::Container)
     }
 
     fn misfit(&self, item: &Node<'_>, before: &[Node<'_>]) -> Result<(), Misfit> {

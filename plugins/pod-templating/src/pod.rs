@@ -4,7 +4,7 @@ use crate::{
     Arguments, Config, arguments,
     merge::merge,
     node::{By, Form, Node},
-    place::Place,
+    place::SpecPosition,
     rules::Rules,
 };
 use pointsman_plugin::{
@@ -56,21 +56,21 @@ impl<'a> Pod<'a> {
     }
 
     fn lay_frame(&mut self, config: &Config, frame: Option<Value>, rank: usize) -> Result<(), Failure> {
-        match frame.and_then(|spec| Node::of(spec, By { rank, layer: By::PLUGIN.layer })) {
+        match frame.and_then(|spec| Node::from_value(spec, By { rank, layer: By::PLUGIN.layer })) {
             None => Ok(()),
             Some(spec) => self.lay(config, Some(spec), None, ["the template's spec", ""]),
         }
     }
 
     fn lay_layer(&mut self, config: &Config, layer: &'a Layer, by: By<'a>) -> Result<(), Failure> {
-        let Some(mut content) = Node::of(layer.content()?, by) else { return Ok(()) };
+        let Some(mut content) = Node::from_value(layer.content()?, by) else { return Ok(()) };
         let name = &layer.name;
-        Place::Fields.check(&content, name)?;
+        SpecPosition::Fields.check(&content, name)?;
         self.lay(config, content.take("pod"), content.take("runner"), [&format!("{name}.pod"), &format!("{name}.runner")])?;
         let Some(entries) = content.take("config") else { return Ok(()) };
         let Form::Object(entries) = entries.form else { return Err(format!("{name}.config must be an object; fix it there").into()) };
         for (key, value) in entries {
-            Place::Text.check(&value, &format!("{name}.config.{key}"))?;
+            SpecPosition::Text.check(&value, &format!("{name}.config.{key}"))?;
             self.config.insert(key, value);
         }
         Ok(())
@@ -80,9 +80,9 @@ impl<'a> Pod<'a> {
     fn lay(&mut self, config: &Config, pod: Option<Node<'a>>, runner: Option<Node<'a>>, names: [&str; 2]) -> Result<(), Failure> {
         let mut lines: Vec<Line<'a>> = Vec::new();
         if let Some(mut pod) = pod {
-            Place::Pod.check(&pod, names[0])?;
+            SpecPosition::Pod.check(&pod, names[0])?;
             let containers = pod.take("containers");
-            merge(&mut self.spec, pod, Place::Pod);
+            merge(&mut self.spec, pod, SpecPosition::Pod);
             if let Some(Node { by, form: Form::List(containers) }) = containers {
                 self.spec.list_at("containers", by);
                 for container in containers {
@@ -99,7 +99,7 @@ impl<'a> Pod<'a> {
             }
         }
         if let Some(runner) = runner {
-            Place::Container.check(&runner, names[1])?;
+            SpecPosition::Container.check(&runner, names[1])?;
             let line = self.lay_container(runner);
             self.runner.get_or_insert_with(|| line.container.clone());
             match lines.iter_mut().find(|other| other.container == line.container) {
@@ -129,7 +129,7 @@ impl<'a> Pod<'a> {
             containers.push(Node::object([("name", Node::text(&*name, by))], by));
         }
         if let Some(container) = self.named_mut(&name) {
-            merge(container, node, Place::Container);
+            merge(container, node, SpecPosition::Container);
         }
         Line { container: name, args, command }
     }
@@ -166,7 +166,7 @@ impl<'a> Pod<'a> {
             };
             let set = ["value", "valueFrom"].iter().filter_map(|field| variable.get(field)).map(|node| node.strongest().rank).max();
             if set.is_none_or(|rank| rank < by.rank) {
-                merge(variable, Node::object([("value", value)], by), Place::Variable);
+                merge(variable, Node::object([("value", value)], by), SpecPosition::Variable);
             }
         }
     }

@@ -19,7 +19,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) fn of(subject: &Subject) -> &'static Self {
+    pub(crate) fn for_subject(subject: &Subject) -> &'static Self {
         match (&*subject.group, &*subject.kind) {
             ("serving.kserve.io", "LLMInferenceService") => &kserve::RULES,
             _ => &ome::RULES,

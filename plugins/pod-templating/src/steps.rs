@@ -5,7 +5,7 @@
 
 use crate::{
     node::{By, Form, Node},
-    place::{Keyed, Place},
+    place::{Keyed, SpecPosition},
 };
 use pointsman_plugin::{
     Failure,
@@ -25,7 +25,7 @@ pub(crate) fn between(frame: Option<&Value>, spec: &Node<'_>) -> Result<Vec<Oper
     if frame.is_none() {
         steps.add("/spec", &none, By::PLUGIN)?;
     }
-    steps.change("/spec", frame.unwrap_or(&none), spec, Place::Pod, 0)?;
+    steps.change("/spec", frame.unwrap_or(&none), spec, SpecPosition::Pod, 0)?;
     Ok(steps.operations)
 }
 
@@ -65,14 +65,14 @@ impl Steps {
     }
 
     /// What is there becomes the node.
-    fn change(&mut self, path: &str, old: &Value, node: &Node<'_>, place: Place, depth: usize) -> Result<(), Failure> {
+    fn change(&mut self, path: &str, old: &Value, node: &Node<'_>, place: SpecPosition, depth: usize) -> Result<(), Failure> {
         if node.is(old) {
             return Ok(());
         }
         let (Value::Object(old), Form::Object(new)) = (old, &node.form) else {
             return self.build(Action::Replace, path, node, place, depth);
         };
-        if depth > DEEPEST || matches!(place, Place::Whole) {
+        if depth > DEEPEST || matches!(place, SpecPosition::Whole) {
             return self.build(Action::Replace, path, node, place, depth);
         }
         let mut gone: Vec<_> =
@@ -90,13 +90,13 @@ impl Steps {
     }
 
     /// Makes the node where nothing is, or in place of what is there.
-    fn build(&mut self, action: Action, path: &str, node: &Node<'_>, place: Place, depth: usize) -> Result<(), Failure> {
+    fn build(&mut self, action: Action, path: &str, node: &Node<'_>, place: SpecPosition, depth: usize) -> Result<(), Failure> {
         match (place, &node.form) {
-            (Place::List(keyed), Form::List(items)) => {
+            (SpecPosition::List(keyed), Form::List(items)) => {
                 self.put(action, path, &[(); 0], node.by)?;
                 items.iter().enumerate().try_for_each(|(index, item)| self.item(path, index, item, keyed, depth + 1))
             }
-            (Place::Words, Form::List(words)) => {
+            (SpecPosition::Words, Form::List(words)) => {
                 self.put(action, path, &[(); 0], node.by)?;
                 words.iter().try_for_each(|word| self.add(&below(path, "-"), word, word.by))
             }
@@ -135,7 +135,7 @@ impl Steps {
         node: &'n Node<'a>,
         first: impl Fn(&str, &Node<'a>) -> bool,
         by: By<'_>,
-        place: Place,
+        place: SpecPosition,
         depth: usize,
     ) -> Result<(), Failure> {
         let Some(fields) = node.fields() else { return Ok(()) };

@@ -16,7 +16,7 @@ pub(crate) struct Claim<'u> {
 
 impl<'u> Claim<'u> {
     /// The claim that the URI names, if it is one of those.
-    pub(crate) fn of(uri: &'u str) -> Option<Self> {
+    pub(crate) fn parse_uri(uri: &'u str) -> Option<Self> {
         let rest = uri.strip_prefix("pvc://")?;
         let (claim, sub_path) = rest.split_once('/').unwrap_or((rest, ""));
         let (namespace, name) = claim.split_once(':').map_or((None, claim), |(namespace, name)| (Some(namespace), name));
@@ -25,7 +25,7 @@ impl<'u> Claim<'u> {
 
     /// The same, if the subject's pods can mount it. `what` it holds is for people.
     pub(crate) fn of_subject(uri: &'u str, what: &str, subject: &Subject) -> Result<Option<Self>, Failure> {
-        let Some(claim) = Self::of(uri) else { return Ok(None) };
+        let Some(claim) = Self::parse_uri(uri) else { return Ok(None) };
         if claim.name.is_empty() {
             return Err(format!("the URI {uri} of {what} names no claim: write pvc://CLAIM/PATH").into());
         }

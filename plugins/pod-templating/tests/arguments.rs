@@ -3,7 +3,7 @@
 
 mod asked;
 
-use asked::{Asked, ask};
+use asked::{TestRequest, ask};
 use pointsman_plugin::Role;
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn by_flag(weak: &[&str], strong: &[&str]) -> Vec<String> {
     words(&asked.config(json!({"arguments": "MergeByFlag"})), "args")
 }
 
-fn words(asked: &Asked, field: &str) -> Vec<String> {
+fn words(asked: &TestRequest, field: &str) -> Vec<String> {
     serde_json::from_value(asked.container()[field].take()).unwrap()
 }
 

@@ -3,12 +3,12 @@
 
 mod asked;
 
-use asked::{Asked, ask};
+use asked::{TestRequest, ask};
 use pointsman_plugin::pod_templating::{Action, Layer, Operation};
 use pointsman_pod_templating::Config;
 use serde_json::{Value, json};
 
-fn asked(case: &Value) -> Asked {
+fn asked(case: &Value) -> TestRequest {
     let mut asked = ask([]).config(case.get("config").cloned().unwrap_or_else(|| json!({})));
     let mut request = case["request"].clone();
     let layers = request["layers"].take();
@@ -24,7 +24,7 @@ fn asked(case: &Value) -> Asked {
     asked.template(&request["template"])
 }
 
-fn told(operation: &Operation) -> Value {
+fn operation_json(operation: &Operation) -> Value {
     let value = operation.value.as_deref().map(|text| serde_json::from_str::<Value>(text).unwrap());
     let action = match operation.action {
         Action::Add => "add",
@@ -53,7 +53,7 @@ fn the_golden_cases_hold() {
         match answer {
             Err(sentence) => assert!(case["error"].as_str().is_some_and(|says| sentence.contains(says)), "{name}: {sentence}"),
             Ok(answer) => {
-                let operations: Vec<_> = answer.operations.iter().map(told).collect();
+                let operations: Vec<_> = answer.operations.iter().map(operation_json).collect();
                 let reasons: Vec<_> = answer.reasons.iter().map(|reason| json!({"code": reason.code, "message": reason.message})).collect();
                 assert_eq!(case["answer"]["operations"], json!(operations), "{name}");
                 assert_eq!(case["answer"].get("reasons").cloned().unwrap_or_else(|| json!([])), json!(reasons), "{name}");

@@ -3,7 +3,7 @@
 
 mod asked;
 
-use asked::{Asked, ask, runner};
+use asked::{TestRequest, ask, runner};
 use pointsman_plugin::Role;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ fn model(uri: &str) -> Value {
     json!({"name": "llama", "storageUri": uri, "nodeLabel": "models.ome.io/clusterbasemodel.llama", "download": true})
 }
 
-fn downloaded(uri: &str) -> Asked {
+fn downloaded(uri: &str) -> TestRequest {
     ask([("runtime", runner(json!({}))), ("model", model(uri))])
 }
 
@@ -120,7 +120,7 @@ fn storage_holds_a_model_that_is_downloaded() {
 }
 
 /// A model that is downloaded into a claim, by a pod with those fields.
-fn stored(uri: &str, pod: Value) -> Asked {
+fn stored(uri: &str, pod: Value) -> TestRequest {
     ask([("runtime", runner(json!({}))), ("user", json!({"pod": pod})), ("model", model(uri)), ("storage", json!({"claim": "s"}))])
 }
 
@@ -181,7 +181,7 @@ fn other_storage_is_mounted_beside_the_model() {
     assert_eq!(asked.said("StorageMountKept"), "Something is mounted at /mnt/storage already, so the claim s isn't.");
 }
 
-fn adapted(adapter: Value, fields: Value) -> Asked {
+fn adapted(adapter: Value, fields: Value) -> TestRequest {
     ask([("runtime", runner(fields)), ("adapter", adapter)])
 }
 

@@ -3,7 +3,7 @@
 
 mod asked;
 
-use asked::{Asked, llm, main};
+use asked::{TestRequest, llm, main};
 use pointsman_plugin::Role;
 use serde_json::{Value, json};
 
@@ -11,16 +11,16 @@ fn vllm(gpus: u32, args: &[&str]) -> Value {
     main(json!({"command": ["vllm", "serve", "/mnt/models"], "args": args, "resources": {"limits": {"nvidia.com/gpu": gpus}}}))
 }
 
-fn single(gpus: u32, parallelism: Value, args: &[&str]) -> Asked {
+fn single(gpus: u32, parallelism: Value, args: &[&str]) -> TestRequest {
     llm([("user", vllm(gpus, args)), ("parallelism", parallelism)])
 }
 
-fn group(role: Role, gpus: u32, nodes: u32, parallelism: Value, args: &[&str]) -> Asked {
+fn group(role: Role, gpus: u32, nodes: u32, parallelism: Value, args: &[&str]) -> TestRequest {
     llm([("user", vllm(gpus, args)), ("parallelism", parallelism), ("group", json!({"nodes": nodes}))]).of_group(role, Role::Main)
 }
 
 /// The arguments, in one line.
-fn line(asked: &Asked) -> String {
+fn line(asked: &TestRequest) -> String {
     let args: Vec<String> = serde_json::from_value(asked.container()["args"].take()).unwrap();
     args.join(" ")
 }

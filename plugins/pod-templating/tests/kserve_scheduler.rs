@@ -3,11 +3,11 @@
 
 mod asked;
 
-use asked::{Asked, llm, main};
+use asked::{TestRequest, llm, main};
 use pointsman_plugin::Role;
 use serde_json::{Value, json};
 
-fn scheduler(fields: Value, config: Value, config_map: Value) -> Asked {
+fn scheduler(fields: Value, config: Value, config_map: Value) -> TestRequest {
     let layer = json!({"pool": "chat-inference-pool", "namespace": "prod", "config": config, "configMap": config_map});
     let model = json!({"uri": "hf://org/model", "name": "m"});
     llm([("user", main(fields)), ("scheduler", layer), ("model", model), ("parallelism", json!({"tensor": 2}))]).role(Role::Scheduler)

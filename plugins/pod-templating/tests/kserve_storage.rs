@@ -3,14 +3,14 @@
 
 mod asked;
 
-use asked::{Asked, llm, main};
+use asked::{TestRequest, llm, main};
 use serde_json::{Value, json};
 
 fn model(uri: &str) -> Value {
     json!({"uri": uri, "name": "llama", "initializer": true, "adapters": []})
 }
 
-fn with(model: Value, fields: Value) -> Asked {
+fn with(model: Value, fields: Value) -> TestRequest {
     llm([("preset", main(fields)), ("model", model)])
 }
 
@@ -148,7 +148,7 @@ fn a_uri_that_cannot_be_fetched_is_refused() {
     assert!(with(json!({"name": "llama"}), json!({})).failure().starts_with("the URI \"\" of the model llama"));
 }
 
-fn adapted(adapters: Value, fields: Value) -> Asked {
+fn adapted(adapters: Value, fields: Value) -> TestRequest {
     with(json!({"uri": "pvc://claim", "name": "llama", "adapters": adapters}), fields)
 }
 

@@ -164,7 +164,7 @@ fn a_runner_goes_to_the_container_of_its_name() {
 
 #[test]
 fn a_runner_without_a_name_goes_to_the_main_container() {
-    let names = |asked: asked::Asked| -> Vec<(String, String)> {
+    let names = |asked: asked::TestRequest| -> Vec<(String, String)> {
         let spec = asked.spec();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         spec["containers"].as_array().unwrap().iter().map(|container| (text(&container["name"]), text(&container["image"]))).collect()

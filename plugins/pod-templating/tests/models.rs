@@ -3,7 +3,7 @@
 
 mod asked;
 
-use asked::{Asked, ask, runner};
+use asked::{TestRequest, ask, runner};
 use pointsman_plugin::Role;
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn model() -> Value {
         "nodeLabel": "models.ome.io/clusterbasemodel.llama"})
 }
 
-fn with(changes: Value, fields: Value) -> Asked {
+fn with(changes: Value, fields: Value) -> TestRequest {
     let mut model = model();
     model.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
     ask([("runtime", runner(fields)), ("model", model)])

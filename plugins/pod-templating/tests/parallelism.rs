@@ -3,7 +3,7 @@
 
 mod asked;
 
-use asked::{Asked, ask, runner};
+use asked::{TestRequest, ask, runner};
 use pointsman_plugin::Role;
 use serde_json::{Value, json};
 
@@ -15,21 +15,21 @@ fn vllm(args: &[&str]) -> Value {
     json!({"command": ["vllm", "serve"], "args": args, "resources": gpus(json!("4"))})
 }
 
-fn engine(fields: Value) -> Asked {
+fn engine(fields: Value) -> TestRequest {
     ask([("runtime", runner(fields))])
 }
 
-fn group(fields: Value, nodes: u32) -> Asked {
+fn group(fields: Value, nodes: u32) -> TestRequest {
     ask([("runtime", runner(fields)), ("group", json!({"nodes": nodes}))]).role(Role::Leader)
 }
 
-fn args(asked: &Asked) -> Vec<String> {
+fn args(asked: &TestRequest) -> Vec<String> {
     serde_json::from_value(asked.container()["args"].take()).unwrap_or_default()
 }
 
 #[test]
 fn the_container_is_told_how_many_gpus_there_are() {
-    let size = |asked: Asked| asked.container().pointer("/env/0/value").cloned().unwrap_or_default();
+    let size = |asked: TestRequest| asked.container().pointer("/env/0/value").cloned().unwrap_or_default();
     assert_eq!(size(engine(json!({"resources": gpus(json!("4"))}))), "4");
     assert_eq!(size(engine(json!({"resources": gpus(json!(1))}))), "1");
     assert_eq!(size(group(json!({"resources": gpus(json!(8))}), 3)), "24");
@@ -114,7 +114,7 @@ fn who_says_how_to_spread_is_believed() {
 
 #[test]
 fn who_has_no_readiness_probe_gets_one() {
-    let probe = |asked: Asked| asked.container()["readinessProbe"].take();
+    let probe = |asked: TestRequest| asked.container()["readinessProbe"].take();
     let tcp = |port: u16| json!({"tcpSocket": {"port": port}});
     assert_eq!(probe(engine(json!({}))), tcp(8080));
     assert_eq!(

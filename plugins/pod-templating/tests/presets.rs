@@ -3,7 +3,7 @@
 
 mod asked;
 
-use asked::{Asked, llm};
+use asked::{TestRequest, llm};
 use pointsman_plugin::Role;
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ macro_rules! preset {
     };
 }
 
-fn pod(preset: &Value, place: &str) -> Asked {
+fn pod(preset: &Value, place: &str) -> TestRequest {
     let pod = preset.pointer(place).unwrap();
     let parallelism = json!({"data": 4, "dataLocal": 2});
     llm([("preset", json!({"pod": pod})), ("model", json!({"uri": "hf://a/b", "name": "b"})), ("parallelism", parallelism)])

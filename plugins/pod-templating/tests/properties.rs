@@ -3,7 +3,7 @@
 
 mod asked;
 
-use asked::{Asked, ask, llm};
+use asked::{TestRequest, ask, llm};
 use pointsman_plugin::{Role, pod_templating::Layer};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Map, Value, json};
@@ -215,9 +215,9 @@ fn likely() -> impl Strategy<Value = Value> {
     )
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
-    let ome = of(ask([]), &LAYERS, &ROLES);
-    prop_oneof![ome, of(llm([]), &LLM_LAYERS, &LLM_ROLES)]
+fn asked() -> impl Strategy<Value = TestRequest> {
+    let ome = requests(ask([]), &LAYERS, &ROLES);
+    prop_oneof![ome, requests(llm([]), &LLM_LAYERS, &LLM_ROLES)]
 }
 
 /// Settings that the host lets pass.
@@ -228,7 +228,7 @@ fn settings() -> impl Strategy<Value = Value> {
 }
 
 /// A service with valid settings, on an engine that is known or isn't, and what its layers say of storage and an adapter.
-fn valid() -> impl Strategy<Value = Asked> {
+fn valid() -> impl Strategy<Value = TestRequest> {
     let line = select(vec![
         json!({"command": ["vllm", "serve"]}),
         json!({"command": ["python3", "-m", "sglang.launch_server"]}),
@@ -256,7 +256,7 @@ fn valid() -> impl Strategy<Value = Asked> {
     )
 }
 
-fn of(empty: Asked, layers: &[&'static str], roles: &[Role]) -> impl Strategy<Value = Asked> {
+fn requests(empty: TestRequest, layers: &[&'static str], roles: &[Role]) -> impl Strategy<Value = TestRequest> {
     let content = prop_oneof![9 => likely(), 1 => any_value()];
     let layer =
         (select(layers.to_vec()), content, option::weighted(0.9, settings())).prop_map(|(name, content, settings)| match settings {

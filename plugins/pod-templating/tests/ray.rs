@@ -3,14 +3,14 @@
 
 mod asked;
 
-use asked::{Asked, ask, runner};
+use asked::{TestRequest, ask, runner};
 use pointsman_plugin::Role;
 use serde_json::{Value, json};
 use std::process::Command;
 
 const SCRIPT: &str = r#"ulimit -n 65536; eval "${KUBERAY_GEN_RAY_START_CMD/--block/}" && exec "$@""#;
 
-fn ray(fields: Value, role: Role) -> Asked {
+fn ray(fields: Value, role: Role) -> TestRequest {
     ask([("runtime", runner(fields)), ("group", json!({"nodes": 2, "ray": true}))]).role(role)
 }
 
@@ -18,7 +18,7 @@ fn words(container: &Value, field: &str) -> Vec<String> {
     serde_json::from_value(container[field].clone()).unwrap_or_default()
 }
 
-fn overwrites(asked: &Asked) -> Value {
+fn overwrites(asked: &TestRequest) -> Value {
     asked.finished()["metadata"]["annotations"]["ray.io/overwrite-container-cmd"].take()
 }
 

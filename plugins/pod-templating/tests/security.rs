@@ -3,7 +3,7 @@
 
 mod asked;
 
-use asked::{Asked, ask, runner};
+use asked::{TestRequest, ask, runner};
 use pointsman_plugin::Role;
 use serde_json::{Value, json};
 
@@ -12,12 +12,12 @@ fn standard(name: &str) -> (&'static str, Value) {
 }
 
 /// A service with those fields in its pod.
-fn with(name: &str, pod: Value) -> Asked {
+fn with(name: &str, pod: Value) -> TestRequest {
     ask([("runtime", runner(json!({}))), ("user", json!({"pod": pod})), standard(name)])
 }
 
 /// With that in the security context of the main container.
-fn of_main(name: &str, context: Value) -> Asked {
+fn of_main(name: &str, context: Value) -> TestRequest {
     ask([("runtime", runner(json!({"securityContext": context}))), standard(name)])
 }
 

@@ -3,7 +3,7 @@
 
 mod asked;
 
-use asked::{Asked, ask, runner};
+use asked::{TestRequest, ask, runner};
 use pointsman_plugin::Role;
 use serde_json::{Value, json};
 
@@ -28,15 +28,15 @@ fn sglang(args: &[&str]) -> Value {
     json!({"command": ["python3", "-m", "sglang.launch_server"], "args": args})
 }
 
-fn with(settings: Value, fields: Value) -> Asked {
+fn with(settings: Value, fields: Value) -> TestRequest {
     ask([("runtime", runner(fields)), ("settings", settings)])
 }
 
-fn args(asked: &Asked) -> Vec<String> {
+fn args(asked: &TestRequest) -> Vec<String> {
     serde_json::from_value(asked.container()["args"].take()).unwrap_or_default()
 }
 
-fn variables(asked: &Asked) -> Vec<String> {
+fn variables(asked: &TestRequest) -> Vec<String> {
     let variable = |variable: &Value| format!("{}={}", variable["name"].as_str().unwrap(), variable["value"].as_str().unwrap());
     let mut told: Vec<_> = asked.container()["env"].as_array().into_iter().flatten().map(variable).collect();
     told.sort();

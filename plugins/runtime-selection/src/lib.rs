@@ -35,7 +35,7 @@ impl Default for Config {
 /// Judges every candidate, in their order.
 #[allow(clippy::needless_pass_by_value, reason = "it has the form that all policies have")]
 pub fn judge(config: &Config, request: Request) -> Result<Vec<Verdict>, Failure> {
-    let size = request.model.parameter_size.as_deref().map(Size::of);
+    let size = request.model.parameter_size.as_deref().map(Size::parse);
     Ok(request.candidates.iter().map(|candidate| verdict(config, &request, size.as_ref(), candidate)).collect())
 }
 
@@ -68,7 +68,7 @@ fn verdict(config: &Config, request: &Request, size: Option<&Size<'_>>, candidat
         }
     }
     let mut reasons = Vec::with_capacity(2);
-    reasons.push(score::told(best.as_ref()));
+    reasons.push(score::reason_for_score(best.as_ref()));
     reasons.extend(reason);
     Eligible { score: best.map_or(0.0, |best| best.score), tie_break: vec![distance], reasons, ..Eligible::default() }.into()
 }

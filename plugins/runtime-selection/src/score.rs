@@ -40,7 +40,7 @@ fn composition(best: &Best<'_>) -> String {
 }
 
 /// The reason that goes with a runtime that can be chosen.
-pub fn told(best: Option<&Best<'_>>) -> Reason {
+pub fn reason_for_score(best: Option<&Best<'_>>) -> Reason {
     reason("Score", best.map_or_else(|| "Score 0: all kinds of model that match have autoSelect: false.".to_owned(), composition))
 }
 

@@ -20,7 +20,7 @@ pub struct Fit {
 
 impl<'a> Size<'a> {
     /// Reads a size.
-    pub fn of(text: &'a str) -> Self {
+    pub fn parse(text: &'a str) -> Self {
         Self { text, parameters: parameters(text) }
     }
 
@@ -54,7 +54,7 @@ pub fn fit(model: Option<&Size<'_>>, smallest: Option<&str>, largest: Option<&st
     let (Some(model), true) = (model, smallest.is_some() || largest.is_some()) else {
         return Ok(Fit { distance: 0.0, reason: None });
     };
-    let read = |end: Option<&str>, whose| end.map(|text| Size::of(text).read(whose)).transpose();
+    let read = |end: Option<&str>, whose| end.map(|text| Size::parse(text).read(whose)).transpose();
     let least = read(smallest, "The runtime's smallest size")?;
     let most = read(largest, "The runtime's largest size")?;
     let size = model.read("The model's size")?;

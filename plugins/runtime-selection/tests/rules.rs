@@ -43,11 +43,11 @@ fn ask(config: &Config, model: Model, candidate: Candidate, named: bool) -> Verd
 fn code(model: Model, candidate: Candidate) -> String {
     match ask(&Config::default(), model, candidate, false) {
         Verdict::Excluded(reason) => reason.code,
-        verdict => told(&verdict),
+        verdict => verdict_line(&verdict),
     }
 }
 
-fn told(verdict: &Verdict) -> String {
+fn verdict_line(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Excluded(reason) => format!("{}: {}", reason.code, reason.message),
         Verdict::Eligible(Eligible { score, tie_break, .. }) => format!("Eligible {score} {tie_break:?}"),
@@ -58,7 +58,7 @@ fn told(verdict: &Verdict) -> String {
 #[test]
 fn what_matches_is_eligible() {
     let verdict = ask(&Config::default(), model(), runtime(vec![entry()]), false);
-    assert_eq!(told(&verdict), "Eligible 15 [0.0]");
+    assert_eq!(verdict_line(&verdict), "Eligible 15 [0.0]");
     let Verdict::Eligible(eligible) = verdict else { return };
     let reasons: Vec<_> = eligible.reasons.iter().map(|reason| (reason.code.as_str(), reason.message.as_str())).collect();
     assert_eq!(reasons, [("Score", "Score 15: (10 for the format safetensors + 5 for the framework transformers) x priority 1.")]);
@@ -105,7 +105,7 @@ fn the_runtimes_operator_decides() {
     assert_eq!(code(model(), greater("4.44.0")), "Eligible 15 [0.0]");
     let verdict = ask(&Config::default(), model(), greater("4.43.0"), false);
     let sentence = "The runtime's version 4.43.0 of the framework transformers must be greater than the model's 4.43.0.";
-    assert_eq!(told(&verdict), format!("VersionMismatch: {sentence}"));
+    assert_eq!(verdict_line(&verdict), format!("VersionMismatch: {sentence}"));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn the_closest_kind_is_told() {
     let verdict = ask(&Config::default(), model(), runtime(vec![other, closer, also]), false);
     let sentence =
         "None of the runtime's 3 kinds of model matches. The closest: The model's framework is transformers, and the runtime names none.";
-    assert_eq!(told(&verdict), format!("FrameworkMismatch: {sentence}"));
+    assert_eq!(verdict_line(&verdict), format!("FrameworkMismatch: {sentence}"));
 }
 
 #[test]
@@ -175,18 +175,18 @@ fn any_kind_may_open_the_runtime_for_choice() {
 #[test]
 fn weights_come_from_the_runtime_then_from_the_configuration() {
     let config = Config { format_weight: 3, framework_weight: 4 };
-    let score = |candidate| told(&ask(&config, model(), candidate, false));
+    let score = |candidate| verdict_line(&ask(&config, model(), candidate, false));
     assert_eq!(score(with(|_| {})), "Eligible 7 [0.0]");
     let weighed = |weight| with(|entry| entry.format = Some(Supported { weight: Some(weight), ..("safetensors", "1").into() }));
     assert_eq!(score(weighed(20)), "Eligible 24 [0.0]");
     assert_eq!(score(weighed(0)), "Eligible 7 [0.0]");
     let without = Model { framework: None, ..model() };
-    assert_eq!(told(&ask(&config, without, with(|entry| entry.framework = None), false)), "Eligible 3 [0.0]");
+    assert_eq!(verdict_line(&ask(&config, without, with(|entry| entry.framework = None), false)), "Eligible 3 [0.0]");
 }
 
 #[test]
 fn a_named_runtime_must_match_and_no_more() {
-    let named = |candidate| told(&ask(&Config::default(), model(), candidate, true));
+    let named = |candidate| verdict_line(&ask(&Config::default(), model(), candidate, true));
     assert_eq!(named(with(|entry| entry.auto_select = Some(false))), "Eligible 0 [0.0]");
     assert_eq!(named(with(|entry| entry.auto_select = None)), "Eligible 15 [0.0]");
     assert!(named(with(|entry| entry.architecture = None)).starts_with("ArchitectureMismatch"));

@@ -45,7 +45,7 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    pub(crate) fn of(log: &Path, user: &str) -> Self {
+    pub(crate) fn open(log: &Path, user: &str) -> Self {
         Self { log: BufReader::new(File::open(log).unwrap()), mark: format!("\"username\":\"{user}\""), line: String::new() }
     }
 

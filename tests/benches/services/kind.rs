@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// A kind of service.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub(crate) struct OwnKind {
     pub(crate) resource: &'static Resource,
     /// How many objects each becomes.
     pub(crate) objects: usize,
@@ -20,9 +20,9 @@ pub(crate) struct Kind {
 }
 
 /// All of them.
-pub(crate) static KINDS: [Kind; 2] = [
+pub(crate) static KINDS: [OwnKind; 2] = [
     // Two Services, a Deployment, a HorizontalPodAutoscaler, a PodDisruptionBudget.
-    Kind {
+    OwnKind {
         resource: &INFERENCE_SERVICE,
         objects: 5,
         neighbours: &[],
@@ -33,7 +33,7 @@ pub(crate) static KINDS: [Kind; 2] = [
         spec: || json!({"model": {"name": "llama"}, "engine": {"minReplicas": 1}}),
     },
     // A Deployment and its Service; the scheduler's Deployment and Service, an InferencePool, a ServiceAccount, a Role, a RoleBinding.
-    Kind {
+    OwnKind {
         resource: &LLM_INFERENCE_SERVICE,
         objects: 8,
         neighbours: &[("inference-pool", &INFERENCE_POOL)],
@@ -43,7 +43,7 @@ pub(crate) static KINDS: [Kind; 2] = [
     },
 ];
 
-impl Kind {
+impl OwnKind {
     /// The kinds that were asked for by name; all if none was.
     pub(crate) fn asked_for(name: Option<&str>) -> Vec<&'static Self> {
         let asked: Vec<_> = KINDS.iter().filter(|kind| name.is_none_or(|name| name == kind.resource.kind)).collect();

@@ -11,7 +11,7 @@ mod kind;
 mod setting;
 
 use audit::{Audit, Request};
-use kind::Kind;
+use kind::OwnKind;
 use pointsman_core::{
     kinds, planning,
     resource::{NAMESPACE, Resource},
@@ -49,7 +49,7 @@ const CPU_AN_OBJECT: Duration = Duration::from_micros(600);
 /// So many services of a kind.
 #[derive(Clone, Copy)]
 struct Services {
-    kind: &'static Kind,
+    kind: &'static OwnKind,
     number: usize,
 }
 
@@ -93,7 +93,7 @@ struct Seen {
 fn main() {
     // Cargo hands every bench its own flags, such as --bench.
     let (number, rounds) = (of_environment("POINTSMAN_SERVICES", 500), of_environment("POINTSMAN_ROUNDS", 2_u32));
-    let kinds = Kind::asked_for(std::env::var("POINTSMAN_KIND").ok().as_deref());
+    let kinds = OwnKind::asked_for(std::env::var("POINTSMAN_KIND").ok().as_deref());
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         for kind in kinds {
             measure(Services { kind, number }, rounds).await;
@@ -145,7 +145,7 @@ async fn host(services: Services) -> Seen {
     let cluster = setting::cluster(services.kind).await;
     let kubeconfig = cluster.kubeconfig_of_user(HOST, &["system:masters"]).unwrap();
     let client = cluster.client().await;
-    let mut audit = Audit::of(&cluster.audit_log, HOST);
+    let mut audit = Audit::open(&cluster.audit_log, HOST);
     let (workers, cache) = (CONNECTIONS.to_string(), cluster.dir.join("bench-cache"));
     let flags = ["--workers", &workers, "--cache", &cache.to_string_lossy()];
 
@@ -256,13 +256,13 @@ async fn bare_client(services: Services) -> Bare {
     let plan = |key| {
         let plan =
             planning::plan(kinds::find(kind.resource).unwrap(), world.snapshot(key, 0).unwrap(), &engine.policies, &Settings::default());
-        let objects: Vec<_> = plan.objects.unwrap().iter().map(|object| (object.key.resource, object.whole())).collect();
+        let objects: Vec<_> = plan.objects.unwrap().iter().map(|object| (object.key.resource, object.manifest())).collect();
         assert_eq!(objects.len(), kind.objects, "{key}: {objects:?}");
         objects
     };
     let batches: Vec<Vec<(&'static Resource, Value)>> = world.subjects().map(|subject| plan(&subject.key)).collect();
     engine.stop().await;
-    let mut audit = Audit::of(&cluster.audit_log, BARE);
+    let mut audit = Audit::open(&cluster.audit_log, BARE);
     audit.take();
     let before = ours().cpu();
     setting::write(&cluster, BARE, batches, CONNECTIONS).await;

@@ -1,6 +1,6 @@
 //! A control plane with what services build on, and services that wait to be served.
 
-use crate::kind::Kind;
+use crate::kind::OwnKind;
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams, Patch, PatchParams},
@@ -33,7 +33,7 @@ const NODES: &str = r#"nodes:
 "#;
 
 /// A control plane with all its parts, and what services of a kind build on.
-pub(crate) async fn cluster(kind: &Kind) -> TestCluster {
+pub(crate) async fn cluster(kind: &OwnKind) -> TestCluster {
     // No more of them than are needed: the host watches whatever it knows.
     let neighbours = kind.neighbours.iter().map(|(name, _)| (*name).to_owned()).collect();
     let cluster = TestCluster::start(&Options { neighbours: Some(neighbours), ..Options::default() });
@@ -60,7 +60,7 @@ pub(crate) fn api(client: Client, resource: &Resource) -> Api<DynamicObject> {
 }
 
 /// Makes so many services.
-pub(crate) async fn make_services(cluster: &TestCluster, kind: &Kind, number: usize) {
+pub(crate) async fn make_services(cluster: &TestCluster, kind: &OwnKind, number: usize) {
     let all: Vec<_> = (0..number).map(|number| vec![(kind.resource, kind.service(number))]).collect();
     write(cluster, "setting", all, 8).await;
 }
@@ -103,7 +103,7 @@ async fn all(api: Api<DynamicObject>, kind: &Resource) -> Vec<Value> {
     }
 }
 
-pub(crate) async fn services(client: &Client, kind: &Kind) -> Vec<Value> {
+pub(crate) async fn services(client: &Client, kind: &OwnKind) -> Vec<Value> {
     all(api(client.clone(), kind.resource), kind.resource).await
 }
 
@@ -121,7 +121,7 @@ pub(crate) async fn pods(client: &Client) -> Vec<String> {
 }
 
 /// What services build on, as it is in the cluster.
-pub(crate) async fn inputs(client: &Client, kind: &Kind) -> Vec<(&'static Resource, Value)> {
+pub(crate) async fn inputs(client: &Client, kind: &OwnKind) -> Vec<(&'static Resource, Value)> {
     let resources: BTreeSet<&Resource> = (kind.inputs)().into_iter().map(|(resource, _)| resource).collect();
     let mut inputs = Vec::new();
     for resource in resources {

@@ -1,15 +1,15 @@
 //! `pointsman plugin` against a cluster: push, status, rollback, and back to the source.
 
 use super::digest;
-use pointsman_tests::{Host, PolicyCluster, again, compiled, eventually, plugin_bytes, with_section};
+use pointsman_tests::{Host, PolicyCluster, compiled, eventually, plugin_bytes, with_other_digest, with_section};
 use serde_json::Value;
 
 /// What can't be compressed, so that a push takes several ConfigMaps.
 fn large(plugin: &[u8]) -> Vec<u8> {
-    let mut last = pointsman_sandbox::digest::Digest::of(b"seed");
+    let mut last = pointsman_sandbox::digest::Digest::hash(b"seed");
     let mut noise = Vec::new();
     while noise.len() < 1_500_000 {
-        last = pointsman_sandbox::digest::Digest::of(&last.0);
+        last = pointsman_sandbox::digest::Digest::hash(&last.0);
         noise.extend(last.0);
     }
     with_section(plugin, &noise)
@@ -32,7 +32,7 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
 
     // Large first: the parts that are no longer needed go with the next push.
     let labels = plugin_bytes("pointsman-example-rust-labels");
-    let (first, second) = (large(&labels), again(&labels, 2));
+    let (first, second) = (large(&labels), with_other_digest(&labels, 2));
     let push = |file: &str| run(&["push", file, "--name", "labels", "--config", r#"{"label": "team"}"#, "--cache", &cache]);
     let said = push(&file("first.wasm", &first)).ok();
     assert!(said.contains("labels-2") && said.contains("decides"), "{said}");
@@ -53,7 +53,7 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
     cluster.active("labels", &digest(&first)).await;
     let refused = run(&["rollback", "labels", "--to", "sha256:0000"]).refused();
     assert!(refused.contains(&digest(&first)[..19]), "it lists those that there are: {refused}");
-    let refused = push(&file("third.wasm", &again(&labels, 3))).refused();
+    let refused = push(&file("third.wasm", &with_other_digest(&labels, 3))).refused();
     assert!(refused.contains("rollback"), "a pinned plugin isn't pushed over: {refused}");
     run(&["rollback", "labels", "--resume"]).ok();
     cluster.active("labels", &digest(&second)).await;

@@ -6,7 +6,7 @@ use flate2::{Compression, write::GzEncoder};
 use pointsman::source::config_map::split;
 use pointsman_core::decide::Standing;
 use pointsman_sandbox::digest::Digest;
-use pointsman_tests::{Engine, Host, PolicyCluster, again, compiled, condition, eventually, plugin_bytes, with_section};
+use pointsman_tests::{Engine, Host, PolicyCluster, compiled, condition, eventually, plugin_bytes, with_other_digest, with_section};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -51,7 +51,7 @@ async fn a_config_map_brings_a_plugin_and_each_update_decides_without_a_restart(
     assert_eq!((carried.answer.labels[0].key.as_str(), carried.answer.labels[0].value.as_str()), ("cost-centre", "r-7"));
 
     // An update of the bytes, compressed this time.
-    let second = again(&first, 2);
+    let second = with_other_digest(&first, 2);
     cluster.config_map("labels", &gzip(&second)).await;
     let status = cluster.active("labels", &digest(&second)).await;
     assert_eq!(status.previous.unwrap().digest, digest(&first));
@@ -88,10 +88,10 @@ async fn a_large_plugin_in_parts_is_used_whole_or_not_at_all() {
     let plugin = plugin_bytes(LABELS);
     // What can't be compressed: digests, each of the one before.
     let large = |seed: u8| {
-        let mut last = Digest::of(&[seed]);
+        let mut last = Digest::hash(&[seed]);
         let mut noise = Vec::new();
         while noise.len() < 2_000_000 {
-            last = Digest::of(&last.0);
+            last = Digest::hash(&last.0);
             noise.extend(last.0);
         }
         with_section(&plugin, &noise)
@@ -142,7 +142,7 @@ async fn a_plugin_directory_brings_plugins_too() {
     std::fs::write(folder.join("labels.wasm"), &plugin).unwrap();
     cluster.active("labels", &digest(&plugin)).await;
     // As an editor or a mounted ConfigMap replaces it.
-    let second = again(&plugin, 2);
+    let second = with_other_digest(&plugin, 2);
     std::fs::write(folder.join("new"), &second).unwrap();
     std::fs::rename(folder.join("new"), folder.join("labels.wasm")).unwrap();
     cluster.active("labels", &digest(&second)).await;
@@ -159,13 +159,13 @@ async fn the_newest_of_many_updates_wins_and_a_delete_while_one_is_compiled_stay
     cluster.active("labels", &digest(&plugin)).await;
     let mut last = String::new();
     for number in 0..20 {
-        let bytes = again(&plugin, number);
+        let bytes = with_other_digest(&plugin, number);
         cluster.config_map("labels", &bytes).await;
         last = digest(&bytes);
     }
     cluster.active("labels", &last).await;
     // Nothing older comes after the newest.
-    cluster.config_map("labels", &again(&plugin, 100)).await;
+    cluster.config_map("labels", &with_other_digest(&plugin, 100)).await;
     cluster.delete_plugin("labels").await;
     eventually("it is out of the set", async || engine.policies.active().member("labels").is_none().then_some(())).await;
     cluster.config_map("other", &plugin).await;
@@ -209,7 +209,7 @@ async fn where_signatures_are_demanded_only_signed_bytes_decide_and_a_mended_sig
     cluster.active("labels", &digest(&plugin)).await;
 
     // A digest that is pinned before its bytes are there heals when they come.
-    let second = again(&plugin, 2);
+    let second = with_other_digest(&plugin, 2);
     let spec = json!({"digest": digest(&second), "signature": {"ed25519": signed(&second)}});
     cluster.plugin_of_config_map("labels", spec).await;
     let (reason, message) = cluster.refused("labels").await;

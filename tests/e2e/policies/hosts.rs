@@ -1,7 +1,7 @@
 //! Restarts, lost caches, several hosts: the last good revision decides in all of them.
 
 use super::digest;
-use pointsman_tests::{Host, PolicyCluster, again, condition, eventually, plugin_bytes};
+use pointsman_tests::{Host, PolicyCluster, condition, eventually, plugin_bytes, with_other_digest};
 use serde_json::json;
 
 const LABELS: &str = "pointsman-example-rust-labels";
@@ -50,7 +50,7 @@ async fn after_a_restart_with_a_broken_newest_version_and_a_lost_cache_the_last_
     assert_eq!(status.active.unwrap().digest, digest(&good));
 
     // A mended version decides in both.
-    let mended = again(&good, 1);
+    let mended = with_other_digest(&good, 1);
     cluster.config_map("labels", &mended).await;
     cluster.plugin_of_config_map("labels", json!({})).await;
     cluster.active("labels", &digest(&mended)).await;
@@ -89,7 +89,7 @@ async fn a_pinned_digest_rolls_back_without_a_rebuild_and_old_revisions_go() {
     let cluster = PolicyCluster::start().await;
     let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
     let plugin = plugin_bytes(LABELS);
-    let versions: Vec<Vec<u8>> = (0..5).map(|number| again(&plugin, number)).collect();
+    let versions: Vec<Vec<u8>> = (0..5).map(|number| with_other_digest(&plugin, number)).collect();
     for version in &versions {
         cluster.config_map("labels", version).await;
         cluster.plugin_of_config_map("labels", json!({"revisionHistoryLimit": 1})).await;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// The digest of bytes as objects tell it.
 fn digest(bytes: &[u8]) -> String {
-    Digest::of(bytes).to_string()
+    Digest::hash(bytes).to_string()
 }
 
 fn propagated(pinned: &Pinned<'_>, number: u64) -> Arc<Decision<propagation::Propagated>> {

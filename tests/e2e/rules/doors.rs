@@ -1,7 +1,7 @@
 //! The corpus of `tests/fixtures/doors` on a real API server: it asks the webhook, and the condition of each service speaks of the same
 //! objects. What the schema refuses is refused by `pointsman check` with the same words.
 
-use super::{active, cluster, told};
+use super::{active, cluster, wait_for_rule_status};
 use crate::{
     admission::{ready, trusted, validating},
     objects::{Answer, Wish, ask},
@@ -36,7 +36,7 @@ fn change(dry_run: bool) -> Wish {
 }
 
 fn resource(row: &Row) -> &'static Resource {
-    Resource::of(row.api_version(), row.kind()).unwrap()
+    Resource::find(row.api_version(), row.kind()).unwrap()
 }
 
 /// What whoever writes an object is told of the rules; none where the webhook gave no answer.
@@ -116,7 +116,7 @@ async fn bring_rules(cluster: &PolicyCluster) {
         cluster.kubectl(&["apply", "-f", &doors::folder().join(file).to_string_lossy()]).ok();
     }
     for rule in doors::rules().iter().filter(|rule| rule["spec"]["enabled"] != false) {
-        told(cluster, rule["metadata"]["name"].as_str().unwrap(), "it counts", active).await;
+        wait_for_rule_status(cluster, rule["metadata"]["name"].as_str().unwrap(), "it counts", active).await;
     }
 }
 

@@ -90,7 +90,7 @@ async fn what_a_hostile_plugin_adds_is_refused_and_nothing_is_applied() {
     let host = host(&cluster, &[]).await;
     cluster.config_map("hostile", &plugin_bytes("pointsman-hostile")).await;
     cluster.plugin_of_config_map("hostile", json!({"strategy": {"type": "Immediate"}})).await;
-    let digest = pointsman_sandbox::digest::Digest::of(&plugin_bytes("pointsman-hostile")).to_string();
+    let digest = pointsman_sandbox::digest::Digest::hash(&plugin_bytes("pointsman-hostile")).to_string();
     cluster.active("hostile", &digest).await;
 
     let space = Space::on(&cluster, "hostile").await;

@@ -1,6 +1,6 @@
 //! Rules that look beyond their object, live: the webhook and the controller find the same.
 
-use super::{active, cluster, host, llm, rule, told};
+use super::{active, cluster, host, llm, rule, wait_for_rule_status};
 use crate::{
     admission::{ready, trusted, validating},
     objects::{Answer, Wish, ask},
@@ -28,7 +28,7 @@ async fn no_more_than_so_much_a_namespace_and_older_services_count_first() {
                          "messageExpression": "'older services have ' + string(lookups.used) + ' of 10, and it wants ' + string(object.spec.replicas)"}],
     });
     rule(&cluster, "quota", spec).await;
-    told(&cluster, "quota", "it counts", active).await;
+    wait_for_rule_status(&cluster, "quota", "it counts", active).await;
     let runs = async |name: &str| space.becomes(&DEPLOYMENT, &format!("{name}-kserve"), "it is there", |_| true).await;
     // Each is there before the next: what was made within the same second counts by its name.
     for (name, replicas) in [("a", 6), ("b", 3)] {
@@ -92,10 +92,10 @@ async fn whoever_names_a_model_that_comes_later_is_judged_again() {
         "validations": [{"expression": "lookups.found.exists(m, m.?labels['reviewed'].orValue('') == 'yes')", "message": "nobody has reviewed the model"}],
     });
     rule(&cluster, "reviewed", spec).await;
-    told(&cluster, "reviewed", "it counts", active).await;
+    wait_for_rule_status(&cluster, "reviewed", "it counts", active).await;
     space.create(&INFERENCE_SERVICE, "chat", json!({"spec": {"model": {"name": "lookups-later"}}})).await;
     // What only warns isn't told beside what denies, but counted.
-    told(&cluster, "practice-known-models", "it misses the model", |status| {
+    wait_for_rule_status(&cluster, "practice-known-models", "it misses the model", |status| {
         status.counts.as_ref().is_some_and(|counts| counts.rejected == 1)
             && status.rejects == [format!("InferenceService {}/chat", space.0.name)]
     })
@@ -104,7 +104,7 @@ async fn whoever_names_a_model_that_comes_later_is_judged_again() {
     assert_eq!(message, "Nothing is made: reviewed: nobody has reviewed the model.");
     let spec = json!({"modelFormat": {"name": "checkpoint"}, "modelParameterSize": "7B", "storage": {"storageUri": "hf://some/model"}});
     space.create(&BASE_MODEL, "lookups-later", json!({"spec": spec})).await;
-    told(&cluster, "practice-known-models", "it is there", |status| status.rejects.is_empty()).await;
+    wait_for_rule_status(&cluster, "practice-known-models", "it is there", |status| status.rejects.is_empty()).await;
     space.patch(&BASE_MODEL, "lookups-later", json!({"metadata": {"labels": {"reviewed": "yes"}}})).await;
     space.says("chat", "Valid", "True", "Valid").await;
     host.stop();

@@ -41,7 +41,12 @@ async fn rule(cluster: &PolicyCluster, name: &str, spec: Value) {
 }
 
 /// Waits until the status of a rule is as expected, and speaks of its newest state.
-async fn told(cluster: &PolicyCluster, name: &str, what: &str, expected: impl Fn(&ValidationRuleStatus) -> bool) -> ValidationRuleStatus {
+async fn wait_for_rule_status(
+    cluster: &PolicyCluster,
+    name: &str,
+    what: &str,
+    expected: impl Fn(&ValidationRuleStatus) -> bool,
+) -> ValidationRuleStatus {
     let api = Api::<ValidationRule>::all(cluster.client().await);
     let last = LastSeen::default();
     eventually(&format!("the rule {name}: {what}"), async || {
@@ -86,9 +91,10 @@ async fn a_rule_that_running_services_break_waits_with_them_named_and_holds_for_
     };
     // As a warning it counts at once, and tells whom it would reject.
     rule(&cluster, "few", spec(json!(["Warn"]))).await;
-    let status =
-        told(&cluster, "few", "it warns", |status| active(status) && status.counts.as_ref().is_some_and(|counts| counts.matched == 3))
-            .await;
+    let status = wait_for_rule_status(&cluster, "few", "it warns", |status| {
+        active(status) && status.counts.as_ref().is_some_and(|counts| counts.matched == 3)
+    })
+    .await;
     assert_eq!(status.counts.unwrap().rejected, 2);
     let named: Vec<String> = ["large", "larger"].iter().map(|name| format!("LLMInferenceService {}/{name}", space.0.name)).collect();
     assert_eq!(status.rejects, named);
@@ -97,7 +103,7 @@ async fn a_rule_that_running_services_break_waits_with_them_named_and_holds_for_
 
     // As a denial it would stop two: that is somebody's to say.
     rule(&cluster, "few", spec(json!(["Deny"]))).await;
-    let status = told(&cluster, "few", "it waits", |status| state(status, "Active").1 == "ApprovalNeeded").await;
+    let status = wait_for_rule_status(&cluster, "few", "it waits", |status| state(status, "Active").1 == "ApprovalNeeded").await;
     let (_, _, why) = state(&status, "Active");
     assert!(why.contains("for 2 subjects no plan"), "{why}");
     // What was found is written to the set by itself.
@@ -112,7 +118,7 @@ async fn a_rule_that_running_services_break_waits_with_them_named_and_holds_for_
     assert!(examples.iter().all(|example| example.contains("8 replicas are the most")), "{examples:?}");
 
     cluster.pointsman(&["policy", "approve", &candidate.name_any()]).ok();
-    told(&cluster, "few", "it denies", active).await;
+    wait_for_rule_status(&cluster, "few", "it denies", active).await;
     let message = space.says_of(&LLM_INFERENCE_SERVICE, "large", "Valid", "False", "RuleBroken").await;
     assert_eq!(message, "What runs stays as it is: few: 8 replicas are the most, and it has 9.");
     // What is written from now on is held, and heals.
@@ -133,9 +139,9 @@ async fn a_rule_with_a_typo_says_where_and_the_former_one_counts() {
     let space = Space::bare(&cluster, "typo").await;
     let spec = |expression: &str| json!({"strategy": {"type": "Immediate"}, "validations": [{"expression": expression, "message": "no"}]});
     rule(&cluster, "named", spec("object.metadata.name != 'bad'")).await;
-    told(&cluster, "named", "it counts", active).await;
+    wait_for_rule_status(&cluster, "named", "it counts", active).await;
     rule(&cluster, "named", spec("object.metadata.nam != 'bad'")).await;
-    let status = told(&cluster, "named", "it is refused", |status| state(status, "Compiled").0 == "False").await;
+    let status = wait_for_rule_status(&cluster, "named", "it is refused", |status| state(status, "Compiled").0 == "False").await;
     let (_, reason, message) = state(&status, "Compiled");
     assert_eq!(reason, "InvalidExpression");
     assert!(message.starts_with("validations[0].expression: column ") && message.contains("name"), "{message}");
@@ -166,7 +172,7 @@ async fn parameters_are_part_of_the_set_and_a_change_of_them_is_a_change_of_the_
         "validations": [{"expression": "object.spec.replicas <= int(params.data.most)", "messageExpression": "'the most are ' + params.data.most"}],
     });
     rule(&cluster, "limited", spec).await;
-    told(&cluster, "limited", "it counts", active).await;
+    wait_for_rule_status(&cluster, "limited", "it counts", active).await;
     let (name, more) = llm("chat", 4);
     space.create(&LLM_INFERENCE_SERVICE, &name, more).await;
     let message = space.says_of(&LLM_INFERENCE_SERVICE, "chat", "Valid", "False", "RuleBroken").await;
@@ -189,7 +195,7 @@ async fn a_rule_over_planned_objects_stops_the_plan_and_names_the_object() {
         "validations": [{"expression": "object.spec.replicas < 3 || subject.metadata.?labels['big'].orValue('') == 'yes'", "message": "only big services have 3 replicas"}],
     });
     rule(&cluster, "big", spec).await;
-    told(&cluster, "big", "it counts", active).await;
+    wait_for_rule_status(&cluster, "big", "it counts", active).await;
     let body = |labels: Value| json!({"metadata": {"labels": labels}, "spec": crate::services::with_model(json!({"engine": crate::services::fixed(3)}))});
     space.create(&INFERENCE_SERVICE, "small", body(json!({}))).await;
     let message = space.says("small", "Allowed", "False", "GuardrailBroken").await;

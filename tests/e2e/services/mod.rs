@@ -28,7 +28,7 @@ use pointsman_core::{
     subject_kind::SUBJECT_KINDS,
     world::child::SUBJECT_KIND,
 };
-use pointsman_tests::{Host, Said, TestCluster, TestNamespace, eventually};
+use pointsman_tests::{CommandOutput, Host, TestCluster, TestNamespace, eventually};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -356,7 +356,7 @@ impl<'a> Space<'a> {
         writes(self.0.cluster, |request| request["objectRef"]["namespace"] == self.0.name.as_str())
     }
 
-    pub(crate) fn kubectl(&self, args: &[&str]) -> Said {
+    pub(crate) fn kubectl(&self, args: &[&str]) -> CommandOutput {
         self.0.cluster.kubectl(&[&["-n", &self.0.name], args].concat())
     }
 }

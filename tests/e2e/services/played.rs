@@ -91,7 +91,7 @@ fn kind_of(object: &Value) -> &'static Resource {
     if object["apiVersion"] == "ray.io/v1" { &RAY_CLUSTER } else { &KNATIVE_SERVICE }
 }
 
-pub(crate) fn said(type_: &str, status: &str) -> Value {
+pub(crate) fn condition_status(type_: &str, status: &str) -> Value {
     json!({"type": type_, "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "AsPlayed", "message": "It is as it is played."})
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn knative(name: &str, namespace: &str, number: u32, traffic: &Value,
         }
         part
     });
-    let conditions = ["ConfigurationsReady", "Ready", "RoutesReady"].map(|type_| said(type_, "True"));
+    let conditions = ["ConfigurationsReady", "Ready", "RoutesReady"].map(|type_| condition_status(type_, "True"));
     json!({
         "observedGeneration": generation,
         "conditions": conditions,
@@ -142,6 +142,6 @@ fn ray(cluster: &Value) -> Value {
         "observedGeneration": cluster["metadata"]["generation"],
         "state": "ready",
         "desiredWorkerReplicas": workers, "readyWorkerReplicas": workers, "availableWorkerReplicas": workers,
-        "conditions": [said("HeadPodReady", "True"), said("RayClusterProvisioned", "True")],
+        "conditions": [condition_status("HeadPodReady", "True"), condition_status("RayClusterProvisioned", "True")],
     })
 }

@@ -1,6 +1,6 @@
 //! What KubeRay runs.
 
-use super::{INFERENCE_SERVICE, SERVICE, Space, played::said, set, with_model};
+use super::{INFERENCE_SERVICE, SERVICE, Space, played::condition_status, set, with_model};
 use pointsman_core::resource::RAY_CLUSTER;
 use pointsman_tests::eventually;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ async fn a_head_and_its_workers_are_a_ray_cluster_whose_state_is_told() {
     let status = |ready: u32| {
         json!({
             "observedGeneration": 1, "desiredWorkerReplicas": 2, "readyWorkerReplicas": ready,
-            "conditions": [said("HeadPodReady", "True"), said("RayClusterProvisioned", "True")],
+            "conditions": [condition_status("HeadPodReady", "True"), condition_status("RayClusterProvisioned", "True")],
         })
     };
     space.patch_status(&RAY_CLUSTER, "chat-engine-00001", status(1)).await;

@@ -21,7 +21,7 @@ struct States {
 }
 
 impl States {
-    async fn of(space: &Space<'_>, name: &'static str) -> Self {
+    async fn watch(space: &Space<'_>, name: &'static str) -> Self {
         let seen = Arc::<Mutex<Vec<_>>>::default();
         let api = Api::<Deployment>::namespaced(space.0.client.clone(), &space.0.name);
         let (all, config) = (Arc::clone(&seen), watcher::Config::default().fields(&format!("metadata.name={name}")));
@@ -87,7 +87,7 @@ async fn handing_five_replicas_over_to_an_autoscaler_and_taking_them_back_loses_
     assert!(space.find(&HORIZONTAL_POD_AUTOSCALER, "chat-engine").await.is_none());
     let before = space.pod_uids("chat").await;
     assert_eq!(before.len(), 5);
-    let states = States::of(&space, "chat-engine").await;
+    let states = States::watch(&space, "chat-engine").await;
 
     space.change("chat", json!({"engine": {"minReplicas": null, "maxReplicas": null}})).await;
     let scaler = space.becomes(&HORIZONTAL_POD_AUTOSCALER, "chat-engine", "it is there", |_| true).await;

@@ -2,7 +2,7 @@
 
 use super::{
     DEPLOYMENT, INFERENCE_SERVICE, POD_DISRUPTION_BUDGET, SERVICE, SERVING_RUNTIME, Space, condition, fixed,
-    played::{knative, said},
+    played::{condition_status, knative},
     set, with_model,
 };
 use pointsman_core::resource::KNATIVE_SERVICE;
@@ -39,7 +39,7 @@ async fn a_component_that_may_go_to_zero_is_knatives_and_tells_what_knative_tell
 
     // A revision that fails is told in Knative's words.
     let generation = &made["metadata"]["generation"];
-    let mut failed = said("Ready", "False");
+    let mut failed = condition_status("Ready", "False");
     failed["reason"] = "RevisionFailed".into();
     failed["message"] = "Container failed with: out of memory.".into();
     let status = json!({"observedGeneration": generation, "latestCreatedRevisionName": "chat-engine-00001", "conditions": [failed]});

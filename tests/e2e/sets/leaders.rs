@@ -25,7 +25,7 @@ use pointsman_core::{
 };
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use pointsman_sandbox::builtin;
-use pointsman_tests::{Engine, Host, PolicyCluster, again, eventually, plugin_bytes};
+use pointsman_tests::{Engine, Host, PolicyCluster, eventually, plugin_bytes, with_other_digest};
 use serde_json::{Value, json};
 use std::{
     pin::pin,
@@ -46,7 +46,7 @@ fn versions(number: usize) -> Vec<Version> {
     let kinds = [(plugin_bytes(LABELS), "4711"), (next(), "centre-4711")];
     let version = |number: usize| {
         let (bytes, carried) = &kinds[number % 2];
-        let bytes = again(bytes, number);
+        let bytes = with_other_digest(bytes, number);
         Version { digest: digest(&bytes), bytes, carried }
     };
     (0..number).map(version).collect()
@@ -283,8 +283,8 @@ async fn an_older_host_does_not_undo_what_a_newer_one_brought() {
     const NEWER: &str = "9.9.9";
     let cluster = PolicyCluster::start().await;
     let client = cluster.client().await;
-    let own = builtin::named(NAME).unwrap().bytes;
-    let (own, other) = (digest(own), again(own, 1));
+    let own = builtin::find(NAME).unwrap().bytes;
+    let (own, other) = (digest(own), with_other_digest(own, 1));
     let bound = |more: Value| {
         let mut spec = json!({"source": {"builtin": {"name": NAME}}, "order": 0});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -341,7 +341,7 @@ fn watch_record(client: Client) -> (Arc<Mutex<Vec<String>>>, JoinHandle<()>) {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", record::NAME));
         let mut maps = pin!(watcher::watcher(api, only).default_backoff().applied_objects());
         while let Some(map) = maps.next().await {
-            let told = map.ok().and_then(|map| ActiveRecord::of(&map).ok()?.plugins.remove("labels"));
+            let told = map.ok().and_then(|map| ActiveRecord::from_config_map(&map).ok()?.plugins.remove("labels"));
             noted.lock().unwrap().extend(told.map(|plugin| plugin.active.digest));
         }
     });

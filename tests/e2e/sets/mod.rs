@@ -35,7 +35,7 @@ fn next() -> Vec<u8> {
 
 /// The digest of bytes as objects tell it.
 fn digest(bytes: &[u8]) -> String {
-    Digest::of(bytes).to_string()
+    Digest::hash(bytes).to_string()
 }
 
 /// An API server alone, with all of our CRDs.
@@ -87,7 +87,7 @@ async fn turns(cluster: &PolicyCluster, set: &PolicySet, phase: PolicySetPhase) 
 /// What decides, as the cluster's record has it.
 async fn recorded(client: &Client) -> ActiveRecord {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), HOST_NAMESPACE);
-    ActiveRecord::of(&maps.get(record::NAME).await.unwrap()).unwrap()
+    ActiveRecord::from_config_map(&maps.get(record::NAME).await.unwrap()).unwrap()
 }
 
 /// Gives a set the annotation of an approval, as whoever has no command line does.

@@ -15,7 +15,7 @@ use pointsman_core::{
 };
 use pointsman_crds::policy::set::PolicySetPhase;
 use pointsman_sandbox::digest::Digest;
-use pointsman_tests::{PolicyCluster, again, condition, eventually, plugin_bytes};
+use pointsman_tests::{PolicyCluster, condition, eventually, plugin_bytes, with_other_digest};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ struct Dice {
 impl Dice {
     fn below(&mut self, sides: usize) -> usize {
         self.thrown += 1;
-        let drawn = Digest::of(&[self.seed.to_be_bytes(), self.thrown.to_be_bytes()].concat());
+        let drawn = Digest::hash(&[self.seed.to_be_bytes(), self.thrown.to_be_bytes()].concat());
         usize::from(drawn.0[0]) % sides
     }
 
@@ -148,7 +148,7 @@ type Made = BTreeMap<String, Objects>;
 type Effects = BTreeMap<String, String>;
 
 /// An object without what controllers and the API server note of it.
-fn said(object: DynamicObject) -> Value {
+fn desired(object: DynamicObject) -> Value {
     let DynamicObject { metadata, mut data, .. } = object;
     if let Some(fields) = data.as_object_mut() {
         fields.remove("status");
@@ -175,7 +175,7 @@ async fn made(spaces: &[Space<'_>]) -> Made {
                 let owner = owners.iter().find(|owner| SUBJECT_KINDS.iter().any(|kind| kind.resource.kind == owner.kind));
                 let Some(subject) = owner.map(|owner| format!("{} {}/{}", owner.kind, space.0.name, owner.name)) else { continue };
                 let name = format!("{} {}", resource.kind, object.name_any());
-                made.entry(subject).or_default().insert(name, said(object));
+                made.entry(subject).or_default().insert(name, desired(object));
             }
         }
     }
@@ -245,7 +245,7 @@ async fn carry_out(cluster: &PolicyCluster, client: &Client, change: &Change, th
             there.remove(name);
         }
         Change::Bytes(number) => {
-            let bytes = again(&plugin_bytes(LABELS), *number);
+            let bytes = with_other_digest(&plugin_bytes(LABELS), *number);
             cluster.config_map("labels", &bytes).await;
             cluster.active("labels", &digest(&bytes)).await;
         }
@@ -322,7 +322,7 @@ async fn what_is_predicted_is_what_happens() {
     let at = LastSeen::default();
     at.note(format!("the beginning, of POINTSMAN_TEST_SEED={seed}"));
 
-    let cluster = PolicyCluster::of(own_cluster(Some(&["lws"])).await);
+    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&["lws"])).await);
     let client = cluster.client().await;
     // All restarts at once, and one service after the other.
     let host = start(&cluster, &["--pace", "0", "--workers", "1"]).await;

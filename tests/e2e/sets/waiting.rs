@@ -181,7 +181,7 @@ fn names_them(cluster: &PolicyCluster, namespace: &str, set: &PolicySet) {
 
 #[tokio::test]
 async fn a_plugin_that_would_restart_pods_waits_names_them_and_rolls_them_once_approved() {
-    let cluster = PolicyCluster::of(own_cluster(Some(&[])).await);
+    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&[])).await);
     let host = start(&cluster, &[]).await;
     let space = Space::on(&cluster, "waits").await;
     label(&space, json!({LABEL: "4711"})).await;
@@ -375,7 +375,7 @@ async fn what_is_within_its_bounds_gets_active_by_itself_and_what_is_only_tried_
 /// The version of the whole report of a set: another one if it is written again.
 async fn report_version(cluster: &PolicyCluster, set: &PolicySet) -> Option<String> {
     let maps = Api::<ConfigMap>::namespaced(cluster.client().await, HOST_NAMESPACE);
-    maps.get(&reports::of(&set.spec.digest)).await.unwrap().resource_version()
+    maps.get(&reports::config_map_name(&set.spec.digest)).await.unwrap().resource_version()
 }
 
 #[tokio::test]

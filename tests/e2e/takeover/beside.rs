@@ -31,7 +31,7 @@ fn written(space: &Space<'_>, service: &str) -> Vec<String> {
 
 async fn status_of_another(space: &Space<'_>, host: &Host<'_>) {
     unclaimed(space, "told").await;
-    let other = Other::of(space, &INFERENCE_SERVICE, "told");
+    let other = Other::new(space, &INFERENCE_SERVICE, "told");
     other.is_content(1).await;
     claim(space, "told").await;
     let told = |service: &Value| condition(service, "Contested")["status"] == "True";
@@ -94,7 +94,7 @@ async fn status_of_another(space: &Space<'_>, host: &Host<'_>) {
 
 async fn object_of_another(space: &Space<'_>) {
     unclaimed(space, "made").await;
-    let other = Other::of(space, &INFERENCE_SERVICE, "made");
+    let other = Other::new(space, &INFERENCE_SERVICE, "made");
     let spec = json!({"selector": {"app": "isvc.made-engine"}, "ports": [{"port": 80}]});
     // The last one that the plan makes.
     let theirs = other.makes(&SERVICE, "made", json!({}), json!({"spec": spec})).await;
@@ -120,7 +120,7 @@ async fn object_of_another(space: &Space<'_>) {
 async fn object_that_goes(space: &Space<'_>, host: &Host<'_>) {
     unclaimed(space, "gone").await;
     let spec = json!({"selector": {"app": "isvc.gone-engine"}, "ports": [{"port": 80}]});
-    Other::of(space, &INFERENCE_SERVICE, "gone").makes(&SERVICE, "gone", json!({}), json!({"spec": spec})).await;
+    Other::new(space, &INFERENCE_SERVICE, "gone").makes(&SERVICE, "gone", json!({}), json!({"spec": spec})).await;
     claim(space, "gone").await;
     space.says("gone", "Contested", "True", "MadeByOther").await;
     space.delete(&SERVICE, "gone").await;

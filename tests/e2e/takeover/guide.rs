@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, api::PostParams};
 use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE};
 use pointsman_harness::workspace;
-use pointsman_tests::{Host, Said, TestCluster, TestNamespace, eventually, pointsman};
+use pointsman_tests::{CommandOutput, Host, TestCluster, TestNamespace, eventually, pointsman};
 use serde_json::{Value, json};
 use std::{fs, path::Path, process::Command};
 
@@ -50,11 +50,11 @@ fn printed(said: &str, expected: &str) -> bool {
     gap || lines.peek().is_none()
 }
 
-fn shell(cluster: &TestCluster, folder: &Path, commands: &str) -> Said {
+fn shell(cluster: &TestCluster, folder: &Path, commands: &str) -> CommandOutput {
     let commands = format!("pointsman() {{ \"$POINTSMAN\" \"$@\"; }}\n{commands}");
     let mut bash = Command::new("bash");
     bash.args(["-euo", "pipefail", "-c", &commands]).current_dir(folder);
-    Said::by(bash.env("KUBECONFIG", &cluster.kubeconfig).env("POINTSMAN", pointsman()))
+    CommandOutput::by(bash.env("KUBECONFIG", &cluster.kubeconfig).env("POINTSMAN", pointsman()))
 }
 
 /// The cluster that the guide begins with.
@@ -109,7 +109,7 @@ fn webhooks(cluster: &TestCluster) -> Vec<Value> {
 }
 
 /// Waits until a service can be written, or can't. The API server takes a moment to see what webhooks there are.
-async fn writable(space: &Space<'_>, can_be: bool) -> Said {
+async fn writable(space: &Space<'_>, can_be: bool) -> CommandOutput {
     eventually("the API server knows its webhooks", async || {
         let said = space.kubectl(&["annotate", "isvc/llama-chat", "example.com/x=y", "--dry-run=server"]);
         (said.success == can_be).then_some(said)

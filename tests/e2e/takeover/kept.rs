@@ -104,7 +104,7 @@ async fn files_are_never_removed_and_what_guards_pods_goes_with_its_maker() {
     let cluster = own_cluster(Some(&[])).await;
     let space = Space::on(&cluster, "files").await;
     engine_alone(&space, "chat", json!({})).await;
-    let other = Other::of(&space, &INFERENCE_SERVICE, "chat");
+    let other = Other::new(&space, &INFERENCE_SERVICE, "chat");
     let room = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
     other.makes(&PERSISTENT_VOLUME_CLAIM, "old-files", json!({}), json!({"spec": room})).await;
     let everybody = json!({"podSelector": {"matchLabels": {"app": "isvc.chat-engine"}}, "ingress": [{}]});

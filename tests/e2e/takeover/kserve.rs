@@ -13,7 +13,7 @@ async fn made_by_kserve(space: &Space<'_>) {
     let image = json!({"containers": [{"name": "main", "image": "example.com/vllm:1"}]});
     let spec = json!({"model": {"uri": "hf://example/llama", "name": "llama"}, "replicas": 2, "template": image});
     space.create(&LLM_INFERENCE_SERVICE, "llama", json!({"spec": spec})).await;
-    let other = Other::of(space, &LLM_INFERENCE_SERVICE, "llama");
+    let other = Other::new(space, &LLM_INFERENCE_SERVICE, "llama");
     let labels = json!({
         "app.kubernetes.io/component": "llminferenceservice-workload", "app.kubernetes.io/name": "llama",
         "app.kubernetes.io/part-of": "llminferenceservice", "kserve.io/component": "workload", "llm-d.ai/role": "both",
@@ -93,7 +93,7 @@ async fn made_for_two_nodes(space: &Space<'_>) {
     let model = json!({"uri": "hf://example/llama", "name": "llama"});
     let spec = json!({"model": model, "replicas": 1, "parallelism": {"pipeline": 2}, "template": pod, "worker": pod});
     space.create(&LLM_INFERENCE_SERVICE, "llama", json!({"spec": spec})).await;
-    let other = Other::of(space, &LLM_INFERENCE_SERVICE, "llama");
+    let other = Other::new(space, &LLM_INFERENCE_SERVICE, "llama");
     let labels = |component: &str| {
         json!({
             "app.kubernetes.io/component": format!("llminferenceservice-{component}"), "app.kubernetes.io/name": "llama",

@@ -10,7 +10,7 @@ mod refused;
 use crate::services::{Space, condition, home, with_model};
 use kube::api::{Patch, PatchParams, PostParams};
 use pointsman_core::resource::{DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INFERENCE_SERVICE, POD, Resource, SERVICE};
-use pointsman_tests::{Host, Said, TestCluster, eventually};
+use pointsman_tests::{CommandOutput, Host, TestCluster, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ struct Other<'a> {
 }
 
 impl<'a> Other<'a> {
-    fn of(space: &'a Space<'a>, resource: &'static Resource, service: &str) -> Self {
+    fn new(space: &'a Space<'a>, resource: &'static Resource, service: &str) -> Self {
         Self { space, resource, service: service.to_owned() }
     }
 
@@ -81,7 +81,7 @@ impl<'a> Other<'a> {
 /// A service that is an engine alone, as OME's own controller makes it. What the Service of its name says besides may be given.
 async fn engine_alone(space: &Space<'_>, name: &str, exposed: Value) {
     space.service(name, with_model(json!({"engine": {"minReplicas": 2, "maxReplicas": 4}}))).await;
-    let other = Other::of(space, &INFERENCE_SERVICE, name);
+    let other = Other::new(space, &INFERENCE_SERVICE, name);
     let labels = json!({"component": "engine", "ome.io/inferenceservice": name});
     let container = json!({"name": "ome-container", "image": "example.com/engine:1", "ports": [{"containerPort": 8000}]});
     other.deploys(&format!("{name}-engine"), labels.clone(), json!({"containers": [container]}), true).await;
@@ -101,7 +101,7 @@ async fn host(cluster: &TestCluster) -> Host<'_> {
 }
 
 /// `pointsman adopt` in a test's namespace.
-fn adopt(space: &Space<'_>, args: &[&str]) -> Said {
+fn adopt(space: &Space<'_>, args: &[&str]) -> CommandOutput {
     space.0.cluster.pointsman(&[&["adopt", "-n", &space.0.name], args].concat())
 }
 

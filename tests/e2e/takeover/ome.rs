@@ -31,7 +31,7 @@ pub(super) async fn raw(space: &Space<'_>, name: &str) {
     let mut router = fixed(2);
     router["runner"] = json!({"name": "router", "image": "example.com/router:1", "ports": [{"containerPort": 8000}]});
     space.service(name, with_model(json!({"engine": engine, "router": router}))).await;
-    let other = Other::of(space, &INFERENCE_SERVICE, name);
+    let other = Other::new(space, &INFERENCE_SERVICE, name);
     let pod = |container: Value| json!({"containers": [container]});
     other.deploys(&format!("{name}-engine"), labels(name, "engine"), pod(container("ome-container", "example.com/engine:1")), true).await;
     let account = format!("{name}-router");
@@ -57,7 +57,7 @@ pub(super) async fn grouped(space: &Space<'_>, name: &str) {
     let mut engine = fixed(1);
     (engine["leader"], engine["worker"]) = (runner.clone(), json!({"runner": runner["runner"], "size": 1}));
     space.service(name, with_model(json!({"engine": engine}))).await;
-    let other = Other::of(space, &INFERENCE_SERVICE, name);
+    let other = Other::new(space, &INFERENCE_SERVICE, name);
     let template = |head: bool| {
         let mut labels = labels(name, "engine");
         if head {

@@ -9,7 +9,7 @@ use crate::services::{Space, own_cluster, with_model};
 use pointsman_core::resource::{
     DEPLOYMENT, HTTP_ROUTE, INFERENCE_SERVICE, LEADER_WORKER_SET, POD_DISRUPTION_BUDGET, RAY_CLUSTER, Resource, SERVICE,
 };
-use pointsman_tests::{Said, eventually};
+use pointsman_tests::{CommandOutput, eventually};
 use serde_json::{Value, json};
 
 /// A service whose engine and workers KubeRay runs.
@@ -19,13 +19,13 @@ async fn ray(space: &Space<'_>, name: &str) {
     space.annotated(name, json!({"ome.io/deploymentMode": "MultiNodeRayVLLM"}), spec).await;
     let template = json!({"spec": {"containers": [{"name": "ray-head", "image": "vllm/vllm-openai:1"}]}});
     let cluster = json!({"headGroupSpec": {"rayStartParams": {}, "template": template}});
-    let other = Other::of(space, &INFERENCE_SERVICE, name);
+    let other = Other::new(space, &INFERENCE_SERVICE, name);
     other.makes(&RAY_CLUSTER, &format!("{name}-engine-0"), json!({"component": "engine"}), json!({"spec": cluster})).await;
     other.is_content(1).await;
 }
 
 /// The part of what is told that is about a service.
-fn part<'a>(told: &'a Said, service: &str) -> &'a str {
+fn part<'a>(told: &'a CommandOutput, service: &str) -> &'a str {
     let head = format!("/{service}: ");
     let part = told.stdout.split("\n\n").find(|part| part.lines().next().is_some_and(|first| first.contains(&head)));
     part.unwrap_or_else(|| panic!("{service} isn't in\n{}{}", told.stdout, told.stderr))
@@ -51,7 +51,7 @@ async fn of_all_services_those_that_can_be_are_taken_over_and_the_others_are_tol
     raw(&space, "routed").await;
     let rules = json!([{"backendRefs": [{"name": "routed", "port": 80}]}]);
     let route = json!({"parentRefs": [{"name": "gateway"}], "rules": rules});
-    Other::of(&space, &INFERENCE_SERVICE, "routed").makes(&HTTP_ROUTE, "routed", json!({}), json!({"spec": route})).await;
+    Other::new(&space, &INFERENCE_SERVICE, "routed").makes(&HTTP_ROUTE, "routed", json!({}), json!({"spec": route})).await;
 
     let refused = adopt(&space, &["isvc/routed", "--yes"]);
     assert_eq!(refused.code, Some(2), "{}{}", refused.stdout, refused.stderr);

@@ -39,7 +39,7 @@ pub enum Word {
 }
 
 impl Word {
-    fn of(text: &str) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "denied" => Self::Denied,
             "warned" => Self::Warned,
@@ -114,7 +114,7 @@ impl Row {
         let comments =
             text.lines().filter_map(|line| line.strip_prefix("# ")).filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()));
         let says = comments.map(|line| {
-            let said = line.split_once(": ").and_then(|(word, sentence)| Some((Word::of(word)?, sentence.to_owned())));
+            let said = line.split_once(": ").and_then(|(word, sentence)| Some((Word::parse(word)?, sentence.to_owned())));
             let (word, sentence) = said.unwrap_or_else(|| panic!("{at}: {line:?} begins with no word that is known"));
             // Or nobody could tell two of them apart.
             let one = !sentence.contains(". ") && !sentence.contains("; ") && !sentence.ends_with('.');

@@ -27,7 +27,7 @@ pub enum Effect {
 
 impl Effect {
     /// In words, as one says it of a subject.
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Self::Nothing => "nothing changes",
             Self::Metadata => "metadata changes",
@@ -40,7 +40,7 @@ impl Effect {
 
 /// What becomes of a subject, and where that is seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct SubjectChange {
     /// The heaviest of it.
     pub effect: Effect,
     /// The first places, heaviest first: an object, and a path in it.
@@ -48,23 +48,23 @@ pub struct Change {
 }
 
 /// How many places of an object are told.
-const OF_AN_OBJECT: usize = 3;
+const MAX_FIELDS_PER_OBJECT: usize = 3;
 
 /// How many places of a subject are told.
 const OF_A_SUBJECT: usize = 6;
 
 /// What changes for a subject if the second plan is carried out in the place of the first.
-pub fn change(snapshot: &Snapshot, before: &Plan, after: &Plan) -> Change {
+pub fn change(snapshot: &Snapshot, before: &Plan, after: &Plan) -> SubjectChange {
     let Some(planned) = &after.objects else {
         // Where no plan could be made before either, nothing is lost.
-        return if before.objects.is_none() { Change::default() } else { failed(after) };
+        return if before.objects.is_none() { SubjectChange::default() } else { failed(after) };
     };
     let mut changes = match &before.objects {
         Some(former) => of_plans(snapshot, former, after, planned),
         None => of_what_runs(snapshot, after, planned),
     };
     changes.sort_by_key(|(effect, _)| Reverse(*effect));
-    Change {
+    SubjectChange {
         effect: changes.first().map(|(effect, _)| *effect).unwrap_or_default(),
         places: changes.into_iter().flat_map(|(_, places)| places).take(OF_A_SUBJECT).collect(),
     }
@@ -76,7 +76,7 @@ fn of_plans(snapshot: &Snapshot, former: &[Object], after: &Plan, planned: &[Obj
     let differing = planned.iter().filter_map(|object| match planned_before.get(&object.key) {
         Some(former) if former.fingerprint == object.fingerprint => None,
         Some(former) => Some(differs(snapshot, former, object)),
-        None => Some((Effect::Objects, vec![format!("{}: made", named(&object.key))])),
+        None => Some((Effect::Objects, vec![format!("{}: made", object_name(&object.key))])),
     });
     let gone = former.iter().map(|object| &object.key).filter(|key| !stays(key, after, planned));
     differing.chain(gone.map(|key| removed(snapshot, key))).collect()
@@ -88,9 +88,9 @@ fn of_what_runs(snapshot: &Snapshot, after: &Plan, planned: &[Object]) -> Vec<(E
         Some(live) if live.settled(&object.body, object.fingerprint) => None,
         Some(live) => {
             let effect = if live.keeps_pods(&object.body) { Effect::Objects } else { Effect::Restarts };
-            Some((effect, vec![format!("{}: planned again", named(&object.key))]))
+            Some((effect, vec![format!("{}: planned again", object_name(&object.key))]))
         }
-        None => Some((Effect::Objects, vec![format!("{}: made", named(&object.key))])),
+        None => Some((Effect::Objects, vec![format!("{}: made", object_name(&object.key))])),
     });
     let gone = snapshot.children.iter().filter(|child| child.ours()).map(|child| &child.key).filter(|key| !stays(key, after, planned));
     differing.chain(gone.map(|key| removed(snapshot, key))).collect()
@@ -101,17 +101,17 @@ fn stays(key: &ObjectKey, after: &Plan, planned: &[Object]) -> bool {
     planned.iter().any(|object| object.key == *key) || after.keeps.contains(key)
 }
 
-fn failed(after: &Plan) -> Change {
+fn failed(after: &Plan) -> SubjectChange {
     let needed = || after.status.conditions.iter().filter(|condition| condition.needed);
     // What failed says more than what isn't known for it.
     let why = needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
     let places = why.map(|condition| format!("{}: {}", condition.reason, condition.message));
-    Change { effect: Effect::Failed, places: places.into_iter().collect() }
+    SubjectChange { effect: Effect::Failed, places: places.into_iter().collect() }
 }
 
 fn removed(snapshot: &Snapshot, key: &ObjectKey) -> (Effect, Vec<String>) {
     let restarts = !key.resource.pods().is_empty() && runs(snapshot, key);
-    (if restarts { Effect::Restarts } else { Effect::Objects }, vec![format!("{}: removed", named(key))])
+    (if restarts { Effect::Restarts } else { Effect::Objects }, vec![format!("{}: removed", object_name(key))])
 }
 
 /// Whether an object is there, so that pods may run by it.
@@ -132,8 +132,8 @@ fn differs(snapshot: &Snapshot, former: &Object, object: &Object) -> (Effect, Ve
     let mut all = places(one, other, usize::MAX);
     // What restarts pods stands first.
     all.sort_by_key(|place| restarts && !place.starts_with("spec"));
-    all.truncate(OF_AN_OBJECT);
-    (effect, all.into_iter().map(|place| format!("{}: {place}", named(&object.key))).collect())
+    all.truncate(MAX_FIELDS_PER_OBJECT);
+    (effect, all.into_iter().map(|place| format!("{}: {place}", object_name(&object.key))).collect())
 }
 
 /// All but labels and annotations of the object itself.
@@ -145,8 +145,8 @@ fn without_metadata(body: &Value) -> Vec<(&String, &Value)> {
     all
 }
 
-fn named(key: &ObjectKey) -> String {
-    format!("{} {}", key.resource.called(), key.name)
+fn object_name(key: &ObjectKey) -> String {
+    format!("{} {}", key.resource.display_name(), key.name)
 }
 
 #[cfg(test)]
@@ -203,7 +203,7 @@ mod tests {
     }
 
     fn effect(before: &Plan, after: &Plan) -> (Effect, Vec<String>) {
-        let Change { effect, places } = change(&snapshot(), before, after);
+        let SubjectChange { effect, places } = change(&snapshot(), before, after);
         (effect, places)
     }
 

@@ -5,5 +5,5 @@ pub mod effect;
 pub mod places;
 pub mod report;
 
-pub use effect::{Change, Effect};
+pub use effect::{Effect, SubjectChange};
 pub use report::{Changed, Report};

@@ -1,6 +1,6 @@
 //! What a policy set changes, subject by subject: told in short in the set's status, and kept whole for those who want to know.
 
-use super::{Change, Effect};
+use super::{Effect, SubjectChange};
 use crate::{decide::replay::Replayed, world::ObjectKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pointsman_crds::policy::set::{BlastRadius, ReplayedScores};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 const EXAMPLES: usize = 50;
 
 /// The longest of these names with what changes: a status isn't to grow without bound.
-const LONGEST: usize = 300;
+const MAX_EXAMPLE_LENGTH: usize = 300;
 
 /// What one policy set changes against another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct Report {
     pub omitted: usize,
     /// How many there are of each effect, with those left out.
     #[serde(default)]
-    pub counts: Counts,
+    pub counts: EffectCounts,
     /// What becomes of recorded questions at hot points, where the sets differ in who answers them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Replayed>,
@@ -40,7 +40,7 @@ pub struct Report {
 /// How many subjects there are of each effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Counts {
+pub struct EffectCounts {
     /// Whose pods restart.
     pub restarts: usize,
     /// Whose objects change otherwise.
@@ -71,9 +71,9 @@ impl Changed {
     fn line(&self) -> String {
         let Self { kind, namespace, name, effect, places } = self;
         let first = places.first().map(|place| format!(" ({place})")).unwrap_or_default();
-        let mut line = format!("{kind} {namespace}/{name}: {}{first}", effect.words());
-        if line.len() > LONGEST {
-            line.truncate(line.floor_char_boundary(LONGEST));
+        let mut line = format!("{kind} {namespace}/{name}: {}{first}", effect.description());
+        if line.len() > MAX_EXAMPLE_LENGTH {
+            line.truncate(line.floor_char_boundary(MAX_EXAMPLE_LENGTH));
             line.push('\u{2026}');
         }
         line
@@ -82,11 +82,16 @@ impl Changed {
 
 impl Report {
     /// Of what was found of each subject.
-    pub fn of((set, against): (String, String), at: Time, subjects: usize, found: impl IntoIterator<Item = (ObjectKey, Change)>) -> Self {
+    pub fn summarize(
+        (set, against): (String, String),
+        at: Time,
+        subjects: usize,
+        found: impl IntoIterator<Item = (ObjectKey, SubjectChange)>,
+    ) -> Self {
         let mut changed: Vec<Changed> = found
             .into_iter()
             .filter(|(_, change)| change.effect != Effect::Nothing)
-            .map(|(key, Change { effect, places })| Changed {
+            .map(|(key, SubjectChange { effect, places })| Changed {
                 kind: key.resource.kind.to_owned(),
                 namespace: key.namespace,
                 name: key.name,
@@ -97,7 +102,7 @@ impl Report {
         let place = |changed: &Changed| (changed.kind.clone(), changed.namespace.clone(), changed.name.clone());
         changed.sort_by(|one, other| other.effect.cmp(&one.effect).then_with(|| place(one).cmp(&place(other))));
         let count = |effect| changed.iter().filter(|changed| changed.effect == effect).count();
-        let counts = Counts {
+        let counts = EffectCounts {
             restarts: count(Effect::Restarts),
             objects: count(Effect::Objects),
             metadata: count(Effect::Metadata),
@@ -139,9 +144,9 @@ mod tests {
             [("a", Effect::Metadata), ("b", Effect::Restarts), ("c", Effect::Nothing), ("d", Effect::Failed), ("e", Effect::Metadata)];
         let found = found.map(|(name, effect)| {
             let key = ObjectKey { resource: &INFERENCE_SERVICE, namespace: "n".to_owned(), name: name.to_owned() };
-            (key, Change { effect, places: vec![format!("Deployment {name}: spec")] })
+            (key, SubjectChange { effect, places: vec![format!("Deployment {name}: spec")] })
         });
-        let report = Report::of(("one".to_owned(), "two".to_owned()), Time(Timestamp::UNIX_EPOCH), 5, found);
+        let report = Report::summarize(("one".to_owned(), "two".to_owned()), Time(Timestamp::UNIX_EPOCH), 5, found);
         let radius = report.radius();
         assert_eq!((radius.subjects, radius.restarts, radius.objects, radius.metadata, radius.failed), (5, 1, 0, 2, 1));
         let named: Vec<&str> = radius.examples.iter().map(String::as_str).collect();

@@ -4,7 +4,7 @@ use super::{
     Decision, Pinned, Undecided,
     chain::{Answered, Fault},
     member::Member,
-    set::asked,
+    set::applies_at,
 };
 use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::{call::CallError, digest::Digest, limits::LARGEST_KEPT, point::Subject};
@@ -97,14 +97,14 @@ impl Pinned<'_> {
         let (point, subject) = (Question::POINT, question.subject());
         let mut parts = vec![*inputs, marker(&[point as u8])];
         let mut wants_time = false;
-        for member in self.set.members().iter().filter(|member| asked(member, point, subject)) {
+        for member in self.set.members().iter().filter(|member| applies_at(member, point, subject)) {
             parts.push(*member.identity());
             if self.quarantined.contains(member.name()) {
                 parts.push(marker(b"quarantined"));
             }
             match self.passed_over.get(member.name()) {
                 Some(None) => parts.push(marker(b"passed over")),
-                Some(Some(why)) => parts.push(Digest::of(why.as_bytes())),
+                Some(Some(why)) => parts.push(Digest::hash(why.as_bytes())),
                 None => {}
             }
             if let Some(previous) = &member.previous {
@@ -130,7 +130,7 @@ impl Pinned<'_> {
 /// What names an answer among all, and about what it takes.
 fn weigh(point: PolicyPoint, answer: &impl Serialize) -> (Digest, usize) {
     match serde_json::to_vec(answer) {
-        Ok(json) => (Digest::of_all([&Digest::of(&json), &marker(&[point as u8])]), json.len() * IN_MEMORY),
+        Ok(json) => (Digest::of_all([&Digest::hash(&json), &marker(&[point as u8])]), json.len() * IN_MEMORY),
         Err(_) => (marker(&[]), usize::MAX),
     }
 }

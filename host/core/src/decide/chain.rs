@@ -1,6 +1,6 @@
 //! Which plugins are asked, and which are the fallback of a plugin that gives no answer.
 
-use super::{Asked, Failed, Pinned, Standing, Undecided};
+use super::{AskedPlugin, FailedPlugin, Pinned, Standing, Undecided};
 use crate::decide::{member::Member, set::StandIn};
 use pointsman_crds::policy::plugin::{PluginFailurePolicy, PolicyPoint};
 use pointsman_sandbox::{call::CallError, point::Subject};
@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, sync::Arc};
 /// What a chain has answered, with the plugins that didn't.
 pub(super) struct Answered<Answer> {
     pub(super) answer: Answer,
-    pub(super) plugins: Vec<Asked>,
-    pub(super) failed: Vec<Failed>,
+    pub(super) plugins: Vec<AskedPlugin>,
+    pub(super) failed: Vec<FailedPlugin>,
 }
 
 /// The member of the chain that gave no answer.
@@ -30,7 +30,7 @@ impl Pinned<'_> {
     ) -> Result<Answered<Answer>, Undecided> {
         let passed_over = self.passed_over.iter().filter(|(_, why)| why.is_none());
         let mut stand_ins: BTreeMap<_, _> = passed_over.map(|(name, _)| (name.clone(), StandIn::Skip)).collect();
-        let mut failed: Vec<Failed> = Vec::new();
+        let mut failed: Vec<FailedPlugin> = Vec::new();
         loop {
             let chain = self.set.line(point, subject, &stand_ins);
             if chain.is_empty() {
@@ -41,12 +41,14 @@ impl Pinned<'_> {
             let fault = match unasked {
                 Some(fault) => fault,
                 None => match ask(&chain) {
-                    Ok(answer) => return Ok(Answered { answer, plugins: chain.iter().map(|member| asked(member)).collect(), failed }),
+                    Ok(answer) => {
+                        return Ok(Answered { answer, plugins: chain.iter().map(|member| asked_plugin(member)).collect(), failed });
+                    }
                     Err(fault) => fault,
                 },
             };
             let Some(member) = chain.get(fault.at) else { return Err(Undecided::Nobody(point)) };
-            let fault = Failed { plugin: member.name().to_owned(), error: fault.error };
+            let fault = FailedPlugin { plugin: member.name().to_owned(), error: fault.error };
             let stand_in = self.stand_in(point, member, &stand_ins);
             match stand_in {
                 Some(stand_in) => stand_ins.insert(member.name().to_owned(), stand_in),
@@ -81,6 +83,6 @@ impl Pinned<'_> {
     }
 }
 
-fn asked(member: &Member) -> Asked {
-    Asked { plugin: member.name().to_owned(), digest: member.bound.digest.clone() }
+fn asked_plugin(member: &Member) -> AskedPlugin {
+    AskedPlugin { plugin: member.name().to_owned(), digest: member.bound.digest.clone() }
 }

@@ -2,7 +2,7 @@
 
 use pointsman_sandbox::{
     call::CallError,
-    limits::{ERROR_BUDGET, ERROR_WINDOW, QUARANTINE, QUARANTINE_MOST, RECOVERED_AFTER},
+    limits::{ERROR_BUDGET, ERROR_WINDOW, QUARANTINE, QUARANTINE_MAX, RECOVERED_AFTER},
     sync::locked,
 };
 use std::{
@@ -17,7 +17,7 @@ use std::{
 
 /// What has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum HealthChange {
     /// It has failed in a way that it hadn't before.
     Failed(CallError),
     /// It isn't asked for so long.
@@ -31,11 +31,11 @@ pub enum Turn {
 pub struct Health {
     answered: AtomicU64,
     failed: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<HealthState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HealthState {
     /// When it failed, within the window.
     faults: VecDeque<Instant>,
     /// The kinds of failure that were told.
@@ -60,7 +60,7 @@ impl Health {
     }
 
     /// Notes an answer.
-    pub fn answered(&self, now: Instant) -> Option<Turn> {
+    pub fn answered(&self, now: Instant) -> Option<HealthChange> {
         self.answered.fetch_add(1, Ordering::Relaxed);
         let mut state = locked(&self.state);
         if state.times == 0 || state.until.is_some_and(|until| until > now) {
@@ -70,12 +70,12 @@ impl Health {
         if state.well < RECOVERED_AFTER {
             return None;
         }
-        *state = State::default();
-        Some(Turn::Recovered)
+        *state = HealthState::default();
+        Some(HealthChange::Recovered)
     }
 
     /// Notes a failure. What isn't the plugin's fault, or is an answer in good order, isn't held against it.
-    pub fn failed(&self, error: &CallError, now: Instant) -> Option<Turn> {
+    pub fn failed(&self, error: &CallError, now: Instant) -> Option<HealthChange> {
         self.failed.fetch_add(1, Ordering::Relaxed);
         let mut state = locked(&self.state);
         let fault = !matches!(error, CallError::Busy | CallError::Failed(_));
@@ -90,7 +90,7 @@ impl Health {
                 state.times = state.times.saturating_add(1);
                 state.well = 0;
                 state.until = Some(now + pause);
-                return Some(Turn::Quarantined(pause, error.clone()));
+                return Some(HealthChange::Quarantined(pause, error.clone()));
             }
         }
         let reason = error.reason();
@@ -98,13 +98,13 @@ impl Health {
             return None;
         }
         state.told.push(reason);
-        Some(Turn::Failed(error.clone()))
+        Some(HealthChange::Failed(error.clone()))
     }
 }
 
 /// Twice as long each time, and on each host a little different, so that they don't all ask again at once.
 fn pause(times: u32) -> Duration {
-    let pause = QUARANTINE.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX)).min(QUARANTINE_MOST);
+    let pause = QUARANTINE.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX)).min(QUARANTINE_MAX);
     let random = RandomState::new().hash_one(times) % 1000;
     pause.mul_f64(0.9 + f64::from(u32::try_from(random).unwrap_or_default()) / 5000.0)
 }
@@ -118,9 +118,9 @@ mod tests {
     #[test]
     fn a_kind_of_failure_is_told_once() {
         let (health, now) = (Health::default(), Instant::now());
-        assert_eq!(health.failed(&TRAP(), now), Some(Turn::Failed(TRAP())));
+        assert_eq!(health.failed(&TRAP(), now), Some(HealthChange::Failed(TRAP())));
         assert_eq!(health.failed(&TRAP(), now), None);
-        assert_eq!(health.failed(&CallError::Fuel(1), now), Some(Turn::Failed(CallError::Fuel(1))));
+        assert_eq!(health.failed(&CallError::Fuel(1), now), Some(HealthChange::Failed(CallError::Fuel(1))));
         assert_eq!(health.counts(), (0, 3));
     }
 
@@ -128,13 +128,13 @@ mod tests {
     fn past_its_budget_it_is_quarantined_for_longer_each_time_until_it_is_well_again() {
         let (health, mut now) = (Health::default(), Instant::now());
         for _ in 1..ERROR_BUDGET {
-            assert!(!matches!(health.failed(&TRAP(), now), Some(Turn::Quarantined(..))));
+            assert!(!matches!(health.failed(&TRAP(), now), Some(HealthChange::Quarantined(..))));
         }
         let mut before = Duration::ZERO;
         for _ in 0..20 {
-            let Some(Turn::Quarantined(pause, _)) = health.failed(&TRAP(), now) else { panic!("it isn't quarantined") };
-            assert!(pause > before || pause >= QUARANTINE_MOST.mul_f64(0.9), "{pause:?} after {before:?}");
-            assert!(pause <= QUARANTINE_MOST.mul_f64(1.1));
+            let Some(HealthChange::Quarantined(pause, _)) = health.failed(&TRAP(), now) else { panic!("it isn't quarantined") };
+            assert!(pause > before || pause >= QUARANTINE_MAX.mul_f64(0.9), "{pause:?} after {before:?}");
+            assert!(pause <= QUARANTINE_MAX.mul_f64(1.1));
             assert!(health.quarantined(now).is_some());
             before = pause;
             now += pause;
@@ -143,15 +143,15 @@ mod tests {
         for _ in 1..RECOVERED_AFTER {
             assert_eq!(health.answered(now), None);
         }
-        assert_eq!(health.answered(now), Some(Turn::Recovered));
-        assert!(matches!(health.failed(&TRAP(), now), Some(Turn::Failed(_))), "it has a whole budget again");
+        assert_eq!(health.answered(now), Some(HealthChange::Recovered));
+        assert!(matches!(health.failed(&TRAP(), now), Some(HealthChange::Failed(_))), "it has a whole budget again");
     }
 
     #[test]
     fn old_faults_and_those_of_others_do_not_count() {
         let (health, mut now) = (Health::default(), Instant::now());
         for _ in 0..10 * ERROR_BUDGET {
-            assert!(!matches!(health.failed(&TRAP(), now), Some(Turn::Quarantined(..))));
+            assert!(!matches!(health.failed(&TRAP(), now), Some(HealthChange::Quarantined(..))));
             now += ERROR_WINDOW;
         }
         for _ in 0..10 * ERROR_BUDGET {

@@ -65,7 +65,7 @@ impl Member {
 
     /// One whose revision can't be loaded. It keeps its place in the set and fails when it is asked: a set without it would decide
     /// otherwise, and say nothing.
-    pub fn absent(bound: PolicySetPlugin, why: String) -> Self {
+    pub fn unloadable(bound: PolicySetPlugin, why: String) -> Self {
         // A binding is plain data, which always has JSON.
         let identity = Digest::of_value(&bound).unwrap_or(Digest([0; 32]));
         Self {

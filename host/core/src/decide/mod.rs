@@ -16,7 +16,7 @@ pub mod set;
 pub mod templating;
 
 use crate::{
-    decide::{health::Turn, member::Member, set::ActiveSet},
+    decide::{health::HealthChange, member::Member, set::ActiveSet},
     point::name,
     rules::tally::Tally,
 };
@@ -30,7 +30,7 @@ use pointsman_sandbox::{
     limits::DECISION_CACHE,
     point::Subject,
     sync::locked,
-    text::told,
+    text::printable_line,
 };
 use std::{
     cell::LazyCell,
@@ -53,14 +53,14 @@ pub struct Decision<Answer> {
     /// The digest of the question.
     pub inputs: Digest,
     /// The plugins that gave it, in line.
-    pub plugins: Vec<Asked>,
+    pub plugins: Vec<AskedPlugin>,
     /// The plugins that gave none, and why.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<FailedPlugin>,
 }
 
 /// A plugin that was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct AskedPlugin {
     /// The name of its PolicyPlugin.
     pub plugin: String,
     /// The digest of its bytes.
@@ -69,7 +69,7 @@ pub struct Asked {
 
 /// A plugin that gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct FailedPlugin {
     /// The name of its PolicyPlugin.
     pub plugin: String,
     /// Why.
@@ -85,7 +85,7 @@ pub enum Undecided {
         /// The policy point.
         point: PolicyPoint,
         /// Who, and why.
-        failed: Failed,
+        failed: FailedPlugin,
     },
     /// No plugin is asked there about this subject.
     #[error("no plugin answers at {} for this subject: the built-in one is switched off or skipped", name(*.0))]
@@ -108,19 +108,19 @@ impl Undecided {
 
 /// What becomes known of a plugin while it decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct PluginHealthEvent {
     /// The name of its PolicyPlugin.
     pub plugin: String,
     /// The digest of its bytes.
     pub digest: String,
     /// What has changed.
-    pub turn: Turn,
+    pub turn: HealthChange,
 }
 
 /// What hears of it while policies decide.
 pub trait Listener: fmt::Debug + Send + Sync {
     /// Something has become known of a plugin.
-    fn heard(&self, news: News);
+    fn heard(&self, news: PluginHealthEvent);
 
     /// Another set decides, or everything is to be looked at again.
     fn changed(&self);
@@ -131,7 +131,7 @@ pub trait Listener: fmt::Debug + Send + Sync {
 pub struct Unheard;
 
 impl Listener for Unheard {
-    fn heard(&self, _: News) {}
+    fn heard(&self, _: PluginHealthEvent) {}
 
     fn changed(&self) {}
 }
@@ -175,7 +175,7 @@ impl Policies {
     }
 
     /// The sets that decided before and that subjects may still be on, the newest first.
-    pub fn formers(&self) -> Arc<Vec<Arc<ActiveSet>>> {
+    pub fn previous_sets(&self) -> Arc<Vec<Arc<ActiveSet>>> {
         self.formers.load_full()
     }
 
@@ -186,12 +186,12 @@ impl Policies {
 
     /// Decides by another set for somebody who is still on it: what is decided is kept, told and held against plugins as ever.
     #[must_use]
-    pub fn under(&self, set: Arc<ActiveSet>) -> Self {
+    pub fn with_set(&self, set: Arc<ActiveSet>) -> Self {
         Self { cache: Arc::clone(&self.cache), set: ArcSwap::new(set), ..Self::new(ActiveSet::new(Vec::new()), Arc::clone(&self.listener)) }
     }
 
     /// Counts a turn of a policy set.
-    pub fn turned(&self, turn: &'static str) {
+    pub fn count_transition(&self, turn: &'static str) {
         *locked(&self.turns).entry(turn).or_default() += 1;
     }
 
@@ -201,7 +201,7 @@ impl Policies {
     }
 
     /// Decides by a set beside what is active: it is only tried, and neither told of nor held against a plugin.
-    pub fn aside(set: &ActiveSet, cache: Arc<Cache>) -> Self {
+    pub fn for_comparison(set: &ActiveSet, cache: Arc<Cache>) -> Self {
         Self { cache, tried: true, ..Self::new(set.afresh(), Arc::new(Unheard)) }
     }
 
@@ -215,7 +215,7 @@ impl Policies {
     }
 
     /// Has everything looked at again.
-    pub fn look_again(&self) {
+    pub fn request_reconcile(&self) {
         self.listener.changed();
     }
 
@@ -276,11 +276,16 @@ impl Pinned<'_> {
     }
 
     /// Evaluates under which conditions alone plugins are asked about the subject; its object and its namespace as rules see them.
-    pub(crate) fn meet(&mut self, subject: &Subject, object: impl FnOnce() -> Arc<str>, namespace: impl FnOnce() -> Option<Arc<str>>) {
+    pub(crate) fn evaluate_match_conditions(
+        &mut self,
+        subject: &Subject,
+        object: impl FnOnce() -> Arc<str>,
+        namespace: impl FnOnce() -> Option<Arc<str>>,
+    ) {
         let (object, namespace) = (LazyCell::new(object), LazyCell::new(namespace));
         let known = LazyCell::new(|| {
             let namespace = namespace.as_deref().unwrap_or_default();
-            [Digest::of(object.as_bytes()), Digest::of(namespace.as_bytes())]
+            [Digest::hash(object.as_bytes()), Digest::hash(namespace.as_bytes())]
         });
         for member in self.set.members() {
             let Some(conditions) = member.conditions().filter(|_| crate::decide::set::concerns(member, subject)) else { continue };
@@ -318,14 +323,14 @@ impl Pinned<'_> {
         let turn = match outcome {
             Ok((_, spent)) => {
                 for line in &spent.log {
-                    tracing::debug!(target: "pointsman::plugin", plugin = member.name(), level = %line.level, "{}", told(&line.message));
+                    tracing::debug!(target: "pointsman::plugin", plugin = member.name(), level = %line.level, "{}", printable_line(&line.message));
                 }
                 member.health.answered(now)
             }
             Err(error) => member.health.failed(error, now),
         };
         if let Some(turn) = turn {
-            self.policies.listener.heard(News { plugin: member.name().to_owned(), digest: member.bound.digest.clone(), turn });
+            self.policies.listener.heard(PluginHealthEvent { plugin: member.name().to_owned(), digest: member.bound.digest.clone(), turn });
         }
     }
 }

@@ -11,7 +11,7 @@ use pointsman_sandbox::{
         Fact, Reason, Subject,
         propagation::{Answer, Dropped, Layer, Placed, RequestRef, Target},
     },
-    text::told,
+    text::printable_line,
     words,
 };
 use serde::{Deserialize, Serialize};
@@ -107,7 +107,7 @@ impl Pinned<'_> {
             let known: BTreeSet<&str> = inputs.layers.iter().map(|layer| layer.name.as_str()).chain(ALWAYS).collect();
             let earlier = so_far.labels.iter().chain(&so_far.annotations).map(|placed| placed.layer.as_str());
             let known: BTreeSet<&str> = known.into_iter().chain(earlier).collect();
-            check(&answer, &known).map_err(|sentence| CallError::Nonsense(told(&sentence)))?;
+            check(&answer, &known).map_err(|sentence| CallError::Nonsense(printable_line(&sentence)))?;
             Ok((answer, spent))
         });
         self.note(member, &outcome);
@@ -141,8 +141,8 @@ fn check(answer: &Answer, layers: &BTreeSet<&str>) -> Result<(), String> {
         }
     }
     let annotations: usize = answer.annotations.iter().map(|placed| placed.key.len() + placed.value.len()).sum();
-    if annotations > words::ANNOTATIONS_MOST {
-        return Err(format!("its annotations have {annotations} bytes, and {} are the most", words::ANNOTATIONS_MOST));
+    if annotations > words::MAX_ANNOTATIONS_BYTES {
+        return Err(format!("its annotations have {annotations} bytes, and {} are the most", words::MAX_ANNOTATIONS_BYTES));
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use std::{
 };
 
 /// How many questions are kept.
-const MOST: usize = 256;
+const MAX_RECORDED_QUESTIONS: usize = 256;
 
 /// Of those after the first the one in so many, so that what is asked thousands of times a second costs nothing.
 const EVERY: u64 = 64;
@@ -46,7 +46,7 @@ impl Sample {
     /// Keeps a question, if it is its turn.
     pub(super) fn note(&self, subject: &Subject, question: Question, candidates: Candidates<'_>) {
         let seen = self.seen.fetch_add(1, Ordering::Relaxed);
-        let wanted = seen < MOST as u64 || seen.is_multiple_of(EVERY);
+        let wanted = seen < MAX_RECORDED_QUESTIONS as u64 || seen.is_multiple_of(EVERY);
         if !wanted || candidates.values.len() > LARGEST {
             return;
         }
@@ -57,7 +57,7 @@ impl Sample {
             values: candidates.values.to_vec(),
         };
         let mut kept = locked(&self.kept);
-        if kept.len() == MOST {
+        if kept.len() == MAX_RECORDED_QUESTIONS {
             kept.pop_front();
         }
         kept.push_back(Arc::new(recorded));
@@ -121,15 +121,15 @@ mod tests {
             let candidates = Candidates { features: &["a"], values: &[number] };
             sample.note(&Subject::default(), Question::EndpointPick, candidates);
         };
-        for _ in 0..MOST {
+        for _ in 0..MAX_RECORDED_QUESTIONS {
             put(1.0);
         }
-        assert_eq!(sample.all().len(), MOST);
+        assert_eq!(sample.all().len(), MAX_RECORDED_QUESTIONS);
         for _ in 0..EVERY {
             put(-1.0);
         }
         let kept = sample.all();
-        assert_eq!((kept.len(), kept.iter().filter(|recorded| recorded.values[0] < 0.0).count()), (MOST, 1));
+        assert_eq!((kept.len(), kept.iter().filter(|recorded| recorded.values[0] < 0.0).count()), (MAX_RECORDED_QUESTIONS, 1));
         let large: Vec<f64> = std::iter::repeat_n(0.0, LARGEST + 1).collect();
         sample.note(&Subject::default(), Question::EndpointPick, Candidates { features: &["a"], values: &large });
         assert_eq!(sample.all(), kept);

@@ -97,7 +97,7 @@ impl ActiveSet {
     pub fn line(&self, point: PolicyPoint, subject: &Subject, stand_ins: &BTreeMap<String, StandIn>) -> Vec<Arc<Member>> {
         let mut line: Vec<Arc<Member>> = Vec::new();
         let mut default_wanted = false;
-        for member in self.members.iter().filter(|member| asked(member, point, subject)) {
+        for member in self.members.iter().filter(|member| applies_at(member, point, subject)) {
             // Whoever stands in for a plugin that replaces those before it, does too.
             let stand_in = stand_ins.get(member.name());
             if member.replaces() && !matches!(stand_in, Some(StandIn::Skip)) {
@@ -124,7 +124,7 @@ impl ActiveSet {
 
 fn config(member: &Member) -> Value {
     let mut config: Value = member.bound.config.as_deref().and_then(|config| serde_json::from_str(config).ok()).unwrap_or_default();
-    let ours = BUILTINS.iter().any(|builtin| Digest::of(builtin.bytes).to_string() == member.bound.digest);
+    let ours = BUILTINS.iter().any(|builtin| Digest::hash(builtin.bytes).to_string() == member.bound.digest);
     let schema: Value = if ours { serde_json::from_str(&member.description.config_schema).unwrap_or_default() } else { Value::Null };
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         if let (Some(default), None) = (property.get("default"), config.get(name)) {
@@ -137,7 +137,7 @@ fn config(member: &Member) -> Value {
     config
 }
 
-pub(super) fn asked(member: &Member, point: PolicyPoint, subject: &Subject) -> bool {
+pub(super) fn applies_at(member: &Member, point: PolicyPoint, subject: &Subject) -> bool {
     member.bound.points.contains(&point) && concerns(member, subject)
 }
 

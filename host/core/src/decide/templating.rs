@@ -11,7 +11,7 @@ use pointsman_sandbox::{
     call::CallError,
     digest::{Digest, Digested},
     engine::Use,
-    limits::{LARGEST_TEMPLATE, MOST_OPERATIONS},
+    limits::{LARGEST_TEMPLATE, MAX_OPERATIONS},
     point::{
         Fact, Reason, Role, Subject, image,
         templating::{Layer, Operation, RequestRef},
@@ -120,8 +120,8 @@ impl Pinned<'_> {
         let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| {
             let (answer, spent) = plugin.template(RequestRef { now, ..inputs.request(&so_far.template) })?;
             let number = answer.operations.len();
-            if number > MOST_OPERATIONS {
-                return Err(CallError::Nonsense(format!("it has {number} operations, and {MOST_OPERATIONS} are the most")));
+            if number > MAX_OPERATIONS {
+                return Err(CallError::Nonsense(format!("it has {number} operations, and {MAX_OPERATIONS} are the most")));
             }
             let mut template: Value = serde_json::from_str(&so_far.template).unwrap_or_default();
             for operation in &answer.operations {
@@ -129,13 +129,14 @@ impl Pinned<'_> {
                 if !named {
                     let known: Vec<_> = inputs.layers.iter().map(|layer| layer.name.as_str()).collect();
                     let sentence = format!("{:?} is no layer of the question; there are {} and plugin", operation.layer, known.join(", "));
-                    return Err(CallError::Nonsense(pointsman_sandbox::text::told(&sentence)));
+                    return Err(CallError::Nonsense(pointsman_sandbox::text::printable_line(&sentence)));
                 }
-                patch::apply(&mut template, operation)
-                    .map_err(|error| CallError::Nonsense(pointsman_sandbox::text::told(&format!("{} {error}", operation.path))))?;
+                patch::apply(&mut template, operation).map_err(|error| {
+                    CallError::Nonsense(pointsman_sandbox::text::printable_line(&format!("{} {error}", operation.path)))
+                })?;
             }
             if let Some(foreign) = foreign(&template) {
-                return Err(CallError::Nonsense(pointsman_sandbox::text::told(&format!("{foreign} isn't a policy's to set"))));
+                return Err(CallError::Nonsense(pointsman_sandbox::text::printable_line(&format!("{foreign} isn't a policy's to set"))));
             }
             let template = template.to_string();
             let size = template.len();

@@ -3,7 +3,7 @@
 use super::{conditions, number, selected};
 use crate::{
     decide::{
-        Asked, Failed, propagation,
+        AskedPlugin, FailedPlugin, propagation,
         selection::{self, Judged},
         templating,
     },
@@ -51,7 +51,7 @@ pub fn text(subject: &Subject, plan: &Plan) -> String {
     text
 }
 
-fn head(text: &mut String, point: &str, target: Option<String>, asked: &[Asked], failed: &[Failed]) {
+fn head(text: &mut String, point: &str, target: Option<String>, asked: &[AskedPlugin], failed: &[FailedPlugin]) {
     let target = target.map(|target| format!(": {target}")).unwrap_or_default();
     let short = |digest: &str| digest.get(..19).unwrap_or(digest).to_owned();
     let asked: Vec<String> = asked.iter().map(|asked| format!("{} {}", asked.plugin, short(&asked.digest))).collect();

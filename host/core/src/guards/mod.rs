@@ -1,6 +1,6 @@
 //! What becomes of a plan by the rules: those of the subject before it, and those of its objects before they are applied.
 
-pub mod layers;
+pub mod provenance;
 
 use crate::{
     condition::Condition,
@@ -8,19 +8,19 @@ use crate::{
     plan::{Object, Plan},
     question::{self, entries, strings},
     rules::{
-        judge::{Case, Finding, Judgement, sentence},
-        lookups::Around,
+        judge::{Finding, Judgement, RuleInput, sentence},
+        lookups::LookupContext,
         visible::{namespace, object},
     },
     world::{ObjectKey, Read, Snapshot},
 };
-use layers::Bound;
 use pointsman_crds::policy::rule::RuleStage;
 use pointsman_sandbox::{
     digest::Digest,
     limits::SUMS_WITHIN,
     point::{Entry, Subject},
 };
+use provenance::AdminConfigs;
 use serde_json::Value;
 use std::{cell::OnceCell, collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -31,10 +31,10 @@ pub const VALID: &str = "Valid";
 pub const ALLOWED: &str = "Allowed";
 
 /// How long to wait before a rule that couldn't be evaluated for a passing reason is asked again.
-const AGAIN: Duration = Duration::from_secs(15);
+const RULE_RETRY_INTERVAL: Duration = Duration::from_secs(15);
 
 /// How many bytes of sentences a condition has at most.
-const LONGEST: usize = 4096;
+const MAX_MESSAGE_BYTES: usize = 4096;
 
 fn of_subject(snapshot: &Snapshot) -> Value {
     let ObjectKey { resource, namespace, name } = &snapshot.subject.key;
@@ -42,26 +42,26 @@ fn of_subject(snapshot: &Snapshot) -> Value {
 }
 
 /// Finds out which plugins are asked about the subject, by their matchConditions.
-pub(crate) fn meet(snapshot: &Snapshot, policies: &mut Pinned<'_>) {
+pub(crate) fn evaluate_match_conditions(snapshot: &Snapshot, policies: &mut Pinned<'_>) {
     if policies.set().members().iter().all(|member| member.conditions().is_none()) {
         return;
     }
     let key = &snapshot.subject.key;
     let subject = || of_subject(snapshot).to_string().into();
     let namespace = || (!key.namespace.is_empty()).then(|| namespace(&key.namespace, &*snapshot.namespace_labels).to_string().into());
-    policies.meet(&question::subject(snapshot), subject, namespace);
+    policies.evaluate_match_conditions(&question::subject(snapshot), subject, namespace);
 }
 
 /// What the rules say of a plan: of its subject first, and of its objects.
 #[derive(Debug)]
-pub(crate) struct Judging<'a> {
+pub(crate) struct PlanGuard<'a> {
     snapshot: &'a Snapshot,
     policies: &'a Pinned<'a>,
     subject: OnceCell<Arc<str>>,
     namespace: OnceCell<Arc<str>>,
 }
 
-impl<'a> Judging<'a> {
+impl<'a> PlanGuard<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot, policies: &'a Pinned<'a>) -> Self {
         Self { snapshot, policies, subject: OnceCell::new(), namespace: OnceCell::new() }
     }
@@ -79,29 +79,29 @@ impl<'a> Judging<'a> {
     /// What the rules say of the subject, and what they have looked at beside it.
     fn input(&self) -> (Arc<Judgement>, BTreeSet<Read>) {
         let rules = self.policies.set().rules();
-        if rules.of(RuleStage::Input).next().is_none() {
+        if rules.for_stage(RuleStage::Input).next().is_none() {
             return Default::default();
         }
         let namespace = self.namespace().unwrap_or_default();
-        let object = Digest::of_all(&[Digest::of(self.subject().as_bytes()), Digest::of(namespace.as_bytes())]);
+        let object = Digest::of_all(&[Digest::hash(self.subject().as_bytes()), Digest::hash(namespace.as_bytes())]);
         let about = OnceCell::new();
-        let judge = |around: Option<&Around<'_>>| {
+        let judge = |around: Option<&LookupContext<'_>>| {
             let about = about.get_or_init(|| question::subject(self.snapshot));
             let mut root = |name: &str| match name {
                 "object" => Some(self.subject()),
                 "namespaceObject" => self.namespace(),
                 _ => None,
             };
-            let case = Case { stage: RuleStage::Input, about, operation: None, root: &mut root, around };
+            let case = RuleInput { stage: RuleStage::Input, about, operation: None, root: &mut root, around };
             rules.judge_some(case, |rule| rule.looks_up() == around.is_some())
         };
         let of_object = self.kept(&[*rules.digest(RuleStage::Input), object], || vec![judge(None)]).first().cloned().unwrap_or_default();
-        if !rules.of(RuleStage::Input).any(|rule| rule.looks_up()) {
+        if !rules.for_stage(RuleStage::Input).any(|rule| rule.looks_up()) {
             return (Arc::new(of_object), BTreeSet::new());
         }
         // What depends on more than the object is kept by what was found, rule by rule.
         let surroundings = self.snapshot.surroundings();
-        let around = Around::new(&surroundings, Some(self.policies.cache()), Some(object), SUMS_WITHIN);
+        let around = LookupContext::new(&surroundings, Some(self.policies.cache()), Some(object), SUMS_WITHIN);
         let judgement = of_object.and(judge(Some(&around)));
         (Arc::new(judgement), around.reads())
     }
@@ -109,14 +109,14 @@ impl<'a> Judging<'a> {
     /// What the rules say of each object of the plan, in their order.
     fn output(&self, objects: &[Object], plan: &Plan) -> Arc<Vec<Judgement>> {
         let rules = self.policies.set().rules();
-        if rules.of(RuleStage::Output).next().is_none() {
+        if rules.for_stage(RuleStage::Output).next().is_none() {
             return Arc::default();
         }
         let namespace = self.namespace().unwrap_or_default();
-        let mut parts = vec![*rules.digest(RuleStage::Output), Digest::of(self.subject().as_bytes()), Digest::of(namespace.as_bytes())];
-        parts.extend(objects.iter().map(|object| Digest::of(object.whole().to_string().as_bytes())));
+        let mut parts = vec![*rules.digest(RuleStage::Output), Digest::hash(self.subject().as_bytes()), Digest::hash(namespace.as_bytes())];
+        parts.extend(objects.iter().map(|object| Digest::hash(object.manifest().to_string().as_bytes())));
         // Who asked for what, and what was answered.
-        parts.extend(plan.decisions.iter().flat_map(layers::digests));
+        parts.extend(plan.decisions.iter().flat_map(provenance::digests));
         parts.push(*self.policies.set().configs_digest());
         self.kept(&parts, || objects.iter().map(|object| self.judge_object(object, plan)).collect())
     }
@@ -135,18 +135,18 @@ impl<'a> Judging<'a> {
         };
         let asked = OnceCell::new();
         // What configures others says nothing here.
-        let plugins = layers::plugins(object, &plan.decisions);
+        let plugins = provenance::plugins(object, &plan.decisions);
         let configs: Vec<_> = set.configs().iter().filter(|(name, _)| plugins.contains(&name.as_str())).cloned().collect();
-        let asked = || asked.get_or_init(|| layers::asked(object, &plan.decisions, &Bound { configs: &configs }));
+        let asked = || asked.get_or_init(|| provenance::field_provenance(object, &plan.decisions, &AdminConfigs { configs: &configs }));
         let mut root = |name: &str| match name {
-            "object" => Some(object.whole().to_string().into()),
+            "object" => Some(object.manifest().to_string().into()),
             "subject" => Some(self.subject()),
             "namespaceObject" => self.namespace(),
             "layers" if !asked().too_large => Some(asked().layers().to_string().into()),
             "added" if !asked().too_large => Some(asked().added().to_string().into()),
             _ => None,
         };
-        set.rules().judge(Case { stage: RuleStage::Output, about: &about, operation: None, root: &mut root, around: None })
+        set.rules().judge(RuleInput { stage: RuleStage::Output, about: &about, operation: None, root: &mut root, around: None })
     }
 
     /// What was found of the same before, or is found now; that is kept if it would be found again.
@@ -166,13 +166,13 @@ impl<'a> Judging<'a> {
     }
 
     /// Makes of a plan what the rules let it be.
-    pub(crate) fn bound(&self, mut plan: Plan) -> Plan {
+    pub(crate) fn enforce(&self, mut plan: Plan) -> Plan {
         let (input, looked_at) = self.input();
         plan.reads.extend(looked_at);
         let output = plan.objects.as_ref().map(|objects| self.output(objects, &plan));
         let denied = !input.admits() || output.as_ref().is_some_and(|output| output.iter().any(|judgement| !judgement.admits()));
         if input.passing || output.iter().flat_map(|output| output.iter()).any(|judgement| judgement.passing) {
-            plan.again = Some(plan.again.map_or(AGAIN, |again| again.min(AGAIN)));
+            plan.again = Some(plan.again.map_or(RULE_RETRY_INTERVAL, |again| again.min(RULE_RETRY_INTERVAL)));
         }
         plan.stands.add(&input);
         output.iter().flat_map(|output| output.iter()).for_each(|judgement| plan.stands.add(judgement));
@@ -185,21 +185,21 @@ impl<'a> Judging<'a> {
         plan
     }
 
-    fn stays(&self) -> &'static str {
+    fn consequence(&self) -> &'static str {
         if self.snapshot.children.is_empty() { "Nothing is made" } else { "What runs stays as it is" }
     }
 
     fn valid(&self, judgement: &Judgement) -> Condition {
         let denied = judgement.sentences(Finding::denies);
         if !denied.is_empty() {
-            let message = told(format!("{}: {}", self.stays(), joined(&denied)));
+            let message = truncated(format!("{}: {}", self.consequence(), joined(&denied)));
             return refused(VALID, "RuleBroken", message, judgement.findings.iter().filter(|finding| finding.denies()));
         }
         let warned = judgement.sentences(Finding::warns);
         if !warned.is_empty() {
-            return Condition::yes(VALID, "Warned", told(joined(&warned))).noted();
+            return Condition::satisfied(VALID, "Warned", truncated(joined(&warned))).with_event();
         }
-        Condition::yes(VALID, "Valid", "The service breaks no rule.")
+        Condition::satisfied(VALID, "Valid", "The service breaks no rule.")
     }
 
     fn allowed(&self, judged: Option<(&[Object], &Vec<Judgement>)>, plan: &Plan) -> Condition {
@@ -217,18 +217,18 @@ impl<'a> Judging<'a> {
         let denied = sentences(Finding::denies);
         if !denied.is_empty() {
             let broken = objects.iter().zip(judgements).filter(|(_, judgement)| !judgement.admits()).map(|(object, _)| object);
-            let plugins: BTreeSet<&str> = broken.flat_map(|object| layers::plugins(object, &plan.decisions)).collect();
+            let plugins: BTreeSet<&str> = broken.flat_map(|object| provenance::plugins(object, &plan.decisions)).collect();
             let plugins = plugins.into_iter().collect::<Vec<_>>().join(", ");
             let by = if plugins.is_empty() { String::new() } else { format!(", which the plugins {plugins} have a part in,") };
-            let message = told(format!("{}: the plan{by} is refused. {}", self.stays(), joined(&denied)));
+            let message = truncated(format!("{}: the plan{by} is refused. {}", self.consequence(), joined(&denied)));
             let findings = judgements.iter().flat_map(|judgement| &judgement.findings).filter(|finding| finding.denies());
             return refused(ALLOWED, "GuardrailBroken", message, findings);
         }
         let warned = sentences(Finding::warns);
         if !warned.is_empty() {
-            return Condition::yes(ALLOWED, "Warned", told(joined(&warned))).noted();
+            return Condition::satisfied(ALLOWED, "Warned", truncated(joined(&warned))).with_event();
         }
-        Condition::yes(ALLOWED, "Allowed", "What the policies put out breaks no rule.")
+        Condition::satisfied(ALLOWED, "Allowed", "What the policies put out breaks no rule.")
     }
 }
 
@@ -247,9 +247,9 @@ fn joined(sentences: &[String]) -> String {
     ended.collect::<Vec<_>>().join(" ")
 }
 
-fn told(mut text: String) -> String {
-    if text.len() > LONGEST {
-        text.truncate(text.floor_char_boundary(LONGEST));
+fn truncated(mut text: String) -> String {
+    if text.len() > MAX_MESSAGE_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_MESSAGE_BYTES));
         text.push('\u{2026}');
     }
     text

@@ -2,24 +2,24 @@
 
 use crate::{
     condition::Condition,
-    world::named::{Named, Parent},
+    world::referenced::{Parent, ReferencedObject},
 };
 
 /// What they say of a route or a pool, unless each of the parents has taken it. What it is goes on with a sentence.
-pub(super) fn refusal(type_: &'static str, what: &str, known: &Named, parents: &[Parent]) -> Option<Condition> {
+pub(super) fn refusal(type_: &'static str, what: &str, known: &ReferencedObject, parents: &[Parent]) -> Option<Condition> {
     let refused = parents.iter().find_map(|parent| {
         // Others may have conditions of their own.
         let refused = |type_: &str| ["Accepted", "ResolvedRefs"].contains(&type_);
-        let told = known.said_by(parent).find(|told| told.status == "False" && refused(&told.type_))?;
+        let told = known.conditions_from(parent).find(|told| told.status == "False" && refused(&told.type_))?;
         let message = format!("{} doesn't take {what} ({}): {}", who(parent), told.type_, told.message);
         Some(Condition::no(type_, told.reason.clone(), message))
     });
-    let taken = |parent: &&Parent| known.said_by(parent).any(|told| told.type_ == "Accepted" && told.status == "True");
-    refused.or_else(|| parents.iter().find(|parent| !taken(parent)).map(|parent| unsaid(type_, what, parent)))
+    let taken = |parent: &&Parent| known.conditions_from(parent).any(|told| told.type_ == "Accepted" && told.status == "True");
+    refused.or_else(|| parents.iter().find(|parent| !taken(parent)).map(|parent| not_reported(type_, what, parent)))
 }
 
 /// That nothing is known of it.
-pub(super) fn unsaid(type_: &'static str, what: &str, by: &Parent) -> Condition {
+pub(super) fn not_reported(type_: &'static str, what: &str, by: &Parent) -> Condition {
     Condition::unknown(type_, "Progressing", format!("{} hasn't said whether it takes {what}.", who(by)))
 }
 

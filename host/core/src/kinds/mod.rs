@@ -1,12 +1,12 @@
 //! A folder an API system, a file a kind: each a pure function from a snapshot and the policies to a plan. Nothing here awaits, logs or
 //! calls the API.
 
-mod ask;
-mod fares;
+pub mod adoption;
 mod gateways;
-pub mod kept;
 pub mod kserve;
 pub mod ome;
+mod questions;
+mod workload_health;
 
 use crate::{
     decide::Pinned,
@@ -24,12 +24,12 @@ pub trait Kind: Debug + Send + Sync {
     fn resource(&self) -> &'static Resource;
 
     /// What was taken over from another controller under another name than ours, by ours.
-    fn stand_ins(&self, _: &Snapshot) -> BTreeMap<ObjectKey, ObjectKey> {
+    fn adopted_names(&self, _: &Snapshot) -> BTreeMap<ObjectKey, ObjectKey> {
         BTreeMap::new()
     }
 
     /// Whether its user has asked for something that its generation doesn't tell.
-    fn asks(&self, _: &Snapshot, _: &Value) -> bool {
+    fn has_pending_request(&self, _: &Snapshot, _: &Value) -> bool {
         false
     }
 

@@ -12,7 +12,7 @@ const LONGEST_TAGGED: usize = 63 - 5 + 6;
 
 /// What is asked of each replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct ScalingRequest {
     /// How many requests a replica works on at once.
     pub concurrency: Option<i64>,
     /// How long a request may take, in seconds.
@@ -20,7 +20,7 @@ pub struct Asked {
 }
 
 /// The template of a revision: that of its pods, and what is asked of it.
-pub fn template(pods: &Value, asked: Asked) -> Value {
+pub fn template(pods: &Value, asked: ScalingRequest) -> Value {
     let mut template = pods.clone();
     if let Some(concurrency) = asked.concurrency {
         template["spec"]["containerConcurrency"] = concurrency.into();

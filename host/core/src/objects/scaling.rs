@@ -35,7 +35,7 @@ pub fn used(of: &str, percent: i64) -> Value {
 }
 
 /// The number of replicas that the workload variant autoscaler wants. It knows a variant by the name of what scales it.
-const WANTED: &str = "wva_desired_replicas";
+const DESIRED_REPLICAS_METRIC: &str = "wva_desired_replicas";
 
 /// A metric: what the workload variant autoscaler wants for a variant in a namespace.
 pub fn wanted(namespace: &str, variant: &str) -> Value {
@@ -43,7 +43,7 @@ pub fn wanted(namespace: &str, variant: &str) -> Value {
     json!({
         "type": "External",
         "external": {
-            "metric": {"name": WANTED, "selector": {"matchLabels": labels}}, "target": {"type": "AverageValue", "averageValue": "1"},
+            "metric": {"name": DESIRED_REPLICAS_METRIC, "selector": {"matchLabels": labels}}, "target": {"type": "AverageValue", "averageValue": "1"},
         },
     })
 }
@@ -62,7 +62,7 @@ pub struct Query {
 impl Query {
     /// What the workload variant autoscaler wants for a variant in a namespace.
     pub fn wanted(server: String, namespace: &str, variant: &str) -> Self {
-        let query = format!("{WANTED}{{variant_name=\"{variant}\",exported_namespace=\"{namespace}\"}}");
+        let query = format!("{DESIRED_REPLICAS_METRIC}{{variant_name=\"{variant}\",exported_namespace=\"{namespace}\"}}");
         Self { server, query, threshold: "1".to_owned() }
     }
 }

@@ -37,11 +37,11 @@ const KEYWORDS: &str =
     "as break const continue else false for function if import in let loop namespace null package return true var void while";
 
 /// What Kubernetes binds in the same form for every rule.
-static FIXED: LazyLock<[(&str, Shape); 3]> = LazyLock::new(|| {
+static FIXED: LazyLock<[(&str, KindFields); 3]> = LazyLock::new(|| {
     [
-        ("namespaceObject", Shape { group: String::new(), name: "Namespace".to_owned(), root: namespace() }),
-        ("params", Shape { group: String::new(), name: "ConfigMap".to_owned(), root: config_map() }),
-        ("request", Shape { group: String::new(), name: "AdmissionRequest".to_owned(), root: admission_request() }),
+        ("namespaceObject", KindFields { group: String::new(), name: "Namespace".to_owned(), root: namespace() }),
+        ("params", KindFields { group: String::new(), name: "ConfigMap".to_owned(), root: config_map() }),
+        ("request", KindFields { group: String::new(), name: "AdmissionRequest".to_owned(), root: admission_request() }),
     ]
 });
 
@@ -53,7 +53,7 @@ static INDEX: Node = Node::Scalar(NUMBER);
 
 /// A kind's schema, cut down to which fields there are. Making one costs as much as its CRD does, so it is made once.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub struct KindFields {
     /// The API group, such as ome.io.
     pub group: String,
     /// The kind, such as InferenceService.
@@ -62,18 +62,19 @@ pub struct Shape {
 }
 
 /// The shapes of all kinds that we serve.
-pub fn shapes() -> &'static [Shape] {
-    static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| KINDS.iter().filter_map(|served| Shape::of(&(served.crd)())).collect());
+pub fn shapes() -> &'static [KindFields] {
+    static SHAPES: LazyLock<Vec<KindFields>> =
+        LazyLock::new(|| KINDS.iter().filter_map(|served| KindFields::from_crd(&(served.crd)())).collect());
     &SHAPES
 }
 
-impl Shape {
+impl KindFields {
     /// The shape of a CRD's kind, in the version that is stored; none where that has no schema.
-    pub fn of(crd: &CustomResourceDefinition) -> Option<Self> {
+    pub fn from_crd(crd: &CustomResourceDefinition) -> Option<Self> {
         let stored = crd.spec.versions.iter().find(|version| version.storage)?;
         let schema = stored.schema.as_ref()?.open_api_v3_schema.as_ref()?;
         let (group, name) = (crd.spec.group.clone(), crd.spec.names.kind.clone());
-        Some(Self { group, name, root: Node::of(schema).resource() })
+        Some(Self { group, name, root: Node::from_schema(schema).resource() })
     }
 
     /// Whether objects of the kind get plans.
@@ -83,12 +84,12 @@ impl Shape {
 }
 
 /// The shape of a root that has the same form in every rule: `namespaceObject`, `params`, `request`.
-pub fn fixed(root: &str) -> Option<&'static Shape> {
+pub fn fixed(root: &str) -> Option<&'static KindFields> {
     FIXED.iter().find(|(name, _)| *name == root).map(|(_, shape)| shape)
 }
 
 /// The shape of the root `lookups`.
-pub fn of_lookups(lookups: &[RuleLookup]) -> Shape {
+pub fn of_lookups(lookups: &[RuleLookup]) -> KindFields {
     let found = |lookup: &RuleLookup| match lookup {
         RuleLookup { subjects: Some(_), .. } => Node::Scalar(NUMBER),
         RuleLookup { models: Some(_), .. } => list_of(model()),
@@ -96,13 +97,13 @@ pub fn of_lookups(lookups: &[RuleLookup]) -> Shape {
     };
     let named: BTreeMap<Box<str>, Node> = lookups.iter().map(|lookup| (lookup.name.as_str().into(), found(lookup))).collect();
     let root = Node::Fields { named: named.into_iter().collect(), others: None };
-    Shape { group: String::new(), name: "rule".to_owned(), root }
+    KindFields { group: String::new(), name: "rule".to_owned(), root }
 }
 
 /// What is wrong with a path, or nothing: `shapes` are those of the kinds that the root may be; a field that one of them has is fine.
 /// Without shapes nothing is known, so nothing is wrong.
-pub fn unknown(path: &Path, shapes: &[&Shape]) -> Option<String> {
-    let mut places: Vec<Place<'_>> = shapes.iter().map(|shape| (shape.name.as_str(), &shape.root)).collect();
+pub fn unknown(path: &Path, shapes: &[&KindFields]) -> Option<String> {
+    let mut places: Vec<SchemaPosition<'_>> = shapes.iter().map(|shape| (shape.name.as_str(), &shape.root)).collect();
     if places.is_empty() {
         return None;
     }
@@ -120,7 +121,7 @@ pub fn unknown(path: &Path, shapes: &[&Shape]) -> Option<String> {
 }
 
 /// A kind, and where in it a path has come to.
-type Place<'s> = (&'s str, &'s Node);
+type SchemaPosition<'s> = (&'s str, &'s Node);
 
 /// What there is at one place of a schema.
 #[derive(Clone, Debug)]
@@ -136,7 +137,7 @@ enum Node {
 }
 
 impl Node {
-    fn of(schema: &JSONSchemaProps) -> Self {
+    fn from_schema(schema: &JSONSchemaProps) -> Self {
         if schema.x_kubernetes_preserve_unknown_fields == Some(true) {
             return Self::Anything;
         }
@@ -145,9 +146,9 @@ impl Node {
         }
         match schema.type_.as_deref() {
             Some("object") => {
-                let named = schema.properties.iter().flatten().map(|(name, property)| (name.as_str().into(), Self::of(property)));
+                let named = schema.properties.iter().flatten().map(|(name, property)| (name.as_str().into(), Self::from_schema(property)));
                 let others = match &schema.additional_properties {
-                    Some(JSONSchemaPropsOrBool::Schema(schema)) => Some(Self::of(schema)),
+                    Some(JSONSchemaPropsOrBool::Schema(schema)) => Some(Self::from_schema(schema)),
                     Some(JSONSchemaPropsOrBool::Bool(true)) => Some(Self::Anything),
                     Some(JSONSchemaPropsOrBool::Bool(false)) | None => None,
                 };
@@ -155,7 +156,7 @@ impl Node {
                 if schema.x_kubernetes_embedded_resource == Some(true) { object.resource() } else { object }
             }
             Some("array") => Self::List(Box::new(match &schema.items {
-                Some(JSONSchemaPropsOrArray::Schema(items)) => Self::of(items),
+                Some(JSONSchemaPropsOrArray::Schema(items)) => Self::from_schema(items),
                 Some(JSONSchemaPropsOrArray::Schemas(_)) | None => Self::Anything,
             })),
             Some("string") => Self::Scalar(STRING),
@@ -228,14 +229,14 @@ fn unescaped(name: &str) -> String {
 }
 
 /// Says that `step` leads nowhere from `places`, which is where the steps before it lead.
-fn sentence(root: &str, before: &[&Step], step: &Step, places: &[Place<'_>], kinds: &[&str]) -> String {
+fn sentence(root: &str, before: &[&Step], step: &Step, places: &[SchemaPosition<'_>], kinds: &[&str]) -> String {
     let way = written(before.iter().copied());
     let whole = format!("{root}{way}{}", written([step]));
     if let Step::Field(name) = step
         && places.iter().any(|(_, node)| matches!(node, Node::Fields { .. }))
     {
         let known = places.iter().flat_map(|(_, node)| names(node)).collect();
-        return format!("{whole}: {}{}", none_has_it(kinds), hint(&unescaped(name), &known));
+        return format!("{whole}: {}{}", no_such_field(kinds), hint(&unescaped(name), &known));
     }
     let distinct = |texts: BTreeSet<String>| texts.into_iter().collect::<Vec<_>>().join(" or ");
     let kinds = distinct(places.iter().map(|(kind, _)| with_article(kind)).collect());
@@ -274,7 +275,7 @@ fn short(name: &str) -> String {
     if name.chars().count() <= TOLD { name.to_owned() } else { name.chars().take(TOLD).chain(['\u{2026}']).collect() }
 }
 
-fn none_has_it(kinds: &[&str]) -> String {
+fn no_such_field(kinds: &[&str]) -> String {
     let kinds: BTreeSet<String> = kinds.iter().map(|kind| with_article(kind)).collect();
     let kinds: Vec<String> = kinds.into_iter().collect();
     match kinds.split_last() {

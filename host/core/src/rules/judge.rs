@@ -2,7 +2,7 @@
 
 use super::{
     Rules,
-    lookups::{Around, LOOKUPS},
+    lookups::{LOOKUPS, LookupContext},
     rule::{Rule, of_problem},
 };
 use crate::selector;
@@ -10,9 +10,9 @@ use pointsman_crds::policy::rule::{DenialReason, Operation, ParamsNotFound, Rule
 use pointsman_sandbox::{
     call::CallError,
     digest::Digest,
-    evaluator::{Asking, Outcome, Program, Verdict},
+    evaluator::{Asking, Outcome, Program, ValidationVerdict},
     point::Subject,
-    text::told,
+    text::printable_line,
 };
 use serde_json::json;
 use std::{collections::BTreeSet, sync::Arc};
@@ -21,7 +21,7 @@ use std::{collections::BTreeSet, sync::Arc};
 const PARAMS: &str = "params";
 
 /// What is known of an object that rules are asked about.
-pub struct Case<'a> {
+pub struct RuleInput<'a> {
     /// What rules are about.
     pub stage: RuleStage,
     /// The object, as selections see it.
@@ -31,10 +31,10 @@ pub struct Case<'a> {
     /// The value of a root that is read, as JSON text; none where there is none here.
     pub root: &'a mut dyn FnMut(&str) -> Option<Arc<str>>,
     /// What can be looked up; none where nothing is known but the object.
-    pub around: Option<&'a Around<'a>>,
+    pub around: Option<&'a LookupContext<'a>>,
 }
 
-impl std::fmt::Debug for Case<'_> {
+impl std::fmt::Debug for RuleInput<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Case").field("stage", &self.stage).field("about", &self.about).finish_non_exhaustive()
     }
@@ -117,16 +117,16 @@ pub fn sentence(rule: &str, message: &str) -> String {
 
 impl Rules {
     /// Asks all that are about the object.
-    pub fn judge(&self, case: Case<'_>) -> Judgement {
+    pub fn judge(&self, case: RuleInput<'_>) -> Judgement {
         self.judge_some(case, |_| true)
     }
 
     /// Asks those of these rules that are about the object.
-    pub fn judge_some(&self, case: Case<'_>, wanted: impl Fn(&Rule) -> bool) -> Judgement {
-        let Case { stage, about, operation, root, around } = case;
+    pub fn judge_some(&self, case: RuleInput<'_>, wanted: impl Fn(&Rule) -> bool) -> Judgement {
+        let RuleInput { stage, about, operation, root, around } = case;
         let mut judgement = Judgement::default();
-        let mut bench = Bench { rules: self, asking: None, bound: BTreeSet::new(), params_of: None, root };
-        for rule in self.of(stage).filter(|rule| wanted(rule) && is_about(rule, about, operation)) {
+        let mut bench = Evaluation { rules: self, asking: None, bound: BTreeSet::new(), params_of: None, root };
+        for rule in self.for_stage(stage).filter(|rule| wanted(rule) && is_about(rule, about, operation)) {
             let unknown = rule.looks_up() && around.is_none() && (bench.root)(LOOKUPS).is_none();
             if operation.is_none() && rule.is_of_admission() || unknown {
                 judgement.not_evaluated.push(rule.name().to_owned());
@@ -138,7 +138,12 @@ impl Rules {
     }
 }
 
-fn outcome(rule: &Rule, about: &Subject, bench: &mut Bench<'_, '_>, around: Option<&Around<'_>>) -> Result<Option<Outcome>, Failed> {
+fn outcome(
+    rule: &Rule,
+    about: &Subject,
+    bench: &mut Evaluation<'_, '_>,
+    around: Option<&LookupContext<'_>>,
+) -> Result<Option<Outcome>, Failed> {
     if let Some(why) = rule.missing() {
         return Err(Failed { why: why.to_owned(), passing: true });
     }
@@ -158,9 +163,9 @@ fn outcome(rule: &Rule, about: &Subject, bench: &mut Bench<'_, '_>, around: Opti
     }
     // Nothing is looked up for an object that the rule isn't about.
     if let Some(gate) = rule.gate() {
-        let judge = |bench: &mut Bench<'_, '_>| bench.judge(rule, gate);
+        let judge = |bench: &mut Evaluation<'_, '_>| bench.judge(rule, gate);
         let gone_through = match around {
-            Some(around) => around.kept(&[*rule.identity(), Digest::of(b"gate")], || judge(bench))?,
+            Some(around) => around.kept(&[*rule.identity(), Digest::hash(b"gate")], || judge(bench))?,
             None => Arc::new(judge(bench)?),
         };
         if !matches!(*gone_through, Outcome::Judged(_)) {
@@ -173,7 +178,7 @@ fn outcome(rule: &Rule, about: &Subject, bench: &mut Bench<'_, '_>, around: Opti
     }
     let Some(around) = around else { return Ok(None) };
     let found = around.find(rule, about, bench)?;
-    let judged = around.kept(&[*rule.identity(), Digest::of(b"verdict"), Digest::of(found.as_bytes())], || {
+    let judged = around.kept(&[*rule.identity(), Digest::hash(b"verdict"), Digest::hash(found.as_bytes())], || {
         bench.bound_with(rule, LOOKUPS, found)?;
         bench.judge(rule, rule.program())
     })?;
@@ -181,7 +186,7 @@ fn outcome(rule: &Rule, about: &Subject, bench: &mut Bench<'_, '_>, around: Opti
 }
 
 /// What rules are evaluated with. Nothing is made, and no root is set, before something of it is needed.
-pub(super) struct Bench<'s, 'c> {
+pub(super) struct Evaluation<'s, 'c> {
     rules: &'s Rules,
     asking: Option<Asking<'s>>,
     /// The roots that are set, and are the object's.
@@ -191,7 +196,7 @@ pub(super) struct Bench<'s, 'c> {
     root: &'c mut dyn FnMut(&str) -> Option<Arc<str>>,
 }
 
-impl<'s> Bench<'s, '_> {
+impl<'s> Evaluation<'s, '_> {
     /// The evaluator, with all roots that a rule reads and that the object itself tells.
     pub(super) fn bound(&mut self, rule: &Rule) -> Result<&mut Asking<'s>, Failed> {
         self.bound_but(rule, None)
@@ -211,7 +216,7 @@ impl<'s> Bench<'s, '_> {
             asking
         } else {
             let evaluator = rules.evaluator().ok_or_else(|| Failed { why: "there is no evaluator".to_owned(), passing: true })?;
-            asking.insert(evaluator.ask().map_err(|error| Failed::of(&error))?)
+            asking.insert(evaluator.ask().map_err(|error| Failed::from_call_error(&error))?)
         };
         let passed_over = [Some(PARAMS), Some(LOOKUPS), except];
         let roots = rule.program().source().roots.iter();
@@ -233,7 +238,7 @@ impl<'s> Bench<'s, '_> {
     }
 
     fn judge(&mut self, rule: &Rule, program: &Program) -> Result<Outcome, Failed> {
-        self.bound(rule)?.judge(program).map_err(|error| Failed::of(&error))
+        self.bound(rule)?.judge(program).map_err(|error| Failed::from_call_error(&error))
     }
 }
 
@@ -250,7 +255,7 @@ impl Failed {
         Self { why, passing: false }
     }
 
-    pub(super) fn of(error: &CallError) -> Self {
+    pub(super) fn from_call_error(error: &CallError) -> Self {
         Self { why: unanswered(error), passing: !error.lasting() }
     }
 }
@@ -311,15 +316,15 @@ fn take(rule: &Rule, outcome: Result<Option<Outcome>, Failed>, judgement: &mut J
         Ok(Some(Outcome::Judged(verdicts))) => {
             for (validation, verdict) in spec.validations.iter().zip(verdicts) {
                 match verdict {
-                    Verdict::Holds => {}
-                    Verdict::Failed(problem) => failed(of_problem(spec, problem).to_string(), false, judgement),
-                    Verdict::Broken(message) => {
+                    ValidationVerdict::Holds => {}
+                    ValidationVerdict::Failed(problem) => failed(of_problem(spec, problem).to_string(), false, judgement),
+                    ValidationVerdict::Broken(message) => {
                         let message = message.or_else(|| validation.message.clone()).filter(|message| !message.trim().is_empty());
                         let message = message.unwrap_or_else(|| format!("failed expression: {}", validation.expression.trim()));
                         judgement.findings.push(Finding {
                             rule: name(),
                             actions: spec.actions.clone(),
-                            message: told(&message),
+                            message: printable_line(&message),
                             reason: validation.reason.unwrap_or_default(),
                             failed: false,
                             passing: false,

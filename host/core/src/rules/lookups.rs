@@ -2,7 +2,7 @@
 //! depends on the objects that there are and on nothing else, and there is a bound to all of it.
 
 use super::{
-    judge::{Bench, Failed},
+    judge::{Evaluation, Failed},
     rule::{Rule, of_problem},
 };
 use crate::{
@@ -12,9 +12,9 @@ use crate::{
     subject_kind::SubjectKind,
     world::{
         ObjectKey, Read, Subject, Surroundings,
-        crowd::Age,
         ome::{ModelView, RuntimeView},
         scoped::Scoped,
+        subjects_by_age::Age,
     },
 };
 use pointsman_crds::policy::{
@@ -24,8 +24,8 @@ use pointsman_crds::policy::{
 use pointsman_sandbox::{
     cache::Cache,
     digest::Digest,
-    evaluator::{Outcome, Problem, Verdict},
-    limits::{LARGEST_LOOKUP, MOST_ADDED, MOST_FOUND},
+    evaluator::{Outcome, Problem, ValidationVerdict},
+    limits::{LARGEST_LOOKUP, MAX_RUNTIMES_FOUND, MAX_SUBJECTS_ADDED},
     point::{self, Entry},
 };
 use serde::Serialize;
@@ -54,7 +54,7 @@ pub(super) fn kinds<'r>(subjects: &'r SubjectsLookup, of_rule: &'r [KindReferenc
 
 /// What is there beside an object that rules are asked about.
 #[derive(Debug)]
-pub struct Around<'a> {
+pub struct LookupContext<'a> {
     surroundings: &'a Surroundings,
     /// What was found out before.
     memo: Option<&'a Cache>,
@@ -65,7 +65,7 @@ pub struct Around<'a> {
     reads: RefCell<BTreeSet<Read>>,
 }
 
-impl<'a> Around<'a> {
+impl<'a> LookupContext<'a> {
     /// Of an object: sums may take so long.
     pub fn new(surroundings: &'a Surroundings, memo: Option<&'a Cache>, object: Option<Digest>, within: Duration) -> Self {
         // Far from where a clock ends.
@@ -102,7 +102,7 @@ impl<'a> Around<'a> {
     }
 
     /// What a rule looks up, as JSON text.
-    pub(super) fn find(&self, rule: &Rule, about: &point::Subject, bench: &mut Bench<'_, '_>) -> Result<Arc<str>, Failed> {
+    pub(super) fn find(&self, rule: &Rule, about: &point::Subject, bench: &mut Evaluation<'_, '_>) -> Result<Arc<str>, Failed> {
         let mut found = Map::new();
         for lookup in rule.lookups() {
             let value = self.value(rule, lookup, about, bench);
@@ -120,38 +120,43 @@ impl<'a> Around<'a> {
         Ok(text.into())
     }
 
-    fn value(&self, rule: &Rule, lookup: &RuleLookup, about: &point::Subject, bench: &mut Bench<'_, '_>) -> Result<Value, Failed> {
+    fn value(&self, rule: &Rule, lookup: &RuleLookup, about: &point::Subject, bench: &mut Evaluation<'_, '_>) -> Result<Value, Failed> {
         let RuleLookup { models, runtimes, subjects, .. } = lookup;
         if models.is_some() {
             let name = self.name(rule, lookup, bench)?;
-            return Ok(self.named(&self.surroundings.models, [&CLUSTER_BASE_MODEL, &BASE_MODEL], about, &name).map(of_model).collect());
+            return Ok(self
+                .find_by_name(&self.surroundings.models, [&CLUSTER_BASE_MODEL, &BASE_MODEL], about, &name)
+                .map(of_model)
+                .collect());
         }
         if let Some(subjects) = subjects {
             return self.sum(rule, lookup, subjects, about, bench);
         }
         if runtimes.as_ref().is_some_and(|runtimes| runtimes.name.is_some()) {
             let name = self.name(rule, lookup, bench)?;
-            let named = self.named(&self.surroundings.runtimes.all, [&CLUSTER_SERVING_RUNTIME, &SERVING_RUNTIME], about, &name);
+            let named = self.find_by_name(&self.surroundings.runtimes.all, [&CLUSTER_SERVING_RUNTIME, &SERVING_RUNTIME], about, &name);
             return Ok(named
                 .map(|runtime: &RuntimeView| with_maps(&runtime.candidate, &runtime.candidate.labels, &runtime.candidate.annotations))
                 .collect());
         }
         self.reads.borrow_mut().extend([Read::Candidates(String::new()), Read::Candidates(about.namespace.clone())]);
         let candidates = self.surroundings.runtimes.candidates(&about.namespace);
-        if candidates.len() > MOST_FOUND {
+        if candidates.len() > MAX_RUNTIMES_FOUND {
             let count = candidates.len();
-            return Err(Failed::for_good(format!("there are {count} runtimes, and {MOST_FOUND} are the most: look for them by name")));
+            return Err(Failed::for_good(format!(
+                "there are {count} runtimes, and {MAX_RUNTIMES_FOUND} are the most: look for them by name"
+            )));
         }
         let others = candidates.iter().filter(|other| !is_itself(about, &other.kind, &other.namespace, &other.name));
         Ok(others.map(|other| with_maps(other, &other.labels, &other.annotations)).collect())
     }
 
     /// The name that an expression gives.
-    fn name(&self, rule: &Rule, lookup: &RuleLookup, bench: &mut Bench<'_, '_>) -> Result<String, Failed> {
+    fn name(&self, rule: &Rule, lookup: &RuleLookup, bench: &mut Evaluation<'_, '_>) -> Result<String, Failed> {
         let at = rule.lookup_number(lookup);
-        let value = self.kept(&[*rule.identity(), Digest::of(format!("lookup {at}").as_bytes())], || {
+        let value = self.kept(&[*rule.identity(), Digest::hash(format!("lookup {at}").as_bytes())], || {
             let asking = bench.bound(rule)?;
-            asking.look_up(rule.program(), at).map_err(|error| Failed::of(&error))
+            asking.look_up(rule.program(), at).map_err(|error| Failed::from_call_error(&error))
         })?;
         let text = value.as_ref().as_ref().map_err(|problem| Failed::for_good(of_problem(&rule.bound.spec, problem.clone()).message))?;
         match serde_json::from_str(text) {
@@ -161,7 +166,7 @@ impl<'a> Around<'a> {
     }
 
     /// Those of a name, of the whole cluster and of the object's namespace.
-    fn named<'s, T>(
+    fn find_by_name<'s, T>(
         &self,
         all: &'s Scoped<T>,
         resources: [&'static Resource; 2],
@@ -187,7 +192,7 @@ impl<'a> Around<'a> {
         lookup: &RuleLookup,
         subjects: &SubjectsLookup,
         about: &point::Subject,
-        bench: &mut Bench<'_, '_>,
+        bench: &mut Evaluation<'_, '_>,
     ) -> Result<Value, Failed> {
         let namespace = (subjects.within == LookupScope::Namespace).then_some(about.namespace.as_str());
         if namespace == Some("") {
@@ -206,8 +211,10 @@ impl<'a> Around<'a> {
         let older = older.filter(|Subject { key, .. }| !is_itself(about, key.resource.kind, &key.namespace, &key.name));
         let mut sum = Sum::Whole(0);
         for (number, subject) in older.enumerate() {
-            if number >= MOST_ADDED {
-                return Err(Failed::for_good(format!("there are more than {MOST_ADDED} older subjects to sum, which is the maximum")));
+            if number >= MAX_SUBJECTS_ADDED {
+                return Err(Failed::for_good(format!(
+                    "there are more than {MAX_SUBJECTS_ADDED} older subjects to sum, which is the maximum"
+                )));
             }
             // What was found out is kept, so that it goes on there the next time.
             if Instant::now() > self.until {
@@ -224,13 +231,13 @@ impl<'a> Around<'a> {
     }
 
     /// What one subject adds.
-    fn term(&self, rule: &Rule, at: u32, subject: &Subject, bench: &mut Bench<'_, '_>) -> Result<Number, Failed> {
-        let place = Digest::of(format!("term {at} {}", subject.key).as_bytes());
+    fn term(&self, rule: &Rule, at: u32, subject: &Subject, bench: &mut Evaluation<'_, '_>) -> Result<Number, Failed> {
+        let place = Digest::hash(format!("term {at} {}", subject.key).as_bytes());
         let value = self.kept_of(&[*rule.identity(), place, *subject.digest()], || {
             let ObjectKey { resource, namespace, name } = &subject.key;
             let object = visible::object(&resource.api_version(), resource.kind, namespace, name, &subject.content());
             let asking = bench.bound_with(rule, "object", object.to_string().into())?;
-            asking.look_up(rule.program(), at).map_err(|error| Failed::of(&error))
+            asking.look_up(rule.program(), at).map_err(|error| Failed::from_call_error(&error))
         })?;
         let text = value.as_ref().as_ref().map_err(|problem| Failed::for_good(problem.message.clone()))?;
         match serde_json::from_str(text) {
@@ -252,9 +259,9 @@ impl Kept for Outcome {
             Self::Unmatched(_) => 32,
             Self::Undecided(problem) => 32 + problem.message.len(),
             Self::Judged(verdicts) => {
-                let text = |verdict: &Verdict| match verdict {
-                    Verdict::Holds | Verdict::Broken(None) => 0,
-                    Verdict::Broken(Some(text)) | Verdict::Failed(Problem { message: text, .. }) => text.len(),
+                let text = |verdict: &ValidationVerdict| match verdict {
+                    ValidationVerdict::Holds | ValidationVerdict::Broken(None) => 0,
+                    ValidationVerdict::Broken(Some(text)) | ValidationVerdict::Failed(Problem { message: text, .. }) => text.len(),
                 };
                 verdicts.iter().map(|verdict| 64 + text(verdict)).sum()
             }

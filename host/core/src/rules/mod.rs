@@ -51,12 +51,12 @@ impl Rules {
     }
 
     /// The one of a name.
-    pub fn named(&self, name: &str) -> Option<&Arc<Rule>> {
+    pub fn find(&self, name: &str) -> Option<&Arc<Rule>> {
         self.all.iter().find(|rule| rule.name() == name)
     }
 
     /// Those that count at a stage.
-    pub fn of(&self, stage: RuleStage) -> impl Iterator<Item = &Arc<Rule>> {
+    pub fn for_stage(&self, stage: RuleStage) -> impl Iterator<Item = &Arc<Rule>> {
         self.all.iter().filter(move |rule| rule.stage() == stage && rule.bound.spec.enabled)
     }
 
@@ -76,7 +76,7 @@ impl Rules {
 
     /// Where sums count services, at the widest; none where nothing is added up.
     pub fn sums(&self) -> Option<LookupScope> {
-        let looking = self.of(RuleStage::Input).flat_map(|rule| rule.lookups());
+        let looking = self.for_stage(RuleStage::Input).flat_map(|rule| rule.lookups());
         let scopes: Vec<LookupScope> = looking.filter_map(|lookup| Some(lookup.subjects.as_ref()?.within)).collect();
         scopes.iter().copied().find(|scope| *scope == LookupScope::Cluster).or_else(|| scopes.first().copied())
     }

@@ -1,7 +1,7 @@
 //! One rule: as it was written, and as it is evaluated.
 
 use super::{
-    fields::{self, Shape},
+    fields::{self, KindFields},
     judge::unanswered,
     lookups::{self, LOOKUPS},
 };
@@ -13,7 +13,7 @@ use pointsman_crds::policy::{
 };
 use pointsman_sandbox::{
     digest::Digest,
-    evaluator::{Evaluator, Named, Part, Path, Problem, Program, Source, Step, Validation},
+    evaluator::{Evaluator, ExpressionId, Named, Path, Problem, Program, Source, Step, Validation},
     limits::{LARGEST_PARAMS, LONGEST_EXPRESSION},
 };
 use std::{collections::BTreeSet, fmt};
@@ -97,8 +97,8 @@ fn sentences(flaws: &[Flaw]) -> String {
 
 impl Rule {
     /// Compiles a rule and looks at all that its expressions read. Blocks for some milliseconds.
-    pub fn load(bound: PolicySetRule, evaluator: &Evaluator, shapes: &[Shape]) -> Result<Self, RuleError> {
-        if let Some(flaw) = flaw(&bound) {
+    pub fn load(bound: PolicySetRule, evaluator: &Evaluator, shapes: &[KindFields]) -> Result<Self, RuleError> {
+        if let Some(flaw) = validation_error(&bound) {
             return Err(RuleError::Spec(flaw));
         }
         let program = Program::new(source(&bound.spec));
@@ -180,7 +180,7 @@ impl Rule {
 }
 
 /// What the expressions of a rule read, if it can be compiled and all that they name exists.
-fn compiled(spec: &ValidationRuleSpec, program: &Program, evaluator: &Evaluator, shapes: &[Shape]) -> Result<Vec<Path>, RuleError> {
+fn compiled(spec: &ValidationRuleSpec, program: &Program, evaluator: &Evaluator, shapes: &[KindFields]) -> Result<Vec<Path>, RuleError> {
     let paths = match evaluator.inspect(program.source()) {
         Ok(Ok(paths)) => paths,
         Ok(Err(problems)) => {
@@ -190,10 +190,10 @@ fn compiled(spec: &ValidationRuleSpec, program: &Program, evaluator: &Evaluator,
         Err(error) if error.lasting() => return Err(RuleError::Spec(format!("it can't be compiled: {}", unanswered(&error)))),
         Err(error) => return Err(RuleError::Evaluator(unanswered(&error))),
     };
-    if let Some(stranger) = stranger(spec, shapes) {
+    if let Some(stranger) = unjudged_kind(spec, shapes) {
         return Err(RuleError::Spec(stranger));
     }
-    if let Some(flaw) = nobody(spec, shapes) {
+    if let Some(flaw) = empty_sum(spec, shapes) {
         return Err(RuleError::Spec(flaw));
     }
     let flaws = unknown(spec, &paths, shapes);
@@ -224,7 +224,7 @@ pub fn bind(name: &str, spec: &ValidationRuleSpec, params: Option<std::collectio
 }
 
 /// What the schema of the CRD lets pass.
-fn flaw(bound: &PolicySetRule) -> Option<String> {
+fn validation_error(bound: &PolicySetRule) -> Option<String> {
     let spec = &bound.spec;
     if let Some(flaw) = spec.selection.as_ref().and_then(|selection| selector::flaw(&selection.objects)) {
         return Some(flaw);
@@ -298,7 +298,8 @@ fn gate(spec: &ValidationRuleSpec, evaluator: &Evaluator) -> Result<Program, Rul
             Err(error) => return Err(RuleError::Evaluator(unanswered(&error))),
         };
         let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-        let wrong = |number: usize| problems.iter().any(|problem| matches!(problem.part, Part::Variable(wrong) if at(wrong) == number));
+        let wrong =
+            |number: usize| problems.iter().any(|problem| matches!(problem.part, ExpressionId::Variable(wrong) if at(wrong) == number));
         let before = gate.variables.len();
         let mut number = 0..;
         gate.variables.retain(|_| number.next().is_some_and(|number| !wrong(number)));
@@ -314,7 +315,7 @@ fn gate(spec: &ValidationRuleSpec, evaluator: &Evaluator) -> Result<Program, Rul
 const TOO_EARLY: &str = "nothing is looked up before the conditions hold, so they can't read lookups";
 
 /// The conditions under which a plugin is asked, compiled: they may read `object` and `namespaceObject`.
-pub fn conditions(bound: &PolicySetPlugin, evaluator: &Evaluator, shapes: &[Shape]) -> Result<Program, RuleError> {
+pub fn conditions(bound: &PolicySetPlugin, evaluator: &Evaluator, shapes: &[KindFields]) -> Result<Program, RuleError> {
     let objects = bound.selection.clone().unwrap_or_default();
     // As those of a rule that has nothing else.
     let spec = ValidationRuleSpec {
@@ -328,12 +329,12 @@ pub fn conditions(bound: &PolicySetPlugin, evaluator: &Evaluator, shapes: &[Shap
 }
 
 /// The field of the spec that an expression stands in.
-fn field(spec: &ValidationRuleSpec, part: Part) -> String {
+fn field(spec: &ValidationRuleSpec, part: ExpressionId) -> String {
     let named = |list: &str, name: Option<&String>| name.map_or_else(|| list.to_owned(), |name| format!("{list}[{name}].expression"));
     let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     match part {
-        Part::Condition(number) => named("matchConditions", spec.match_conditions.get(at(number)).map(|condition| &condition.name)),
-        Part::Lookup(number) => {
+        ExpressionId::Condition(number) => named("matchConditions", spec.match_conditions.get(at(number)).map(|condition| &condition.name)),
+        ExpressionId::Lookup(number) => {
             let lookup = with_expression(spec).nth(at(number));
             let field = lookup.map(|lookup| match lookup {
                 RuleLookup { models: Some(_), .. } => "models.name",
@@ -342,9 +343,9 @@ fn field(spec: &ValidationRuleSpec, part: Part) -> String {
             });
             lookup.zip(field).map_or_else(|| "lookups".to_owned(), |(lookup, field)| format!("lookups[{}].{field}", lookup.name))
         }
-        Part::Variable(number) => named("variables", spec.variables.get(at(number)).map(|variable| &variable.name)),
-        Part::Validation(number) => format!("validations[{number}].expression"),
-        Part::Message(number) => format!("validations[{number}].messageExpression"),
+        ExpressionId::Variable(number) => named("variables", spec.variables.get(at(number)).map(|variable| &variable.name)),
+        ExpressionId::Validation(number) => format!("validations[{number}].expression"),
+        ExpressionId::Message(number) => format!("validations[{number}].messageExpression"),
     }
 }
 
@@ -354,26 +355,26 @@ pub(super) fn of_problem(spec: &ValidationRuleSpec, problem: Problem) -> Flaw {
 }
 
 /// The fields that are read and that nothing has which the rule is about.
-fn unknown(spec: &ValidationRuleSpec, paths: &[Path], shapes: &[Shape]) -> Vec<Flaw> {
+fn unknown(spec: &ValidationRuleSpec, paths: &[Path], shapes: &[KindFields]) -> Vec<Flaw> {
     let kinds = spec.selection.as_ref().map_or(&[][..], |selection| &selection.objects.kinds);
-    let of_input: Vec<&Shape> = shapes.iter().filter(|shape| meant(kinds, shape)).collect();
-    let of_subjects: Vec<&Shape> = shapes.iter().filter(|shape| shape.is_subject()).collect();
+    let of_input: Vec<&KindFields> = shapes.iter().filter(|shape| matches_shape(kinds, shape)).collect();
+    let of_subjects: Vec<&KindFields> = shapes.iter().filter(|shape| shape.is_subject()).collect();
     let of_lookups = fields::of_lookups(&spec.lookups);
     let mut flaws: Vec<Flaw> = Vec::new();
     for path in paths {
-        if let Some(message) = misplaced(spec, path) {
+        if let Some(message) = misplaced_root(spec, path) {
             flaws.push(Flaw { field: field(spec, path.part), at: (path.line, path.column), message });
             continue;
         }
         let of_object = ["object", "oldObject", "subject"].contains(&path.root.as_str());
-        if of_object && let Some(message) = unseen(path, spec.stage) {
+        if of_object && let Some(message) = invisible_field(path, spec.stage) {
             flaws.push(Flaw { field: field(spec, path.part), at: (path.line, path.column), message });
             continue;
         }
         let message = match (path.root.as_str(), spec.stage) {
             ("object", RuleStage::Input) if let Some(subjects) = sum_of(spec, path.part) => {
                 let kinds = lookups::kinds(subjects, kinds);
-                let summed: Vec<&Shape> = of_subjects.iter().copied().filter(|shape| meant(kinds, shape)).collect();
+                let summed: Vec<&KindFields> = of_subjects.iter().copied().filter(|shape| matches_shape(kinds, shape)).collect();
                 fields::unknown(path, &summed)
             }
             ("object" | "oldObject", RuleStage::Input) => fields::unknown(path, &of_input),
@@ -396,20 +397,20 @@ fn with_expression(spec: &ValidationRuleSpec) -> impl Iterator<Item = &RuleLooku
 }
 
 /// The sum that an expression is of, if it is one.
-fn sum_of(spec: &ValidationRuleSpec, part: Part) -> Option<&SubjectsLookup> {
-    let Part::Lookup(number) = part else { return None };
+fn sum_of(spec: &ValidationRuleSpec, part: ExpressionId) -> Option<&SubjectsLookup> {
+    let ExpressionId::Lookup(number) = part else { return None };
     with_expression(spec).nth(usize::try_from(number).ok()?)?.subjects.as_ref()
 }
 
 /// What is wrong with a root where it is read.
-fn misplaced(spec: &ValidationRuleSpec, path: &Path) -> Option<String> {
+fn misplaced_root(spec: &ValidationRuleSpec, path: &Path) -> Option<String> {
     let root = path.root.as_str();
     match path.part {
-        Part::Condition(_) if root == LOOKUPS => Some(TOO_EARLY.to_owned()),
-        Part::Lookup(_) if OF_ADMISSION.contains(&root) => {
+        ExpressionId::Condition(_) if root == LOOKUPS => Some(TOO_EARLY.to_owned()),
+        ExpressionId::Lookup(_) if OF_ADMISSION.contains(&root) => {
             Some(format!("what is looked up must be the same at every door, and {root} is known to admission alone"))
         }
-        Part::Lookup(_) if sum_of(spec, path.part).is_some() && !["object", "params"].contains(&root) => {
+        ExpressionId::Lookup(_) if sum_of(spec, path.part).is_some() && !["object", "params"].contains(&root) => {
             Some(format!("a sum sees each subject as `object`, and `params`; it can't read {root}"))
         }
         _ => None,
@@ -417,7 +418,7 @@ fn misplaced(spec: &ValidationRuleSpec, path: &Path) -> Option<String> {
 }
 
 /// What of an object rules don't see: they judge what its user has written, so that each door says the same.
-fn unseen(path: &Path, stage: RuleStage) -> Option<String> {
+fn invisible_field(path: &Path, stage: RuleStage) -> Option<String> {
     let Path { root, steps, .. } = path;
     if root == "object" && stage == RuleStage::Output {
         return None;
@@ -437,9 +438,9 @@ fn unseen(path: &Path, stage: RuleStage) -> Option<String> {
 const SEEN: [&str; 4] = ["name", "namespace", "labels", "annotations"];
 
 /// A kind that a rule of stage Input names, and that is none of those whose objects are judged there.
-fn stranger(spec: &ValidationRuleSpec, shapes: &[Shape]) -> Option<String> {
+fn unjudged_kind(spec: &ValidationRuleSpec, shapes: &[KindFields]) -> Option<String> {
     let kinds = spec.selection.as_ref().filter(|_| spec.stage == RuleStage::Input).map_or(&[][..], |selection| &selection.objects.kinds);
-    let stranger = kinds.iter().find(|kind| !shapes.iter().any(|shape| meant(std::slice::from_ref(kind), shape)))?;
+    let stranger = kinds.iter().find(|kind| !shapes.iter().any(|shape| matches_shape(std::slice::from_ref(kind), shape)))?;
     let of_group = shapes.iter().filter(|shape| shape.group == stranger.group).map(|shape| shape.name.as_str());
     let known = of_group.collect::<Vec<_>>().join(", ");
     let known = if known.is_empty() {
@@ -451,11 +452,11 @@ fn stranger(spec: &ValidationRuleSpec, shapes: &[Shape]) -> Option<String> {
 }
 
 /// A sum that goes over no service at all: it would be 0 for ever, and say nothing.
-fn nobody(spec: &ValidationRuleSpec, shapes: &[Shape]) -> Option<String> {
+fn empty_sum(spec: &ValidationRuleSpec, shapes: &[KindFields]) -> Option<String> {
     let of_rule = spec.selection.as_ref().map_or(&[][..], |selection| &selection.objects.kinds);
     let services = || shapes.iter().filter(|shape| shape.is_subject());
     let sums = spec.lookups.iter().filter_map(|lookup| Some((lookup, lookup.subjects.as_ref()?)));
-    let is_empty = |kinds: &[KindReference]| !services().any(|shape| meant(kinds, shape));
+    let is_empty = |kinds: &[KindReference]| !services().any(|shape| matches_shape(kinds, shape));
     let stranger = |subjects: &SubjectsLookup| subjects.kinds.iter().any(|kind| is_empty(std::slice::from_ref(kind)));
     let mut empty = sums.filter(|(_, subjects)| is_empty(lookups::kinds(subjects, of_rule)) || stranger(subjects));
     let (RuleLookup { name, .. }, _) = empty.next()?;
@@ -463,6 +464,6 @@ fn nobody(spec: &ValidationRuleSpec, shapes: &[Shape]) -> Option<String> {
     Some(format!("lookups[{name}].subjects.kinds: sums cover subjects: {known}"))
 }
 
-fn meant(kinds: &[KindReference], shape: &Shape) -> bool {
+fn matches_shape(kinds: &[KindReference], shape: &KindFields) -> bool {
     selector::is_of(kinds, &shape.group, &shape.name)
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::{collections::BTreeMap, ops::Deref, sync::LazyLock};
 
 /// The annotation with the digest of the spec that a host has brought: as long as the spec has it, nobody has changed the rule.
-const BROUGHT: &str = "policy.pointsman.dev/brought";
+const SHIPPED_DIGEST: &str = "policy.pointsman.dev/brought";
 
 /// The annotation that says what the rule is for.
 const ABOUT: &str = "policy.pointsman.dev/about";
@@ -82,7 +82,7 @@ fn fill(value: &mut Value, texts: &BTreeMap<String, String>) {
 }
 
 /// The one of a name.
-pub fn named(name: &str) -> Option<&'static Shipped> {
+pub fn find(name: &str) -> Option<&'static Shipped> {
     all().iter().find(|rule| rule.name_any() == name)
 }
 
@@ -98,7 +98,7 @@ impl Shipped {
         spec.variables.extend(variables);
         spec.validations.extend(validations);
         let mut rule = ValidationRule::new(&name, spec);
-        let annotations = BTreeMap::from([(BROUGHT.to_owned(), digest(&rule.spec)), (ABOUT.to_owned(), about)]);
+        let annotations = BTreeMap::from([(SHIPPED_DIGEST.to_owned(), digest(&rule.spec)), (ABOUT.to_owned(), about)]);
         rule.metadata.annotations = Some(annotations);
         rule.metadata.labels = Some([("app.kubernetes.io/managed-by".to_owned(), "pointsman".to_owned())].into());
         Ok(Self(rule))
@@ -107,7 +107,7 @@ impl Shipped {
     /// Whether it is to be written: nobody has it, or it is that of another host and nobody has changed it.
     pub fn differs(&self, there: Option<&ValidationRule>) -> bool {
         let Some(there) = there else { return true };
-        let unchanged = there.annotations().get(BROUGHT) == Some(&digest(&there.spec));
+        let unchanged = there.annotations().get(SHIPPED_DIGEST) == Some(&digest(&there.spec));
         // A CRD from before there were lookups takes them away, and nobody else has done so.
         let cut = there.spec == ValidationRuleSpec { lookups: Vec::new(), ..self.0.spec.clone() };
         (unchanged || cut) && there.spec != self.0.spec

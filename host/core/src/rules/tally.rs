@@ -9,11 +9,11 @@ use std::{
 };
 
 /// How many subjects a rule's status names.
-const NAMED: usize = 16;
+const MAX_SUBJECTS_NAMED: usize = 16;
 
 /// How one subject stands to the rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stands {
+pub struct RuleResults {
     /// The rules that were asked about it, or about one of its objects.
     pub matched: BTreeSet<String>,
     /// Those that it breaks.
@@ -22,7 +22,7 @@ pub struct Stands {
     pub fails: BTreeSet<String>,
 }
 
-impl Stands {
+impl RuleResults {
     /// Adds what was found.
     pub(crate) fn add(&mut self, judgement: &Judgement) {
         self.matched.extend(judgement.matched.iter().cloned());
@@ -49,19 +49,19 @@ pub struct Count {
 /// How all subjects stand to all rules.
 #[derive(Debug, Default)]
 pub struct Tally {
-    state: Mutex<State>,
+    state: Mutex<TallyState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    subjects: HashMap<ObjectKey, Stood>,
+struct TallyState {
+    subjects: HashMap<ObjectKey, SubjectResults>,
     /// Most subjects are asked about by the same rules: each list of them is kept once.
     lists: BTreeSet<Arc<BTreeSet<String>>>,
     version: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Stood {
+struct SubjectResults {
     matched: Arc<BTreeSet<String>>,
     breaks: BTreeSet<String>,
     fails: BTreeSet<String>,
@@ -69,9 +69,9 @@ struct Stood {
 
 impl Tally {
     /// Notes how a subject stands now.
-    pub fn note(&self, key: &ObjectKey, stands: Stands) {
+    pub fn note(&self, key: &ObjectKey, stands: RuleResults) {
         let mut state = locked(&self.state);
-        let Stands { matched, breaks, fails } = stands;
+        let RuleResults { matched, breaks, fails } = stands;
         let matched = if let Some(known) = state.lists.get(&matched) {
             Arc::clone(known)
         } else {
@@ -79,7 +79,7 @@ impl Tally {
             state.lists.insert(Arc::clone(&list));
             list
         };
-        let stood = Stood { matched, breaks, fails };
+        let stood = SubjectResults { matched, breaks, fails };
         if state.subjects.get(key) != Some(&stood) {
             state.subjects.insert(key.clone(), stood);
             state.version += 1;
@@ -106,7 +106,7 @@ impl Tally {
         state.lists = used;
         let mut counts: BTreeMap<String, Count> = BTreeMap::new();
         let mut named: BTreeMap<&str, BTreeSet<&ObjectKey>> = BTreeMap::new();
-        for (key, Stood { matched, breaks, fails }) in &state.subjects {
+        for (key, SubjectResults { matched, breaks, fails }) in &state.subjects {
             for rule in matched.iter() {
                 counts.entry(rule.clone()).or_default().matched += 1;
             }
@@ -114,7 +114,7 @@ impl Tally {
                 counts.entry(rule.clone()).or_default().breaks += 1;
                 let first = named.entry(rule).or_default();
                 first.insert(key);
-                if first.len() > NAMED {
+                if first.len() > MAX_SUBJECTS_NAMED {
                     first.pop_last();
                 }
             }
@@ -140,9 +140,9 @@ mod tests {
         ObjectKey { resource: &INFERENCE_SERVICE, namespace: "n".to_owned(), name: name.to_owned() }
     }
 
-    fn stands(matched: &[&str], breaks: &[&str]) -> Stands {
+    fn stands(matched: &[&str], breaks: &[&str]) -> RuleResults {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Stands { matched: set(matched), breaks: set(breaks), fails: BTreeSet::new() }
+        RuleResults { matched: set(matched), breaks: set(breaks), fails: BTreeSet::new() }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub struct Adopted {
 
 impl Adopted {
     /// Reads a live object; none if it was not taken over.
-    pub fn of(live: &Value) -> Option<Self> {
+    pub fn from_live(live: &Value) -> Option<Self> {
         let metadata = &live["metadata"];
         let from = metadata.get("annotations")?.get(ADOPTED)?.as_str()?.to_owned();
         let component = COMPONENT.iter().find_map(|key| metadata["labels"][*key].as_str()).map(str::to_owned);
@@ -39,7 +39,7 @@ impl Adopted {
         let runs = spec.filter(|spec| spec.contains_key("template") || spec.contains_key("leaderWorkerTemplate"));
         let runs = runs.map(|spec| {
             let kept = spec.iter().filter(|(key, _)| *key != "replicas");
-            kept.map(|(key, value)| (key.clone(), without_nothing(value))).collect()
+            kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
         });
         let exposes = |spec: &&Map<String, Value>| spec.get("type").is_some_and(|type_| type_ == "LoadBalancer" || type_ == "NodePort");
         let exposed = spec.filter(exposes).map(|spec| {
@@ -58,7 +58,7 @@ impl Adopted {
     }
 
     /// Whether its pods are still as the other controller has made them: ours carry our label.
-    pub fn theirs(&self) -> bool {
+    pub fn is_unchanged_since_adoption(&self) -> bool {
         self.templates().iter().any(|template| template["metadata"]["labels"].get(SUBJECT_KIND).is_none())
     }
 
@@ -70,13 +70,13 @@ impl Adopted {
 }
 
 /// The same value without nulls: the API server prints some where nothing is.
-fn without_nothing(value: &Value) -> Value {
+fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let some = fields.iter().filter(|(_, value)| !value.is_null());
-            some.map(|(key, value)| (key.clone(), without_nothing(value))).collect()
+            some.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
         }
-        Value::Array(items) => items.iter().map(without_nothing).collect(),
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
         other => other.clone(),
     }
 }
@@ -95,21 +95,21 @@ mod tests {
                 "template": {"metadata": {"creationTimestamp": null, "labels": {"app": "isvc.chat-engine"}}, "spec": {}},
             },
         });
-        let adopted = Adopted::of(&live).unwrap();
+        let adopted = Adopted::from_live(&live).unwrap();
         assert_eq!((adopted.from.as_str(), adopted.component.as_deref()), ("manager", Some("engine")));
         assert_eq!(adopted.templates(), [&json!({"metadata": {"labels": {"app": "isvc.chat-engine"}}, "spec": {}})]);
-        assert!(adopted.theirs() && !adopted.runs.as_ref().unwrap().contains_key("replicas"));
+        assert!(adopted.is_unchanged_since_adoption() && !adopted.runs.as_ref().unwrap().contains_key("replicas"));
         assert_eq!(adopted.selector().unwrap()["app"], "isvc.chat-engine");
         live["spec"]["template"]["metadata"]["labels"][SUBJECT_KIND] = "InferenceService".into();
-        assert!(!Adopted::of(&live).unwrap().theirs());
+        assert!(!Adopted::from_live(&live).unwrap().is_unchanged_since_adoption());
         live["metadata"]["annotations"] = json!({});
-        assert_eq!(Adopted::of(&live), None);
+        assert_eq!(Adopted::from_live(&live), None);
     }
 
     #[test]
     fn what_runs_no_pods_keeps_nothing() {
         let live = json!({"metadata": {"annotations": {ADOPTED: "manager"}}, "spec": {"selector": {"app": "a"}}});
-        let adopted = Adopted::of(&live).unwrap();
-        assert!(adopted.runs.is_none() && adopted.templates().is_empty() && !adopted.theirs());
+        let adopted = Adopted::from_live(&live).unwrap();
+        assert!(adopted.runs.is_none() && adopted.templates().is_empty() && !adopted.is_unchanged_since_adoption());
     }
 }

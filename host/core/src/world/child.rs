@@ -4,7 +4,7 @@ use super::{
     adopted::Adopted,
     live::{self, Live},
     owned,
-    serving::{self, Serving},
+    workload_status::{self, KnativeStatus},
 };
 use crate::{
     resource::Resource,
@@ -23,7 +23,7 @@ use std::{
 pub const SUBJECT_KIND: &str = "pointsman.dev/subject-kind";
 
 /// The prefix of our field managers; the kind of the subject in lower case follows.
-pub const MANAGER: &str = "pointsman/";
+pub const FIELD_MANAGER_PREFIX: &str = "pointsman/";
 
 /// What names an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,13 +38,13 @@ pub struct ObjectKey {
 
 impl std::fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}/{}", self.resource.called(), self.namespace, self.name)
+        write!(f, "{} {}/{}", self.resource.display_name(), self.namespace, self.name)
     }
 }
 
 /// An object that was made for a subject.
 #[derive(Debug)]
-pub struct Child {
+pub struct OwnedObject {
     /// What names it.
     pub key: ObjectKey,
     /// Its own identity.
@@ -105,7 +105,7 @@ pub struct Observed {
     /// The version of ours that made it.
     pub made_by: Option<String>,
     /// What a Knative Service tells of its revisions.
-    pub serving: Option<Box<Serving>>,
+    pub serving: Option<Box<KnativeStatus>>,
     /// What stays of it as another controller has made it.
     pub adopted: Option<Arc<Adopted>>,
 }
@@ -130,7 +130,7 @@ pub struct Condition {
 
 impl Condition {
     /// Whether it speaks of this generation, or says of none. What was said of a former state counts for nothing.
-    pub fn speaks_of(&self, generation: Option<i64>) -> bool {
+    pub fn is_for_generation(&self, generation: Option<i64>) -> bool {
         self.observed_generation.is_none_or(|seen| Some(seen) >= generation)
     }
 }
@@ -171,9 +171,9 @@ pub const APPLIED: &str = "ome.io/last-applied-configuration";
 /// The label that says which version of ours has made an object.
 pub const VERSION: &str = "ome.io/version";
 
-impl Child {
+impl OwnedObject {
     /// Reads a live object. What is known of an earlier state of it needs not be found out again.
-    pub(super) fn of(key: ObjectKey, (text, live): (&str, &Live<'_>), known: Option<&Self>) -> Self {
+    pub(super) fn from_live(key: ObjectKey, (text, live): (&str, &Live<'_>), known: Option<&Self>) -> Self {
         let uid = live.uid();
         let content = live.fingerprint();
         let same = known.filter(|known| known.uid == uid && known.content == content);
@@ -188,9 +188,9 @@ impl Child {
             // Others may have changed what is theirs.
             let same = known.filter(|known| known.uid == uid && known.fingerprint == fingerprint);
             let owned = same.map_or_else(|| Owned::Text(text.into()), |known| locked(&known.owned).clone());
-            (asked(&live, &part), !part.is_null(), owned, fingerprint)
+            (desired_state(&live, &part), !part.is_null(), owned, fingerprint)
         };
-        let observed = told(key.resource, live, observed);
+        let observed = observe(key.resource, live, observed);
         let (version, owner, deleting) = (live.version(), live.owner(), live.deleting());
         Self { key, uid, version, owner, deleting, observed, content, ours, owned: Mutex::new(owned), fingerprint }
     }
@@ -266,11 +266,11 @@ pub fn fingerprint(text: &str) -> u64 {
 
 /// The field manager for subjects of a kind.
 pub fn manager(kind: &str) -> String {
-    format!("{MANAGER}{}", kind.to_lowercase())
+    format!("{FIELD_MANAGER_PREFIX}{}", kind.to_lowercase())
 }
 
 /// What an object is asked to be.
-fn asked(live: &Value, part: &Value) -> Observed {
+fn desired_state(live: &Value, part: &Value) -> Observed {
     let number = |path: &str| live.pointer(path).and_then(Value::as_i64);
     let metadata =
         |map: &str, key: &str| live.get("metadata").and_then(|metadata| metadata.get(map)?.get(key)?.as_str()).map(str::to_owned);
@@ -283,7 +283,7 @@ fn asked(live: &Value, part: &Value) -> Observed {
         derived_most: metadata("annotations", DERIVED)
             .and_then(|_| number("/spec/maxReplicas").or_else(|| number("/spec/maxReplicaCount"))),
         made_by: metadata("labels", VERSION),
-        adopted: Adopted::of(live).map(Arc::new),
+        adopted: Adopted::from_live(live).map(Arc::new),
         ..Observed::default()
     }
 }
@@ -291,7 +291,7 @@ fn asked(live: &Value, part: &Value) -> Observed {
 /// What its own controller says of it.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct State {
+struct ReportedStatus {
     observed_generation: Option<i64>,
     replicas: i64,
     updated_replicas: i64,
@@ -300,15 +300,15 @@ struct State {
     conditions: Vec<Condition>,
 }
 
-fn told(resource: &'static Resource, live: &Live<'_>, asked: Observed) -> Observed {
+fn observe(resource: &'static Resource, live: &Live<'_>, asked: Observed) -> Observed {
     let asked = Observed { generation: live.metadata.generation, ..asked };
     let workload = Workload::find(resource);
     match workload.map(|workload| workload.status) {
-        Some(WorkloadStatus::Knative) => return serving::knative(live.status, asked),
-        Some(WorkloadStatus::Ray) => return serving::ray(live.status, asked),
+        Some(WorkloadStatus::Knative) => return workload_status::knative(live.status, asked),
+        Some(WorkloadStatus::Ray) => return workload_status::ray(live.status, asked),
         Some(WorkloadStatus::Replicas) | None => {}
     }
-    let state: State = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
+    let state: ReportedStatus = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
     // What an autoscaler or a budget tells of itself changes with every pod, and a plan or a status says nothing of it; of routes and pools their
     // parents tell, whoever made them.
     let conditions = if workload.is_some() { state.conditions } else { Vec::new() };
@@ -341,9 +341,9 @@ mod tests {
             "spec": {"replicas": 5, "paused": true},
             "status": {"observedGeneration": 1, "replicas": 4, "availableReplicas": 3, "conditions": [{"type": "Available", "status": "True"}]},
         });
-        let read = |live: &Value, known: Option<&Child>| {
+        let read = |live: &Value, known: Option<&OwnedObject>| {
             let (key, text) = (ObjectKey { resource: &DEPLOYMENT, namespace: "b".to_owned(), name: "a".to_owned() }, live.to_string());
-            Child::of(key, (&text, &Live::of(&text)), known)
+            OwnedObject::from_live(key, (&text, &Live::parse(&text)), known)
         };
         let child = read(&live, None);
         assert_eq!((child.version, child.owner.as_deref()), (17, Some("y")));

@@ -40,7 +40,7 @@ struct RouteKind {
 
 /// Where a route is: the name of its namespace and the labels of that.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct RouteNamespace<'a> {
     /// The namespace.
     pub namespace: &'a str,
     /// Its labels.
@@ -49,7 +49,7 @@ pub struct Place<'a> {
 
 impl Listener {
     /// Whether an `HTTPRoute` may hang on it.
-    pub(super) fn allows(&self, from: Place<'_>, own: &str) -> bool {
+    pub(super) fn allows(&self, from: RouteNamespace<'_>, own: &str) -> bool {
         let Allowed { namespaces, kinds } = &self.allowed_routes;
         let kind = kinds.is_empty() || kinds.iter().any(|kind| kind.kind == HTTP_ROUTE.kind);
         let namespace = match namespaces.from.as_deref() {
@@ -130,7 +130,7 @@ mod tests {
     fn a_listener_takes_the_routes_that_it_says() {
         let labels = Labels::from([("team".to_owned(), "search".to_owned())]);
         let allows = |allowed: Value, namespace: &str| {
-            listener(json!({"allowedRoutes": allowed})).allows(Place { namespace, labels: &labels }, "edge")
+            listener(json!({"allowedRoutes": allowed})).allows(RouteNamespace { namespace, labels: &labels }, "edge")
         };
         let from = |from: &str| json!({"namespaces": {"from": from, "selector": {"matchLabels": {"team": "search"}}}});
         for (allowed, edge, chat) in [

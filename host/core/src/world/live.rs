@@ -1,6 +1,6 @@
 //! A live object's text, read no further than somebody needs it: most of what a watch brings is what others manage, or known already.
 
-use super::child::MANAGER;
+use super::child::FIELD_MANAGER_PREFIX;
 use k8s_openapi::jiff::Timestamp;
 use serde::{
     Deserialize, Deserializer,
@@ -75,7 +75,7 @@ struct Owner {
 
 impl<'a> Live<'a> {
     /// Takes a text apart. What isn't an object has no parts.
-    pub fn of(text: &'a str) -> Self {
+    pub fn parse(text: &'a str) -> Self {
         serde_json::from_str(text).unwrap_or_default()
     }
 
@@ -97,7 +97,7 @@ impl<'a> Live<'a> {
     }
 
     /// Whether it says who has written it.
-    pub(super) fn says_who_wrote(&self) -> bool {
+    pub(super) fn has_managed_fields(&self) -> bool {
         self.metadata.managed_fields.as_ref().is_some_and(|managed| !managed.is_empty())
     }
 
@@ -120,7 +120,11 @@ impl<'a> Live<'a> {
     pub(super) fn fingerprint(&self) -> u64 {
         let Metadata { labels, annotations, owner_references, managed_fields, .. } = &self.metadata;
         let mut hasher = DefaultHasher::new();
-        let ours = managed_fields.iter().flatten().filter(|managed| managed.manager.starts_with(MANAGER)).map(|managed| managed.fields_v1);
+        let ours = managed_fields
+            .iter()
+            .flatten()
+            .filter(|managed| managed.manager.starts_with(FIELD_MANAGER_PREFIX))
+            .map(|managed| managed.fields_v1);
         for part in [*labels, *annotations, *owner_references].into_iter().chain(ours) {
             part.map(RawValue::get).hash(&mut hasher);
         }
@@ -172,12 +176,12 @@ impl<'de> Deserialize<'de> for Live<'de> {
 /// A live object without its status and without what others manage; null if it is none.
 pub(super) fn value(text: &str) -> Value {
     let mut text = serde_json::Deserializer::from_str(text);
-    Place::Object.deserialize(&mut text).ok().flatten().unwrap_or_default()
+    ParsePosition::Object.deserialize(&mut text).ok().flatten().unwrap_or_default()
 }
 
 /// Where in an object a value stands.
 #[derive(Clone, Copy)]
-enum Place {
+enum ParsePosition {
     Object,
     Metadata,
     /// Its managedFields.
@@ -188,7 +192,7 @@ enum Place {
     Other,
 }
 
-impl Place {
+impl ParsePosition {
     /// What stands under a key; none if nobody looks at it.
     fn inner(self, key: &str) -> Option<Self> {
         match (self, key) {
@@ -200,7 +204,7 @@ impl Place {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Place {
+impl<'de> DeserializeSeed<'de> for ParsePosition {
     /// None where it is somebody else's.
     type Value = Option<Value>;
 
@@ -212,7 +216,7 @@ impl<'de> DeserializeSeed<'de> for Place {
     }
 }
 
-impl<'de> Visitor<'de> for Place {
+impl<'de> Visitor<'de> for ParsePosition {
     type Value = Option<Value>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -239,7 +243,9 @@ impl<'de> Visitor<'de> for Place {
                 continue;
             };
             let value = fields.next_value_seed(inner)?.unwrap_or_default();
-            let others = matches!(self, Self::Manager) && key == "manager" && !value.as_str().is_some_and(|name| name.starts_with(MANAGER));
+            let others = matches!(self, Self::Manager)
+                && key == "manager"
+                && !value.as_str().is_some_and(|name| name.starts_with(FIELD_MANAGER_PREFIX));
             if others {
                 while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
                 return Ok(None);
@@ -284,12 +290,12 @@ mod tests {
     #[test]
     fn an_object_comes_apart() {
         let text = live(&json!([entry("pointsman/inferenceservice")])).to_string();
-        let live = Live::of(&text);
+        let live = Live::parse(&text);
         assert_eq!((live.uid().as_str(), live.version(), live.metadata.generation), ("u", 7, Some(2)));
         assert_eq!((live.owner().as_deref(), live.deleting()), (Some("y"), false));
         assert_eq!(live.field("spec").unwrap().get(), r#"{"replicas":1,"list":[{"manager":"kubectl"}]}"#);
         assert!(live.field("metadata").is_none() && live.field("kind").is_none() && live.status.is_some());
-        assert_eq!(Live::of("7").metadata.name, None);
+        assert_eq!(Live::parse("7").metadata.name, None);
     }
 
     #[test]
@@ -298,7 +304,7 @@ mod tests {
         let fingerprint = |change: fn(&mut Value)| {
             let mut live = live(&json!([ours, entry("kubectl")]));
             change(&mut live);
-            Live::of(&live.to_string()).fingerprint()
+            Live::parse(&live.to_string()).fingerprint()
         };
         let before = fingerprint(|_| {});
         let same: [fn(&mut Value); 3] = [

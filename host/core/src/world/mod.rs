@@ -5,38 +5,36 @@
 
 pub mod adopted;
 pub mod child;
-pub mod crowd;
 pub mod listener;
 pub mod live;
-pub mod named;
-mod news;
 pub mod ome;
 pub mod owned;
 pub mod pod;
 mod readers;
+pub mod referenced;
 pub mod scoped;
-pub mod serving;
 mod snapshot;
 pub mod subject;
+pub mod subjects_by_age;
+mod update;
+pub mod workload_status;
 pub mod writers;
 
-pub use child::{Child, ObjectKey};
+pub use child::{ObjectKey, OwnedObject};
 pub(crate) use live::LAST_APPLIED;
-pub use news::News;
 pub use pod::Pod;
 pub use readers::Read;
 pub use snapshot::{Snapshot, Surroundings};
 pub use subject::Subject;
+pub use update::ObjectUpdate;
 
 use crate::resource::{
     BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, LLM_CONFIG, NAMESPACE, POD, Resource, SERVING_RUNTIME,
 };
-use crowd::{Age, Crowd};
-use named::Named;
-use news::What;
 use ome::{Models, RuntimeView, Runtimes, WeightView};
 use pointsman_sandbox::sync::locked;
 use readers::Readers;
+use referenced::ReferencedObject;
 use rpds::HashTrieMapSync;
 use scoped::Scoped;
 use serde_json::Value;
@@ -44,14 +42,16 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, Weak},
 };
+use subjects_by_age::{Age, SubjectsByAge};
+use update::UpdatedObject;
 
 /// What a subject's namespace says.
 pub type Labels = BTreeMap<String, String>;
 
 /// Whose a pod is, as its labels say: kind, namespace and name of the subject.
-type Whose = (String, String, String);
+type PodSubjectKey = (String, String, String);
 
-fn whose(subject: &Subject) -> Whose {
+fn whose(subject: &Subject) -> PodSubjectKey {
     (subject.key.resource.kind.to_owned(), subject.key.namespace.clone(), subject.label.clone())
 }
 
@@ -73,23 +73,23 @@ pub struct World {
     available: Arc<BTreeSet<&'static Resource>>,
     namespaces: BTreeMap<String, Arc<Labels>>,
     subjects: BTreeMap<ObjectKey, Arc<Subject>>,
-    crowd: Crowd,
+    crowd: SubjectsByAge,
     models: Arc<Models>,
     runtimes: Arc<Runtimes>,
     weights: Arc<Scoped<WeightView>>,
     configs: Arc<Scoped<Value>>,
     /// What subjects may name. It changes with every word of a Gateway, and a snapshot copies it.
-    named: HashTrieMapSync<ObjectKey, Arc<Named>>,
+    named: HashTrieMapSync<ObjectKey, Arc<ReferencedObject>>,
     /// Whose each of the pods is that are kept.
-    whose: HashMap<(String, String), Whose>,
+    whose: HashMap<(String, String), PodSubjectKey>,
     /// What belongs to a subject, by its uid.
-    children: HashMap<String, BTreeMap<ObjectKey, Arc<Child>>>,
+    children: HashMap<String, BTreeMap<ObjectKey, Arc<OwnedObject>>>,
     owners: HashMap<ObjectKey, String>,
     /// The subjects by uid, and by what their pods' label says.
     uids: HashMap<String, ObjectKey>,
-    labels: HashMap<Whose, ObjectKey>,
+    labels: HashMap<PodSubjectKey, ObjectKey>,
     /// The pods that fail.
-    pods: HashMap<Whose, BTreeMap<String, Arc<Pod>>>,
+    pods: HashMap<PodSubjectKey, BTreeMap<String, Arc<Pod>>>,
     readers: Readers,
     touched: BTreeSet<ObjectKey>,
     /// Whether what comes is from a list.
@@ -101,78 +101,78 @@ pub struct World {
     /// Touched only by what their objects and pods report, or by what older subjects have come to.
     reported: BTreeSet<ObjectKey>,
     /// What was touched since somebody beside the queue has asked last.
-    followers: Vec<Weak<Follower>>,
+    followers: Vec<Weak<Subscriber>>,
 }
 
 /// Somebody beside the queue who wants to know what is touched.
-pub type Follower = Mutex<BTreeSet<ObjectKey>>;
+pub type Subscriber = Mutex<BTreeSet<ObjectKey>>;
 
 impl World {
     /// Takes an object as it is now. One that is older than what is known is no news.
     pub fn put(&mut self, resource: &'static Resource, object: &Value) {
         let text = object.to_string();
-        let news = News::read(resource, &text, |key| self.child(key));
-        self.learn(news);
+        let news = ObjectUpdate::read(resource, &text, |key| self.child(key));
+        self.apply_update(news);
     }
 
     /// Takes what a watch has told.
-    pub fn learn(&mut self, news: News) {
-        self.pass(news.key.resource, news.version);
+    pub fn apply_update(&mut self, news: ObjectUpdate) {
+        self.advance_to(news.key.resource, news.version);
         self.answered.remove(&news.key);
-        self.know(news);
+        self.store(news);
     }
 
     /// Takes an object from a list that was asked for anew. It counts even if it seems older than what is known, as it does when the
     /// cluster was restored from a backup; but not if what is known is an answer that the list can't know of yet.
-    pub fn relist(&mut self, news: News) {
+    pub fn apply_listed(&mut self, news: ObjectUpdate) {
         self.relisting = !self.answered.contains_key(&news.key);
-        self.know(news);
+        self.store(news);
         self.relisting = false;
     }
 
     /// Takes what the API server has answered to a write of ours. What the watch has passed already it knows better: the object may be
     /// gone since.
-    pub fn answer(&mut self, news: News) {
+    pub fn apply_response(&mut self, news: ObjectUpdate) {
         if self.passed.get(news.key.resource).is_some_and(|passed| news.version <= *passed) {
             return;
         }
         self.answered.insert(news.key.clone(), news.version);
-        self.know(news);
+        self.store(news);
     }
 
     /// Takes it that a watch has come to a version.
-    pub fn pass(&mut self, resource: &'static Resource, version: u64) {
+    pub fn advance_to(&mut self, resource: &'static Resource, version: u64) {
         let passed = self.passed.entry(resource).or_default();
         *passed = version.max(*passed);
     }
 
-    fn know(&mut self, news: News) {
+    fn store(&mut self, news: ObjectUpdate) {
         self.revision += 1;
-        let News { key, what, named, version } = news;
+        let ObjectUpdate { key, what, named, version } = news;
         // Of what is ours an answer to a write may have told more.
         if named.is_some() && (self.relisting || self.child(&key).is_none_or(|known| known.version <= version)) {
             self.set_named(&key, named);
         }
         match what {
-            What::Subject(subject) => self.put_subject(subject),
-            What::Namespace(labels) => self.set_namespace(&key.name, Some(labels)),
-            What::Model(model) => {
+            UpdatedObject::Subject(subject) => self.put_subject(subject),
+            UpdatedObject::Namespace(labels) => self.set_namespace(&key.name, Some(labels)),
+            UpdatedObject::Model(model) => {
                 Arc::make_mut(&mut self.models).set(&key.namespace, &key.name, model.map(|model| *model));
                 self.changed(&Read::Object(key));
             }
-            What::Runtime(runtime) => self.set_runtime(key, runtime.map(|runtime| *runtime)),
-            What::Weight(weight) => {
+            UpdatedObject::Runtime(runtime) => self.set_runtime(key, runtime.map(|runtime| *runtime)),
+            UpdatedObject::Weight(weight) => {
                 Arc::make_mut(&mut self.weights).set(&key.namespace, &key.name, weight);
                 self.changed(&Read::Object(key));
             }
-            What::Config(config) => {
+            UpdatedObject::Config(config) => {
                 Arc::make_mut(&mut self.configs).set(&key.namespace, &key.name, config);
                 self.changed(&Read::Object(key));
             }
-            What::Pod(pod) => self.put_pod(pod),
-            What::Child(child) => self.put_child(child),
+            UpdatedObject::Pod(pod) => self.put_pod(pod),
+            UpdatedObject::Child(child) => self.put_child(child),
             // It may have been ours, until somebody took our label away.
-            What::Nothing => self.remove_child(&key),
+            UpdatedObject::Nothing => self.remove_child(&key),
         }
     }
 
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    fn set_named(&mut self, key: &ObjectKey, named: Option<Named>) {
+    fn set_named(&mut self, key: &ObjectKey, named: Option<ReferencedObject>) {
         if self.named.get(key).map(|known| &**known) == named.as_ref() {
             return;
         }
@@ -286,14 +286,14 @@ impl World {
     }
 
     /// Notes what is touched from now on for somebody else too, until he drops it.
-    pub fn follow(&mut self) -> Arc<Follower> {
-        let follower = Arc::<Follower>::default();
+    pub fn subscribe(&mut self) -> Arc<Subscriber> {
+        let follower = Arc::<Subscriber>::default();
         self.followers.push(Arc::downgrade(&follower));
         follower
     }
 
     /// What was touched since a follower has asked last. What the queue hasn't taken yet is told again when it has.
-    pub fn followed(&self, follower: &Follower) -> BTreeSet<ObjectKey> {
+    pub fn followed(&self, follower: &Subscriber) -> BTreeSet<ObjectKey> {
         let mut followed = std::mem::take(&mut *locked(follower));
         followed.extend(self.touched.iter().chain(&self.reported).cloned());
         followed
@@ -315,7 +315,7 @@ impl World {
     }
 
     /// What is known of an object that was made for a subject.
-    pub fn child(&self, key: &ObjectKey) -> Option<Arc<Child>> {
+    pub fn child(&self, key: &ObjectKey) -> Option<Arc<OwnedObject>> {
         self.children.get(self.owners.get(key)?)?.get(key).cloned()
     }
 
@@ -375,10 +375,10 @@ impl World {
 
     /// Touches those that are newer than a subject and have counted who is older.
     fn older_changed(&mut self, subject: &Subject) {
-        let age = Age::of(subject);
+        let age = Age::of_subject(subject);
         for scope in [subject.key.namespace.clone(), String::new()] {
             let readers = self.readers.changed(&Read::Older(scope), self.revision);
-            let newer = readers.into_iter().filter(|reader| self.subjects.get(reader).is_some_and(|reader| Age::of(reader) > age));
+            let newer = readers.into_iter().filter(|reader| self.subjects.get(reader).is_some_and(|reader| Age::of_subject(reader) > age));
             // There may be many, and changes that come together are one to them.
             self.reported.extend(newer);
         }
@@ -474,7 +474,7 @@ impl World {
         self.reported.extend(self.labels.get(&of).cloned());
     }
 
-    fn put_child(&mut self, child: Child) {
+    fn put_child(&mut self, child: OwnedObject) {
         let key = child.key.clone();
         let known = self.child(&key);
         if !self.relisting && known.as_ref().is_some_and(|known| known.uid == child.uid && known.version > child.version) {

@@ -74,18 +74,18 @@ pub struct Component {
     /// How it is deployed and scaled.
     pub settings: ComponentExtensionSpec,
     /// What its pods look like: the fields of a PodSpec, `runner` and `config`.
-    pub part: Part,
+    pub part: PodLayer,
     /// What the leader's pods look like.
-    pub leader: Option<Part>,
+    pub leader: Option<PodLayer>,
     /// What the workers' pods look like.
-    pub worker: Option<Part>,
+    pub worker: Option<PodLayer>,
     /// How many workers follow a leader, where it is said.
     pub workers: Option<i64>,
 }
 
 /// What pods look like, as pod-templating sees it: `pod`, `runner` and `config`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Part(pub Map<String, Value>);
+pub struct PodLayer(pub Map<String, Value>);
 
 /// What a component has beside the fields of a PodSpec.
 const SETTINGS: [&str; 14] = [
@@ -107,21 +107,21 @@ const SETTINGS: [&str; 14] = [
 
 impl Component {
     /// Reads one.
-    pub fn of(value: &Value) -> serde_json::Result<Self> {
+    pub fn parse(value: &Value) -> serde_json::Result<Self> {
         let settings = ComponentExtensionSpec::deserialize(value)?;
         let part = |name: &str| value.get(name).filter(|part| !part.is_null());
         Ok(Self {
             settings,
-            part: Part::of(value),
-            leader: part("leader").map(Part::of),
-            worker: part("worker").map(Part::of),
+            part: PodLayer::parse(value),
+            leader: part("leader").map(PodLayer::parse),
+            worker: part("worker").map(PodLayer::parse),
             workers: part("worker").and_then(|worker| worker.get("size")).and_then(Value::as_i64),
         })
     }
 }
 
-impl Part {
-    fn of(value: &Value) -> Self {
+impl PodLayer {
+    fn parse(value: &Value) -> Self {
         let mut part = Map::new();
         let mut pod = Map::new();
         for (name, value) in value.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
@@ -256,7 +256,7 @@ pub fn runtime(object: &Value) -> serde_json::Result<RuntimeView> {
     let spec = &object["spec"];
     let Spec { supported_model_formats, model_size_range, disabled, protocol_versions } = Spec::deserialize(spec)?;
     let ModelSizeRangeSpec { min, max } = model_size_range.unwrap_or_default();
-    let component = |name: &str| spec.get(name).filter(|config| !config.is_null()).map(Component::of).transpose();
+    let component = |name: &str| spec.get(name).filter(|config| !config.is_null()).map(Component::parse).transpose();
     let engine = component("engineConfig")?;
     Ok(RuntimeView {
         engine: if engine.is_some() { engine } else { top_level(spec)? },
@@ -301,10 +301,10 @@ fn top_level(spec: &Value) -> serde_json::Result<Option<Component>> {
         return Ok(None);
     }
     let own = TOP_LEVEL.into_iter().filter_map(|field| Some((field.to_owned(), spec.get(field)?.clone())));
-    let mut engine = Component::of(&Value::Object(own.collect()))?;
+    let mut engine = Component::parse(&Value::Object(own.collect()))?;
     if let Some(workers) = spec.get("workers").filter(|workers| !workers.is_null()) {
         engine.leader = Some(std::mem::take(&mut engine.part));
-        engine.worker = Some(Part::of(workers));
+        engine.worker = Some(PodLayer::parse(workers));
         engine.workers = workers.get("size").and_then(Value::as_i64);
     }
     Ok(Some(engine))

@@ -6,7 +6,7 @@ use crate::quantity;
 use serde_json::{Map, Value};
 
 /// Marks, in the part that is cut out, a value that is owned as a whole. The API server may have filled in defaults inside of it.
-const WHOLE: &str = "\u{0}whole";
+const WHOLE_VALUE_MARK: &str = "\u{0}whole";
 
 /// What the manager owns of the object; null if nothing.
 pub fn part(live: &Value, manager: &str) -> Value {
@@ -24,8 +24,8 @@ fn cut(live: &Value, fields: &Value) -> Option<Value> {
     if !fields.keys().any(|name| inner(&name)) {
         return Some(match live {
             // An empty object or list is the same as none: some kinds drop it.
-            Value::Object(object) if !object.is_empty() => Value::Object(Map::from_iter([(WHOLE.to_owned(), live.clone())])),
-            Value::Array(list) if !list.is_empty() => Value::Object(Map::from_iter([(WHOLE.to_owned(), live.clone())])),
+            Value::Object(object) if !object.is_empty() => Value::Object(Map::from_iter([(WHOLE_VALUE_MARK.to_owned(), live.clone())])),
+            Value::Array(list) if !list.is_empty() => Value::Object(Map::from_iter([(WHOLE_VALUE_MARK.to_owned(), live.clone())])),
             other => other.clone(),
         });
     }
@@ -65,7 +65,7 @@ pub fn applied(live: &Value, owned: &Value, planned: &Value) -> Value {
     let (Value::Object(live), Value::Object(planned)) = (live, planned) else { return planned.clone() };
     let none = Map::new();
     let owned = owned.as_object().unwrap_or(&none);
-    if owned.contains_key(WHOLE) {
+    if owned.contains_key(WHOLE_VALUE_MARK) {
         return Value::Object(planned.clone());
     }
     let mut all = live.clone();
@@ -98,8 +98,8 @@ enum Strictness {
 
 fn equal(planned: &Value, live: &Value, strictness: Strictness, quantities: bool) -> bool {
     match (planned, live) {
-        (_, Value::Object(whole)) if whole.len() == 1 && whole.contains_key(WHOLE) => {
-            equal(planned, &whole[WHOLE], Strictness::Defaulted, quantities)
+        (_, Value::Object(whole)) if whole.len() == 1 && whole.contains_key(WHOLE_VALUE_MARK) => {
+            equal(planned, &whole[WHOLE_VALUE_MARK], Strictness::Defaulted, quantities)
         }
         (Value::Object(planned), Value::Object(live)) => {
             let mut all = planned.iter().filter(|(_, value)| !nothing(value));

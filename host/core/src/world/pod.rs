@@ -95,7 +95,7 @@ struct Terminated {
 
 impl Pod {
     /// Reads a live pod.
-    pub(super) fn of(live: &Live<'_>) -> Self {
+    pub(super) fn from_live(live: &Live<'_>) -> Self {
         let text = |text: &Option<Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
         let labels = live.labels();
         let label = |key: &str| labels.get(key).map(|value| value.clone().into_owned()).unwrap_or_default();
@@ -162,7 +162,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn read(live: &Value) -> Pod {
-        Pod::of(&Live::of(&live.to_string()))
+        Pod::from_live(&Live::parse(&live.to_string()))
     }
 
     #[test]

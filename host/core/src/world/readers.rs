@@ -17,7 +17,7 @@ pub enum Read {
 }
 
 /// How many changes are remembered before those are forgotten that nobody has read: names come and go.
-const CHANGED: usize = 10_000;
+const MAX_REMEMBERED_CHANGES: usize = 10_000;
 
 /// Who reads what.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl Readers {
 
     /// Takes it that something has changed, and tells who has read it.
     pub(super) fn changed(&mut self, read: &Read, revision: u64) -> Vec<ObjectKey> {
-        if self.changed.len() > CHANGED {
+        if self.changed.len() > MAX_REMEMBERED_CHANGES {
             self.changed.retain(|read, _| self.by_read.contains_key(read));
         }
         self.changed.insert(read.clone(), revision);

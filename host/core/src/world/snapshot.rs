@@ -1,11 +1,11 @@
 //! What one plan may see.
 
 use super::{
-    Child, Labels, ObjectKey, Pod, Subject,
-    crowd::Crowd,
-    named::Named,
+    Labels, ObjectKey, OwnedObject, Pod, Subject,
     ome::{Models, Runtimes, WeightView},
+    referenced::ReferencedObject,
     scoped::Scoped,
+    subjects_by_age::SubjectsByAge,
 };
 use crate::{resource::Resource, subject_kind::SubjectKind};
 use k8s_openapi::jiff::Timestamp;
@@ -26,7 +26,7 @@ pub struct Surroundings {
     /// The runtimes.
     pub runtimes: Arc<Runtimes>,
     /// All subjects by their age.
-    pub crowd: Crowd,
+    pub crowd: SubjectsByAge,
 }
 
 /// The world as one subject sees it, at one moment. It never changes.
@@ -47,11 +47,11 @@ pub struct Snapshot {
     /// The parts that specs are built on, of `LLMInferenceServiceConfigs`.
     pub configs: Arc<Scoped<Value>>,
     /// All subjects by their age.
-    pub crowd: Crowd,
+    pub crowd: SubjectsByAge,
     /// What subjects may name.
-    pub(super) named: HashTrieMapSync<ObjectKey, Arc<Named>>,
+    pub(super) named: HashTrieMapSync<ObjectKey, Arc<ReferencedObject>>,
     /// The objects that belong to the subject, in order.
-    pub children: Vec<Arc<Child>>,
+    pub children: Vec<Arc<OwnedObject>>,
     /// What stands for one of them under the name that we would give it.
     pub stand_ins: BTreeMap<ObjectKey, ObjectKey>,
     /// Its pods that fail, by name.
@@ -75,7 +75,7 @@ impl Snapshot {
     }
 
     /// One of the subject's objects.
-    pub fn child(&self, resource: &'static Resource, name: &str) -> Option<&Arc<Child>> {
+    pub fn child(&self, resource: &'static Resource, name: &str) -> Option<&Arc<OwnedObject>> {
         let key = ObjectKey { resource, namespace: self.subject.key.namespace.clone(), name: name.to_owned() };
         let key = self.stand_ins.get(&key).unwrap_or(&key);
         let at = self.children.binary_search_by(|child| child.key.cmp(key)).ok()?;
@@ -83,7 +83,7 @@ impl Snapshot {
     }
 
     /// Something that the subject names.
-    pub fn named(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<&Arc<Named>> {
+    pub fn referenced(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<&Arc<ReferencedObject>> {
         self.named.get(&ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() })
     }
 

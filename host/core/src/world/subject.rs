@@ -3,7 +3,7 @@
 use super::{
     ObjectKey,
     adopted::{ADOPTED, WORKLOADS},
-    child::MANAGER,
+    child::FIELD_MANAGER_PREFIX,
     live::{self, LAST_APPLIED, Live},
     writers::{self, Writer},
 };
@@ -64,7 +64,7 @@ pub struct Subject {
 
 impl Subject {
     /// Reads a live object.
-    pub(super) fn of(key: ObjectKey, live: &Live<'_>) -> Self {
+    pub(super) fn from_live(key: ObjectKey, live: &Live<'_>) -> Self {
         let raw = |part: Option<&RawValue>| part.map_or("null", RawValue::get).to_owned();
         let mut read = live.metadata.annotations.map(live::strings).unwrap_or_default();
         let control = match read.get(CONTROL).map(AsRef::as_ref) {
@@ -76,7 +76,7 @@ impl Subject {
         let workloads = read.get(WORKLOADS).into_iter().flat_map(|all| all.split(',').filter(|name| !name.is_empty()));
         let workloads = workloads.map(str::to_owned).collect();
         let mut managed = live.metadata.managed_fields.iter().flatten();
-        let told_by_us = managed.any(|entry| entry.subresource == "status" && entry.manager.starts_with(MANAGER));
+        let told_by_us = managed.any(|entry| entry.subresource == "status" && entry.manager.starts_with(FIELD_MANAGER_PREFIX));
         let shortened = read.remove(LAST_APPLIED).is_some().then(|| json!(read).to_string());
         let annotations = live.metadata.annotations.map(|annotations| shortened.unwrap_or_else(|| annotations.get().to_owned()));
         let metadata = format!(r#"{{"labels":{},"annotations":{}}}"#, raw(live.metadata.labels), annotations.unwrap_or_else(|| raw(None)));
@@ -101,7 +101,7 @@ impl Subject {
 
     /// A digest of its labels, annotations and spec.
     pub fn digest(&self) -> &Digest {
-        self.digest.get_or_init(|| Digest::of(self.content.as_bytes()))
+        self.digest.get_or_init(|| Digest::hash(self.content.as_bytes()))
     }
 
     /// Its `metadata` (labels and annotations) and `spec`.

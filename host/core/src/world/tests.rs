@@ -1,4 +1,4 @@
-use super::{News, ObjectKey, Read, Touched, World, child::SUBJECT_KIND};
+use super::{ObjectKey, ObjectUpdate, Read, Touched, World, child::SUBJECT_KIND};
 use crate::{
     resource::{CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, INFERENCE_POOL, INFERENCE_SERVICE, NAMESPACE, POD, Resource},
     subject_kind::{COMPONENT, SUBJECT},
@@ -12,8 +12,8 @@ fn key(resource: &'static Resource, name: &str) -> ObjectKey {
 }
 
 /// Of what nothing is known.
-fn news(resource: &'static Resource, object: &Value) -> News {
-    News::read(resource, &object.to_string(), |_| None)
+fn news(resource: &'static Resource, object: &Value) -> ObjectUpdate {
+    ObjectUpdate::read(resource, &object.to_string(), |_| None)
 }
 
 fn service(name: &str) -> Value {
@@ -133,7 +133,7 @@ fn an_object_goes_with_its_owner_and_a_list_made_anew_counts_even_if_it_seems_ol
     world.put(&DEPLOYMENT, &deployment("uid-b", 6, 1));
     assert!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children.is_empty());
     assert_eq!(world.owner(&key(&DEPLOYMENT, "a-engine")), Some(Some(&key(&INFERENCE_SERVICE, "b"))));
-    world.relist(news(&DEPLOYMENT, &deployment("uid-b", 2, 7)));
+    world.apply_listed(news(&DEPLOYMENT, &deployment("uid-b", 2, 7)));
     assert_eq!(world.snapshot(&key(&INFERENCE_SERVICE, "b"), 0).unwrap().children[0].observed.available, 7);
     world.remove(&key(&INFERENCE_SERVICE, "b"));
     assert_eq!(world.owner(&key(&DEPLOYMENT, "a-engine")), Some(None));
@@ -143,12 +143,12 @@ fn an_object_goes_with_its_owner_and_a_list_made_anew_counts_even_if_it_seems_ol
 #[test]
 fn an_answer_to_a_write_brings_nothing_back_and_no_older_list_takes_it_away() {
     let mut world = world();
-    world.answer(news(&DEPLOYMENT, &deployment("uid-a", 10, 3)));
-    world.relist(news(&DEPLOYMENT, &deployment("uid-a", 8, 1)));
+    world.apply_response(news(&DEPLOYMENT, &deployment("uid-a", 10, 3)));
+    world.apply_listed(news(&DEPLOYMENT, &deployment("uid-a", 8, 1)));
     assert_eq!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children[0].observed.available, 3);
-    world.pass(&DEPLOYMENT, 11);
+    world.advance_to(&DEPLOYMENT, 11);
     world.remove(&key(&DEPLOYMENT, "a-engine"));
-    world.answer(news(&DEPLOYMENT, &deployment("uid-a", 10, 3)));
+    world.apply_response(news(&DEPLOYMENT, &deployment("uid-a", 10, 3)));
     assert!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children.is_empty());
 }
 
@@ -204,7 +204,7 @@ fn what_subjects_name_is_found_whoever_made_it_and_whatever_labels_it_has() {
     (older["metadata"]["resourceVersion"], older["metadata"]["generation"]) = ("2".into(), 0.into());
     world.put(&INFERENCE_POOL, &older);
     let snapshot = world.snapshot(&key(&INFERENCE_SERVICE, "b"), 0).unwrap();
-    assert_eq!(snapshot.named(&INFERENCE_POOL, "chat", "p").unwrap().generation, Some(1), "an older state is no news");
+    assert_eq!(snapshot.referenced(&INFERENCE_POOL, "chat", "p").unwrap().generation, Some(1), "an older state is no news");
     world.remove(&key(&INFERENCE_POOL, "p"));
     assert_eq!(touched(&mut world), (vec!["b".to_owned()], vec!["a".to_owned()]));
     assert_eq!(seen(&world, "a"), (0, false));

@@ -1,14 +1,14 @@
 //! Who else writes what is ours to write: managedFields tell.
 
 use super::{
-    child::MANAGER,
+    child::FIELD_MANAGER_PREFIX,
     live::{Live, Managed},
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 /// What people call themselves: they don't work on a subject again and again.
-const PEOPLE: &str = "kubectl";
+const HUMAN_MANAGERS: &str = "kubectl";
 
 /// Kubernetes' own controllers, which write into many an object.
 const KUBERNETES: &str = "kube-";
@@ -24,7 +24,7 @@ pub struct Writer {
 
 /// Whether a manager may be another controller of the same kinds.
 pub fn foreign(manager: &str) -> bool {
-    !manager.starts_with(MANAGER) && !manager.starts_with(PEOPLE)
+    !manager.starts_with(FIELD_MANAGER_PREFIX) && !manager.starts_with(HUMAN_MANAGERS)
 }
 
 /// The other controllers that have written the status of an object, by name.
@@ -65,7 +65,9 @@ pub fn last(managed: &[Value]) -> Option<Writer> {
 
 /// Whether we have written an object.
 pub fn ours(managed: &[Value]) -> bool {
-    managed.iter().any(|entry| of_itself(entry) && entry["manager"].as_str().is_some_and(|manager| manager.starts_with(MANAGER)))
+    managed
+        .iter()
+        .any(|entry| of_itself(entry) && entry["manager"].as_str().is_some_and(|manager| manager.starts_with(FIELD_MANAGER_PREFIX)))
 }
 
 #[cfg(test)]
@@ -86,7 +88,7 @@ mod tests {
             entry("manager", 9, ""),
         ]);
         let text = json!({"metadata": {"name": "a", "managedFields": managed}}).to_string();
-        let writers = of_status(&Live::of(&text));
+        let writers = of_status(&Live::parse(&text));
         assert_eq!(writers, [Writer { manager: "manager".to_owned(), time: "2026-01-01T00:00:03Z".parse().ok() }]);
     }
 

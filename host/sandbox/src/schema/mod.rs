@@ -8,7 +8,7 @@ mod violations;
 use super::limits::{CHECK_WITHIN, CHECKER_MEMORY, LARGEST_CONFIG};
 use crate::{
     process::{self, Ended},
-    text::told,
+    text::printable_line,
 };
 use boon::{CompileError, Compiler, Draft, Schemas, SchemeUrlLoader};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub const SUBCOMMAND: &str = "check-config";
 const NAME: &str = "urn:pointsman:schema";
 
 /// How many violations are told.
-const MOST: usize = 3;
+const MAX_VIOLATIONS_REPORTED: usize = 3;
 
 /// The stack that a check gets, of which only what it uses is memory.
 const STACK: usize = 64 << 20;
@@ -121,7 +121,7 @@ pub fn check_config_within(program: &Path, schema: &str, config: &str, within: D
     let question = serde_json::to_vec(&question).map_err(io::Error::from)?;
     let Ended { complaint, status, .. } = process::run(program, &[SUBCOMMAND, "--memory", &memory.to_string()], &question, within)?;
     let Some(status) = status else { return Err(ConfigError::TooLong(within)) };
-    let sentences = || complaint.lines().take(MOST + 1).map(told).collect::<Vec<_>>().join("; ");
+    let sentences = || complaint.lines().take(MAX_VIOLATIONS_REPORTED + 1).map(printable_line).collect::<Vec<_>>().join("; ");
     match status.code().map(u8::try_from) {
         Some(Ok(0)) => Ok(()),
         Some(Ok(REFUSED)) => Err(ConfigError::Refused(sentences())),
@@ -172,8 +172,8 @@ fn broken(error: &CompileError, schema: &Value) -> String {
         CompileError::LoadUrlError { url, .. } | CompileError::UnsupportedUrlScheme { url } => {
             format!("it refers to {url}, and nothing is fetched: put what is there into $defs")
         }
-        CompileError::Bug(cause) => told(&cause.to_string()),
-        other => told(&format!("{other:#}").replace(NAME, "")),
+        CompileError::Bug(cause) => printable_line(&cause.to_string()),
+        other => printable_line(&format!("{other:#}").replace(NAME, "")),
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
         let many: serde_json::Map<_, _> = (0..1000).map(|n| (format!("p{n}"), json!("x"))).collect();
         let told = refused(&json!({"additionalProperties": {"type": "integer"}}), &many.into());
         let lines: Vec<_> = told.lines().collect();
-        assert_eq!(lines.len(), MOST + 1, "{told}");
+        assert_eq!(lines.len(), MAX_VIOLATIONS_REPORTED + 1, "{told}");
         assert_eq!(lines[0], "config.p0 must be integer, and is string");
         assert_eq!(lines[3], "and 997 more");
     }

@@ -1,13 +1,13 @@
 //! From a validation's tree of errors to a few sentences, a line each.
 
-use super::MOST;
-use crate::{text::told, words};
+use super::MAX_VIOLATIONS_REPORTED;
+use crate::{text::printable_line, words};
 use boon::{ErrorKind, InstanceLocation, InstanceToken, ValidationError};
 use serde_json::Value;
 use std::fmt::Write;
 
 /// How many names, values and alternatives one sentence lists.
-const LISTED: usize = 8;
+const MAX_NAMES_LISTED: usize = 8;
 
 /// How much of a place is told, counted from its end.
 const PLACE: usize = 100;
@@ -34,7 +34,7 @@ pub(super) fn loops(error: &ValidationError<'_, '_>) -> Option<String> {
     match &error.kind {
         ErrorKind::RefCycle { url, .. } => {
             let place = url.split_once('#').map_or(*url, |(_, place)| place);
-            Some(told(&format!("its $ref at {:?} leads to itself without end", if place.is_empty() { "/" } else { place })))
+            Some(printable_line(&format!("its $ref at {:?} leads to itself without end", if place.is_empty() { "/" } else { place })))
         }
         _ => error.causes.iter().find_map(loops),
     }
@@ -46,7 +46,7 @@ fn collect<'e, 's, 'v>(error: &'e ValidationError<'s, 'v>, into: &mut Vec<&'e Va
     if inner && !error.causes.is_empty() {
         return error.causes.iter().map(|cause| collect(cause, into)).sum();
     }
-    if into.len() < MOST {
+    if into.len() < MAX_VIOLATIONS_REPORTED {
         into.push(error);
     }
     1
@@ -78,18 +78,18 @@ fn sentence(error: &ValidationError<'_, '_>, root: &str, schema: &Value) -> Stri
             format!("{place} has an unknown property {}{}{more}", short(&format!("{name:?}")), hint(name, error.schema_url, schema))
         }
         ErrorKind::AnyOf | ErrorKind::OneOf(None) if !error.causes.is_empty() => {
-            let mut each: Vec<_> = error.causes.iter().take(MOST).filter_map(first).collect();
+            let mut each: Vec<_> = error.causes.iter().take(MAX_VIOLATIONS_REPORTED).filter_map(first).collect();
             each.dedup();
             format!("{place} fits none of what it may be: {}", each.join(", or "))
         }
         other => format!("{place}: {other}"),
     };
-    told(&words)
+    printable_line(&words)
 }
 
 fn list(items: impl ExactSizeIterator<Item = String>) -> String {
-    let more = items.len().saturating_sub(LISTED);
-    let mut list = items.take(LISTED).collect::<Vec<_>>().join(", ");
+    let more = items.len().saturating_sub(MAX_NAMES_LISTED);
+    let mut list = items.take(MAX_NAMES_LISTED).collect::<Vec<_>>().join(", ");
     if more > 0 {
         // Writing into a string can't fail.
         let _ = write!(list, " and {more} more");

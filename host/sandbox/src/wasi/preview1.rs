@@ -1,10 +1,10 @@
 //! WASI's first version, for commands: a question on stdin, an answer on stdout, lines for the log on stderr, and nothing else.
 
 use super::{
-    super::call::{CallError, State},
+    super::call::{CallError, CallState},
     CHUNK, INSTANT, MANY,
 };
-use crate::text::told;
+use crate::text::printable_line;
 use wasmtime::{Caller, Extern, Linker, Module, Val};
 
 /// The module that all of its functions are imported from.
@@ -95,7 +95,7 @@ pub(crate) struct Exited(pub(crate) u32);
 /// The memory of a command, every access of which is checked.
 struct Guest<'a> {
     memory: &'a mut [u8],
-    state: &'a mut State,
+    state: &'a mut CallState,
 }
 
 impl Guest<'_> {
@@ -195,7 +195,7 @@ fn standard(fd: i32) -> Result<i32, Errno> {
     if matches!(fd, STDIN | STDOUT | STDERR) { Ok(fd) } else { Err(Errno::Badf) }
 }
 
-fn guest(caller: &mut Caller<'_, State>, run: impl FnOnce(&mut Guest<'_>) -> Result<(), Stop>) -> wasmtime::Result<i32> {
+fn guest(caller: &mut Caller<'_, CallState>, run: impl FnOnce(&mut Guest<'_>) -> Result<(), Stop>) -> wasmtime::Result<i32> {
     caller.data_mut().count_host_call()?;
     let memory = caller.get_export("memory").and_then(Extern::into_memory);
     let memory = memory.ok_or_else(|| CallError::Instantiate("it exports no memory".to_owned()))?;
@@ -208,7 +208,7 @@ fn guest(caller: &mut Caller<'_, State>, run: impl FnOnce(&mut Guest<'_>) -> Res
 }
 
 /// Defines what a command imports.
-pub(crate) fn define(linker: &mut Linker<State>, module: &Module) -> wasmtime::Result<()> {
+pub(crate) fn define(linker: &mut Linker<CallState>, module: &Module) -> wasmtime::Result<()> {
     start(linker)?;
     descriptors(linker)?;
     for import in module.imports().filter(|import| import.module() == MODULE) {
@@ -216,7 +216,7 @@ pub(crate) fn define(linker: &mut Linker<State>, module: &Module) -> wasmtime::R
         if ANSWERED.contains(&name) {
             continue;
         }
-        let called = told(&format!("{MODULE}.{name}"));
+        let called = printable_line(&format!("{MODULE}.{name}"));
         // No other descriptor exists. Runtimes look for some while they start, and go on without.
         let looks_for_files = (name.starts_with("fd_") || name.starts_with("path_")) && function.results().len() == 1;
         linker.func_new(MODULE, name, function, move |mut caller, _, results| {
@@ -253,10 +253,10 @@ const ANSWERED: [&str; 18] = [
     "fd_tell",
 ];
 
-type Called<'a> = Caller<'a, State>;
+type Called<'a> = Caller<'a, CallState>;
 
 /// What a runtime asks while it starts.
-fn start(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+fn start(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     for name in ["args_sizes_get", "environ_sizes_get"] {
         linker.func_wrap(MODULE, name, |mut caller: Called<'_>, count: i32, size: i32| {
             guest(&mut caller, |guest| {
@@ -292,7 +292,7 @@ fn start(linker: &mut Linker<State>) -> wasmtime::Result<()> {
 }
 
 /// The three descriptors that there are.
-fn descriptors(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+fn descriptors(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     linker.func_wrap(MODULE, "fd_read", |mut caller: Called<'_>, fd: i32, list: i32, count: i32, done: i32| {
         guest(&mut caller, |guest| guest.read(fd, list, count, done))
     })?;

@@ -2,10 +2,10 @@
 //! the plugin's call.
 
 use super::{
-    super::call::{CallError, State},
+    super::call::{CallError, CallState},
     CHUNK, INSTANT, MANY,
 };
-use crate::text::told;
+use crate::text::printable_line;
 use wasmtime::{
     StoreContextMut,
     component::{
@@ -47,7 +47,7 @@ pub(crate) fn interface(name: &str) -> Option<&str> {
 }
 
 /// Defines what a component imports of WASI.
-pub(crate) fn define(linker: &mut Linker<State>, component: &Component) -> wasmtime::Result<()> {
+pub(crate) fn define(linker: &mut Linker<CallState>, component: &Component) -> wasmtime::Result<()> {
     let engine = linker.engine().clone();
     for (name, import) in component.component_type().imports(&engine) {
         let (Some(interface), ComponentItem::ComponentInstance(instance)) = (interface(name), import.ty) else { continue };
@@ -59,7 +59,7 @@ pub(crate) fn define(linker: &mut Linker<State>, component: &Component) -> wasmt
                 }
                 ComponentItem::ComponentFunc(_) if answer(&mut stubs, interface, item)? => {}
                 ComponentItem::ComponentFunc(_) => {
-                    let function = told(&format!("{name}#{item}"));
+                    let function = printable_line(&format!("{name}#{item}"));
                     stubs.func_new(item, move |_, _, _, _| Err(CallError::Called(function.clone()).into()))?;
                 }
                 _ => {}
@@ -70,7 +70,7 @@ pub(crate) fn define(linker: &mut Linker<State>, component: &Component) -> wasmt
 }
 
 /// Defines a function that has an answer, and tells whether this is one.
-fn answer(stubs: &mut LinkerInstance<'_, State>, interface: &str, function: &str) -> wasmtime::Result<bool> {
+fn answer(stubs: &mut LinkerInstance<'_, CallState>, interface: &str, function: &str) -> wasmtime::Result<bool> {
     let name = function;
     match (interface, function) {
         ("cli/environment", "get-environment") => say(stubs, name, |()| (Vec::<(String, String)>::new(),)),
@@ -104,7 +104,7 @@ fn answer(stubs: &mut LinkerInstance<'_, State>, interface: &str, function: &str
 }
 
 /// Nothing can be read, and what is written becomes lines of the log.
-fn stream(stubs: &mut LinkerInstance<'_, State>, function: &str) -> wasmtime::Result<bool> {
+fn stream(stubs: &mut LinkerInstance<'_, CallState>, function: &str) -> wasmtime::Result<bool> {
     let name = function;
     match function {
         "[method]input-stream.read" | "[method]input-stream.blocking-read" => {
@@ -133,7 +133,7 @@ fn handle(which: u32) -> (Resource<Handle>,) {
 
 /// A function whose answer depends on nothing.
 fn say<Params, Answer>(
-    stubs: &mut LinkerInstance<'_, State>,
+    stubs: &mut LinkerInstance<'_, CallState>,
     name: &str,
     answer: impl Fn(Params) -> Answer + Send + Sync + 'static,
 ) -> wasmtime::Result<()>
@@ -141,27 +141,27 @@ where
     Params: ComponentNamedList + Lift + 'static,
     Answer: ComponentNamedList + Lower + 'static,
 {
-    stubs.func_wrap(name, move |mut store: StoreContextMut<'_, State>, params: Params| {
+    stubs.func_wrap(name, move |mut store: StoreContextMut<'_, CallState>, params: Params| {
         store.data_mut().count_host_call()?;
         Ok(answer(params))
     })
 }
 
 fn exit<Params>(
-    stubs: &mut LinkerInstance<'_, State>,
+    stubs: &mut LinkerInstance<'_, CallState>,
     name: &str,
     code: impl Fn(Params) -> u32 + Send + Sync + 'static,
 ) -> wasmtime::Result<()>
 where
     Params: ComponentNamedList + Lift + 'static,
 {
-    stubs.func_wrap(name, move |mut store: StoreContextMut<'_, State>, params: Params| -> wasmtime::Result<()> {
+    stubs.func_wrap(name, move |mut store: StoreContextMut<'_, CallState>, params: Params| -> wasmtime::Result<()> {
         Err(store.data_mut().exited(code(params)).into())
     })
 }
 
-fn zeros(stubs: &mut LinkerInstance<'_, State>, name: &str) -> wasmtime::Result<()> {
-    stubs.func_wrap(name, |mut store: StoreContextMut<'_, State>, (length,): (u64,)| {
+fn zeros(stubs: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Result<()> {
+    stubs.func_wrap(name, |mut store: StoreContextMut<'_, CallState>, (length,): (u64,)| {
         store.data_mut().count_host_call()?;
         match usize::try_from(length) {
             Ok(length) if length <= CHUNK => Ok((vec![0_u8; length],)),
@@ -170,9 +170,9 @@ fn zeros(stubs: &mut LinkerInstance<'_, State>, name: &str) -> wasmtime::Result<
     })
 }
 
-fn poll(stubs: &mut LinkerInstance<'_, State>, name: &str) -> wasmtime::Result<()> {
+fn poll(stubs: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Result<()> {
     // Not lifted, because only their number matters.
-    stubs.func_wrap(name, |mut store: StoreContextMut<'_, State>, (pollables,): (WasmList<Resource<Handle>>,)| {
+    stubs.func_wrap(name, |mut store: StoreContextMut<'_, CallState>, (pollables,): (WasmList<Resource<Handle>>,)| {
         store.data_mut().count_host_call()?;
         match u32::try_from(pollables.len()) {
             Ok(many) if (1..=MANY).contains(&many) => Ok(((0..many).collect::<Vec<u32>>(),)),
@@ -181,8 +181,8 @@ fn poll(stubs: &mut LinkerInstance<'_, State>, name: &str) -> wasmtime::Result<(
     })
 }
 
-fn write(stubs: &mut LinkerInstance<'_, State>, name: &str) -> wasmtime::Result<()> {
-    stubs.func_wrap(name, |mut store: StoreContextMut<'_, State>, (stream, bytes): (Resource<Handle>, WasmList<u8>)| {
+fn write(stubs: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Result<()> {
+    stubs.func_wrap(name, |mut store: StoreContextMut<'_, CallState>, (stream, bytes): (Resource<Handle>, WasmList<u8>)| {
         store.data_mut().count_host_call()?;
         if bytes.len() > CHUNK {
             return Err(CallError::Trap(format!("it wrote {} bytes at once, and may {CHUNK}", bytes.len())).into());

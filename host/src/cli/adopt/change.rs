@@ -21,7 +21,7 @@ const NO_REVISION: &str = "00000-none";
 
 /// What another controller has made, before and after it is taken over.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct TakenOver {
     /// The manager that it was of.
     pub(super) from: String,
     /// Whether it was taken over before.
@@ -33,7 +33,7 @@ pub(super) struct Taken {
 }
 
 /// Takes an object over for a subject.
-pub(super) fn take_over(resource: &Resource, object: &Value, subject: (&str, &str), new_templates: bool) -> Taken {
+pub(super) fn take_over(resource: &Resource, object: &Value, subject: (&str, &str), new_templates: bool) -> TakenOver {
     let (kind, uid) = subject;
     let managed = managed(object);
     let maker = writers::maker(&managed, uid).filter(|maker| writers::foreign(&maker.manager)).or_else(|| writers::last(&managed));
@@ -57,7 +57,7 @@ pub(super) fn take_over(resource: &Resource, object: &Value, subject: (&str, &st
         }
     }
     after["metadata"]["managedFields"] = metadata["managedFields"].clone();
-    Taken { from, again, after, patch: guarded(object, metadata) }
+    TakenOver { from, again, after, patch: guarded(object, metadata) }
 }
 
 /// Gives an object back to a manager.
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn an_object_that_is_taken_over_and_given_back_is_as_it_was() {
         let before = deployment();
-        let Taken { from, again, mut after, patch } = take_over(&DEPLOYMENT, &before, ("InferenceService", "u"), false);
+        let TakenOver { from, again, mut after, patch } = take_over(&DEPLOYMENT, &before, ("InferenceService", "u"), false);
         assert_eq!((from.as_str(), &patch["metadata"]["resourceVersion"]), ("manager", &json!("7")));
         assert_eq!((again, &patch["metadata"]["annotations"]), (false, &json!({ADOPTED: "manager"})));
         assert_eq!(after["metadata"]["managedFields"][0]["manager"], "pointsman/inferenceservice");
@@ -159,9 +159,9 @@ mod tests {
 
     #[test]
     fn what_lost_our_label_is_still_the_former_controller_s() {
-        let Taken { mut after, .. } = take_over(&DEPLOYMENT, &deployment(), ("InferenceService", "u"), false);
+        let TakenOver { mut after, .. } = take_over(&DEPLOYMENT, &deployment(), ("InferenceService", "u"), false);
         after["metadata"]["labels"] = json!({});
-        let Taken { from, again, .. } = take_over(&DEPLOYMENT, &after, ("InferenceService", "u"), false);
+        let TakenOver { from, again, .. } = take_over(&DEPLOYMENT, &after, ("InferenceService", "u"), false);
         assert_eq!((from.as_str(), again), ("manager", true));
     }
 

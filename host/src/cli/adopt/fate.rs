@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 /// What becomes of an object.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum ObjectOutcome {
     /// It stays to the letter, but for labels and annotations.
     AsItIs,
     /// These of its fields change.
@@ -26,8 +26,8 @@ pub(super) fn runs_pods(resource: &Resource) -> bool {
 }
 
 /// What becomes of an object that was taken over, and how many pods restart for it.
-pub(super) fn fate(kind: &str, after: &Value, planned: Option<&Object>) -> (Fate, i64) {
-    let Some(planned) = planned else { return (Fate::Removed, 0) };
+pub(super) fn fate(kind: &str, after: &Value, planned: Option<&Object>) -> (ObjectOutcome, i64) {
+    let Some(planned) = planned else { return (ObjectOutcome::Removed, 0) };
     let ours = owned::part(after, &manager(kind));
     let mut changed = Vec::new();
     let none = Map::new();
@@ -47,7 +47,7 @@ pub(super) fn fate(kind: &str, after: &Value, planned: Option<&Object>) -> (Fate
         }
     }
     changed.sort();
-    (if changed.is_empty() { Fate::AsItIs } else { Fate::Changed(changed) }, restarts(after, planned))
+    (if changed.is_empty() { ObjectOutcome::AsItIs } else { ObjectOutcome::Changed(changed) }, restarts(after, planned))
 }
 
 /// How many replicas there are and will be, if that changes.
@@ -65,7 +65,7 @@ fn is_template(field: &str) -> bool {
 
 /// The pods that get another template.
 fn restarts(live: &Value, planned: &Object) -> i64 {
-    let Some(adopted) = Adopted::of(live).filter(|adopted| adopted.runs.is_some()) else { return 0 };
+    let Some(adopted) = Adopted::from_live(live).filter(|adopted| adopted.runs.is_some()) else { return 0 };
     let spec = &planned.body["spec"];
     let same = adopted.runs.iter().flatten().filter(|(field, _)| is_template(field)).all(|(field, live)| spec[field] == *live);
     let replicas = live["spec"]["replicas"].as_i64().unwrap_or(1);
@@ -138,10 +138,10 @@ mod tests {
         let after = live(&spec, &fields);
         let fate_of = |spec: Value| fate("InferenceService", &after, Some(&planned(&SERVICE, json!({"metadata": {}, "spec": spec})))).0;
         let ports = json!([{"port": 80}]);
-        assert_eq!(fate_of(json!({"selector": {"app": "a"}, "ports": ports, "externalName": "x"})), Fate::AsItIs);
+        assert_eq!(fate_of(json!({"selector": {"app": "a"}, "ports": ports, "externalName": "x"})), ObjectOutcome::AsItIs);
         let all = ["spec.externalName", "spec.ports", "spec.selector"].map(str::to_owned);
-        assert_eq!(fate_of(json!({"selector": {"app": "a", "b": "c"}, "ports": [{"port": 81}]})), Fate::Changed(all.to_vec()));
-        assert_eq!(fate("InferenceService", &after, None).0, Fate::Removed);
+        assert_eq!(fate_of(json!({"selector": {"app": "a", "b": "c"}, "ports": [{"port": 81}]})), ObjectOutcome::Changed(all.to_vec()));
+        assert_eq!(fate("InferenceService", &after, None).0, ObjectOutcome::Removed);
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_cluster_of_ray_runs_pods_and_is_planned_by_nobody() {
         assert!(runs_pods(&RAY_CLUSTER) && runs_pods(&KNATIVE_SERVICE) && !runs_pods(&SERVICE));
-        assert_eq!(fate("InferenceService", &live(&json!({}), &json!({})), None).0, Fate::Removed);
+        assert_eq!(fate("InferenceService", &live(&json!({}), &json!({})), None).0, ObjectOutcome::Removed);
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
         let template = |image: &str| json!({"spec": {"containers": [{"name": "a", "image": image}]}});
         let after = live(&json!({"replicas": 3, "template": template("a:1"), "paused": false}), &json!({"f:template": {}}));
         let with = |image: &str| planned(&DEPLOYMENT, json!({"spec": {"template": template(image), "paused": true}}));
-        assert_eq!(fate("InferenceService", &after, Some(&with("a:1"))), (Fate::Changed(vec!["spec.paused".to_owned()]), 0));
+        assert_eq!(fate("InferenceService", &after, Some(&with("a:1"))), (ObjectOutcome::Changed(vec!["spec.paused".to_owned()]), 0));
         assert_eq!(fate("InferenceService", &after, Some(&with("a:2"))).1, 3);
     }
 }

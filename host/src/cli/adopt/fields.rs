@@ -1,6 +1,6 @@
 //! Whose the fields of an object are: handed from one manager to another in its managedFields.
 
-use pointsman_core::world::child::MANAGER;
+use pointsman_core::world::child::FIELD_MANAGER_PREFIX;
 use serde_json::{Map, Value, json};
 
 /// What the one who takes a service over calls himself. What it writes besides is ours from the first plan on.
@@ -20,7 +20,7 @@ pub(super) fn taken(managed: &[Value], from: &str, ours: &str, version: &str) ->
 pub(super) fn given_back(managed: &[Value], to: &str, version: &str) -> Vec<Value> {
     let adopter = |entry: &Value| entry["manager"] == ADOPTER;
     let left: Vec<Value> = managed.iter().filter(|entry| !adopter(entry)).cloned().collect();
-    let ours = |entry: &Value| entry["manager"].as_str().is_some_and(|manager| manager.starts_with(MANAGER));
+    let ours = |entry: &Value| entry["manager"].as_str().is_some_and(|manager| manager.starts_with(FIELD_MANAGER_PREFIX));
     let theirs = |entry: &Value| entry["manager"] == to && entry["operation"] == "Update";
     handed(&left, version, &|entry| ours(entry) || theirs(entry), (to, "Update"))
 }

@@ -1,13 +1,13 @@
 //! `pointsman adopt`: takes services over from another controller, and gives them back. What is to be written is left to the host: here
 //! only hands change.
 
-mod back;
 mod change;
+mod dry_run;
 mod fate;
 mod fields;
-mod over;
 mod read;
-mod rehearse;
+mod release;
+mod take_over;
 
 use super::{
     ClusterArgs,
@@ -72,11 +72,11 @@ pub(super) struct AdoptArgs {
 
 pub(super) async fn run(args: AdoptArgs) -> Result<ExitCode> {
     let source = Source::connect(&args.cluster).await?;
-    if args.back { back::run(&source, &args).await } else { over::run(&source, &args).await }
+    if args.back { release::run(&source, &args).await } else { take_over::run(&source, &args).await }
 }
 
 /// A service's part of what is told: its objects, and what becomes of each.
-struct Outlook {
+struct AdoptionReport {
     head: String,
     rows: Vec<[String; 4]>,
     notes: Vec<String>,
@@ -86,7 +86,7 @@ struct Outlook {
     failed: Option<String>,
 }
 
-impl Outlook {
+impl AdoptionReport {
     fn new(head: String) -> Self {
         Self { head, rows: Vec::new(), notes: Vec::new(), refused: None, failed: None }
     }
@@ -113,8 +113,8 @@ impl Outlook {
 }
 
 /// Prints what would be done, or was. Tells what to end with.
-fn tell(outlooks: &[Outlook], done: bool) -> ExitCode {
-    let texts: Vec<String> = outlooks.iter().map(Outlook::text).collect();
+fn tell(outlooks: &[AdoptionReport], done: bool) -> ExitCode {
+    let texts: Vec<String> = outlooks.iter().map(AdoptionReport::text).collect();
     print(&texts.join("\n"));
     let refused = outlooks.iter().filter(|outlook| outlook.refused.is_some()).count();
     if !done && refused < outlooks.len() {
@@ -150,7 +150,7 @@ struct Refusal {
 }
 
 impl Refusal {
-    fn of(key: &ObjectKey, status: &Status) -> Self {
+    fn from_status(key: &ObjectKey, status: &Status) -> Self {
         let said = status.message.trim_end_matches('.').to_owned();
         let advice = if said.contains("failed calling webhook") {
             ". Start what serves that webhook, or delete its ValidatingWebhookConfiguration or MutatingWebhookConfiguration"
@@ -179,7 +179,7 @@ async fn change(source: &Source, key: &ObjectKey, mut object: Value, patch: impl
             }
             // It was to go anyway.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-            Err(kube::Error::Api(status)) => return Err(Refusal::of(key, &status).into()),
+            Err(kube::Error::Api(status)) => return Err(Refusal::from_status(key, &status).into()),
             done => return done.with_context(|| format!("writing the {key}")),
         }
     }

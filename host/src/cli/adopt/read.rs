@@ -2,7 +2,7 @@
 
 use super::AdoptArgs;
 use crate::{
-    cli::live::{Source, named},
+    cli::live::{Source, parse_subject},
     watch::made,
 };
 use anyhow::Result;
@@ -29,12 +29,12 @@ impl Service {
 }
 
 /// The services, and all names that are taken in their namespaces.
-pub(super) struct Found {
+pub(super) struct AdoptableServices {
     pub(super) services: Vec<Service>,
     pub(super) taken: BTreeSet<ObjectKey>,
 }
 
-pub(super) async fn find(source: &Source, args: &AdoptArgs) -> Result<Found> {
+pub(super) async fn find(source: &Source, args: &AdoptArgs) -> Result<AdoptableServices> {
     let mut services: Vec<Service> = Vec::new();
     if args.subjects.is_empty() {
         let namespace = if args.all_namespaces { "" } else { &args.namespace };
@@ -45,13 +45,13 @@ pub(super) async fn find(source: &Source, args: &AdoptArgs) -> Result<Found> {
         }
     }
     for subject in &args.subjects {
-        let (resource, name) = named(subject)?;
+        let (resource, name) = parse_subject(subject)?;
         let key = ObjectKey { resource, namespace: args.namespace.clone(), name: name.to_owned() };
         let object = source.subject(&key).await?;
         services.push(Service { key, object, children: Vec::new() });
     }
     services.retain(|service| service.object["metadata"]["deletionTimestamp"].is_null());
-    let mut found = Found { services, taken: BTreeSet::new() };
+    let mut found = AdoptableServices { services, taken: BTreeSet::new() };
     let by_uid: BTreeMap<String, usize> = found.services.iter().enumerate().map(|(at, service)| (service.uid().to_owned(), at)).collect();
     for namespace in found.services.iter().map(|service| service.key.namespace.clone()).collect::<BTreeSet<_>>() {
         for resource in made().filter(|resource| resource.neighbour.is_none() || source.available.contains(resource)) {

@@ -1,6 +1,6 @@
 //! What is wrong with objects in files, and how it is told.
 
-use crate::cli::offline::files::Place;
+use crate::cli::offline::files::SourceLocation;
 use serde::Serialize;
 
 /// How much a finding matters.
@@ -17,7 +17,7 @@ pub(super) enum Severity {
 
 /// What an object is called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Named {
+pub(super) struct ObjectName {
     pub(super) kind: String,
     pub(super) namespace: String,
     pub(super) name: String,
@@ -30,20 +30,20 @@ pub(super) struct Finding {
     pub(super) file: String,
     pub(super) line: u64,
     #[serde(flatten)]
-    pub(super) object: Named,
+    pub(super) object: ObjectName,
     /// The field that is meant; empty for the whole object.
     pub(super) field: String,
     pub(super) message: String,
 }
 
 impl Finding {
-    pub(super) fn new(severity: Severity, place: &Place, object: &Named, field: String, message: String) -> Self {
+    pub(super) fn new(severity: Severity, place: &SourceLocation, object: &ObjectName, field: String, message: String) -> Self {
         Self { severity, file: place.file.title.clone(), line: place.line, object: object.clone(), field, message }
     }
 
     /// In a line, as compilers tell theirs.
     pub(super) fn line(&self) -> String {
-        let Self { severity, file, line, object: Named { kind, name, .. }, field, message } = self;
+        let Self { severity, file, line, object: ObjectName { kind, name, .. }, field, message } = self;
         let mark = match severity {
             Severity::Error => "",
             Severity::Warning => " warning:",
@@ -58,7 +58,7 @@ impl Finding {
 
 /// Something that wasn't asked, and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) struct Passed {
+pub(super) struct SkippedCheck {
     /// The rule, or the object.
     pub(super) what: String,
     pub(super) why: String,
@@ -81,9 +81,9 @@ pub(super) struct Report {
     /// By file and line.
     pub(super) findings: Vec<Finding>,
     /// The rules that weren't asked, each once.
-    pub(super) not_evaluated: Vec<Passed>,
+    pub(super) not_evaluated: Vec<SkippedCheck>,
     /// The services for which these files make no plan, so that nothing is known of their objects.
-    pub(super) unplanned: Vec<Passed>,
+    pub(super) unplanned: Vec<SkippedCheck>,
 }
 
 impl Report {
@@ -108,8 +108,8 @@ impl Report {
     pub(super) fn text(&self) -> String {
         let mut lines: Vec<String> = self.findings.iter().map(Finding::line).collect();
         let told = self.not_evaluated.iter().filter(|passed| !passed.usual);
-        lines.extend(told.map(|Passed { what, why, .. }| format!("not evaluated: {what}: {why}")));
-        lines.extend(self.unplanned.iter().map(|Passed { what, why, .. }| format!("no plan: {what}: {why}")));
+        lines.extend(told.map(|SkippedCheck { what, why, .. }| format!("not evaluated: {what}: {why}")));
+        lines.extend(self.unplanned.iter().map(|SkippedCheck { what, why, .. }| format!("no plan: {what}: {why}")));
         let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         let counts = [of(self.errors, "error"), of(self.warnings, "warning"), of(self.audits, "audit finding")].join(", ");
         let others = if self.others > 0 { format!(" ({} of other kinds passed over)", self.others) } else { String::new() };
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     fn finding(file: &str, line: u64, severity: Severity, field: &str) -> Finding {
-        let object = Named { kind: "A".into(), namespace: "n".into(), name: "a".into() };
+        let object = ObjectName { kind: "A".into(), namespace: "n".into(), name: "a".into() };
         Finding { severity, file: file.into(), line, object, field: field.into(), message: "is\nwrong".into() }
     }
 

@@ -11,9 +11,9 @@ use super::{
     cache::CacheArgs,
     offline::{
         Offline, OfflineArgs,
-        fields::Refusal,
+        fields::InvalidObject,
         files::{self, Document},
-        objects::{self, Gathered},
+        objects::{self, OfflineObjects},
         policies,
     },
     output::OutputArgs,
@@ -21,13 +21,13 @@ use super::{
 };
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use finding::{Finding, Passed, Report, Severity};
+use finding::{Finding, Report, Severity, SkippedCheck};
 use object::{Namespaces, Object};
 use pointsman_core::{
     condition::Condition,
     decide::{Policies, Unheard, set::ActiveSet},
     guards::{ALLOWED, VALID},
-    plan::{LEFT_ALONE, Plan, Theirs},
+    plan::{LEFT_ALONE, NotOurs, Plan},
     question,
     resource::ALL,
     structural,
@@ -94,10 +94,10 @@ fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     let (documents, problems) = files::read_on(&offline.files);
     let loader = loader(&args.cache)?;
     let evaluator = loader.evaluator().map_err(|why| anyhow!(why))?;
-    let mut survey = Survey::of(documents, offline, &evaluator);
+    let mut survey = CheckRun::check_each(documents, offline, &evaluator);
     let (set, unusable) = policies::set_of_good(&loader, &survey.gathered, &offline.host_namespace, offline.plugin_dir.as_deref())?;
     for unusable in unusable {
-        refused::tell(&unusable, &mut survey.objects);
+        refused::report_refused(&unusable, &mut survey.objects);
     }
     let memo = Cache::new(DECISION_CACHE);
     let world = args.complete.then_some((&survey.gathered.world, &memo));
@@ -112,19 +112,19 @@ fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
 }
 
 /// What the files hold, and what was found so far.
-struct Survey {
-    gathered: Gathered,
+struct CheckRun {
+    gathered: OfflineObjects,
     objects: Vec<Object>,
     namespaces: Namespaces,
     report: Report,
 }
 
-impl Survey {
+impl CheckRun {
     /// Looks at each object by itself.
-    fn of(documents: Vec<Document>, args: &OfflineArgs, evaluator: &Evaluator) -> Self {
+    fn check_each(documents: Vec<Document>, args: &OfflineArgs, evaluator: &Evaluator) -> Self {
         let ours = structural::kinds();
         let mut survey =
-            Self { gathered: Gathered::default(), objects: Vec::new(), namespaces: Namespaces::default(), report: Report::default() };
+            Self { gathered: OfflineObjects::default(), objects: Vec::new(), namespaces: Namespaces::default(), report: Report::default() };
         for (number, mut document) in documents.into_iter().enumerate() {
             let id = [text(&document.object, "apiVersion"), text(&document.object, "kind")].map(str::to_owned);
             let [api_version, kind] = &id;
@@ -133,7 +133,7 @@ impl Survey {
             }
             let kind = ours.get(&(api_version.clone(), kind.clone()));
             let generated = objects::generated(&document.object, number);
-            let object = kind.map(|kind| Object::of(&document, api_version, kind, &args.namespace, generated.as_deref()));
+            let object = kind.map(|kind| Object::from_document(&document, api_version, kind, &args.namespace, generated.as_deref()));
             if let Some(name) = generated {
                 objects::name(&mut document.object, name);
             }
@@ -177,11 +177,11 @@ impl Survey {
             let Some(object) = of_key(&self.objects, &planned.subject.key).and_then(|at| self.objects.get_mut(at)) else { continue };
             let allowed = planned.plan.status.conditions.iter().find(|condition| condition.type_ == ALLOWED);
             // Nothing comes of a service that is left alone, whatever is said of its plan.
-            let severity = allowed.filter(|_| planned.plan.theirs != Some(Theirs::LeftAlone)).and_then(severity);
+            let severity = allowed.filter(|_| planned.plan.theirs != Some(NotOurs::LeftAlone)).and_then(severity);
             if let (Some(severity), Some(Condition { message, .. })) = (severity, allowed) {
                 object.findings.push(Finding::new(severity, &object.place, &object.named, String::new(), message.clone()));
             } else if planned.plan.objects.is_none() {
-                self.report.unplanned.push(Passed { what: object.called(), why: unplanned(&planned.plan), usual: false });
+                self.report.unplanned.push(SkippedCheck { what: object.called(), why: unplanned(&planned.plan), usual: false });
             }
         }
         self.report.findings.extend(self.objects.into_iter().flat_map(|object| object.findings));
@@ -201,8 +201,8 @@ fn severity(allowed: &Condition) -> Option<Severity> {
 /// Why a service gets no objects.
 fn unplanned(plan: &Plan) -> String {
     match &plan.theirs {
-        Some(Theirs::LeftAlone) => return LEFT_ALONE.to_owned(),
-        Some(Theirs::Contested(contest)) => return contest.what().to_owned(),
+        Some(NotOurs::LeftAlone) => return LEFT_ALONE.to_owned(),
+        Some(NotOurs::Contested(contest)) => return contest.message().to_owned(),
         None => {}
     }
     let needed = || plan.status.conditions.iter().filter(|condition| condition.needed && ![VALID, ALLOWED].contains(&condition.type_));
@@ -211,9 +211,9 @@ fn unplanned(plan: &Plan) -> String {
 }
 
 /// What is wrong with an object of others, or with what is none.
-fn of_other(refusal: Refusal) -> Finding {
-    let Refusal { place, field, message } = refusal;
-    Finding::new(Severity::Error, &place, &finding::Named::default(), field, message)
+fn of_other(refusal: InvalidObject) -> Finding {
+    let InvalidObject { place, field, message } = refusal;
+    Finding::new(Severity::Error, &place, &finding::ObjectName::default(), field, message)
 }
 
 fn text<'o>(object: &'o Map<String, Value>, field: &str) -> &'o str {

@@ -1,10 +1,10 @@
 //! One object of a kind of ours: whether the API server would take it, and what the rules of stage Input say of it.
 
-use super::finding::{Finding, Named, Passed, Severity};
+use super::finding::{Finding, ObjectName, Severity, SkippedCheck};
 use crate::{
     cli::offline::{
-        fields::{self, Refusal},
-        files::{Document, Place},
+        fields::{self, InvalidObject},
+        files::{Document, SourceLocation},
         objects::NAMESPACE_NAME,
     },
     serve::admission::kinds,
@@ -15,8 +15,8 @@ use pointsman_core::{
     rules::visible,
     rules::{
         self, Rules,
-        judge::{self, Case},
-        lookups::Around,
+        judge::{self, RuleInput},
+        lookups::LookupContext,
         schema::{self, Step, Violation},
         shipped,
     },
@@ -26,7 +26,7 @@ use pointsman_core::{
 use pointsman_crds::policy::rule::RuleStage;
 use pointsman_sandbox::{
     cache::Cache,
-    evaluator::{self, Evaluator, Part},
+    evaluator::{self, Evaluator, ExpressionId},
     point::Subject,
 };
 use serde_json::Value;
@@ -40,7 +40,7 @@ const OF_THE_CLUSTER: &str =
     "it looks things up that may be in the cluster and not in these files: --complete says that the files are all there is";
 
 /// How long the rules may add up other objects for one. What is wrong doesn't depend on how fast a machine is.
-const PATIENCE: Duration = Duration::from_hours(1);
+const EVALUATION_TIMEOUT: Duration = Duration::from_hours(1);
 
 /// The labels of namespaces.
 #[derive(Debug, Default)]
@@ -62,8 +62,8 @@ impl Namespaces {
 
 /// An object of a kind of ours.
 pub(super) struct Object {
-    pub(super) place: Place,
-    pub(super) named: Named,
+    pub(super) place: SourceLocation,
+    pub(super) named: ObjectName,
     /// Its name, or one such as the API server makes up, where people call it by the beginning.
     name: String,
     api_version: String,
@@ -76,7 +76,13 @@ pub(super) struct Object {
 
 impl Object {
     /// Reads one, and tells the fields that nobody knows. Its name may have been made up.
-    pub(super) fn of(document: &Document, api_version: &str, kind: &'static Kind, namespace: &str, generated: Option<&str>) -> Self {
+    pub(super) fn from_document(
+        document: &Document,
+        api_version: &str,
+        kind: &'static Kind,
+        namespace: &str,
+        generated: Option<&str>,
+    ) -> Self {
         let Document { place, object } = document;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let whole = Value::Object(object.clone());
@@ -88,7 +94,7 @@ impl Object {
         };
         let given = text(&metadata["name"]);
         let shown = generated.map_or_else(|| given.clone(), |_| format!("{}*", text(&metadata["generateName"])));
-        let named = Named { kind: called, namespace: namespace.to_owned(), name: shown };
+        let named = ObjectName { kind: called, namespace: namespace.to_owned(), name: shown };
         let mut kept = object.clone();
         let unknown = [kind.shape(&mut kept), unknown_of_metadata(api_version, &named.kind, metadata)].concat();
         // Whoever makes an object can't say how it is: the API server leaves that out.
@@ -104,7 +110,7 @@ impl Object {
             findings: Vec::new(),
         };
         for path in unknown {
-            let (place, field) = fields::told(place, &path);
+            let (place, field) = fields::locate(place, &path);
             let message = "no such field is known, so it counts for nothing".to_owned();
             made.findings.push(Finding::new(Severity::Warning, &place, &made.named, field, message));
         }
@@ -118,26 +124,26 @@ impl Object {
 
     /// Whether it is the one of a key.
     pub(super) fn is(&self, key: &ObjectKey) -> bool {
-        let Named { kind, namespace, .. } = &self.named;
+        let ObjectName { kind, namespace, .. } = &self.named;
         key.resource.kind == kind && key.resource.api_version() == self.api_version && key.namespace == *namespace && key.name == self.name
     }
 
     /// Whether somebody wants to know of it: all but services are, and services if they are named, or none is.
     pub(super) fn is_wanted(&self, only: &[(String, String)]) -> bool {
-        let Named { kind, namespace, name } = &self.named;
-        let subject = Resource::of(&self.api_version, kind).is_some_and(Resource::is_subject);
+        let ObjectName { kind, namespace, name } = &self.named;
+        let subject = Resource::find(&self.api_version, kind).is_some_and(Resource::is_subject);
         !subject || only.is_empty() || only.iter().any(|wanted| (&wanted.0, &wanted.1) == (namespace, name))
     }
 
     /// What people call it.
     pub(super) fn called(&self) -> String {
-        let Named { kind, namespace, name } = &self.named;
+        let ObjectName { kind, namespace, name } = &self.named;
         let of = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
         format!("{kind} {of}{name}")
     }
 
     /// Holds it against its CRD. Tells the CRD's rules that are about changes.
-    pub(super) fn hold(&mut self, evaluator: &Evaluator) -> Vec<Passed> {
+    pub(super) fn hold(&mut self, evaluator: &Evaluator) -> Vec<SkippedCheck> {
         let schema = self.kind.schema();
         let violations = schema::validate(&self.kept, schema);
         let blocked = violations.iter().any(|violation| violation.blocks);
@@ -147,7 +153,7 @@ impl Object {
         }
         let evaluated = schema::rules(&self.kept, schema, evaluator);
         self.take(evaluated.violations);
-        let passed = evaluated.not_evaluated.into_iter().map(|(field, rule)| Passed {
+        let passed = evaluated.not_evaluated.into_iter().map(|(field, rule)| SkippedCheck {
             what: format!("the CRD of {}: {field}: {rule}", self.named.kind),
             why: "it compares with the object before a change, which only admission knows".to_owned(),
             usual: false,
@@ -158,20 +164,20 @@ impl Object {
     fn take(&mut self, violations: Vec<Violation>) {
         for Violation { path, message, field, .. } in violations {
             let steps: Vec<structural::Step> = path.into_iter().map(place_of).collect();
-            let (place, _) = fields::told(&self.place, &steps);
+            let (place, _) = fields::locate(&self.place, &steps);
             self.findings.push(Finding::new(Severity::Error, &place, &self.named, field, message));
         }
     }
 
     /// Why our own types can't take it, if they can't: the schema doesn't say all that they want.
-    pub(super) fn unread(&self) -> Option<Refusal> {
+    pub(super) fn unread(&self) -> Option<InvalidObject> {
         let error = (self.kind.read)(self.written.clone()).err()?;
         Some(fields::wrong(&self.place, &self.written, self.kind.read, &error))
     }
 
     /// Takes it that the object can't be read, unless the same was told already.
-    pub(super) fn refuse(&mut self, refusal: Refusal) {
-        let Refusal { place, field, message } = refusal;
+    pub(super) fn refuse(&mut self, refusal: InvalidObject) {
+        let InvalidObject { place, field, message } = refusal;
         let nameless = field.is_empty() && self.named.name.is_empty();
         let (lacks, mistaken) = (message.starts_with("missing field"), message.starts_with("invalid type"));
         let told = |finding: &Finding| {
@@ -189,12 +195,12 @@ impl Object {
 
     /// Whether no rule is asked about it, at no door.
     fn is_passed_over(&self) -> bool {
-        let resource = kinds::of(&self.api_version, &self.named.kind);
+        let resource = kinds::find(&self.api_version, &self.named.kind);
         resource.is_some_and(|resource| !kinds::is_judged(resource) || kinds::is_left_alone(resource, &self.kept))
     }
 
     /// Asks the rules of stage Input; those that look beyond the object only where all is known that there is. Tells those that weren't asked.
-    pub(super) fn judge(&mut self, rules: &Rules, namespaces: &Namespaces, world: Option<(&World, &Cache)>) -> Vec<Passed> {
+    pub(super) fn judge(&mut self, rules: &Rules, namespaces: &Namespaces, world: Option<(&World, &Cache)>) -> Vec<SkippedCheck> {
         if self.is_passed_over() {
             return Vec::new();
         }
@@ -202,7 +208,7 @@ impl Object {
         let about = self.about(&labels);
         let mut root = |name: &str| match name {
             "object" => {
-                let Named { kind, namespace, .. } = &self.named;
+                let ObjectName { kind, namespace, .. } = &self.named;
                 Some(Arc::from(visible::object(&self.api_version, kind, namespace, &self.name, &self.kept).to_string()))
             }
             // As admission has it, what isn't there is null.
@@ -211,8 +217,9 @@ impl Object {
             _ => None,
         };
         let surroundings = world.zip(self.key()).map(|((world, memo), key)| (world.surroundings(&key), memo));
-        let around = surroundings.as_ref().map(|(surroundings, memo)| Around::new(surroundings, Some(memo), None, PATIENCE));
-        let case = Case { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: around.as_ref() };
+        let around =
+            surroundings.as_ref().map(|(surroundings, memo)| LookupContext::new(surroundings, Some(memo), None, EVALUATION_TIMEOUT));
+        let case = RuleInput { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: around.as_ref() };
         let judgement = rules.judge(case);
         for finding in &judgement.findings {
             let severity = if finding.denies() {
@@ -226,17 +233,17 @@ impl Object {
             self.findings.push(Finding::new(severity, &self.place, &self.named, String::new(), message));
         }
         let of_admission = judgement.not_evaluated.into_iter().map(|name| {
-            let rule = rules.named(&name);
+            let rule = rules.find(&name);
             let why = if rule.is_none_or(|rule| rule.is_of_admission()) { OF_ADMISSION } else { OF_THE_CLUSTER };
-            let usual = rule.zip(shipped::named(&name)).is_some_and(|(rule, brought)| rule.bound.spec == brought.spec);
-            Passed { what: format!("the rule {name}"), why: why.to_owned(), usual }
+            let usual = rule.zip(shipped::find(&name)).is_some_and(|(rule, brought)| rule.bound.spec == brought.spec);
+            SkippedCheck { what: format!("the rule {name}"), why: why.to_owned(), usual }
         });
-        let ignored = judgement.ignored.into_iter().map(|(rule, why)| Passed { what: format!("the rule {rule}"), why, usual: false });
+        let ignored = judgement.ignored.into_iter().map(|(rule, why)| SkippedCheck { what: format!("the rule {rule}"), why, usual: false });
         of_admission.chain(ignored).collect()
     }
 
     fn key(&self) -> Option<ObjectKey> {
-        let resource = kinds::of(&self.api_version, &self.named.kind)?;
+        let resource = kinds::find(&self.api_version, &self.named.kind)?;
         Some(ObjectKey { resource, namespace: self.named.namespace.clone(), name: self.name.clone() })
     }
 
@@ -265,7 +272,7 @@ fn unknown_of_metadata(api_version: &str, kind: &str, metadata: &Value) -> Vec<V
     let names = metadata.as_object().into_iter().flat_map(|metadata| metadata.keys());
     let unknown = names.filter(|name| {
         let steps = ["metadata", name.as_str()].map(|name| evaluator::Step::Field(name.to_owned())).to_vec();
-        let path = evaluator::Path { part: Part::Validation(0), line: 0, column: 0, root: "object".to_owned(), steps };
+        let path = evaluator::Path { part: ExpressionId::Validation(0), line: 0, column: 0, root: "object".to_owned(), steps };
         rules::fields::unknown(&path, &[shape]).is_some()
     });
     unknown.map(|name| ["metadata", name.as_str()].map(|name| structural::Step::Field(name.to_owned())).to_vec()).collect()

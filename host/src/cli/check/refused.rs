@@ -4,7 +4,7 @@ use super::{
     finding::{Finding, Severity},
     object::Object,
 };
-use crate::cli::offline::{fields, files::Place, policies::Refused};
+use crate::cli::offline::{fields, files::SourceLocation, policies::Refused};
 use pointsman_core::{
     rules::rule::{Flaw, RuleError},
     structural::Step,
@@ -13,19 +13,19 @@ use pointsman_crds::policy::rule::ValidationRuleSpec;
 use std::sync::Arc;
 
 /// Tells why something can't be used, at the object that brings it.
-pub(super) fn tell(refused: &Refused<'_>, objects: &mut [Object]) {
+pub(super) fn report_refused(refused: &Refused<'_>, objects: &mut [Object]) {
     let place = match refused {
         Refused::Rule { rule, .. } => &rule.place,
         Refused::Plugin { plugin, .. } => &plugin.place,
     };
     let Some(object) = objects.iter_mut().find(|object| same(&object.place, place)) else { return };
     let found = |path: &[Step], message: String| {
-        let (place, field) = fields::told(place, path);
+        let (place, field) = fields::locate(place, path);
         Finding::new(Severity::Error, &place, &object.named, field, message)
     };
     let findings = match refused {
         Refused::Rule { rule, error: RuleError::Expressions(flaws) } => {
-            flaws.iter().map(|flaw| found(&steps(&rule.rule.spec, &flaw.field), said(flaw))).collect()
+            flaws.iter().map(|flaw| found(&steps(&rule.rule.spec, &flaw.field), flaw_message(flaw))).collect()
         }
         // The schema has told it already, where it tells anything.
         Refused::Rule { error: RuleError::Spec(_), .. } if object.is_bad() => Vec::new(),
@@ -35,12 +35,12 @@ pub(super) fn tell(refused: &Refused<'_>, objects: &mut [Object]) {
     object.findings.extend(findings);
 }
 
-fn same(one: &Place, other: &Place) -> bool {
+fn same(one: &SourceLocation, other: &SourceLocation) -> bool {
     Arc::ptr_eq(&one.file, &other.file) && one.line == other.line
 }
 
 /// What is wrong with an expression, and where in it; the field is told beside it.
-fn said(flaw: &Flaw) -> String {
+fn flaw_message(flaw: &Flaw) -> String {
     let whole = flaw.to_string();
     whole.strip_prefix(&format!("{}: ", flaw.field)).map_or_else(|| whole.clone(), str::to_owned)
 }
@@ -85,6 +85,6 @@ mod tests {
         );
         assert_eq!(steps(&spec, "validations"), [field("spec"), field("validations")]);
         let flaw = Flaw { field: "validations[0].expression".into(), at: (1, 3), message: "it is wrong".into() };
-        assert_eq!(said(&flaw), "column 3: it is wrong");
+        assert_eq!(flaw_message(&flaw), "column 3: it is wrong");
     }
 }

@@ -1,6 +1,6 @@
 //! Which field of an object its kind doesn't take, and where it stands. Looked for only once something is wrong.
 
-use super::files::Place;
+use super::files::SourceLocation;
 use crate::cli::yaml::as_written;
 use pointsman_core::structural::Step;
 use serde::{
@@ -14,8 +14,8 @@ use std::fmt;
 /// Why an object can't be taken.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {}{message}", before(.field))]
-pub(in crate::cli) struct Refusal {
-    pub(in crate::cli) place: Place,
+pub(in crate::cli) struct InvalidObject {
+    pub(in crate::cli) place: SourceLocation,
     /// The field that is meant, as people write it; empty for the whole object.
     pub(in crate::cli) field: String,
     pub(in crate::cli) message: String,
@@ -25,26 +25,26 @@ fn before(field: &str) -> String {
     if field.is_empty() { String::new() } else { format!("{field}: ") }
 }
 
-impl Refusal {
+impl InvalidObject {
     /// Of the whole object.
-    pub(in crate::cli) fn new(place: &Place, message: String) -> Self {
+    pub(in crate::cli) fn new(place: &SourceLocation, message: String) -> Self {
         Self { place: place.clone(), field: String::new(), message }
     }
 }
 
 /// What is wrong with an object that `read` refuses: its place, the field, and what is said of it.
 pub(in crate::cli) fn wrong(
-    place: &Place,
+    place: &SourceLocation,
     object: &Value,
     read: fn(Value) -> serde_json::Result<Value>,
     error: &serde_json::Error,
-) -> Refusal {
-    let (place, field) = told(place, &culprit(object, read));
-    Refusal { place, field, message: error.to_string() }
+) -> InvalidObject {
+    let (place, field) = locate(place, &culprit(object, read));
+    InvalidObject { place, field, message: error.to_string() }
 }
 
 /// A part of the object at a place, as people name it, with its own place.
-pub(in crate::cli) fn told(place: &Place, path: &[Step]) -> (Place, String) {
+pub(in crate::cli) fn locate(place: &SourceLocation, path: &[Step]) -> (SourceLocation, String) {
     let line = line(place, path).unwrap_or(place.line);
     let mut field = String::new();
     for step in path {
@@ -54,7 +54,7 @@ pub(in crate::cli) fn told(place: &Place, path: &[Step]) -> (Place, String) {
             Step::Item(number) => field = format!("{field}[{number}]"),
         }
     }
-    (Place { line, ..place.clone() }, field)
+    (SourceLocation { line, ..place.clone() }, field)
 }
 
 /// The innermost part without which the object would be read, or something else would be wrong with it.
@@ -117,7 +117,7 @@ fn remove(object: &mut Value, path: &[Step]) {
 }
 
 /// The line of a part of the object at a place, or of what it would be in.
-fn line(place: &Place, path: &[Step]) -> Option<u64> {
+fn line(place: &SourceLocation, path: &[Step]) -> Option<u64> {
     let outline = || serde_saphyr::from_multiple_with_options(&place.file.text, as_written!()).unwrap_or_default();
     let documents: &Vec<Spanned<Node>> = place.file.outline.get_or_init(outline);
     let mut node = documents.iter().find_map(|document| standing_at(document, place.line))?;

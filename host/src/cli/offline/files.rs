@@ -1,7 +1,7 @@
 //! Files of Kubernetes objects: which there are, and the objects in them, each with its place.
 
 use super::fields::Node;
-use crate::cli::yaml::{as_written, said};
+use crate::cli::yaml::{as_written, parse_error_message};
 use anyhow::{Context, Error, Result, anyhow, bail};
 use serde::{
     Deserialize, Deserializer,
@@ -38,12 +38,12 @@ pub(in crate::cli) struct File {
 
 /// Where an object stands.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct Place {
+pub(in crate::cli) struct SourceLocation {
     pub(in crate::cli) file: Arc<File>,
     pub(in crate::cli) line: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file.title, self.line)
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Place {
 /// A document that is a map, or an entry of a list of them.
 #[derive(Debug)]
 pub(in crate::cli) struct Document {
-    pub(in crate::cli) place: Place,
+    pub(in crate::cli) place: SourceLocation,
     pub(in crate::cli) object: Map<String, Value>,
 }
 
@@ -142,20 +142,22 @@ fn below(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
 
 /// The objects of one file. A List stands for what is in it.
 fn parse(file: &Arc<File>, documents: &mut Vec<Document>) -> Result<()> {
-    let written: Vec<Spanned<Written>> = serde_saphyr::from_multiple_with_options(&file.text, as_written!()).map_err(|error| {
+    let written: Vec<Spanned<ParsedDocument>> = serde_saphyr::from_multiple_with_options(&file.text, as_written!()).map_err(|error| {
         let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
-        anyhow!("{}{line}: {}", file.title, said(&error))
+        anyhow!("{}{line}: {}", file.title, parse_error_message(&error))
     })?;
     for Spanned { value, referenced, .. } in written {
-        let place = Place { file: Arc::clone(file), line: referenced.line() };
+        let place = SourceLocation { file: Arc::clone(file), line: referenced.line() };
         match value {
-            Written::Nothing => {}
-            Written::Other if file.named => bail!("{place}: this is no Kubernetes object: an object has apiVersion, kind and metadata"),
-            Written::Other => documents.push(Document { place, object: Map::new() }),
-            Written::Object(object) => documents.push(Document { place, object }),
-            Written::List(items) => {
+            ParsedDocument::Nothing => {}
+            ParsedDocument::Other if file.named => {
+                bail!("{place}: this is no Kubernetes object: an object has apiVersion, kind and metadata")
+            }
+            ParsedDocument::Other => documents.push(Document { place, object: Map::new() }),
+            ParsedDocument::Object(object) => documents.push(Document { place, object }),
+            ParsedDocument::List(items) => {
                 for Spanned { value, referenced, .. } in items {
-                    let place = Place { file: Arc::clone(file), line: referenced.line() };
+                    let place = SourceLocation { file: Arc::clone(file), line: referenced.line() };
                     let Value::Object(object) = value else { bail!("{place}: an entry of the list is no object") };
                     documents.push(Document { place, object });
                 }
@@ -166,24 +168,24 @@ fn parse(file: &Arc<File>, documents: &mut Vec<Document>) -> Result<()> {
 }
 
 /// One document.
-enum Written {
+enum ParsedDocument {
     Nothing,
     Object(Map<String, Value>),
     List(Vec<Spanned<Value>>),
     Other,
 }
 
-impl<'de> Deserialize<'de> for Written {
+impl<'de> Deserialize<'de> for ParsedDocument {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Any;
         impl<'de> Visitor<'de> for Any {
-            type Value = Written;
+            type Value = ParsedDocument;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a Kubernetes object, or a list of them")
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Written, M::Error> {
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<ParsedDocument, M::Error> {
                 let mut object = Map::new();
                 let mut items = None;
                 while let Some(field) = map.next_key::<String>()? {
@@ -194,43 +196,43 @@ impl<'de> Deserialize<'de> for Written {
                     }
                 }
                 let list = object.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
-                Ok(items.filter(|_| list).map_or(Written::Object(object), Written::List))
+                Ok(items.filter(|_| list).map_or(ParsedDocument::Object(object), ParsedDocument::List))
             }
 
-            fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Written, S::Error> {
+            fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<ParsedDocument, S::Error> {
                 let mut items = Vec::new();
                 while let Some(item) = seq.next_element()? {
                     items.push(item);
                 }
-                Ok(Written::List(items))
+                Ok(ParsedDocument::List(items))
             }
 
-            fn visit_unit<E>(self) -> Result<Written, E> {
-                Ok(Written::Nothing)
+            fn visit_unit<E>(self) -> Result<ParsedDocument, E> {
+                Ok(ParsedDocument::Nothing)
             }
 
-            fn visit_none<E>(self) -> Result<Written, E> {
-                Ok(Written::Nothing)
+            fn visit_none<E>(self) -> Result<ParsedDocument, E> {
+                Ok(ParsedDocument::Nothing)
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Written, E> {
-                Ok(if text.trim().is_empty() { Written::Nothing } else { Written::Other })
+            fn visit_str<E>(self, text: &str) -> Result<ParsedDocument, E> {
+                Ok(if text.trim().is_empty() { ParsedDocument::Nothing } else { ParsedDocument::Other })
             }
 
-            fn visit_bool<E>(self, _: bool) -> Result<Written, E> {
-                Ok(Written::Other)
+            fn visit_bool<E>(self, _: bool) -> Result<ParsedDocument, E> {
+                Ok(ParsedDocument::Other)
             }
 
-            fn visit_i64<E>(self, _: i64) -> Result<Written, E> {
-                Ok(Written::Other)
+            fn visit_i64<E>(self, _: i64) -> Result<ParsedDocument, E> {
+                Ok(ParsedDocument::Other)
             }
 
-            fn visit_u64<E>(self, _: u64) -> Result<Written, E> {
-                Ok(Written::Other)
+            fn visit_u64<E>(self, _: u64) -> Result<ParsedDocument, E> {
+                Ok(ParsedDocument::Other)
             }
 
-            fn visit_f64<E>(self, _: f64) -> Result<Written, E> {
-                Ok(Written::Other)
+            fn visit_f64<E>(self, _: f64) -> Result<ParsedDocument, E> {
+                Ok(ParsedDocument::Other)
             }
         }
         from.deserialize_any(Any)

@@ -10,11 +10,11 @@ use crate::load::Loader;
 use anyhow::Result;
 use clap::Args;
 use k8s_openapi::jiff::Timestamp;
-use objects::{Gathered, gather};
+use objects::{OfflineObjects, gather};
 use pointsman_core::{
     decide::{Policies, Unheard},
     kinds,
-    plan::{LEFT_ALONE, Plan, Theirs},
+    plan::{LEFT_ALONE, NotOurs, Plan},
     planning,
     resource::{ALL, Resource},
     settings::{HOST_NAMESPACE, Settings},
@@ -85,7 +85,7 @@ impl Offline {
         let available = ALL.iter().copied().filter(|resource| !args.without.contains(resource));
         gathered.world.set_available(available.collect());
         let mut notes = gathered.notes();
-        let Gathered { world, mut subjects, .. } = gathered;
+        let OfflineObjects { world, mut subjects, .. } = gathered;
         if subjects.is_empty() {
             notes.push("there is no InferenceService in the files".to_owned());
         } else if !args.only.is_empty() {
@@ -139,8 +139,8 @@ impl Planned {
         }
         let ObjectKey { namespace, name, .. } = &self.subject.key;
         match &self.plan.theirs {
-            Some(Theirs::LeftAlone) => return Some(format!("{namespace}/{name}: {LEFT_ALONE}")),
-            Some(Theirs::Contested(contest)) => return Some(format!("{namespace}/{name}: {}", contest.what())),
+            Some(NotOurs::LeftAlone) => return Some(format!("{namespace}/{name}: {LEFT_ALONE}")),
+            Some(NotOurs::Contested(contest)) => return Some(format!("{namespace}/{name}: {}", contest.message())),
             None => {}
         }
         let needed = || self.plan.status.conditions.iter().filter(|condition| condition.needed);

@@ -1,8 +1,8 @@
 //! From objects in files to a world, as the watches fill it in a cluster.
 
 use super::{
-    fields::{self, Refusal},
-    files::{Document, Place},
+    fields::{self, InvalidObject},
+    files::{Document, SourceLocation},
 };
 use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -30,11 +30,11 @@ pub(in crate::cli) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 const GENERATED_FROM: usize = 58;
 
 /// How many unknown fields are told: each is looked for in its file.
-const TOLD: usize = 10;
+const MAX_NAMES_LISTED: usize = 10;
 
 /// What the files say.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct Gathered {
+pub(in crate::cli) struct OfflineObjects {
     pub(in crate::cli) world: World,
     /// In the order of the files.
     pub(in crate::cli) subjects: Vec<ObjectKey>,
@@ -44,14 +44,14 @@ pub(in crate::cli) struct Gathered {
     /// How many objects of which kind say nothing to us.
     skipped: BTreeMap<String, usize>,
     /// Fields that no schema knows.
-    unknown: Vec<(Place, Vec<structural::Step>)>,
-    seen: HashMap<Id, Place>,
+    unknown: Vec<(SourceLocation, Vec<structural::Step>)>,
+    seen: HashMap<Id, SourceLocation>,
 }
 
 /// A PolicyPlugin, with its place and the folder that its file may be in.
 #[derive(Debug)]
 pub(in crate::cli) struct Bound {
-    pub(in crate::cli) place: Place,
+    pub(in crate::cli) place: SourceLocation,
     pub(in crate::cli) name: String,
     pub(in crate::cli) plugin: PolicyPlugin,
     pub(in crate::cli) folder: PathBuf,
@@ -60,31 +60,31 @@ pub(in crate::cli) struct Bound {
 /// A ValidationRule, with its place.
 #[derive(Debug)]
 pub(in crate::cli) struct Ruled {
-    pub(in crate::cli) place: Place,
+    pub(in crate::cli) place: SourceLocation,
     pub(in crate::cli) name: String,
     pub(in crate::cli) rule: ValidationRule,
 }
 
 /// Sorts the documents. Objects without a namespace get this one.
-pub(in crate::cli) fn gather(documents: Vec<Document>, namespace: &str) -> Result<Gathered> {
+pub(in crate::cli) fn gather(documents: Vec<Document>, namespace: &str) -> Result<OfflineObjects> {
     let ours = structural::kinds();
-    let mut gathered = Gathered::default();
+    let mut gathered = OfflineObjects::default();
     for document in documents {
         gathered.take(document, namespace, ours)?;
     }
     Ok(gathered)
 }
 
-impl Gathered {
+impl OfflineObjects {
     /// What people should know of the files.
     pub(in crate::cli) fn notes(&self) -> Vec<String> {
-        let told = self.unknown.iter().take(TOLD).map(|(place, path)| {
-            let (place, field) = fields::told(place, path);
+        let told = self.unknown.iter().take(MAX_NAMES_LISTED).map(|(place, path)| {
+            let (place, field) = fields::locate(place, path);
             format!("{place}: {field}: no such field is known, so it counts for nothing")
         });
         let mut notes: Vec<String> = told.collect();
-        if self.unknown.len() > TOLD {
-            notes.push(format!("and {} more fields that are not known", self.unknown.len() - TOLD));
+        if self.unknown.len() > MAX_NAMES_LISTED {
+            notes.push(format!("and {} more fields that are not known", self.unknown.len() - MAX_NAMES_LISTED));
         }
         if !self.skipped.is_empty() {
             let skipped: Vec<String> = self.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
@@ -94,19 +94,19 @@ impl Gathered {
     }
 
     /// Takes one. Objects without a namespace get this one.
-    pub(in crate::cli) fn take(&mut self, document: Document, namespace: &str, ours: &structural::Kinds) -> Result<(), Refusal> {
+    pub(in crate::cli) fn take(&mut self, document: Document, namespace: &str, ours: &structural::Kinds) -> Result<(), InvalidObject> {
         let Document { place, mut object } = document;
         let text = |object: &Map<String, Value>, field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (api_version, kind) = (text(&object, "apiVersion"), text(&object, "kind"));
         if api_version.is_empty() || kind.is_empty() {
             if place.file.named {
                 let lacks = if kind.is_empty() { "kind" } else { "apiVersion" };
-                return Err(Refusal::new(&place, format!("this is no Kubernetes object: it has no {lacks}")));
+                return Err(InvalidObject::new(&place, format!("this is no Kubernetes object: it has no {lacks}")));
             }
             *self.skipped.entry("that are no Kubernetes objects".to_owned()).or_default() += 1;
             return Ok(());
         }
-        let resource = Resource::of(&api_version, &kind);
+        let resource = Resource::find(&api_version, &kind);
         let kind_of_ours = ours.get(&(api_version.clone(), kind.clone()));
         let config_map = api_version == "v1" && kind == "ConfigMap";
         let of_policy = api_version.starts_with("policy.pointsman.dev/") && kind_of_ours.is_some();
@@ -120,14 +120,14 @@ impl Gathered {
 
         let name = object.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default().to_owned();
         if name.is_empty() {
-            return Err(Refusal::new(&place, format!("the {kind} has no metadata.name")));
+            return Err(InvalidObject::new(&place, format!("the {kind} has no metadata.name")));
         }
         let namespaced = resource.map_or(config_map, |resource| resource.namespaced);
         let namespace = settle_namespace(&mut object, namespaced.then_some(namespace));
         let id = (api_version, kind.clone(), namespace.clone(), name.clone());
         if let Some(first) = self.seen.get(&id) {
             let of = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-            return Err(Refusal::new(&place, format!("the {kind} {of}{name} is there already, at {first}: remove one of the two")));
+            return Err(InvalidObject::new(&place, format!("the {kind} {of}{name} is there already, at {first}: remove one of the two")));
         }
         self.seen.insert(id, place.clone());
 
@@ -139,7 +139,7 @@ impl Gathered {
             self.unknown.extend(kind.shape(&mut object).into_iter().map(|path| (place.clone(), path)));
         }
         let value = Value::Object(object);
-        let unread = |error: serde_json::Error| Refusal::new(&place, format!("the {kind} {name}: {error}"));
+        let unread = |error: serde_json::Error| InvalidObject::new(&place, format!("the {kind} {name}: {error}"));
         if let Some(resource) = resource {
             self.put(resource, value, ObjectKey { resource, namespace, name });
         } else if config_map {
@@ -238,7 +238,7 @@ mod tests {
             named: true,
             outline: OnceLock::new(),
         });
-        let place = Place { file, line: 1 };
+        let place = SourceLocation { file, line: 1 };
         let document = |object: Value| Document { place: place.clone(), object: object.as_object().unwrap().clone() };
         let service = |namespace: &str| {
             let metadata = json!({"name": "chat", "namespace": namespace});

@@ -1,6 +1,6 @@
 //! What decides offline: the built-in policies and rules, with the PolicyPlugins and ValidationRules of the files in their places.
 
-use super::objects::{Bound, Gathered, Ruled};
+use super::objects::{Bound, OfflineObjects, Ruled};
 use crate::{
     keeper::{binding::binding, builtins},
     load::Loader,
@@ -23,7 +23,7 @@ use pointsman_sandbox::{builtin, digest::Digest};
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 /// The set that the files make. Plugins in files are below `directory`, or else beside what names them.
-pub(in crate::cli) fn set(loader: &Loader, gathered: &Gathered, host_namespace: &str, directory: Option<&Path>) -> Result<ActiveSet> {
+pub(in crate::cli) fn set(loader: &Loader, gathered: &OfflineObjects, host_namespace: &str, directory: Option<&Path>) -> Result<ActiveSet> {
     let (set, refused) = set_of_good(loader, gathered, host_namespace, directory)?;
     match refused.into_iter().next() {
         Some(refused) => Err(anyhow!("{refused}")),
@@ -45,7 +45,7 @@ pub(in crate::cli) enum Refused<'g> {
 /// The set of what can be used, and what can't.
 pub(in crate::cli) fn set_of_good<'g>(
     loader: &Loader,
-    gathered: &'g Gathered,
+    gathered: &'g OfflineObjects,
     host_namespace: &str,
     directory: Option<&Path>,
 ) -> Result<(ActiveSet, Vec<Refused<'g>>)> {
@@ -66,7 +66,7 @@ pub(in crate::cli) fn set_of_good<'g>(
 /// The rules of the files beside those that the host brings, and in the place of those of their names.
 fn rules<'g>(
     loader: &Loader,
-    gathered: &'g Gathered,
+    gathered: &'g OfflineObjects,
     brought: &Rules,
     host_namespace: &str,
     refused: &mut Vec<Refused<'g>>,
@@ -94,28 +94,38 @@ fn rules<'g>(
 }
 
 /// The data of the ConfigMap that a rule names, if it is in the files.
-pub(in crate::cli) fn params(gathered: &Gathered, wanted: Option<&RuleParams>, host_namespace: &str) -> Option<BTreeMap<String, String>> {
+pub(in crate::cli) fn params(
+    gathered: &OfflineObjects,
+    wanted: Option<&RuleParams>,
+    host_namespace: &str,
+) -> Option<BTreeMap<String, String>> {
     let map = &wanted?.config_map;
     let namespace = map.namespace.clone().unwrap_or_else(|| host_namespace.to_owned());
     let found = gathered.config_maps.get(&(namespace, map.name.clone()))?;
     Some(found.data.clone().unwrap_or_default())
 }
 
-fn member(loader: &Loader, gathered: &Gathered, bound: &Bound, host_namespace: &str, directory: Option<&Path>) -> Result<Member, String> {
+fn member(
+    loader: &Loader,
+    gathered: &OfflineObjects,
+    bound: &Bound,
+    host_namespace: &str,
+    directory: Option<&Path>,
+) -> Result<Member, String> {
     let spec = &bound.plugin.spec;
     let source = &spec.source;
     let given = [source.builtin.is_some(), source.file.is_some(), source.config_map.is_some()];
     if given.into_iter().filter(|given| *given).count() != 1 {
         return Err("spec.source needs exactly one of builtin, file and configMap".to_owned());
     }
-    if builtin::named(&bound.name).is_some() && source.builtin.is_none() {
+    if builtin::find(&bound.name).is_some() && source.builtin.is_none() {
         return Err("this is the name of a built-in plugin, which stands in for others: give yours another name".to_owned());
     }
     if spec.order == 0 && source.builtin.is_none() {
         return Err("order 0 is reserved for built-in plugins: set spec.order to a number from 1 to 1000".to_owned());
     }
     let bytes = if let Some(source) = &source.builtin {
-        let known = builtin::named(&source.name).ok_or_else(|| format!("there is no built-in plugin {}", source.name))?;
+        let known = builtin::find(&source.name).ok_or_else(|| format!("there is no built-in plugin {}", source.name))?;
         known.bytes.to_vec()
     } else if let Some(source) = &source.file {
         let read = file::read(directory.unwrap_or(&bound.folder), &source.path).map_err(|error| error.to_string())?;
@@ -126,7 +136,7 @@ fn member(loader: &Loader, gathered: &Gathered, bound: &Bound, host_namespace: &
     } else {
         Vec::new()
     };
-    let digest = Digest::of(&bytes).to_string();
+    let digest = Digest::hash(&bytes).to_string();
     if let Some(wanted) = spec.digest.as_ref().filter(|wanted| **wanted != digest) {
         return Err(format!("spec.digest accepts {wanted} alone, and the bytes are {digest}"));
     }

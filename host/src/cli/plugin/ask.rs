@@ -51,7 +51,7 @@ impl Question {
         })
     }
 
-    pub(super) fn of(point: PolicyPoint, value: Value) -> serde_json::Result<Self> {
+    pub(super) fn parse(point: PolicyPoint, value: Value) -> serde_json::Result<Self> {
         Ok(match point {
             PolicyPoint::RuntimeSelection => Self::Selection(serde_json::from_value(value)?),
             PolicyPoint::PodTemplating => Self::Templating(serde_json::from_value(value)?),
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn an_answer_may_leave_out_what_is_empty_and_must_not_have_unknown_fields() {
-        let question = |value| Question::of(PolicyPoint::MetadataPropagation, value).unwrap();
+        let question = |value| Question::parse(PolicyPoint::MetadataPropagation, value).unwrap();
         let question = question(json!({"subject": {}, "target": {}, "layers": []}));
         let full = question.normal(json!({"labels": [], "annotations": [], "dropped": [], "reasons": []})).unwrap();
         assert_eq!(full, question.normal(json!({})).unwrap());
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn nan_is_null_among_scores() {
-        let question = Question::of(PolicyPoint::SchedulingScoring, json!({"question": "endpoint-pick", "matrix": [1, null]})).unwrap();
+        let question = Question::parse(PolicyPoint::SchedulingScoring, json!({"question": "endpoint-pick", "matrix": [1, null]})).unwrap();
         assert_eq!(question.normal(json!([null, 1.0])).unwrap(), json!([null, 1]));
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{
     ask::Answered,
-    cases::{Case, Expected},
-    file::{Bench, FileArgs},
+    cases::{Expected, PluginCase},
+    file::{FileArgs, PluginUnderTest},
     test::Members,
 };
 use crate::cli::{
@@ -53,7 +53,7 @@ struct Measured {
 }
 
 pub(super) fn run(args: &BenchArgs) -> Result<ExitCode> {
-    let mut cases: Vec<Case> = golden::read(&args.cases)?;
+    let mut cases: Vec<PluginCase> = golden::read(&args.cases)?;
     if let Some(name) = &args.case {
         cases.retain(|case| case.name == *name);
         if cases.is_empty() {
@@ -64,12 +64,12 @@ pub(super) fn run(args: &BenchArgs) -> Result<ExitCode> {
     if cases.is_empty() {
         bail!("there is nothing to measure: every case expects an error");
     }
-    let mut members = Members::new(Bench::new(&args.file)?, PluginInstances::Fresh);
+    let mut members = Members::new(PluginUnderTest::new(&args.file)?, PluginInstances::Fresh);
     let mut measured = Vec::new();
     for case in &cases {
         measured.push(measure(&mut members, case, args.calls)?);
     }
-    let hot = |case: &&Case| case.question.point() == PolicyPoint::SchedulingScoring;
+    let hot = |case: &&PluginCase| case.question.point() == PolicyPoint::SchedulingScoring;
     if cases.iter().any(|case| hot(&case)) {
         let mut warm = Members::new(members.bench, PluginInstances::Warm);
         for case in cases.iter().filter(hot) {
@@ -80,9 +80,9 @@ pub(super) fn run(args: &BenchArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(members: &mut Members, case: &Case, calls: u32) -> Result<Measured> {
+fn measure(members: &mut Members, case: &PluginCase, calls: u32) -> Result<Measured> {
     let gives_none = |error: String| anyhow!("{}: the case {:?} can't be measured: {error}", case.place, case.name);
-    let member = members.of(&case.config).map_err(gives_none)?;
+    let member = members.for_config(&case.config).map_err(gives_none)?;
     let ask = || case.question.ask(&member).map_err(|error| gives_none(error.to_string()));
     // The first call finds caches cold that no later one does.
     ask()?;

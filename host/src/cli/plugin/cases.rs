@@ -14,7 +14,7 @@ use std::fmt;
 
 /// A question, and what should come of it.
 #[derive(Debug)]
-pub(super) struct Case {
+pub(super) struct PluginCase {
     pub(super) name: String,
     /// The configuration, as JSON.
     pub(super) config: String,
@@ -33,10 +33,10 @@ pub(super) enum Expected {
     Error(String),
 }
 
-impl golden::Case for Case {
-    type Written = Written;
+impl golden::Case for PluginCase {
+    type Written = WrittenCase;
 
-    fn of(written: Written, place: String) -> Result<Self> {
+    fn from_written(written: WrittenCase, place: String) -> Result<Self> {
         case(written, place)
     }
 
@@ -49,14 +49,14 @@ impl golden::Case for Case {
     }
 }
 
-fn case(written: Written, place: String) -> Result<Case> {
-    let Written { name, point, config, request, answer, error } = written;
+fn case(written: WrittenCase, place: String) -> Result<PluginCase> {
+    let WrittenCase { name, point, config, request, answer, error } = written;
     let name = name.ok_or_else(|| anyhow!("the case has no name: add `name: what it shows`"))?;
     let lacks = |field: &str| anyhow!("the case {name:?} has no {field}");
     let point = point.ok_or_else(|| lacks("point"))?;
     let question = match request.ok_or_else(|| lacks("request"))? {
-        Part::Read(question) => question,
-        Part::Unread(value) => Question::of(point, value).map_err(|error| anyhow!("request: {error}"))?,
+        RequestField::Read(question) => question,
+        RequestField::Unread(value) => Question::parse(point, value).map_err(|error| anyhow!("request: {error}"))?,
     };
     let answer = answer.map(|answer| question.normal(answer)).transpose();
     let expected = match (answer.map_err(|error| anyhow!("the case {name:?}: answer: {error}"))?, error) {
@@ -66,30 +66,30 @@ fn case(written: Written, place: String) -> Result<Case> {
         (None, error) => error.map(Expected::Error),
     };
     let config = config.map_or_else(|| "{}".to_owned(), |config| config.to_string());
-    Ok(Case { name, config, question, expected, place })
+    Ok(PluginCase { name, config, question, expected, place })
 }
 
 /// A case as it is written.
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct WrittenCase {
     name: Option<String>,
     point: Option<PolicyPoint>,
     config: Option<Value>,
-    request: Option<Part>,
+    request: Option<RequestField>,
     answer: Option<Value>,
     error: Option<String>,
 }
 
 /// A request: read where the point stands before it, so that errors tell its lines.
-enum Part {
+enum RequestField {
     Read(Question),
     Unread(Value),
 }
 
 const FIELDS: &[&str] = &["name", "point", "config", "request", "answer", "error"];
 
-impl Written {
-    fn of<'de, M: MapAccess<'de>>(mut map: M) -> Result<Self, M::Error> {
+impl WrittenCase {
+    fn from_written<'de, M: MapAccess<'de>>(mut map: M) -> Result<Self, M::Error> {
         let mut written = Self::default();
         while let Some(field) = map.next_key::<String>()? {
             match field.as_str() {
@@ -98,8 +98,8 @@ impl Written {
                 "config" => written.config = Some(map.next_value()?),
                 "request" => {
                     written.request = Some(match written.point {
-                        Some(point) => Part::Read(Question::read(point, &mut map)?),
-                        None => Part::Unread(map.next_value()?),
+                        Some(point) => RequestField::Read(Question::read(point, &mut map)?),
+                        None => RequestField::Unread(map.next_value()?),
                     });
                 }
                 "answer" => written.answer = Some(map.next_value()?),
@@ -123,25 +123,25 @@ impl<'de> Deserialize<'de> for Named {
     }
 }
 
-impl<'de> Deserialize<'de> for Written {
+impl<'de> Deserialize<'de> for WrittenCase {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Map;
         impl<'de> Visitor<'de> for Map {
-            type Value = Written;
+            type Value = WrittenCase;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a case: an object with name, point, request, and answer or error")
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Written, M::Error> {
-                Written::of(map)
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<WrittenCase, M::Error> {
+                WrittenCase::from_written(map)
             }
         }
         from.deserialize_map(Map)
     }
 }
 
-impl Case {
+impl PluginCase {
     pub(super) fn point(&self) -> &'static str {
         name(self.question.point())
     }
@@ -153,7 +153,7 @@ mod tests {
     use serde_json::json;
     use std::path::Path;
 
-    fn parsed(text: &str) -> Result<Vec<Case>, String> {
+    fn parsed(text: &str) -> Result<Vec<PluginCase>, String> {
         golden::parse(text, Path::new("cases.yaml")).map_err(|error| error.to_string())
     }
 

@@ -28,7 +28,7 @@ use pointsman_crds::policy::{
 };
 use pointsman_sandbox::{
     digest::{Digest, sorted},
-    limits::PARTS,
+    limits::MAX_CONFIG_MAP_PARTS,
 };
 use scene::{Scene, text};
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
@@ -180,7 +180,7 @@ impl DiffArgs {
 
     /// The same set with these bytes in the place of those of their name.
     fn exchanged(&self, loader: &Loader, before: &ActiveSet, bytes: &[u8]) -> Result<ActiveSet> {
-        let bound = self.bound(before, &Digest::of(bytes))?;
+        let bound = self.bound(before, &Digest::hash(bytes))?;
         let member = loader.load(bound, bytes).map_err(|error| anyhow!("the plugin can't be used like this: {error}"))?;
         let others = before.members().iter().filter(|other| other.name() != member.name()).cloned();
         Ok(ActiveSet::new(others.chain([with_previous(before, &member)]).collect()).ruled(before.rules().clone()))
@@ -221,7 +221,7 @@ fn bound_configuration(given: &str) -> Result<Option<String>> {
 /// What a PolicyPlugin would say of the plugin in a ConfigMap: that tells in an annotation in how many parts it comes.
 fn source(namespace: &str, name: &str, first: Option<&ConfigMap>) -> ConfigMapSource {
     let told = first.and_then(|first| first.metadata.annotations.as_ref()?.get(PART_OF)?.strip_prefix("1/")?.parse::<usize>().ok());
-    let parts = (2..=told.unwrap_or(1).min(PARTS)).map(|number| format!("{name}-{number}")).collect();
+    let parts = (2..=told.unwrap_or(1).min(MAX_CONFIG_MAP_PARTS)).map(|number| format!("{name}-{number}")).collect();
     let mut source = ConfigMapSource { namespace: Some(namespace.to_owned()), name: name.to_owned(), parts, ..ConfigMapSource::default() };
     let keys = first.and_then(|first| first.binary_data.as_ref()).filter(|data| data.len() == 1);
     if let Some(only) = keys.and_then(|data| data.keys().next()) {
@@ -293,7 +293,7 @@ mod tests {
             ..PolicySetPlugin::default()
         };
         let set = ActiveSet::new(vec![Arc::new(Member::new(there.clone(), Description::default(), None, None).unwrap())]);
-        let digest = Digest::of(b"new");
+        let digest = Digest::hash(b"new");
         let bound = |words: &[&str]| args(&[&["a.wasm", "--name"][..], words].concat()).unwrap().bound(&set, &digest).unwrap();
         assert_eq!(bound(&["a"]), PolicySetPlugin { digest: digest.to_string(), ..there });
         let other = bound(&["a", "--order", "9", "--mode", "replace", "--config", "{b: 1, a: 2}", "--point", "runtime-selection"]);

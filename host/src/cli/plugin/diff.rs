@@ -4,7 +4,7 @@
 const CONTEXT: usize = 3;
 
 /// Above this many pairs of lines nobody reads the difference, and finding it takes long.
-const MOST: usize = 4_000_000;
+const MAX_DIFF_CELLS: usize = 4_000_000;
 
 /// The lines that only the expected text has (`-`) and only the actual one (`+`), with a few around them.
 pub(super) fn lines(expected: &str, actual: &str) -> Vec<String> {
@@ -37,7 +37,7 @@ pub(super) fn lines(expected: &str, actual: &str) -> Vec<String> {
 /// By the longest common subsequence.
 fn middle<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(char, &'a str)> {
     let only = |mark: char, lines: &[&'a str]| lines.iter().map(move |line| (mark, *line)).collect::<Vec<_>>();
-    if old.len().saturating_mul(new.len()) > MOST {
+    if old.len().saturating_mul(new.len()) > MAX_DIFF_CELLS {
         return [only('-', old), only('+', new)].concat();
     }
     let width = new.len() + 1;

@@ -55,7 +55,7 @@ impl PluginFile {
     }
 
     pub(super) fn digest(&self) -> Digest {
-        Digest::of(&self.bytes)
+        Digest::hash(&self.bytes)
     }
 
     /// How many bytes it has when it travels.
@@ -78,19 +78,19 @@ fn unpacked(raw: &[u8]) -> Result<Vec<u8>> {
 
 /// A plugin that can be looked at and loaded.
 #[derive(Debug)]
-pub(super) struct Bench {
+pub(super) struct PluginUnderTest {
     pub(super) plugin: PluginFile,
     pub(super) described: Described,
     loader: Loader,
 }
 
-impl Bench {
+impl PluginUnderTest {
     /// Reads, checks and compiles the plugin, and asks what it is.
     pub(super) fn new(args: &FileArgs) -> Result<Self> {
-        Self::of(PluginFile::read(&args.file)?, &args.cache)
+        Self::from_file(PluginFile::read(&args.file)?, &args.cache)
     }
 
-    pub(super) fn of(plugin: PluginFile, cache: &CacheArgs) -> Result<Self> {
+    pub(super) fn from_file(plugin: PluginFile, cache: &CacheArgs) -> Result<Self> {
         let engines = Engines::with_slots(4).map_err(|error| anyhow!("this machine can't run plugins: {error:#}"))?;
         let loader = Loader::new(Arc::new(engines), cache.compilers()?);
         let described =

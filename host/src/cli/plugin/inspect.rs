@@ -1,7 +1,7 @@
 //! `pointsman plugin inspect`.
 
 use super::{
-    file::{Bench, FileArgs},
+    file::{FileArgs, PluginUnderTest},
     none_or,
 };
 use crate::cli::output::{OutputArgs, pairs};
@@ -53,14 +53,14 @@ enum Form {
 }
 
 pub(super) fn run(args: &InspectArgs) -> Result<ExitCode> {
-    let inspected = inspect(&Bench::new(&args.file)?)?;
+    let inspected = inspect(&PluginUnderTest::new(&args.file)?)?;
     args.output.print(&inspected, || inspected.table())?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn inspect(bench: &Bench) -> Result<Inspected> {
+pub(super) fn inspect(bench: &PluginUnderTest) -> Result<Inspected> {
     let description = &bench.described.description;
-    let Outside { form, imports, exports } = outside(&bench.plugin.bytes)?;
+    let Interface { form, imports, exports } = outside(&bench.plugin.bytes)?;
     let schema = description.config_schema.as_str();
     Ok(Inspected {
         name: description.name.clone(),
@@ -130,15 +130,15 @@ fn type_of(field: &Value) -> String {
 
 /// What a binary shows to the outside.
 #[derive(Debug)]
-struct Outside {
+struct Interface {
     form: Form,
     imports: BTreeSet<String>,
     exports: BTreeSet<String>,
 }
 
 /// The binary was accepted before, in the compiler's process; nothing here recurses with what it says.
-fn outside(bytes: &[u8]) -> Result<Outside> {
-    let mut outside = Outside { form: Form::CoreModule, imports: BTreeSet::new(), exports: BTreeSet::new() };
+fn outside(bytes: &[u8]) -> Result<Interface> {
+    let mut outside = Interface { form: Form::CoreModule, imports: BTreeSet::new(), exports: BTreeSet::new() };
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(bytes) {
         match payload? {

@@ -13,7 +13,7 @@ pub(super) const MANAGER: &str = "pointsman-cli";
 const LASTING: Duration = Duration::from_secs(3);
 
 /// The reasons of Ready by which a candidate gets no further without somebody's word.
-const SETTLED: [&str; 3] = ["ApprovalNeeded", "Held", "OnlyTried"];
+const FINAL_REASONS: [&str; 3] = ["ApprovalNeeded", "Held", "OnlyTried"];
 
 /// What the host has made of a digest so far.
 #[derive(Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ fn outcome(plugin: Option<&PolicyPlugin>, digest: &str, generation: Option<i64>)
         _ if status.candidate.as_ref().is_some_and(|candidate| candidate.digest == digest) => {
             let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
             match ready {
-                Some(ready) if SETTLED.contains(&ready.reason.as_str()) => Outcome::Waits(ready.message.clone()),
+                Some(ready) if FINAL_REASONS.contains(&ready.reason.as_str()) => Outcome::Waits(ready.message.clone()),
                 Some(ready) => Outcome::Pending(format!("Ready is {} ({}): {}", ready.status, ready.reason, ready.message)),
                 None => Outcome::Pending("the host says nothing of it".to_owned()),
             }

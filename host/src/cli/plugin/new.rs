@@ -214,7 +214,7 @@ fn is_sdk(folder: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::Case;
+    use super::super::cases::PluginCase;
     use super::*;
     use crate::cli::golden;
     use pointsman_core::point::POINTS;
@@ -243,7 +243,7 @@ mod tests {
             let file = env::temp_dir().join(format!("pointsman-cases-{}-{}.yaml", std::process::id(), name(point)));
             let (_, template) = Language::Go.files(point)[0];
             fs::write(&file, filled(template, "a", point, None)).unwrap();
-            let read: Result<Vec<Case>> = golden::read(std::slice::from_ref(&file));
+            let read: Result<Vec<PluginCase>> = golden::read(std::slice::from_ref(&file));
             fs::remove_file(&file).unwrap();
             assert!(read.unwrap().iter().all(|case| case.question.point() == point && case.expected.is_some()));
         }

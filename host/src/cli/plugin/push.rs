@@ -1,7 +1,7 @@
 //! `pointsman plugin push`.
 
 use super::{
-    file::{Bench, FileArgs},
+    file::{FileArgs, PluginUnderTest},
     live::{self, MANAGER},
 };
 use crate::{
@@ -20,7 +20,7 @@ use pointsman_core::{
     settings::HOST_NAMESPACE,
 };
 use pointsman_crds::policy::plugin::{PluginInstances, PolicyPlugin, PolicyPoint};
-use pointsman_sandbox::limits::PARTS;
+use pointsman_sandbox::limits::MAX_CONFIG_MAP_PARTS;
 use serde_json::{Map, Value, json};
 use std::{fs, process::ExitCode};
 
@@ -89,7 +89,7 @@ enum Form {
 
 pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     let config = args.config.as_deref().map(configuration).transpose()?;
-    let bench = Bench::new(&args.file)?;
+    let bench = PluginUnderTest::new(&args.file)?;
     let answered = answered(&bench.described.description);
     if let Some(other) = args.points.iter().find(|point| !answered.contains(point)) {
         let answered: Vec<_> = answered.iter().map(|point| name(*point)).collect();
@@ -165,7 +165,7 @@ pub(super) fn configuration(given: &str) -> Result<Value> {
     };
     let read: Value = serde_saphyr::from_str(&text).map_err(|error| {
         let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
-        anyhow!("{place}{line}: {}", crate::cli::yaml::said(&error))
+        anyhow!("{place}{line}: {}", crate::cli::yaml::parse_error_message(&error))
     })?;
     if read.is_object() { Ok(read) } else { bail!("{place}: a configuration is an object, such as {{\"label\": \"team\"}}") }
 }
@@ -239,7 +239,7 @@ impl ConfigMaps {
     /// Deletes the parts that a larger push has left. Parts are numbered without gaps.
     async fn remove_after(&self, name: &str, count: usize) -> Result<Vec<String>> {
         let mut removed = Vec::new();
-        for number in count + 1..=PARTS {
+        for number in count + 1..=MAX_CONFIG_MAP_PARTS {
             let stale = format!("{name}-{number}");
             match self.metadata(&stale).await? {
                 Some(there) if is_part(&there.metadata, number) && is_ours(&there.metadata) => {

@@ -71,19 +71,19 @@ async fn pin(plugins: &Api<PolicyPlugin>, name: &str, digest: Value) -> Result<P
 
 /// The digest to go back to, which must be kept.
 fn chosen(name: &str, to: Option<&str>, previous: Option<&str>, kept: &[Revision]) -> Result<String> {
-    let wanted = to
-        .or(previous)
-        .ok_or_else(|| anyhow!("nothing decided before the active version of {name}: name a revision with --to; {}", told(kept)))?;
+    let wanted = to.or(previous).ok_or_else(|| {
+        anyhow!("nothing decided before the active version of {name}: name a revision with --to; {}", list_revisions(kept))
+    })?;
     let fits = |digest: &String| digest.starts_with(wanted) || digest.trim_start_matches("sha256:").starts_with(wanted);
     let fitting: Vec<String> = kept.iter().map(|revision| revision.digest.to_string()).filter(fits).collect();
     match &fitting[..] {
         [digest] if !wanted.is_empty() => Ok(digest.clone()),
-        [] => bail!("no revision {wanted} of {name} is kept; {}", told(kept)),
-        _ => bail!("{wanted:?} is the beginning of several revisions of {name}; {}", told(kept)),
+        [] => bail!("no revision {wanted} of {name} is kept; {}", list_revisions(kept)),
+        _ => bail!("{wanted:?} is the beginning of several revisions of {name}; {}", list_revisions(kept)),
     }
 }
 
-fn told(kept: &[Revision]) -> String {
+fn list_revisions(kept: &[Revision]) -> String {
     let each: Vec<_> = kept.iter().map(|revision| format!("{} (version {})", revision.digest, revision.version)).collect();
     if each.is_empty() { "none is kept".to_owned() } else { format!("there are {}", each.join(", ")) }
 }
@@ -95,7 +95,7 @@ mod tests {
 
     fn revision(bytes: &[u8]) -> Revision {
         let created = serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap();
-        Revision { digest: Digest::of(bytes), version: "0.1.0".into(), created }
+        Revision { digest: Digest::hash(bytes), version: "0.1.0".into(), created }
     }
 
     #[test]

@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn the_details_have_conditions_and_revisions() {
         let created = serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap();
-        let kept = Revision { digest: Digest::of(b"a"), version: "0.0.9".into(), created };
+        let kept = Revision { digest: Digest::hash(b"a"), version: "0.0.9".into(), created };
         let told = details(&plugin(), &[kept]);
         for part in ["version 0.1.0, since 2026-01-01T00:00:00Z", "Trapped: it trapped", "It is.", "0.0.9", "2026-01-02T00:00:00Z"] {
             assert!(told.contains(part), "{part} in {told}");

@@ -1,9 +1,9 @@
 //! `pointsman plugin test`.
 
 use super::{
-    cases::{Case, Expected},
+    cases::{Expected, PluginCase},
     diff,
-    file::{Bench, FileArgs},
+    file::{FileArgs, PluginUnderTest},
 };
 use crate::cli::{
     golden::{self, CasesArgs},
@@ -48,25 +48,25 @@ struct Outcome {
 }
 
 pub(super) fn run(args: &TestArgs) -> Result<ExitCode> {
-    let cases: Vec<Case> = args.cases.read()?;
-    let mut members = Members::new(Bench::new(&args.file)?, PluginInstances::Fresh);
+    let cases: Vec<PluginCase> = args.cases.read()?;
+    let mut members = Members::new(PluginUnderTest::new(&args.file)?, PluginInstances::Fresh);
     golden::run(&cases, args.output, |case| Ok(outcome(case, &members.answer(case))))
 }
 
 /// The plugin with each configuration that the cases have.
 #[derive(Debug)]
 pub(super) struct Members {
-    pub(super) bench: Bench,
+    pub(super) bench: PluginUnderTest,
     instances: PluginInstances,
     loaded: HashMap<String, Result<Arc<Member>, String>>,
 }
 
 impl Members {
-    pub(super) fn new(bench: Bench, instances: PluginInstances) -> Self {
+    pub(super) fn new(bench: PluginUnderTest, instances: PluginInstances) -> Self {
         Self { bench, instances, loaded: HashMap::new() }
     }
 
-    pub(super) fn of(&mut self, config: &str) -> Result<Arc<Member>, String> {
+    pub(super) fn for_config(&mut self, config: &str) -> Result<Arc<Member>, String> {
         if let Some(known) = self.loaded.get(config) {
             return known.clone();
         }
@@ -76,18 +76,18 @@ impl Members {
     }
 
     /// The answer to a case's question, or the sentence that says why there is none.
-    fn answer(&mut self, case: &Case) -> Result<Value, String> {
+    fn answer(&mut self, case: &PluginCase) -> Result<Value, String> {
         let answered = answered(&self.bench.described.description);
         if !answered.contains(&case.question.point()) {
             let points = answered.into_iter().map(name).collect::<Vec<_>>().join(", ");
             return Err(format!("it doesn't answer at {}; it answers at {points}", case.point()));
         }
-        let member = self.of(&case.config)?;
+        let member = self.for_config(&case.config)?;
         case.question.ask(&member).map(|answered| answered.value).map_err(|error| error.to_string())
     }
 }
 
-fn outcome(case: &Case, answer: &Result<Value, String>) -> Outcome {
+fn outcome(case: &PluginCase, answer: &Result<Value, String>) -> Outcome {
     let mut outcome = Outcome {
         name: case.name.clone(),
         point: case.point(),
@@ -146,16 +146,16 @@ mod tests {
     use pointsman_crds::policy::plugin::PolicyPoint;
     use serde_json::json;
 
-    fn of(expected: Option<Expected>, answer: Result<Value, &str>) -> Outcome {
-        let question = Question::of(PolicyPoint::SchedulingScoring, json!({"question": "endpoint-pick"})).unwrap();
-        let case = Case { name: "a".into(), config: "{}".into(), question, expected, place: "cases.yaml:3".into() };
+    fn outcome_for(expected: Option<Expected>, answer: Result<Value, &str>) -> Outcome {
+        let question = Question::parse(PolicyPoint::SchedulingScoring, json!({"question": "endpoint-pick"})).unwrap();
+        let case = PluginCase { name: "a".into(), config: "{}".into(), question, expected, place: "cases.yaml:3".into() };
         outcome(&case, &answer.map_err(str::to_owned))
     }
 
     #[test]
     fn a_case_passes_by_its_answer_or_by_a_part_of_its_error() {
-        assert!(of(Some(Expected::Answer(json!([1]))), Ok(json!([1]))).passed);
-        assert!(of(Some(Expected::Error("loops".into())), Err("it loops")).passed);
+        assert!(outcome_for(Some(Expected::Answer(json!([1]))), Ok(json!([1]))).passed);
+        assert!(outcome_for(Some(Expected::Error("loops".into())), Err("it loops")).passed);
         for (expected, answer, says) in [
             (Some(Expected::Answer(json!([1]))), Ok(json!([2])), "first at [0]"),
             (Some(Expected::Answer(json!([1]))), Err("it trapped"), "should be an answer, but it trapped"),
@@ -163,7 +163,7 @@ mod tests {
             (Some(Expected::Error("loops".into())), Ok(json!([1])), "but it answers"),
             (None, Ok(json!([1])), "neither answer nor error"),
         ] {
-            let outcome = of(expected, answer);
+            let outcome = outcome_for(expected, answer);
             assert!(!outcome.passed && outcome.problem.as_deref().unwrap().contains(says), "{outcome:?}");
         }
     }
@@ -171,9 +171,9 @@ mod tests {
     #[test]
     fn a_failed_case_tells_where_it_stands_and_how_the_answers_differ() {
         assert_eq!(
-            golden::told(&of(Some(Expected::Answer(json!([0.5, 1]))), Ok(json!([0.5, 2])))),
+            golden::result_lines(&outcome_for(Some(Expected::Answer(json!([0.5, 1]))), Ok(json!([0.5, 2])))),
             "FAILED  a (cases.yaml:3)\n        the answer differs, first at [1]\n          - 0.5\n        - - 1\n        + - 2"
         );
-        assert_eq!(golden::told(&of(Some(Expected::Answer(json!([]))), Ok(json!([])))), "ok      a");
+        assert_eq!(golden::result_lines(&outcome_for(Some(Expected::Answer(json!([]))), Ok(json!([])))), "ok      a");
     }
 }

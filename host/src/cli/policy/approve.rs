@@ -1,6 +1,6 @@
 //! `pointsman policy approve`.
 
-use super::{MANAGER, SetsArgs, list, named, phase};
+use super::{MANAGER, SetsArgs, find_set, list, phase};
 use crate::{cli::output::print, keeper::sets::APPROVED};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -31,14 +31,14 @@ pub(super) struct ApproveArgs {
 
 pub(super) async fn run(args: ApproveArgs) -> Result<ExitCode> {
     let client = args.sets.cluster.connect().await?;
-    let set = named(list(&client).await?, &args.name)?;
+    let set = find_set(list(&client).await?, &args.name)?;
     let name = set.name_any();
     match may(&set, args.unseen)? {
-        May::Decides => {
+        Approvable::Decides => {
             print(&format!("{name} decides already"));
             return Ok(ExitCode::SUCCESS);
         }
-        May::Approve => {}
+        Approvable::Approve => {}
     }
     let api = Api::<PolicySet>::all(client);
     let digest = &set.spec.digest;
@@ -66,18 +66,18 @@ pub(super) async fn run(args: ApproveArgs) -> Result<ExitCode> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum May {
+enum Approvable {
     Approve,
     Decides,
 }
 
 /// Whether an approval of a set would lead to something.
-fn may(set: &PolicySet, unseen: bool) -> Result<May> {
+fn may(set: &PolicySet, unseen: bool) -> Result<Approvable> {
     let name = set.name_any();
     let PolicySetStatus { phase, message, conditions, .. } = set.status.clone().unwrap_or_default();
     let condition = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
     match phase {
-        Some(PolicySetPhase::Active) => return Ok(May::Decides),
+        Some(PolicySetPhase::Active) => return Ok(Approvable::Decides),
         Some(PolicySetPhase::Candidate) => {}
         Some(PolicySetPhase::Previous) => {
             bail!("{name} was active before and is not a candidate: run `pointsman policy rollback` to go back to it")
@@ -92,7 +92,7 @@ fn may(set: &PolicySet, unseen: bool) -> Result<May> {
     if !compared && !unseen {
         bail!("{name} is still being compared with the live subjects: wait, or give --unseen");
     }
-    Ok(May::Approve)
+    Ok(Approvable::Approve)
 }
 
 #[cfg(test)]
@@ -117,9 +117,9 @@ mod tests {
         let said = |phase: &str, shadowed: &str, approved: &str, unseen: bool| {
             may(&set(phase, shadowed, approved), unseen).map_err(|error| error.to_string())
         };
-        assert_eq!(said("Candidate", "True", "Awaited", false), Ok(May::Approve));
-        assert_eq!(said("Candidate", "False", "Awaited", true), Ok(May::Approve));
-        assert_eq!(said("Active", "True", "Awaited", false), Ok(May::Decides));
+        assert_eq!(said("Candidate", "True", "Awaited", false), Ok(Approvable::Approve));
+        assert_eq!(said("Candidate", "False", "Awaited", true), Ok(Approvable::Approve));
+        assert_eq!(said("Active", "True", "Awaited", false), Ok(Approvable::Decides));
         assert!(said("Candidate", "False", "Awaited", false).unwrap_err().contains("--unseen"));
         assert!(said("Candidate", "True", "OnlyTried", true).unwrap_err().contains("is compared only"));
         assert!(said("Abandoned", "True", "Awaited", false).unwrap_err().contains("why"));

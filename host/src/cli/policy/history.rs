@@ -1,6 +1,6 @@
 //! `pointsman policy history`.
 
-use super::{SetsArgs, list, named, phase_word};
+use super::{SetsArgs, find_set, list, phase_word};
 use crate::{
     cli::output::{OutputArgs, columns, pairs},
     keeper::reports,
@@ -34,7 +34,7 @@ pub(super) async fn run(args: HistoryArgs) -> Result<ExitCode> {
         args.output.print(&sets, || table(&sets, Timestamp::now()))?;
         return Ok(ExitCode::SUCCESS);
     };
-    let set = named(sets, name)?;
+    let set = find_set(sets, name)?;
     let report = reports::read(&client, &args.sets.namespace, &set.name_any()).await;
     // One that was made against another set tells of something else.
     let against = set.status.as_ref().and_then(|status| status.against.clone());
@@ -129,7 +129,7 @@ fn details(set: &PolicySet, report: Option<&Report>, all: bool) -> String {
 fn whole(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for changed in &report.changed {
-        lines.push(format!("{} {}/{}: {}", changed.kind, changed.namespace, changed.name, changed.effect.words()));
+        lines.push(format!("{} {}/{}: {}", changed.kind, changed.namespace, changed.name, changed.effect.description()));
         lines.extend(changed.places.iter().map(|place| format!("  {place}")));
     }
     if report.omitted > 0 {
@@ -188,10 +188,10 @@ mod tests {
     #[test]
     fn a_set_is_found_by_the_beginning_of_its_digest() {
         for wanted in ["set-aaaaaaaaaaaa", "aaa", "sha256:aaaaa", "set-aa"] {
-            assert_eq!(named(vec![set()], wanted).unwrap().name_any(), "set-aaaaaaaaaaaa", "{wanted}");
+            assert_eq!(find_set(vec![set()], wanted).unwrap().name_any(), "set-aaaaaaaaaaaa", "{wanted}");
         }
-        assert!(named(vec![set()], "set-b").unwrap_err().to_string().contains("there are set-aaaaaaaaaaaa"));
-        assert!(named(vec![set(), set()], "aa").unwrap_err().to_string().contains("several"));
-        assert!(named(vec![set()], "set-").is_err());
+        assert!(find_set(vec![set()], "set-b").unwrap_err().to_string().contains("there are set-aaaaaaaaaaaa"));
+        assert!(find_set(vec![set(), set()], "aa").unwrap_err().to_string().contains("several"));
+        assert!(find_set(vec![set()], "set-").is_err());
     }
 }

@@ -132,7 +132,7 @@ fn phase_word(set: &PolicySet) -> String {
 }
 
 /// The set that is meant by its name, its digest, or the beginning of one of them.
-fn named(sets: Vec<PolicySet>, wanted: &str) -> Result<PolicySet> {
+fn find_set(sets: Vec<PolicySet>, wanted: &str) -> Result<PolicySet> {
     let fits = |set: &PolicySet| {
         let digest = set.spec.digest.trim_start_matches("sha256:");
         let hash = wanted.trim_start_matches("sha256:").trim_start_matches("set-");

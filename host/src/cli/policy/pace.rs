@@ -1,6 +1,6 @@
 //! `pointsman policy pause`, `resume` and `rollback`: words of an administrator's, each an annotation of a PolicySet.
 
-use super::{MANAGER, SetsArgs, list, named, phase};
+use super::{MANAGER, SetsArgs, find_set, list, phase};
 use crate::{
     cli::output::print,
     keeper::sets::{HOLD, PAUSED},
@@ -86,7 +86,7 @@ pub(super) async fn rollback(args: RollbackArgs) -> Result<ExitCode> {
     let client = args.sets.cluster.connect().await?;
     let sets = list(&client).await?;
     let wanted = match &args.name {
-        Some(name) => named(sets.clone(), name)?,
+        Some(name) => find_set(sets.clone(), name)?,
         None => sets
             .iter()
             .find(|set| phase(set) == Some(PolicySetPhase::Previous))

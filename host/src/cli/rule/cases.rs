@@ -10,11 +10,11 @@ use std::{collections::BTreeMap, fmt};
 
 /// What is known of an object, and what a rule should say of it.
 #[derive(Debug)]
-pub(super) struct Case {
+pub(super) struct RuleCase {
     pub(super) name: String,
     pub(super) rule: String,
-    pub(super) known: Known,
-    pub(super) expected: Verdict,
+    pub(super) known: CaseInputs,
+    pub(super) expected: RuleVerdict,
     /// A part of what it should say.
     pub(super) message: Option<String>,
     /// File and line, for people.
@@ -23,7 +23,7 @@ pub(super) struct Case {
 
 /// What the rule is told.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct CaseInputs {
     /// The values of roots, by their names.
     pub(super) roots: BTreeMap<&'static str, Value>,
     /// The data of the ConfigMap.
@@ -33,7 +33,7 @@ pub(super) struct Known {
 
 /// What comes of asking a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Verdict {
+pub(super) enum RuleVerdict {
     /// A validation is false, and the object is refused.
     Deny,
     /// A validation is false, and the user is warned.
@@ -48,16 +48,16 @@ pub(super) enum Verdict {
     Failed,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for RuleVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
 }
 
-impl golden::Case for Case {
-    type Written = Written;
+impl golden::Case for RuleCase {
+    type Written = WrittenCase;
 
-    fn of(written: Written, place: String) -> Result<Self> {
+    fn from_written(written: WrittenCase, place: String) -> Result<Self> {
         case(written, place)
     }
 
@@ -70,7 +70,7 @@ impl golden::Case for Case {
     }
 }
 
-fn case(written: Written, place: String) -> Result<Case> {
+fn case(written: WrittenCase, place: String) -> Result<RuleCase> {
     let name = written.name.ok_or_else(|| anyhow!("the case has no name: add `name: what it shows`"))?;
     let lacks = |field: &str| anyhow!("the case {name:?} has no {field}");
     let rule = written.rule.ok_or_else(|| lacks("rule"))?;
@@ -81,7 +81,7 @@ fn case(written: Written, place: String) -> Result<Case> {
     if written.message.as_ref().is_some_and(|message| message.trim().is_empty()) {
         bail!("the case {name:?} has an empty message: write a part of the sentence");
     }
-    if written.message.is_some() && [Verdict::Pass, Verdict::NotMatched].contains(&expected) {
+    if written.message.is_some() && [RuleVerdict::Pass, RuleVerdict::NotMatched].contains(&expected) {
         bail!("the case {name:?} expects {expected} and a message: a rule says nothing then");
     }
     let roots = [
@@ -95,14 +95,14 @@ fn case(written: Written, place: String) -> Result<Case> {
         (LOOKUPS, written.lookups),
     ];
     let roots = roots.into_iter().filter_map(|(root, value)| Some((root, value?))).collect();
-    let known = Known { roots, params: written.params, operation: written.operation };
-    Ok(Case { name, rule, known, expected, message: written.message, place })
+    let known = CaseInputs { roots, params: written.params, operation: written.operation };
+    Ok(RuleCase { name, rule, known, expected, message: written.message, place })
 }
 
 /// A case as it is written.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Written {
+pub(super) struct WrittenCase {
     name: Option<String>,
     rule: Option<String>,
     object: Option<Value>,
@@ -115,7 +115,7 @@ pub(super) struct Written {
     lookups: Option<Value>,
     params: Option<BTreeMap<String, String>>,
     operation: Option<Operation>,
-    expect: Option<Verdict>,
+    expect: Option<RuleVerdict>,
     message: Option<String>,
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use serde_json::json;
     use std::path::Path;
 
-    fn parsed(text: &str) -> Result<Vec<Case>, String> {
+    fn parsed(text: &str) -> Result<Vec<RuleCase>, String> {
         golden::parse(text, Path::new("cases.yaml")).map_err(|error| error.to_string())
     }
 
@@ -134,7 +134,7 @@ mod tests {
         let text = "# A remark.\nname: a\nrule: r\nobject: {kind: A}\nexpect: Deny\nmessage: no\n---\n- name: b\n  rule: r\n  operation: DELETE\n  oldObject: {}\n  params: {k: v}\n  expect: NotMatched\n";
         let cases = parsed(text).unwrap();
         let seen: Vec<_> = cases.iter().map(|case| (case.name.as_str(), case.place.as_str(), case.expected)).collect();
-        assert_eq!(seen, [("a", "cases.yaml:2", Verdict::Deny), ("b", "cases.yaml:8", Verdict::NotMatched)]);
+        assert_eq!(seen, [("a", "cases.yaml:2", RuleVerdict::Deny), ("b", "cases.yaml:8", RuleVerdict::NotMatched)]);
         assert_eq!(cases[0].known.roots["object"], json!({"kind": "A"}));
         assert_eq!(cases[1].known.operation, Some(Operation::Delete));
         assert_eq!(cases[1].known.params.as_ref().unwrap()["k"], "v");

@@ -1,13 +1,13 @@
 //! `pointsman rule test`.
 
-use super::cases::{Case, Known, Verdict};
+use super::cases::{CaseInputs, RuleCase, RuleVerdict};
 use crate::{
     cli::{
         cache::CacheArgs,
         golden::{self, CasesArgs},
         offline::{
             files,
-            objects::{Gathered, gather},
+            objects::{OfflineObjects, gather},
             policies,
         },
         output::OutputArgs,
@@ -59,8 +59,8 @@ struct Outcome {
     rule: String,
     place: String,
     passed: bool,
-    expected: Verdict,
-    actual: Verdict,
+    expected: RuleVerdict,
+    actual: RuleVerdict,
     /// What the rule says.
     messages: Vec<String>,
     /// What is wrong, in a sentence.
@@ -69,8 +69,8 @@ struct Outcome {
 }
 
 pub(super) fn run(args: &TestArgs) -> Result<ExitCode> {
-    let cases: Vec<Case> = args.cases.read()?;
-    let bench = Bench {
+    let cases: Vec<RuleCase> = args.cases.read()?;
+    let bench = RulesUnderTest {
         gathered: gather(files::read(&args.files)?, "default")?,
         host_namespace: &args.host_namespace,
         loader: loader(&args.cache)?,
@@ -79,21 +79,21 @@ pub(super) fn run(args: &TestArgs) -> Result<ExitCode> {
 }
 
 /// The rules that can be tested.
-struct Bench<'a> {
-    gathered: Gathered,
+struct RulesUnderTest<'a> {
+    gathered: OfflineObjects,
     host_namespace: &'a str,
     loader: Loader,
 }
 
 /// What a rule said.
 struct Answer {
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<RuleVerdict>,
     messages: Vec<String>,
 }
 
-impl Bench<'_> {
+impl RulesUnderTest<'_> {
     /// Asks the case's rule.
-    fn ask(&self, case: &Case) -> Result<Answer> {
+    fn ask(&self, case: &RuleCase) -> Result<Answer> {
         let (spec, place) = self.spec(case)?;
         let found = || policies::params(&self.gathered, spec.params.as_ref(), self.host_namespace);
         let params = case.known.params.clone().or_else(found);
@@ -117,32 +117,32 @@ impl Bench<'_> {
         let about = about(&case.known);
         let mut root = |name: &str| value(&case.known, name, &about, operation).map(|value| Arc::from(value.to_string()));
         let rules = Rules::new(vec![Arc::new(rule)], Some(evaluator));
-        let judgement = rules.judge(judge::Case { stage: spec.stage, about: &about, operation, root: &mut root, around: None });
-        Ok(Answer::of(judgement))
+        let judgement = rules.judge(judge::RuleInput { stage: spec.stage, about: &about, operation, root: &mut root, around: None });
+        Ok(Answer::from_judgement(judgement))
     }
 
     /// The rule of the files, or else the one that the host brings; with where it is from.
-    fn spec(&self, case: &Case) -> Result<(&ValidationRuleSpec, String)> {
+    fn spec(&self, case: &RuleCase) -> Result<(&ValidationRuleSpec, String)> {
         if let Some(ruled) = self.gathered.rules.iter().find(|ruled| ruled.name == case.rule) {
             return Ok((&ruled.rule.spec, ruled.place.to_string()));
         }
-        let brought = shipped::named(&case.rule).map(|rule| (&rule.spec, "brought by the host".to_owned()));
+        let brought = shipped::find(&case.rule).map(|rule| (&rule.spec, "brought by the host".to_owned()));
         brought.ok_or_else(|| {
-            let Case { rule, name, place, .. } = case;
+            let RuleCase { rule, name, place, .. } = case;
             anyhow!("{place}: the case {name:?}: there is no rule {rule}, neither in the files (-f) nor among those that the host brings")
         })
     }
 }
 
 /// What is done to the object, where the case doesn't say it: a rule that reads what only admission knows is asked as there.
-fn operation(known: &Known, rule: &Rule) -> Option<Operation> {
+fn operation(known: &CaseInputs, rule: &Rule) -> Option<Operation> {
     let of_admission = rule.stage() == RuleStage::Input && rule.is_of_admission();
     let likely = if known.roots.contains_key("oldObject") { Operation::Update } else { Operation::Create };
     known.operation.or_else(|| of_admission.then_some(likely))
 }
 
 /// The object, as selections see it. What is deleted is seen as it was.
-fn about(known: &Known) -> Subject {
+fn about(known: &CaseInputs) -> Subject {
     let none = Value::Null;
     let given = |root: &str| known.roots.get(root).filter(|value| !value.is_null());
     let object = given("object").or_else(|| given("oldObject")).unwrap_or(&none);
@@ -164,7 +164,7 @@ fn about(known: &Known) -> Subject {
 }
 
 /// What a root is: as the case has it, or what is there where nobody says more.
-fn value(known: &Known, root: &str, about: &Subject, operation: Option<Operation>) -> Option<Value> {
+fn value(known: &CaseInputs, root: &str, about: &Subject, operation: Option<Operation>) -> Option<Value> {
     let given = known.roots.get(root).cloned();
     given.or_else(|| match root {
         "object" | "oldObject" => operation.map(|_| Value::Null),
@@ -178,30 +178,31 @@ fn value(known: &Known, root: &str, about: &Subject, operation: Option<Operation
 }
 
 impl Answer {
-    fn of(judgement: Judgement) -> Self {
+    fn from_judgement(judgement: Judgement) -> Self {
         let Judgement { findings, matched, ignored, .. } = judgement;
         let messages = findings.iter().map(|finding| finding.message.clone()).chain(ignored.iter().map(|(_, why)| why.clone())).collect();
-        let mut verdicts: Vec<Verdict> = Vec::new();
+        let mut verdicts: Vec<RuleVerdict> = Vec::new();
         if !ignored.is_empty() || findings.iter().any(|finding| finding.failed) {
-            verdicts.push(Verdict::Failed);
+            verdicts.push(RuleVerdict::Failed);
         }
-        for (action, verdict) in [(RuleAction::Deny, Verdict::Deny), (RuleAction::Warn, Verdict::Warn), (RuleAction::Audit, Verdict::Audit)]
+        for (action, verdict) in
+            [(RuleAction::Deny, RuleVerdict::Deny), (RuleAction::Warn, RuleVerdict::Warn), (RuleAction::Audit, RuleVerdict::Audit)]
         {
             if findings.iter().any(|finding| !finding.failed && finding.actions.contains(&action)) {
                 verdicts.push(verdict);
             }
         }
         if verdicts.is_empty() {
-            verdicts.push(if matched.is_empty() { Verdict::NotMatched } else { Verdict::Pass });
+            verdicts.push(if matched.is_empty() { RuleVerdict::NotMatched } else { RuleVerdict::Pass });
         }
         Self { verdicts, messages }
     }
 }
 
-fn outcome(case: &Case, answer: Answer) -> Outcome {
+fn outcome(case: &RuleCase, answer: Answer) -> Outcome {
     let Answer { verdicts, messages } = answer;
     let expected = case.expected;
-    let actual = if verdicts.contains(&expected) { expected } else { verdicts.first().copied().unwrap_or(Verdict::NotMatched) };
+    let actual = if verdicts.contains(&expected) { expected } else { verdicts.first().copied().unwrap_or(RuleVerdict::NotMatched) };
     let said = if messages.is_empty() { String::new() } else { format!(": {}", messages.join("; ")) };
     let lacking = case.message.as_ref().filter(|part| !messages.iter().any(|message| message.contains(part.as_str())));
     let problem = if actual == expected {
@@ -237,9 +238,9 @@ mod tests {
     use pointsman_core::rules::judge::Finding;
     use pointsman_crds::policy::rule::DenialReason;
 
-    fn case(expected: Verdict, message: Option<&str>) -> Case {
+    fn case(expected: RuleVerdict, message: Option<&str>) -> RuleCase {
         let message = message.map(str::to_owned);
-        Case { name: "a".into(), rule: "r".into(), known: Known::default(), expected, message, place: "cases.yaml:3".into() }
+        RuleCase { name: "a".into(), rule: "r".into(), known: CaseInputs::default(), expected, message, place: "cases.yaml:3".into() }
     }
 
     fn finding(actions: &[RuleAction], failed: bool) -> Finding {
@@ -249,39 +250,39 @@ mod tests {
 
     fn answer(findings: Vec<Finding>, matched: bool) -> Answer {
         let matched = matched.then(|| "r".to_owned()).into_iter().collect();
-        Answer::of(Judgement { findings, matched, ..Judgement::default() })
+        Answer::from_judgement(Judgement { findings, matched, ..Judgement::default() })
     }
 
     #[test]
     fn a_verdict_is_what_the_rule_does() {
         let both = || answer(vec![finding(&[RuleAction::Deny, RuleAction::Audit], false)], true);
-        for expected in [Verdict::Deny, Verdict::Audit] {
+        for expected in [RuleVerdict::Deny, RuleVerdict::Audit] {
             assert!(outcome(&case(expected, Some("wrong")), both()).passed);
         }
-        assert!(!outcome(&case(Verdict::Warn, None), both()).passed);
-        assert!(outcome(&case(Verdict::Failed, None), answer(vec![finding(&[RuleAction::Deny], true)], true)).passed);
-        assert!(!outcome(&case(Verdict::Deny, None), answer(vec![finding(&[RuleAction::Deny], true)], true)).passed);
-        assert!(outcome(&case(Verdict::Pass, None), answer(Vec::new(), true)).passed);
-        assert!(outcome(&case(Verdict::NotMatched, None), answer(Vec::new(), false)).passed);
+        assert!(!outcome(&case(RuleVerdict::Warn, None), both()).passed);
+        assert!(outcome(&case(RuleVerdict::Failed, None), answer(vec![finding(&[RuleAction::Deny], true)], true)).passed);
+        assert!(!outcome(&case(RuleVerdict::Deny, None), answer(vec![finding(&[RuleAction::Deny], true)], true)).passed);
+        assert!(outcome(&case(RuleVerdict::Pass, None), answer(Vec::new(), true)).passed);
+        assert!(outcome(&case(RuleVerdict::NotMatched, None), answer(Vec::new(), false)).passed);
     }
 
     #[test]
     fn a_failed_case_tells_what_was_expected_and_what_came() {
         let denied = || answer(vec![finding(&[RuleAction::Deny], false)], true);
         assert_eq!(
-            golden::told(&outcome(&case(Verdict::Pass, None), denied())),
+            golden::result_lines(&outcome(&case(RuleVerdict::Pass, None), denied())),
             "FAILED  a (cases.yaml:3)\n        expected Pass, and it is Deny: it is wrong"
         );
         assert_eq!(
-            golden::told(&outcome(&case(Verdict::Deny, Some("right")), denied())),
+            golden::result_lines(&outcome(&case(RuleVerdict::Deny, Some("right")), denied())),
             "FAILED  a (cases.yaml:3)\n        it should say \"right\", and says: it is wrong"
         );
-        assert_eq!(golden::told(&outcome(&case(Verdict::Deny, None), denied())), "ok      a");
+        assert_eq!(golden::result_lines(&outcome(&case(RuleVerdict::Deny, None), denied())), "ok      a");
     }
 
     #[test]
     fn what_a_case_leaves_out_is_what_admission_would_say() {
-        let mut known = Known::default();
+        let mut known = CaseInputs::default();
         known.roots.insert("object", json!({"apiVersion": "ome.io/v1beta1", "kind": "A", "metadata": {"name": "a", "namespace": "n"}}));
         let about = about(&known);
         assert_eq!((about.group.as_str(), about.version.as_str(), about.namespace.as_str()), ("ome.io", "v1beta1", "n"));

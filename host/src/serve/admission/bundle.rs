@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_secs(5);
 const WRITE_WITHIN: Duration = Duration::from_secs(4);
 
 /// What begins the annotations by which cert-manager is told to write the caBundle itself.
-const INJECTED: &str = "cert-manager.io/inject-";
+const INJECT_ANNOTATION_PREFIX: &str = "cert-manager.io/inject-";
 
 /// A kind of configuration.
 trait Configuration: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
@@ -98,7 +98,7 @@ async fn keep_one<K: Configuration>(client: Client, name: &str, leadership: Lead
 
 /// What is to be written into a configuration; none where all is well, or where it is for cert-manager to write.
 fn patch<K: Configuration>(configuration: &K, bundle: &str) -> Option<Value> {
-    if configuration.annotations().keys().any(|key| key.starts_with(INJECTED)) {
+    if configuration.annotations().keys().any(|key| key.starts_with(INJECT_ANNOTATION_PREFIX)) {
         return None;
     }
     let bundle = ByteString(bundle.as_bytes().to_vec());

@@ -5,7 +5,7 @@ pub mod directory;
 pub mod made;
 pub mod secret;
 
-use super::tls::Shown;
+use super::tls::CurrentCertificate;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_rustls::rustls::{
@@ -34,9 +34,9 @@ pub enum CertificateError {
 
 /// Where what was found goes.
 #[derive(Clone, Debug)]
-pub struct Outlet {
+pub struct CertificateSink {
     /// To clients.
-    pub shown: Arc<Shown>,
+    pub shown: Arc<CurrentCertificate>,
     /// To whom the API server trusts, as PEM; none where that is for others to say.
     pub bundle: watch::Sender<Option<String>>,
 }

@@ -35,8 +35,8 @@ static OTHERS: [&Resource; 7] =
     [&VALIDATION_RULE, &POLICY_SET, &POLICY_PLUGIN, &BENCHMARK_JOB, &TRAINING_JOB, &INFERENCE_MODEL, &INFERENCE_OBJECTIVE];
 
 /// The kind of ours that an object says it is of.
-pub fn of(api_version: &str, kind: &str) -> Option<&'static Resource> {
-    let known = Resource::of(api_version, kind).filter(|resource| is_served(resource.group));
+pub fn find(api_version: &str, kind: &str) -> Option<&'static Resource> {
+    let known = Resource::find(api_version, kind).filter(|resource| is_served(resource.group));
     known.or_else(|| OTHERS.into_iter().find(|other| other.kind == kind && other.api_version() == api_version))
 }
 
@@ -59,7 +59,7 @@ mod tests {
     fn every_kind_that_we_serve_is_known_as_its_crd_names_it() {
         for served in KINDS {
             let (ours, crd) = ((served.resource)(), (served.crd)());
-            let known = of(&ours.api_version, &ours.kind).unwrap();
+            let known = find(&ours.api_version, &ours.kind).unwrap();
             assert_eq!(known.api_resource(), ours);
             assert_eq!(known.namespaced, crd.spec.scope == "Namespaced", "{}", ours.kind);
         }
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn rules_are_asked_about_all_kinds_but_those_that_say_what_must_hold() {
         let resources = KINDS.iter().map(|served| (served.resource)());
-        let others = resources.filter(|ours| !is_judged(of(&ours.api_version, &ours.kind).unwrap()));
+        let others = resources.filter(|ours| !is_judged(find(&ours.api_version, &ours.kind).unwrap()));
         let mut others: Vec<String> = others.map(|ours| ours.kind).collect();
         others.sort();
         assert_eq!(others, ["PolicySet", "ValidationRule"]);
@@ -77,15 +77,15 @@ mod tests {
     #[test]
     fn only_a_service_can_say_that_it_is_to_be_left_alone() {
         let said = |word: &str| serde_json::json!({"metadata": {"annotations": {CONTROL: word}}});
-        let service = of("ome.io/v1beta1", "InferenceService").unwrap();
+        let service = find("ome.io/v1beta1", "InferenceService").unwrap();
         assert!(is_left_alone(service, &said("false")) && !is_left_alone(service, &said("true")));
-        assert!(!is_left_alone(of("ome.io/v1beta1", "BaseModel").unwrap(), &said("false")));
+        assert!(!is_left_alone(find("ome.io/v1beta1", "BaseModel").unwrap(), &said("false")));
     }
 
     #[test]
     fn kinds_of_others_and_other_versions_are_not_ours() {
-        assert_eq!(of("v1", "Pod"), None);
-        assert_eq!(of("apps/v1", "Deployment"), None);
-        assert_eq!(of("ome.io/v1", "InferenceService"), None);
+        assert_eq!(find("v1", "Pod"), None);
+        assert_eq!(find("apps/v1", "Deployment"), None);
+        assert_eq!(find("ome.io/v1", "InferenceService"), None);
     }
 }

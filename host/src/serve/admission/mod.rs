@@ -21,7 +21,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use certificates::{Outlet, directory, secret};
+use certificates::{CertificateSink, directory, secret};
 use counts::AdmissionCounts;
 use kube::Client;
 use pointsman_core::{
@@ -30,18 +30,18 @@ use pointsman_core::{
     world::{Labels, Surroundings},
 };
 use pointsman_sandbox::evaluator::Evaluator;
-use review::{Known, Request, ReviewError};
+use review::{Request, ReviewContext, ReviewError};
 use std::{io, path::PathBuf, sync::Arc, time::Instant};
-use tls::{Shown, TlsListener};
+use tls::{CurrentCertificate, TlsListener};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, watch},
     time::{Duration, timeout},
 };
-use verdict::{Denial, Verdict};
+use verdict::{AdmissionVerdict, Denial};
 
 /// How large a request may be. The API server takes objects of 3 MiB, and an update carries two: as it is to be, and as it was.
-const LARGEST: usize = 8 << 20;
+const MAX_REQUEST_BYTES: usize = 8 << 20;
 
 /// How many requests are read and answered at once. More of them would only wait for each other, and for longer than the API server does.
 const AT_ONCE: usize = 64;
@@ -92,7 +92,7 @@ pub enum Certificates {
 
 /// How the webhook is served.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
-pub struct Serving {
+pub struct AdmissionServer {
     /// Where.
     pub listener: TcpListener,
     /// With which certificates.
@@ -109,12 +109,12 @@ pub struct Serving {
 
 /// A door of the webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Door {
+enum ReviewPath {
     Validate,
     Default,
 }
 
-impl Door {
+impl ReviewPath {
     const fn path(self) -> &'static str {
         match self {
             Self::Validate => "/validate",
@@ -125,10 +125,10 @@ impl Door {
 
 impl Admission {
     /// Serves it until `stop`, and gives the last answers.
-    pub async fn serve(self, serving: Serving, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), AdmissionError> {
-        let Serving { listener, certificates, configuration, namespace, client, leadership } = serving;
+    pub async fn serve(self, serving: AdmissionServer, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), AdmissionError> {
+        let AdmissionServer { listener, certificates, configuration, namespace, client, leadership } = serving;
         let (bundle, told) = watch::channel(None);
-        let outlet = Outlet { shown: Arc::<Shown>::default(), bundle };
+        let outlet = CertificateSink { shown: Arc::<CurrentCertificate>::default(), bundle };
         let listener = TlsListener::new(listener, Arc::clone(&outlet.shown)).map_err(AdmissionError::Listen)?;
         let (stopping, mut stopped) = watch::channel(false);
         let ending = async move {
@@ -162,15 +162,15 @@ impl Admission {
 
     fn routes(self) -> Router {
         let places = Arc::new(Semaphore::new(AT_ONCE));
-        let door = |door: Door| {
+        let door = |door: ReviewPath| {
             let places = Arc::clone(&places);
             post(move |State(admission): State<Self>, request: extract::Request| admission.answer(door, places, request))
         };
         Router::new()
-            .route(Door::Validate.path(), door(Door::Validate))
-            .route(Door::Default.path(), door(Door::Default))
+            .route(ReviewPath::Validate.path(), door(ReviewPath::Validate))
+            .route(ReviewPath::Default.path(), door(ReviewPath::Default))
             .route("/readyz", get(async |State(admission): State<Self>| admission.ready()))
-            .layer(DefaultBodyLimit::max(LARGEST))
+            .layer(DefaultBodyLimit::max(MAX_REQUEST_BYTES))
             .with_state(self)
     }
 
@@ -186,7 +186,7 @@ impl Admission {
         }
     }
 
-    async fn answer(self, door: Door, places: Arc<Semaphore>, request: extract::Request) -> Response {
+    async fn answer(self, door: ReviewPath, places: Arc<Semaphore>, request: extract::Request) -> Response {
         let started = Instant::now();
         let unable = |why: &str| (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response();
         if let Some(why) = self.obstacle() {
@@ -208,7 +208,7 @@ impl Admission {
             answered
         });
         match answered.await {
-            Ok(Ok((_, Verdict { denial: Some(Denial { message, passing: true, .. }), .. }))) => unable(&message),
+            Ok(Ok((_, AdmissionVerdict { denial: Some(Denial { message, passing: true, .. }), .. }))) => unable(&message),
             Ok(Ok((request, verdict))) => {
                 counts.answered(door.path(), request.operation(), verdict.allowed(), started.elapsed().as_secs_f64());
                 ([(CONTENT_TYPE, "application/json")], verdict.review(&request.uid).to_string()).into_response()
@@ -218,14 +218,14 @@ impl Admission {
         }
     }
 
-    fn review(&self, door: Door, body: &[u8]) -> Result<(Request, Verdict), ReviewError> {
+    fn review(&self, door: ReviewPath, body: &[u8]) -> Result<(Request, AdmissionVerdict), ReviewError> {
         let request = Request::read(body)?;
         let verdict = match door {
-            _ if request.is_let_through(&self.claims) => Verdict::default(),
-            Door::Default => review::default(&request),
-            Door::Validate => {
+            _ if request.is_let_through(&self.claims) => AdmissionVerdict::default(),
+            ReviewPath::Default => review::default(&request),
+            ReviewPath::Validate => {
                 let set = self.policies.active();
-                let known = Known {
+                let known = ReviewContext {
                     rules: set.rules(),
                     evaluator: self.evaluator.as_deref(),
                     namespace_labels: self.labels(&request),

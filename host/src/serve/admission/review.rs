@@ -3,7 +3,7 @@
 
 use super::{
     kinds::{self, VALIDATION_RULE},
-    verdict::Verdict,
+    verdict::AdmissionVerdict,
 };
 use k8s_openapi::jiff::Timestamp;
 use pointsman_core::{
@@ -13,8 +13,8 @@ use pointsman_core::{
     rules::visible,
     rules::{
         Rules, fields,
-        judge::Case,
-        lookups::Around,
+        judge::RuleInput,
+        lookups::LookupContext,
         rule::{Rule, bind},
     },
     structural,
@@ -42,7 +42,7 @@ pub enum ReviewError {
 
 /// What is known where rules are asked.
 #[derive(Debug)]
-pub struct Known<'a> {
+pub struct ReviewContext<'a> {
     /// The rules of the active set.
     pub rules: &'a Rules,
     /// What compiles a rule that is new.
@@ -129,7 +129,7 @@ impl Request {
         let object = self.object.as_ref().or(self.old.as_ref());
         // As it was: nobody can make that up.
         let is_deleted = || self.old.as_ref().is_some_and(|old| !old["metadata"]["deletionTimestamp"].is_null());
-        key.resource.is_subject() && !claims.hold(key)
+        key.resource.is_subject() && !claims.contains(key)
             || object.is_some_and(|object| kinds::is_left_alone(key.resource, object))
             || self.operation == Some(Operation::Update) && is_deleted()
     }
@@ -150,7 +150,7 @@ fn key(request: &Value, object: Option<&Value>) -> Option<ObjectKey> {
     let group = request["kind"]["group"].as_str().unwrap_or_default();
     let version = request["kind"]["version"].as_str().unwrap_or_default();
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let resource: &'static Resource = kinds::of(&api_version, request["kind"]["kind"].as_str()?)?;
+    let resource: &'static Resource = kinds::find(&api_version, request["kind"]["kind"].as_str()?)?;
     // A name that the API server makes up is in the object and not in the request, and of many that are deleted at once only the
     // objects tell theirs.
     let name = object.and_then(|object| text(&object["metadata"]["name"])).or_else(|| text(&request["name"]));
@@ -159,19 +159,19 @@ fn key(request: &Value, object: Option<&Value>) -> Option<ObjectKey> {
 }
 
 /// Whether the object may be as it is to be.
-pub fn validate(request: &Request, known: &Known<'_>) -> Verdict {
-    let (Some(key), Some(operation)) = (&request.key, request.operation) else { return Verdict::default() };
+pub fn validate(request: &Request, known: &ReviewContext<'_>) -> AdmissionVerdict {
+    let (Some(key), Some(operation)) = (&request.key, request.operation) else { return AdmissionVerdict::default() };
     if *key.resource == VALIDATION_RULE {
         return compiles(request, key, known);
     }
     if !kinds::is_judged(key.resource) {
-        return Verdict::default();
+        return AdmissionVerdict::default();
     }
     let (object, old) = request.seen(key);
     // Nothing that a rule can see is changed: controllers write finalizers and owners on objects that a newer rule would refuse, and
     // an object that can't be deleted any more helps nobody.
     if operation == Operation::Update && object == old {
-        return Verdict::default();
+        return AdmissionVerdict::default();
     }
     let about = about(key, object.as_ref().or(old.as_ref()), &known.namespace_labels);
     // As ValidatingAdmissionPolicy has it, what isn't there is null.
@@ -183,9 +183,9 @@ pub fn validate(request: &Request, known: &Known<'_>) -> Verdict {
         "namespaceObject" => text(request.namespace().map(|name| visible::namespace(name, &*known.namespace_labels)).as_ref()),
         _ => None,
     };
-    let around = Around::new(&known.surroundings, known.memo, None, SUMS_WITHIN_AT_ADMISSION);
-    let case = Case { stage: RuleStage::Input, about: &about, operation: Some(operation), root: &mut root, around: Some(&around) };
-    Verdict::of(&known.rules.judge(case))
+    let around = LookupContext::new(&known.surroundings, known.memo, None, SUMS_WITHIN_AT_ADMISSION);
+    let case = RuleInput { stage: RuleStage::Input, about: &about, operation: Some(operation), root: &mut root, around: Some(&around) };
+    AdmissionVerdict::from_judgement(&known.rules.judge(case))
 }
 
 fn about(key: &ObjectKey, object: Option<&Value>, namespace_labels: &Labels) -> Subject {
@@ -203,44 +203,46 @@ fn about(key: &ObjectKey, object: Option<&Value>, namespace_labels: &Labels) -> 
 }
 
 /// Whether the expressions of a ValidationRule can be evaluated: nowhere is a typo found sooner.
-fn compiles(request: &Request, key: &ObjectKey, known: &Known<'_>) -> Verdict {
-    let Some(object) = &request.object else { return Verdict::default() };
+fn compiles(request: &Request, key: &ObjectKey, known: &ReviewContext<'_>) -> AdmissionVerdict {
+    let Some(object) = &request.object else { return AdmissionVerdict::default() };
     let spec = &object["spec"];
     if request.operation == Some(Operation::Delete) || request.old.as_ref().is_some_and(|old| old["spec"] == *spec) {
-        return Verdict::default();
+        return AdmissionVerdict::default();
     }
     let spec = match ValidationRuleSpec::deserialize(spec) {
         Ok(spec) => spec,
-        Err(error) => return Verdict::invalid(format!("spec: {error}")),
+        Err(error) => return AdmissionVerdict::invalid(format!("spec: {error}")),
     };
     let Some(evaluator) = known.evaluator else {
-        return Verdict::warning("the rule hasn't been compiled: there is no evaluator; its condition Compiled will tell");
+        return AdmissionVerdict::warning("the rule hasn't been compiled: there is no evaluator; its condition Compiled will tell");
     };
     match Rule::load(bind(&key.name, &spec, None), evaluator, fields::shapes()) {
-        Ok(_) => Verdict::default(),
-        Err(error) if error.passing() => Verdict::warning(&format!("{error}; the rule's condition Compiled will tell")),
-        Err(error) => Verdict::invalid(error.to_string()),
+        Ok(_) => AdmissionVerdict::default(),
+        Err(error) if error.passing() => AdmissionVerdict::warning(&format!("{error}; the rule's condition Compiled will tell")),
+        Err(error) => AdmissionVerdict::invalid(error.to_string()),
     }
 }
 
 /// Fills in the defaults of our schemas that the object lacks.
-pub fn default(request: &Request) -> Verdict {
-    let (Some(key), Some(Operation::Create | Operation::Update)) = (&request.key, request.operation) else { return Verdict::default() };
-    let Some(Value::Object(object)) = &request.object else { return Verdict::default() };
+pub fn default(request: &Request) -> AdmissionVerdict {
+    let (Some(key), Some(Operation::Create | Operation::Update)) = (&request.key, request.operation) else {
+        return AdmissionVerdict::default();
+    };
+    let Some(Value::Object(object)) = &request.object else { return AdmissionVerdict::default() };
     let (now, old) = request.seen(key);
     // Else the next finalizer on an object from before would be a change of it, and would be judged.
     if request.operation == Some(Operation::Update) && now == old {
-        return Verdict::default();
+        return AdmissionVerdict::default();
     }
     let Some(kind) = structural::kinds().get(&(key.resource.api_version(), key.resource.kind.to_owned())) else {
-        return Verdict::default();
+        return AdmissionVerdict::default();
     };
     let whole = kind.defaulted(object.clone());
     let mut patch = Vec::new();
     if let (Some(given), Some(whole)) = (object.get("spec"), whole.get("spec")) {
         added(given, whole, "/spec", &mut patch);
     }
-    Verdict { patch, ..Verdict::default() }
+    AdmissionVerdict { patch, ..AdmissionVerdict::default() }
 }
 
 /// The steps that add to `given` what only `whole` has. What only `given` has stays: whether a field is known is for the CRD to say that is

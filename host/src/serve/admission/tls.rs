@@ -29,7 +29,7 @@ use tokio_rustls::{
 };
 
 /// How long a client may take to say hello.
-const HELLO_WITHIN: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many clients may say hello at once.
 const HELLOS: usize = 128;
@@ -46,9 +46,9 @@ const AFTER_A_FAILURE: Duration = Duration::from_millis(500);
 
 /// The certificate that clients are shown; none until there is one, and no connection succeeds until then.
 #[derive(Debug, Default)]
-pub struct Shown(ArcSwapOption<CertifiedKey>);
+pub struct CurrentCertificate(ArcSwapOption<CertifiedKey>);
 
-impl Shown {
+impl CurrentCertificate {
     /// Shows another from now on. Connections that are there stay.
     pub fn show(&self, key: CertifiedKey) {
         self.0.store(Some(Arc::new(key)));
@@ -60,7 +60,7 @@ impl Shown {
     }
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.load_full()
     }
@@ -125,7 +125,7 @@ pub struct TlsListener {
 
 impl TlsListener {
     /// Takes the connections of a listener.
-    pub fn new(listener: TcpListener, shown: Arc<Shown>) -> io::Result<Self> {
+    pub fn new(listener: TcpListener, shown: Arc<CurrentCertificate>) -> io::Result<Self> {
         let acceptor = TlsAcceptor::from(Arc::new(config(shown).map_err(io::Error::other)?));
         let address = listener.local_addr()?;
         let (sender, connections) = mpsc::channel(HELLOS);
@@ -141,7 +141,7 @@ impl Drop for TlsListener {
     }
 }
 
-fn config(shown: Arc<Shown>) -> Result<ServerConfig, rustls::Error> {
+fn config(shown: Arc<CurrentCertificate>) -> Result<ServerConfig, rustls::Error> {
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let mut config = builder.with_safe_default_protocol_versions()?.with_no_client_auth().with_cert_resolver(shown);
     // The API server speaks nothing else with webhooks, so that its requests spread over all replicas.
@@ -167,7 +167,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, sender: mpsc::Send
         tokio::spawn(async move {
             // Answers are small, and each is waited for.
             stream.set_nodelay(true).ok();
-            match timeout(HELLO_WITHIN, acceptor.accept(stream)).await {
+            match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => drop(sender.send((Connection::new(stream, place), from)).await),
                 Ok(Err(error)) => tracing::debug!(%from, %error, "a client of the webhook can't be talked to"),
                 Err(_) => tracing::debug!(%from, "a client of the webhook says nothing"),
@@ -196,7 +196,7 @@ impl Listener for TlsListener {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::certificates::made::{self, Kept},
+        super::certificates::made::{self, SelfSignedKeys},
         *,
     };
     use std::collections::VecDeque;
@@ -208,12 +208,12 @@ mod tests {
         },
     };
 
-    fn made() -> Kept {
+    fn made() -> SelfSignedKeys {
         made::renewed(None, &["localhost".to_owned()], made::now()).unwrap().unwrap()
     }
 
     /// Whether a client is served that trusts only the CA of these.
-    async fn served(address: SocketAddr, trusted: &Kept) -> bool {
+    async fn served(address: SocketAddr, trusted: &SelfSignedKeys) -> bool {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(trusted.bundle.as_bytes()).flatten());
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -257,7 +257,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_succeed_once_there_is_a_certificate_and_the_next_one_is_shown_another() {
-        let shown = Arc::<Shown>::default();
+        let shown = Arc::<CurrentCertificate>::default();
         let mut listener = TlsListener::new(TcpListener::bind("127.0.0.1:0").await.unwrap(), Arc::clone(&shown)).unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {

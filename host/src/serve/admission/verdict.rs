@@ -8,14 +8,14 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// How many characters a warning has at most: what is longer the API server cuts, or leaves out.
-const LONGEST_WARNING: usize = 256;
+const MAX_WARNING_LENGTH: usize = 256;
 
 /// How many characters the key of an entry of the audit log has at most.
 const LONGEST_KEY: usize = 63;
 
 /// What is answered. The default lets the object through without a word.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Verdict {
+pub struct AdmissionVerdict {
     /// Why the object is refused, if it is.
     pub denial: Option<Denial>,
     /// What its user is told.
@@ -38,7 +38,7 @@ pub struct Denial {
     pub passing: bool,
 }
 
-impl Verdict {
+impl AdmissionVerdict {
     /// A refusal of an object that is wrong.
     pub fn invalid(message: String) -> Self {
         Self { denial: Some(Denial { reason: DenialReason::Invalid, message, passing: false }), ..Self::default() }
@@ -50,7 +50,7 @@ impl Verdict {
     }
 
     /// What the rules say, in the API server's form.
-    pub fn of(judgement: &Judgement) -> Self {
+    pub fn from_judgement(judgement: &Judgement) -> Self {
         let first = |wanted: fn(&Finding) -> bool| judgement.findings.iter().find(|finding| wanted(finding));
         let denial = |wanted: fn(&Finding) -> bool| {
             let Finding { reason, passing, .. } = first(wanted)?;
@@ -109,9 +109,9 @@ fn status(reason: DenialReason) -> (u16, &'static str) {
 
 fn cut(warning: &str) -> String {
     // A warning with a control character is dropped on its way.
-    let mut cut: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_WARNING + 1).collect();
-    if cut.chars().count() > LONGEST_WARNING {
-        cut = cut.chars().take(LONGEST_WARNING - 1).collect();
+    let mut cut: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_WARNING_LENGTH + 1).collect();
+    if cut.chars().count() > MAX_WARNING_LENGTH {
+        cut = cut.chars().take(MAX_WARNING_LENGTH - 1).collect();
         cut.push('\u{2026}');
     }
     cut
@@ -122,7 +122,7 @@ fn key(rule: &str) -> String {
     if rule.len() <= LONGEST_KEY {
         return rule.to_owned();
     }
-    let digest = Digest::of(rule.as_bytes()).short();
+    let digest = Digest::hash(rule.as_bytes()).short();
     let beginning: String = rule.chars().take(LONGEST_KEY - digest.len() - 1).collect();
     format!("{beginning}-{digest}")
 }
@@ -135,8 +135,8 @@ mod tests {
         Finding { rule: rule.to_owned(), actions: actions.to_vec(), message: message.to_owned(), reason, failed: false, passing: false }
     }
 
-    fn verdict(findings: Vec<Finding>) -> Verdict {
-        Verdict::of(&Judgement { findings, ..Judgement::default() })
+    fn verdict(findings: Vec<Finding>) -> AdmissionVerdict {
+        AdmissionVerdict::from_judgement(&Judgement { findings, ..Judgement::default() })
     }
 
     #[test]

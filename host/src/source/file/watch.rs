@@ -22,19 +22,19 @@ use std::{
 use tokio::sync::watch;
 
 /// How long nothing must happen before a change is told: a file is rarely written at once.
-const QUIET: Duration = Duration::from_millis(20);
+const DEBOUNCE: Duration = Duration::from_millis(20);
 
 /// When a change is told though there is no end of it.
 const AT_LATEST: Duration = Duration::from_millis(500);
 
 /// How often it is looked whether the directory is still the one that is watched. The system doesn't tell when one that was
 /// missing is made, nor when a link to it is changed.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A counter that goes up after each change of what is in the directory or below it. The directory may be missing, deleted and
 /// made again; while it can't be watched though it is there, the counter goes up every two seconds. Ends with the last receiver.
 pub fn watch(dir: &Path) -> io::Result<watch::Receiver<u64>> {
-    watch_and_look(dir, LOOK_AGAIN)
+    watch_and_look(dir, POLL_INTERVAL)
 }
 
 fn watch_and_look(dir: &Path, look_again: Duration) -> io::Result<watch::Receiver<u64>> {
@@ -65,7 +65,7 @@ fn settle(woken: &Receiver<()>) {
     let until = Instant::now() + AT_LATEST;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || woken.recv_timeout(left.min(QUIET)).is_err() {
+        if left.is_zero() || woken.recv_timeout(left.min(DEBOUNCE)).is_err() {
             return;
         }
     }
@@ -110,7 +110,7 @@ impl Watching {
             Err(error) => {
                 let complaint = error.to_string();
                 if self.complaint != complaint {
-                    tracing::warn!(directory = %self.dir.display(), error = complaint, "the plugin directory can't be watched; trying again every {LOOK_AGAIN:?}");
+                    tracing::warn!(directory = %self.dir.display(), error = complaint, "the plugin directory can't be watched; trying again every {POLL_INTERVAL:?}");
                     self.complaint = complaint;
                 }
                 had || there
@@ -167,17 +167,17 @@ mod tests {
     }
 
     impl Reader {
-        fn of(dir: &Path) -> Self {
+        fn new(dir: &Path) -> Self {
             Self { dir: dir.to_owned(), changes: watch_and_look(dir, Duration::from_millis(50)).unwrap() }
         }
 
-        async fn told(&mut self) {
+        async fn wait_for_change(&mut self) {
             tokio::time::timeout(Duration::from_mins(1), self.changes.changed()).await.unwrap().unwrap();
         }
 
         async fn sees(&mut self, path: &str, wanted: &str) {
             loop {
-                self.told().await;
+                self.wait_for_change().await;
                 let found = read(&self.dir, path).map_or_else(|error| error.reason().to_owned(), |bytes| String::from_utf8(bytes).unwrap());
                 if found == wanted {
                     return;
@@ -189,7 +189,7 @@ mod tests {
     #[tokio::test]
     async fn a_file_is_seen_when_it_is_made_written_replaced_and_deleted() {
         let dir = TempDir::new().unwrap();
-        let mut reader = Reader::of(dir.path());
+        let mut reader = Reader::new(dir.path());
         let file = dir.path().join("a");
         fs::write(&file, "made").unwrap();
         reader.sees("a", "made").await;
@@ -207,7 +207,7 @@ mod tests {
     #[tokio::test]
     async fn a_file_in_a_new_folder_is_seen() {
         let dir = TempDir::new().unwrap();
-        let mut reader = Reader::of(dir.path());
+        let mut reader = Reader::new(dir.path());
         let folder = dir.path().join("team/labels");
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("a"), "one").unwrap();
@@ -233,7 +233,7 @@ mod tests {
         };
         swap("0");
         symlink("..data/plugin.wasm", dir.path().join("plugin.wasm")).unwrap();
-        let mut reader = Reader::of(dir.path());
+        let mut reader = Reader::new(dir.path());
         for version in ["1", "2", "3"] {
             swap(version);
             reader.sees("plugin.wasm", version).await;
@@ -243,7 +243,7 @@ mod tests {
     #[tokio::test]
     async fn a_file_that_was_half_written_is_seen_once_it_is_complete() {
         let dir = TempDir::new().unwrap();
-        let mut reader = Reader::of(dir.path());
+        let mut reader = Reader::new(dir.path());
         let mut file = fs::File::create(dir.path().join("a")).unwrap();
         file.write_all(b"half").unwrap();
         reader.sees("a", "half").await;
@@ -254,7 +254,7 @@ mod tests {
     #[tokio::test]
     async fn a_file_that_is_written_without_end_is_seen_meanwhile() {
         let dir = TempDir::new().unwrap();
-        let mut reader = Reader::of(dir.path());
+        let mut reader = Reader::new(dir.path());
         let stop = Arc::new(AtomicBool::new(false));
         let (file, stopped) = (dir.path().join("a"), Arc::clone(&stop));
         let writer = thread::spawn(move || {
@@ -262,8 +262,8 @@ mod tests {
                 fs::write(&file, "again").unwrap();
             }
         });
-        reader.told().await;
-        reader.told().await;
+        reader.wait_for_change().await;
+        reader.wait_for_change().await;
         stop.store(true, Ordering::Release);
         writer.join().unwrap();
     }
@@ -272,7 +272,7 @@ mod tests {
     async fn a_directory_may_be_missing_deleted_and_made_again() {
         let parent = TempDir::new().unwrap();
         let dir = parent.path().join("plugins");
-        let mut reader = Reader::of(&dir);
+        let mut reader = Reader::new(&dir);
         for round in ["one", "two", "three"] {
             fs::create_dir(&dir).unwrap();
             fs::write(dir.join("a"), round).unwrap();
@@ -294,7 +294,7 @@ mod tests {
         }
         let link = parent.path().join("link");
         symlink(&dir, &link).unwrap();
-        let (mut reader, mut by_link) = (Reader::of(&dir), Reader::of(&link));
+        let (mut reader, mut by_link) = (Reader::new(&dir), Reader::new(&link));
         fs::rename(&dir, parent.path().join("away")).unwrap();
         fs::rename(&other, &dir).unwrap();
         reader.sees("a", "new").await;

@@ -2,7 +2,7 @@
 
 use super::build;
 use super::check::{Checked, Checker, ONE_BY_ONE, qualified, selected, with_hint};
-use super::kind::{Kind, resolve};
+use super::kind::{ExprType, resolve};
 use super::operator;
 use super::parse::dismantle;
 use super::reach::Reach;
@@ -29,7 +29,7 @@ impl Checker<'_> {
             if full == "cel.bind" && args.len() == 3 {
                 return self.bind(id, args);
             }
-            if !library::named(&full, false).is_empty() {
+            if !library::overloads(&full, false).is_empty() {
                 return self.function(id, &full, None, args);
             }
             let namespace = format!("{qualifier}.");
@@ -60,7 +60,7 @@ impl Checker<'_> {
         }
         let operand = self.check(operand);
         let content = match &operand.kind {
-            Kind::Optional(content) => selected(content),
+            ExprType::Optional(content) => selected(content),
             kind => selected(kind),
         };
         let Some(content) = content else {
@@ -74,7 +74,7 @@ impl Checker<'_> {
         if reach == Reach::Unknown {
             self.read(&operand);
         }
-        Checked::new(build::call(id, "@optional/2", vec![operand.expr, field]), Kind::optional(content), reach)
+        Checked::new(build::call(id, "@optional/2", vec![operand.expr, field]), ExprType::optional(content), reach)
     }
 
     fn index(&mut self, id: u64, name: &str, args: Vec<IdedExpr>) -> Checked {
@@ -114,20 +114,20 @@ impl Checker<'_> {
 
     fn operator(&mut self, id: u64, name: &str, args: Vec<IdedExpr>) -> Checked {
         let checked: Vec<Checked> = args.into_iter().map(|arg| self.used(arg)).collect();
-        let kinds: Vec<Kind> = checked.iter().map(|arg| arg.kind.clone()).collect();
+        let kinds: Vec<ExprType> = checked.iter().map(|arg| arg.kind.clone()).collect();
         let kind = self.result(id, name, operator::result(name, &kinds), &kinds, false);
         // What `cel` would add to a list may be a map, which has no sum.
-        let unsure = |kind: &Kind, other: fn(&Kind) -> bool| *kind == Kind::Dyn || other(kind);
+        let unsure = |kind: &ExprType, other: fn(&ExprType) -> bool| *kind == ExprType::Dyn || other(kind);
         let name = match kinds.as_slice() {
             [one, other]
                 if name == operators::ADD
-                    && unsure(one, |kind| matches!(kind, Kind::List(_)))
-                    && unsure(other, |kind| matches!(kind, Kind::Map(..))) =>
+                    && unsure(one, |kind| matches!(kind, ExprType::List(_)))
+                    && unsure(other, |kind| matches!(kind, ExprType::Map(..))) =>
             {
                 "@add/2"
             }
             // Only so a value of Kubernetes' types can meet one of another type.
-            [Kind::Dyn, _] if name == operators::EQUALS && checked.first().is_some_and(|one| is_call(&one.expr, "dyn/1")) => "@same/2",
+            [ExprType::Dyn, _] if name == operators::EQUALS && checked.first().is_some_and(|one| is_call(&one.expr, "dyn/1")) => "@same/2",
             _ => name,
         };
         Checked::new(build::call(id, name, checked.into_iter().map(|arg| arg.expr).collect()), kind, Reach::Unknown)
@@ -136,7 +136,7 @@ impl Checker<'_> {
     /// A call of a function, on a value or not.
     pub(super) fn function(&mut self, id: u64, name: &str, target: Option<IdedExpr>, args: Vec<IdedExpr>) -> Checked {
         let member = target.is_some();
-        let functions = library::named(name, member);
+        let functions = library::overloads(name, member);
         let first = target.map(|target| self.check(target));
         self.exempt += usize::from(member && name == "format");
         let rest: Vec<Checked> = args.into_iter().map(|arg| self.used(arg)).collect();
@@ -148,8 +148,8 @@ impl Checker<'_> {
         let dynamic = !member && name == "dyn";
         let reach = if dynamic { rest.first().map(|arg| arg.reach.clone()).unwrap_or_default() } else { reach };
         let arguments: Vec<Checked> = first.into_iter().chain(rest).collect();
-        let kinds: Vec<Kind> = arguments.iter().map(|arg| arg.kind.clone()).collect();
-        let known = !functions.is_empty() || !library::named(name, !member).is_empty();
+        let kinds: Vec<ExprType> = arguments.iter().map(|arg| arg.kind.clone()).collect();
+        let known = !functions.is_empty() || !library::overloads(name, !member).is_empty();
         if !known {
             let hint = nearest(name, library::names(member).chain(["has", "all", "exists", "exists_one", "map", "filter"]));
             self.problem(id, with_hint(format!("undeclared reference to '{name}'"), hint));
@@ -159,7 +159,7 @@ impl Checker<'_> {
         let kind = self.result(id, name, resolve(overloads, &kinds), &kinds, member);
         let kind = match (name, kinds.as_slice()) {
             ("sort", [list]) if member => list.clone(),
-            ("type", [of]) if !member => Kind::Type(of.clone().into()),
+            ("type", [of]) if !member => ExprType::Type(of.clone().into()),
             _ => kind,
         };
         let values = arguments.get(1).map(|values| values.elements.clone()).unwrap_or_default();
@@ -170,15 +170,15 @@ impl Checker<'_> {
     }
 
     /// What an operator or a function gives, or the problem that it takes no such values.
-    fn result(&mut self, id: u64, name: &str, found: Option<Kind>, kinds: &[Kind], member: bool) -> Kind {
+    fn result(&mut self, id: u64, name: &str, found: Option<ExprType>, kinds: &[ExprType], member: bool) -> ExprType {
         found.unwrap_or_else(|| {
-            let list = |kinds: &[Kind]| kinds.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ");
+            let list = |kinds: &[ExprType]| kinds.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ");
             let applied = match kinds.split_first() {
                 Some((target, rest)) if member => format!("{target}.({})", list(rest)),
                 _ => format!("({})", list(kinds)),
             };
             self.problem(id, format!("found no matching overload for '{name}' applied to '{applied}'"));
-            Kind::Dyn
+            ExprType::Dyn
         })
     }
 }
@@ -186,7 +186,7 @@ impl Checker<'_> {
 /// Where what a member function gives is from, and whether it is a part of what it is called on.
 fn followed(name: &str, first: &Checked, rest: &[Checked]) -> (Reach, bool) {
     match (name, rest) {
-        ("value", []) if matches!(first.kind, Kind::Optional(_) | Kind::Dyn) => (first.reach.clone(), true),
+        ("value", []) if matches!(first.kind, ExprType::Optional(_) | ExprType::Dyn) => (first.reach.clone(), true),
         ("sort" | "reverse" | "distinct", []) | ("slice", [_, _]) => (first.reach.clone(), false),
         ("first" | "last", []) => (first.reach.element(), first.reach.element() != Reach::Unknown),
         _ => (Reach::Unknown, false),

@@ -2,7 +2,7 @@
 //! evaluated. It says the same in fewer forms: names are looked up here and not at every evaluation, and every call is one by name.
 
 use super::build;
-use super::kind::Kind;
+use super::kind::ExprType;
 use super::parse::{TOO_DEEP, dismantle};
 use super::reach::{Reach, Way};
 use crate::error::nearest;
@@ -30,7 +30,7 @@ pub(super) const ONE_BY_ONE: &str = "variables are read one by one: write variab
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExprType,
     pub(crate) reach: Reach,
     /// The roots that it needs.
     pub(crate) roots: BTreeSet<String>,
@@ -42,10 +42,10 @@ pub(crate) struct Variable {
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) expr: IdedExpr,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExprType,
     pub(crate) reach: Reach,
     /// Of a list literal what is known of each element.
-    pub(crate) elements: Vec<Kind>,
+    pub(crate) elements: Vec<ExprType>,
 }
 
 /// A name that a macro has made.
@@ -54,13 +54,13 @@ pub(crate) struct Local {
     pub(crate) name: String,
     /// What stands for it, if it is no variable at evaluation.
     pub(crate) instead: Option<IdedExpr>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExprType,
     pub(crate) reach: Reach,
 }
 
 impl Checked {
     /// Anything but a list literal.
-    pub(super) fn new(expr: IdedExpr, kind: Kind, reach: Reach) -> Self {
+    pub(super) fn new(expr: IdedExpr, kind: ExprType, reach: Reach) -> Self {
         Checked { expr, kind, reach, elements: Vec::new() }
     }
 }
@@ -110,7 +110,7 @@ impl<'a> Checker<'a> {
         if !self.reaches(tree.id, 1) {
             let id = tree.id;
             dismantle(tree);
-            return Checked::new(build::literal(id, LiteralValue::Null), Kind::Dyn, Reach::Unknown);
+            return Checked::new(build::literal(id, LiteralValue::Null), ExprType::Dyn, Reach::Unknown);
         }
         self.depth += 1;
         let checked = self.node(tree);
@@ -145,7 +145,7 @@ impl<'a> Checker<'a> {
 
     /// What a part is that can't be meant: everything fits it, so that nothing else is said of it.
     pub(super) fn unknown(id: u64) -> Checked {
-        Checked::new(build::literal(id, LiteralValue::Null), Kind::Dyn, Reach::Unknown)
+        Checked::new(build::literal(id, LiteralValue::Null), ExprType::Dyn, Reach::Unknown)
     }
 
     fn node(&mut self, tree: IdedExpr) -> Checked {
@@ -181,7 +181,7 @@ impl<'a> Checker<'a> {
         }
         if self.roots.iter().any(|root| root == name) {
             self.used.insert(name.to_owned());
-            return Checked::new(build::name(id, name), Kind::Dyn, Reach::At(Way::root(name)));
+            return Checked::new(build::name(id, name), ExprType::Dyn, Reach::At(Way::root(name)));
         }
         if name == VARIABLES {
             // A value that had all variables in it could have itself in it.
@@ -223,14 +223,14 @@ impl<'a> Checker<'a> {
         }
         if self.is_variables(&operand) {
             return match self.variable(id, &field) {
-                Some(_) if test => Checked::new(build::truth(id, true), Kind::Bool, Reach::Unknown),
+                Some(_) if test => Checked::new(build::truth(id, true), ExprType::Bool, Reach::Unknown),
                 Some(variable) => variable,
                 None => Self::unknown(id),
             };
         }
         let operand = self.check(*operand);
         let found = match &operand.kind {
-            Kind::Optional(content) => selected(content).map(Kind::optional),
+            ExprType::Optional(content) => selected(content).map(ExprType::optional),
             kind => selected(kind),
         };
         let Some(kind) = found else {
@@ -244,7 +244,7 @@ impl<'a> Checker<'a> {
         if test {
             let expr = build::call(id, "@has/2", vec![operand.expr, build::text(id, field)]);
             self.reads.extend(reach.read().map(|way| (id, way.clone())));
-            return Checked::new(expr, Kind::Bool, Reach::Unknown);
+            return Checked::new(expr, ExprType::Bool, Reach::Unknown);
         }
         Checked::new(build::call(id, operators::INDEX, vec![operand.expr, build::text(id, field)]), kind, reach)
     }
@@ -273,11 +273,11 @@ impl<'a> Checker<'a> {
             return Self::unknown(id);
         };
         let expr = build::call(id, &key("optional.of", false, 1), vec![variable.expr]);
-        Checked::new(expr, Kind::optional(variable.kind), variable.reach)
+        Checked::new(expr, ExprType::optional(variable.kind), variable.reach)
     }
 
     /// The type that a selection names, such as `google.protobuf.Duration`.
-    fn type_name(&self, operand: &IdedExpr, field: &str) -> Option<(String, Kind)> {
+    fn type_name(&self, operand: &IdedExpr, field: &str) -> Option<(String, ExprType)> {
         let qualifier = qualified(operand)?;
         let root = qualifier.split('.').next().unwrap_or_default();
         let name = format!("{qualifier}.{field}");
@@ -285,7 +285,7 @@ impl<'a> Checker<'a> {
     }
 
     fn list(&mut self, id: u64, list: ListExpr) -> Checked {
-        let mut element: Option<Kind> = None;
+        let mut element: Option<ExprType> = None;
         let mut elements = Vec::with_capacity(list.elements.len());
         let mut kinds = Vec::with_capacity(list.elements.len());
         for (at, tree) in list.elements.into_iter().enumerate() {
@@ -296,12 +296,12 @@ impl<'a> Checker<'a> {
             elements.push(checked.expr);
         }
         let expr = Expr::List(ListExpr { elements, optional_indices: list.optional_indices });
-        let kind = Kind::list(element.unwrap_or(Kind::Free));
+        let kind = ExprType::list(element.unwrap_or(ExprType::Free));
         Checked { elements: kinds, ..Checked::new(IdedExpr { id, expr }, kind, Reach::Unknown) }
     }
 
     fn map(&mut self, id: u64, entries: Vec<IdedEntryExpr>) -> Checked {
-        let (mut key, mut value): (Option<Kind>, Option<Kind>) = (None, None);
+        let (mut key, mut value): (Option<ExprType>, Option<ExprType>) = (None, None);
         let mut parts = Vec::with_capacity(entries.len() * 3);
         for entry in entries {
             let EntryExpr::MapEntry(entry) = entry.expr else {
@@ -313,16 +313,16 @@ impl<'a> Checker<'a> {
             value = Some(self.alike(own_value.expr.id, value, kind));
             parts.extend([own_key.expr, own_value.expr, build::literal(id, LiteralValue::Boolean(entry.optional.into()))]);
         }
-        let kind = Kind::Map(key.unwrap_or(Kind::Free).into(), value.unwrap_or(Kind::Free).into());
+        let kind = ExprType::Map(key.unwrap_or(ExprType::Free).into(), value.unwrap_or(ExprType::Free).into());
         Checked::new(build::call(id, "@map/1", vec![build::list(id, parts)]), kind, Reach::Unknown)
     }
 
     /// What an element of a literal is, or what the optional value holds that may be one.
-    fn content(&mut self, element: &Checked, optional: bool) -> Kind {
+    fn content(&mut self, element: &Checked, optional: bool) -> ExprType {
         match &element.kind {
             kind if !optional => kind.clone(),
-            Kind::Optional(content) => (**content).clone(),
-            Kind::Dyn | Kind::Free => Kind::Dyn,
+            ExprType::Optional(content) => (**content).clone(),
+            ExprType::Dyn | ExprType::Free => ExprType::Dyn,
             other => {
                 self.problem(element.expr.id, format!("expected type 'optional_type({other})' but found '{other}'"));
                 other.clone()
@@ -331,7 +331,7 @@ impl<'a> Checker<'a> {
     }
 
     /// All elements of a literal are of one type, but for those of what is formatted.
-    fn alike(&mut self, id: u64, known: Option<Kind>, kind: Kind) -> Kind {
+    fn alike(&mut self, id: u64, known: Option<ExprType>, kind: ExprType) -> ExprType {
         match known {
             Some(known) if self.exempt > 0 || known.is_same(&kind) => known.or(&kind),
             Some(known) => {
@@ -349,17 +349,17 @@ fn undotted(name: &str) -> &str {
 }
 
 /// What a selection of a field gives, of what has fields.
-pub(super) fn selected(kind: &Kind) -> Option<Kind> {
+pub(super) fn selected(kind: &ExprType) -> Option<ExprType> {
     match kind {
-        Kind::Dyn | Kind::Free => Some(Kind::Dyn),
-        Kind::Map(_, value) => Some((**value).clone()),
+        ExprType::Dyn | ExprType::Free => Some(ExprType::Dyn),
+        ExprType::Map(_, value) => Some((**value).clone()),
         _ => None,
     }
 }
 
 /// The type that a name means.
-fn named_type(name: &str) -> Option<Kind> {
-    TYPES.iter().find(|(known, _)| *known == name).map(|(_, declared)| Kind::Type(Kind::of(declared, None).into()))
+fn named_type(name: &str) -> Option<ExprType> {
+    TYPES.iter().find(|(known, _)| *known == name).map(|(_, declared)| ExprType::Type(ExprType::instantiate(declared, None).into()))
 }
 
 /// A name in parts, as it is written: `a.b.c`.
@@ -378,14 +378,14 @@ pub(super) fn with_hint(message: String, hint: Option<&str>) -> String {
     }
 }
 
-fn kind_of(value: &LiteralValue) -> Kind {
+fn kind_of(value: &LiteralValue) -> ExprType {
     match value {
-        LiteralValue::Boolean(_) => Kind::Bool,
-        LiteralValue::Bytes(_) => Kind::Bytes,
-        LiteralValue::Double(_) => Kind::Double,
-        LiteralValue::Int(_) => Kind::Int,
-        LiteralValue::Null => Kind::Null,
-        LiteralValue::String(_) => Kind::String,
-        LiteralValue::UInt(_) => Kind::Uint,
+        LiteralValue::Boolean(_) => ExprType::Bool,
+        LiteralValue::Bytes(_) => ExprType::Bytes,
+        LiteralValue::Double(_) => ExprType::Double,
+        LiteralValue::Int(_) => ExprType::Int,
+        LiteralValue::Null => ExprType::Null,
+        LiteralValue::String(_) => ExprType::String,
+        LiteralValue::UInt(_) => ExprType::Uint,
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 /// A type, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ExprType {
     Dyn,
     /// Whatever it must be: of what an empty list has none.
     Free,
@@ -19,116 +19,119 @@ pub(crate) enum Kind {
     Bytes,
     Duration,
     Timestamp,
-    Type(Rc<Kind>),
-    List(Rc<Kind>),
-    Map(Rc<Kind>, Rc<Kind>),
-    Optional(Rc<Kind>),
+    Type(Rc<ExprType>),
+    List(Rc<ExprType>),
+    Map(Rc<ExprType>, Rc<ExprType>),
+    Optional(Rc<ExprType>),
     /// One of Kubernetes'.
     Special(&'static str),
 }
 
-impl Kind {
+impl ExprType {
     /// A list of such elements.
-    pub(crate) fn list(element: Kind) -> Self {
-        Kind::List(Rc::new(element))
+    pub(crate) fn list(element: ExprType) -> Self {
+        ExprType::List(Rc::new(element))
     }
 
     /// An optional such value.
-    pub(crate) fn optional(content: Kind) -> Self {
-        Kind::Optional(Rc::new(content))
+    pub(crate) fn optional(content: ExprType) -> Self {
+        ExprType::Optional(Rc::new(content))
     }
 
     /// What a macro goes over: elements or keys, and the values of both; nothing where it can't.
-    pub(crate) fn members(&self) -> Option<(Kind, Kind)> {
+    pub(crate) fn members(&self) -> Option<(ExprType, ExprType)> {
         match self {
-            Kind::Dyn | Kind::Free => Some((Kind::Dyn, Kind::Dyn)),
-            Kind::List(element) => Some((Kind::Int, (**element).clone())),
-            Kind::Map(key, value) => Some(((**key).clone(), (**value).clone())),
+            ExprType::Dyn | ExprType::Free => Some((ExprType::Dyn, ExprType::Dyn)),
+            ExprType::List(element) => Some((ExprType::Int, (**element).clone())),
+            ExprType::Map(key, value) => Some(((**key).clone(), (**value).clone())),
             _ => None,
         }
     }
 
     /// Whether a value could be of both types.
-    pub(crate) fn fits(&self, other: &Kind) -> bool {
+    pub(crate) fn fits(&self, other: &ExprType) -> bool {
         match (self, other) {
-            (Kind::Dyn | Kind::Free, _) | (_, Kind::Dyn | Kind::Free) | (Kind::Type(_), Kind::Type(_)) => true,
-            (Kind::List(one), Kind::List(other)) | (Kind::Optional(one), Kind::Optional(other)) => one.fits(other),
-            (Kind::Map(key, value), Kind::Map(other_key, other_value)) => key.fits(other_key) && value.fits(other_value),
-            (Kind::Null, other) | (other, Kind::Null) => {
-                matches!(other, Kind::Null | Kind::Duration | Kind::Timestamp | Kind::Special(_) | Kind::Optional(_))
+            (ExprType::Dyn | ExprType::Free, _) | (_, ExprType::Dyn | ExprType::Free) | (ExprType::Type(_), ExprType::Type(_)) => true,
+            (ExprType::List(one), ExprType::List(other)) | (ExprType::Optional(one), ExprType::Optional(other)) => one.fits(other),
+            (ExprType::Map(key, value), ExprType::Map(other_key, other_value)) => key.fits(other_key) && value.fits(other_value),
+            (ExprType::Null, other) | (other, ExprType::Null) => {
+                matches!(other, ExprType::Null | ExprType::Duration | ExprType::Timestamp | ExprType::Special(_) | ExprType::Optional(_))
             }
             (one, other) => one == other,
         }
     }
 
     /// Whether both are said to be the same, as the elements of a literal must be.
-    pub(crate) fn is_same(&self, other: &Kind) -> bool {
+    pub(crate) fn is_same(&self, other: &ExprType) -> bool {
         match (self, other) {
-            (Kind::Free, _) | (_, Kind::Free) => true,
-            (Kind::List(one), Kind::List(other)) | (Kind::Optional(one), Kind::Optional(other)) | (Kind::Type(one), Kind::Type(other)) => {
-                one.is_same(other)
-            }
-            (Kind::Map(key, value), Kind::Map(other_key, other_value)) => key.is_same(other_key) && value.is_same(other_value),
+            (ExprType::Free, _) | (_, ExprType::Free) => true,
+            (ExprType::List(one), ExprType::List(other))
+            | (ExprType::Optional(one), ExprType::Optional(other))
+            | (ExprType::Type(one), ExprType::Type(other)) => one.is_same(other),
+            (ExprType::Map(key, value), ExprType::Map(other_key, other_value)) => key.is_same(other_key) && value.is_same(other_value),
             (one, other) => one == other,
         }
     }
 
     /// Whether its values have an order.
     pub(crate) fn is_ordered(&self) -> bool {
-        !matches!(self, Kind::Null | Kind::Type(_) | Kind::List(_) | Kind::Map(..) | Kind::Optional(_) | Kind::Special(_))
+        !matches!(
+            self,
+            ExprType::Null | ExprType::Type(_) | ExprType::List(_) | ExprType::Map(..) | ExprType::Optional(_) | ExprType::Special(_)
+        )
     }
 
     /// Whether a clause of a format takes such values.
     pub(crate) fn can_be_formatted(&self, verb: char) -> bool {
         match (verb, self) {
-            (_, Kind::Dyn | Kind::Free)
-            | ('d' | 'o' | 'b' | 'x' | 'X', Kind::Int | Kind::Uint)
-            | ('f' | 'e', Kind::Double | Kind::String)
-            | ('b', Kind::Bool)
-            | ('x' | 'X', Kind::String | Kind::Bytes) => true,
-            ('s', kind) => !matches!(kind, Kind::Optional(_) | Kind::Special(_)),
+            (_, ExprType::Dyn | ExprType::Free)
+            | ('d' | 'o' | 'b' | 'x' | 'X', ExprType::Int | ExprType::Uint)
+            | ('f' | 'e', ExprType::Double | ExprType::String)
+            | ('b', ExprType::Bool)
+            | ('x' | 'X', ExprType::String | ExprType::Bytes) => true,
+            ('s', kind) => !matches!(kind, ExprType::Optional(_) | ExprType::Special(_)),
             _ => false,
         }
     }
 
     /// What is known of a value that is one or the other.
-    pub(crate) fn or(&self, other: &Kind) -> Kind {
+    pub(crate) fn or(&self, other: &ExprType) -> ExprType {
         match (self, other) {
             (one, other) if one == other => one.clone(),
-            (Kind::Free, known) | (known, Kind::Free) => known.clone(),
-            (Kind::List(one), Kind::List(other)) => Kind::list(one.or(other)),
-            (Kind::Optional(one), Kind::Optional(other)) => Kind::optional(one.or(other)),
-            (Kind::Map(key, value), Kind::Map(other_key, other_value)) => {
-                Kind::Map(Rc::new(key.or(other_key)), Rc::new(value.or(other_value)))
+            (ExprType::Free, known) | (known, ExprType::Free) => known.clone(),
+            (ExprType::List(one), ExprType::List(other)) => ExprType::list(one.or(other)),
+            (ExprType::Optional(one), ExprType::Optional(other)) => ExprType::optional(one.or(other)),
+            (ExprType::Map(key, value), ExprType::Map(other_key, other_value)) => {
+                ExprType::Map(Rc::new(key.or(other_key)), Rc::new(value.or(other_value)))
             }
-            _ => Kind::Dyn,
+            _ => ExprType::Dyn,
         }
     }
 
     /// What a declaration says, with what its parameter has become.
-    pub(crate) fn of(declared: &P, bound: Option<&Kind>) -> Kind {
+    pub(crate) fn instantiate(declared: &P, bound: Option<&ExprType>) -> ExprType {
         match declared {
-            P::A => bound.cloned().unwrap_or(Kind::Free),
-            P::Dyn => Kind::Dyn,
-            P::Bool => Kind::Bool,
-            P::Int => Kind::Int,
-            P::Uint => Kind::Uint,
-            P::Double => Kind::Double,
-            P::String => Kind::String,
-            P::Bytes => Kind::Bytes,
-            P::Duration => Kind::Duration,
-            P::Timestamp => Kind::Timestamp,
-            P::Type => Kind::Type(Rc::new(Kind::Dyn)),
-            P::Null => Kind::Null,
-            P::List(element) => Kind::list(Kind::of(element, bound)),
-            P::Map(key, value) => Kind::Map(Rc::new(Kind::of(key, bound)), Rc::new(Kind::of(value, bound))),
-            P::Optional(content) => Kind::optional(Kind::of(content, bound)),
-            P::Special(name) => Kind::Special(name),
+            P::A => bound.cloned().unwrap_or(ExprType::Free),
+            P::Dyn => ExprType::Dyn,
+            P::Bool => ExprType::Bool,
+            P::Int => ExprType::Int,
+            P::Uint => ExprType::Uint,
+            P::Double => ExprType::Double,
+            P::String => ExprType::String,
+            P::Bytes => ExprType::Bytes,
+            P::Duration => ExprType::Duration,
+            P::Timestamp => ExprType::Timestamp,
+            P::Type => ExprType::Type(Rc::new(ExprType::Dyn)),
+            P::Null => ExprType::Null,
+            P::List(element) => ExprType::list(ExprType::instantiate(element, bound)),
+            P::Map(key, value) => ExprType::Map(Rc::new(ExprType::instantiate(key, bound)), Rc::new(ExprType::instantiate(value, bound))),
+            P::Optional(content) => ExprType::optional(ExprType::instantiate(content, bound)),
+            P::Special(name) => ExprType::Special(name),
         }
     }
 
     /// Whether a value of this type may stand where a declaration says so; what its parameter becomes is noted.
-    fn is(&self, declared: &P, bound: &mut Option<Kind>) -> bool {
+    fn is(&self, declared: &P, bound: &mut Option<ExprType>) -> bool {
         match (declared, self) {
             (P::A, _) => match bound {
                 Some(known) if known.fits(self) => {
@@ -141,47 +144,47 @@ impl Kind {
                     true
                 }
             },
-            (P::Dyn, _) | (_, Kind::Dyn | Kind::Free) | (P::Type, Kind::Type(_)) => true,
-            (P::List(declared), Kind::List(element)) => element.is(declared, bound),
-            (P::Map(key, value), Kind::Map(own_key, own_value)) => own_key.is(key, bound) && own_value.is(value, bound),
-            (P::Optional(declared), Kind::Optional(content)) => content.is(declared, bound),
-            (declared, Kind::Null) => matches!(declared, P::Duration | P::Timestamp | P::Special(_) | P::Optional(_)),
-            (declared, own) => Kind::of(declared, None) == *own,
+            (P::Dyn, _) | (_, ExprType::Dyn | ExprType::Free) | (P::Type, ExprType::Type(_)) => true,
+            (P::List(declared), ExprType::List(element)) => element.is(declared, bound),
+            (P::Map(key, value), ExprType::Map(own_key, own_value)) => own_key.is(key, bound) && own_value.is(value, bound),
+            (P::Optional(declared), ExprType::Optional(content)) => content.is(declared, bound),
+            (declared, ExprType::Null) => matches!(declared, P::Duration | P::Timestamp | P::Special(_) | P::Optional(_)),
+            (declared, own) => ExprType::instantiate(declared, None) == *own,
         }
     }
 }
 
 /// What a call gives, of what could be meant by it; nothing where nothing fits.
-pub(crate) fn resolve<'a>(overloads: impl IntoIterator<Item = &'a (&'static [P], P)>, arguments: &[Kind]) -> Option<Kind> {
-    let mut result: Option<Kind> = None;
+pub(crate) fn resolve<'a>(overloads: impl IntoIterator<Item = &'a (&'static [P], P)>, arguments: &[ExprType]) -> Option<ExprType> {
+    let mut result: Option<ExprType> = None;
     for (takes, gives) in overloads {
         let mut bound = None;
         if takes.len() == arguments.len() && takes.iter().zip(arguments).all(|(declared, kind)| kind.is(declared, &mut bound)) {
-            let gives = Kind::of(gives, bound.as_ref());
+            let gives = ExprType::instantiate(gives, bound.as_ref());
             result = Some(result.map_or_else(|| gives.clone(), |known| known.or(&gives)));
         }
     }
     result
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ExprType {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Dyn | Kind::Free => out.write_str("dyn"),
-            Kind::Null => out.write_str("null"),
-            Kind::Bool => out.write_str("bool"),
-            Kind::Int => out.write_str("int"),
-            Kind::Uint => out.write_str("uint"),
-            Kind::Double => out.write_str("double"),
-            Kind::String => out.write_str("string"),
-            Kind::Bytes => out.write_str("bytes"),
-            Kind::Duration => out.write_str("google.protobuf.Duration"),
-            Kind::Timestamp => out.write_str("google.protobuf.Timestamp"),
-            Kind::Type(of) => write!(out, "type({of})"),
-            Kind::List(element) => write!(out, "list({element})"),
-            Kind::Map(key, value) => write!(out, "map({key}, {value})"),
-            Kind::Optional(content) => write!(out, "optional_type({content})"),
-            Kind::Special(name) => out.write_str(name),
+            ExprType::Dyn | ExprType::Free => out.write_str("dyn"),
+            ExprType::Null => out.write_str("null"),
+            ExprType::Bool => out.write_str("bool"),
+            ExprType::Int => out.write_str("int"),
+            ExprType::Uint => out.write_str("uint"),
+            ExprType::Double => out.write_str("double"),
+            ExprType::String => out.write_str("string"),
+            ExprType::Bytes => out.write_str("bytes"),
+            ExprType::Duration => out.write_str("google.protobuf.Duration"),
+            ExprType::Timestamp => out.write_str("google.protobuf.Timestamp"),
+            ExprType::Type(of) => write!(out, "type({of})"),
+            ExprType::List(element) => write!(out, "list({element})"),
+            ExprType::Map(key, value) => write!(out, "map({key}, {value})"),
+            ExprType::Optional(content) => write!(out, "optional_type({content})"),
+            ExprType::Special(name) => out.write_str(name),
         }
     }
 }

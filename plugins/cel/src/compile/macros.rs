@@ -2,7 +2,7 @@
 
 use super::build;
 use super::check::{Checked, Checker, Local};
-use super::kind::{Kind, resolve};
+use super::kind::{ExprType, resolve};
 use super::parse::Places;
 use super::reach::Reach;
 use crate::error::sentence;
@@ -45,7 +45,7 @@ impl Checker<'_> {
             return Self::unknown(id);
         };
         let kind = match self.members(&range) {
-            (key, _) if matches!(range.kind, Kind::Map(..)) => key,
+            (key, _) if matches!(range.kind, ExprType::Map(..)) => key,
             (_, element) => element,
         };
         let reach = range.reach.member();
@@ -56,7 +56,7 @@ impl Checker<'_> {
                 truth(build::quantifier(id, range.expr, &variable, condition, all))
             }
             Single::ExactlyOne { condition } => {
-                if Places::of(self.source).is_after(id, "existsOne") {
+                if Places::locate(self.source).is_after(id, "existsOne") {
                     self.problem(id, "undeclared reference to 'existsOne', did you mean 'exists_one'?");
                 }
                 let condition = self.condition(condition, operators::CONDITIONAL);
@@ -66,7 +66,7 @@ impl Checker<'_> {
                 let condition = condition.map(|condition| self.condition(condition, operators::CONDITIONAL));
                 let element = self.check(element);
                 let expr = build::gathered(id, range.expr, &variable, condition, vec![element.expr]);
-                Checked::new(expr, Kind::list(element.kind), element.reach.listed())
+                Checked::new(expr, ExprType::list(element.kind), element.reach.listed())
             }
         };
         self.locals.pop();
@@ -74,17 +74,17 @@ impl Checker<'_> {
     }
 
     /// The kinds of what a macro goes over.
-    fn members(&mut self, range: &Checked) -> (Kind, Kind) {
+    fn members(&mut self, range: &Checked) -> (ExprType, ExprType) {
         range.kind.members().unwrap_or_else(|| {
             let message = format!("expression of type '{}' cannot be range of a comprehension (must be list, map, or dynamic)", range.kind);
             self.problem(range.expr.id, message);
-            (Kind::Dyn, Kind::Dyn)
+            (ExprType::Dyn, ExprType::Dyn)
         })
     }
 
     fn condition(&mut self, condition: IdedExpr, operator: &str) -> IdedExpr {
         let checked = self.used(condition);
-        if !checked.kind.fits(&Kind::Bool) {
+        if !checked.kind.fits(&ExprType::Bool) {
             self.problem(checked.expr.id, format!("found no matching overload for '{operator}' applied to '(bool, {})'", checked.kind));
         }
         checked.expr
@@ -155,7 +155,7 @@ impl Checker<'_> {
         };
         let in_list = name == "transformList";
         let element = if in_list { self.check(transformed) } else { self.used(transformed) };
-        let key_kind = self.locals.iter().rev().nth(1).map_or(Kind::Dyn, |key| key.kind.clone());
+        let key_kind = self.locals.iter().rev().nth(1).map_or(ExprType::Dyn, |key| key.kind.clone());
         self.forget_two();
         let added = if name == "transformMap" {
             vec![build::name(id, &range.key), element.expr, build::truth(id, false)]
@@ -164,10 +164,10 @@ impl Checker<'_> {
         };
         let gathered = build::gathered(id, keys(id, &range), &range.key, condition, added);
         let (expr, kind) = match name {
-            "transformList" => (gathered, Kind::list(element.kind)),
-            "transformMap" => (build::call(id, "@map/1", vec![gathered]), Kind::Map(key_kind.into(), element.kind.into())),
+            "transformList" => (gathered, ExprType::list(element.kind)),
+            "transformMap" => (build::call(id, "@map/1", vec![gathered]), ExprType::Map(key_kind.into(), element.kind.into())),
             _ => {
-                if !matches!(element.kind, Kind::Dyn | Kind::Free | Kind::Map(..)) {
+                if !matches!(element.kind, ExprType::Dyn | ExprType::Free | ExprType::Map(..)) {
                     self.problem(id, format!("found no matching overload for '{name}' applied to '({})'", element.kind));
                 }
                 (build::call(id, "@merged/1", vec![gathered]), element.kind)
@@ -198,11 +198,11 @@ impl Checker<'_> {
         let name = self.simple_name(&variable);
         let target = self.used(target);
         let content = match &target.kind {
-            Kind::Optional(content) => (**content).clone(),
-            Kind::Dyn | Kind::Free => Kind::Dyn,
+            ExprType::Optional(content) => (**content).clone(),
+            ExprType::Dyn | ExprType::Free => ExprType::Dyn,
             other => {
                 self.problem(id, format!("found no matching overload for 'hasValue' applied to '{other}.()'"));
-                Kind::Dyn
+                ExprType::Dyn
             }
         };
         let optional = self.fresh("optional");
@@ -210,11 +210,11 @@ impl Checker<'_> {
         self.locals.push(Local { name, instead: Some(value), kind: content, reach: target.reach });
         let mapped = self.check(mapped);
         self.locals.pop();
-        if !wrap && !matches!(mapped.kind, Kind::Dyn | Kind::Free | Kind::Optional(_)) {
+        if !wrap && !matches!(mapped.kind, ExprType::Dyn | ExprType::Free | ExprType::Optional(_)) {
             self.problem(id, format!("found no matching overload for 'optFlatMap': '{}' isn't optional", mapped.kind));
         }
         let (some, kind) = if wrap {
-            (build::call(id, &library::key("optional.of", false, 1), vec![mapped.expr]), Kind::optional(mapped.kind))
+            (build::call(id, &library::key("optional.of", false, 1), vec![mapped.expr]), ExprType::optional(mapped.kind))
         } else {
             (mapped.expr, mapped.kind)
         };
@@ -230,11 +230,11 @@ impl Checker<'_> {
         let first = self.check(target);
         let other = self.check(other);
         let kinds = [first.kind.clone(), other.kind.clone()];
-        let overloads = library::named(name, true).iter().flat_map(|function| function.overloads);
+        let overloads = library::overloads(name, true).iter().flat_map(|function| function.overloads);
         let kind = resolve(overloads, &kinds).unwrap_or_else(|| {
             let [first, other] = &kinds;
             self.problem(id, format!("found no matching overload for '{name}' applied to '{first}.({other})'"));
-            Kind::Dyn
+            ExprType::Dyn
         });
         let follows = name == "orValue" && is_bare(&other.expr);
         if !follows {
@@ -261,11 +261,11 @@ impl Checker<'_> {
         let name = self.simple_name(&variable);
         let list = self.used(target);
         let element = match &list.kind {
-            Kind::List(element) => (**element).clone(),
-            Kind::Dyn | Kind::Free => Kind::Dyn,
+            ExprType::List(element) => (**element).clone(),
+            ExprType::Dyn | ExprType::Free => ExprType::Dyn,
             other => {
                 self.problem(id, format!("found no matching overload for 'sortBy' applied to '{other}.()'"));
-                Kind::Dyn
+                ExprType::Dyn
             }
         };
         self.locals.push(Local { name: name.clone(), instead: None, kind: element, reach: list.reach.member() });
@@ -281,7 +281,7 @@ impl Checker<'_> {
     }
 
     /// What of a call with literals is wrong already now: Kubernetes evaluates conversions, and reads formats, when it compiles.
-    pub(super) fn literals(&mut self, id: u64, name: &str, tree: &IdedExpr, values: &[Kind]) {
+    pub(super) fn literals(&mut self, id: u64, name: &str, tree: &IdedExpr, values: &[ExprType]) {
         let Expr::Call(call) = &tree.expr else {
             return;
         };
@@ -305,7 +305,7 @@ impl Checker<'_> {
 }
 
 /// What is wrong with a format that is given such values.
-fn misfit(format: &str, values: &[Kind]) -> Option<String> {
+fn misfit(format: &str, values: &[ExprType]) -> Option<String> {
     let verbs = match library::interpolation::verbs(format) {
         Ok(verbs) => verbs,
         Err(why) => return Some(why),
@@ -362,7 +362,7 @@ fn only(list: IdedExpr) -> Option<IdedExpr> {
 }
 
 fn truth(expr: IdedExpr) -> Checked {
-    Checked::new(expr, Kind::Bool, Reach::Unknown)
+    Checked::new(expr, ExprType::Bool, Reach::Unknown)
 }
 
 fn keys(id: u64, range: &Range) -> IdedExpr {

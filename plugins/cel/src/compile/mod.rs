@@ -11,11 +11,11 @@ mod pattern;
 mod reach;
 
 use crate::library::regex::Pattern;
-use crate::types::{Part, Path, Problem, Rule};
+use crate::types::{ExpressionId, Path, Problem, Rule};
 use cel::common::ast::IdedExpr;
 use check::{Checker, Variable};
-use kind::Kind;
-use parse::{Place, Places};
+use kind::ExprType;
+use parse::{Places, Position};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use check::STATE;
@@ -80,11 +80,13 @@ pub(crate) fn inspect(rule: &Rule) -> Result<Vec<Path>, Vec<Problem>> {
 /// Compiles a single expression that may use these roots.
 pub(crate) fn expression(roots: &[String], source: &str) -> Result<Expression, Problem> {
     let mut compiler = Compiler::new(roots, false);
-    let tree = compiler.part(Part::Validation(0), source, Wanted::Anything);
+    let tree = compiler.part(ExpressionId::Validation(0), source, Wanted::Anything);
     match (tree, compiler.problems.into_iter().next()) {
         (Some((tree, _)), None) => Ok(Expression { tree, roots: compiler.program.roots, patterns: compiler.program.patterns }),
         (_, Some(problem)) => Err(problem),
-        (None, None) => Err(Problem { part: Part::Validation(0), line: 0, column: 0, message: "the expression can't be read".to_owned() }),
+        (None, None) => {
+            Err(Problem { part: ExpressionId::Validation(0), line: 0, column: 0, message: "the expression can't be read".to_owned() })
+        }
     }
 }
 
@@ -93,21 +95,21 @@ fn run(rule: &Rule, with_paths: bool) -> Compiler<'_> {
     // What they find is there only afterwards.
     let before: Vec<String> = rule.roots.iter().filter(|root| *root != LOOKUPS).cloned().collect();
     for (at, lookup) in rule.lookups.iter().enumerate() {
-        let tree = compiler.part_with(&before, Part::Lookup(position(at)), &lookup.expression, Wanted::Anything);
+        let tree = compiler.part_with(&before, ExpressionId::Lookup(position(at)), &lookup.expression, Wanted::Anything);
         compiler.program.lookups.extend(tree.map(|(tree, _)| tree));
     }
     for (at, variable) in rule.variables.iter().enumerate() {
-        compiler.variable(Part::Variable(position(at)), &variable.name, &variable.expression);
+        compiler.variable(ExpressionId::Variable(position(at)), &variable.name, &variable.expression);
     }
     for (at, condition) in rule.conditions.iter().enumerate() {
         // Kubernetes' conditions know no variables, and are the same with them.
-        let tree = compiler.part(Part::Condition(position(at)), &condition.expression, Wanted::Truth);
+        let tree = compiler.part(ExpressionId::Condition(position(at)), &condition.expression, Wanted::Truth);
         compiler.program.conditions.extend(tree.map(|(tree, _)| tree));
     }
     for (at, validation) in rule.validations.iter().enumerate() {
-        let tree = compiler.part(Part::Validation(position(at)), &validation.expression, Wanted::Truth);
+        let tree = compiler.part(ExpressionId::Validation(position(at)), &validation.expression, Wanted::Truth);
         let message = validation.message.as_ref();
-        let message = message.and_then(|message| compiler.part(Part::Message(position(at)), message, Wanted::Text));
+        let message = message.and_then(|message| compiler.part(ExpressionId::Message(position(at)), message, Wanted::Text));
         compiler.program.validations.extend(tree.map(|(tree, _)| (tree, message.map(|(message, _)| message))));
     }
     compiler
@@ -122,11 +124,11 @@ impl<'a> Compiler<'a> {
         Compiler { roots, variables: Vec::new(), problems: Vec::new(), paths: with_paths.then(Vec::new), program: Program::default() }
     }
 
-    fn variable(&mut self, part: Part, name: &str, source: &str) {
+    fn variable(&mut self, part: ExpressionId, name: &str, source: &str) {
         if !is_name(name) {
-            self.problem(part, Place::default(), format!("'{name}' is no name for a variable"));
+            self.problem(part, Position::default(), format!("'{name}' is no name for a variable"));
         } else if self.variables.iter().any(|variable| variable.name == name) {
-            self.problem(part, Place::default(), format!("there is another variable '{name}'"));
+            self.problem(part, Position::default(), format!("there is another variable '{name}'"));
         }
         if let Some((tree, variable)) = self.part(part, source, Wanted::Anything) {
             self.variables.push(Variable { name: name.to_owned(), ..variable });
@@ -135,7 +137,7 @@ impl<'a> Compiler<'a> {
             // What uses it isn't wrong for that.
             self.variables.push(Variable {
                 name: name.to_owned(),
-                kind: Kind::Dyn,
+                kind: ExprType::Dyn,
                 reach: reach::Reach::Unknown,
                 roots: BTreeSet::new(),
                 depth: 0,
@@ -143,16 +145,16 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn problem(&mut self, part: Part, place: Place, message: String) {
+    fn problem(&mut self, part: ExpressionId, place: Position, message: String) {
         self.problems.push(Problem { part, line: place.line, column: place.column, message });
     }
 
     /// Compiles an expression of the rule; what is known of its value comes as a variable without a name.
-    fn part(&mut self, part: Part, source: &str, wanted: Wanted) -> Option<(IdedExpr, Variable)> {
+    fn part(&mut self, part: ExpressionId, source: &str, wanted: Wanted) -> Option<(IdedExpr, Variable)> {
         self.part_with(self.roots, part, source, wanted)
     }
 
-    fn part_with(&mut self, roots: &[String], part: Part, source: &str, wanted: Wanted) -> Option<(IdedExpr, Variable)> {
+    fn part_with(&mut self, roots: &[String], part: ExpressionId, source: &str, wanted: Wanted) -> Option<(IdedExpr, Variable)> {
         let tree = match parse::parse(source) {
             Ok(tree) => tree,
             Err(problems) => {
@@ -166,19 +168,19 @@ impl<'a> Compiler<'a> {
         checker.patterns = std::mem::take(&mut self.program.patterns);
         let checked = checker.check(tree);
         // A variable that is a path is followed where it is used.
-        if !matches!(part, Part::Variable(_)) {
+        if !matches!(part, ExpressionId::Variable(_)) {
             checker.read(&checked);
         }
         let (mut problems, reads, used, depth) = (checker.problems, checker.reads, checker.used, checker.deepest);
         self.program.patterns = checker.patterns;
         match wanted {
-            Wanted::Truth if !checked.kind.fits(&Kind::Bool) => problems.push((checked.expr.id, "must evaluate to bool".to_owned())),
-            Wanted::Text if !checked.kind.fits(&Kind::String) => problems.push((checked.expr.id, "must evaluate to string".to_owned())),
+            Wanted::Truth if !checked.kind.fits(&ExprType::Bool) => problems.push((checked.expr.id, "must evaluate to bool".to_owned())),
+            Wanted::Text if !checked.kind.fits(&ExprType::String) => problems.push((checked.expr.id, "must evaluate to string".to_owned())),
             _ => {}
         }
         if !problems.is_empty() {
-            let places = Places::of(source);
-            let mut placed: Vec<(Place, String)> = problems.into_iter().map(|(id, message)| (places.place(id), message)).collect();
+            let places = Places::locate(source);
+            let mut placed: Vec<(Position, String)> = problems.into_iter().map(|(id, message)| (places.place(id), message)).collect();
             placed.sort();
             placed.dedup();
             for (place, message) in placed {
@@ -187,7 +189,7 @@ impl<'a> Compiler<'a> {
             return None;
         }
         if let Some(paths) = &mut self.paths {
-            let places = Places::of(source);
+            let places = Places::locate(source);
             for (id, way) in reach::longest(reads) {
                 let place = places.place(id);
                 paths.push(Path { part, line: place.line, column: place.column, root: way.root.to_string(), steps: way.steps });

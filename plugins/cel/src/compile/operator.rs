@@ -1,6 +1,6 @@
 //! What operators take and give.
 
-use super::kind::{Kind, resolve};
+use super::kind::{ExprType, resolve};
 use crate::library::P;
 use cel::common::ast::operators;
 
@@ -58,7 +58,7 @@ pub(crate) fn is_operator(name: &str) -> bool {
 }
 
 /// What an operator gives for such operands: nothing where it takes none such.
-pub(crate) fn result(name: &str, operands: &[Kind]) -> Option<Kind> {
+pub(crate) fn result(name: &str, operands: &[ExprType]) -> Option<ExprType> {
     match name {
         operators::CONDITIONAL => conditional(operands),
         operators::INDEX => indexed(operands, false),
@@ -83,27 +83,27 @@ fn overloads(name: &str) -> Option<Overloads> {
     })
 }
 
-fn conditional(operands: &[Kind]) -> Option<Kind> {
+fn conditional(operands: &[ExprType]) -> Option<ExprType> {
     match operands {
-        [condition, one, other] if condition.fits(&Kind::Bool) && one.fits(other) => Some(one.or(other)),
+        [condition, one, other] if condition.fits(&ExprType::Bool) && one.fits(other) => Some(one.or(other)),
         _ => None,
     }
 }
 
 /// What is behind an index. Of an optional value it is optional, as with a question mark.
-fn indexed(operands: &[Kind], optionally: bool) -> Option<Kind> {
+fn indexed(operands: &[ExprType], optionally: bool) -> Option<ExprType> {
     let [of, index] = operands else {
         return None;
     };
     let (of, optionally) = match of {
-        Kind::Optional(content) => (&**content, true),
+        ExprType::Optional(content) => (&**content, true),
         of => (of, optionally),
     };
     let found = match of {
-        Kind::Dyn | Kind::Free => Kind::Dyn,
-        Kind::List(element) if index.fits(&Kind::Int) => (**element).clone(),
-        Kind::Map(key, value) if index.fits(key) => (**value).clone(),
+        ExprType::Dyn | ExprType::Free => ExprType::Dyn,
+        ExprType::List(element) if index.fits(&ExprType::Int) => (**element).clone(),
+        ExprType::Map(key, value) if index.fits(key) => (**value).clone(),
         _ => return None,
     };
-    Some(if optionally { Kind::optional(found) } else { found })
+    Some(if optionally { ExprType::optional(found) } else { found })
 }

@@ -15,15 +15,15 @@ pub(crate) const TOO_DEEP: &str = "the expression is nested too deeply";
 
 /// A place in a text: a line and a column from 1, in characters. 0 is nowhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) line: u32,
     pub(crate) column: u32,
 }
 
 /// Reads an expression.
-pub(crate) fn parse(source: &str) -> Result<IdedExpr, Vec<(Place, String)>> {
+pub(crate) fn parse(source: &str) -> Result<IdedExpr, Vec<(Position, String)>> {
     if source.trim().is_empty() {
-        return Err(vec![(Place { line: 1, column: 1 }, "the expression is empty".to_owned())]);
+        return Err(vec![(Position { line: 1, column: 1 }, "the expression is empty".to_owned())]);
     }
     bound(source)?;
     parser().parse(source).map_err(|errors| problems(source, errors))
@@ -37,7 +37,7 @@ fn parser() -> PrattParser {
         .error_reporting_limit(10)
 }
 
-fn problems(source: &str, errors: ParseErrors) -> Vec<(Place, String)> {
+fn problems(source: &str, errors: ParseErrors) -> Vec<(Position, String)> {
     errors
         .errors
         .into_iter()
@@ -50,15 +50,15 @@ fn problems(source: &str, errors: ParseErrors) -> Vec<(Place, String)> {
 }
 
 /// The parser counts columns in bytes.
-fn in_characters(source: &str, line: u32, column: u32) -> Place {
+fn in_characters(source: &str, line: u32, column: u32) -> Position {
     let text = source.lines().nth(usize::try_from(line.saturating_sub(1)).unwrap_or(0)).unwrap_or_default();
     let before = usize::try_from(column.saturating_sub(1)).unwrap_or(0);
     let characters = text.char_indices().take_while(|(at, _)| *at < before).count();
-    Place { line, column: if column == 0 { 0 } else { u32::try_from(characters).unwrap_or(0) + 1 } }
+    Position { line, column: if column == 0 { 0 } else { u32::try_from(characters).unwrap_or(0) + 1 } }
 }
 
 /// Refuses by its words what would make a tree too deep to be walked, or even dropped.
-fn bound(source: &str) -> Result<(), Vec<(Place, String)>> {
+fn bound(source: &str) -> Result<(), Vec<(Position, String)>> {
     let mut lexer = Lexer::new(source);
     let (mut open, mut conditions, mut operators): (u32, u32, u32) = (0, 0, 0);
     loop {
@@ -105,7 +105,7 @@ impl<'a> Places<'a> {
     ///
     /// The parser tells them only along with an error. So the expression is read once more, with an error behind it: up to there every node
     /// gets the number that it got before.
-    pub(crate) fn of(source: &'a str) -> Self {
+    pub(crate) fn locate(source: &'a str) -> Self {
         let errors = parser().parse(&format!("{source}\n)")).err().map(|errors| errors.errors).unwrap_or_default();
         let found = errors.into_iter().find_map(|error| error.source_info);
         Places { source, found }
@@ -118,17 +118,17 @@ impl<'a> Places<'a> {
     }
 
     /// Where a node is.
-    pub(crate) fn place(&self, id: u64) -> Place {
+    pub(crate) fn place(&self, id: u64) -> Position {
         let offset = self.found.as_ref().and_then(|found| found.offset_for(id));
-        offset.map_or_else(Place::default, |(start, _)| place_of(self.source, usize::try_from(start).unwrap_or(usize::MAX)))
+        offset.map_or_else(Position::default, |(start, _)| place_of(self.source, usize::try_from(start).unwrap_or(usize::MAX)))
     }
 }
 
-fn place_of(source: &str, offset: usize) -> Place {
+fn place_of(source: &str, offset: usize) -> Position {
     let before = source.get(..offset).unwrap_or(source);
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    Place { line: u32::try_from(line).unwrap_or(0), column: u32::try_from(column).unwrap_or(0) }
+    Position { line: u32::try_from(line).unwrap_or(0), column: u32::try_from(column).unwrap_or(0) }
 }
 
 /// Takes a tree apart without recursion, as dropping it would have.

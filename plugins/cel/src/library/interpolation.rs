@@ -14,7 +14,7 @@ use std::fmt::Write;
 
 /// So many digits are behind the point, if nothing else is said, and at most.
 const PRECISION: usize = 6;
-const MOST: usize = 1000;
+const MAX_PRECISION: usize = 1000;
 
 pub(crate) const FUNCTIONS: &[Function] = &[member("format", &[(&[P::String, P::List(&P::Dyn)], P::String)], format)];
 
@@ -79,7 +79,7 @@ fn parse_clause(clause: &str) -> Result<(Piece<'_>, &str), String> {
         Some(digits) => {
             let end = digits.bytes().take_while(u8::is_ascii_digit).count();
             let (digits, behind) = digits.split_at(end);
-            let precision = digits.parse().ok().filter(|precision| *precision <= MOST);
+            let precision = digits.parse().ok().filter(|precision| *precision <= MAX_PRECISION);
             (precision.ok_or("could not parse formatting clause: error while parsing precision")?, behind)
         }
     };

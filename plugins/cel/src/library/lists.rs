@@ -13,7 +13,7 @@ use cel::common::value::Val;
 
 const LIST: P = P::List(&P::A);
 /// No `lists.range` is longer.
-const LONGEST: i64 = 1 << 20;
+const MAX_LIST_LENGTH: i64 = 1 << 20;
 
 pub(crate) const FUNCTIONS: &[Function] = &[
     member(
@@ -58,7 +58,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     member("last", &[(&[LIST], P::Optional(&P::A))], |args| give_optional(list(&args, 0)?.last().cloned())),
     global("lists.range", &[(&[P::Int], P::List(&P::Int))], |args| {
         let length = int(&args, 0)?;
-        if length > LONGEST {
+        if length > MAX_LIST_LENGTH {
             return Err(fail(format!("lists.range: a list of {length} elements is too long")));
         }
         give_list((0..length).map(|at| Box::new(CelInt::from(at)) as Box<dyn Val>))

@@ -91,13 +91,13 @@ static FAMILIES: [&[Function]; 15] = [
 type Named = [Vec<&'static Function>; 2];
 
 /// All functions of a name.
-pub(crate) fn named(name: &str, member: bool) -> &'static [&'static Function] {
+pub(crate) fn overloads(name: &str, member: bool) -> &'static [&'static Function] {
     index().get(name).and_then(|functions| functions.get(usize::from(member))).map_or(&[], Vec::as_slice)
 }
 
 /// The names of all functions that may be called so.
 pub(crate) fn names(member: bool) -> impl Iterator<Item = &'static str> {
-    index().keys().copied().filter(move |name| !name.starts_with('@') && !named(name, member).is_empty())
+    index().keys().copied().filter(move |name| !name.starts_with('@') && !overloads(name, member).is_empty())
 }
 
 fn index() -> &'static BTreeMap<&'static str, Named> {
@@ -148,7 +148,7 @@ pub(crate) fn environment() -> Result<Env, DeclarationError> {
         env.add_type(Type::simple_type(Kind::Opaque, name))?;
     }
     for (name, is_member) in index().keys().flat_map(|name| [(*name, false), (*name, true)]) {
-        let functions = named(name, is_member).iter();
+        let functions = overloads(name, is_member).iter();
         let overloads = functions.flat_map(|function| function.overloads.iter().map(|(takes, _)| (*takes, function.op)));
         // Lists are one type at evaluation, whatever is in them.
         let mut known: Vec<Vec<Type>> = Vec::new();
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn every_function_is_found_by_its_name() {
         for function in FAMILIES.iter().flat_map(|family| family.iter()) {
-            assert!(named(function.name, function.member).iter().any(|found| std::ptr::eq(*found, function)), "{}", function.name);
+            assert!(overloads(function.name, function.member).iter().any(|found| std::ptr::eq(*found, function)), "{}", function.name);
         }
     }
 }

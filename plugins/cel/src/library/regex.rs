@@ -13,7 +13,7 @@ const S: P = P::String;
 const MATCHES: &[(&[P], P)] = &[(&[S, S], P::Bool)];
 const COMPILED: P = P::Special(<Pattern as Content>::NAME);
 /// A repetition is of at most so many, as in RE2.
-const MOST_REPEATED: u32 = 1000;
+const MAX_REPEATED: u32 = 1000;
 /// What a compiled expression may take, in bytes, and what one may that is kept.
 const LARGEST: usize = 1 << 20;
 const SMALL: usize = 1 << 16;
@@ -256,7 +256,7 @@ impl Translation<'_> {
             self.ours.push_str("\\{");
             return Ok(());
         };
-        if bounds.split(',').any(|bound| !bound.is_empty() && bound.parse().unwrap_or(u32::MAX) > MOST_REPEATED) {
+        if bounds.split(',').any(|bound| !bound.is_empty() && bound.parse().unwrap_or(u32::MAX) > MAX_REPEATED) {
             return Err(format!("invalid repeat count: `{{{bounds}}}`"));
         }
         self.ours.push('{');

@@ -166,11 +166,11 @@ fn scaled(value: i128, power: i32) -> Option<i128> {
 
 /// All digits as one number, and how many of them are behind the point. What is behind the thirtieth is rounded up.
 fn digits(whole: &str, fraction: &str) -> Result<(i128, i32), NoQuantity> {
-    const MOST: usize = 30;
-    if whole.len() > MOST {
+    const MAX_DIGITS: usize = 30;
+    if whole.len() > MAX_DIGITS {
         return Err(NoQuantity::Number);
     }
-    let kept = fraction.get(..(MOST - whole.len()).min(fraction.len())).unwrap_or(fraction);
+    let kept = fraction.get(..(MAX_DIGITS - whole.len()).min(fraction.len())).unwrap_or(fraction);
     let dropped = fraction.get(kept.len()..).unwrap_or_default();
     let mut value: i128 = 0;
     for digit in whole.bytes().chain(kept.bytes()) {

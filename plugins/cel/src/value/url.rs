@@ -18,7 +18,7 @@ pub(crate) struct Url {
 
 /// Where an escape is, which decides what may stand unescaped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum UrlComponent {
     Path,
     Query,
     Host,
@@ -32,7 +32,7 @@ impl Url {
         // As Go does, it is read twice: as a request's, which has no fragment, and again without its fragment.
         read(text).map_err(|why| format!("parse {text:?}: {why}"))?;
         let (without, fragment) = text.split_once('#').unwrap_or((text, ""));
-        unescape(fragment, Place::Path).map_err(|why| format!("parse {text:?}: {why}"))?;
+        unescape(fragment, UrlComponent::Path).map_err(|why| format!("parse {text:?}: {why}"))?;
         let mut url = read_leniently(without).map_err(|why| format!("parse {text:?}: {why}"))?;
         text.clone_into(&mut url.text);
         Ok(url)
@@ -59,7 +59,7 @@ impl Url {
 
     /// The path as it was written, or, where that isn't how paths are written, escaped.
     pub(crate) fn escaped_path(&self) -> String {
-        let valid = self.raw_path.bytes().all(|byte| b"!$&'()*+,;=:@[]%".contains(&byte) || !must_be_escaped(byte, Place::Path));
+        let valid = self.raw_path.bytes().all(|byte| b"!$&'()*+,;=:@[]%".contains(&byte) || !must_be_escaped(byte, UrlComponent::Path));
         if valid { self.raw_path.clone() } else { escape(&self.path) }
     }
 
@@ -68,7 +68,7 @@ impl Url {
         let mut parameters: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for pair in self.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            if let (Ok(key), Ok(value)) = (unescape(key, Place::Query), unescape(value, Place::Query)) {
+            if let (Ok(key), Ok(value)) = (unescape(key, UrlComponent::Query), unescape(value, UrlComponent::Query)) {
                 parameters
                     .entry(String::from_utf8_lossy(&key).into_owned())
                     .or_default()
@@ -122,7 +122,7 @@ fn parts(text: &str, scheme: String, rest: &str, with_authority: bool) -> Result
         url.host = host_of(authority)?;
         path = rest;
     }
-    url.path = unescape(path, Place::Path)?;
+    url.path = unescape(path, UrlComponent::Path)?;
     path.clone_into(&mut url.raw_path);
     Ok(url)
 }
@@ -149,7 +149,7 @@ fn host_of(authority: &str) -> Result<String, String> {
         if !user.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte)) {
             return Err("net/url: invalid userinfo".to_owned());
         }
-        unescape(user, Place::User)?;
+        unescape(user, UrlComponent::User)?;
     }
     let port = match host.strip_prefix('[') {
         Some(rest) => {
@@ -157,10 +157,10 @@ fn host_of(authority: &str) -> Result<String, String> {
                 return Err("missing ']' in host".to_owned());
             };
             if let Some((address, zone)) = inside.split_once("%25") {
-                unescape(address, Place::Host)?;
-                unescape(zone, Place::Zone)?;
+                unescape(address, UrlComponent::Host)?;
+                unescape(zone, UrlComponent::Zone)?;
             } else {
-                unescape(inside, Place::Host)?;
+                unescape(inside, UrlComponent::Host)?;
             }
             port
         }
@@ -172,22 +172,22 @@ fn host_of(authority: &str) -> Result<String, String> {
     if !(port.is_empty() || port.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))) {
         return Err(format!("invalid port {port:?} after host"));
     }
-    let place = if host.starts_with('[') { Place::Zone } else { Place::Host };
+    let place = if host.starts_with('[') { UrlComponent::Zone } else { UrlComponent::Host };
     unescape(host, place).map(|host| String::from_utf8_lossy(&host).into_owned())
 }
 
-fn must_be_escaped(byte: u8, place: Place) -> bool {
+fn must_be_escaped(byte: u8, place: UrlComponent) -> bool {
     match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => false,
-        b'!' | b'\'' | b'(' | b')' | b'*' | b'[' | b']' | b'<' | b'>' | b'"' => !matches!(place, Place::Host | Place::Zone),
-        b'$' | b'&' | b'+' | b'=' | b':' => !matches!(place, Place::Path | Place::Host | Place::Zone),
-        b',' | b';' => !matches!(place, Place::Host | Place::Zone),
-        b'/' | b'@' => place != Place::Path,
+        b'!' | b'\'' | b'(' | b')' | b'*' | b'[' | b']' | b'<' | b'>' | b'"' => !matches!(place, UrlComponent::Host | UrlComponent::Zone),
+        b'$' | b'&' | b'+' | b'=' | b':' => !matches!(place, UrlComponent::Path | UrlComponent::Host | UrlComponent::Zone),
+        b',' | b';' => !matches!(place, UrlComponent::Host | UrlComponent::Zone),
+        b'/' | b'@' => place != UrlComponent::Path,
         _ => true,
     }
 }
 
-fn unescape(text: &str, place: Place) -> Result<Vec<u8>, String> {
+fn unescape(text: &str, place: UrlComponent) -> Result<Vec<u8>, String> {
     let mut unescaped = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -197,14 +197,14 @@ fn unescape(text: &str, place: Place) -> Result<Vec<u8>, String> {
                 let wrong = || format!("invalid URL escape {:?}", String::from_utf8_lossy(&rest));
                 let (high, low) = (hex(bytes.next()).ok_or_else(wrong)?, hex(bytes.next()).ok_or_else(wrong)?);
                 let meant = high << 4 | low;
-                if place == Place::Host && high < 8 && meant != b'%' {
+                if place == UrlComponent::Host && high < 8 && meant != b'%' {
                     return Err(wrong());
                 }
                 unescaped.push(meant);
             }
-            b'+' if place == Place::Query => unescaped.push(b' '),
+            b'+' if place == UrlComponent::Query => unescaped.push(b' '),
             _ => {
-                if matches!(place, Place::Host | Place::Zone) && byte < 0x80 && must_be_escaped(byte, place) {
+                if matches!(place, UrlComponent::Host | UrlComponent::Zone) && byte < 0x80 && must_be_escaped(byte, place) {
                     return Err(format!("invalid character {:?} in host name", char::from(byte).to_string()));
                 }
                 unescaped.push(byte);
@@ -221,7 +221,7 @@ fn hex(digit: Option<u8>) -> Option<u8> {
 fn escape(path: &[u8]) -> String {
     let mut escaped = String::with_capacity(path.len());
     for &byte in path {
-        if must_be_escaped(byte, Place::Path) {
+        if must_be_escaped(byte, UrlComponent::Path) {
             escaped.push('%');
             escaped.extend(
                 [byte >> 4, byte & 0x0f]

@@ -18,7 +18,7 @@ fn ask(config: Value, candidates: Vec<Candidate>) -> Vec<Verdict> {
 }
 
 /// The verdict on one runtime, in a line.
-fn told(config: Value, candidate: Candidate) -> String {
+fn verdict_line(config: Value, candidate: Candidate) -> String {
     match ask(config, vec![candidate]).remove(0) {
         Verdict::Eligible(eligible) => format!("{}: {}", eligible.score, eligible.reasons[0].message),
         Verdict::Excluded(reason) => format!("{}: {}", reason.code, reason.message),
@@ -41,20 +41,20 @@ fn the_cheaper_the_better() {
 
 #[test]
 fn a_score_says_what_it_is_made_of() {
-    assert_eq!(told(json!({}), priced("3")), "2.5: Score 2.500: weight 10 / (1 + 3 an hour).");
-    assert_eq!(told(json!({"weight": 4}), priced("3")), "1: Score 1.000: weight 4 / (1 + 3 an hour).");
+    assert_eq!(verdict_line(json!({}), priced("3")), "2.5: Score 2.500: weight 10 / (1 + 3 an hour).");
+    assert_eq!(verdict_line(json!({"weight": 4}), priced("3")), "1: Score 1.000: weight 4 / (1 + 3 an hour).");
 }
 
 #[test]
 fn what_costs_too_much_is_excluded() {
     let limited = || json!({"maxPerHour": 10});
-    assert_eq!(told(limited(), priced("12.5")), "TooExpensive: The runtime costs 12.5 an hour, and at most 10 is allowed.");
-    assert!(told(limited(), priced("10")).starts_with("0.909"));
+    assert_eq!(verdict_line(limited(), priced("12.5")), "TooExpensive: The runtime costs 12.5 an hour, and at most 10 is allowed.");
+    assert!(verdict_line(limited(), priced("10")).starts_with("0.909"));
 }
 
 #[test]
 fn a_runtime_without_a_price_is_left_to_others() {
-    assert_eq!(told(json!({"maxPerHour": 10}), Candidate::default()), "Abstain");
+    assert_eq!(verdict_line(json!({"maxPerHour": 10}), Candidate::default()), "Abstain");
 }
 
 #[test]
@@ -64,21 +64,21 @@ fn what_is_no_price_is_excluded_with_or_without_a_limit() {
             "PriceUnparsable: The runtime's cost.example.com/per-hour is {written:?}, which is no price: \
              write a number such as 2.48, or remove it."
         );
-        assert_eq!(told(json!({}), priced(written)), sentence);
+        assert_eq!(verdict_line(json!({}), priced(written)), sentence);
     }
 }
 
 #[test]
 fn a_label_tells_the_price_where_no_annotation_does() {
     let label = vec![entry("cost.example.com/per-hour", "1")];
-    assert!(told(json!({}), Candidate { labels: label.clone(), ..Candidate::default() }).starts_with("5: "));
-    assert!(told(json!({}), Candidate { labels: label, ..priced("3") }).starts_with("2.5: "));
+    assert!(verdict_line(json!({}), Candidate { labels: label.clone(), ..Candidate::default() }).starts_with("5: "));
+    assert!(verdict_line(json!({}), Candidate { labels: label, ..priced("3") }).starts_with("2.5: "));
 }
 
 #[test]
 fn the_configuration_names_the_annotation() {
     let candidate = Candidate { annotations: vec![entry("price", "1")], ..priced("3") };
-    assert!(told(json!({"price": "price"}), candidate).starts_with("5: "));
+    assert!(verdict_line(json!({"price": "price"}), candidate).starts_with("5: "));
 }
 
 #[test]

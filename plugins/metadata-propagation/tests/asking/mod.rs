@@ -45,10 +45,10 @@ pub(crate) struct Ask(pub(crate) Request);
 impl Ask {
     /// About the engine's Deployment, or its pods.
     pub(crate) fn engine(place: Place) -> Self {
-        Self::of(place, Some(Role::Engine), None)
+        Self::new(place, Some(Role::Engine), None)
     }
 
-    pub(crate) fn of(place: Place, role: Option<Role>, group_role: Option<Role>) -> Self {
+    pub(crate) fn new(place: Place, role: Option<Role>, group_role: Option<Role>) -> Self {
         let target = Target { group: "apps".into(), kind: "Deployment".into(), name: "llama-engine".into(), role, group_role, place };
         let subject = Subject { group: "ome.io".into(), kind: "InferenceService".into(), name: "llama".into(), ..Subject::default() };
         Self(Request { subject, target, ..Request::default() })

@@ -21,7 +21,7 @@ struct Model {
 pub(crate) fn tell(request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
     let Some(Model { name }) = request.layer::<Option<Model>>("model")?.flatten() else { return Ok(()) };
     let Some(main) = pod.main_mut().filter(|_| !name.is_empty()) else { return Ok(()) };
-    if Engine::of(main) != Some(Engine::Vllm) || engine::given(main).iter().any(|flag| flag == FLAG) {
+    if Engine::detect(main) != Some(Engine::Vllm) || engine::given(main).iter().any(|flag| flag == FLAG) {
         return Ok(());
     }
     add_arguments(main, [FLAG.to_owned(), name.clone()], By { layer: "model", ..By::PLUGIN });

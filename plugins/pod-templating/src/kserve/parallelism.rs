@@ -44,7 +44,7 @@ pub(crate) fn tell(config: &Config, request: &Request, pod: &mut Pod<'_>, reason
     let nodes = u64::from(wanted.group.as_ref().map_or_else(|| nodes(request), |group| Ok(group.nodes.max(1)))?);
     let Some(main) = pod.main_mut() else { return Ok(()) };
     let gpus = engine::gpus(config, main)?;
-    match Engine::of(main) {
+    match Engine::detect(main) {
         Some(Engine::Vllm) => {}
         Some(Engine::Sglang) if wanted.tensor.is_none() && wanted.data.is_none() => {
             engine::tell(config, Extent { gpus, nodes }, main, reasons);

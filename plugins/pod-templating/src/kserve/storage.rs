@@ -146,7 +146,7 @@ impl Artifact<'_> {
 /// Tells vLLM of the adapters, unless its command line does.
 fn tell_adapters<'a>(adapters: &[Artifact<'_>], pod: &mut Pod<'a>, by: By<'a>, reasons: &mut Vec<Reason>) {
     let Some(main) = pod.main_mut().filter(|_| !adapters.is_empty()) else { return };
-    if Engine::of(main) != Some(Engine::Vllm) {
+    if Engine::detect(main) != Some(Engine::Vllm) {
         let message = format!("The command line of main isn't vLLM's own, so it has to load the adapters below {ADAPTERS} itself.");
         reasons.push(reason("AdaptersUntold", message));
         return;

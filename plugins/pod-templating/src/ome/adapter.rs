@@ -38,7 +38,7 @@ impl Adapter {
             .into());
         }
         let (what, path) = (format!("adapter {}", self.name), self.path());
-        let origin = Origin::of(self.storage_uri.as_deref(), &what, subject)?;
+        let origin = Origin::from_uri(self.storage_uri.as_deref(), &what, subject)?;
         if let Some(main) = pod.main_mut() {
             set_variable(main, "ADAPTER_PATH", &*path, BY);
         }
@@ -52,7 +52,7 @@ impl Adapter {
         let (name, path) = (&self.name, self.path());
         let Some(main) = pod.main_mut() else { return };
         let container = main.text_at("name").unwrap_or_default().to_owned();
-        let Some(engine) = Engine::of(main) else {
+        let Some(engine) = Engine::detect(main) else {
             let message = format!("The command line of {container} is none that is known, so it has to load the adapter at {path} itself.");
             reasons.push(reason("AdapterUntold", message));
             return;

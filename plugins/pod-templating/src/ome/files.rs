@@ -21,7 +21,7 @@ pub(super) enum Origin<'u> {
 
 impl<'u> Origin<'u> {
     /// Where the URI says that they are.
-    pub(super) fn of(uri: Option<&'u str>, what: &str, subject: &Subject) -> Result<Self, Failure> {
+    pub(super) fn from_uri(uri: Option<&'u str>, what: &str, subject: &Subject) -> Result<Self, Failure> {
         let uri = uri.unwrap_or_default();
         if let Some(claim) = Claim::of_subject(uri, &format!("the {what}"), subject)? {
             return Ok(Self::Claim(claim));

@@ -34,7 +34,7 @@ fn speaks(layer: &str, role: Role) -> bool {
 
 fn finish(config: &Config, request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
     let (router, subject) = (request.role == Role::Router, &request.subject);
-    let settings = Settings::of(request)?;
+    let settings = Settings::from_request(request)?;
     let ray = Ray::begin(request, pod, reasons)?;
 
     let storage = request.layer::<Option<Storage>>("storage")?.flatten();

@@ -66,7 +66,7 @@ impl Model {
     fn origin(&self, what: &str, path: &str, subject: &Subject) -> Result<Origin<'_>, Failure> {
         let uri = self.storage_uri.as_deref();
         if self.download {
-            return Origin::of(uri, what, subject);
+            return Origin::from_uri(uri, what, subject);
         }
         let claim = Claim::of_subject(uri.unwrap_or_default(), &format!("the {what}"), subject)?;
         Ok(claim.map_or_else(|| Origin::Node(path.to_owned()), Origin::Claim))

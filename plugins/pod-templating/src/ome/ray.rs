@@ -77,7 +77,7 @@ impl Ray {
 
     /// How many nodes the engine is told of, which are those that it can use.
     pub(super) fn nodes(self, nodes: u32, pod: &Pod<'_>, reasons: &mut Vec<Reason>) -> u32 {
-        if self == Self::Absent || nodes <= 1 || pod.main().and_then(Engine::of) != Some(Engine::Sglang) {
+        if self == Self::Absent || nodes <= 1 || pod.main().and_then(Engine::detect) != Some(Engine::Sglang) {
             return nodes;
         }
         let message = "SGLang doesn't run on Ray, so it uses the GPUs of the head alone: choose the mode MultiNode for it.";
@@ -88,7 +88,7 @@ impl Ray {
     /// Puts Ray before the head's command, once that is as it will be.
     pub(super) fn finish(self, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
         let Some(main) = pod.main_mut().filter(|_| self == Self::Head) else { return };
-        if Engine::of(main) == Some(Engine::Vllm) && !engine::given(main).iter().any(|flag| flag == BACKEND) {
+        if Engine::detect(main) == Some(Engine::Vllm) && !engine::given(main).iter().any(|flag| flag == BACKEND) {
             add_arguments(main, [BACKEND.to_owned(), "ray".to_owned()], BY);
         }
         let text = |word: &str| Node::text(word, BY);

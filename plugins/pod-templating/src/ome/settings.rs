@@ -60,7 +60,7 @@ struct Wish {
 }
 
 impl Settings {
-    pub(super) fn of(request: &Request) -> Result<Self, Failure> {
+    pub(super) fn from_request(request: &Request) -> Result<Self, Failure> {
         Ok(Self(request.layer::<Option<_>>("settings")?.flatten().unwrap_or_default()))
     }
 
@@ -68,7 +68,7 @@ impl Settings {
     pub(super) fn tell_engine(&self, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
         let Some(main) = pod.main_mut() else { return Ok(()) };
         let name = main.text_at("name").unwrap_or_default().to_owned();
-        let Some(engine) = Engine::of(main) else {
+        let Some(engine) = Engine::detect(main) else {
             let told: Vec<_> = OF_ENGINE.into_iter().filter(|pair| self.set(*pair, main)).map(|(_, variable)| variable).collect();
             if !told.is_empty() {
                 let variables = told.join(", ");
@@ -92,7 +92,7 @@ impl Settings {
             reasons.push(reason("SettingsTold", message));
             add_arguments(main, words, BY);
         }
-        if let Some(width) = self.get(QUANTIZATION).filter(|word| matches!(Quantization::of(word), Quantization::Width)) {
+        if let Some(width) = self.get(QUANTIZATION).filter(|word| matches!(Quantization::parse(word), Quantization::Width)) {
             self.set((QUANTIZATION, "MODEL_QUANTIZATION"), main);
             let message = format!("{width} is a width and no method, so {} takes the method from the model's own files.", engine.name());
             reasons.push(reason("QuantizationByModel", message));
@@ -116,7 +116,7 @@ impl Settings {
             let annotations: Vec<_> = lengths.iter().map(|(_, annotation)| *annotation).collect();
             wish(annotations.join(" and "), Knob::Length, length.to_string());
         }
-        match self.get(QUANTIZATION).map(Quantization::of) {
+        match self.get(QUANTIZATION).map(Quantization::parse) {
             Some(Quantization::Dtype(dtype)) => wish(QUANTIZATION.to_owned(), Knob::Dtype, dtype.to_owned()),
             Some(Quantization::Method(method)) => wish(QUANTIZATION.to_owned(), Knob::Quantization, method.to_owned()),
             Some(Quantization::Width) | None => {}
@@ -206,7 +206,7 @@ enum Quantization<'s> {
 }
 
 impl<'s> Quantization<'s> {
-    fn of(word: &'s str) -> Self {
+    fn parse(word: &'s str) -> Self {
         match &*word.to_ascii_lowercase() {
             "fp16" | "float16" | "half" => Self::Dtype("float16"),
             "bf16" | "bfloat16" => Self::Dtype("bfloat16"),

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 /// A question.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct TestRequest {
     pub(crate) config: Value,
     pub(crate) request: Request,
 }
 
 /// An engine of the service `chat` in the namespace `prod`, with those layers.
-pub(crate) fn ask<const N: usize>(layers: [(&str, Value); N]) -> Asked {
+pub(crate) fn ask<const N: usize>(layers: [(&str, Value); N]) -> TestRequest {
     let layer = |(name, content): (&str, Value)| Layer { name: name.to_owned(), content: content.to_string() };
     let request = Request {
         subject: Subject {
@@ -34,11 +34,11 @@ pub(crate) fn ask<const N: usize>(layers: [(&str, Value); N]) -> Asked {
         template: json!({"metadata": {}, "spec": {}}).to_string(),
         ..Request::default()
     };
-    Asked { config: json!({}), request }
+    TestRequest { config: json!({}), request }
 }
 
 /// The main pods of the LLMInferenceService `chat` in the namespace `prod`, with those layers.
-pub(crate) fn llm<const N: usize>(layers: [(&str, Value); N]) -> Asked {
+pub(crate) fn llm<const N: usize>(layers: [(&str, Value); N]) -> TestRequest {
     let mut asked = ask(layers).role(Role::Main);
     let Subject { group, version, kind, .. } = &mut asked.request.subject;
     (*group, *version, *kind) = ("serving.kserve.io".into(), "v1alpha1".into(), "LLMInferenceService".into());
@@ -52,7 +52,7 @@ pub(crate) fn main(fields: Value) -> Value {
     json!({"pod": {"containers": [main]}})
 }
 
-impl Asked {
+impl TestRequest {
     /// A pod of a group.
     pub(crate) fn of_group(mut self, role: Role, of: Role) -> Self {
         self.request.role = role;

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 const USER: &str = "user";
 
 /// Fields of which a stronger layer that gives the one takes the other away: together they would mean nothing.
-const INSTEAD: [(&str, &str); 7] = [
+const MUTUALLY_EXCLUSIVE: [(&str, &str); 7] = [
     ("replicas", "scaling"),
     ("pipeline", "data"),
     ("pipeline", "dataLocal"),
@@ -34,7 +34,7 @@ const CARRIED: [&str; 6] = ["labels", "annotations", "inline", "spec", "template
 
 /// Where pods are described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PodAt {
+pub(super) enum PodTemplateField {
     Template,
     Worker,
     PrefillTemplate,
@@ -42,7 +42,7 @@ pub(super) enum PodAt {
     Scheduler,
 }
 
-impl PodAt {
+impl PodTemplateField {
     const ALL: [Self; 5] = [Self::Template, Self::Worker, Self::PrefillTemplate, Self::PrefillWorker, Self::Scheduler];
 
     const fn path(self) -> &'static str {
@@ -58,7 +58,7 @@ impl PodAt {
 
 /// Everything that is said of a service.
 #[derive(Debug, Default)]
-pub(super) struct Combined {
+pub(super) struct EffectiveSpec {
     /// All of it but the pods, the layers laid over one another.
     pub(super) spec: LLMServingFields,
     /// The same as JSON, for what is carried as it is.
@@ -67,7 +67,7 @@ pub(super) struct Combined {
     layers: Vec<(String, Value)>,
 }
 
-impl Combined {
+impl EffectiveSpec {
     /// A part of the spec; null if nobody gives it.
     pub(super) fn given(&self, path: &str) -> &Value {
         self.whole.pointer(path).unwrap_or(&Value::Null)
@@ -84,12 +84,12 @@ impl Combined {
     }
 
     /// What each layer says of a pod. A layer that says nothing has null.
-    pub(super) fn pods(&self, at: PodAt) -> Vec<(String, Value)> {
+    pub(super) fn pods(&self, at: PodTemplateField) -> Vec<(String, Value)> {
         self.layers.iter().map(|(name, spec)| (name.clone(), spec.pointer(at.path()).cloned().unwrap_or_default())).collect()
     }
 
     /// Lays everything over one another. The error is a reason and a sentence.
-    pub(super) fn of(
+    pub(super) fn resolve(
         snapshot: &Snapshot,
         settings: &Settings,
         content: &Value,
@@ -109,7 +109,7 @@ impl Combined {
         let mut layers = Vec::new();
         // Containers are merged by their names, so that any layer may have given the image.
         let scheduler = bases.iter().map(|(_, spec)| spec).chain([&own]).any(preset::has_scheduler_of_its_own);
-        let mut preset = preset::of(&said, scheduler).map_err(|error| ("InvalidPreset", error))?;
+        let mut preset = preset::for_spec(&said, scheduler).map_err(|error| ("InvalidPreset", error))?;
         scope.fill(&mut preset, "spec").map_err(|error| ("InvalidPreset", format!("The built-in preset can't be filled in: {error}.")))?;
         layers.push((PRESET.to_owned(), preset));
         for (name, mut spec) in bases {
@@ -121,7 +121,7 @@ impl Combined {
         layers.push((USER.to_owned(), own));
         let whole = layers.iter().fold(json!({}), |weak, (_, strong)| merged(weak, strong));
         let mut whole = with_name(whole, &snapshot.subject.key.name);
-        for at in PodAt::ALL {
+        for at in PodTemplateField::ALL {
             // Pods are merged by a policy, layer by layer.
             if let Some(pod) = whole.pointer_mut(at.path()) {
                 *pod = if pod.is_null() { Value::Null } else { json!({}) };
@@ -181,7 +181,7 @@ fn laid(weak: Value, strong: &Value, ours: bool) -> Value {
     match (weak, strong) {
         (weak, Value::Null) => weak,
         (Value::Object(mut weak), Value::Object(strong)) => {
-            for (one, other) in INSTEAD.iter().filter(|_| ours) {
+            for (one, other) in MUTUALLY_EXCLUSIVE.iter().filter(|_| ours) {
                 for (given, gone) in [(*one, *other), (*other, *one)] {
                     let says = |name: &str| strong.get(name).is_some_and(|value| !value.is_null());
                     if says(given) && !says(gone) {

@@ -1,11 +1,11 @@
 //! Which labels each object is found by, and what the question to metadata-propagation is made from.
 
 use super::{
-    Making,
-    service::{Part, Workload},
+    PlanBuilder,
+    service::{Workload, WorkloadRole},
 };
 use crate::{
-    kinds::ask::Place,
+    kinds::questions::PodRole,
     objects::label_value,
     question::entries,
     subject_kind::{APP_COMPONENT, APP_NAME},
@@ -19,14 +19,14 @@ use std::collections::BTreeMap;
 const PART_OF: &str = "app.kubernetes.io/part-of";
 
 /// What upstream's endpoint pickers and pools know serving pods by.
-const SERVES: &str = "kserve.io/component";
+const COMPONENT_LABEL: &str = "kserve.io/component";
 const ROLE: &str = "llm-d.ai/role";
 
 /// The component of the scheduler, and of what belongs to the whole service.
 pub(super) const SCHEDULER: &str = "llminferenceservice-router-scheduler";
 const ROUTER: &str = "llminferenceservice-router";
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     fn belongs(&self) -> BTreeMap<String, String> {
         let name = label_value(&self.service.name).into_owned();
         BTreeMap::from([(APP_NAME.to_owned(), name), (PART_OF.to_owned(), "llminferenceservice".to_owned())])
@@ -40,7 +40,7 @@ impl Making<'_> {
 
     /// What the pods of a Deployment are selected by. It never changes: neither does anybody else have a say in it, nor is the role in it,
     /// which is another as soon as there is a prefill workload.
-    pub(super) fn selector(&self, part: Part) -> BTreeMap<String, String> {
+    pub(super) fn selector(&self, part: WorkloadRole) -> BTreeMap<String, String> {
         self.with_component(&part.component(part.role()))
     }
 
@@ -53,14 +53,14 @@ impl Making<'_> {
     }
 
     /// The labels of the pods in a place. The followers of a group take no requests.
-    pub(super) fn of_pods(&self, workload: &Workload, place: Place) -> BTreeMap<String, String> {
+    pub(super) fn of_pods(&self, workload: &Workload, place: PodRole) -> BTreeMap<String, String> {
         let mut labels = self.with_component(&workload.part.component(place.role));
         if !place.follows() {
-            labels.insert(SERVES.to_owned(), "workload".to_owned());
+            labels.insert(COMPONENT_LABEL.to_owned(), "workload".to_owned());
             let role = match workload.part {
-                Part::Prefill => "prefill",
-                Part::Main if self.service.workload(Part::Prefill).is_some() => "decode",
-                Part::Main => "both",
+                WorkloadRole::Prefill => "prefill",
+                WorkloadRole::Main if self.service.workload(WorkloadRole::Prefill).is_some() => "decode",
+                WorkloadRole::Main => "both",
             };
             labels.insert(ROLE.to_owned(), role.to_owned());
         }
@@ -70,19 +70,19 @@ impl Making<'_> {
     /// The labels of all pods that a scheduler picks from.
     pub(super) fn picked_from(&self) -> BTreeMap<String, String> {
         let mut labels = self.belongs();
-        labels.insert(SERVES.to_owned(), "workload".to_owned());
+        labels.insert(COMPONENT_LABEL.to_owned(), "workload".to_owned());
         labels
     }
 
     /// The labels of the pods that take requests without a scheduler: the main workload's, which decodes where there is another. Not by
     /// their role: that is another one as soon as there is a prefill workload, long before pods have it.
     pub(super) fn reached(&self) -> BTreeMap<String, String> {
-        let grouped = self.service.workload(Part::Main).is_some_and(|main| main.group.is_some());
-        self.with_component(&Part::Main.component(if grouped { Role::Leader } else { Role::Main }))
+        let grouped = self.service.workload(WorkloadRole::Main).is_some_and(|main| main.group.is_some());
+        self.with_component(&WorkloadRole::Main.component(if grouped { Role::Leader } else { Role::Main }))
     }
 
     /// Everybody who may have a say, for every object: who has one where says the policy.
-    pub(super) fn speakers(&self) -> Digested<Vec<Layer>> {
+    pub(super) fn metadata_layers(&self) -> Digested<Vec<Layer>> {
         let layer = |name: &str, labels: Vec<Entry>, annotations: Vec<Entry>| Layer { name: name.to_owned(), labels, annotations };
         let spec = &self.service.combined.spec;
         let mut layers = vec![
@@ -101,4 +101,4 @@ impl Making<'_> {
 }
 
 /// What the scheduler's pods do.
-pub(super) const PICKS: Place = Place { role: Role::Scheduler, group: None };
+pub(super) const PICKS: PodRole = PodRole { role: Role::Scheduler, group: None };

@@ -14,7 +14,7 @@ mod workload;
 
 use super::{
     Kind,
-    ask::{self, Asking},
+    questions::{self, Questions},
 };
 use crate::{
     condition::Condition,
@@ -24,7 +24,7 @@ use crate::{
     settings::Settings,
     world::{
         ObjectKey, Read, Snapshot,
-        named::{Named, Parent},
+        referenced::{Parent, ReferencedObject},
     },
 };
 use pointsman_sandbox::{digest::Digested, point::propagation::Layer};
@@ -70,32 +70,32 @@ const TYPES: [&str; 12] = [
 ];
 
 /// Why there is no plan for the objects: the condition that says it.
-struct Stop {
+struct PlanError {
     condition: Condition,
     again: Option<Duration>,
 }
 
-impl Stop {
+impl PlanError {
     fn new(step: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Box<Self> {
         Box::new(Self { condition: Condition::no(step, reason, message), again: None })
     }
 }
 
 /// A plan in the making.
-struct Making<'a> {
-    asking: Asking<'a>,
+struct PlanBuilder<'a> {
+    asking: Questions<'a>,
     settings: &'a Settings,
     service: Service,
     /// Who may have a say in labels and annotations: the same for every object.
     layers: Digested<Vec<Layer>>,
     /// The route that is made, and all that lead to the service, as far as they are there.
     route: Option<Value>,
-    routes: Vec<Arc<Named>>,
+    routes: Vec<Arc<ReferencedObject>>,
 }
 
 /// What the steps have found out, as far as they came.
 #[derive(Default)]
-struct Found {
+struct StepResults {
     objects: Option<Vec<Object>>,
 }
 
@@ -105,33 +105,33 @@ impl Kind for LlmInferenceServices {
     }
 
     fn plan(&self, snapshot: &Snapshot, policies: &Pinned<'_>, settings: &Settings) -> Plan {
-        let mut making = Making {
-            asking: Asking::new(snapshot, policies),
+        let mut making = PlanBuilder {
+            asking: Questions::new(snapshot, policies),
             settings,
             service: Service::default(),
             layers: Digested::default(),
             route: None,
             routes: Vec::new(),
         };
-        let mut found = Found::default();
+        let mut found = StepResults::default();
         let stop = making.steps(&mut found).err();
         let again = stop.as_ref().and_then(|stop| stop.again);
         let conditions = making.conditions(&found, stop.as_ref().map(|stop| &stop.condition));
         // As long as the service can't be read, nobody knows which parts it has: what was told of them stays.
         let types: &[_] = if making.service.workloads.is_empty() { &[] } else { &TYPES };
         let fields = making.fields(&found);
-        let Asking { reads, decisions, .. } = making.asking;
+        let Questions { reads, decisions, .. } = making.asking;
         Plan { objects: found.objects, status: Status { conditions, fields, types }, reads, decisions, again, ..Plan::default() }
     }
 }
 
-impl Making<'_> {
-    fn steps(&mut self, found: &mut Found) -> Result<(), Box<Stop>> {
+impl PlanBuilder<'_> {
+    fn steps(&mut self, found: &mut StepResults) -> Result<(), Box<PlanError>> {
         let key = &self.asking.snapshot.subject.key;
         // Known whatever becomes of the rest, for the conditions of what is there.
         (self.service.name, self.service.namespace) = (key.name.clone(), key.namespace.clone());
         self.service = Service::read(&mut self.asking, self.settings)?;
-        self.layers = self.speakers();
+        self.layers = self.metadata_layers();
         self.route = self.route_spec();
         self.routes = self.find_routes();
         self.asking.reads.extend(self.named_objects());
@@ -158,8 +158,8 @@ impl Making<'_> {
     }
 
     /// Turns what a policy couldn't decide into the condition that says it.
-    fn undecided(&self, undecided: &Undecided) -> Box<Stop> {
-        let condition = Condition::no(DECIDED, undecided.reason(), ask::undecided(self.asking.snapshot, undecided));
-        Box::new(Stop { condition, again: Some(ask::AGAIN) })
+    fn undecided(&self, undecided: &Undecided) -> Box<PlanError> {
+        let condition = Condition::no(DECIDED, undecided.reason(), questions::undecided_message(self.asking.snapshot, undecided));
+        Box::new(PlanError { condition, again: Some(questions::POLICY_FAILURE_RETRY) })
     }
 }

@@ -34,7 +34,7 @@ static PARTS: LazyLock<Result<Parts, String>> = LazyLock::new(|| {
 });
 
 /// The preset for what a service says, as a spec, and whether its scheduler is another than the preset's.
-pub(super) fn of(said: &Value, another_scheduler: bool) -> Result<Value, String> {
+pub(super) fn for_spec(said: &Value, another_scheduler: bool) -> Result<Value, String> {
     let parts = PARTS.as_ref().map_err(Clone::clone)?;
     let given = |path: &str| said.pointer(path).is_some_and(|value| !value.is_null());
     let groups = |workload: &str| {
@@ -120,7 +120,7 @@ mod tests {
             let containers = preset.pointer(path).and_then(|pod| pod["containers"].as_array()).cloned().unwrap_or_default();
             containers.iter().any(|container| container["name"] == "main" && container["image"].is_string())
         };
-        let of = |said: &Value| of(said, false).unwrap();
+        let of = |said: &Value| for_spec(said, false).unwrap();
         let single = of(&json!({}));
         assert!(image(&single, "/template") && single.get("worker").is_none() && single.get("prefill").is_none());
         let groups = of(&json!({"worker": {}, "parallelism": {"pipeline": 2}}));
@@ -139,7 +139,7 @@ mod tests {
         let mut said = data.clone();
         said["prefill"] = data;
         said["router"] = json!({"scheduler": {}});
-        let mut all = of(&said, false).unwrap();
+        let mut all = for_spec(&said, false).unwrap();
         for path in ["/template", "/worker", "/prefill/template", "/prefill/worker"] {
             let main = main_of(all.pointer_mut(path).unwrap()).unwrap().clone();
             let words: Vec<&str> = main["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
@@ -156,7 +156,7 @@ mod tests {
         // Of stages side by side each has another part of the cache, and another scheduler knows other plugins.
         let stages = json!({"worker": {}, "parallelism": {"pipeline": 2}});
         let said = json!({"worker": {}, "parallelism": {"pipeline": 2}, "prefill": stages, "router": {"scheduler": {}}});
-        let all = of(&said, true).unwrap();
+        let all = for_spec(&said, true).unwrap();
         assert!(!all["template"].to_string().contains("kv-transfer-config"));
         assert!(all["router"]["scheduler"].get("config").is_none());
     }

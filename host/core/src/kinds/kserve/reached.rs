@@ -1,31 +1,31 @@
 //! How a service is reached: what Gateways say of its routes and its pool, and the addresses that follow from it.
 
 use super::{
-    Found, GATEWAYS_READY, HTTP_ROUTES, Making, POOL,
+    GATEWAYS_READY, HTTP_ROUTES, POOL, PlanBuilder, StepResults,
     router::OWN_ROUTE,
-    workload::{PORT, REACHED},
+    workload::{PORT, WORKLOAD_SERVICE_SUFFIX},
 };
 use crate::{
     condition::Condition,
     kinds::gateways,
     resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, Resource},
     world::{
-        listener::Place,
-        named::{Named, Parent},
+        listener::RouteNamespace,
+        referenced::{Parent, ReferencedObject},
     },
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     /// Something in the service's namespace that it names, or that is its own.
-    fn here(&self, resource: &'static Resource, name: &str) -> Option<&Arc<Named>> {
-        self.asking.snapshot.named(resource, &self.service.namespace, name)
+    fn here(&self, resource: &'static Resource, name: &str) -> Option<&Arc<ReferencedObject>> {
+        self.asking.snapshot.referenced(resource, &self.service.namespace, name)
     }
 
     /// The routes that lead to the service, as far as they are there: its own as planned.
-    pub(super) fn find_routes(&self) -> Vec<Arc<Named>> {
-        let own = self.route.as_ref().map(|spec| Arc::new(Named::of_spec(spec, &self.service.namespace)));
+    pub(super) fn find_routes(&self) -> Vec<Arc<ReferencedObject>> {
+        let own = self.route.as_ref().map(|spec| Arc::new(ReferencedObject::of_spec(spec, &self.service.namespace)));
         let refs = self.route_refs();
         let named = refs.iter().filter_map(|name| self.here(&HTTP_ROUTE, name));
         own.into_iter().chain(named.cloned()).collect()
@@ -45,7 +45,7 @@ impl Making<'_> {
                 return Condition::unknown(GATEWAYS_READY, "Blocked", format!("Waits for {HTTP_ROUTES}."));
             }
             if self.routes.iter().any(|route| !route.parents.is_empty()) {
-                return Condition::yes(GATEWAYS_READY, "NotReferenced", "The routes hang on no Gateway, but on something else.");
+                return Condition::satisfied(GATEWAYS_READY, "NotReferenced", "The routes hang on no Gateway, but on something else.");
             }
             let message = if refs.is_empty() {
                 "Nobody says which Gateway the route hangs on: name one in spec.router.gateway.refs, or give the controller one for all \
@@ -56,7 +56,7 @@ impl Making<'_> {
             return Condition::no(GATEWAYS_READY, "NoGateway", message);
         }
         for Parent { namespace, name, .. } in &gateways {
-            let Some(gateway) = self.asking.snapshot.named(&GATEWAY, namespace, name) else {
+            let Some(gateway) = self.asking.snapshot.referenced(&GATEWAY, namespace, name) else {
                 let message = format!("There is no Gateway {name} in the namespace {namespace}: create it, or name another.");
                 return Condition::no(GATEWAYS_READY, "GatewayNotFound", message);
             };
@@ -72,10 +72,10 @@ impl Making<'_> {
                 }
             }
         }
-        Condition::yes(GATEWAYS_READY, "Programmed", "The Gateways work.")
+        Condition::satisfied(GATEWAYS_READY, "Programmed", "The Gateways work.")
     }
 
-    pub(super) fn of_routes(&self, found: &Found) -> Condition {
+    pub(super) fn of_routes(&self, found: &StepResults) -> Condition {
         let refs = self.route_refs();
         for name in &refs {
             let Some(route) = self.here(&HTTP_ROUTE, name) else {
@@ -94,7 +94,7 @@ impl Making<'_> {
             }
         }
         if !refs.is_empty() {
-            return Condition::yes(HTTP_ROUTES, "Accepted", "The Gateways have taken the routes.");
+            return Condition::satisfied(HTTP_ROUTES, "Accepted", "The Gateways have taken the routes.");
         }
         let name = format!("{}{OWN_ROUTE}", self.service.name);
         let what = format!("the HTTPRoute {name}");
@@ -105,14 +105,14 @@ impl Making<'_> {
         match (known, planned.parents.first()) {
             (Some(known), _) => {
                 let refusal = gateways::refusal(HTTP_ROUTES, &what, known, &planned.parents);
-                refusal.unwrap_or_else(|| Condition::yes(HTTP_ROUTES, "Accepted", "The Gateways have taken the route."))
+                refusal.unwrap_or_else(|| Condition::satisfied(HTTP_ROUTES, "Accepted", "The Gateways have taken the route."))
             }
-            (None, Some(parent)) if found.objects.is_some() => gateways::unsaid(HTTP_ROUTES, &what, parent),
+            (None, Some(parent)) if found.objects.is_some() => gateways::not_reported(HTTP_ROUTES, &what, parent),
             _ => Condition::unknown(HTTP_ROUTES, "Blocked", "There is no route yet: the other conditions say why."),
         }
     }
 
-    pub(super) fn of_pool(&self, found: &Found) -> Condition {
+    pub(super) fn of_pool(&self, found: &StepResults) -> Condition {
         let name = self.pool_name();
         let what = format!("the InferencePool {name}");
         let own = self.own_pool();
@@ -132,29 +132,31 @@ impl Making<'_> {
         let gateways = once(leading.filter(|parent| parent.is_gateway()));
         let Some(first) = gateways.first() else {
             let message = format!("The InferencePool {name} is there, and no route of the service leads from a Gateway to it.");
-            return Condition::yes(POOL, "NotReferenced", message);
+            return Condition::satisfied(POOL, "NotReferenced", message);
         };
-        let Some(known) = known else { return gateways::unsaid(POOL, &what, first) };
+        let Some(known) = known else { return gateways::not_reported(POOL, &what, first) };
         let refusal = gateways::refusal(POOL, &what, known, &gateways);
-        refusal.unwrap_or_else(|| Condition::yes(POOL, "Accepted", "The Gateways have taken the pool."))
+        refusal.unwrap_or_else(|| Condition::satisfied(POOL, "Accepted", "The Gateways have taken the pool."))
     }
 
     /// Everything of the status but its conditions.
-    pub(super) fn fields(&self, found: &Found) -> Map<String, Value> {
+    pub(super) fn fields(&self, found: &StepResults) -> Map<String, Value> {
         let mut fields = Map::new();
         if found.objects.is_none() {
             // What was told of it holds for what runs.
             return fields;
         }
-        let within =
-            format!("http://{}{REACHED}.{}.svc.{}:{PORT}", self.service.name, self.service.namespace, self.settings.cluster_domain);
+        let within = format!(
+            "http://{}{WORKLOAD_SERVICE_SUFFIX}.{}.svc.{}:{PORT}",
+            self.service.name, self.service.namespace, self.settings.cluster_domain
+        );
         // The paths of other people's routes and rules nobody knows but they.
         let path = if self.route_refs().is_empty() && !self.rules_given() { self.path() } else { String::new() };
-        let from = Place { namespace: &self.service.namespace, labels: &self.asking.snapshot.namespace_labels };
+        let from = RouteNamespace { namespace: &self.service.namespace, labels: &self.asking.snapshot.namespace_labels };
         let mut outside: Vec<String> = Vec::new();
         for route in &self.routes {
             for parent in route.parents.iter().filter(|parent| parent.is_gateway()) {
-                let gateway = self.asking.snapshot.named(&GATEWAY, &parent.namespace, &parent.name);
+                let gateway = self.asking.snapshot.referenced(&GATEWAY, &parent.namespace, &parent.name);
                 outside.extend(gateway.into_iter().flat_map(|gateway| gateway.urls(parent, &route.hosts, from)));
             }
         }

@@ -1,13 +1,13 @@
 //! How requests get to a service's pods: the scheduler and its pool, and the route.
 
 use super::{
-    HTTP_ROUTES, Making, POOL, Stop,
-    combine::{PodAt, merged},
+    HTTP_ROUTES, POOL, PlanBuilder, PlanError,
+    combine::{PodTemplateField, merged},
     metadata::PICKS,
-    workload::{PORT, REACHED},
+    workload::{PORT, WORKLOAD_SERVICE_SUFFIX},
 };
 use crate::{
-    kinds::ask::About,
+    kinds::questions::MetadataQuestion,
     objects::{access, network, workload},
     plan::Object,
     resource::{DEPLOYMENT, GATEWAY, HTTP_ROUTE, INFERENCE_POOL, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT},
@@ -30,13 +30,13 @@ pub(super) const GATEWAYS: &str = "/router/gateway/refs";
 pub(super) const PARENTS: &str = "/router/route/http/spec/parentRefs";
 const SPEC: &str = "/router/route/http/spec";
 
-impl Making<'_> {
-    fn about_scheduler(key: &ObjectKey) -> About<'_> {
-        About { key, role: Some(Role::Scheduler), pods: None, template: None }
+impl PlanBuilder<'_> {
+    fn about_scheduler(key: &ObjectKey) -> MetadataQuestion<'_> {
+        MetadataQuestion { key, role: Some(Role::Scheduler), pods: None, template: None }
     }
 
     /// The scheduler's objects.
-    pub(super) fn scheduler(&mut self) -> Result<Vec<Object>, Box<Stop>> {
+    pub(super) fn scheduler(&mut self) -> Result<Vec<Object>, Box<PlanError>> {
         if !self.service.scheduled() {
             return Ok(Vec::new());
         }
@@ -63,7 +63,7 @@ impl Making<'_> {
         let layers = self.scheduler_layers();
         let frame = json!({"metadata": {}, "spec": {"serviceAccountName": account.name}});
         let template = self.pod(PICKS, (layers, frame), &key)?;
-        let about = About { key: &key, role: Some(Role::Scheduler), pods: Some(PICKS), template: Some(&template["metadata"]) };
+        let about = MetadataQuestion { key: &key, role: Some(Role::Scheduler), pods: Some(PICKS), template: Some(&template["metadata"]) };
         let of_pods = self.metadata(about, self.of_scheduler())?;
 
         let service = self.key(&SERVICE, PICKER_SERVICE);
@@ -86,7 +86,7 @@ impl Making<'_> {
     }
 
     fn scheduler_layers(&self) -> Vec<Layer> {
-        let mut layers = self.pod_layers(PodAt::Scheduler);
+        let mut layers = self.pod_layers(PodTemplateField::Scheduler);
         let config = self.service.combined.given("/router/scheduler/config");
         let content = json!({
             "pool": self.pool_name(), "namespace": self.service.namespace, "replicas": self.service.pickers(), "config": config["inline"], "configMap": config["ref"],
@@ -106,7 +106,7 @@ impl Making<'_> {
         !self.service.combined.given("/router/scheduler/pool/ref").is_object()
     }
 
-    fn pool(&mut self) -> Result<Object, Box<Stop>> {
+    fn pool(&mut self) -> Result<Object, Box<PlanError>> {
         let key = self.key(&INFERENCE_POOL, OWN_POOL);
         let metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
         let mut default = json!({
@@ -130,11 +130,11 @@ impl Making<'_> {
     }
 
     /// The route that is made, where one is asked for and there is a Gateway for it.
-    pub(super) fn route(&mut self) -> Result<Option<Object>, Box<Stop>> {
+    pub(super) fn route(&mut self) -> Result<Option<Object>, Box<PlanError>> {
         let Some(spec) = self.route.clone() else { return Ok(None) };
         self.served(HTTP_ROUTES, "route", &HTTP_ROUTE)?;
         let key = self.key(&HTTP_ROUTE, OWN_ROUTE);
-        let about = About { key: &key, role: None, pods: None, template: None };
+        let about = MetadataQuestion { key: &key, role: None, pods: None, template: None };
         let metadata = self.metadata(about, self.of_router())?;
         Ok(Some(Object::new(key, json!({"metadata": metadata.into_value(), "spec": spec}))))
     }
@@ -184,8 +184,7 @@ impl Making<'_> {
     }
 
     fn rules(&self) -> Vec<Value> {
-        let to_service =
-            json!({"group": "", "kind": "Service", "name": format!("{}{REACHED}", self.service.name), "port": PORT, "weight": 1});
+        let to_service = json!({"group": "", "kind": "Service", "name": format!("{}{WORKLOAD_SERVICE_SUFFIX}", self.service.name), "port": PORT, "weight": 1});
         let to_pool =
             json!({"group": INFERENCE_POOL.group, "kind": INFERENCE_POOL.kind, "name": self.pool_name(), "port": PORT, "weight": 1});
         let rule = |below: &str, backend: &Value| {

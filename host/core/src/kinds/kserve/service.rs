@@ -1,11 +1,11 @@
 //! What a service says, combined and checked: its workloads and how it is reached.
 
 use super::{
-    COMBINED, Stop,
-    combine::{Combined, PodAt},
+    COMBINED, PlanError,
+    combine::{EffectiveSpec, PodTemplateField},
 };
 use crate::{
-    kinds::ask::{Asking, Place},
+    kinds::questions::{PodRole, Questions},
     question::strings,
     resource::{DEPLOYMENT, LEADER_WORKER_SET, Resource},
     settings::Settings,
@@ -25,13 +25,13 @@ const LONGEST_OF_GROUPS: usize = 34;
 
 /// A workload of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
+pub(super) enum WorkloadRole {
     /// The only one, or the one that decodes.
     Main,
     Prefill,
 }
 
-impl Part {
+impl WorkloadRole {
     pub(super) const ALL: [Self; 2] = [Self::Main, Self::Prefill];
 
     pub(super) const fn name(self) -> &'static str {
@@ -77,7 +77,7 @@ impl Part {
 /// A workload, with everything settled.
 #[derive(Debug)]
 pub(super) struct Workload {
-    pub(super) part: Part,
+    pub(super) part: WorkloadRole,
     pub(super) spec: WorkloadSpec,
     /// How many pods a group has, where there are groups.
     pub(super) group: Option<i64>,
@@ -87,17 +87,17 @@ pub(super) struct Workload {
 
 impl Workload {
     /// The places of its pods, and where the spec describes each.
-    pub(super) fn places(&self) -> Vec<(Place, PodAt)> {
+    pub(super) fn places(&self) -> Vec<(PodRole, PodTemplateField)> {
         let (template, worker) = match self.part {
-            Part::Main => (PodAt::Template, PodAt::Worker),
-            Part::Prefill => (PodAt::PrefillTemplate, PodAt::PrefillWorker),
+            WorkloadRole::Main => (PodTemplateField::Template, PodTemplateField::Worker),
+            WorkloadRole::Prefill => (PodTemplateField::PrefillTemplate, PodTemplateField::PrefillWorker),
         };
         let role = self.part.role();
         if self.group.is_none() {
-            return vec![(Place { role, group: None }, template)];
+            return vec![(PodRole { role, group: None }, template)];
         }
         [(point::Role::Leader, template), (point::Role::Worker, worker)]
-            .map(|(place, at)| (Place { role: place, group: Some(role) }, at))
+            .map(|(place, at)| (PodRole { role: place, group: Some(role) }, at))
             .to_vec()
     }
 }
@@ -107,7 +107,7 @@ impl Workload {
 pub(super) struct Service {
     pub(super) name: String,
     pub(super) namespace: String,
-    pub(super) combined: Combined,
+    pub(super) combined: EffectiveSpec,
     pub(super) workloads: Vec<Arc<Workload>>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
@@ -119,11 +119,11 @@ pub(super) struct Service {
 
 impl Service {
     /// Reads it, with all that it builds on.
-    pub(super) fn read(asking: &mut Asking<'_>, settings: &Settings) -> Result<Self, Box<Stop>> {
+    pub(super) fn read(asking: &mut Questions<'_>, settings: &Settings) -> Result<Self, Box<PlanError>> {
         let snapshot = asking.snapshot;
         let content = snapshot.subject.content();
-        let combined = Combined::of(snapshot, settings, &content, &mut asking.reads)
-            .map_err(|(reason, message)| Stop::new(COMBINED, reason, message))?;
+        let combined = EffectiveSpec::resolve(snapshot, settings, &content, &mut asking.reads)
+            .map_err(|(reason, message)| PlanError::new(COMBINED, reason, message))?;
         let labels = strings(&content["metadata"]["labels"]);
         let annotations = strings(&content["metadata"]["annotations"]);
         let key = &snapshot.subject.key;
@@ -139,15 +139,15 @@ impl Service {
         };
         service.check()?;
         let spec = &service.combined.spec;
-        let main = workload(Part::Main, spec.workload.clone(), &service.name)?;
-        let prefill = spec.prefill.clone().map(|prefill| workload(Part::Prefill, prefill, &service.name)).transpose()?;
+        let main = workload(WorkloadRole::Main, spec.workload.clone(), &service.name)?;
+        let prefill = spec.prefill.clone().map(|prefill| workload(WorkloadRole::Prefill, prefill, &service.name)).transpose()?;
         service.workloads = [Some(main), prefill].into_iter().flatten().map(Arc::new).collect();
         Ok(service)
     }
 
     /// Whether it can be served at all.
-    fn check(&mut self) -> Result<(), Box<Stop>> {
-        let refused = |reason: &str, message: String| Err(Stop::new(COMBINED, reason, message));
+    fn check(&mut self) -> Result<(), Box<PlanError>> {
+        let refused = |reason: &str, message: String| Err(PlanError::new(COMBINED, reason, message));
         let spec = &self.combined.spec;
         let grouped = spec.workload.worker.is_some() || spec.prefill.as_ref().is_some_and(|prefill| prefill.worker.is_some());
         let most = if grouped { LONGEST_OF_GROUPS } else { LONGEST_NAME };
@@ -215,20 +215,20 @@ impl Service {
         self.scheduler().and_then(|scheduler| scheduler.replicas).map_or(1, i64::from)
     }
 
-    pub(super) fn workload(&self, part: Part) -> Option<&Workload> {
+    pub(super) fn workload(&self, part: WorkloadRole) -> Option<&Workload> {
         self.workloads.iter().map(|workload| &**workload).find(|workload| workload.part == part)
     }
 }
 
-fn workload(part: Part, spec: WorkloadSpec, service: &str) -> Result<Workload, Box<Stop>> {
+fn workload(part: WorkloadRole, spec: WorkloadSpec, service: &str) -> Result<Workload, Box<PlanError>> {
     let group = spec.worker.as_ref().map(|_| group(part, spec.parallelism.as_ref())).transpose()?;
     let [deployment, groups] = part.workloads(service);
     Ok(Workload { part, spec, group, runs: if group.is_some() { groups } else { deployment } })
 }
 
 /// How many pods a group has.
-fn group(part: Part, parallelism: Option<&ParallelismSpec>) -> Result<i64, Box<Stop>> {
-    let invalid = |message: String| Stop::new(COMBINED, "InvalidValue", message);
+fn group(part: WorkloadRole, parallelism: Option<&ParallelismSpec>) -> Result<i64, Box<PlanError>> {
+    let invalid = |message: String| PlanError::new(COMBINED, "InvalidValue", message);
     let field = part.field();
     let given = parallelism.map(|parallelism| (parallelism.pipeline, parallelism.data, parallelism.data_local));
     match given {

@@ -1,19 +1,19 @@
 //! What is told of the parts of a service, from what its objects and pods tell.
 
 use super::{
-    COMBINED, DECIDED, Found, GATEWAYS_READY, HTTP_ROUTES, Making, POOL, ROUTER, SCHEDULER_READY, WORKLOADS,
+    COMBINED, DECIDED, GATEWAYS_READY, HTTP_ROUTES, POOL, PlanBuilder, ROUTER, SCHEDULER_READY, StepResults, WORKLOADS,
     metadata::SCHEDULER,
     router::SCHEDULER_NAME,
-    service::{Part, Workload},
+    service::{Workload, WorkloadRole},
 };
 use crate::{
     condition::Condition,
-    kinds::fares::{Enough, Fares},
+    kinds::workload_health::{AvailabilityPolicy, WorkloadHealth},
     resource::{DEPLOYMENT, LEADER_WORKER_SET},
 };
 use pointsman_sandbox::point::Role;
 
-impl Part {
+impl WorkloadRole {
     pub(super) const fn condition(self) -> &'static str {
         match self {
             Self::Main => "MainWorkloadReady",
@@ -30,30 +30,30 @@ impl Part {
     }
 }
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     /// The conditions of all parts, `stopped` among them.
-    pub(super) fn conditions(&self, found: &Found, stopped: Option<&Condition>) -> Vec<Condition> {
+    pub(super) fn conditions(&self, found: &StepResults, stopped: Option<&Condition>) -> Vec<Condition> {
         let mut told = Vec::new();
         let combined = stopped.filter(|stopped| stopped.type_ == COMBINED).cloned();
         told.push(combined.unwrap_or_else(|| match self.service.notes.join(" ") {
             notes if notes.is_empty() => {
-                Condition::yes(COMBINED, "Combined", "The service, its base configurations and the presets make a whole.")
+                Condition::satisfied(COMBINED, "Combined", "The service, its base configurations and the presets make a whole.")
             }
-            notes => Condition::yes(COMBINED, "Ignored", notes).noted(),
+            notes => Condition::satisfied(COMBINED, "Ignored", notes).with_event(),
         }));
         told.push(match stopped {
             Some(stopped) if stopped.type_ == DECIDED => stopped.clone(),
-            None => Condition::yes(DECIDED, "Decided", "The policies have said what the objects look like."),
+            None => Condition::satisfied(DECIDED, "Decided", "The policies have said what the objects look like."),
             Some(stopped) => Condition::unknown(DECIDED, "Blocked", format!("Waits for {}.", stopped.type_)),
         });
-        let mut workloads: Vec<Condition> = Part::ALL.into_iter().flat_map(|part| self.of_workload(part, found)).collect();
+        let mut workloads: Vec<Condition> = WorkloadRole::ALL.into_iter().flat_map(|part| self.of_workload(part, found)).collect();
         let mut router = self.of_router_parts(found);
         for condition in workloads.iter_mut().chain(&mut router) {
             if let Some(stopped) = stopped.filter(|stopped| stopped.type_ == condition.type_) {
                 *condition = stopped.clone();
             }
         }
-        let of_workloads = Part::ALL.map(|part| [part.condition(), part.of_workers()]).concat();
+        let of_workloads = WorkloadRole::ALL.map(|part| [part.condition(), part.of_workers()]).concat();
         for (type_, types, mut parts, well) in [
             (WORKLOADS, of_workloads, workloads, "All workloads are available."),
             (ROUTER, vec![GATEWAYS_READY, HTTP_ROUTES, POOL, SCHEDULER_READY], router, "Requests find their way."),
@@ -84,7 +84,7 @@ impl Making<'_> {
         told.collect()
     }
 
-    fn of_workload(&self, part: Part, found: &Found) -> Vec<Condition> {
+    fn of_workload(&self, part: WorkloadRole, found: &StepResults) -> Vec<Condition> {
         let snapshot = self.asking.snapshot;
         let wanted = self.service.workload(part);
         let live = part.workloads(&snapshot.subject.key.name).into_iter().find_map(|(resource, name)| snapshot.child(resource, &name));
@@ -93,14 +93,14 @@ impl Making<'_> {
             (Some(live), _) => {
                 let components = [Role::Main, Role::Leader, Role::Worker].map(|place| part.component(place));
                 let pods = snapshot.pods.iter().filter(|pod| components.contains(&pod.component));
-                Fares::of(part.condition(), live, pods, Enough::AsItSays)
+                WorkloadHealth::observe(part.condition(), live, pods, AvailabilityPolicy::AsItSays)
             }
             (None, Some(Workload { runs: (resource, name), .. })) if found.objects.is_some() => {
-                Fares::made(part.condition(), resource, name)
+                WorkloadHealth::being_created(part.condition(), resource, name)
             }
-            (None, wanted) if wanted.is_some() || part == Part::Main => {
+            (None, wanted) if wanted.is_some() || part == WorkloadRole::Main => {
                 let message = format!("There is no {} yet: the other conditions say why.", part.name());
-                Fares::not_made(Condition::unknown(part.condition(), "Blocked", message))
+                WorkloadHealth::absent(Condition::unknown(part.condition(), "Blocked", message))
             }
             (None, _) => return Vec::new(),
         };
@@ -110,7 +110,7 @@ impl Making<'_> {
         [Some(fares.condition), of_workers].into_iter().flatten().collect()
     }
 
-    fn of_router_parts(&self, found: &Found) -> Vec<Condition> {
+    fn of_router_parts(&self, found: &StepResults) -> Vec<Condition> {
         let mut told = Vec::new();
         if self.routed() {
             told.push(self.of_gateways());
@@ -123,7 +123,7 @@ impl Making<'_> {
         told
     }
 
-    fn of_scheduler_pods(&self, found: &Found) -> Option<Condition> {
+    fn of_scheduler_pods(&self, found: &StepResults) -> Option<Condition> {
         let snapshot = self.asking.snapshot;
         let name = format!("{}{SCHEDULER_NAME}", self.service.name);
         let live = snapshot.child(&DEPLOYMENT, &name).filter(|live| !live.deleting);
@@ -131,13 +131,13 @@ impl Making<'_> {
             Some(live) => {
                 let pods = snapshot.pods.iter().filter(|pod| pod.component == SCHEDULER);
                 // Of several the one that leads takes requests, and the others are never ready.
-                Fares::of(SCHEDULER_READY, live, pods, Enough::One)
+                WorkloadHealth::observe(SCHEDULER_READY, live, pods, AvailabilityPolicy::One)
             }
             None if !self.service.scheduled() => return None,
-            None if found.objects.is_some() => Fares::made(SCHEDULER_READY, &DEPLOYMENT, &name),
+            None if found.objects.is_some() => WorkloadHealth::being_created(SCHEDULER_READY, &DEPLOYMENT, &name),
             None => {
                 let message = "There is no scheduler yet: the other conditions say why.";
-                Fares::not_made(Condition::unknown(SCHEDULER_READY, "Blocked", message))
+                WorkloadHealth::absent(Condition::unknown(SCHEDULER_READY, "Blocked", message))
             }
         };
         Some(fares.condition)
@@ -149,6 +149,6 @@ fn all(type_: &'static str, parts: [&[Condition]; 2], well: &str) -> Condition {
     let first = |status: Option<bool>| parts.into_iter().flatten().find(|part| part.status == status);
     match first(Some(false)).or_else(|| first(None)) {
         Some(part) => Condition { type_, notable: false, ..part.clone() },
-        None => Condition::yes(type_, "Ready", well),
+        None => Condition::satisfied(type_, "Ready", well),
     }
 }

@@ -1,12 +1,12 @@
 //! The objects that run a service's pods, and what scales them.
 
 use super::{
-    COMBINED, Making, Stop,
-    combine::PodAt,
-    service::{Part, Workload},
+    COMBINED, PlanBuilder, PlanError,
+    combine::PodTemplateField,
+    service::{Workload, WorkloadRole},
 };
 use crate::{
-    kinds::ask::{self, About, Place},
+    kinds::questions::{self, MetadataQuestion, PodRole},
     objects::{
         Metadata, network,
         scaling::{self, Query, Target},
@@ -25,43 +25,43 @@ use std::collections::BTreeMap;
 pub(super) const PORT: i64 = 8000;
 
 /// What the name of the Service that reaches them is behind the service's.
-pub(super) const REACHED: &str = "-kserve-workload-svc";
+pub(super) const WORKLOAD_SERVICE_SUFFIX: &str = "-kserve-workload-svc";
 
 // What the workload variant autoscaler finds an autoscaler by, and weighs its workload against others with.
 const MANAGED: &str = "llm-d.ai/managed";
 const MODEL_ID: &str = "llm-d.ai/model-id";
 const VARIANT_COST: &str = "llm-d.ai/variant-cost";
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     pub(super) fn key(&self, resource: &'static Resource, suffix: &str) -> ObjectKey {
         ObjectKey { resource, namespace: self.service.namespace.clone(), name: format!("{}{suffix}", self.service.name) }
     }
 
     /// Stops where the cluster doesn't serve a kind.
-    pub(super) fn served(&self, step: &'static str, what: &str, resource: &'static Resource) -> Result<(), Box<Stop>> {
+    pub(super) fn served(&self, step: &'static str, what: &str, resource: &'static Resource) -> Result<(), Box<PlanError>> {
         if self.asking.snapshot.serves(resource) {
             return Ok(());
         }
-        Err(Stop::new(step, "MissingApi", ask::missing(what, resource)))
+        Err(PlanError::new(step, "MissingApi", questions::missing_kind_message(what, resource)))
     }
 
     /// The metadata of an object.
-    pub(super) fn metadata(&mut self, about: About<'_>, ours: BTreeMap<String, String>) -> Result<Metadata, Box<Stop>> {
+    pub(super) fn metadata(&mut self, about: MetadataQuestion<'_>, ours: BTreeMap<String, String>) -> Result<Metadata, Box<PlanError>> {
         let metadata = self.asking.metadata(&self.service.subject, about, ours, self.layers.clone());
         metadata.map_err(|undecided| self.undecided(&undecided))
     }
 
     /// The Service that reaches all pods which answer.
-    pub(super) fn reaching(&mut self) -> Result<Object, Box<Stop>> {
-        let key = self.key(&SERVICE, REACHED);
-        let ours = self.selector(Part::Main);
-        let metadata = self.metadata(About { key: &key, role: None, pods: None, template: None }, ours)?;
+    pub(super) fn reaching(&mut self) -> Result<Object, Box<PlanError>> {
+        let key = self.key(&SERVICE, WORKLOAD_SERVICE_SUFFIX);
+        let ours = self.selector(WorkloadRole::Main);
+        let metadata = self.metadata(MetadataQuestion { key: &key, role: None, pods: None, template: None }, ours)?;
         let port = network::Port { name: "http".to_owned(), port: PORT, target: PORT, protocol: "TCP".to_owned() };
         Ok(Object::new(key, network::service(metadata, &self.reached(), &[port])))
     }
 
     /// A workload's objects.
-    pub(super) fn deployed(&mut self, workload: &Workload) -> Result<Vec<Object>, Box<Stop>> {
+    pub(super) fn deployed(&mut self, workload: &Workload) -> Result<Vec<Object>, Box<PlanError>> {
         let (part, (resource, name)) = (workload.part, &workload.runs);
         self.served(COMBINED, part.name(), resource)?;
         let key = ObjectKey { resource, namespace: self.service.namespace.clone(), name: name.clone() };
@@ -70,11 +70,11 @@ impl Making<'_> {
         for (place, at) in workload.places() {
             let layers = self.model_layers(workload, at);
             let template = self.pod(place, (layers, json!({"metadata": {}, "spec": {}})), &key)?;
-            let about = About { key: &key, role, pods: Some(place), template: Some(&template["metadata"]) };
+            let about = MetadataQuestion { key: &key, role, pods: Some(place), template: Some(&template["metadata"]) };
             let metadata = self.metadata(about, self.of_pods(workload, place))?;
             templates.push(json!({"metadata": metadata.into_value(), "spec": template["spec"]}));
         }
-        let metadata = self.metadata(About { key: &key, role, pods: None, template: None }, self.selector(part))?;
+        let metadata = self.metadata(MetadataQuestion { key: &key, role, pods: None, template: None }, self.selector(part))?;
         let scaling = workload.spec.scaling.as_ref();
         let known = self.asking.snapshot.child(resource, name).is_some();
         let replicas = match (workload.spec.replicas, scaling) {
@@ -97,9 +97,9 @@ impl Making<'_> {
     }
 
     /// What scales a workload, by the number that the workload variant autoscaler wants. That finds it by its annotations.
-    fn scaler(&mut self, workload: &Workload, asked: &ScalingSpec) -> Result<Object, Box<Stop>> {
+    fn scaler(&mut self, workload: &Workload, asked: &ScalingSpec) -> Result<Object, Box<PlanError>> {
         let field = workload.part.field();
-        let refused = |reason: &str, message: String| Err(Stop::new(COMBINED, reason, message));
+        let refused = |reason: &str, message: String| Err(PlanError::new(COMBINED, reason, message));
         let Some(most) = asked.max_replicas else {
             return refused("InvalidValue", format!("{field}.scaling has no maxReplicas: set it."));
         };
@@ -114,7 +114,7 @@ impl Making<'_> {
         let scaler = if wva.keda.is_some() { &SCALED_OBJECT } else { &HORIZONTAL_POD_AUTOSCALER };
         self.served(COMBINED, workload.part.name(), scaler)?;
         let key = ObjectKey { resource: scaler, namespace: namespace.clone(), name: name.clone() };
-        let about = About { key: &key, role: Some(workload.part.role()), pods: None, template: None };
+        let about = MetadataQuestion { key: &key, role: Some(workload.part.role()), pods: None, template: None };
         let mut metadata = self.metadata(about, self.selector(workload.part))?;
         let model = self.service.combined.given("/model/name");
         let told = [(MANAGED, Some("true")), (MODEL_ID, model.as_str()), (VARIANT_COST, wva.variant_cost.as_deref())];
@@ -136,18 +136,18 @@ impl Making<'_> {
     }
 
     /// The pods' template, as a policy makes it.
-    pub(super) fn pod(&mut self, place: Place, asked: (Vec<Layer>, Value), workload: &ObjectKey) -> Result<Value, Box<Stop>> {
+    pub(super) fn pod(&mut self, place: PodRole, asked: (Vec<Layer>, Value), workload: &ObjectKey) -> Result<Value, Box<PlanError>> {
         let template = self.asking.template(&self.service.subject, place, asked, workload);
         template.map_err(|undecided| self.undecided(&undecided))
     }
 
     /// What the layers say of a pod.
-    pub(super) fn pod_layers(&self, at: PodAt) -> Vec<Layer> {
+    pub(super) fn pod_layers(&self, at: PodTemplateField) -> Vec<Layer> {
         let pods = self.service.combined.pods(at).into_iter();
         pods.map(|(name, pod)| Layer { name, content: json!({ "pod": pod }).to_string() }).collect()
     }
 
-    fn model_layers(&self, workload: &Workload, at: PodAt) -> Vec<Layer> {
+    fn model_layers(&self, workload: &Workload, at: PodTemplateField) -> Vec<Layer> {
         let mut layers = self.pod_layers(at);
         let mut add = |name: &str, content: Value| layers.push(Layer { name: name.to_owned(), content: content.to_string() });
         let model = self.service.combined.given("/model");

@@ -1,6 +1,6 @@
 //! What OME's own controller has made under other names than ours, and we have taken over.
 
-use super::component::{Mode, Part};
+use super::component::{ComponentKind, Mode};
 use crate::world::{ObjectKey, Snapshot};
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub(super) fn stand_ins(snapshot: &Snapshot) -> BTreeMap<ObjectKey, ObjectKey> {
     let ObjectKey { namespace, name: service, .. } = &snapshot.subject.key;
     let mut stand_ins = BTreeMap::new();
-    for part in Part::ALL {
+    for part in ComponentKind::ALL {
         for (resource, name) in [Mode::Raw, Mode::MultiNode(1), Mode::Serverless].map(|mode| part.workload(mode, service)) {
             let ours = ObjectKey { resource, namespace: namespace.clone(), name };
             let theirs = snapshot.children.iter().find(|child| {

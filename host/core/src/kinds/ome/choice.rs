@@ -1,6 +1,6 @@
 //! The runtime of a service: named and checked, or chosen, and then kept.
 
-use super::{Making, RUNTIME_SELECTED, RUNTIME_UP_TO_DATE, Stop, component::Part};
+use super::{PlanBuilder, PlanError, RUNTIME_SELECTED, RUNTIME_UP_TO_DATE, component::ComponentKind};
 use crate::{
     condition::Condition,
     decide::{
@@ -23,25 +23,25 @@ use serde_json::{Value, json};
 use std::{borrow::Cow, sync::Arc};
 
 /// The annotation that asks for a new choice, by a value that it didn't have at the last one.
-pub(super) const CHOOSE: &str = "pointsman.dev/choose-runtime";
+pub(super) const CHOOSE_RUNTIME: &str = "pointsman.dev/choose-runtime";
 
 /// How many runtimes a message lists.
-const LISTED: usize = 5;
+const MAX_RUNTIMES_LISTED: usize = 5;
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     /// The runtime that serves the model.
-    pub(super) fn runtime(&mut self, model: Option<&Arc<ModelView>>) -> Result<Option<Arc<RuntimeView>>, Box<Stop>> {
+    pub(super) fn runtime(&mut self, model: Option<&Arc<ModelView>>) -> Result<Option<Arc<RuntimeView>>, Box<PlanError>> {
         match (self.service.runtime.clone(), model) {
-            (Some(reference), model) => self.named(&reference, model).map(Some),
+            (Some(reference), model) => self.named_runtime(&reference, model).map(Some),
             (None, Some(model)) => self.chosen(model).map(Some),
             (None, None) if self.service.model_uri().is_some() && !self.service.brings_containers() => {
                 let message = "The model comes from a storage URI, of which nothing is known that a runtime could be chosen by: name one \
                                (spec.runtime, or spec.predictor.model.runtime), or a model (spec.model).";
-                Err(Stop::new(RUNTIME_SELECTED, "NoSupportingRuntime", message, "NoSupportingRuntime"))
+                Err(PlanError::new(RUNTIME_SELECTED, "NoSupportingRuntime", message, "NoSupportingRuntime"))
             }
             (None, None) => {
                 let message = "The service names neither a model nor a runtime: its engine says everything.";
-                self.conditions.push(Condition::yes(RUNTIME_SELECTED, "NoRuntime", message));
+                self.conditions.push(Condition::satisfied(RUNTIME_SELECTED, "NoRuntime", message));
                 self.up_to_date("NoRuntime", "No runtime is in use.");
                 Ok(None)
             }
@@ -49,7 +49,7 @@ impl Making<'_> {
     }
 
     /// One that the service names needs no autoSelect, but must suit the model.
-    fn named(&mut self, reference: &ServingRuntimeRef, model: Option<&Arc<ModelView>>) -> Result<Arc<RuntimeView>, Box<Stop>> {
+    fn named_runtime(&mut self, reference: &ServingRuntimeRef, model: Option<&Arc<ModelView>>) -> Result<Arc<RuntimeView>, Box<PlanError>> {
         let (name, namespace) = (&reference.name, self.service.namespace.clone());
         let own = ObjectKey { resource: &SERVING_RUNTIME, namespace: namespace.clone(), name: name.clone() };
         let of_all = ObjectKey { resource: &CLUSTER_SERVING_RUNTIME, namespace: String::new(), name: name.clone() };
@@ -64,7 +64,7 @@ impl Making<'_> {
             _ => format!("There is neither a ClusterServingRuntime {name} nor a ServingRuntime {name} in the namespace {namespace}"),
         };
         self.asking.reads.extend(places.into_iter().map(Read::Object));
-        let stopped = |reason: &str, message: String, failure| Err(Stop::new(RUNTIME_SELECTED, reason, message, failure));
+        let stopped = |reason: &str, message: String, failure| Err(PlanError::new(RUNTIME_SELECTED, reason, message, failure));
         let Some(runtime) = found else {
             return stopped("RuntimeNotFound", format!("{looked}: create it, or correct spec.runtime.name."), "RuntimeNotRecognized");
         };
@@ -90,29 +90,34 @@ impl Making<'_> {
             let message = format!("The {kind} {name}, which spec.runtime names, is disabled: name another, or enable it.");
             return stopped("Disabled", message, "RuntimeDisabled");
         }
-        self.conditions.push(Condition::yes(RUNTIME_SELECTED, "Named", format!("spec.runtime names the {kind} {name}.")));
+        self.conditions.push(Condition::satisfied(RUNTIME_SELECTED, "Named", format!("spec.runtime names the {kind} {name}.")));
         self.up_to_date("Named", "The runtime is the one that spec.runtime names.");
         self.choice = Some(json!({"name": name, "kind": kind, "apiGroup": "ome.io"}));
         Ok(runtime)
     }
 
     /// One that was chosen stays until another is asked for, or the service's spec changes.
-    fn chosen(&mut self, model: &Arc<ModelView>) -> Result<Arc<RuntimeView>, Box<Stop>> {
+    fn chosen(&mut self, model: &Arc<ModelView>) -> Result<Arc<RuntimeView>, Box<PlanError>> {
         let namespace = self.service.namespace.clone();
         self.asking.reads.extend([Read::Candidates(String::new()), Read::Candidates(namespace.clone())]);
         let candidates = self.snapshot.runtimes.candidates(&namespace);
         let decision = self.judge(model, candidates.clone(), false)?;
-        let selection = &*spoken(&decision.answer, &candidates, self.service.protocol.as_deref());
+        let selection = &*with_protocol(&decision.answer, &candidates, self.service.protocol.as_deref());
         let best = selection.ranking.first().copied();
-        let request = self.service.annotations.get(CHOOSE).cloned();
-        let former = self.former("runtime").or_else(|| self.made_with());
-        let former = former.filter(|former| self.stays(former, request.as_deref()));
+        let request = self.service.annotations.get(CHOOSE_RUNTIME).cloned();
+        let former = self.former("runtime").or_else(|| self.choice_on_workload());
+        let former = former.filter(|former| self.is_choice_current(former, request.as_deref()));
         let kept = former.as_ref().map(|former| self.kept(former, &candidates, selection)).transpose()?.flatten();
         let Some(place) = kept.or(best) else {
-            return Err(Stop::new(RUNTIME_SELECTED, "NoSupportingRuntime", nothing_suits(&candidates, selection), "NoSupportingRuntime"));
+            return Err(PlanError::new(
+                RUNTIME_SELECTED,
+                "NoSupportingRuntime",
+                nothing_suits(&candidates, selection),
+                "NoSupportingRuntime",
+            ));
         };
         let chosen = &candidates[place];
-        self.tell_choice(&candidates, selection, place);
+        self.record_choice(&candidates, selection, place);
         self.choice = former.filter(|_| kept.is_some()).or_else(|| {
             let mut choice = json!({"name": chosen.name, "kind": chosen.kind, "apiGroup": "ome.io"});
             if let Some(generation) = self.snapshot.subject.generation {
@@ -127,12 +132,12 @@ impl Making<'_> {
         self.asking.reads.insert(Read::Object(ObjectKey { resource, namespace: chosen.namespace.clone(), name: chosen.name.clone() }));
         let runtime = self.snapshot.runtimes.all.get(&chosen.namespace, &chosen.name).cloned();
         // Candidates and runtimes are of one snapshot, so it is there.
-        runtime.ok_or_else(|| Stop::new(RUNTIME_SELECTED, "RuntimeNotFound", "The runtime is gone.", "RuntimeNotRecognized"))
+        runtime.ok_or_else(|| PlanError::new(RUNTIME_SELECTED, "RuntimeNotFound", "The runtime is gone.", "RuntimeNotRecognized"))
     }
 
     /// The choice that the engine was made with, for a status that has no place for it, or was lost.
-    fn made_with(&self) -> Option<Value> {
-        let written = Part::Engine.workloads(self.snapshot).last()?.observed.runtime.as_ref()?;
+    fn choice_on_workload(&self) -> Option<Value> {
+        let written = ComponentKind::Engine.workloads(self.snapshot).last()?.observed.runtime.as_ref()?;
         let (rest, request) = written.split_once('#').map_or((written.as_str(), None), |(rest, request)| (rest, Some(request)));
         let (rest, generation) = rest.split_once('@').map_or((rest, None), |(rest, generation)| (rest, generation.parse::<i64>().ok()));
         let (kind, name) = rest.split_once('/')?;
@@ -147,13 +152,13 @@ impl Making<'_> {
     }
 
     /// Whether nothing asks for another choice than the former one.
-    fn stays(&self, former: &Value, request: Option<&str>) -> bool {
+    fn is_choice_current(&self, former: &Value, request: Option<&str>) -> bool {
         former["chosenAtGeneration"].as_i64() == self.snapshot.subject.generation && former["chosenOnRequest"].as_str() == request
     }
 
     /// The place of the runtime that was chosen before. What runs with one that no longer suits stays as it is; where nothing runs,
     /// another can be chosen.
-    fn kept(&self, former: &Value, candidates: &[Candidate], selection: &Selection) -> Result<Option<usize>, Box<Stop>> {
+    fn kept(&self, former: &Value, candidates: &[Candidate], selection: &Selection) -> Result<Option<usize>, Box<PlanError>> {
         let same = |candidate: &Candidate| former["name"] == candidate.name && former["kind"] == candidate.kind;
         let place = candidates.iter().position(same);
         let why = match place.and_then(|place| selection.judged.get(place)) {
@@ -167,11 +172,11 @@ impl Making<'_> {
         let text = |field: &str| former[field].as_str().unwrap_or_default().to_owned();
         let message = format!(
             "What runs stays, but the {} {} that it runs with no longer suits: {why} Mend the runtime, or ask for another by giving the \
-             annotation {CHOOSE} a new value.",
+             annotation {CHOOSE_RUNTIME} a new value.",
             text("kind"),
             text("name"),
         );
-        Err(Stop::new(RUNTIME_SELECTED, "RuntimeUnsuitable", message, "NoSupportingRuntime"))
+        Err(PlanError::new(RUNTIME_SELECTED, "RuntimeUnsuitable", message, "NoSupportingRuntime"))
     }
 
     fn judge(
@@ -179,7 +184,7 @@ impl Making<'_> {
         model: &ModelView,
         candidates: Digested<Vec<Candidate>>,
         named: bool,
-    ) -> Result<Arc<Decision<Selection>>, Box<Stop>> {
+    ) -> Result<Arc<Decision<Selection>>, Box<PlanError>> {
         let (subject, model) = (self.service.subject.clone(), model.model.clone());
         let inputs = Inputs { subject, model, candidates, named, now: Some(self.snapshot.now), ..Inputs::default() };
         let decision = self.asking.policies().select(&inputs).map_err(|undecided| self.undecided(RUNTIME_SELECTED, &undecided))?;
@@ -187,7 +192,7 @@ impl Making<'_> {
         Ok(decision)
     }
 
-    fn tell_choice(&mut self, candidates: &[Candidate], selection: &Selection, place: usize) {
+    fn record_choice(&mut self, candidates: &[Candidate], selection: &Selection, place: usize) {
         let name = |place: usize| format!("{} {}", candidates[place].kind, candidates[place].name);
         let score = |place: usize| match &selection.judged[place] {
             // Three places tell any two scores apart that people mean to be different.
@@ -207,32 +212,32 @@ impl Making<'_> {
                     name(*second),
                     score(place)
                 );
-                Condition::yes(RUNTIME_SELECTED, "Tie", message).noted()
+                Condition::satisfied(RUNTIME_SELECTED, "Tie", message).with_event()
             }
-            None => Condition::yes(RUNTIME_SELECTED, "Selected", format!("The {} was chosen.", name(place))),
+            None => Condition::satisfied(RUNTIME_SELECTED, "Selected", format!("The {} was chosen.", name(place))),
         });
         if place == best {
             self.up_to_date("Best", "No other runtime suits the model better.");
         } else {
             let message = format!(
                 "The {} suits the model better now: its score is {}, and that of the {} in use {}. It is taken when the service's spec \
-                 changes, or when the annotation {CHOOSE} gets a new value.",
+                 changes, or when the annotation {CHOOSE_RUNTIME} gets a new value.",
                 name(best),
                 score(best),
                 name(place),
                 score(place)
             );
-            self.conditions.push(Condition::no(RUNTIME_UP_TO_DATE, "BetterRuntime", message).aside().noted());
+            self.conditions.push(Condition::no(RUNTIME_UP_TO_DATE, "BetterRuntime", message).aside().with_event());
         }
     }
 
     fn up_to_date(&mut self, reason: &str, message: &str) {
-        self.conditions.push(Condition::yes(RUNTIME_UP_TO_DATE, reason, message).aside());
+        self.conditions.push(Condition::satisfied(RUNTIME_UP_TO_DATE, reason, message).aside());
     }
 }
 
 /// What was judged, without those that don't speak the protocol.
-fn spoken<'s>(selection: &'s Selection, candidates: &[Candidate], protocol: Option<&str>) -> Cow<'s, Selection> {
+fn with_protocol<'s>(selection: &'s Selection, candidates: &[Candidate], protocol: Option<&str>) -> Cow<'s, Selection> {
     let Some(protocol) = protocol else { return Cow::Borrowed(selection) };
     let mut selection = selection.clone();
     for (candidate, judged) in candidates.iter().zip(&mut selection.judged).filter(|(candidate, _)| !speaks(candidate, protocol)) {
@@ -282,9 +287,9 @@ fn nothing_suits(candidates: &[Candidate], selection: &Selection) -> String {
     if excluded.is_empty() {
         return "There is no ServingRuntime in the namespace, nor any ClusterServingRuntime: create one.".to_owned();
     }
-    let more = match excluded.len().saturating_sub(LISTED) {
+    let more = match excluded.len().saturating_sub(MAX_RUNTIMES_LISTED) {
         0 => String::new(),
         more => format!(" And {more} more, which `pointsman explain` lists."),
     };
-    format!("No runtime suits the model. {}{more}", excluded[..excluded.len().min(LISTED)].join(" "))
+    format!("No runtime suits the model. {}{more}", excluded[..excluded.len().min(MAX_RUNTIMES_LISTED)].join(" "))
 }

@@ -1,15 +1,15 @@
 //! The components of a service, as the runtime and the service together describe them: which there are, and how each is deployed.
 
 use super::{
-    ACCEPTED, Making, Stop,
-    keys::Extras,
+    ACCEPTED, PlanBuilder, PlanError,
+    keys::ComponentAnnotations,
     mode,
     scaling::{Scaling, least},
 };
 use crate::{
     resource::{DEPLOYMENT, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER, Resource},
     world::{
-        Child, Snapshot,
+        OwnedObject, Snapshot,
         ome::{Component, RuntimeView},
     },
 };
@@ -18,20 +18,20 @@ use std::{collections::BTreeMap, sync::Arc};
 
 /// The longest name of a service with groups of pods: `-decoder-mn` comes behind it, and a StatefulSet's name has 52 characters at most,
 /// because its pods carry it, with a hash, in a label.
-const LONGEST_OF_GROUPS: usize = 41;
+const MAX_NAME_LENGTH_MULTI_NODE: usize = 41;
 
 /// The longest name of a service on Ray: `-decoder-00001` comes behind it, and KubeRay takes 53 characters.
-const LONGEST_ON_RAY: usize = 39;
+const MAX_NAME_LENGTH_RAY: usize = 39;
 
 /// A part of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
+pub(super) enum ComponentKind {
     Engine,
     Decoder,
     Router,
 }
 
-impl Part {
+impl ComponentKind {
     pub(super) const ALL: [Self; 3] = [Self::Engine, Self::Decoder, Self::Router];
 
     pub(super) const fn name(self) -> &'static str {
@@ -63,7 +63,7 @@ impl Part {
     }
 
     /// What may run its pods now.
-    pub(super) fn workloads(self, snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Child>> {
+    pub(super) fn workloads(self, snapshot: &Snapshot) -> impl Iterator<Item = &Arc<OwnedObject>> {
         let service = &snapshot.subject.key.name;
         let fixed = [Mode::Raw, Mode::MultiNode(1), Mode::Serverless].map(|mode| self.workload(mode, service));
         let (ray, cluster) = self.workload(Mode::Ray(1), service);
@@ -134,15 +134,15 @@ pub(super) const NOT_HONOURED: &str = "NotHonoured";
 
 /// A component, with everything settled.
 #[derive(Debug)]
-pub(super) struct Deployed {
-    pub(super) part: Part,
+pub(super) struct DeployedComponent {
+    pub(super) part: ComponentKind,
     /// Of the Deployment and what goes with it.
     pub(super) name: String,
     pub(super) mode: Mode,
     /// What runs its pods.
     pub(super) workload: (&'static Resource, String),
     pub(super) scaling: Scaling,
-    pub(super) extras: Extras,
+    pub(super) extras: ComponentAnnotations,
     /// Whether nobody says how many replicas there may be at the most.
     pub(super) derived: bool,
     /// What the runtime and the service say of it.
@@ -150,7 +150,7 @@ pub(super) struct Deployed {
     pub(super) user: Component,
 }
 
-impl Deployed {
+impl DeployedComponent {
     /// The claim of its room for files.
     pub(super) fn claim(&self) -> String {
         self.name.clone()
@@ -172,7 +172,7 @@ pub(super) struct Annotation {
 /// The annotations that count for a component: its own, then those of the service.
 #[derive(Clone, Copy)]
 pub(super) struct Annotations<'a> {
-    part: Part,
+    part: ComponentKind,
     own: &'a BTreeMap<String, String>,
     service: &'a BTreeMap<String, String>,
 }
@@ -192,7 +192,12 @@ impl Annotations<'_> {
     }
 
     /// The same, read.
-    pub(super) fn read<T>(&self, key: &str, read: impl Fn(&str) -> Option<T>, what: &str) -> Result<Option<(T, Annotation)>, Box<Stop>> {
+    pub(super) fn read<T>(
+        &self,
+        key: &str,
+        read: impl Fn(&str) -> Option<T>,
+        what: &str,
+    ) -> Result<Option<(T, Annotation)>, Box<PlanError>> {
         let Some(annotation) = self.get(key) else { return Ok(None) };
         match read(&annotation.value) {
             Some(value) => Ok(Some((value, annotation))),
@@ -202,12 +207,12 @@ impl Annotations<'_> {
 }
 
 /// That something has a value which it can't have.
-pub(super) fn invalid(message: String) -> Box<Stop> {
-    Stop::new(ACCEPTED, "InvalidValue", message, "InvalidPredictorSpec")
+pub(super) fn invalid(message: String) -> Box<PlanError> {
+    PlanError::new(ACCEPTED, "InvalidValue", message, "InvalidPredictorSpec")
 }
 
-pub(super) fn refused(message: String) -> Box<Stop> {
-    Stop::new(ACCEPTED, "NotSupported", message, "InvalidPredictorSpec")
+pub(super) fn refused(message: String) -> Box<PlanError> {
+    PlanError::new(ACCEPTED, "NotSupported", message, "InvalidPredictorSpec")
 }
 
 pub(super) fn capital(text: &str) -> String {
@@ -215,18 +220,18 @@ pub(super) fn capital(text: &str) -> String {
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     /// The components, and what annotations say in vain.
-    pub(super) fn components(&self, runtime: Option<&RuntimeView>) -> Result<(Vec<Deployed>, Vec<Note>), Box<Stop>> {
+    pub(super) fn components(&self, runtime: Option<&RuntimeView>) -> Result<(Vec<DeployedComponent>, Vec<Note>), Box<PlanError>> {
         let mut notes = Vec::new();
-        let sides = Part::ALL.map(|part| match part {
-            Part::Engine => (part, self.service.engine.as_ref(), runtime.and_then(|runtime| runtime.engine.as_ref())),
-            Part::Decoder => (part, self.service.decoder.as_ref(), runtime.and_then(|runtime| runtime.decoder.as_ref())),
-            Part::Router => (part, self.service.router.as_ref(), runtime.and_then(|runtime| runtime.router.as_ref())),
+        let sides = ComponentKind::ALL.map(|part| match part {
+            ComponentKind::Engine => (part, self.service.engine.as_ref(), runtime.and_then(|runtime| runtime.engine.as_ref())),
+            ComponentKind::Decoder => (part, self.service.decoder.as_ref(), runtime.and_then(|runtime| runtime.decoder.as_ref())),
+            ComponentKind::Router => (part, self.service.router.as_ref(), runtime.and_then(|runtime| runtime.router.as_ref())),
         });
         let there: Vec<_> = sides.into_iter().filter(|(_, user, runtime)| user.is_some() || runtime.is_some()).collect();
-        let has = |part: Part| there.iter().any(|(there, ..)| *there == part);
-        if !has(Part::Engine) {
+        let has = |part: ComponentKind| there.iter().any(|(there, ..)| *there == part);
+        if !has(ComponentKind::Engine) {
             let runtime_says = match runtime {
                 Some(runtime) => {
                     format!("the {} {} has neither an engineConfig nor containers", runtime.candidate.kind, runtime.candidate.name)
@@ -235,33 +240,33 @@ impl Making<'_> {
             };
             return Err(refused(format!("The service has no engine: spec.engine is absent, and {runtime_says}.")));
         }
-        let split = has(Part::Decoder);
+        let split = has(ComponentKind::Decoder);
         let components = there.into_iter().map(|(part, user, runtime)| self.component(part, (user, runtime), split, &mut notes));
-        let components: Vec<Deployed> = components.collect::<Result<_, _>>()?;
-        mode::together(&components, self.host().is_some(), &mut notes);
+        let components: Vec<DeployedComponent> = components.collect::<Result<_, _>>()?;
+        mode::check_modes_together(&components, self.host().is_some(), &mut notes);
         Ok((components, notes))
     }
 
     fn component(
         &self,
-        part: Part,
+        part: ComponentKind,
         (user, runtime): (Option<&Component>, Option<&Component>),
         split: bool,
         notes: &mut Vec<Note>,
-    ) -> Result<Deployed, Box<Stop>> {
+    ) -> Result<DeployedComponent, Box<PlanError>> {
         let (user, mut runtime) = (user.cloned().unwrap_or_default(), runtime.cloned().unwrap_or_default());
-        if let Some(version) = self.service.runtime_version.as_ref().filter(|_| part != Part::Router) {
+        if let Some(version) = self.service.runtime_version.as_ref().filter(|_| part != ComponentKind::Router) {
             super::predictor::set_version(&mut runtime, version);
         }
         let none = BTreeMap::new();
         let pods = Annotations { part, own: &user.settings.annotations, service: &self.service.annotations };
         // How a service is deployed and scaled is said of what serves the model; a router says it for itself.
-        let annotations = Annotations { service: if part == Part::Router { &none } else { &self.service.annotations }, ..pods };
+        let annotations = Annotations { service: if part == ComponentKind::Router { &none } else { &self.service.annotations }, ..pods };
         let asked = (least(&user, &runtime, &annotations)?, self.wants_keda(part, (&user, &runtime), &annotations)?);
-        let mode = mode::of(part, (&user, &runtime), &annotations, (split, asked), notes)?;
+        let mode = mode::choose_mode(part, (&user, &runtime), &annotations, (split, asked), notes)?;
         let longest = match mode {
-            Mode::MultiNode(_) => Some(LONGEST_OF_GROUPS),
-            Mode::Ray(_) => Some(LONGEST_ON_RAY),
+            Mode::MultiNode(_) => Some(MAX_NAME_LENGTH_MULTI_NODE),
+            Mode::Ray(_) => Some(MAX_NAME_LENGTH_RAY),
             Mode::Raw | Mode::Serverless => None,
         };
         if let Some(longest) = longest.filter(|longest| self.service.name.len() > *longest) {
@@ -269,12 +274,12 @@ impl Making<'_> {
                 "The name {} has more than {longest} characters, the most for a service of several nodes: its groups are named after it. Make the service anew under another name.",
                 self.service.name
             );
-            return Err(Stop::new(ACCEPTED, "InvalidName", message, "InvalidPredictorSpec"));
+            return Err(PlanError::new(ACCEPTED, "InvalidName", message, "InvalidPredictorSpec"));
         }
         mode::suits(part, mode, (&user, &runtime), notes)?;
         let (scaling, derived) = self.scaling(part, (mode, asked), (&user, &runtime), &annotations, notes)?;
-        let mut extras = Extras::read(part, &annotations, &pods)?;
-        if part != Part::Router {
+        let mut extras = ComponentAnnotations::read(part, &annotations, &pods)?;
+        if part != ComponentKind::Router {
             extras.storage_uri = extras.storage_uri.or_else(|| self.service.storage_uri.clone());
         }
         let name = format!("{}-{}", self.service.name, part.name());
@@ -290,6 +295,16 @@ impl Making<'_> {
             );
             notes.push((ONE_NODE, text));
         }
-        Ok(Deployed { part, name, mode, workload: part.workload(mode, &self.service.name), scaling, extras, derived, runtime, user })
+        Ok(DeployedComponent {
+            part,
+            name,
+            mode,
+            workload: part.workload(mode, &self.service.name),
+            scaling,
+            extras,
+            derived,
+            runtime,
+            user,
+        })
     }
 }

@@ -1,8 +1,8 @@
 //! What the annotations of OME's labels page say of a component, beside how it is deployed and scaled.
 
 use super::{
-    Stop,
-    component::{Annotations, Part, invalid},
+    PlanError,
+    component::{Annotations, ComponentKind, invalid},
 };
 use crate::rules::ome_keys::{
     ACCESS_MODE, ANNOTATIONS, Annotation, METRICS_PATH, METRICS_PORT, NETWORK_POLICY, Reader, SCRAPE, STORAGE_CLASS, STORAGE_SIZE,
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Room for files that a component asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Storage {
+pub(super) struct StorageRequest {
     pub(super) class: Option<String>,
     pub(super) size: String,
     pub(super) mode: &'static str,
@@ -20,26 +20,26 @@ pub(super) struct Storage {
 
 /// What the annotations say of a component, beside how it is deployed and scaled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Extras {
+pub(super) struct ComponentAnnotations {
     /// What the policies at pod-templating are told.
     pub(super) settings: BTreeMap<&'static str, String>,
     /// Where the model comes from, in place of the nodes.
     pub(super) storage_uri: Option<String>,
-    pub(super) storage: Option<Storage>,
+    pub(super) storage: Option<StorageRequest>,
     /// Whether only requests are let in.
     pub(super) inference_only: bool,
     /// The port of the metrics, if somebody reads them.
     pub(super) metrics_port: Option<i64>,
 }
 
-impl Extras {
+impl ComponentAnnotations {
     /// Whether its room for files can be mounted on one node at a time.
     pub(super) fn on_one_node(&self) -> bool {
         self.storage.as_ref().is_some_and(|storage| storage.mode.starts_with("ReadWriteOnce"))
     }
 
     /// Reads them. `settings` are those that count for a component's own deployment, `pods` those that count for its pods.
-    pub(super) fn read(part: Part, settings: &Annotations<'_>, pods: &Annotations<'_>) -> Result<Self, Box<Stop>> {
+    pub(super) fn read(part: ComponentKind, settings: &Annotations<'_>, pods: &Annotations<'_>) -> Result<Self, Box<PlanError>> {
         let mut extras = Self::default();
         for annotation in &ANNOTATIONS {
             let from = match annotation.reader {
@@ -56,7 +56,7 @@ impl Extras {
         let port = pods.read(METRICS_PORT.key, |text| text.parse::<u16>().ok().filter(|port| *port > 0), &METRICS_PORT.what())?;
         extras.metrics_port = port.filter(|_| scraped).map(|(port, _)| port.into());
         text(pods, &METRICS_PATH)?;
-        if part == Part::Router {
+        if part == ComponentKind::Router {
             return Ok(extras);
         }
         extras.storage_uri = text(settings, &STORAGE_URI)?;
@@ -66,18 +66,18 @@ impl Extras {
 }
 
 /// The value of an annotation, if it is one that it may have.
-fn text(from: &Annotations<'_>, annotation: &Annotation) -> Result<Option<String>, Box<Stop>> {
+fn text(from: &Annotations<'_>, annotation: &Annotation) -> Result<Option<String>, Box<PlanError>> {
     let read = from.read(annotation.key, |text| annotation.accepts(text).then(|| text.to_owned()), &annotation.what())?;
     Ok(read.map(|(value, _)| value))
 }
 
-fn storage(annotations: &Annotations<'_>) -> Result<Option<Storage>, Box<Stop>> {
+fn storage(annotations: &Annotations<'_>) -> Result<Option<StorageRequest>, Box<PlanError>> {
     let class = text(annotations, &STORAGE_CLASS)?;
     let size = text(annotations, &STORAGE_SIZE)?;
     let mode = annotations.read(ACCESS_MODE.key, |text| ACCESS_MODE.word(text), &ACCESS_MODE.what())?;
     match (class, size, mode) {
         (None, None, None) => Ok(None),
-        (class, Some(size), mode) => Ok(Some(Storage { class, size, mode: mode.map_or("ReadWriteOnce", |(mode, _)| mode) })),
+        (class, Some(size), mode) => Ok(Some(StorageRequest { class, size, mode: mode.map_or("ReadWriteOnce", |(mode, _)| mode) })),
         _ => Err(invalid(format!("The annotations ask for storage without a size: give {}, such as 100Gi.", STORAGE_SIZE.key))),
     }
 }

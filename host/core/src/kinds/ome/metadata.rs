@@ -1,8 +1,8 @@
 //! Which labels and annotations each object gets: the question that is put to metadata-propagation.
 
-use super::{DECIDED, Making, Stop, component::Deployed};
+use super::{DECIDED, PlanBuilder, PlanError, component::DeployedComponent};
 use crate::{
-    kinds::ask::{About, Place},
+    kinds::questions::{MetadataQuestion, PodRole},
     objects::Metadata,
     question::entries,
     subject_kind::{COMPONENT, SUBJECT},
@@ -46,14 +46,14 @@ impl<'a> Sources<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct For<'a> {
     pub(super) key: &'a ObjectKey,
-    pub(super) component: Option<&'a Deployed>,
+    pub(super) component: Option<&'a DeployedComponent>,
     /// The pods in a place, rather than the object itself, and the metadata that pod-templating has given them.
-    pub(super) pods: Option<(Place, &'a Value)>,
+    pub(super) pods: Option<(PodRole, &'a Value)>,
 }
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     /// The labels that pods and objects are found by. Nobody else has a say in them, and they never change.
-    pub(super) fn selector(&self, component: Option<&Deployed>) -> BTreeMap<String, String> {
+    pub(super) fn selector(&self, component: Option<&DeployedComponent>) -> BTreeMap<String, String> {
         let mut labels = BTreeMap::from([(SUBJECT.to_owned(), self.snapshot.subject.label.clone())]);
         if let Some(component) = component {
             labels.insert(COMPONENT.to_owned(), component.part.name().to_owned());
@@ -62,12 +62,12 @@ impl Making<'_> {
     }
 
     /// The metadata of an object, or of its pods.
-    pub(super) fn metadata(&mut self, sources: &mut Sources<'_>, what: For<'_>) -> Result<Metadata, Box<Stop>> {
+    pub(super) fn metadata(&mut self, sources: &mut Sources<'_>, what: For<'_>) -> Result<Metadata, Box<PlanError>> {
         let ours = self.selector(what.component);
         let version = self.snapshot.child(what.key.resource, &what.key.name).and_then(|child| child.observed.made_by.clone());
         let version = version.unwrap_or_else(|| self.settings.version.clone());
         let layers = self.layers(sources, what.component, &version);
-        let about = About {
+        let about = MetadataQuestion {
             key: what.key,
             role: what.component.map(|component| component.part.role()),
             pods: what.pods.map(|(place, _)| place),
@@ -77,7 +77,7 @@ impl Making<'_> {
         metadata.map_err(|undecided| self.undecided(DECIDED, &undecided))
     }
 
-    fn layers(&self, sources: &mut Sources<'_>, component: Option<&Deployed>, version: &str) -> Digested<Vec<Layer>> {
+    fn layers(&self, sources: &mut Sources<'_>, component: Option<&DeployedComponent>, version: &str) -> Digested<Vec<Layer>> {
         let part = component.map(|component| component.part.name());
         let (model, runtime, tuned) = (sources.model, sources.runtime, sources.weight.is_some());
         let make = || {

@@ -20,7 +20,7 @@ mod state;
 
 use super::{
     Kind,
-    ask::{self, Asking},
+    questions::{self, Questions},
 };
 use crate::{
     condition::Condition,
@@ -33,7 +33,7 @@ use crate::{
         ome::{ModelView, RuntimeView, WeightView},
     },
 };
-use component::{Deployed, KNATIVE_FEATURES, Note, Part};
+use component::{ComponentKind, DeployedComponent, KNATIVE_FEATURES, Note};
 use metadata::Sources;
 use serde_json::Value;
 use service::Service;
@@ -59,21 +59,21 @@ const STEPS: [&str; 5] = [ACCEPTED, MODEL_READY, RUNTIME_SELECTED, RUNTIME_UP_TO
 
 /// Why there is no plan for the objects: the condition that says it.
 #[derive(Debug)]
-struct Stop {
+struct PlanError {
     condition: Condition,
     again: Option<Duration>,
     /// What kind of failure it is, in upstream's words.
     failure: &'static str,
 }
 
-impl Stop {
+impl PlanError {
     fn new(step: &'static str, reason: impl Into<String>, message: impl Into<String>, failure: &'static str) -> Box<Self> {
         Box::new(Self { condition: Condition::no(step, reason, message), again: None, failure })
     }
 }
 
 /// What a stop means for the model.
-struct Failure {
+struct ModelFailure {
     /// What kind of failure it is, in upstream's words.
     kind: &'static str,
     /// What it is to blame on, as the status of its transition; none if nothing of that.
@@ -82,7 +82,7 @@ struct Failure {
 }
 
 /// Upstream's clients read it: a service that waits for its model isn't wrong.
-fn blames(condition: &Condition) -> Option<&'static str> {
+fn transition_status(condition: &Condition) -> Option<&'static str> {
     match condition.reason.as_str() {
         "ModelNotReady" | "MissingApi" | "PolicyFailed" | "NoPolicy" => None,
         "ModelFailed" => Some("BlockedByFailedLoad"),
@@ -91,10 +91,10 @@ fn blames(condition: &Condition) -> Option<&'static str> {
 }
 
 /// A plan in the making.
-struct Making<'a> {
+struct PlanBuilder<'a> {
     snapshot: &'a Snapshot,
     settings: &'a Settings,
-    asking: Asking<'a>,
+    asking: Questions<'a>,
     service: Service,
     /// The status as it was.
     before: Value,
@@ -107,12 +107,12 @@ struct Making<'a> {
 
 /// What the steps have found out, as far as they came.
 #[derive(Default)]
-struct Found {
+struct StepResults {
     model: Option<Arc<ModelView>>,
     runtime: Option<Arc<RuntimeView>>,
     /// The fine-tuned weight, by its name.
     weight: Option<(String, Arc<WeightView>)>,
-    components: Vec<Deployed>,
+    components: Vec<DeployedComponent>,
     objects: Option<Vec<Object>>,
     /// The newest revision of each component.
     revisions: BTreeMap<&'static str, String>,
@@ -120,24 +120,24 @@ struct Found {
     workloads: BTreeMap<&'static str, ObjectKey>,
 }
 
-impl Found {
+impl StepResults {
     /// The component that requests come to: the router, else the engine.
-    fn entry(&self) -> Option<&Deployed> {
+    fn entry(&self) -> Option<&DeployedComponent> {
         entry(&self.components)
     }
 }
 
 /// That the service is accepted, with what a user should know.
 fn accepted(notes: &[Note]) -> Condition {
-    let Some((first, _)) = notes.first() else { return Condition::yes(ACCEPTED, "Accepted", "The service says what can be done.") };
+    let Some((first, _)) = notes.first() else { return Condition::satisfied(ACCEPTED, "Accepted", "The service says what can be done.") };
     let warning = notes.iter().map(|(reason, _)| *reason).find(|reason| *reason != KNATIVE_FEATURES);
     let texts: Vec<&str> = notes.iter().map(|(_, text)| text.as_str()).collect();
-    let condition = Condition::yes(ACCEPTED, warning.unwrap_or(first), texts.join(" "));
-    if warning.is_some() { condition.noted() } else { condition }
+    let condition = Condition::satisfied(ACCEPTED, warning.unwrap_or(first), texts.join(" "));
+    if warning.is_some() { condition.with_event() } else { condition }
 }
 
-fn entry(components: &[Deployed]) -> Option<&Deployed> {
-    components.iter().rfind(|component| component.part != Part::Decoder)
+fn entry(components: &[DeployedComponent]) -> Option<&DeployedComponent> {
+    components.iter().rfind(|component| component.part != ComponentKind::Decoder)
 }
 
 impl Kind for InferenceServices {
@@ -145,35 +145,35 @@ impl Kind for InferenceServices {
         &INFERENCE_SERVICE
     }
 
-    fn stand_ins(&self, snapshot: &Snapshot) -> BTreeMap<ObjectKey, ObjectKey> {
+    fn adopted_names(&self, snapshot: &Snapshot) -> BTreeMap<ObjectKey, ObjectKey> {
         adopted::stand_ins(snapshot)
     }
 
-    fn asks(&self, snapshot: &Snapshot, status: &Value) -> bool {
+    fn has_pending_request(&self, snapshot: &Snapshot, status: &Value) -> bool {
         let chosen = &status["runtime"];
-        let request = &snapshot.subject.content()["metadata"]["annotations"][choice::CHOOSE];
+        let request = &snapshot.subject.content()["metadata"]["annotations"][choice::CHOOSE_RUNTIME];
         chosen.is_object() && chosen["chosenOnRequest"].as_str() != request.as_str()
     }
 
     fn plan(&self, snapshot: &Snapshot, policies: &Pinned<'_>, settings: &Settings) -> Plan {
-        let mut making = Making {
+        let mut making = PlanBuilder {
             snapshot,
             settings,
-            asking: Asking::new(snapshot, policies),
+            asking: Questions::new(snapshot, policies),
             service: Service::default(),
             before: snapshot.subject.status(),
             conditions: Vec::new(),
             notes: Vec::new(),
             choice: None,
         };
-        let mut found = Found::default();
+        let mut found = StepResults::default();
         let stop = making.steps(&mut found).err();
         making.finish(found, stop)
     }
 }
 
-impl Making<'_> {
-    fn steps(&mut self, found: &mut Found) -> Result<(), Box<Stop>> {
+impl PlanBuilder<'_> {
+    fn steps(&mut self, found: &mut StepResults) -> Result<(), Box<PlanError>> {
         self.service = Service::read(&self.asking)?;
         self.service.check()?;
         found.model = self.model()?;
@@ -187,15 +187,19 @@ impl Making<'_> {
         found.revisions = made.revisions;
         found.workloads = made.workloads;
         found.objects = Some(made.objects);
-        self.conditions.push(Condition::yes(DECIDED, "Decided", "The policies have said what the objects look like."));
+        self.conditions.push(Condition::satisfied(DECIDED, "Decided", "The policies have said what the objects look like."));
         Ok(())
     }
 
     /// Puts the plan together. Each state is told however far the steps came.
-    fn finish(mut self, found: Found, stop: Option<Box<Stop>>) -> Plan {
+    fn finish(mut self, found: StepResults, stop: Option<Box<PlanError>>) -> Plan {
         let (mut again, mut failure, mut stopped) = (None, None, None);
         if let Some(stop) = stop {
-            failure = Some(Failure { kind: stop.failure, blames: blames(&stop.condition), message: stop.condition.message.clone() });
+            failure = Some(ModelFailure {
+                kind: stop.failure,
+                blames: transition_status(&stop.condition),
+                message: stop.condition.message.clone(),
+            });
             again = stop.again;
             stopped = Some(stop.condition);
         }
@@ -228,9 +232,9 @@ impl Making<'_> {
     }
 
     /// Turns what a policy couldn't decide into the condition that says it.
-    fn undecided(&self, step: &'static str, undecided: &Undecided) -> Box<Stop> {
-        let condition = Condition::no(step, undecided.reason(), ask::undecided(self.snapshot, undecided));
-        Box::new(Stop { condition, again: Some(ask::AGAIN), failure: "RuntimeUnhealthy" })
+    fn undecided(&self, step: &'static str, undecided: &Undecided) -> Box<PlanError> {
+        let condition = Condition::no(step, undecided.reason(), questions::undecided_message(self.snapshot, undecided));
+        Box::new(PlanError { condition, again: Some(questions::POLICY_FAILURE_RETRY), failure: "RuntimeUnhealthy" })
     }
 
     /// A part of the status as it was.

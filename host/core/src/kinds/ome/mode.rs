@@ -1,8 +1,10 @@
 //! How a component is deployed, and what that can't do.
 
 use super::{
-    Stop,
-    component::{Annotation, Annotations, Deployed, Mode, NOT_HONOURED, Note, OVERRIDDEN, Part, capital, invalid, refused},
+    PlanError,
+    component::{
+        Annotation, Annotations, ComponentKind, DeployedComponent, Mode, NOT_HONOURED, Note, OVERRIDDEN, capital, invalid, refused,
+    },
     entry,
 };
 use crate::{rules::ome_keys::DEPLOYMENT_MODE, world::ome::Component};
@@ -15,20 +17,21 @@ const PAST_KNATIVE: &str = "PastKnative";
 
 /// What is asked for, or follows from what is. `split` is whether there is a decoder, and then come the fewest replicas and whether KEDA
 /// scales.
-pub(super) fn of(
-    part: Part,
+pub(super) fn choose_mode(
+    part: ComponentKind,
     (user, runtime): (&Component, &Component),
     annotations: &Annotations<'_>,
     (split, (least, keda)): (bool, (i64, bool)),
     notes: &mut Vec<Note>,
-) -> Result<Mode, Box<Stop>> {
-    let grouped = part != Part::Router && [user, runtime].iter().any(|component| component.leader.is_some() || component.worker.is_some());
+) -> Result<Mode, Box<PlanError>> {
+    let grouped =
+        part != ComponentKind::Router && [user, runtime].iter().any(|component| component.leader.is_some() || component.worker.is_some());
     let workers = user.workers.or(runtime.workers);
     let has_workers = user.worker.is_some() || runtime.worker.is_some();
     // A worker that doesn't say how many is one.
     let nodes = 1 + workers.unwrap_or(i64::from(has_workers));
     // One that reads prompts without one that makes tokens serves nobody, and Knative would take either away.
-    let alone = part == Part::Router || !split;
+    let alone = part == ComponentKind::Router || !split;
     let left_out = |annotation: &Annotation, notes: &mut Vec<Note>| {
         if grouped {
             let place = capital(&annotation.place);
@@ -69,7 +72,12 @@ pub(super) fn of(
 }
 
 /// Whether a mode can do what is asked for. What the service says itself is refused; what only its runtime says, for all modes, is told.
-pub(super) fn suits(part: Part, mode: Mode, (user, runtime): (&Component, &Component), notes: &mut Vec<Note>) -> Result<(), Box<Stop>> {
+pub(super) fn suits(
+    part: ComponentKind,
+    mode: Mode,
+    (user, runtime): (&Component, &Component),
+    notes: &mut Vec<Note>,
+) -> Result<(), Box<PlanError>> {
     let (name, its_mode) = (part.name(), mode.name());
     let (ours, theirs) = (&user.settings, &runtime.settings);
     let bounds = [
@@ -110,7 +118,7 @@ pub(super) fn suits(part: Part, mode: Mode, (user, runtime): (&Component, &Compo
 }
 
 /// What the components can't do beside one another, and where no Gateway leads to them.
-pub(super) fn together(components: &[Deployed], routed: bool, notes: &mut Vec<Note>) {
+pub(super) fn check_modes_together(components: &[DeployedComponent], routed: bool, notes: &mut Vec<Note>) {
     let entry = entry(components).map(|entry| entry.part);
     for component in components {
         let name = component.part.name();
@@ -123,8 +131,8 @@ pub(super) fn together(components: &[Deployed], routed: bool, notes: &mut Vec<No
             notes.push((NOT_HONOURED, text));
         }
     }
-    let router = components.iter().any(|component| component.part == Part::Router && component.mode != Mode::Serverless);
-    let past = components.iter().any(|component| router && component.part == Part::Engine && component.mode == Mode::Serverless);
+    let router = components.iter().any(|component| component.part == ComponentKind::Router && component.mode != Mode::Serverless);
+    let past = components.iter().any(|component| router && component.part == ComponentKind::Engine && component.mode == Mode::Serverless);
     if past {
         let text = "A router that finds the engine's pods by their labels asks them past Knative, which counts no request then: the engine stays at \
                     its fewest replicas, and doesn't come back from zero. Have the router ask the engine's URL, or give the engine minReplicas 1.";

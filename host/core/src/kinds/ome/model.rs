@@ -1,9 +1,9 @@
 //! The model of a service: whether it is there and can be served.
 
-use super::{MODEL_READY, Making, Stop};
+use super::{MODEL_READY, PlanBuilder, PlanError};
 use crate::{
     condition::Condition,
-    kinds::ask,
+    kinds::questions,
     resource::{BASE_MODEL, CLUSTER_BASE_MODEL, FINE_TUNED_WEIGHT},
     world::{
         ObjectKey, Read,
@@ -14,13 +14,13 @@ use pointsman_crds::ome::model::LifeCycleState;
 use serde_json::json;
 use std::sync::Arc;
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     /// Looks the model up: one of kind BaseModel in the service's namespace, one of kind ClusterBaseModel cluster-wide first.
-    pub(super) fn model(&mut self) -> Result<Option<Arc<ModelView>>, Box<Stop>> {
+    pub(super) fn model(&mut self) -> Result<Option<Arc<ModelView>>, Box<PlanError>> {
         let Some(reference) = self.service.model.clone() else {
             self.conditions.push(match self.service.model_uri() {
-                Some(uri) => Condition::yes(MODEL_READY, "StorageUri", format!("The model comes from {uri}.")),
-                None => Condition::yes(MODEL_READY, "NoModel", "The service names no model, so its containers bring their own."),
+                Some(uri) => Condition::satisfied(MODEL_READY, "StorageUri", format!("The model comes from {uri}.")),
+                None => Condition::satisfied(MODEL_READY, "NoModel", "The service names no model, so its containers bring their own."),
             });
             return Ok(None);
         };
@@ -35,7 +35,7 @@ impl Making<'_> {
         let found = places.iter().find_map(|place| self.snapshot.models.get(&place.namespace, &place.name));
         // One that comes to a place that was looked at first counts.
         self.asking.reads.extend(places.iter().cloned().map(Read::Object));
-        let stopped = |reason, message| Err(Stop::new(MODEL_READY, reason, message, "ModelLoadFailed"));
+        let stopped = |reason, message| Err(PlanError::new(MODEL_READY, reason, message, "ModelLoadFailed"));
         let Some(model) = found else {
             return stopped("ModelNotFound", format!("{looked}: create it, or correct spec.model.name."));
         };
@@ -45,7 +45,7 @@ impl Making<'_> {
         }
         if let Some(uri) = self.service.model_uri() {
             let message = format!("The {kind} {name} is taken from {uri}, whatever nodes have it.");
-            self.conditions.push(Condition::yes(MODEL_READY, "StorageUri", message));
+            self.conditions.push(Condition::satisfied(MODEL_READY, "StorageUri", message));
             return Ok(Some(Arc::clone(model)));
         }
         match model.state {
@@ -64,16 +64,16 @@ impl Making<'_> {
                 return stopped("ModelNotReady", message);
             }
         }
-        self.conditions.push(Condition::yes(MODEL_READY, "ModelReady", format!("The {kind} {name} is ready.")));
+        self.conditions.push(Condition::satisfied(MODEL_READY, "ModelReady", format!("The {kind} {name} is ready.")));
         Ok(Some(Arc::clone(model)))
     }
 
     /// Looks up the fine-tuned weight that is served with the model. Its files are fetched by the pods, so it needn't be anywhere yet.
-    pub(super) fn weight(&mut self, model: Option<&ModelView>) -> Result<Option<(String, Arc<WeightView>)>, Box<Stop>> {
+    pub(super) fn weight(&mut self, model: Option<&ModelView>) -> Result<Option<(String, Arc<WeightView>)>, Box<PlanError>> {
         let Some(name) = self.service.model.as_ref().and_then(|model| model.fine_tuned_weights.first()).cloned() else { return Ok(None) };
-        let stopped = |reason, message| Err(Stop::new(MODEL_READY, reason, message, "ModelLoadFailed"));
+        let stopped = |reason, message| Err(PlanError::new(MODEL_READY, reason, message, "ModelLoadFailed"));
         if !self.snapshot.serves(&FINE_TUNED_WEIGHT) {
-            return stopped("MissingApi", ask::missing("service", &FINE_TUNED_WEIGHT));
+            return stopped("MissingApi", questions::missing_kind_message("service", &FINE_TUNED_WEIGHT));
         }
         let key = ObjectKey { resource: &FINE_TUNED_WEIGHT, namespace: String::new(), name: name.clone() };
         self.asking.reads.insert(Read::Object(key));

@@ -1,15 +1,15 @@
 //! The objects that a service becomes.
 
 use super::{
-    ACCEPTED, Making, Stop, choice,
-    component::{Deployed, KNATIVE_FEATURES, Mode, Part, refused},
+    ACCEPTED, PlanBuilder, PlanError, choice,
+    component::{ComponentKind, DeployedComponent, KNATIVE_FEATURES, Mode, refused},
     metadata::{For, Sources},
     pods::places,
     scaling::Scaling,
     serverless,
 };
 use crate::{
-    kinds::ask,
+    kinds::questions,
     objects::{
         Metadata, access, knative, network, ray,
         scaling::{self, Target},
@@ -36,10 +36,10 @@ pub(super) const MAIN_CONTAINER: &str = "ome-container";
 const KNATIVE_PORTS: [i64; 4] = [8012, 8013, 8022, 9090];
 
 /// The longest spec that is kept in an annotation: an object has 256 KiB for all of them.
-const LONGEST_SPEC: usize = 64 * 1024;
+const MAX_APPLIED_SPEC: usize = 64 * 1024;
 
 /// The objects, and the newest revision of each component.
-pub(super) struct Made {
+pub(super) struct BuiltObjects {
     pub(super) objects: Vec<Object>,
     pub(super) revisions: BTreeMap<&'static str, String>,
     pub(super) workloads: BTreeMap<&'static str, ObjectKey>,
@@ -54,13 +54,13 @@ struct Pods {
     hash: String,
 }
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     /// Everything that the service becomes, in the order in which it is written.
-    pub(super) fn objects(&mut self, sources: &mut Sources<'_>, components: &[Deployed]) -> Result<Made, Box<Stop>> {
+    pub(super) fn objects(&mut self, sources: &mut Sources<'_>, components: &[DeployedComponent]) -> Result<BuiltObjects, Box<PlanError>> {
         for component in components {
             self.neighbours(component)?;
         }
-        let mut made = Made { objects: Vec::new(), revisions: BTreeMap::new(), workloads: BTreeMap::new() };
+        let mut made = BuiltObjects { objects: Vec::new(), revisions: BTreeMap::new(), workloads: BTreeMap::new() };
         let mut ports = BTreeMap::new();
         for component in components {
             ports.insert(component.part, self.deploy(sources, component, &mut made)?);
@@ -77,23 +77,28 @@ impl Making<'_> {
         ObjectKey { resource, namespace: self.service.namespace.clone(), name: name.to_owned() }
     }
 
-    fn neighbours(&self, component: &Deployed) -> Result<(), Box<Stop>> {
+    fn neighbours(&self, component: &DeployedComponent) -> Result<(), Box<PlanError>> {
         let (workload, _) = component.workload;
         let scaler = matches!(component.scaling, Scaling::Keda(..)).then_some(&SCALED_OBJECT);
         for resource in [Some(workload), scaler].into_iter().flatten() {
             if !self.snapshot.serves(resource) {
-                let message = ask::missing(component.part.name(), resource);
-                return Err(Stop::new(ACCEPTED, "MissingApi", message, "RuntimeUnhealthy"));
+                let message = questions::missing_kind_message(component.part.name(), resource);
+                return Err(PlanError::new(ACCEPTED, "MissingApi", message, "RuntimeUnhealthy"));
             }
         }
         Ok(())
     }
 
     /// A component's objects. Tells the ports that it is reached by.
-    fn deploy(&mut self, sources: &mut Sources<'_>, component: &Deployed, made: &mut Made) -> Result<Vec<network::Port>, Box<Stop>> {
+    fn deploy(
+        &mut self,
+        sources: &mut Sources<'_>,
+        component: &DeployedComponent,
+        made: &mut BuiltObjects,
+    ) -> Result<Vec<network::Port>, Box<PlanError>> {
         let (resource, mut name) = component.workload.clone();
         let selector = self.selector(Some(component));
-        if component.part == Part::Router {
+        if component.part == ComponentKind::Router {
             self.access(sources, component, &mut made.objects)?;
         }
         let pods = self.pods(sources, component, &self.key(resource, &name))?;
@@ -104,7 +109,7 @@ impl Making<'_> {
         let key = self.key(resource, &name);
 
         self.surroundings(sources, component, &pods, &mut made.objects)?;
-        let mut metadata = self.of(sources, component, &key)?;
+        let mut metadata = self.component_metadata(sources, component, &key)?;
         metadata.labels.insert(REVISION_LABEL.to_owned(), pods.revision.clone());
         metadata.annotations.insert(REVISION.to_owned(), format!("{}-{}", pods.revision, pods.hash));
         if let Some(choice) = &self.choice {
@@ -118,21 +123,21 @@ impl Making<'_> {
         let budget = self.key(&POD_DISRUPTION_BUDGET, &component.name);
         // A RayCluster has no scale.
         let unscaled = matches!(component.mode, Mode::Ray(_)).then(|| component.mode.size());
-        let metadata = self.of(sources, component, &budget)?;
+        let metadata = self.component_metadata(sources, component, &budget)?;
         made.objects.push(Object::new(budget, scaling::disruption_budget(metadata, &selector, unscaled)));
         let target = Target { resource, name: &name };
         match &component.scaling {
             Scaling::Fixed(_) | Scaling::External(_) | Scaling::Knative(_) => {}
             Scaling::Horizontal(least, most, metric, percent) => {
                 let key = self.key(&HORIZONTAL_POD_AUTOSCALER, &component.name);
-                let mut metadata = self.of(sources, component, &key)?;
+                let mut metadata = self.component_metadata(sources, component, &key)?;
                 metadata.annotations.extend(component.derived.then(|| (DERIVED.to_owned(), "true".to_owned())));
                 made.objects
                     .push(Object::new(key, scaling::horizontal(metadata, target, *least, *most, &scaling::used(metric, *percent), None)));
             }
             Scaling::Keda(least, most, query) => {
                 let key = self.key(&SCALED_OBJECT, &component.name);
-                let mut metadata = self.of(sources, component, &key)?;
+                let mut metadata = self.component_metadata(sources, component, &key)?;
                 metadata.annotations.extend(component.derived.then(|| (DERIVED.to_owned(), "true".to_owned())));
                 made.objects.push(Object::new(key, scaling::scaled_object(metadata, target, *least, *most, query, Value::Null)));
             }
@@ -144,25 +149,25 @@ impl Making<'_> {
     fn surroundings(
         &mut self,
         sources: &mut Sources<'_>,
-        component: &Deployed,
+        component: &DeployedComponent,
         pods: &Pods,
         objects: &mut Vec<Object>,
-    ) -> Result<(), Box<Stop>> {
+    ) -> Result<(), Box<PlanError>> {
         let selector = self.selector(Some(component));
         if let Some(room) = &component.extras.storage {
             let key = self.key(&PERSISTENT_VOLUME_CLAIM, &component.claim());
-            let metadata = self.of(sources, component, &key)?;
+            let metadata = self.component_metadata(sources, component, &key)?;
             objects.push(Object::new(key, storage::claim(metadata, room.class.as_deref(), &room.size, room.mode)));
         }
         // Knative makes a Service of the component's name itself.
         if component.mode != Mode::Serverless {
             let key = self.key(&SERVICE, &component.name);
-            let metadata = self.of(sources, component, &key)?;
+            let metadata = self.component_metadata(sources, component, &key)?;
             objects.push(Object::new(key, network::service(metadata, &reached(component, &selector), &pods.ports)));
         }
         if component.extras.inference_only {
             let key = self.key(&NETWORK_POLICY, &component.name);
-            let metadata = self.of(sources, component, &key)?;
+            let metadata = self.component_metadata(sources, component, &key)?;
             let tcp = pods.ports.iter().filter(|port| port.protocol == "TCP").map(|port| port.target);
             let own_proxy = (component.mode == Mode::Serverless).then_some(KNATIVE_PORTS).into_iter().flatten();
             let ports: BTreeSet<i64> = tcp.chain(component.extras.metrics_port).chain(own_proxy).collect();
@@ -176,18 +181,23 @@ impl Making<'_> {
     /// written to the workload alone, and never to its pods.
     fn applied(&self) -> Vec<(String, String)> {
         let Some(generation) = self.snapshot.subject.generation else { return Vec::new() };
-        let spec = (self.service.spec.len() <= LONGEST_SPEC).then(|| (APPLIED.to_owned(), self.service.spec.clone()));
+        let spec = (self.service.spec.len() <= MAX_APPLIED_SPEC).then(|| (APPLIED.to_owned(), self.service.spec.clone()));
         std::iter::once((GENERATION.to_owned(), generation.to_string())).chain(spec).collect()
     }
 
     /// The metadata of a component's object.
-    fn of(&mut self, sources: &mut Sources<'_>, component: &Deployed, key: &ObjectKey) -> Result<Metadata, Box<Stop>> {
+    fn component_metadata(
+        &mut self,
+        sources: &mut Sources<'_>,
+        component: &DeployedComponent,
+        key: &ObjectKey,
+    ) -> Result<Metadata, Box<PlanError>> {
         self.metadata(sources, For { key, component: Some(component), pods: None })
     }
 
     fn running(
         &self,
-        component: &Deployed,
+        component: &DeployedComponent,
         key: ObjectKey,
         metadata: Metadata,
         selector: &BTreeMap<String, String>,
@@ -226,7 +236,7 @@ impl Making<'_> {
         Object { yields_replicas: !ours, ..Object::new(key, body) }
     }
 
-    fn pods(&mut self, sources: &mut Sources<'_>, component: &Deployed, key: &ObjectKey) -> Result<Pods, Box<Stop>> {
+    fn pods(&mut self, sources: &mut Sources<'_>, component: &DeployedComponent, key: &ObjectKey) -> Result<Pods, Box<PlanError>> {
         let mut templates = Vec::new();
         let mut ports = None;
         for place in places(component) {
@@ -247,7 +257,11 @@ impl Making<'_> {
                 metadata.annotations.extend(told.clone());
             }
             let pods = json!({"metadata": metadata.into_value(), "spec": spec});
-            templates.push(if component.mode == Mode::Serverless { knative::template(&pods, serverless::asked(component)) } else { pods });
+            templates.push(if component.mode == Mode::Serverless {
+                knative::template(&pods, serverless::scaling_request(component))
+            } else {
+                pods
+            });
         }
         let (revision, hash) = self.revision(component, &templates)?;
         for template in &mut templates {
@@ -257,7 +271,7 @@ impl Making<'_> {
     }
 
     /// The pods as Knative takes them. It can't be known here which features are enabled, so those that are needed are told.
-    fn fitted(&mut self, component: &Deployed, spec: &Value, main: &str) -> Result<Value, Box<Stop>> {
+    fn fitted(&mut self, component: &DeployedComponent, spec: &Value, main: &str) -> Result<Value, Box<PlanError>> {
         let part = component.part.name();
         let knative::Fitted { spec, features } = knative::fit(spec, main).map_err(|fields| {
             refused(format!(
@@ -277,11 +291,16 @@ impl Making<'_> {
     }
 
     /// A router looks for the pods that it routes to.
-    fn access(&mut self, sources: &mut Sources<'_>, component: &Deployed, objects: &mut Vec<Object>) -> Result<(), Box<Stop>> {
+    fn access(
+        &mut self,
+        sources: &mut Sources<'_>,
+        component: &DeployedComponent,
+        objects: &mut Vec<Object>,
+    ) -> Result<(), Box<PlanError>> {
         let name = component.name.clone();
         let keys = [&SERVICE_ACCOUNT, &ROLE, &ROLE_BINDING].map(|resource| self.key(resource, &name));
         for key in keys {
-            let metadata = self.of(sources, component, &key)?;
+            let metadata = self.component_metadata(sources, component, &key)?;
             let body = if key.resource == &SERVICE_ACCOUNT {
                 access::service_account(metadata)
             } else if key.resource == &ROLE {
@@ -298,10 +317,10 @@ impl Making<'_> {
     fn entry(
         &mut self,
         sources: &mut Sources<'_>,
-        component: &Deployed,
+        component: &DeployedComponent,
         ports: &[network::Port],
         objects: &mut Vec<Object>,
-    ) -> Result<(), Box<Stop>> {
+    ) -> Result<(), Box<PlanError>> {
         let name = self.service.name.clone();
         let key = self.key(&SERVICE, &name);
         let metadata = self.metadata(sources, For { key: &key, component: None, pods: None })?;
@@ -327,7 +346,7 @@ impl Making<'_> {
 }
 
 /// The labels of the pods that take requests.
-fn reached(component: &Deployed, selector: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+fn reached(component: &DeployedComponent, selector: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut reached = selector.clone();
     match component.mode {
         Mode::MultiNode(_) => drop(reached.insert(WORKER_INDEX.to_owned(), "0".to_owned())),
@@ -338,7 +357,7 @@ fn reached(component: &Deployed, selector: &BTreeMap<String, String>) -> BTreeMa
 }
 
 /// The container that takes requests, by the rule that the default policy at pod-templating follows too: it puts the model there.
-fn main_container<'a>(component: &Deployed, spec: &'a Value) -> Option<&'a Value> {
+fn main_container<'a>(component: &DeployedComponent, spec: &'a Value) -> Option<&'a Value> {
     let containers = spec["containers"].as_array()?;
     let named = |name: &str| containers.iter().find(|container| container["name"] == name);
     let sides = [&component.runtime, &component.user];

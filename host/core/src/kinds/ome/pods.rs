@@ -1,15 +1,15 @@
 //! What the pods of a component look like: the question that is put to pod-templating.
 
 use super::{
-    DECIDED, Making, Stop,
-    component::{Deployed, Mode, Part},
+    DECIDED, PlanBuilder, PlanError,
+    component::{ComponentKind, DeployedComponent, Mode},
     metadata::Sources,
 };
 use crate::{
-    kinds::ask::Place,
+    kinds::questions::PodRole,
     world::{
         ObjectKey,
-        ome::{ModelView, Part as Content},
+        ome::{ModelView, PodLayer as Content},
     },
 };
 use pointsman_sandbox::{
@@ -22,26 +22,26 @@ use serde_json::{Value, json};
 const OVERWRITE: &str = "ray.io/overwrite-container-cmd";
 
 /// The places of a component: one, or a leader's and its workers'.
-pub(super) fn places(component: &Deployed) -> Vec<Place> {
+pub(super) fn places(component: &DeployedComponent) -> Vec<PodRole> {
     let role = component.part.role();
     match component.mode {
-        Mode::Raw | Mode::Serverless => vec![Place { role, group: None }],
+        Mode::Raw | Mode::Serverless => vec![PodRole { role, group: None }],
         // Ray's head leads as well.
-        Mode::MultiNode(_) | Mode::Ray(_) => [Role::Leader, Role::Worker].map(|place| Place { role: place, group: Some(role) }).to_vec(),
+        Mode::MultiNode(_) | Mode::Ray(_) => [Role::Leader, Role::Worker].map(|place| PodRole { role: place, group: Some(role) }).to_vec(),
     }
 }
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     /// The template of the pods in a place, as `metadata` and `spec`.
     pub(super) fn template(
         &mut self,
-        component: &Deployed,
-        place: Place,
+        component: &DeployedComponent,
+        place: PodRole,
         sources: &Sources<'_>,
         workload: &ObjectKey,
-    ) -> Result<Value, Box<Stop>> {
+    ) -> Result<Value, Box<PlanError>> {
         let mut frame = json!({"metadata": {}, "spec": {}});
-        if component.part == Part::Router {
+        if component.part == ComponentKind::Router {
             frame["spec"]["serviceAccountName"] = component.name.as_str().into();
         }
         let asked = (self.pod_layers(component, place, sources), frame);
@@ -50,7 +50,7 @@ impl Making<'_> {
     }
 
     /// Who has a say, the weakest first.
-    fn pod_layers(&self, component: &Deployed, place: Place, sources: &Sources<'_>) -> Vec<Layer> {
+    fn pod_layers(&self, component: &DeployedComponent, place: PodRole, sources: &Sources<'_>) -> Vec<Layer> {
         let mut layers = Vec::new();
         let mut add = |name: String, content: Value| layers.push(Layer { name, content: content.to_string() });
         for (name, side) in [("runtime", &component.runtime), ("user", &component.user)] {
@@ -66,7 +66,7 @@ impl Making<'_> {
             }
         }
         let extras = &component.extras;
-        if component.part != Part::Router {
+        if component.part != ComponentKind::Router {
             match (sources.model, &extras.storage_uri) {
                 (None, None) => {}
                 (model, uri) => add("model".to_owned(), facts(model, uri.as_deref(), &self.service.name)),
@@ -113,7 +113,7 @@ fn facts(view: Option<&ModelView>, uri: Option<&str>, service: &str) -> Value {
 }
 
 /// How many characters OME's agent gives the name of the label.
-const LABEL: usize = 49;
+const MAX_NODE_LABEL: usize = 49;
 
 /// The fewest that it leaves a namespace.
 const LABEL_NAMESPACE: usize = 8;
@@ -123,9 +123,9 @@ fn node_label(namespace: &str, name: &str) -> String {
     const CLUSTER: &str = "clusterbasemodel.";
     const OWN: &str = ".basemodel.";
     if namespace.is_empty() {
-        return format!("models.ome.io/{CLUSTER}{}", shortened(name, LABEL - CLUSTER.len()));
+        return format!("models.ome.io/{CLUSTER}{}", shortened(name, MAX_NODE_LABEL - CLUSTER.len()));
     }
-    let room = LABEL - OWN.len();
+    let room = MAX_NODE_LABEL - OWN.len();
     if namespace.len() + name.len() <= room {
         return format!("models.ome.io/{namespace}{OWN}{name}");
     }
@@ -139,7 +139,7 @@ fn shortened(name: &str, most: usize) -> String {
     if name.len() <= most {
         return name.to_owned();
     }
-    let hash = &Digest::of(name.as_bytes()).hex()[..DIGITS];
+    let hash = &Digest::hash(name.as_bytes()).hex()[..DIGITS];
     match most.checked_sub(DIGITS + 1).filter(|rest| *rest > 0) {
         // Names are ASCII, so any place is a character's.
         Some(rest) => format!("{hash}-{}", name.get(name.len() - rest..).unwrap_or_default()),

@@ -1,7 +1,7 @@
 //! The deprecated `predictor`, as the engine, model and runtime that it stands for.
 
-use super::{Stop, component::invalid};
-use crate::world::ome::{Component, Part};
+use super::{PlanError, component::invalid};
+use crate::world::ome::{Component, PodLayer};
 use pointsman_crds::ome::inference_service::{ModelRef, ServingRuntimeRef};
 use serde_json::{Map, Value, json};
 
@@ -21,7 +21,7 @@ const OF_MODEL: [&str; 6] = ["runtime", "baseModel", "fineTunedWeights", "storag
 
 impl Predictor {
     /// Reads one, if it says anything.
-    pub(super) fn of(spec: &Value) -> Result<Option<Self>, Box<Stop>> {
+    pub(super) fn from_spec(spec: &Value) -> Result<Option<Self>, Box<PlanError>> {
         let Some(predictor) = spec.get("predictor").filter(|predictor| says_something(predictor)).and_then(Value::as_object) else {
             return Ok(None);
         };
@@ -54,8 +54,8 @@ impl Predictor {
             model: base.map(|name| ModelRef { name, kind: "ClusterBaseModel".to_owned(), api_group: group(), fine_tuned_weights: weights }),
             // A name alone may be of either kind.
             runtime: text("runtime").map(|name| ServingRuntimeRef { name, kind: String::new(), api_group: group() }),
-            engine: Component::of(&Value::Object(engine)).map_err(|error| {
-                Stop::new(super::ACCEPTED, "Unreadable", format!("spec.predictor can't be read: {error}."), "InvalidPredictorSpec")
+            engine: Component::parse(&Value::Object(engine)).map_err(|error| {
+                PlanError::new(super::ACCEPTED, "Unreadable", format!("spec.predictor can't be read: {error}."), "InvalidPredictorSpec")
             })?,
             storage_uri: text("storageUri"),
             runtime_version: text("runtimeVersion"),
@@ -82,7 +82,7 @@ fn says_something(predictor: &Value) -> bool {
 /// Gives the main containers of a runtime's component another version of their image.
 pub(super) fn set_version(runtime: &mut Component, version: &str) {
     let parts = [Some(&mut runtime.part), runtime.leader.as_mut(), runtime.worker.as_mut()];
-    for Part(part) in parts.into_iter().flatten() {
+    for PodLayer(part) in parts.into_iter().flatten() {
         if let Some(runner) = part.get_mut("runner") {
             set_image(runner, version);
         }
@@ -115,7 +115,7 @@ mod tests {
             ("registry:5000/engine:v1@sha256:00", "registry:5000/engine:v2"),
             ("engine:v1", "engine:v2"),
         ] {
-            let mut runtime = Component::of(&json!({"runner": {"image": image}})).unwrap();
+            let mut runtime = Component::parse(&json!({"runner": {"image": image}})).unwrap();
             set_version(&mut runtime, "v2");
             assert_eq!(runtime.part.0["runner"]["image"], expected);
         }
@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn an_empty_predictor_is_none() {
         for predictor in [json!({}), json!({"containers": []}), json!({"model": {"resources": {}, "name": ""}})] {
-            assert!(Predictor::of(&json!({"predictor": predictor, "model": {"name": "llama"}})).unwrap().is_none());
+            assert!(Predictor::from_spec(&json!({"predictor": predictor, "model": {"name": "llama"}})).unwrap().is_none());
         }
-        assert!(Predictor::of(&json!({"predictor": {"minReplicas": 1}, "model": {"name": "llama"}})).is_err());
+        assert!(Predictor::from_spec(&json!({"predictor": {"minReplicas": 1}, "model": {"name": "llama"}})).is_err());
     }
 }

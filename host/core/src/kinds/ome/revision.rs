@@ -1,32 +1,32 @@
 //! The revisions of a component: another template of its pods is another one.
 
 use super::{
-    DECIDED, Making, Stop,
-    component::{Deployed, Mode},
+    DECIDED, PlanBuilder, PlanError,
+    component::{DeployedComponent, Mode},
 };
 use crate::{
     objects::ray,
     workload::{TemplateChange, Workload},
-    world::{Child, child::REVISION_LABEL},
+    world::{OwnedObject, child::REVISION_LABEL},
 };
 use pointsman_sandbox::digest::{Digest, sorted};
 use serde_json::Value;
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     /// The revision that these templates are: its number, and their hash.
-    pub(super) fn revision(&self, component: &Deployed, templates: &[Value]) -> Result<(String, String), Box<Stop>> {
+    pub(super) fn revision(&self, component: &DeployedComponent, templates: &[Value]) -> Result<(String, String), Box<PlanError>> {
         // A group of another size is another one for LeaderWorkerSet too. What says the same is the same, in whatever order its keys
         // were given.
         let sorted: Vec<Value> = templates.iter().map(sorted).collect();
         let hash = Digest::of_value(&(sorted, component.mode.size())).map(|digest| digest.short());
         let hash = hash.map_err(|error| {
-            Stop::new(DECIDED, "InvalidTemplate", format!("The pods' template has no JSON: {error}."), "RuntimeUnhealthy")
+            PlanError::new(DECIDED, "InvalidTemplate", format!("The pods' template has no JSON: {error}."), "RuntimeUnhealthy")
         })?;
         Ok((self.number(component, templates, &hash), hash))
     }
 
     /// The number of the revision with this hash: that of what runs, or the next.
-    fn number(&self, component: &Deployed, templates: &[Value], hash: &str) -> String {
+    fn number(&self, component: &DeployedComponent, templates: &[Value], hash: &str) -> String {
         let numbers = component.part.workloads(self.snapshot).filter_map(|live| {
             let told = live.observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
             let label = live.observed.revision_label.as_deref().or(told.map(|(number, _)| number))?;
@@ -43,7 +43,7 @@ impl Making<'_> {
 }
 
 /// Whether a workload has these templates, under the number of a revision.
-fn runs(live: &Child, templates: &[Value], (revision, mode): (&str, Mode)) -> bool {
+fn runs(live: &OwnedObject, templates: &[Value], (revision, mode): (&str, Mode)) -> bool {
     let numbered = templates.iter().map(|template| {
         let mut numbered = template.clone();
         numbered["metadata"]["labels"][REVISION_LABEL] = revision.into();

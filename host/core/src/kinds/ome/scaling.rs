@@ -1,8 +1,8 @@
 //! How many replicas a component has, and who says so.
 
 use super::{
-    Making, Stop,
-    component::{Annotation, Annotations, Mode, Note, OVERRIDDEN, Part, invalid, refused},
+    PlanBuilder, PlanError,
+    component::{Annotation, Annotations, ComponentKind, Mode, Note, OVERRIDDEN, invalid, refused},
     serverless,
 };
 use crate::{
@@ -23,7 +23,7 @@ pub(super) const METRIC: &str = ome_keys::METRIC.key;
 pub(super) const TARGET: &str = ome_keys::TARGET.key;
 
 /// The most replicas where nobody says a number, and the share of CPU that is aimed at.
-const MOST: i64 = 3;
+const DEFAULT_MAX_REPLICAS: i64 = 3;
 const PERCENT: i64 = 80;
 
 /// What one replica is worth to KEDA where nobody says it.
@@ -61,7 +61,7 @@ impl Scaling {
 /// Notes that a field of the spec and an annotation say different things.
 pub(super) fn conflict<T: PartialEq + std::fmt::Display>(
     notes: &mut Vec<Note>,
-    part: Part,
+    part: ComponentKind,
     field: &str,
     said: Option<T>,
     annotation: Option<&(T, Annotation)>,
@@ -75,22 +75,22 @@ pub(super) fn conflict<T: PartialEq + std::fmt::Display>(
 }
 
 /// The fewest replicas.
-pub(super) fn least(user: &Component, runtime: &Component, annotations: &Annotations<'_>) -> Result<i64, Box<Stop>> {
+pub(super) fn least(user: &Component, runtime: &Component, annotations: &Annotations<'_>) -> Result<i64, Box<PlanError>> {
     let noted = annotations.read(MIN_REPLICAS, replicas, &ome_keys::MIN_REPLICAS.what())?.map(|(least, _)| least);
     let (ours, theirs) = (user.settings.min_replicas, runtime.settings.min_replicas);
     Ok(ours.map(i64::from).or(noted).or(theirs.map(i64::from)).unwrap_or(1))
 }
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     /// Who says it, and whether the most that there may be was derived. With the mode come the fewest replicas, and whether KEDA is asked for.
     pub(super) fn scaling(
         &self,
-        part: Part,
+        part: ComponentKind,
         (mode, (least, wants_keda)): (Mode, (i64, bool)),
         (user, runtime): (&Component, &Component),
         annotations: &Annotations<'_>,
         notes: &mut Vec<Note>,
-    ) -> Result<(Scaling, bool), Box<Stop>> {
+    ) -> Result<(Scaling, bool), Box<PlanError>> {
         let (ours, theirs) = (&user.settings, &runtime.settings);
         let some = |number: Option<i32>| number.map(i64::from);
         // 0 counts as absent, as upstream's clients write it.
@@ -126,7 +126,7 @@ impl Making<'_> {
                     notes.push((OVERRIDDEN, text));
                 }
                 // Nobody looks at how many there are: a derived maximum is always the same.
-                let most = (most.unwrap_or_else(|| MOST.max(least)), most.is_some());
+                let most = (most.unwrap_or_else(|| DEFAULT_MAX_REPLICAS.max(least)), most.is_some());
                 return Ok((serverless::knative(part, (user, runtime), annotations, (least, most), notes)?, false));
             }
             Mode::Ray(_) if least != 1 => {
@@ -153,7 +153,7 @@ impl Making<'_> {
             let scaler = self.snapshot.child(resource, &format!("{}-{}", self.service.name, part.name()));
             scaler.and_then(|scaler| scaler.observed.derived_most).unwrap_or_default()
         };
-        let ceiling = |resource| most.unwrap_or_else(|| MOST.max(least).max(live).max(kept(resource)));
+        let ceiling = |resource| most.unwrap_or_else(|| DEFAULT_MAX_REPLICAS.max(least).max(live).max(kept(resource)));
         if let Some(query) = keda {
             return Ok((Scaling::Keda(least, ceiling(&SCALED_OBJECT), query), most.is_none()));
         }
@@ -175,13 +175,13 @@ impl Making<'_> {
     /// Whether KEDA is asked for, wherever.
     pub(super) fn wants_keda(
         &self,
-        part: Part,
+        part: ComponentKind,
         (user, runtime): (&Component, &Component),
         annotations: &Annotations<'_>,
-    ) -> Result<bool, Box<Stop>> {
+    ) -> Result<bool, Box<PlanError>> {
         let enabled = |config: Option<&KedaConfig>| config.and_then(|config| config.enable_keda);
         // A router isn't what the service's own kedaConfig speaks of: it has no model to count requests of.
-        let common = Some(&self.service.keda).filter(|_| part != Part::Router);
+        let common = Some(&self.service.keda).filter(|_| part != ComponentKind::Router);
         let said = enabled(user.settings.keda_config.as_ref()).or(enabled(common));
         let noted = annotations.read(ENABLE_KEDA, |text| text.parse::<bool>().ok(), "true or false")?.map(|(enabled, _)| enabled);
         let by_class = annotations.get(CLASS).map(|class| class.value == "keda");
@@ -189,7 +189,7 @@ impl Making<'_> {
     }
 
     /// The replicas that there are, whoever says so.
-    fn live_replicas(&self, part: Part, mode: Mode) -> i64 {
+    fn live_replicas(&self, part: ComponentKind, mode: Mode) -> i64 {
         let (resource, name) = part.workload(mode, &self.service.name);
         let live = self.snapshot.child(resource, &name);
         live.and_then(|child| child.observed.replicas).unwrap_or_default()
@@ -198,16 +198,16 @@ impl Making<'_> {
     /// KEDA's query, if KEDA scales.
     fn keda(
         &self,
-        part: Part,
+        part: ComponentKind,
         wanted: bool,
         (user, runtime): (&Component, &Component),
         annotations: &Annotations<'_>,
         notes: &mut Vec<Note>,
-    ) -> Result<Option<Query>, Box<Stop>> {
+    ) -> Result<Option<Query>, Box<PlanError>> {
         let none = KedaConfig::default();
         let (ours, theirs) = (user.settings.keda_config.as_ref().unwrap_or(&none), runtime.settings.keda_config.as_ref().unwrap_or(&none));
         // A router isn't what the service's own kedaConfig speaks of: it has no model to count requests of.
-        let common = if part == Part::Router { &none } else { &self.service.keda };
+        let common = if part == ComponentKind::Router { &none } else { &self.service.keda };
         let layers = [ours, common, theirs];
         let said = ours.enable_keda.or(common.enable_keda);
         let noted = annotations.read(ENABLE_KEDA, |text| text.parse::<bool>().ok(), "true or false")?;
@@ -234,7 +234,7 @@ impl Making<'_> {
 }
 
 /// KEDA gives more replicas to a value that grows. Where few is what asks for more, the query is mirrored at the threshold.
-fn turned(operator: Option<&str>, query: String, threshold: &str, part: Part) -> Result<String, Box<Stop>> {
+fn turned(operator: Option<&str>, query: String, threshold: &str, part: ComponentKind) -> Result<String, Box<PlanError>> {
     match operator {
         None | Some("GreaterThanOrEqual" | "GreaterThan") => Ok(query),
         Some("LessThanOrEqual" | "LessThan") => Ok(format!("2 * {threshold} - ({query})")),
@@ -247,12 +247,12 @@ fn turned(operator: Option<&str>, query: String, threshold: &str, part: Part) ->
 
 /// The metric that is asked for, by the field or by an annotation.
 pub(super) fn metric_name(
-    part: Part,
+    part: ComponentKind,
     (user, runtime): (&Component, &Component),
     annotations: &Annotations<'_>,
     annotation: &str,
     notes: &mut Vec<Note>,
-) -> Result<Option<&'static str>, Box<Stop>> {
+) -> Result<Option<&'static str>, Box<PlanError>> {
     let name = |metric: ScaleMetric| match metric {
         ScaleMetric::Cpu => "cpu",
         ScaleMetric::Memory => "memory",
@@ -270,11 +270,11 @@ pub(super) const PERCENT_IS: &str = "a whole number above 0";
 
 /// What a HorizontalPodAutoscaler watches, and at how many percent.
 fn metric(
-    part: Part,
+    part: ComponentKind,
     (user, runtime): (&Component, &Component),
     annotations: &Annotations<'_>,
     notes: &mut Vec<Note>,
-) -> Result<(&'static str, i64), Box<Stop>> {
+) -> Result<(&'static str, i64), Box<PlanError>> {
     let (ours, theirs) = (&user.settings, &runtime.settings);
     let metric = match metric_name(part, (user, runtime), annotations, METRIC, notes)?.unwrap_or("cpu") {
         "cpu" => "cpu",

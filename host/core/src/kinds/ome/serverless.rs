@@ -1,11 +1,11 @@
 //! What a component that Knative runs is told: how it is scaled, and how the traffic is shared.
 
 use super::{
-    Making, Stop,
-    component::{Annotation, Annotations, Deployed, NOT_HONOURED, Note, OVERRIDDEN, Part, invalid, refused},
+    PlanBuilder, PlanError,
+    component::{Annotation, Annotations, ComponentKind, DeployedComponent, NOT_HONOURED, Note, OVERRIDDEN, invalid, refused},
     scaling::{MAX_REPLICAS, METRIC, MIN_REPLICAS, PERCENT_IS, Scaling, TARGET, UTILIZATION, metric_name},
 };
-use crate::{objects::knative::Asked, rules::ome_keys::percent, world::ome::Component};
+use crate::{objects::knative::ScalingRequest, rules::ome_keys::percent, world::ome::Component};
 use std::collections::BTreeMap;
 
 /// How Knative's own annotations begin.
@@ -19,13 +19,13 @@ const OTHER_NAMES: [(&str, &str); 3] =
     [("minScale", "min-scale"), ("maxScale", "max-scale"), ("targetUtilizationPercentage", "target-utilization-percentage")];
 
 /// What Knative is told, and what counts for nothing beside it.
-struct Telling<'a> {
-    part: Part,
+struct KnativeSettings<'a> {
+    part: ComponentKind,
     told: BTreeMap<String, String>,
     notes: &'a mut Vec<Note>,
 }
 
-impl Telling<'_> {
+impl KnativeSettings<'_> {
     /// Who says a value first: a field of the service, Knative's own annotation, OME's, and what there is otherwise.
     fn settle(&mut self, name: &str, (field, of_field): (&str, Option<String>), ome: Option<(String, Annotation)>, other: Option<String>) {
         let theirs = self.told.remove(name);
@@ -54,19 +54,19 @@ impl Telling<'_> {
 
 /// How Knative scales. Its own annotations are taken as they are, unless a field of the service says something else.
 pub(super) fn knative(
-    part: Part,
+    part: ComponentKind,
     (user, runtime): (&Component, &Component),
     annotations: &Annotations<'_>,
     (least, (most, most_is_said)): (i64, (i64, bool)),
     notes: &mut Vec<Note>,
-) -> Result<Scaling, Box<Stop>> {
+) -> Result<Scaling, Box<PlanError>> {
     let mut told = annotations.beginning(KNATIVE);
     for (other, name) in OTHER_NAMES {
         if let Some(value) = told.remove(other) {
             told.entry(name.to_owned()).or_insert(value);
         }
     }
-    let mut telling = Telling { part, told, notes };
+    let mut telling = KnativeSettings { part, told, notes };
     let (ours, theirs) = (&user.settings, &runtime.settings);
     let noted = |key: &str, value: i64| annotations.get(key).map(|annotation| (value.to_string(), annotation));
     let field = ours.min_replicas.map(|least| least.to_string());
@@ -126,10 +126,10 @@ pub(super) fn knative(
     Ok(Scaling::Knative(telling.told.into_iter().map(|(name, value)| (format!("{KNATIVE}{name}"), value)).collect()))
 }
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     /// The share of the traffic that the newest revision gets, and the revision that had all of it before and keeps the rest. None where
     /// they are one and the same: there is nothing to share then.
-    pub(super) fn canary(&self, component: &Deployed, revision: &str) -> Option<(i64, String)> {
+    pub(super) fn canary(&self, component: &DeployedComponent, revision: &str) -> Option<(i64, String)> {
         let percent = component.either(|side| side.settings.canary_traffic_percent).unwrap_or(100);
         let before = self.before["components"][component.part.name()]["latestRolledoutRevision"].as_str()?;
         let live = self.snapshot.child(component.workload.0, &component.workload.1)?;
@@ -153,8 +153,8 @@ impl Making<'_> {
 }
 
 /// What is asked of each replica.
-pub(super) fn asked(component: &Deployed) -> Asked {
-    Asked {
+pub(super) fn scaling_request(component: &DeployedComponent) -> ScalingRequest {
+    ScalingRequest {
         concurrency: component.either(|side| side.settings.container_concurrency).filter(|most| *most > 0),
         seconds: component.either(|side| side.settings.timeout_seconds),
     }

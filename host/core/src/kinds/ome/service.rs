@@ -1,7 +1,7 @@
 //! What a service says, read and checked.
 
-use super::{ACCEPTED, Stop, predictor::Predictor};
-use crate::{kinds::ask::Asking, question::strings, rules::ome_keys::STORAGE_URI, world::ome::Component};
+use super::{ACCEPTED, PlanError, predictor::Predictor};
+use crate::{kinds::questions::Questions, question::strings, rules::ome_keys::STORAGE_URI, world::ome::Component};
 use pointsman_crds::ome::{
     component::KedaConfig,
     inference_service::{ModelRef, ServingRuntimeRef},
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// The longest name of a service: `-decoder` comes behind it, and a Service's name has 63 characters at most.
-const LONGEST_NAME: usize = 55;
+const MAX_NAME_LENGTH: usize = 55;
 
 /// A service.
 #[derive(Debug, Default)]
@@ -39,15 +39,15 @@ pub(super) struct Service {
 
 impl Service {
     /// Reads it.
-    pub(super) fn read(asking: &Asking<'_>) -> Result<Self, Box<Stop>> {
+    pub(super) fn read(asking: &Questions<'_>) -> Result<Self, Box<PlanError>> {
         let subject = &asking.snapshot.subject;
         let content = subject.content();
         let spec = &content["spec"];
         let given = |name: &str| spec.get(name).filter(|value| !value.is_null());
         let wrong = |field: &str, error: serde_json::Error| {
-            Stop::new(ACCEPTED, "Unreadable", format!("spec.{field} can't be read: {error}."), "InvalidPredictorSpec")
+            PlanError::new(ACCEPTED, "Unreadable", format!("spec.{field} can't be read: {error}."), "InvalidPredictorSpec")
         };
-        let component = |name: &str| given(name).map(Component::of).transpose().map_err(|error| wrong(name, error));
+        let component = |name: &str| given(name).map(Component::parse).transpose().map_err(|error| wrong(name, error));
         let labels = strings(&content["metadata"]["labels"]);
         let annotations = strings(&content["metadata"]["annotations"]);
         let keda = given("kedaConfig").map(KedaConfig::deserialize).transpose().map_err(|error| wrong("kedaConfig", error))?;
@@ -68,7 +68,7 @@ impl Service {
             runtime_version: None,
             protocol: None,
         };
-        Ok(match Predictor::of(spec)? {
+        Ok(match Predictor::from_spec(spec)? {
             None => service,
             Some(Predictor { model, runtime, engine, storage_uri, runtime_version, protocol }) => {
                 Self { model, runtime, engine: Some(engine), storage_uri, runtime_version, protocol, ..service }
@@ -89,18 +89,18 @@ impl Service {
     }
 
     /// Whether it can be served at all.
-    pub(super) fn check(&self) -> Result<(), Box<Stop>> {
-        let refused = |reason: &str, message: String| Err(Stop::new(ACCEPTED, reason, message, "InvalidPredictorSpec"));
+    pub(super) fn check(&self) -> Result<(), Box<PlanError>> {
+        let refused = |reason: &str, message: String| Err(PlanError::new(ACCEPTED, reason, message, "InvalidPredictorSpec"));
         let name = &self.name;
         let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if name.len() > LONGEST_NAME
+        if name.len() > MAX_NAME_LENGTH
             || !name.starts_with(|c: char| c.is_ascii_lowercase())
             || name.ends_with('-')
             || !name.chars().all(inner)
         {
             let message = format!(
                 "The name {name} can't be that of a Service: it begins with a lower-case letter, has lower-case letters, digits and -, and \
-                 {LONGEST_NAME} characters at most. Make the service anew under another name."
+                 {MAX_NAME_LENGTH} characters at most. Make the service anew under another name."
             );
             return refused("InvalidName", message);
         }

@@ -1,17 +1,17 @@
 //! What is told of the parts of a service, from what its objects and pods tell.
 
 use super::{
-    Failure, Found, Making,
-    component::{Mode, Part},
+    ModelFailure, PlanBuilder, StepResults,
+    component::{ComponentKind, Mode},
 };
 use crate::{
     condition::Condition,
     kinds::{
-        fares::{Enough, Fares},
         gateways,
+        workload_health::{AvailabilityPolicy, WorkloadHealth},
     },
     resource::{HTTP_ROUTE, KNATIVE_SERVICE},
-    world::{Child, ObjectKey, named::Parent, pod::PodFailure, serving::Serving},
+    world::{ObjectKey, OwnedObject, pod::PodFailure, referenced::Parent, workload_status::KnativeStatus},
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -20,36 +20,36 @@ use std::sync::Arc;
 const INGRESS: &str = "IngressReady";
 
 /// What is known of the parts.
-pub(super) struct Parts {
+pub(super) struct ComponentsHealth {
     pub(super) conditions: Vec<Condition>,
-    states: Vec<(Part, State)>,
+    states: Vec<(ComponentKind, ComponentHealth)>,
 }
 
 /// How a component fares.
-struct State {
-    fares: Fares,
+struct ComponentHealth {
+    fares: WorkloadHealth,
     /// The revision that its workload has now, as the component's name and a number.
     running: Option<String>,
     /// What Knative tells of its revisions, if it runs it.
-    serving: Option<Box<Serving>>,
+    serving: Option<Box<KnativeStatus>>,
 }
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     /// The conditions of all parts.
-    pub(super) fn parts(&self, found: &Found) -> Parts {
+    pub(super) fn parts(&self, found: &StepResults) -> ComponentsHealth {
         let mut states = Vec::new();
         let mut conditions = Vec::new();
-        for part in Part::ALL {
+        for part in ComponentKind::ALL {
             let wanted = found.components.iter().find(|component| component.part == part);
             let live = self.live(part, found);
             let state = match live {
                 Some(live) => self.state(part, live),
-                None if wanted.is_some() || found.components.is_empty() && part == Part::Engine => {
-                    State::waiting(part, found.workloads.get(part.name()))
+                None if wanted.is_some() || found.components.is_empty() && part == ComponentKind::Engine => {
+                    ComponentHealth::waiting(part, found.workloads.get(part.name()))
                 }
                 None => {
                     let message = format!("The service has no {}.", part.name());
-                    conditions.push(Condition::yes(part.condition(), "NotWanted", message).aside());
+                    conditions.push(Condition::satisfied(part.condition(), "NotWanted", message).aside());
                     continue;
                 }
             };
@@ -57,11 +57,11 @@ impl Making<'_> {
             states.push((part, state));
         }
         conditions.push(self.ingress(found));
-        Parts { conditions, states }
+        ComponentsHealth { conditions, states }
     }
 
     /// What runs a component's pods now: while another takes its place that may be two, and the planned one counts.
-    fn live(&self, part: Part, found: &Found) -> Option<&Arc<Child>> {
+    fn live(&self, part: ComponentKind, found: &StepResults) -> Option<&Arc<OwnedObject>> {
         let planned = found.workloads.get(part.name()).and_then(|key| self.snapshot.child(key.resource, &key.name));
         planned.or_else(|| part.workloads(self.snapshot).last()).filter(|live| !live.deleting)
     }
@@ -70,18 +70,18 @@ impl Making<'_> {
         &self.snapshot.subject.key.name
     }
 
-    fn state(&self, part: Part, live: &Child) -> State {
+    fn state(&self, part: ComponentKind, live: &OwnedObject) -> ComponentHealth {
         let pods = self.snapshot.pods.iter().filter(|pod| pod.component == part.name());
-        let fares = Fares::of(part.condition(), live, pods, Enough::AsItSays);
+        let fares = WorkloadHealth::observe(part.condition(), live, pods, AvailabilityPolicy::AsItSays);
         let number = live.observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
         let running = number.map(|(number, _)| format!("{}-{}-{number}", self.service_name(), part.name()));
-        State { fares, running, serving: live.observed.serving.clone() }
+        ComponentHealth { fares, running, serving: live.observed.serving.clone() }
     }
 
     /// What Knative tells of the component that requests come to, if it runs that: nothing yet, at first.
-    fn served(&self, found: &Found) -> Option<Serving> {
+    fn served(&self, found: &StepResults) -> Option<KnativeStatus> {
         // While a plan is held, what runs tells which that is.
-        let running = || [Part::Router, Part::Engine].into_iter().find(|part| self.live(*part, found).is_some());
+        let running = || [ComponentKind::Router, ComponentKind::Engine].into_iter().find(|part| self.live(*part, found).is_some());
         let entry = found.entry().map(|entry| entry.part).or_else(running)?;
         let live = self.live(entry, found);
         let knatives = match found.entry() {
@@ -91,16 +91,16 @@ impl Making<'_> {
         knatives.then(|| live.and_then(|live| live.observed.serving.as_deref().cloned()).unwrap_or_default())
     }
 
-    fn ingress(&self, found: &Found) -> Condition {
+    fn ingress(&self, found: &StepResults) -> Condition {
         if let Some(serving) = self.served(found) {
             return match serving.url {
-                Some(url) => Condition::yes(INGRESS, "Knative", format!("Knative serves it at {url}.")),
+                Some(url) => Condition::satisfied(INGRESS, "Knative", format!("Knative serves it at {url}.")),
                 None => Condition::unknown(INGRESS, "Knative", "Knative hasn't said yet where it serves it."),
             };
         }
         let Some(gateway) = &self.settings.gateway else {
             let message = "No Gateway is configured (--gateway): the service is reached within the cluster, by its Service.";
-            return Condition::yes(INGRESS, "ClusterLocal", message);
+            return Condition::satisfied(INGRESS, "ClusterLocal", message);
         };
         if !self.snapshot.serves(&HTTP_ROUTE) {
             let message = format!(
@@ -113,22 +113,23 @@ impl Making<'_> {
         let parent = Parent::gateway(&gateway.namespace, &gateway.name);
         let name = self.service_name();
         let route = self.snapshot.child(&HTTP_ROUTE, name);
-        let Some(known) = route.and_then(|_| self.snapshot.named(&HTTP_ROUTE, &self.snapshot.subject.key.namespace, name)) else {
+        let Some(known) = route.and_then(|_| self.snapshot.referenced(&HTTP_ROUTE, &self.snapshot.subject.key.namespace, name)) else {
             let blocked = || Condition::unknown(INGRESS, "Blocked", "There is no route yet.");
             // The same whether the route was just made or is known: nothing else may happen to it for long.
-            return if found.objects.is_some() { gateways::unsaid(INGRESS, "the route", &parent) } else { blocked() };
+            return if found.objects.is_some() { gateways::not_reported(INGRESS, "the route", &parent) } else { blocked() };
         };
-        let taken =
-            || Condition::yes(INGRESS, "Accepted", format!("The Gateway {}/{} has taken the route.", gateway.namespace, gateway.name));
+        let taken = || {
+            Condition::satisfied(INGRESS, "Accepted", format!("The Gateway {}/{} has taken the route.", gateway.namespace, gateway.name))
+        };
         gateways::refusal(INGRESS, "the route", known, &[parent]).unwrap_or_else(taken)
     }
 
     /// Everything of the status but its conditions.
-    pub(super) fn fields(&self, found: &Found, parts: &Parts, failure: Option<Failure>) -> Map<String, Value> {
+    pub(super) fn fields(&self, found: &StepResults, parts: &ComponentsHealth, failure: Option<ModelFailure>) -> Map<String, Value> {
         let mut fields = Map::new();
         let mut keep = |name: &str, value: Option<Value>| fields.insert(name.to_owned(), value.unwrap_or_default());
         if found.objects.is_some() {
-            let (url, cluster) = if let Some(Serving { url, address, .. }) = self.served(found) {
+            let (url, cluster) = if let Some(KnativeStatus { url, address, .. }) = self.served(found) {
                 (url, address)
             } else {
                 let cluster = self.url_of(self.service_name());
@@ -162,7 +163,7 @@ impl Making<'_> {
         format!("http://{service}.{}.svc.{}", self.snapshot.subject.key.namespace, self.settings.cluster_domain)
     }
 
-    fn component_status(&self, part: Part, state: &State, found: &Found) -> Option<Value> {
+    fn component_status(&self, part: ComponentKind, state: &ComponentHealth, found: &StepResults) -> Option<Value> {
         let before = &self.before["components"][part.name()];
         let former = |field: &str| before[field].as_str().map(str::to_owned);
         if let Some(serving) = &state.serving {
@@ -191,8 +192,9 @@ impl Making<'_> {
         Some(status)
     }
 
-    fn model_status(&self, found: &Found, parts: &Parts, failure: Option<Failure>) -> Value {
-        let serving: Vec<&State> = parts.states.iter().filter(|(part, _)| *part != Part::Router).map(|(_, state)| state).collect();
+    fn model_status(&self, found: &StepResults, parts: &ComponentsHealth, failure: Option<ModelFailure>) -> Value {
+        let serving: Vec<&ComponentHealth> =
+            parts.states.iter().filter(|(part, _)| *part != ComponentKind::Router).map(|(_, state)| state).collect();
         let ready: i64 = serving.iter().map(|state| state.fares.ready).sum();
         let failing: Vec<&(String, PodFailure)> =
             serving.iter().flat_map(|state| &state.fares.failing).filter(|(_, failure)| failure.started).collect();
@@ -224,7 +226,7 @@ impl Making<'_> {
             // Knative doesn't say how many there are.
             status["modelCopies"] = json!({"failedCopies": failing.len()});
         }
-        if let Some(Failure { kind, message, blames: Some(_) }) = failure {
+        if let Some(ModelFailure { kind, message, blames: Some(_) }) = failure {
             status["lastFailureInfo"] = json!({"location": self.service_name(), "reason": kind, "message": message});
         } else if let Some((pod, failure)) = failing.first().filter(|_| !up_to_date) {
             let mut info = json!({"location": pod, "reason": "ModelLoadFailed", "message": failure.message});
@@ -240,21 +242,21 @@ impl Making<'_> {
     }
 }
 
-impl State {
+impl ComponentHealth {
     /// Before there is what runs its pods.
-    fn waiting(part: Part, planned: Option<&ObjectKey>) -> Self {
+    fn waiting(part: ComponentKind, planned: Option<&ObjectKey>) -> Self {
         let fares = if let Some(ObjectKey { resource, name, .. }) = planned {
-            Fares::made(part.condition(), resource, name)
+            WorkloadHealth::being_created(part.condition(), resource, name)
         } else {
             let message = format!("There is no {} yet: the conditions above say why.", part.name());
-            Fares::not_made(Condition::unknown(part.condition(), "Blocked", message))
+            WorkloadHealth::absent(Condition::unknown(part.condition(), "Blocked", message))
         };
         Self { fares, running: None, serving: None }
     }
 }
 
 /// What is told of the revisions of a component that Knative runs. Rolled out is the one that had all of the traffic last.
-fn revisions(serving: &Serving, before: &Value) -> Value {
+fn revisions(serving: &KnativeStatus, before: &Value) -> Value {
     let former = |field: &str| before[field].as_str().map(str::to_owned);
     let whole = serving.traffic.iter().find(|traffic| traffic.latest_revision && traffic.percent == 100);
     let rolled_out = whole.map(|traffic| traffic.revision_name.clone()).filter(|name| !name.is_empty());

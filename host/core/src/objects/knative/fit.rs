@@ -130,9 +130,9 @@ pub fn fit(spec: &Value, main: &str) -> Result<Fitted, Vec<String>> {
     let of_the_host = names(volumes, |volume| volume.get("hostPath").is_some() || volume.get("csi").is_some());
     for list in ["initContainers", "containers"] {
         for container in fitted.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            let whose = named(container).to_owned();
+            let whose = item_name(container).to_owned();
             for mount in container.get_mut("volumeMounts").and_then(Value::as_array_mut).into_iter().flatten() {
-                let volume = named(mount).to_owned();
+                let volume = item_name(mount).to_owned();
                 if read_only.contains(&volume) {
                     mount["readOnly"] = true.into();
                 } else if of_the_host.contains(&volume) && mount["readOnly"] != true {
@@ -156,13 +156,13 @@ fn says(value: &Value) -> bool {
     }
 }
 
-fn named(item: &Value) -> &str {
+fn item_name(item: &Value) -> &str {
     item["name"].as_str().unwrap_or_default()
 }
 
 /// The names of the volumes of a sort.
 fn names(volumes: &[Value], sort: impl Fn(&Value) -> bool) -> BTreeSet<String> {
-    volumes.iter().filter(|volume| sort(volume)).map(|volume| named(volume).to_owned()).collect()
+    volumes.iter().filter(|volume| sort(volume)).map(|volume| item_name(volume).to_owned()).collect()
 }
 
 #[derive(Default)]
@@ -183,7 +183,7 @@ impl Fitting {
     }
 
     fn container(&mut self, container: &mut Value, list: &str, main: &str) {
-        let name = named(container).to_owned();
+        let name = item_name(container).to_owned();
         let initial = list == "initContainers";
         let serves = !initial && name == main;
         let port = first_port(Some(container)).unwrap_or(DEFAULT_PORT);
@@ -274,7 +274,7 @@ impl Fitting {
     }
 
     fn volume(&mut self, volume: &Value) {
-        let name = named(volume);
+        let name = item_name(volume);
         for (kind, value) in volume.as_object().into_iter().flatten().filter(|(field, value)| *field != "name" && !value.is_null()) {
             match VOLUMES.iter().find(|(known, _)| known == kind) {
                 Some((_, feature)) => self.features.extend(*feature),

@@ -1,12 +1,12 @@
 use super::*;
-use pointsman_sandbox::evaluator::Part;
+use pointsman_sandbox::evaluator::ExpressionId;
 use serde_json::json;
 
 /// Made once: they take as long as all the rest.
-static SHAPES: LazyLock<[Shape; 3]> = LazyLock::new(|| {
+static SHAPES: LazyLock<[KindFields; 3]> = LazyLock::new(|| {
     ["InferenceService", "LLMInferenceService", "ClusterServingRuntime"].map(|kind| {
         let served = KINDS.iter().find(|served| (served.resource)().kind == kind).unwrap();
-        Shape::of(&(served.crd)()).unwrap()
+        KindFields::from_crd(&(served.crd)()).unwrap()
     })
 });
 
@@ -20,14 +20,18 @@ fn path(text: &str) -> Path {
         "[key]" => Step::Key,
         name => Step::Field(name.replace('~', ".")),
     };
-    Path { part: Part::Validation(0), line: 1, column: 1, root, steps: parts.map(step).collect() }
+    Path { part: ExpressionId::Validation(0), line: 1, column: 1, root, steps: parts.map(step).collect() }
 }
 
-fn shape(schema: serde_json::Value) -> Shape {
-    Shape { group: String::new(), name: "Thing".to_owned(), root: Node::of(&serde_json::from_value(schema).unwrap()).resource() }
+fn shape(schema: serde_json::Value) -> KindFields {
+    KindFields {
+        group: String::new(),
+        name: "Thing".to_owned(),
+        root: Node::from_schema(&serde_json::from_value(schema).unwrap()).resource(),
+    }
 }
 
-fn told(text: &str, shapes: &[&Shape]) -> String {
+fn message(text: &str, shapes: &[&KindFields]) -> String {
     unknown(&path(text), shapes).unwrap_or_default()
 }
 
@@ -52,15 +56,15 @@ fn what_the_schemas_have_is_fine() {
         "object.status.components[].url",
         "object.spec[].minReplicas",
     ] {
-        assert_eq!(told(text, &[ome]), "", "{text}");
+        assert_eq!(message(text, &[ome]), "", "{text}");
     }
     for text in
         ["object.spec.model.lora.adapters[].whatever.it.is", "object.spec.router.route.http.spec.rules[].name", "object.spec.replicas"]
     {
-        assert_eq!(told(text, &[llm]), "", "{text}");
+        assert_eq!(message(text, &[llm]), "", "{text}");
     }
     for text in ["object.spec.supportedModelFormats[].name", "object.spec.engineConfig.runner.env[].valueFrom.secretKeyRef.key"] {
-        assert_eq!(told(text, &[runtime]), "", "{text}");
+        assert_eq!(message(text, &[runtime]), "", "{text}");
     }
 }
 
@@ -75,7 +79,7 @@ fn a_typo_is_told_with_the_nearest_name() {
         ("object.metadata.ownerReferences[].names", runtime, "a ClusterServingRuntime has no such field; did you mean name?"),
     ];
     for (text, shape, expected) in typos {
-        assert_eq!(told(text, &[shape]), format!("{text}: {expected}"));
+        assert_eq!(message(text, &[shape]), format!("{text}: {expected}"));
     }
 }
 
@@ -83,7 +87,7 @@ fn a_typo_is_told_with_the_nearest_name() {
 fn only_the_way_to_the_first_unknown_field_is_told() {
     let [ome, ..] = &*SHAPES;
     assert_eq!(
-        told("object.spec.engin.runner.image", &[ome]),
+        message("object.spec.engin.runner.image", &[ome]),
         "object.spec.engin: an InferenceService has no such field; did you mean engine?"
     );
 }
@@ -91,17 +95,17 @@ fn only_the_way_to_the_first_unknown_field_is_told() {
 #[test]
 fn without_a_near_name_the_fields_are_listed() {
     let [ome, ..] = &*SHAPES;
-    let listed = told("object.spec.somethingElse", &[ome]);
+    let listed = message("object.spec.somethingElse", &[ome]);
     assert!(listed.ends_with("; there are decoder, engine, kedaConfig, model, predictor, router, runtime"), "{listed}");
-    let many = told("object.spec.engine.runner.somethingElse", &[ome]);
+    let many = message("object.spec.engine.runner.somethingElse", &[ome]);
     let eight = "; there are args, command, env, envFrom, image, imagePullPolicy, lifecycle, livenessProbe and 17 more";
     assert!(many.ends_with(eight), "{many}");
     assert_eq!(
-        told("params.metadata.somethingElse", &[fixed("params").unwrap()]),
+        message("params.metadata.somethingElse", &[fixed("params").unwrap()]),
         "params.metadata.somethingElse: a ConfigMap has no such field; there are name, namespace"
     );
     assert_eq!(
-        told("object.spec.a", &[&shape(json!({"type": "object", "properties": {"spec": {"type": "object"}}}))]),
+        message("object.spec.a", &[&shape(json!({"type": "object", "properties": {"spec": {"type": "object"}}}))]),
         "object.spec.a: a Thing has no such field"
     );
 }
@@ -109,15 +113,15 @@ fn without_a_near_name_the_fields_are_listed() {
 #[test]
 fn a_field_that_one_of_the_kinds_has_is_fine_and_one_that_none_has_names_them_all() {
     let [ome, llm, runtime] = &*SHAPES;
-    assert_eq!(told("object.spec.engine.minReplicas", &[llm, ome]), "");
-    assert_eq!(told("object.spec.replicas", &[llm, ome]), "");
+    assert_eq!(message("object.spec.engine.minReplicas", &[llm, ome]), "");
+    assert_eq!(message("object.spec.replicas", &[llm, ome]), "");
     assert_eq!(
-        told("object.spec.engine.minReplica", &[llm, ome]),
+        message("object.spec.engine.minReplica", &[llm, ome]),
         "object.spec.engine.minReplica: neither an InferenceService nor an LLMInferenceService has such a field; did you mean minReplicas?"
     );
-    let all = told("object.spec.somethingElse", &[ome, llm, runtime]);
+    let all = message("object.spec.somethingElse", &[ome, llm, runtime]);
     assert!(all.contains(": neither a ClusterServingRuntime, an InferenceService nor an LLMInferenceService has such a field; "), "{all}");
-    assert_eq!(told("object.spec.anything", &[]), "");
+    assert_eq!(message("object.spec.anything", &[]), "");
 }
 
 #[test]
@@ -135,11 +139,11 @@ fn what_has_nothing_inside_says_what_it_is() {
             "spec.engine.runner.resources.limits.cpu is a number or a string, which has no fields",
         ),
     ] {
-        let told = told(text, &[ome]);
+        let told = message(text, &[ome]);
         assert!(told.ends_with(&format!(": in an InferenceService, {expected}")), "{told}");
     }
     assert_eq!(
-        told("object.kind.name", &[llm, ome]),
+        message("object.kind.name", &[llm, ome]),
         "object.kind.name: in an InferenceService or an LLMInferenceService, kind is a string, which has no fields"
     );
 }
@@ -153,10 +157,10 @@ fn an_embedded_object_has_metadata_and_what_is_kept_unseen_has_everything() {
         "closed": {"type": "object", "additionalProperties": false},
     }}));
     for text in ["object.template.metadata.labels.a", "object.template.kind", "object.free.a[].b", "object.map.a.b"] {
-        assert_eq!(told(text, &[&embedded]), "", "{text}");
+        assert_eq!(message(text, &[&embedded]), "", "{text}");
     }
     for text in ["object.template.metadata.label", "object.template.status", "object.closed.a"] {
-        assert_ne!(told(text, &[&embedded]), "", "{text}");
+        assert_ne!(message(text, &[&embedded]), "", "{text}");
     }
 }
 
@@ -169,7 +173,7 @@ fn names_may_be_escaped_or_not() {
         let path = Path { steps: vec![Step::Field(name.to_owned())], ..path("object") };
         assert_eq!(unknown(&path, &[&odd_shape]), None, "{name}");
     }
-    assert_eq!(told("object.__if__", &[&odd_shape]), "object.__if__: a Thing has no such field; did you mean in?");
+    assert_eq!(message("object.__if__", &[&odd_shape]), "object.__if__: a Thing has no such field; did you mean in?");
 }
 
 #[test]

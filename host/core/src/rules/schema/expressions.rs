@@ -4,7 +4,7 @@ use super::{Step, Violation, below, settled, shown, step};
 use crate::rules::judge::unanswered;
 use pointsman_sandbox::{
     call::CallError,
-    evaluator::{Asking, Evaluator, Outcome, Program, Source, Validation, Verdict},
+    evaluator::{Asking, Evaluator, Outcome, Program, Source, Validation, ValidationVerdict},
 };
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
@@ -88,7 +88,7 @@ impl Walk<'_> {
         let mut bound = false;
         for rule in rules {
             let Prepared::Program(program) = self.prepare(rule) else {
-                let told = (super::written(&self.path), said(rule).to_owned());
+                let told = (super::written(&self.path), rule_expression(rule).to_owned());
                 if !self.evaluated.not_evaluated.contains(&told) {
                     self.evaluated.not_evaluated.push(told);
                 }
@@ -101,16 +101,20 @@ impl Walk<'_> {
                 |what: &str| if omitted { format!("Invalid value: {what}") } else { format!("Invalid value: {}: {what}", shown(reported)) };
             match self.judge(&program, root.as_deref()) {
                 Ok(Outcome::Judged(verdicts)) => match verdicts.into_iter().next() {
-                    Some(Verdict::Broken(message)) => self.broken(rule, message, &invalid, reported),
-                    Some(Verdict::Failed(problem)) => self.put(invalid(&format!("{} evaluating rule: {}", problem.message, said(rule)))),
-                    Some(Verdict::Holds) | None => {}
+                    Some(ValidationVerdict::Broken(message)) => self.broken(rule, message, &invalid, reported),
+                    Some(ValidationVerdict::Failed(problem)) => {
+                        self.put(invalid(&format!("{} evaluating rule: {}", problem.message, rule_expression(rule))))
+                    }
+                    Some(ValidationVerdict::Holds) | None => {}
                 },
-                Ok(Outcome::Undecided(problem)) => self.put(invalid(&format!("{} evaluating rule: {}", problem.message, said(rule)))),
+                Ok(Outcome::Undecided(problem)) => {
+                    self.put(invalid(&format!("{} evaluating rule: {}", problem.message, rule_expression(rule))))
+                }
                 Ok(Outcome::Unmatched(_)) => {}
                 Err(error) => {
                     // What it has forgotten must be bound again.
                     bound = false;
-                    self.put(invalid(&format!("{} evaluating rule: {}", unanswered(&error), said(rule))));
+                    self.put(invalid(&format!("{} evaluating rule: {}", unanswered(&error), rule_expression(rule))));
                 }
             }
         }
@@ -147,7 +151,7 @@ impl Walk<'_> {
     fn broken(&mut self, rule: &Value, message: Option<String>, invalid: &dyn Fn(&str) -> String, value: &Value) {
         let written = rule["message"].as_str().map(str::trim).filter(|message| !message.is_empty());
         let message = message.map(|message| message.trim().to_owned()).filter(|message| !message.is_empty());
-        let message = message.or_else(|| written.map(str::to_owned)).unwrap_or_else(|| format!("failed rule: {}", said(rule)));
+        let message = message.or_else(|| written.map(str::to_owned)).unwrap_or_else(|| format!("failed rule: {}", rule_expression(rule)));
         let message = match rule["reason"].as_str() {
             Some("FieldValueForbidden") => format!("Forbidden: {message}"),
             Some("FieldValueRequired") => format!("Required value: {message}"),
@@ -174,7 +178,7 @@ fn resource(object: &Value) -> Value {
 }
 
 /// What people know a rule by.
-fn said(rule: &Value) -> &str {
+fn rule_expression(rule: &Value) -> &str {
     let text = |name: &str| rule[name].as_str().map(str::trim).filter(|text| !text.is_empty());
     text("message").or_else(|| text("rule")).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! What every object has: its name, its labels and annotations.
 
 use super::{Step, Violation, formats};
-use pointsman_sandbox::words::{self, ANNOTATIONS_MOST};
+use pointsman_sandbox::words::{self, MAX_ANNOTATIONS_BYTES};
 use serde_json::{Map, Value};
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
@@ -48,8 +48,8 @@ pub(super) fn flaws(object: &Value) -> Vec<Violation> {
         };
         size += key.len() + value.len();
     }
-    if size > ANNOTATIONS_MOST {
-        found.push(Violation::blocking(&at("annotations"), format!("Too long: may not be more than {ANNOTATIONS_MOST} bytes")));
+    if size > MAX_ANNOTATIONS_BYTES {
+        found.push(Violation::blocking(&at("annotations"), format!("Too long: may not be more than {MAX_ANNOTATIONS_BYTES} bytes")));
     }
     found
 }

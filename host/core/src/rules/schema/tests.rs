@@ -2,7 +2,7 @@ use super::*;
 use pointsman_crds::KINDS;
 use serde_json::json;
 
-fn told(object: &Value, schema: &Value) -> Vec<String> {
+fn messages(object: &Value, schema: &Value) -> Vec<String> {
     let object = {
         let mut object = object.clone();
         object["metadata"] = json!({"name": "a"});
@@ -12,8 +12,8 @@ fn told(object: &Value, schema: &Value) -> Vec<String> {
 }
 
 /// What is wrong with one value, which is the field `a`.
-fn of(value: &Value, schema: &Value) -> Vec<String> {
-    told(&json!({"a": value}), &json!({"properties": {"a": schema}}))
+fn messages_for_field(value: &Value, schema: &Value) -> Vec<String> {
+    messages(&json!({"a": value}), &json!({"properties": {"a": schema}}))
 }
 
 #[test]
@@ -72,10 +72,13 @@ fn a_value_that_does_not_fit_is_told_in_the_words_of_the_api_server() {
         ),
     ];
     for (value, schema, says) in cases {
-        assert_eq!(of(&value, &schema), [says], "{value} {schema}");
+        assert_eq!(messages_for_field(&value, &schema), [says], "{value} {schema}");
     }
     let any = json!({"anyOf": [{"required": ["b", "c"]}, {"required": ["d"]}]});
-    assert_eq!(of(&json!({}), &any), ["a.d: Required value", "a: Invalid value: \"\": \"a\" must validate at least one schema (anyOf)"]);
+    assert_eq!(
+        messages_for_field(&json!({}), &any),
+        ["a.d: Required value", "a: Invalid value: \"\": \"a\" must validate at least one schema (anyOf)"]
+    );
 }
 
 #[test]
@@ -91,7 +94,7 @@ fn a_value_that_fits_is_passed_over() {
         (json!("any"), json!({"type": "string", "format": "quantity"})),
     ];
     for (value, schema) in cases {
-        assert_eq!(of(&value, &schema), [] as [&str; 0], "{value} {schema}");
+        assert_eq!(messages_for_field(&value, &schema), [] as [&str; 0], "{value} {schema}");
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::cli::plugin::diff;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use pointsman_core::{
-    compare::{Change, Changed, Effect, Report, effect, report::Counts},
+    compare::{Changed, Effect, Report, SubjectChange, effect, report::EffectCounts},
     decide::{
         Policies,
         member::Member,
@@ -13,7 +13,7 @@ use pointsman_core::{
     plan::{Object, Plan},
     planning, question,
     settings::Settings,
-    world::{Child, ObjectKey, World},
+    world::{ObjectKey, OwnedObject, World},
 };
 use pointsman_sandbox::{cache::Cache, digest::sorted, limits::DECISION_CACHE};
 use serde_json::json;
@@ -39,7 +39,7 @@ impl Scene {
     pub(super) fn compare(&self, detailed: bool) -> (Report, Details) {
         // What no change concerns is decided once, for both.
         let cache = Arc::new(Cache::new(DECISION_CACHE));
-        let (before, after) = (Policies::aside(&self.before, Arc::clone(&cache)), Policies::aside(&self.after, cache));
+        let (before, after) = (Policies::for_comparison(&self.before, Arc::clone(&cache)), Policies::for_comparison(&self.after, cache));
         let known = |set: &ActiveSet, member: &Member| set.members().iter().any(|other| other.identity() == member.identity());
         let gone = self.before.members().iter().filter(|member| !known(&self.after, member));
         let come = self.after.members().iter().filter(|member| !known(&self.before, member));
@@ -54,7 +54,7 @@ impl Scene {
             }
             let subject = question::subject(&snapshot);
             if !differ.iter().any(|member| concerns(member, &subject)) {
-                return Some((key.clone(), Change::default(), Vec::new()));
+                return Some((key.clone(), SubjectChange::default(), Vec::new()));
             }
             let plan = |policies: &Policies| planning::plan(kind, snapshot.clone(), policies, &self.settings);
             let (former, planned) = (plan(&before), plan(&after));
@@ -88,16 +88,16 @@ impl Scene {
         }
         let digests = (self.after.digest().to_string(), self.before.digest().to_string());
         let at = Timestamp::from_second(now).unwrap_or(Timestamp::UNIX_EPOCH);
-        (Report::of(digests, Time(at), found.len(), found), details)
+        (Report::summarize(digests, Time(at), found.len(), found), details)
     }
 }
 
 /// What would be there if a plan had been carried out: whoever has services in files wants to know what restarts where they run.
-fn as_if_made(plan: &Plan) -> Vec<Arc<Child>> {
+fn as_if_made(plan: &Plan) -> Vec<Arc<OwnedObject>> {
     let mut world = World::default();
     let mut children = Vec::new();
     for object in plan.objects.iter().flatten() {
-        let mut whole = object.whole();
+        let mut whole = object.manifest();
         whole["metadata"]["ownerReferences"] = json!([{"uid": "of the files", "controller": true}]);
         world.put(object.key.resource, &whole);
         children.extend(world.child(&object.key));
@@ -110,7 +110,7 @@ fn objects(before: &Plan, after: &Plan) -> Vec<String> {
     let (Some(former), Some(planned)) = (&before.objects, &after.objects) else { return Vec::new() };
     let yaml = |object: &Object| {
         // By the names of the fields: another order is no change.
-        let whole = sorted(&object.whole());
+        let whole = sorted(&object.manifest());
         serde_saphyr::to_string(&whole).unwrap_or_else(|_| format!("{whole:#}"))
     };
     let of = |objects: &[Object], key: &ObjectKey| objects.iter().position(|object| object.key == *key);
@@ -137,17 +137,17 @@ pub(super) fn text(report: &Report, details: &Details) -> String {
     let mut lines = Vec::new();
     for Changed { kind, namespace, name, effect, places } in &report.changed {
         let mark = if *effect == Effect::Restarts { "! " } else { "" };
-        lines.push(format!("{mark}{kind} {namespace}/{name}: {}", effect.words()));
+        lines.push(format!("{mark}{kind} {namespace}/{name}: {}", effect.description()));
         match details.get(&(kind.clone(), namespace.clone(), name.clone())) {
             Some(details) => lines.extend_from_slice(details),
             None => lines.extend(places.iter().map(|place| format!("  {place}"))),
         }
         lines.push(String::new());
     }
-    let Counts { restarts, objects, metadata, failed } = report.counts;
+    let EffectCounts { restarts, objects, metadata, failed } = report.counts;
     let counts = [(Effect::Restarts, restarts), (Effect::Failed, failed), (Effect::Objects, objects), (Effect::Metadata, metadata)];
     let nothing = (Effect::Nothing, report.subjects - report.changed.len());
-    let counts = counts.into_iter().chain([nothing]).map(|(effect, count)| format!("{}: {count}", effect.words()));
+    let counts = counts.into_iter().chain([nothing]).map(|(effect, count)| format!("{}: {count}", effect.description()));
     lines.push(format!("{} subjects; {}", report.subjects, counts.collect::<Vec<_>>().join(", ")));
     lines.join("\n")
 }
@@ -187,13 +187,13 @@ mod tests {
 
     #[test]
     fn what_restarts_pods_is_marked_and_all_is_counted() {
-        let change = |effect, place: &str| Change { effect, places: vec![place.to_owned()] };
+        let change = |effect, place: &str| SubjectChange { effect, places: vec![place.to_owned()] };
         let found = [
             (key(&INFERENCE_SERVICE, "a"), change(Effect::Metadata, "Deployment a: metadata.labels.x")),
             (key(&INFERENCE_SERVICE, "b"), change(Effect::Restarts, "Deployment b: spec")),
-            (key(&INFERENCE_SERVICE, "c"), Change::default()),
+            (key(&INFERENCE_SERVICE, "c"), SubjectChange::default()),
         ];
-        let report = Report::of(("one".to_owned(), "two".to_owned()), Time(Timestamp::UNIX_EPOCH), 3, found);
+        let report = Report::summarize(("one".to_owned(), "two".to_owned()), Time(Timestamp::UNIX_EPOCH), 3, found);
         let of = |name: &str| ("InferenceService".to_owned(), "n".to_owned(), name.to_owned());
         let details = Details::from([(of("b"), vec!["  Deployment n/b: changed".to_owned(), "    - x".to_owned()])]);
         assert_eq!(

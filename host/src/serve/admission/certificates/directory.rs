@@ -1,7 +1,7 @@
 //! Certificates of a directory with tls.crt, tls.key and perhaps ca.crt: a mounted Secret of cert-manager's, which changes when it
 //! renews them.
 
-use super::{CertificateError, Outlet, certificates, certified};
+use super::{CertificateError, CertificateSink, certificates, certified};
 use crate::source::file;
 use std::{
     io,
@@ -19,7 +19,7 @@ enum ReadError {
 }
 
 /// Shows what is in the directory, and what will be. The future never ends by itself; what can't be used leaves what is shown in place.
-pub fn keep(directory: PathBuf, outlet: Outlet) -> io::Result<impl Future<Output = ()>> {
+pub fn keep(directory: PathBuf, outlet: CertificateSink) -> io::Result<impl Future<Output = ()>> {
     // It begins before the first look, so that nothing gets lost between them.
     let mut changes = file::watch(&directory)?;
     Ok(async move {
@@ -70,13 +70,13 @@ mod tests {
     use tempfile::TempDir;
     use tokio::sync::watch;
 
-    fn fill(directory: &Path, made: &made::Kept) {
+    fn fill(directory: &Path, made: &made::SelfSignedKeys) {
         for (name, content) in [("tls.crt", &made.leaf), ("tls.key", &made.leaf_key), ("ca.crt", &made.bundle)] {
             fs::write(directory.join(name), content).unwrap();
         }
     }
 
-    fn made() -> made::Kept {
+    fn made() -> made::SelfSignedKeys {
         made::renewed(None, &["localhost".to_owned()], made::now()).unwrap().unwrap()
     }
 
@@ -86,7 +86,7 @@ mod tests {
         let (one, other) = (made(), made());
         fill(directory.path(), &one);
         let (bundle, mut told) = watch::channel(None);
-        let outlet = Outlet { shown: Arc::default(), bundle };
+        let outlet = CertificateSink { shown: Arc::default(), bundle };
         let keeping = tokio::spawn(keep(directory.path().to_owned(), outlet.clone()).unwrap());
         let within = Duration::from_mins(1);
         tokio::time::timeout(within, told.wait_for(|told| told.as_ref() == Some(&one.bundle))).await.unwrap().unwrap();

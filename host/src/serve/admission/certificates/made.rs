@@ -32,7 +32,7 @@ const CA_LIFE: u64 = 3650 * DAY;
 const SKEW: u64 = 60 * 60;
 
 /// How long a new CA signs nothing that could wait, in seconds: until then every API server has been told of it.
-const SETTLED: u64 = DAY;
+const MIN_BUNDLE_AGE: u64 = DAY;
 
 /// Why there are no certificates.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ pub enum MadeError {
 
 /// What is kept, as PEM; empty where it is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct SelfSignedKeys {
     /// The CAs that are trusted. The first one signs.
     pub bundle: String,
     /// The key of the first one.
@@ -63,7 +63,7 @@ pub struct Kept {
     pub leaf_key: String,
 }
 
-impl Kept {
+impl SelfSignedKeys {
     /// What clients are shown, if it can be.
     pub fn certified(&self) -> Result<CertifiedKey, CertificateError> {
         certified(self.leaf.as_bytes(), self.leaf_key.as_bytes())
@@ -91,7 +91,7 @@ impl Kept {
         let issuer = Issuer::new(of_ca(self.made), ca_key);
         let leaf_key = KeyPair::generate()?;
         let mut params = CertificateParams::new(names)?;
-        params.distinguished_name = named("pointsman-webhook".to_owned());
+        params.distinguished_name = common_name("pointsman-webhook".to_owned());
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
@@ -120,11 +120,11 @@ impl Kept {
 }
 
 /// What is to be kept in the place of what is; none where that is to stay.
-pub fn renewed(kept: Option<&Kept>, names: &[String], now: u64) -> Result<Option<Kept>, MadeError> {
+pub fn renewed(kept: Option<&SelfSignedKeys>, names: &[String], now: u64) -> Result<Option<SelfSignedKeys>, MadeError> {
     let Some(kept) = kept.filter(|kept| kept.signs(now)) else {
-        return Kept::default().with_ca(now)?.with_leaf(names, now).map(Some);
+        return SelfSignedKeys::default().with_ca(now)?.with_leaf(names, now).map(Some);
     };
-    let settled = now >= kept.made + SETTLED || !kept.stands(names, now + SETTLED);
+    let settled = now >= kept.made + MIN_BUNDLE_AGE || !kept.stands(names, now + MIN_BUNDLE_AGE);
     let leaf_is_due = settled && !kept.stands(names, now + LEAF_LIFE / 3);
     if now >= kept.made + CA_LIFE / 3 * 2 {
         let kept = kept.clone().with_ca(now)?;
@@ -143,7 +143,7 @@ fn time(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-fn named(name: String) -> DistinguishedName {
+fn common_name(name: String) -> DistinguishedName {
     let mut whole = DistinguishedName::new();
     whole.push(DnType::CommonName, name);
     whole
@@ -151,7 +151,7 @@ fn named(name: String) -> DistinguishedName {
 
 fn of_ca(made: u64) -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name = named(format!("pointsman-webhook-ca-{made}"));
+    params.distinguished_name = common_name(format!("pointsman-webhook-ca-{made}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     (params.not_before, params.not_after) = (time(made.saturating_sub(SKEW)).into(), time(made + CA_LIFE).into());
@@ -186,12 +186,12 @@ mod tests {
         vec!["pointsman-webhook.pointsman-system.svc".to_owned(), "127.0.0.1".to_owned()]
     }
 
-    fn renewed_at(kept: Option<&Kept>, now: u64) -> Option<Kept> {
+    fn renewed_at(kept: Option<&SelfSignedKeys>, now: u64) -> Option<SelfSignedKeys> {
         renewed(kept, &names(), now).unwrap()
     }
 
-    fn stands(kept: &Kept, bundle: &str, at: u64) -> bool {
-        Kept { bundle: bundle.to_owned(), ..kept.clone() }.stands(&names(), at)
+    fn stands(kept: &SelfSignedKeys, bundle: &str, at: u64) -> bool {
+        SelfSignedKeys { bundle: bundle.to_owned(), ..kept.clone() }.stands(&names(), at)
     }
 
     #[test]
@@ -227,9 +227,9 @@ mod tests {
         let made = renewed_at(None, NOW).unwrap();
         let other = renewed_at(None, NOW).unwrap();
         let broken = [
-            Kept { leaf: String::new(), leaf_key: String::new(), ..made.clone() },
-            Kept { leaf: "broken".to_owned(), ..made.clone() },
-            Kept { leaf_key: other.leaf_key, ..made.clone() },
+            SelfSignedKeys { leaf: String::new(), leaf_key: String::new(), ..made.clone() },
+            SelfSignedKeys { leaf: "broken".to_owned(), ..made.clone() },
+            SelfSignedKeys { leaf_key: other.leaf_key, ..made.clone() },
             renewed(None, &["elsewhere.svc".to_owned()], NOW).unwrap().unwrap(),
         ];
         for kept in broken {
@@ -244,10 +244,10 @@ mod tests {
         let made = renewed_at(None, NOW).unwrap();
         let other = renewed_at(None, NOW).unwrap();
         for kept in [
-            Kept { ca_key: String::new(), ..made.clone() },
-            Kept { ca_key: other.ca_key, ..made.clone() },
-            Kept { bundle: "broken".to_owned(), ..made.clone() },
-            Kept { made: NOW - CA_LIFE, ..made.clone() },
+            SelfSignedKeys { ca_key: String::new(), ..made.clone() },
+            SelfSignedKeys { ca_key: other.ca_key, ..made.clone() },
+            SelfSignedKeys { bundle: "broken".to_owned(), ..made.clone() },
+            SelfSignedKeys { made: NOW - CA_LIFE, ..made.clone() },
         ] {
             let anew = renewed_at(Some(&kept), NOW).unwrap();
             assert!(anew.bundle != made.bundle && stands(&anew, &anew.bundle, NOW));
@@ -259,10 +259,10 @@ mod tests {
         let made = renewed_at(None, NOW).unwrap();
         let at = NOW + LEAF_LIFE / 3 * 2 + DAY;
         let both = made.with_ca(at).unwrap();
-        assert_eq!(renewed_at(Some(&both), at + SETTLED / 2), None);
-        let signed = renewed_at(Some(&both), at + SETTLED).unwrap();
-        assert!(signed.leaf != both.leaf && stands(&signed, &both.bundle, at + SETTLED));
-        let lost = Kept { leaf: String::new(), ..both };
+        assert_eq!(renewed_at(Some(&both), at + MIN_BUNDLE_AGE / 2), None);
+        let signed = renewed_at(Some(&both), at + MIN_BUNDLE_AGE).unwrap();
+        assert!(signed.leaf != both.leaf && stands(&signed, &both.bundle, at + MIN_BUNDLE_AGE));
+        let lost = SelfSignedKeys { leaf: String::new(), ..both };
         assert!(renewed_at(Some(&lost), at).is_some_and(|mended| pem_blocks(&mended.bundle).len() == 2));
     }
 

@@ -2,8 +2,8 @@
 //! holds.
 
 use super::{
-    Outlet,
-    made::{self, Kept},
+    CertificateSink,
+    made::{self, SelfSignedKeys},
 };
 use crate::leader::Leadership;
 use futures::StreamExt;
@@ -21,17 +21,17 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 pub const NAME: &str = "pointsman-webhook";
 
 /// How often it is looked whether something is due, and what failed is tried again.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a write may take.
 const WRITE_WITHIN: Duration = Duration::from_secs(4);
 
 /// Keeps the Secret, for the names that clients call the webhook by, and shows what it holds. Never ends by itself.
-pub async fn keep(client: Client, namespace: &str, names: Vec<String>, leadership: Leadership, outlet: Outlet) {
+pub async fn keep(client: Client, namespace: &str, names: Vec<String>, leadership: Leadership, outlet: CertificateSink) {
     let api = Api::<Secret>::namespaced(client, namespace);
     let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
     let mut events = pin!(watcher::watcher(api.clone(), only).default_backoff());
-    let mut looks = interval(LOOK);
+    let mut looks = interval(POLL_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut keeper = Keeper { api, names, leadership, outlet, found: Found::Unknown, shown: None, complaint: String::new() };
     let mut listed = None;
@@ -40,8 +40,8 @@ pub async fn keep(client: Client, namespace: &str, names: Vec<String>, leadershi
             Some(event) = events.next() => match event {
                 Ok(watcher::Event::Init) => listed = None,
                 Ok(watcher::Event::InitApply(secret)) => listed = Some(secret),
-                Ok(watcher::Event::InitDone) => keeper.found = listed.take().map_or(Found::Missing, Found::of),
-                Ok(watcher::Event::Apply(secret)) => keeper.found = Found::of(secret),
+                Ok(watcher::Event::InitDone) => keeper.found = listed.take().map_or(Found::Missing, Found::from_secret),
+                Ok(watcher::Event::Apply(secret)) => keeper.found = Found::from_secret(secret),
                 Ok(watcher::Event::Delete(_)) => keeper.found = Found::Missing,
                 Err(error) => keeper.complain(format!("it can't be read: {}", sentence(&error))),
             },
@@ -61,11 +61,11 @@ enum Found {
 }
 
 impl Found {
-    fn of(secret: Secret) -> Self {
+    fn from_secret(secret: Secret) -> Self {
         Self::There(Box::new(secret))
     }
 
-    fn kept(&self) -> Option<Kept> {
+    fn kept(&self) -> Option<SelfSignedKeys> {
         match self {
             Self::There(secret) => Some(kept(secret)),
             Self::Unknown | Self::Missing => None,
@@ -77,10 +77,10 @@ struct Keeper {
     api: Api<Secret>,
     names: Vec<String>,
     leadership: Leadership,
-    outlet: Outlet,
+    outlet: CertificateSink,
     found: Found,
     /// What is shown already.
-    shown: Option<Kept>,
+    shown: Option<SelfSignedKeys>,
     /// What was logged last: trouble that stays is told once.
     complaint: String,
 }
@@ -119,7 +119,7 @@ impl Keeper {
         match timeout(WRITE_WITHIN, self.write(wanted)).await {
             Ok(Ok(written)) => {
                 tracing::info!(secret = NAME, "certificates of the webhook have been made");
-                self.found = Found::of(written);
+                self.found = Found::from_secret(written);
                 self.complaint.clear();
                 self.show();
             }
@@ -130,7 +130,7 @@ impl Keeper {
         }
     }
 
-    async fn write(&self, wanted: Kept) -> kube::Result<Secret> {
+    async fn write(&self, wanted: SelfSignedKeys) -> kube::Result<Secret> {
         let data = Some(data(wanted));
         match &self.found {
             // It carries the version that was read.
@@ -153,12 +153,12 @@ impl Keeper {
     }
 }
 
-fn kept(secret: &Secret) -> Kept {
+fn kept(secret: &Secret) -> SelfSignedKeys {
     let text = |key: &str| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(key));
         bytes.and_then(|ByteString(bytes)| String::from_utf8(bytes.clone()).ok()).unwrap_or_default()
     };
-    Kept {
+    SelfSignedKeys {
         bundle: text("ca.crt"),
         ca_key: text("ca.key"),
         made: text("ca.made").trim().parse().unwrap_or_default(),
@@ -167,8 +167,8 @@ fn kept(secret: &Secret) -> Kept {
     }
 }
 
-fn data(kept: Kept) -> BTreeMap<String, ByteString> {
-    let Kept { bundle, ca_key, made, leaf, leaf_key } = kept;
+fn data(kept: SelfSignedKeys) -> BTreeMap<String, ByteString> {
+    let SelfSignedKeys { bundle, ca_key, made, leaf, leaf_key } = kept;
     let entries = [("ca.crt", bundle), ("ca.key", ca_key), ("ca.made", made.to_string()), ("tls.crt", leaf), ("tls.key", leaf_key)];
     entries.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect()
 }
@@ -182,6 +182,6 @@ mod tests {
         let made = made::renewed(None, &["localhost".to_owned()], made::now()).unwrap().unwrap();
         let secret = Secret { data: Some(data(made.clone())), ..Secret::default() };
         assert_eq!(kept(&secret), made);
-        assert_eq!(kept(&Secret::default()), Kept::default());
+        assert_eq!(kept(&Secret::default()), SelfSignedKeys::default());
     }
 }

@@ -36,11 +36,11 @@ fn rules(selection: Option<Value>) -> Rules {
     Rules::new(vec![Arc::new(Rule::absent(bind("sizes", &spec, None), "it is a test".to_owned()))], None)
 }
 
-fn answer(review: &Value, rules: &Rules) -> Verdict {
+fn answer(review: &Value, rules: &Rules) -> AdmissionVerdict {
     let labels = Labels::from([("team".to_owned(), "a".to_owned())]);
     validate(
         &read(review),
-        &Known { rules, evaluator: None, namespace_labels: Arc::new(labels), surroundings: Surroundings::default(), memo: None },
+        &ReviewContext { rules, evaluator: None, namespace_labels: Arc::new(labels), surroundings: Surroundings::default(), memo: None },
     )
 }
 
@@ -127,7 +127,7 @@ fn what_says_what_must_hold_stays_changeable() {
     // There is no evaluator here.
     assert!(made.allowed() && made.warnings.len() == 1, "{made:?}");
     let same = answer(&asked("UPDATE", rule, json!({"spec": spec}), json!({"spec": spec})), &rules(None));
-    assert_eq!(same, Verdict::default());
+    assert_eq!(same, AdmissionVerdict::default());
     assert!(!answer(&asked("CREATE", rule, json!({"spec": {"validations": 1}}), Value::Null), &rules(None)).allowed());
 }
 

@@ -3,7 +3,7 @@ mod hostile;
 
 use super::*;
 use crate::{
-    decide::{Asked as Plugin, Decision, templating},
+    decide::{AskedPlugin as Plugin, Decision, templating},
     resource::DEPLOYMENT,
     world::ObjectKey,
 };
@@ -75,21 +75,21 @@ impl Question {
     }
 
     /// Who asked for what, where plugins have made this of it and the host nothing else.
-    fn planned(&self, spec: &Value) -> Asked {
+    fn planned(&self, spec: &Value) -> FieldProvenance {
         self.planned_by(spec, vec![step("hostile", Action::Replace, "/spec", spec)])
     }
 
-    fn planned_by(&self, spec: &Value, steps: Vec<templating::Step>) -> Asked {
+    fn planned_by(&self, spec: &Value, steps: Vec<templating::Step>) -> FieldProvenance {
         let template = json!({"metadata": {}, "spec": spec});
         let key = key("chat-engine");
         let object = Object::new(key.clone(), json!({"spec": {"template": template}}));
-        asked(&object, &[self.decided(&key, &template, steps)], &Bound { configs: &self.configs })
+        field_provenance(&object, &[self.decided(&key, &template, steps)], &AdminConfigs { configs: &self.configs })
     }
 }
 
 fn decision<A>(answer: A, plugins: &[&str]) -> Decision<A> {
     let plugin = |name: &&str| Plugin { plugin: (*name).to_owned(), digest: String::new() };
-    Decision { answer: Arc::new(answer), inputs: Digest::of(b""), plugins: plugins.iter().map(plugin).collect(), failed: Vec::new() }
+    Decision { answer: Arc::new(answer), inputs: Digest::hash(b""), plugins: plugins.iter().map(plugin).collect(), failed: Vec::new() }
 }
 
 fn step(plugin: &str, action: Action, path: &str, value: &Value) -> templating::Step {
@@ -101,7 +101,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey { resource: &DEPLOYMENT, namespace: "prod".to_owned(), name: name.to_owned() }
 }
 
-impl Asked {
+impl FieldProvenance {
     /// Who asked for a field below the pods' spec.
     fn by(&self, field: &str) -> Vec<&str> {
         let field = format!("spec.template.spec.{field}");

@@ -2,7 +2,7 @@
 
 use super::{
     child::Condition,
-    listener::{Listener, Place},
+    listener::{Listener, RouteNamespace},
     live::Live,
 };
 use crate::resource::{GATEWAY, INFERENCE_POOL};
@@ -11,7 +11,7 @@ use serde_json::{Value, value::RawValue};
 
 /// A Gateway, a route or a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Named {
+pub struct ReferencedObject {
     /// Its namespace.
     pub namespace: String,
     /// The generation of its spec.
@@ -19,7 +19,7 @@ pub struct Named {
     /// What a Gateway tells of itself.
     pub conditions: Vec<Condition>,
     /// What is told of a route or a pool by what it hangs on.
-    pub words: Vec<Word>,
+    pub words: Vec<RouteParentStatus>,
     /// What a Gateway listens on.
     listeners: Vec<Listener>,
     /// Where a Gateway is reached.
@@ -51,7 +51,7 @@ pub struct Parent {
 /// What one of the parents tells.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Word {
+pub struct RouteParentStatus {
     /// Who.
     pub parent_ref: Parent,
     /// What.
@@ -86,7 +86,7 @@ struct Backend {
 struct Status {
     addresses: Vec<Address>,
     conditions: Vec<Condition>,
-    parents: Vec<Word>,
+    parents: Vec<RouteParentStatus>,
 }
 
 #[derive(Default, Deserialize)]
@@ -95,12 +95,12 @@ struct Address {
     value: String,
 }
 
-impl Named {
+impl ReferencedObject {
     /// Reads a live object.
-    pub(super) fn of(live: &Live<'_>) -> Self {
+    pub(super) fn from_live(live: &Live<'_>) -> Self {
         let own = live.metadata.namespace.as_deref().unwrap_or_default();
         let status: Status = read(live.status);
-        let word = |word: Word| Word { parent_ref: word.parent_ref.within(own), ..word };
+        let word = |word: RouteParentStatus| RouteParentStatus { parent_ref: word.parent_ref.within(own), ..word };
         Self {
             generation: live.metadata.generation,
             conditions: status.conditions,
@@ -133,17 +133,17 @@ impl Named {
 
     /// A condition that speaks of its newest state.
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
-        self.conditions.iter().find(|condition| condition.type_ == type_ && condition.speaks_of(self.generation))
+        self.conditions.iter().find(|condition| condition.type_ == type_ && condition.is_for_generation(self.generation))
     }
 
     /// What a parent tells of its newest state.
-    pub fn said_by<'n>(&'n self, parent: &'n Parent) -> impl Iterator<Item = &'n Condition> {
+    pub fn conditions_from<'n>(&'n self, parent: &'n Parent) -> impl Iterator<Item = &'n Condition> {
         let words = self.words.iter().filter(|word| word.parent_ref.is_part_of(parent));
-        words.flat_map(|word| &word.conditions).filter(|condition| condition.speaks_of(self.generation))
+        words.flat_map(|word| &word.conditions).filter(|condition| condition.is_for_generation(self.generation))
     }
 
     /// The addresses by which a route reaches the listeners of this Gateway that it hangs on.
-    pub fn urls(&self, parent: &Parent, hosts: &[String], from: Place<'_>) -> Vec<String> {
+    pub fn urls(&self, parent: &Parent, hosts: &[String], from: RouteNamespace<'_>) -> Vec<String> {
         let chosen = |listener: &&Listener| {
             parent.section_name.as_ref().is_none_or(|name| *name == listener.name)
                 && parent.port.is_none_or(|port| port == listener.port)
@@ -195,7 +195,10 @@ mod tests {
     fn a_gateway_tells_of_itself_and_of_a_route_each_parent_tells() {
         let programmed = json!({"type": "Programmed", "status": "True", "observedGeneration": 1});
         let gateway = json!({"metadata": {"name": "g", "namespace": "edge", "generation": 2}, "status": {"conditions": [programmed]}});
-        assert!(Named::of(&Live::of(&gateway.to_string())).condition("Programmed").is_none(), "that is of a former state");
+        assert!(
+            ReferencedObject::from_live(&Live::parse(&gateway.to_string())).condition("Programmed").is_none(),
+            "that is of a former state"
+        );
 
         let backends =
             json!([{"kind": "InferencePool", "name": "p"}, {"kind": "InferencePool", "name": "far", "namespace": "other"}, {"name": "s"}]);
@@ -211,13 +214,13 @@ mod tests {
                 {"parentRef": {"name": "h", "namespace": "edge", "sectionName": "y"}, "conditions": accepted},
             ]},
         });
-        let named = Named::of(&Live::of(&route.to_string()));
+        let named = ReferencedObject::from_live(&Live::parse(&route.to_string()));
         let parents: Vec<_> = named.parents.iter().map(|parent| (parent.kind(), parent.namespace.as_str(), parent.name.as_str())).collect();
         assert_eq!(parents, [("Gateway", "chat", "g"), ("Gateway", "edge", "h"), ("Service", "chat", "s")]);
-        let said: Vec<usize> = named.parents.iter().map(|parent| named.said_by(parent).count()).collect();
+        let said: Vec<usize> = named.parents.iter().map(|parent| named.conditions_from(parent).count()).collect();
         assert_eq!(said, [1, 0, 0], "of the second another listener speaks");
         assert_eq!(named.pools, ["p"]);
-        let own = Named::of_spec(&route["spec"], "chat");
+        let own = ReferencedObject::of_spec(&route["spec"], "chat");
         assert_eq!((own.parents, own.pools, own.hosts), (named.parents, named.pools, named.hosts));
     }
 
@@ -232,8 +235,8 @@ mod tests {
             ]},
             "status": {"addresses": [{"value": "192.0.2.7"}]},
         });
-        let (named, labels) = (Named::of(&Live::of(&gateway.to_string())), super::super::Labels::new());
-        let urls = |parent: &Parent| named.urls(parent, &[], Place { namespace: "chat", labels: &labels });
+        let (named, labels) = (ReferencedObject::from_live(&Live::parse(&gateway.to_string())), super::super::Labels::new());
+        let urls = |parent: &Parent| named.urls(parent, &[], RouteNamespace { namespace: "chat", labels: &labels });
         let all = Parent::gateway("edge", "g");
         assert_eq!(urls(&all), ["http://192.0.2.7", "https://192.0.2.7:8443"]);
         assert_eq!(urls(&Parent { section_name: Some("tls".to_owned()), ..all.clone() }), ["https://192.0.2.7:8443"]);

@@ -23,7 +23,7 @@ impl<'a> Age<'a> {
     }
 
     /// Of a subject.
-    pub fn of(subject: &'a Subject) -> Self {
+    pub fn of_subject(subject: &'a Subject) -> Self {
         let Resource { kind, .. } = subject.key.resource;
         Self::new(subject.created, kind, &subject.key.namespace, &subject.key.name)
     }
@@ -31,9 +31,9 @@ impl<'a> Age<'a> {
 
 /// The subjects of each namespace, the oldest first. It changes with every subject, and a snapshot copies it.
 #[derive(Clone, Debug, Default)]
-pub struct Crowd(RedBlackTreeMapSync<String, RedBlackTreeSetSync<ByAge>>);
+pub struct SubjectsByAge(RedBlackTreeMapSync<String, RedBlackTreeSetSync<AgeOrdered>>);
 
-impl Crowd {
+impl SubjectsByAge {
     /// The subjects of a namespace that are older, in the order of their age; those of all namespaces, each by itself, where none is named.
     /// All of them are older than what has no age among them.
     pub fn before<'c>(&'c self, age: Option<Age<'c>>, namespace: Option<&str>) -> impl Iterator<Item = &'c Arc<Subject>> {
@@ -41,7 +41,7 @@ impl Crowd {
         let all = namespace.is_none().then(|| self.0.values());
         let crowds = one.into_iter().chain(all.into_iter().flatten());
         crowds.flat_map(move |crowd| {
-            crowd.iter().map(|subject| &subject.0).take_while(move |subject| age.is_none_or(|age| Age::of(subject) < age))
+            crowd.iter().map(|subject| &subject.0).take_while(move |subject| age.is_none_or(|age| Age::of_subject(subject) < age))
         })
     }
 
@@ -49,7 +49,7 @@ impl Crowd {
         let namespace = subject.key.namespace.clone();
         let mut crowd = self.0.get(&namespace).cloned().unwrap_or_default();
         // An equal one is another state of the same subject.
-        let subject = ByAge(subject);
+        let subject = AgeOrdered(subject);
         crowd.remove_mut(&subject);
         crowd.insert_mut(subject);
         self.0.insert_mut(namespace, crowd);
@@ -58,7 +58,7 @@ impl Crowd {
     pub(super) fn remove(&mut self, subject: &Arc<Subject>) {
         let namespace = &subject.key.namespace;
         let Some(mut crowd) = self.0.get(namespace).cloned() else { return };
-        crowd.remove_mut(&ByAge(Arc::clone(subject)));
+        crowd.remove_mut(&AgeOrdered(Arc::clone(subject)));
         if crowd.is_empty() {
             self.0.remove_mut(namespace);
         } else {
@@ -68,59 +68,59 @@ impl Crowd {
 }
 
 #[derive(Clone, Debug)]
-struct ByAge(Arc<Subject>);
+struct AgeOrdered(Arc<Subject>);
 
-impl Ord for ByAge {
+impl Ord for AgeOrdered {
     fn cmp(&self, other: &Self) -> Ordering {
-        Age::of(&self.0).cmp(&Age::of(&other.0))
+        Age::of_subject(&self.0).cmp(&Age::of_subject(&other.0))
     }
 }
 
-impl PartialOrd for ByAge {
+impl PartialOrd for AgeOrdered {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for ByAge {
+impl PartialEq for AgeOrdered {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for ByAge {}
+impl Eq for AgeOrdered {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{resource::INFERENCE_SERVICE, world::News};
+    use crate::{resource::INFERENCE_SERVICE, world::ObjectUpdate};
     use serde_json::json;
 
     fn subject(namespace: &str, name: &str, created: &str, replicas: u32) -> Arc<Subject> {
         let metadata = json!({"namespace": namespace, "name": name, "creationTimestamp": created});
         let object = json!({"metadata": metadata, "spec": {"replicas": replicas}});
-        let News { what, .. } = News::read(&INFERENCE_SERVICE, &object.to_string(), |_| None);
-        let crate::world::What::Subject(subject) = what else { panic!("{object}") };
+        let ObjectUpdate { what, .. } = ObjectUpdate::read(&INFERENCE_SERVICE, &object.to_string(), |_| None);
+        let crate::world::UpdatedObject::Subject(subject) = what else { panic!("{object}") };
         Arc::new(subject)
     }
 
     #[test]
     fn who_was_there_before_is_told_by_age_and_then_by_name() {
-        let mut crowd = Crowd::default();
+        let mut crowd = SubjectsByAge::default();
         let [early, late] = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"];
         let all = [("a", "z", early), ("a", "y", late), ("a", "x", late), ("b", "w", early)];
         let all = all.map(|(namespace, name, created)| subject(namespace, name, created, 1));
         for subject in &all {
             crowd.insert(Arc::clone(subject));
         }
-        let names = |crowd: &Crowd, age: Age<'_>, namespace: Option<&str>| -> Vec<String> {
+        let names = |crowd: &SubjectsByAge, age: Age<'_>, namespace: Option<&str>| -> Vec<String> {
             crowd.before(Some(age), namespace).map(|subject| subject.key.name.clone()).collect()
         };
         let [z, y, x, w] = &all;
-        assert_eq!(names(&crowd, Age::of(y), Some("a")), ["z", "x"]);
-        assert_eq!(names(&crowd, Age::of(x), Some("a")), ["z"]);
-        assert!(names(&crowd, Age::of(z), Some("a")).is_empty());
-        assert_eq!(names(&crowd, Age::of(w), None), ["z"], "the namespace comes before the name");
+        assert_eq!(names(&crowd, Age::of_subject(y), Some("a")), ["z", "x"]);
+        assert_eq!(names(&crowd, Age::of_subject(x), Some("a")), ["z"]);
+        assert!(names(&crowd, Age::of_subject(z), Some("a")).is_empty());
+        assert_eq!(names(&crowd, Age::of_subject(w), None), ["z"], "the namespace comes before the name");
         let new = Age::new(None, "InferenceService", "a", "a");
         assert_eq!(names(&crowd, new, Some("a")), ["z", "x", "y"]);
         assert_eq!(names(&crowd, new, None), ["z", "x", "y", "w"]);
@@ -129,7 +129,7 @@ mod tests {
         let held = crowd.clone();
         crowd.insert(subject("a", "x", late, 2));
         assert_eq!(names(&crowd, new, Some("a")), ["z", "x", "y"], "a newer state takes the place of the former");
-        let replicas = |crowd: &Crowd| crowd.before(None, Some("a")).nth(1).unwrap().content()["spec"]["replicas"].clone();
+        let replicas = |crowd: &SubjectsByAge| crowd.before(None, Some("a")).nth(1).unwrap().content()["spec"]["replicas"].clone();
         assert_eq!((replicas(&held), replicas(&crowd)), (json!(1), json!(2)), "what somebody holds stays as it is");
         crowd.remove(w);
         crowd.remove(z);

@@ -17,7 +17,7 @@ mod writer;
 
 use crate::{
     decide::{
-        Asked as Plugin,
+        AskedPlugin as Plugin,
         templating::{Inputs, Templated},
     },
     plan::{Decided, Object},
@@ -25,23 +25,23 @@ use crate::{
     workload::{GroupRole, Workload},
 };
 use facts::{Configs, Facts};
-use labels::{Labels, MAPS, Of};
+use labels::{MAPS, MetadataOwner, MetadataProvenance};
 use path::Path;
-use pod::Pod;
+use pod::PodProvenance;
 use pointsman_sandbox::{digest::Digest, point::Role};
-use said::{Contents, HOST, Speakers, fields};
+use said::{Contents, HOST, PodLayers, fields};
 use serde_json::{Value, json};
 
 /// What an administrator has bound.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Bound<'a> {
+pub struct AdminConfigs<'a> {
     /// The configurations of all plugins by the names of their `PolicyPlugins`, those of built-in ones with all defaults filled in.
     pub configs: &'a [(String, Value)],
 }
 
 /// Who asked for the fields of one planned object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Asked {
+pub struct FieldProvenance {
     /// Its fields, in the order in which the object has them.
     pub fields: Vec<Field>,
     /// Whether there are more, or longer ones, than anybody could look at. Then nothing is known of the object.
@@ -50,7 +50,7 @@ pub struct Asked {
 
 /// Bytes of fields' names and values that are told of one object. A name of a field has the names of all that it is in, so a plugin could
 /// make many of few.
-const MOST: usize = 4 << 20;
+const MAX_PROVENANCE_BYTES: usize = 4 << 20;
 
 /// A field, and who asked for it. Fields are scalars, commands as a whole, and what is empty.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +69,7 @@ pub struct Field {
     pub plugin: Option<String>,
 }
 
-impl Asked {
+impl FieldProvenance {
     /// Each field with its value and who asked for it, as rules read them.
     pub fn layers(&self) -> Value {
         let entry = |field: &Field| (field.field.clone(), json!({"value": field.value, "by": field.by}));
@@ -85,8 +85,8 @@ impl Asked {
 }
 
 /// Finds out who asked for the fields of one planned object.
-pub fn asked(object: &Object, decisions: &[Decided], settings: &Bound<'_>) -> Asked {
-    let configs = Configs::of(settings.configs);
+pub fn field_provenance(object: &Object, decisions: &[Decided], settings: &AdminConfigs<'_>) -> FieldProvenance {
+    let configs = Configs::collect(settings.configs);
     let text = |text: &str| Value::String(text.to_owned());
     let kind = [("apiVersion", text(&object.key.resource.api_version())), ("kind", text(object.key.resource.kind))];
     let names = [("name", text(&object.key.name)), ("namespace", text(&object.key.namespace))];
@@ -99,7 +99,7 @@ pub fn asked(object: &Object, decisions: &[Decided], settings: &Bound<'_>) -> As
         for (name, value) in names.iter().filter(|(_, value)| value != "") {
             walk.below(name, |walk| walk.hosts(value));
         }
-        let labels = Labels::find(object, decisions, Of::Object);
+        let labels = MetadataProvenance::find(object, decisions, MetadataOwner::Object);
         let metadata = object.body.get("metadata").and_then(Value::as_object);
         for (name, value) in metadata.into_iter().flat_map(fields) {
             walk.below(name, |walk| match labels.filter(|_| MAPS.contains(&name)) {
@@ -112,23 +112,23 @@ pub fn asked(object: &Object, decisions: &[Decided], settings: &Bound<'_>) -> As
         walk.below(name, |walk| {
             walk.visit(value, &[HOST], &|walk, value| {
                 let Some((_, role)) = templates.iter().find(|(template, _)| std::ptr::eq(*template, value)) else { return false };
-                tell(walk, object, decisions, value, *role);
+                record_metadata(walk, object, decisions, value, *role);
                 true
             });
         });
     }
-    Asked { too_large: walk.size > MOST, fields: walk.fields }
+    FieldProvenance { too_large: walk.size > MAX_PROVENANCE_BYTES, fields: walk.fields }
 }
 
 /// The digests of what a decision was taken from, which says who asked for what, and of what was answered and by whom.
 pub(super) fn digests(decided: &Decided) -> [Digest; 2] {
     let by = |plugins: &[Plugin]| plugins.iter().flat_map(|asked| [asked.plugin.as_str(), " ", &asked.digest, "\n"]).collect::<String>();
     match decided {
-        Decided::Selection(_, decision) => [decision.inputs, Digest::of(by(&decision.plugins).as_bytes())],
+        Decided::Selection(_, decision) => [decision.inputs, Digest::hash(by(&decision.plugins).as_bytes())],
         Decided::Template(_, _, decision) => {
-            [decision.inputs, Digest::of(format!("{}{}", by(&decision.plugins), decision.answer.template).as_bytes())]
+            [decision.inputs, Digest::hash(format!("{}{}", by(&decision.plugins), decision.answer.template).as_bytes())]
         }
-        Decided::Metadata(_, _, decision) => [decision.inputs, Digest::of(by(&decision.plugins).as_bytes())],
+        Decided::Metadata(_, _, decision) => [decision.inputs, Digest::hash(by(&decision.plugins).as_bytes())],
     }
 }
 
@@ -150,16 +150,16 @@ pub(super) fn plugins<'d>(object: &Object, decisions: &'d [Decided]) -> Vec<&'d 
 }
 
 /// Tells of a pod's template.
-fn tell<'o>(walk: &mut Walk<'o, '_>, object: &Object, decisions: &[Decided], template: &'o Value, role: Option<Role>) {
+fn record_metadata<'o>(walk: &mut Walk<'o, '_>, object: &Object, decisions: &[Decided], template: &'o Value, role: Option<Role>) {
     let Some((inputs, answer)) = decided(object, decisions, role) else {
         // A template on which nobody has decided is one that nobody has asked for: rather a refusal than a hole.
         return walk.visit(template, &[], &|_, _| false);
     };
     let contents = Contents::read(inputs, answer);
-    let speakers = Speakers::of(&contents);
-    let facts = Facts::of(&contents, walk.configs);
-    let labels = Labels::find(object, decisions, Of::Pods(role));
-    Pod::of(&contents, &speakers, &facts, answer).tell(walk, template, labels);
+    let speakers = PodLayers::collect(&contents);
+    let facts = Facts::collect(&contents, walk.configs);
+    let labels = MetadataProvenance::find(object, decisions, MetadataOwner::Pods(role));
+    PodProvenance::new(&contents, &speakers, &facts, answer).tell(walk, template, labels);
 }
 
 /// The templates of pods in an object, and of which role in a group their pods are.
@@ -204,7 +204,7 @@ fn is_of(object: &Object, component: Role) -> bool {
 }
 
 /// Tells of a value at which a walk arrives, or says that it has not.
-type Telling<'t, 'o> = &'t dyn Fn(&mut Walk<'o, '_>, &'o Value) -> bool;
+type ProvenanceSink<'t, 'o> = &'t dyn Fn(&mut Walk<'o, '_>, &'o Value) -> bool;
 
 /// A walk through an object.
 struct Walk<'o, 'c> {
@@ -229,7 +229,7 @@ impl<'o> Walk<'o, '_> {
     }
 
     /// What the same layers have asked for, all of it but what is told otherwise.
-    fn visit(&mut self, value: &'o Value, by: &[&str], otherwise: Telling<'_, 'o>) {
+    fn visit(&mut self, value: &'o Value, by: &[&str], otherwise: ProvenanceSink<'_, 'o>) {
         if otherwise(self, value) {
             return;
         }
@@ -255,7 +255,7 @@ impl<'o> Walk<'o, '_> {
     fn put(&mut self, value: &Value, by: Vec<String>, plugin: Option<String>) {
         let said = value.as_str().map_or(16, str::len);
         self.size = self.size.saturating_add(self.path.field().len() + self.path.place().len() + said + 64);
-        if self.size > MOST {
+        if self.size > MAX_PROVENANCE_BYTES {
             return;
         }
         let (field, place, name) = (self.path.field().to_owned(), self.path.place().to_owned(), self.path.name().to_owned());

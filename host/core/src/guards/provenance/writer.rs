@@ -6,22 +6,22 @@ use pointsman_sandbox::point::templating::Action;
 use serde_json::Value;
 
 /// How much is looked at for all fields of a template. A field behind that has no known writer: to know more isn't worth a plan's time.
-const MOST: usize = 1 << 18;
+const MAX_WRITER_STEPS: usize = 1 << 18;
 
 /// The steps by which a template was made.
 #[derive(Debug)]
-pub(super) struct Writers<'s> {
+pub(super) struct StepWriters<'s> {
     steps: &'s [templating::Step],
     /// The plugin, if there is but one.
     only: Option<&'s str>,
     left: usize,
 }
 
-impl<'s> Writers<'s> {
-    pub(super) fn of(steps: &'s [templating::Step]) -> Self {
+impl<'s> StepWriters<'s> {
+    pub(super) fn new(steps: &'s [templating::Step]) -> Self {
         let first = steps.first().map(|step| step.plugin.as_str());
         let only = first.filter(|first| steps.iter().all(|step| step.plugin == *first));
-        Self { steps, only, left: MOST }
+        Self { steps, only, left: MAX_WRITER_STEPS }
     }
 
     /// Who has written a value there last. Items are found by what they hold: their places change from step to step.
@@ -35,11 +35,11 @@ impl<'s> Writers<'s> {
             let text = operation.value.as_deref().unwrap_or_default();
             self.left = self.left.checked_sub(1)?;
             let wrote = match below(&operation.path, &way) {
-                Meets::Not => false,
+                PointerRelation::Not => false,
                 // What writes into a list that counts as a whole has written it.
-                Meets::Within => true,
-                Meets::Above(_) if operation.action == Action::Remove => false,
-                Meets::Above(rest) => {
+                PointerRelation::Within => true,
+                PointerRelation::Above(_) if operation.action == Action::Remove => false,
+                PointerRelation::Above(rest) => {
                     self.left = self.left.checked_sub(text.len() / 64)?;
                     serde_json::from_str(text).is_ok_and(|written: Value| holds(&written, rest, value))
                 }
@@ -53,7 +53,7 @@ impl<'s> Writers<'s> {
 }
 
 /// How an operation's place stands to a field.
-enum Meets<'w, 'o> {
+enum PointerRelation<'w, 'o> {
     /// It is elsewhere.
     Not,
     /// It is the field or leads to it, by the rest of the way.
@@ -62,20 +62,20 @@ enum Meets<'w, 'o> {
     Within,
 }
 
-fn below<'w, 'o>(pointer: &str, way: &'w [Step<'o>]) -> Meets<'w, 'o> {
+fn below<'w, 'o>(pointer: &str, way: &'w [Step<'o>]) -> PointerRelation<'w, 'o> {
     let mut way = way;
     for token in pointer.split('/').skip(1) {
-        let Some((step, rest)) = way.split_first() else { return Meets::Within };
+        let Some((step, rest)) = way.split_first() else { return PointerRelation::Within };
         let leads = match step {
             Step::Field(name) => *name == token || token.contains('~') && token.replace("~1", "/").replace("~0", "~") == *name,
             Step::Item(_) => token == "-" || token.bytes().all(|byte| byte.is_ascii_digit()),
         };
         if !leads {
-            return Meets::Not;
+            return PointerRelation::Not;
         }
         way = rest;
     }
-    Meets::Above(way)
+    PointerRelation::Above(way)
 }
 
 fn holds(written: &Value, way: &[Step<'_>], value: &Value) -> bool {

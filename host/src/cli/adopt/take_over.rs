@@ -1,11 +1,11 @@
 //! Takes services over: what another controller has made for them becomes ours as it is, and the host does the rest by its plan.
 
 use super::{
-    AdoptArgs, Mode, Outlook, change,
-    change::{Taken, adoption, claim, finalizers, managed, take_over},
-    fate::{Fate, fate, rescaled, runs_pods},
-    read::{Found, Service, find},
-    rehearse::rehearse,
+    AdoptArgs, AdoptionReport, Mode, change,
+    change::{TakenOver, adoption, claim, finalizers, managed, take_over},
+    dry_run::rehearse,
+    fate::{ObjectOutcome, fate, rescaled, runs_pods},
+    read::{AdoptableServices, Service, find},
     services, tell,
 };
 use crate::cli::{
@@ -36,7 +36,7 @@ use std::{
 };
 
 /// How long another controller must have written nothing to count as stopped.
-const QUIET: SignedDuration = SignedDuration::from_mins(5);
+const QUIET_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 
 /// What doesn't go unless that is said, and what goes with it.
 static GUARDED: [(&Resource, &str); 2] = [
@@ -48,12 +48,12 @@ static GUARDED: [(&Resource, &str); 2] = [
 ];
 
 /// A service as it will be.
-pub(super) struct Prospect {
+pub(super) struct PlannedAdoption {
     pub(super) service: Service,
     /// What is taken over, by name.
-    pub(super) taken: BTreeMap<ObjectKey, Taken>,
+    pub(super) taken: BTreeMap<ObjectKey, TakenOver>,
     /// What is left to the service as it is, because nobody plans it and files are in it.
-    left: BTreeMap<ObjectKey, Taken>,
+    left: BTreeMap<ObjectKey, TakenOver>,
     finalizers: Vec<String>,
     /// Whether nobody else works on it.
     ours: bool,
@@ -62,10 +62,10 @@ pub(super) struct Prospect {
 }
 
 pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
-    let Found { services: found, taken } = find(source, args).await?;
+    let AdoptableServices { services: found, taken } = find(source, args).await?;
     services(found.len())?;
     let now = server_time(source).await?;
-    let prospects: Vec<Prospect> = found.into_iter().map(|service| prospect(service, args.new_templates)).collect();
+    let prospects: Vec<PlannedAdoption> = found.into_iter().map(|service| prospect(service, args.new_templates)).collect();
     let (policies, notes) = source.policies(&args.host_namespace, &args.cache).await?;
     let mut world = World::default();
     for namespace in prospects.iter().map(|prospect| &prospect.service.key.namespace).collect::<BTreeSet<_>>() {
@@ -105,9 +105,9 @@ pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
     Ok(tell(&outlooks, args.yes))
 }
 
-fn prospect(service: Service, new_templates: bool) -> Prospect {
+fn prospect(service: Service, new_templates: bool) -> PlannedAdoption {
     let theirs = service.children.iter().filter(|(_, child)| !ours(child));
-    let taken: BTreeMap<ObjectKey, Taken> =
+    let taken: BTreeMap<ObjectKey, TakenOver> =
         theirs.map(|(key, child)| (key.clone(), take_over(key.resource, child, (service.kind(), service.uid()), new_templates))).collect();
     let of_subject = managed(&service.object);
     let time = |entry: &Value| entry["time"].as_str().and_then(|time| time.parse::<Timestamp>().ok());
@@ -121,10 +121,10 @@ fn prospect(service: Service, new_templates: bool) -> Prospect {
     let last = by_them.filter_map(|entry| Some(Writer { manager: entry["manager"].as_str()?.to_owned(), time: time(entry) }));
     let last = last.max_by_key(|writer| writer.time);
     let former: Vec<String> = former.into_iter().collect();
-    Prospect { finalizers: finalizers(&service.object, &former), ours: false, taken, left: BTreeMap::new(), last, service }
+    PlannedAdoption { finalizers: finalizers(&service.object, &former), ours: false, taken, left: BTreeMap::new(), last, service }
 }
 
-impl Prospect {
+impl PlannedAdoption {
     /// Leaves what would be removed and files are in; then it is known whether anything is to be taken over.
     fn leave(&mut self, planned: &[Object]) {
         let left = |key: &ObjectKey| key.resource == &PERSISTENT_VOLUME_CLAIM && !planned.iter().any(|object| object.key == *key);
@@ -137,9 +137,12 @@ impl Prospect {
     }
 
     /// What is told of a service that is left alone, where nobody has named it.
-    fn skipped(&self) -> Outlook {
+    fn skipped(&self) -> AdoptionReport {
         let ObjectKey { resource, namespace, name } = &self.service.key;
-        Outlook::new(format!("{} {namespace}/{name}: left alone as its annotation {CONTROL} says; name it to take it over", resource.kind))
+        AdoptionReport::new(format!(
+            "{} {namespace}/{name}: left alone as its annotation {CONTROL} says; name it to take it over",
+            resource.kind
+        ))
     }
 }
 
@@ -178,8 +181,8 @@ fn is_ours(service: &Service) -> bool {
 }
 
 /// Puts a service into a world as it will be when it is taken over.
-fn foresee(world: &mut World, prospect: &Prospect, now: Timestamp) {
-    let Prospect { service, taken, .. } = prospect;
+fn foresee(world: &mut World, prospect: &PlannedAdoption, now: Timestamp) {
+    let PlannedAdoption { service, taken, .. } = prospect;
     let mut subject = service.object.clone();
     subject["metadata"]["annotations"][ADOPTED] = adoption(now, written(&service.object)).to_string().into();
     if let Some(annotations) = subject["metadata"]["annotations"].as_object_mut() {
@@ -192,10 +195,16 @@ fn foresee(world: &mut World, prospect: &Prospect, now: Timestamp) {
 }
 
 /// What becomes of a service.
-fn outlook(prospect: &Prospect, planned: Option<&Planned>, names: &BTreeSet<ObjectKey>, now: Timestamp, args: &AdoptArgs) -> Outlook {
-    let Prospect { service, taken, last, .. } = prospect;
+fn outlook(
+    prospect: &PlannedAdoption,
+    planned: Option<&Planned>,
+    names: &BTreeSet<ObjectKey>,
+    now: Timestamp,
+    args: &AdoptArgs,
+) -> AdoptionReport {
+    let PlannedAdoption { service, taken, last, .. } = prospect;
     let ObjectKey { resource, namespace, name } = &service.key;
-    let mut outlook = Outlook::new(String::new());
+    let mut outlook = AdoptionReport::new(String::new());
     if prospect.ours {
         outlook.head = format!("{} {namespace}/{name}: nothing to take over, no other controller works on it", resource.kind);
         return outlook;
@@ -203,25 +212,25 @@ fn outlook(prospect: &Prospect, planned: Option<&Planned>, names: &BTreeSet<Obje
     let plan = planned.map(|planned| &planned.plan);
     let objects = plan.and_then(|plan| plan.objects.as_deref());
     let (mut restarts, mut replicas) = (0, String::new());
-    for (key, Taken { from, again, after, .. }) in service.children.iter().filter_map(|(key, _)| Some((key, taken.get(key)?))) {
+    for (key, TakenOver { from, again, after, .. }) in service.children.iter().filter_map(|(key, _)| Some((key, taken.get(key)?))) {
         let planned = objects.and_then(|objects| objects.iter().find(|object| object.key == *key));
         let keeps = plan.is_some_and(|plan| plan.keeps.contains(key));
         let (what, pods) = match fate(service.kind(), after, planned) {
             _ if objects.is_none() => ("stays as it is".to_owned(), 0),
-            (Fate::AsItIs, pods) if *again => ("taken over again".to_owned(), pods),
-            (Fate::AsItIs, pods) => ("taken over as it is".to_owned(), pods),
-            (Fate::Changed(fields), pods) => {
+            (ObjectOutcome::AsItIs, pods) if *again => ("taken over again".to_owned(), pods),
+            (ObjectOutcome::AsItIs, pods) => ("taken over as it is".to_owned(), pods),
+            (ObjectOutcome::Changed(fields), pods) => {
                 (format!("{}changed: {}", if *again { "taken over again; " } else { "" }, fields.join(", ")), pods)
             }
-            (Fate::Removed, _) if runs_pods(key.resource) => {
+            (ObjectOutcome::Removed, _) if runs_pods(key.resource) => {
                 outlook.refused = Some(format!(
                     "The service would run its pods by another object than the {key}, and that is never removed here: have the service say \
                      what it runs (annotation ome.io/deploymentMode, or its workers), or delete the object yourself."
                 ));
                 ("not planned".to_owned(), 0)
             }
-            (Fate::Removed, _) if keeps => ("stays while the pods are as they were".to_owned(), 0),
-            (Fate::Removed, _) => {
+            (ObjectOutcome::Removed, _) if keeps => ("stays while the pods are as they were".to_owned(), 0),
+            (ObjectOutcome::Removed, _) => {
                 if let Some((_, with)) = GUARDED.iter().find(|(guarded, _)| *guarded == key.resource).filter(|_| !args.force) {
                     outlook.refused = Some(format!("The {key} would go, and with it {with}, or say --force."));
                 }
@@ -253,14 +262,14 @@ fn outlook(prospect: &Prospect, planned: Option<&Planned>, names: &BTreeSet<Obje
         outlook.refused = Some(format!("It can't be served: {held}"));
     }
     if let Some(Writer { manager, time: Some(time) }) = last
-        && now.duration_since(*time) < QUIET
+        && now.duration_since(*time) < QUIET_PERIOD
     {
         let seconds = now.duration_since(*time).as_secs().max(0);
         let lives = format!("the controller {manager:?} has written {seconds} s ago: stop it for this kind or namespace");
         if args.force {
             outlook.notes.push(lives);
         } else if outlook.refused.is_none() {
-            outlook.refused = Some(format!("{lives}, and wait {} minutes, or say --force", QUIET.as_mins()));
+            outlook.refused = Some(format!("{lives}, and wait {} minutes, or say --force", QUIET_PERIOD.as_mins()));
         }
     }
     outlook
@@ -273,12 +282,12 @@ fn row(key: &ObjectKey, manager: &str, what: String) -> [String; 4] {
 /// First the objects, last the service: until it says so the host leaves it alone.
 pub(super) async fn perform(
     source: &Source,
-    prospect: &Prospect,
+    prospect: &PlannedAdoption,
     now: &(impl Fn() -> Timestamp + Sync),
     new_templates: bool,
     mode: Mode,
 ) -> Result<()> {
-    let Prospect { service, taken, finalizers, .. } = prospect;
+    let PlannedAdoption { service, taken, finalizers, .. } = prospect;
     let subject = (service.kind(), service.uid());
     let all = service.children.iter().filter(|(key, child)| runs_pods(key.resource) && (taken.contains_key(key) || is_adopted(child)));
     let workloads: Vec<String> = all.map(|(key, _)| format!("{}/{}", key.resource.kind, key.name)).collect();

@@ -19,15 +19,15 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of a revision where nobody counts.
-const FIRST: &str = "00001";
+const FIRST_REVISION: &str = "00001";
 
 /// Whom pods are, and what they may do.
-static IDENTITY: [&Resource; 3] = [&SERVICE_ACCOUNT, &ROLE, &ROLE_BINDING];
+static IDENTITY_KINDS: [&Resource; 3] = [&SERVICE_ACCOUNT, &ROLE, &ROLE_BINDING];
 
 type Labels = BTreeMap<String, String>;
 
 /// The labels of a workload's pods.
-struct Pods {
+struct WorkloadPods {
     /// As we would make them: a template a map.
     planned: Vec<Labels>,
     /// Whether the last of them are of workers.
@@ -51,7 +51,7 @@ pub fn keep(snapshot: &Snapshot, objects: Option<&mut Vec<Object>>) {
         let adopted = live.and_then(|live| Some((live, live.observed.adopted.as_deref()?)));
         let planned =
             if runs { templates(object).into_iter().map(|template| labels(&template["metadata"]["labels"])).collect() } else { Vec::new() };
-        let mut pods = Pods { planned, grouped: workload.is_some_and(Workload::is_grouped), carried: None, yet: Labels::new() };
+        let mut pods = WorkloadPods { planned, grouped: workload.is_some_and(Workload::is_grouped), carried: None, yet: Labels::new() };
         if let Some((live, adopted)) = adopted {
             if live.key != object.key {
                 renamed.insert((object.key.resource.kind, object.key.name.clone()), live.key.name.clone());
@@ -68,7 +68,7 @@ pub fn keep(snapshot: &Snapshot, objects: Option<&mut Vec<Object>>) {
                 pods.yet = adopted
                     .templates()
                     .first()
-                    .filter(|_| adopted.theirs())
+                    .filter(|_| adopted.is_unchanged_since_adoption())
                     .map(|first| labels(&first["metadata"]["labels"]))
                     .unwrap_or_default();
             }
@@ -87,7 +87,7 @@ pub fn keep(snapshot: &Snapshot, objects: Option<&mut Vec<Object>>) {
         {
             let planned = labels(&from.first().unwrap_or(&Value::Null)["podSelector"]["matchLabels"]);
             let others: BTreeSet<Labels> =
-                meant(&planned, &all).into_iter().filter(|pods| pods.lacks(&planned)).map(|pods| pods.carries(&planned)).collect();
+                pods_meant(&planned, &all).into_iter().filter(|pods| pods.lacks(&planned)).map(|pods| pods.carries(&planned)).collect();
             from.extend(others.into_iter().map(|others| json!({"podSelector": {"matchLabels": others}})));
         }
         *object = Object { yields_replicas: object.yields_replicas, ..Object::new(object.key.clone(), object.body.take()) };
@@ -95,16 +95,16 @@ pub fn keep(snapshot: &Snapshot, objects: Option<&mut Vec<Object>>) {
 }
 
 /// What stays although it is not planned: whom pods of a template that was taken over are, until none of them is left.
-pub fn stays(snapshot: &Snapshot) -> BTreeSet<ObjectKey> {
+pub fn retained_objects(snapshot: &Snapshot) -> BTreeSet<ObjectKey> {
     let runs_on = snapshot.children.iter().any(|child| {
         let Observed { adopted, generation, observed_generation, replicas, current, updated, available, .. } = &child.observed;
         // A group that is being replaced is neither an old nor a new one, and its old workers are the last to go.
         let asked = replicas.unwrap_or_default().max(*current);
         let rolls = asked > *updated.min(available) || observed_generation.is_some() && observed_generation < generation;
-        adopted.as_ref().is_some_and(|adopted| adopted.runs.is_some() && (adopted.theirs() || rolls))
+        adopted.as_ref().is_some_and(|adopted| adopted.runs.is_some() && (adopted.is_unchanged_since_adoption() || rolls))
     });
     let theirs = snapshot.children.iter().filter(|child| runs_on && child.observed.adopted.is_some());
-    theirs.map(|child| child.key.clone()).filter(|key| IDENTITY.contains(&key.resource)).collect()
+    theirs.map(|child| child.key.clone()).filter(|key| IDENTITY_KINDS.contains(&key.resource)).collect()
 }
 
 /// A workload keeps its selector, and its pods until others are asked for than at the first plan.
@@ -114,7 +114,7 @@ fn keep_running(object: &mut Object, adopted: &Adopted, revision: Option<&str>) 
     let told = annotations[REVISION].as_str().and_then(hash_of);
     let counted = told.is_some();
     let planned = told.unwrap_or_else(|| hash(&templates(object)));
-    let kept = adopted.theirs() && revision.and_then(hash_of).is_none_or(|known| known == planned);
+    let kept = adopted.is_unchanged_since_adoption() && revision.and_then(hash_of).is_none_or(|known| known == planned);
     let is_grouped = is_grouped(object);
     let spec = &mut object.body["spec"];
     if kept {
@@ -127,7 +127,7 @@ fn keep_running(object: &mut Object, adopted: &Adopted, revision: Option<&str>) 
             spec[key] = value;
         }
         if !counted {
-            object.body["metadata"]["annotations"][REVISION] = format!("{FIRST}-{planned}").into();
+            object.body["metadata"]["annotations"][REVISION] = format!("{FIRST_REVISION}-{planned}").into();
         }
     } else if let Some(selector) = adopted.selector() {
         for (key, value) in &selector {
@@ -192,7 +192,7 @@ fn selectors(resource: &Resource) -> &'static [&'static str] {
     }
 }
 
-impl Pods {
+impl WorkloadPods {
     /// Whether some of them don't carry what a selector asks for.
     fn lacks(&self, selector: &Labels) -> bool {
         self.carried.as_ref().is_some_and(|carried| !within(selector, carried) && !within(selector, &self.yet))
@@ -214,13 +214,13 @@ fn within(selector: &Labels, labels: &Labels) -> bool {
 }
 
 /// The pods that a selector is meant to find.
-fn meant<'a>(selector: &Labels, all: &'a [Pods]) -> Vec<&'a Pods> {
+fn pods_meant<'a>(selector: &Labels, all: &'a [WorkloadPods]) -> Vec<&'a WorkloadPods> {
     all.iter().filter(|pods| pods.planned.iter().any(|planned| within(selector, planned))).collect()
 }
 
 /// What finds the pods that a selector is meant to find, those that were taken over and those that come after them.
-fn found(selector: Labels, all: &[Pods], service: &str) -> Labels {
-    let meant = meant(&selector, all);
+fn found(selector: Labels, all: &[WorkloadPods], service: &str) -> Labels {
+    let meant = pods_meant(&selector, all);
     // Whoever carries what is asked for is found already.
     if !meant.iter().any(|pods| pods.lacks(&selector)) {
         return selector;

@@ -11,7 +11,7 @@ pub(super) const HOST: &str = "host";
 
 /// Who says something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum LayerSource {
     /// The plugins, together.
     Answer,
     /// The plugins as well: they say so much at one place that it isn't compared one by one.
@@ -21,7 +21,7 @@ pub(super) enum Source {
 }
 
 /// A part of what somebody says.
-pub(super) type Said<'a> = (Source, &'a Value);
+pub(super) type LayerPart<'a> = (LayerSource, &'a Value);
 
 /// The lists of a pod that hold containers.
 pub(super) const CONTAINERS: &str = "containers";
@@ -88,22 +88,22 @@ fn without_nulls(value: &mut Value) {
 
 /// What the layers say, as far as it is of a pod.
 #[derive(Debug)]
-pub(super) struct Speakers<'a> {
+pub(super) struct PodLayers<'a> {
     /// Their specs.
-    pub(super) specs: Vec<Said<'a>>,
+    pub(super) specs: Vec<LayerPart<'a>>,
     /// What they say of each container, by its name.
-    containers: HashMap<&'a str, Vec<Said<'a>>>,
+    containers: HashMap<&'a str, Vec<LayerPart<'a>>>,
     /// The same of init containers, which are never others.
-    init_containers: HashMap<&'a str, Vec<Said<'a>>>,
+    init_containers: HashMap<&'a str, Vec<LayerPart<'a>>>,
     /// The name of the main container, and whether a layer gives it.
     pub(super) main: &'a str,
     main_is_given: bool,
 }
 
-impl<'a> Speakers<'a> {
+impl<'a> PodLayers<'a> {
     /// Sorts what they say. A container without a name, or a runner, is the main one, as the built-in policy and the host have it: which
     /// one that is depends on the layers alone, so that no plugin can give one container what was asked for another.
-    pub(super) fn of(contents: &'a Contents<'_>) -> Self {
+    pub(super) fn collect(contents: &'a Contents<'_>) -> Self {
         let Subject { group, kind, .. } = contents.subject;
         let known = SubjectKind::find_by_name(group, kind).unwrap_or(&SUBJECT_KINDS[0]);
         let MainContainer { name: usual, may_be_renamed: lenient } = known.main_container;
@@ -111,7 +111,7 @@ impl<'a> Speakers<'a> {
         let mut speakers =
             Self { specs: Vec::new(), containers: HashMap::new(), init_containers: HashMap::new(), main: "", main_is_given: false };
         for (number, (_, content)) in contents.layers.iter().enumerate().filter(|(_, (name, _))| describes(name)) {
-            let source = Source::Layer(number);
+            let source = LayerSource::Layer(number);
             let pod = content.get("pod").filter(|pod| pod.is_object());
             speakers.specs.extend(pod.map(|pod| (source, pod)));
             let list = |name: &str| pod.and_then(|pod| pod.get(name)?.as_array()).into_iter().flatten();
@@ -130,25 +130,25 @@ impl<'a> Speakers<'a> {
         speakers.main = names.main().unwrap_or(names.usual);
         speakers.main_is_given = names.given.contains(speakers.main);
         for (number, variables) in &contents.configs {
-            speakers.add(CONTAINERS, speakers.main, (Source::Layer(*number), variables));
+            speakers.add(CONTAINERS, speakers.main, (LayerSource::Layer(*number), variables));
         }
         speakers
     }
 
-    fn add(&mut self, list: &'static str, name: &'a str, said: Said<'a>) {
+    fn add(&mut self, list: &'static str, name: &'a str, said: LayerPart<'a>) {
         let containers = if list == CONTAINERS { &mut self.containers } else { &mut self.init_containers };
         containers.entry(name).or_default().push(said);
     }
 
     /// What they say of a container of a list.
-    pub(super) fn container(&self, list: &'static str, name: &str) -> &[Said<'a>] {
+    pub(super) fn container(&self, list: &'static str, name: &str) -> &[LayerPart<'a>] {
         let containers = if list == CONTAINERS { &self.containers } else { &self.init_containers };
         containers.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// What the planned containers are to the layers, by their names. Where no layer names the main one, a policy may: it is then the
     /// first, if no layer knows that for another.
-    pub(super) fn called<'p>(&'p self, list: &'static str, planned: &'p [Value]) -> Vec<&'p str>
+    pub(super) fn container_names<'p>(&'p self, list: &'static str, planned: &'p [Value]) -> Vec<&'p str>
     where
         'a: 'p,
     {

@@ -1,10 +1,10 @@
 //! Gives services back: the host lets go, and what there is is another controller's again, as it is.
 
 use super::{
-    AdoptArgs, Mode, Outlook, Refusal, change,
+    AdoptArgs, AdoptionReport, Mode, Refusal, change,
     change::{give_back, managed, release},
     fate::runs_pods,
-    read::{Found, Service, find},
+    read::{AdoptableServices, Service, find},
     services, tell,
 };
 use crate::cli::live::Source;
@@ -21,13 +21,13 @@ use serde_json::Value;
 use std::process::ExitCode;
 
 /// How often it is looked whether the host has really let go: it may have been writing just then.
-const LOOKS: usize = 10;
+const MAX_CHECKS: usize = 10;
 
 /// What serves nobody: where the other controller has none of it, ours goes. A PersistentVolumeClaim never does: files are in it.
 static DISPENSABLE: [&Resource; 4] = [&POD_DISRUPTION_BUDGET, &HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT, &NETWORK_POLICY];
 
 pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
-    let Found { services: found, .. } = find(source, args).await?;
+    let AdoptableServices { services: found, .. } = find(source, args).await?;
     services(found.len())?;
     let mut outlooks = Vec::new();
     for service in found {
@@ -57,10 +57,10 @@ fn goes(key: &ObjectKey, object: &Value) -> bool {
     adopted(object).is_none() && DISPENSABLE.contains(&key.resource)
 }
 
-fn outlook(service: &Service) -> Outlook {
+fn outlook(service: &Service) -> AdoptionReport {
     let ObjectKey { resource, namespace, name } = &service.key;
     let head = format!("{} {namespace}/{name}: 0 pods restart", resource.kind);
-    let mut outlook = Outlook::new(head);
+    let mut outlook = AdoptionReport::new(head);
     let Some(former) = former(service) else {
         outlook.refused = Some("It was not taken over from another controller: there is nobody to give it back to.".to_owned());
         return outlook;
@@ -87,7 +87,7 @@ async fn perform(source: &Source, service: Service) -> Result<()> {
         // A write of the host that was on its way puts our mark on it again.
         for look in 0.. {
             let Some(object) = source.one(resource, namespace, name).await?.filter(ours) else { break };
-            if look == LOOKS {
+            if look == MAX_CHECKS {
                 bail!("a host writes the {key} again and again, although the service is to be left alone: look at its log");
             }
             if goes(key, &object) {
@@ -107,7 +107,7 @@ async fn remove(source: &Source, key: &ObjectKey, object: &Value) -> Result<()> 
     let api: kube::Api<DynamicObject> = source.api(key.resource, &key.namespace);
     match api.delete(&key.name, &params).await {
         Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
-        Err(kube::Error::Api(status)) => Err(Refusal::of(key, &status).into()),
+        Err(kube::Error::Api(status)) => Err(Refusal::from_status(key, &status).into()),
         done => done.map(|_| ()).with_context(|| format!("deleting the {key}")),
     }
 }

@@ -1,6 +1,6 @@
 //! What the leader does about one PolicyPlugin: read its source, load what is there, put it into the set.
 
-use super::{AGAIN, AGAIN_MOST, Done, Keeper, binding::binding, record, status::Problem};
+use super::{Keeper, MAX_RETRY_INTERVAL, RETRY_INTERVAL, TaskResult, binding::binding, record, status::Problem};
 use crate::{
     revision::RevisionError,
     source::{config_map, file, unpack::unpack},
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 /// Where one PolicyPlugin stands.
 #[derive(Debug, Default)]
-pub(super) struct Work {
+pub(super) struct PluginProgress {
     /// Whether something may have changed.
     pub(super) dirty: bool,
     /// When it is to be tried again although nothing has changed.
@@ -65,7 +65,7 @@ impl From<Problem> for Failed {
 }
 
 /// What a source gives.
-enum Source {
+enum SourceState {
     Bytes(Vec<u8>),
     /// The bytes of a revision that is kept.
     Revision(Digest),
@@ -73,7 +73,7 @@ enum Source {
 
 impl Keeper {
     /// Brings one PolicyPlugin one step further.
-    pub(super) async fn consider(&mut self, name: &str) {
+    pub(super) async fn advance(&mut self, name: &str) {
         let Some(plugin) = self.plugins.get(name) else { return };
         let bound = binding(name, &plugin.spec);
         let key = |bytes: &Digest, kept: bool| key(&bound, &plugin.spec, bytes, kept);
@@ -88,8 +88,8 @@ impl Keeper {
                 return;
             }
             Ok(Some(source)) => match &source {
-                Source::Bytes(bytes) => (key(&Digest::of(bytes), false), source),
-                Source::Revision(digest) => (key(digest, true), source),
+                SourceState::Bytes(bytes) => (key(&Digest::hash(bytes), false), source),
+                SourceState::Revision(digest) => (key(digest, true), source),
             },
             Err((digest, problem)) => {
                 // What waits is what nobody asks for any more.
@@ -122,38 +122,38 @@ impl Keeper {
     }
 
     /// The bytes that a PolicyPlugin wants, none if not all of them were seen yet, or what is wrong with their source.
-    fn source(&self, name: &str, spec: &PolicyPluginSpec) -> Result<Option<Source>, (Digest, Problem)> {
-        if builtin::named(name).is_some() && spec.source.builtin.is_none() {
+    fn source(&self, name: &str, spec: &PolicyPluginSpec) -> Result<Option<SourceState>, (Digest, Problem)> {
+        if builtin::find(name).is_some() && spec.source.builtin.is_none() {
             let message =
                 "metadata.name: this is the name of a built-in plugin, which stands in for others; give yours another name.".to_owned();
-            return Err((Digest::of(name.as_bytes()), Problem { reason: "NameReserved".to_owned(), message }));
+            return Err((Digest::hash(name.as_bytes()), Problem { reason: "NameReserved".to_owned(), message }));
         }
         let pinned = spec.digest.as_deref().and_then(|digest| digest.parse::<Digest>().ok());
         // While hosts are upgraded, an older one may lead for a while: what it brings is no update.
         let by_newer = spec.source.builtin.is_some() && record::newer(&self.record.host, &self.options.version);
         let recorded = self.record.plugins.get(name).filter(|_| by_newer && pinned.is_none());
         if let Some(recorded) = recorded.and_then(|recorded| recorded.active.digest.parse().ok()) {
-            return Ok(Some(Source::Revision(recorded)));
+            return Ok(Some(SourceState::Revision(recorded)));
         }
         let bytes = match self.read(spec) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Ok(None),
             // What is pinned may be kept although the source is gone.
             Err(problem) => match pinned {
-                Some(pinned) => return Ok(Some(Source::Revision(pinned))),
-                None => return Err((Digest::of(problem.message.as_bytes()), problem)),
+                Some(pinned) => return Ok(Some(SourceState::Revision(pinned))),
+                None => return Err((Digest::hash(problem.message.as_bytes()), problem)),
             },
         };
-        let digest = Digest::of(&bytes);
+        let digest = Digest::hash(&bytes);
         if let Some(pinned) = pinned.filter(|pinned| *pinned != digest) {
-            return Ok(Some(Source::Revision(pinned)));
+            return Ok(Some(SourceState::Revision(pinned)));
         }
         // What this host brings it trusts.
         if spec.source.builtin.is_some() {
-            return Ok(Some(Source::Bytes(bytes)));
+            return Ok(Some(SourceState::Bytes(bytes)));
         }
         match self.options.trust.check(&bytes, &digest, spec.digest.as_deref(), spec.signature.as_ref()) {
-            Ok(()) => Ok(Some(Source::Bytes(bytes))),
+            Ok(()) => Ok(Some(SourceState::Bytes(bytes))),
             Err(error) => Err((digest, problem(error.reason(), &error))),
         }
     }
@@ -161,7 +161,7 @@ impl Keeper {
     fn read(&self, spec: &PolicyPluginSpec) -> Result<Option<Vec<u8>>, Problem> {
         let source = &spec.source;
         if let Some(builtin) = &source.builtin {
-            let found = builtin::named(&builtin.name);
+            let found = builtin::find(&builtin.name);
             return found.map(|builtin| Some(builtin.bytes.to_vec())).ok_or_else(|| {
                 let known: Vec<_> = builtin::BUILTINS.iter().map(|builtin| builtin.name).collect();
                 let message = format!("source.builtin: there is no built-in plugin {:?}; there are {}.", builtin.name, known.join(", "));
@@ -194,15 +194,15 @@ impl Keeper {
             .map_err(|error| problem(error.reason(), &error))
     }
 
-    /// Loads beside the keeper; the result comes back as `Done`.
-    fn load(&self, plugin: String, key: Digest, mut bound: PolicySetPlugin, source: Source, signature: Option<PluginSignature>) {
+    /// Loads beside the keeper; the result comes back as `TaskResult`.
+    fn load(&self, plugin: String, key: Digest, mut bound: PolicySetPlugin, source: SourceState, signature: Option<PluginSignature>) {
         let (loader, revisions, done) = (Arc::clone(&self.loader), Arc::clone(&self.revisions), self.done.clone());
         let options = Arc::clone(&self.options);
         tokio::spawn(async move {
             let outcome = async {
                 let bytes = match source {
-                    Source::Bytes(bytes) => bytes,
-                    Source::Revision(pinned) => {
+                    SourceState::Bytes(bytes) => bytes,
+                    SourceState::Revision(pinned) => {
                         let kept = revisions.load(&pinned).await.map_err(|error| {
                             let passing = matches!(error, RevisionError::Cluster { .. });
                             Failed { problem: problem(error.reason(), &error), passing }
@@ -213,7 +213,7 @@ impl Keeper {
                     }
                 };
                 let bytes = Arc::new(bytes);
-                bound.digest = Digest::of(&bytes).to_string();
+                bound.digest = Digest::hash(&bytes).to_string();
                 let (loading, loaded_bytes) = (Arc::clone(&loader), Arc::clone(&bytes));
                 let tried = tokio::task::spawn_blocking(move || loading.load(bound, &loaded_bytes)).await;
                 match tried {
@@ -223,7 +223,7 @@ impl Keeper {
                 }
             };
             let outcome = outcome.await;
-            done.send(Done::Loaded(Box::new(Loaded { plugin, key, outcome }))).ok();
+            done.send(TaskResult::Loaded(Box::new(Loaded { plugin, key, outcome }))).ok();
         });
     }
 
@@ -233,7 +233,7 @@ impl Keeper {
         if let Some(work) = self.works.get_mut(name) {
             // Another key than the next attempt's, so that there is one.
             work.attempted = Some((Digest::of_all([&key]), Some(problem)));
-            let pause = AGAIN.saturating_mul(1_u32.checked_shl(work.tries).unwrap_or(u32::MAX)).min(AGAIN_MOST);
+            let pause = RETRY_INTERVAL.saturating_mul(1_u32.checked_shl(work.tries).unwrap_or(u32::MAX)).min(MAX_RETRY_INTERVAL);
             work.tries = work.tries.saturating_add(1);
             work.retry = Some(Instant::now() + pause);
         }

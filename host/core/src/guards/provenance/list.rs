@@ -1,6 +1,6 @@
 //! How the items of a list are told apart, for people and for comparing them.
 
-use super::said::{Said, Source};
+use super::said::{LayerPart, LayerSource};
 use serde_json::Value;
 use std::{
     borrow::Cow,
@@ -8,7 +8,7 @@ use std::{
 };
 
 /// How many items of one key are looked at. Kubernetes takes but one in most lists, and of variables the last counts.
-const MOST: usize = 16;
+const MAX_ITEMS_PER_KEY: usize = 16;
 
 /// What an item goes by, for people: a key and its value.
 type Name<'v> = (&'static str, Cow<'v, str>);
@@ -52,8 +52,8 @@ pub(super) fn key<'v>(list: &str, item: &'v Value) -> Key<'v> {
 }
 
 /// The items that layers and plugins have in a list, by their keys.
-pub(super) fn by_key<'a>(list: &str, said: &[Said<'a>]) -> HashMap<Key<'a>, Vec<Said<'a>>> {
-    let mut items: HashMap<Key<'a>, Vec<Said<'a>>> = HashMap::new();
+pub(super) fn by_key<'a>(list: &str, said: &[LayerPart<'a>]) -> HashMap<Key<'a>, Vec<LayerPart<'a>>> {
+    let mut items: HashMap<Key<'a>, Vec<LayerPart<'a>>> = HashMap::new();
     let mut crowded: HashSet<Key<'a>> = HashSet::new();
     // From the end: the last counts.
     for (source, value) in said {
@@ -61,16 +61,16 @@ pub(super) fn by_key<'a>(list: &str, said: &[Said<'a>]) -> HashMap<Key<'a>, Vec<
         let mut taken: HashMap<Key<'a>, usize> = HashMap::new();
         for item in all.iter().rev() {
             let key = key(list, item);
-            if all.len() <= MOST {
+            if all.len() <= MAX_ITEMS_PER_KEY {
                 items.entry(key).or_default().push((*source, item));
                 continue;
             }
             let count = taken.entry(key).or_default();
             *count += 1;
-            if *count <= MOST {
+            if *count <= MAX_ITEMS_PER_KEY {
                 items.entry(key).or_default().push((*source, item));
-            } else if *source == Source::Answer && crowded.insert(key) {
-                items.entry(key).or_default().push((Source::Any, item));
+            } else if *source == LayerSource::Answer && crowded.insert(key) {
+                items.entry(key).or_default().push((LayerSource::Any, item));
             }
         }
     }
@@ -78,8 +78,8 @@ pub(super) fn by_key<'a>(list: &str, said: &[Said<'a>]) -> HashMap<Key<'a>, Vec<
 }
 
 /// The items that layers and plugins have in a list without keys, each once for all that have an equal one.
-pub(super) fn by_value<'a>(said: &[Said<'a>]) -> HashMap<&'a Value, Vec<Said<'a>>> {
-    let mut items: HashMap<&'a Value, Vec<Said<'a>>> = HashMap::new();
+pub(super) fn by_value<'a>(said: &[LayerPart<'a>]) -> HashMap<&'a Value, Vec<LayerPart<'a>>> {
+    let mut items: HashMap<&'a Value, Vec<LayerPart<'a>>> = HashMap::new();
     for (source, value) in said {
         for item in value.as_array().into_iter().flatten() {
             let equal = items.entry(item).or_default();

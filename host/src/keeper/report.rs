@@ -2,11 +2,11 @@
 
 use super::{
     Keeper, now,
-    promote::MANAGER,
+    promote::FIELD_MANAGER,
     sets::{self, name as set_name},
-    status::{Known, Waiting, status},
+    status::{PluginState, Waiting, status},
 };
-use crate::keeper::pending::{Pending, Verdict};
+use crate::keeper::pending::{Pending, PromotionDecision};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Resource,
@@ -32,7 +32,7 @@ impl Keeper {
         for name in names {
             let (Some(plugin), Some(work)) = (self.plugins.get(&name), self.works.get(&name)) else { continue };
             let active = self.policies.active();
-            let known = Known {
+            let known = PluginState {
                 waiting: self.waiting(&name),
                 missing: active.member(&name).and_then(|member| member.missing()),
                 recorded: self.record.plugins.get(&name),
@@ -57,7 +57,7 @@ impl Keeper {
                 return;
             }
             let api = Api::<PolicyPlugin>::all(self.client.clone());
-            match api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&patch)).await {
+            match api.patch_status(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&patch)).await {
                 Ok(told) => {
                     // The answer may tell of a newer spec than the watch has told so far.
                     let newer = told.metadata.generation != after.observed_generation;
@@ -96,14 +96,14 @@ impl Keeper {
             Some(candidate) => {
                 let set = candidate.name();
                 match &candidate.verdict {
-                    None | Some(Verdict::Promote) => (
+                    None | Some(PromotionDecision::Promote) => (
                         "UpdateIsTried",
                         format!("The newest version is compared with the active one on the live subjects: see the PolicySet {set}."),
                     ),
-                    Some(Verdict::Approval(why)) => {
+                    Some(PromotionDecision::Approval(why)) => {
                         ("ApprovalNeeded", format!("The newest version waits for an approval of the PolicySet {set}, because {why}."))
                     }
-                    Some(Verdict::Never) => {
+                    Some(PromotionDecision::Never) => {
                         let message = format!(
                             "The newest version is only tried, as its strategy says: the PolicySet {set} tells what it would change."
                         );
@@ -155,7 +155,7 @@ impl Keeper {
                 "apiVersion": PolicySet::api_version(&()), "kind": PolicySet::kind(&()), "metadata": {"name": name}, "status": after,
             });
             let api = Api::<PolicySet>::all(self.client.clone());
-            match api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&patch)).await {
+            match api.patch_status(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&patch)).await {
                 Ok(told) => {
                     self.facts.remove(&name);
                     self.sets.insert(name, told);

@@ -335,7 +335,7 @@ fn what_the_host_makes_of_an_answer_is_the_hosts() {
     applied["spec"]["containers"][0]["ports"] = json!([{"name": "metrics", "containerPort": 8090}]);
     let key = key("chat-engine");
     let object = Object::new(key.clone(), json!({"spec": {"replicas": 1, "template": applied}}));
-    let asked = asked(&object, &[question.decided(&key, &template, Vec::new())], &Bound::default());
+    let asked = field_provenance(&object, &[question.decided(&key, &template, Vec::new())], &AdminConfigs::default());
     assert_eq!(asked.by("containers[name=ome-container].ports[containerPort=8090].name"), [HOST]);
     assert_eq!(asked.nobodys(), ["hostPID"]);
     let told: Vec<_> = asked.fields.iter().take(5).map(|field| (field.field.as_str(), field.by.join(","))).collect();
@@ -349,7 +349,7 @@ fn what_the_host_makes_of_an_answer_is_the_hosts() {
 #[test]
 fn a_template_on_which_nobody_decided_was_asked_for_by_nobody() {
     let object = Object::new(key("chat-engine"), json!({"spec": {"template": {"spec": {"hostPID": true}}}}));
-    assert_eq!(asked(&object, &[], &Bound::default()).nobodys(), ["hostPID"]);
+    assert_eq!(field_provenance(&object, &[], &AdminConfigs::default()).nobodys(), ["hostPID"]);
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn each_template_is_held_against_its_own_question() {
                 leader.decided(&of(resource, decided_as), &spec(first.0), Vec::new()),
                 worker.decided(&of(resource, decided_as), &spec(first.1), Vec::new()),
             ];
-            assert_eq!(asked(&object, &decided, &Bound::default()).nobodys().len(), expected, "{name}");
+            assert_eq!(field_provenance(&object, &decided, &AdminConfigs::default()).nobodys().len(), expected, "{name}");
         }
     }
 }
@@ -435,7 +435,7 @@ fn labels_are_asked_for_by_the_layers_of_their_own_question() {
     let labels = json!({"a": "host's", "team": "search", "tier": "iron", "app.kubernetes.io/revision": "1"});
     let body = json!({"metadata": {"labels": labels, "ownerReferences": [{"kind": "InferenceService", "name": "chat"}]}, "spec": {"template": template}});
     let decided = [question.decided(&key, &template, steps), object, pods];
-    let asked = asked(&Object::new(key.clone(), body), &decided, &Bound::default());
+    let asked = field_provenance(&Object::new(key.clone(), body), &decided, &AdminConfigs::default());
     let found = |field: &str| {
         let found = asked.fields.iter().find(|other| other.field == field).unwrap();
         (found.by.join(","), found.plugin.clone().unwrap_or_default())

@@ -22,7 +22,7 @@ impl Keeper {
         );
         self.ready.send_if_modified(|obstacle| obstacle.replace(why.clone()).as_ref() != Some(&why));
         if self.leadership.held() {
-            self.go_on_with(&last).await;
+            self.reactivate(&last).await;
         }
         self.in_force.is_some()
     }

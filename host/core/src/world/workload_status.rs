@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 /// What a Knative Service tells beside that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Serving {
+pub struct KnativeStatus {
     /// Its newest revision.
     pub created: Option<String>,
     /// The newest that works.
@@ -80,7 +80,7 @@ pub(super) fn knative(status: Option<&RawValue>, asked: Observed) -> Observed {
         updated: newest.into(),
         available: serves.into(),
         conditions,
-        serving: Some(Box::new(Serving {
+        serving: Some(Box::new(KnativeStatus {
             created: state.latest_created_revision_name,
             ready: state.latest_ready_revision_name,
             configured: is("ConfigurationsReady", "True") || is("ConfigurationsReady", "False"),

@@ -3,23 +3,23 @@
 use super::{
     Walk,
     facts::{At, Facts},
-    labels::{Labels, MAPS},
+    labels::{MAPS, MetadataProvenance},
     line::{Filling, Line, line, words},
     list,
-    said::{CONTAINERS, Contents, HOST, INIT_CONTAINERS, Said, Source, Speakers, fields},
-    writer::Writers,
+    said::{CONTAINERS, Contents, HOST, INIT_CONTAINERS, LayerPart, LayerSource, PodLayers, fields},
+    writer::StepWriters,
 };
 use crate::decide::templating::Templated;
 use serde_json::Value;
 
 /// One template, with what layers and plugins have said of it.
-pub(super) struct Pod<'p> {
+pub(super) struct PodProvenance<'p> {
     names: Vec<&'p str>,
     answer: Option<&'p Value>,
-    speakers: &'p Speakers<'p>,
+    speakers: &'p PodLayers<'p>,
     facts: &'p Facts<'p>,
     filling: Filling<'p>,
-    writers: Writers<'p>,
+    writers: StepWriters<'p>,
     /// How many steps lead to the template.
     start: usize,
     /// The container that the walk is in, and whether it is the main one.
@@ -28,21 +28,21 @@ pub(super) struct Pod<'p> {
     crowded: bool,
 }
 
-impl<'p> Pod<'p> {
-    pub(super) fn of(contents: &'p Contents<'_>, speakers: &'p Speakers<'p>, facts: &'p Facts<'p>, answer: &'p Templated) -> Self {
+impl<'p> PodProvenance<'p> {
+    pub(super) fn new(contents: &'p Contents<'_>, speakers: &'p PodLayers<'p>, facts: &'p Facts<'p>, answer: &'p Templated) -> Self {
         let names = contents.layers.iter().map(|(name, _)| *name).collect();
         let filling = Filling { subject: contents.subject, facts };
-        let (writers, made) = (Writers::of(&answer.steps), contents.answer.as_ref());
+        let (writers, made) = (StepWriters::new(&answer.steps), contents.answer.as_ref());
         Self { names, answer: made, speakers, facts, filling, writers, start: 0, container: None, crowded: made.is_none() }
     }
 
     /// Tells of the whole template.
-    pub(super) fn tell<'o: 'p>(&mut self, walk: &mut Walk<'o, '_>, template: &'o Value, labels: Option<Labels<'_>>) {
+    pub(super) fn tell<'o: 'p>(&mut self, walk: &mut Walk<'o, '_>, template: &'o Value, labels: Option<MetadataProvenance<'_>>) {
         self.start = walk.path.length();
         for (name, value) in template.as_object().into_iter().flat_map(fields) {
             walk.path.enter(name);
             let answer = self.answer.and_then(|answer| answer.get(name));
-            let answer: Vec<Said<'p>> = answer.map(|answer| (Source::Answer, answer)).into_iter().collect();
+            let answer: Vec<LayerPart<'p>> = answer.map(|answer| (LayerSource::Answer, answer)).into_iter().collect();
             match (name, value.as_object()) {
                 ("metadata", Some(metadata)) => {
                     for (name, value) in fields(metadata) {
@@ -55,7 +55,7 @@ impl<'p> Pod<'p> {
                     }
                 }
                 ("spec", Some(spec)) => {
-                    let said: Vec<Said<'p>> = answer.into_iter().chain(self.speakers.specs.iter().copied()).collect();
+                    let said: Vec<LayerPart<'p>> = answer.into_iter().chain(self.speakers.specs.iter().copied()).collect();
                     for (name, value) in fields(spec) {
                         walk.path.enter(name);
                         let said = inside(&said, name);
@@ -74,19 +74,19 @@ impl<'p> Pod<'p> {
     }
 
     /// The containers of a list. To a container only containers of its name and its list count, and no other part of a layer.
-    fn containers<'o: 'p>(&mut self, walk: &mut Walk<'o, '_>, list: &'static str, items: &'o [Value], said: &[Said<'p>]) {
+    fn containers<'o: 'p>(&mut self, walk: &mut Walk<'o, '_>, list: &'static str, items: &'o [Value], said: &[LayerPart<'p>]) {
         if items.is_empty() {
             return self.leaf(walk, &EMPTY_LIST, said);
         }
         let speakers = self.speakers;
-        let answered: Vec<Said<'p>> = said.iter().copied().filter(|(source, _)| *source == Source::Answer).collect();
+        let answered: Vec<LayerPart<'p>> = said.iter().copied().filter(|(source, _)| *source == LayerSource::Answer).collect();
         let answered = list::by_key(list, &answered);
-        let called = speakers.called(list, items);
+        let called = speakers.container_names(list, items);
         for (((index, item), shown), called) in items.iter().enumerate().zip(list::names(list, items)).zip(called) {
             walk.path.enter_item(index, shown.as_ref());
             let answer = answered.get(&list::key(list, item)).into_iter().flatten();
             let asking = speakers.container(list, called);
-            let said: Vec<Said<'p>> = answer.chain(asking).copied().collect();
+            let said: Vec<LayerPart<'p>> = answer.chain(asking).copied().collect();
             self.container = Some((called, list == CONTAINERS && called == speakers.main));
             let before = self.enter(&said);
             match item.as_object().filter(|fields| !fields.is_empty()) {
@@ -111,19 +111,19 @@ impl<'p> Pod<'p> {
     }
 
     /// Goes into an item, and tells whether it was crowded before.
-    fn enter(&mut self, said: &[Said<'_>]) -> bool {
+    fn enter(&mut self, said: &[LayerPart<'_>]) -> bool {
         let before = self.crowded;
-        self.crowded = before || said.iter().any(|(source, _)| *source == Source::Any);
+        self.crowded = before || said.iter().any(|(source, _)| *source == LayerSource::Any);
         before
     }
 
     /// Whether a value is what the plugins have answered, or may be.
-    fn answered(&self, said: &[Said<'_>], value: &Value) -> bool {
-        self.crowded || said.iter().any(|(source, said)| *source == Source::Answer && *said == value)
+    fn answered(&self, said: &[LayerPart<'_>], value: &Value) -> bool {
+        self.crowded || said.iter().any(|(source, said)| *source == LayerSource::Answer && *said == value)
     }
 
     /// A command counts as a whole.
-    fn command(&mut self, walk: &mut Walk<'_, '_>, value: &Value, said: &[Said<'p>], line: &Line<'_>) {
+    fn command(&mut self, walk: &mut Walk<'_, '_>, value: &Value, said: &[LayerPart<'p>], line: &Line<'_>) {
         if self.answered(said, value) && !line.command.is_empty() {
             let by = line.command.iter().map(|layer| (*layer).to_owned()).collect();
             return walk.put(value, by, None);
@@ -132,12 +132,12 @@ impl<'p> Pod<'p> {
     }
 
     /// Of arguments each is asked for by whoever has it among his own, wherever that is: plugins add some before them and behind.
-    fn arguments<'o>(&mut self, walk: &mut Walk<'o, '_>, planned: &'o [Value], said: &[Said<'p>], line: &Line<'_>) {
-        let of_layers = said.iter().filter(|(source, _)| *source != Source::Answer);
+    fn arguments<'o>(&mut self, walk: &mut Walk<'o, '_>, planned: &'o [Value], said: &[LayerPart<'p>], line: &Line<'_>) {
+        let of_layers = said.iter().filter(|(source, _)| *source != LayerSource::Answer);
         let of_layers = of_layers.flat_map(|(source, list)| words(list).into_iter().flatten().map(|word| (*source, word)));
         let filled =
             of_layers.flat_map(|(source, word)| self.filling.filled(word).into_iter().map(move |word| (source, Value::String(word))));
-        let filled: Vec<(Source, Value)> = filled.collect();
+        let filled: Vec<(LayerSource, Value)> = filled.collect();
         let mut items = list::by_value(said);
         for (source, word) in &filled {
             items.entry(word).or_default().push((*source, word));
@@ -154,7 +154,7 @@ impl<'p> Pod<'p> {
         }
     }
 
-    fn node<'o: 'p>(&mut self, walk: &mut Walk<'o, '_>, value: &'o Value, said: &[Said<'p>]) {
+    fn node<'o: 'p>(&mut self, walk: &mut Walk<'o, '_>, value: &'o Value, said: &[LayerPart<'p>]) {
         match value {
             Value::Object(object) if !object.is_empty() => {
                 for (name, value) in fields(object) {
@@ -178,7 +178,7 @@ impl<'p> Pod<'p> {
         }
     }
 
-    fn items<'o: 'p, 's>(&mut self, walk: &mut Walk<'o, '_>, items: &'o [Value], said: impl Fn(&'o Value) -> &'s [Said<'p>])
+    fn items<'o: 'p, 's>(&mut self, walk: &mut Walk<'o, '_>, items: &'o [Value], said: impl Fn(&'o Value) -> &'s [LayerPart<'p>])
     where
         'p: 's,
     {
@@ -193,7 +193,7 @@ impl<'p> Pod<'p> {
     }
 
     /// What is as the plugins have answered must have been asked for. What isn't, the host has made of it.
-    fn leaf(&mut self, walk: &mut Walk<'_, '_>, value: &Value, said: &[Said<'_>]) {
+    fn leaf(&mut self, walk: &mut Walk<'_, '_>, value: &Value, said: &[LayerPart<'_>]) {
         if !self.answered(said, value) {
             return walk.put(value, vec![HOST.to_owned()], None);
         }
@@ -204,7 +204,7 @@ impl<'p> Pod<'p> {
         };
         let mut by: Vec<String> = Vec::new();
         for (source, said) in said {
-            if let Source::Layer(number) = source
+            if let LayerSource::Layer(number) = source
                 && same(said)
                 && let Some(layer) = self.names.get(*number)
                 && by.last().is_none_or(|last| last != layer)
@@ -223,6 +223,6 @@ impl<'p> Pod<'p> {
 static EMPTY_LIST: Value = Value::Array(Vec::new());
 
 /// The field of that name of each that has it.
-fn inside<'p>(said: &[Said<'p>], name: &str) -> Vec<Said<'p>> {
+fn inside<'p>(said: &[LayerPart<'p>], name: &str) -> Vec<LayerPart<'p>> {
     said.iter().filter_map(|(source, value)| Some((*source, value.get(name)?))).collect()
 }

@@ -3,12 +3,12 @@
 use crate::{
     condition::Condition,
     resource::Resource,
-    world::{Child, Pod, pod::PodFailure},
+    world::{OwnedObject, Pod, pod::PodFailure},
 };
 use std::sync::Arc;
 
 /// How a Deployment or a LeaderWorkerSet fares.
-pub(super) struct Fares {
+pub(super) struct WorkloadHealth {
     pub(super) condition: Condition,
     /// Whether all its pods are of the newest template and work.
     pub(super) rolled_out: bool,
@@ -19,31 +19,36 @@ pub(super) struct Fares {
 
 /// When it is available.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Enough {
+pub(super) enum AvailabilityPolicy {
     /// When it says so itself: with nearly all its replicas.
     AsItSays,
     /// With one replica.
     One,
 }
 
-impl Fares {
+impl WorkloadHealth {
     /// As it tells itself, and its pods tell.
-    pub(super) fn of<'p>(type_: &'static str, live: &Child, pods: impl Iterator<Item = &'p Arc<Pod>>, enough: Enough) -> Self {
+    pub(super) fn observe<'p>(
+        type_: &'static str,
+        live: &OwnedObject,
+        pods: impl Iterator<Item = &'p Arc<Pod>>,
+        enough: AvailabilityPolicy,
+    ) -> Self {
         let observed = &live.observed;
         let failing: Vec<(String, PodFailure)> = pods.filter_map(|pod| Some((pod.name.clone(), pod.failure.clone()?))).collect();
         let wanted = observed.replicas.unwrap_or(1);
         let current = observed.current_generation();
-        let name = format!("{} {}", live.key.resource.called(), live.key.name);
+        let name = format!("{} {}", live.key.resource.display_name(), live.key.name);
         let says = observed.condition("Available").is_some_and(|condition| condition.status == "True");
-        let available = says || enough == Enough::One && observed.available > 0;
+        let available = says || enough == AvailabilityPolicy::One && observed.available > 0;
         let refused = observed.condition("ReplicaFailure").filter(|condition| condition.status == "True");
         let late = observed.condition("Progressing").filter(|condition| condition.status == "False");
         let broken = failing.iter().find(|(_, failure)| failure.started);
         let homeless = failing.iter().find(|(_, failure)| !failure.started);
         let condition = if current && available && wanted == 0 {
-            Condition::yes(type_, "ScaledToZero", format!("The {name} has no replicas for now."))
+            Condition::satisfied(type_, "ScaledToZero", format!("The {name} has no replicas for now."))
         } else if current && available {
-            Condition::yes(type_, "Available", format!("The {name} is available."))
+            Condition::satisfied(type_, "Available", format!("The {name} is available."))
         } else if let Some((pod, failure)) = broken {
             Condition::no(type_, "PodsFailing", format!("The pod {pod} fails. {}.", failure.message.trim_end_matches('.')))
         } else if let Some(refused) = refused {
@@ -60,12 +65,12 @@ impl Fares {
     }
 
     /// Before it is there: the same is told as soon as it is made and until it works, so that it is written once.
-    pub(super) fn made(type_: &'static str, resource: &Resource, name: &str) -> Self {
-        Self::not_made(Condition::unknown(type_, "Progressing", unavailable(&format!("{} {name}", resource.called()))))
+    pub(super) fn being_created(type_: &'static str, resource: &Resource, name: &str) -> Self {
+        Self::absent(Condition::unknown(type_, "Progressing", unavailable(&format!("{} {name}", resource.display_name()))))
     }
 
     /// There is nothing that could fare.
-    pub(super) fn not_made(condition: Condition) -> Self {
+    pub(super) fn absent(condition: Condition) -> Self {
         Self { condition, rolled_out: false, ready: 0, failing: Vec::new() }
     }
 }
@@ -103,7 +108,7 @@ mod tests {
         );
         let key = ObjectKey { resource: &LLM_INFERENCE_SERVICE, namespace: "chat".to_owned(), name: "llama".to_owned() };
         let children = world.snapshot(&key, 0).unwrap().children;
-        let told = |enough| Fares::of("SchedulerWorkloadReady", &children[0], std::iter::empty(), enough).condition;
-        assert_eq!((told(Enough::One).status, told(Enough::AsItSays).status), (Some(true), Some(false)));
+        let told = |enough| WorkloadHealth::observe("SchedulerWorkloadReady", &children[0], std::iter::empty(), enough).condition;
+        assert_eq!((told(AvailabilityPolicy::One).status, told(AvailabilityPolicy::AsItSays).status), (Some(true), Some(false)));
     }
 }

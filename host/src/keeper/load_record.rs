@@ -1,7 +1,7 @@
 //! From the record to an active set: what every host does, and the leader when it starts.
 
 use super::{
-    Done, Keeper, Options,
+    Keeper, Options, TaskResult,
     record::{self, ActiveRecord, Recorded},
 };
 use crate::{load::Loader, revision::Revisions, source::config_map::Namespaces, trust::Trust};
@@ -43,7 +43,7 @@ impl Keeper {
             return;
         }
         self.record_version = version;
-        let read = config_map.map_or_else(|| Err("it isn't there".to_owned()), ActiveRecord::of);
+        let read = config_map.map_or_else(|| Err("it isn't there".to_owned()), ActiveRecord::from_config_map);
         match read {
             Ok(record) => self.record = record,
             // What decides goes on to do so, and the leader writes it anew.
@@ -56,7 +56,7 @@ impl Keeper {
                 if !lost.plugins.is_empty() {
                     self.lost = Some(lost);
                 }
-                self.look_at_all();
+                self.requeue_all();
             }
         }
     }
@@ -76,7 +76,7 @@ impl Keeper {
             let (record, loading, done) = (self.record.clone(), self.loading(), self.done.clone());
             tokio::spawn(async move {
                 let adopted = adopt(&record, &loading).await;
-                done.send(Done::Adopted(Box::new(adopted))).ok();
+                done.send(TaskResult::Adopted(Box::new(adopted))).ok();
             });
         }
         // What is only incomplete can be mended by its source too.
@@ -141,20 +141,20 @@ impl Keeper {
         tracing::info!(set = digest, plugins = set.members().len(), "the recorded policy set is active");
         // Of those that were loaded before, as far as somebody may be on them.
         let place = |set: &ActiveSet| self.record.formers.iter().position(|digest| *digest == set.digest().to_string());
-        let loaded = self.policies.formers();
+        let loaded = self.policies.previous_sets();
         let known = [Arc::clone(&active)].into_iter().chain(loaded.iter().cloned());
         let mut formers: Vec<Arc<ActiveSet>> = known.filter(|set| place(set).is_some()).collect();
         formers.sort_by_key(|set| place(set));
         formers.dedup_by_key(|set| *set.digest());
         self.policies.set_formers(formers);
         if active.digest() != set.digest() {
-            self.pacer.expect();
+            self.pacer.expect_new_set();
         }
         self.policies.activate(Arc::new(set));
         self.in_force = Some(digest);
         if self.leading {
             // Somebody else has written it: what the PolicyPlugins want may be another thing.
-            self.look_at_all();
+            self.requeue_all();
         }
     }
 }
@@ -186,7 +186,7 @@ async fn adopt(record: &ActiveRecord, loading: &Loading) -> Adopted {
                     let why = why.clone();
                     move || loader.absent(bound, why)
                 });
-                Arc::new(absent.await.unwrap_or_else(|_| Member::absent(recorded.active.clone(), why)))
+                Arc::new(absent.await.unwrap_or_else(|_| Member::unloadable(recorded.active.clone(), why)))
             }
         };
         members.push(loading.with_previous(member, recorded).await);
@@ -229,7 +229,7 @@ impl Loading {
     pub(super) async fn rules(&self, frozen: &[PolicySetRule]) -> Rules {
         let mut rules = Vec::new();
         for bound in frozen {
-            let known = self.active.rules().named(&bound.name).filter(|rule| rule.bound == *bound && rule.missing().is_none());
+            let known = self.active.rules().find(&bound.name).filter(|rule| rule.bound == *bound && rule.missing().is_none());
             if let Some(known) = known {
                 rules.push(Arc::clone(known));
                 continue;
@@ -252,7 +252,7 @@ impl Loading {
             return Ok(Arc::clone(member));
         }
         let digest: Digest = bound.digest.parse().map_err(|error| format!("{error}"))?;
-        let brought = BUILTINS.iter().find(|builtin| Digest::of(builtin.bytes) == digest);
+        let brought = BUILTINS.iter().find(|builtin| Digest::hash(builtin.bytes) == digest);
         let bytes = if let Some(builtin) = brought {
             builtin.bytes.to_vec()
         } else {
@@ -275,7 +275,7 @@ pub async fn recorded(client: Client, namespace: &str, loader: Arc<Loader>) -> R
     let found = api.get_opt(record::NAME).await.map_err(|error| reading(&error))?;
     let active = builtins(&loader)?;
     let Some(found) = found else { return Ok(active) };
-    let record = ActiveRecord::of(&found).map_err(|error| reading(&error))?;
+    let record = ActiveRecord::from_config_map(&found).map_err(|error| reading(&error))?;
     let loading = Loading::reading(client, namespace, loader, Arc::new(active));
     let adopted = adopt(&record, &loading).await;
     Ok(ActiveSet::new(adopted.members).ruled(adopted.rules))
@@ -312,7 +312,7 @@ pub fn builtins(loader: &Loader) -> Result<ActiveSet, String> {
     for builtin in &BUILTINS {
         let plugin = super::binding::of_builtin(builtin);
         let mut bound = super::binding::binding(builtin.name, &plugin.spec);
-        bound.digest = Digest::of(builtin.bytes).to_string();
+        bound.digest = Digest::hash(builtin.bytes).to_string();
         let member = loader.load(bound, builtin.bytes).map_err(|error| format!("the built-in plugin {}: {error}", builtin.name))?;
         members.push(Arc::new(member));
     }

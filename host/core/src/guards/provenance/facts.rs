@@ -19,7 +19,7 @@ const FETCH: [&str; 2] = ["model-initializer", "adapter-initializer"];
 
 /// Where a text that is known says something: where files are, and what a program is told. Elsewhere it would be a coincidence, and a model
 /// that is called `default` must not stand for the ServiceAccount `default`.
-const TOLD: [&str; 9] = [
+const FIELDS_WITH_FACTS: [&str; 9] = [
     ".args[]",
     ".env[].value",
     ".persistentVolumeClaim.claimName",
@@ -47,7 +47,7 @@ pub(super) struct Configs<'c> {
 
 impl<'c> Configs<'c> {
     /// Reads them once for all fields.
-    pub(super) fn of(configs: &'c [(String, Value)]) -> Self {
+    pub(super) fn collect(configs: &'c [(String, Value)]) -> Self {
         let mut all = Self::default();
         for (plugin, config) in configs {
             all.roots.extend(config.get(MODEL_ROOT).and_then(Value::as_str));
@@ -127,7 +127,7 @@ pub(super) struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// Reads them.
-    pub(super) fn of(contents: &'a Contents<'_>, configs: &Configs<'_>) -> Self {
+    pub(super) fn collect(contents: &'a Contents<'_>, configs: &Configs<'_>) -> Self {
         let mut facts = Self::default();
         for (layer, content) in contents.facts() {
             facts.add(layer, content);
@@ -187,7 +187,7 @@ impl<'a> Facts<'a> {
         {
             return vec![layer.to_owned()];
         }
-        let told = TOLD.iter().any(|end| at.place.ends_with(end));
+        let told = FIELDS_WITH_FACTS.iter().any(|end| at.place.ends_with(end));
         let by: Vec<String> = match self.texts.get(text).filter(|_| told) {
             Some(layers) => layers.iter().map(|layer| (*layer).to_owned()).collect(),
             None => self.paths.iter().filter(|path| told && *path == text).take(1).map(|_| "model".to_owned()).collect(),

@@ -144,7 +144,7 @@ fn groups_keep_their_name_and_are_found_and_scaled_by_it() {
 fn whom_the_old_pods_are_stays_as_long_as_there_are_any() {
     let account = || (&SERVICE_ACCOUNT, live("a-mn", None, &Value::Null));
     let stays = |live: Value| {
-        let all = stays(&snapshot(&[(&DEPLOYMENT, live), account(), (&SERVICE, self::live("a", None, &json!({})))]));
+        let all = retained_objects(&snapshot(&[(&DEPLOYMENT, live), account(), (&SERVICE, self::live("a", None, &json!({})))]));
         all.into_iter().map(|key| key.name).collect::<Vec<_>>()
     };
     let mut live = deployment(None);

@@ -3,9 +3,9 @@
 
 use super::{
     AdoptArgs, Mode, Refusal, change,
-    change::{Taken, take_over},
-    over::{Prospect, perform},
+    change::{TakenOver, take_over},
     read::Service,
+    take_over::{PlannedAdoption, perform},
 };
 use crate::cli::live::Source;
 use anyhow::{Context, Result};
@@ -24,7 +24,7 @@ const LACKS_RIGHT: [&str; 2] = [" is forbidden: user ", " is forbidden: cannot s
 /// Has all of it tried. Tells what couldn't be tried by this user, or before other objects are there.
 pub(super) async fn rehearse(
     source: &Source,
-    prospect: &Prospect,
+    prospect: &PlannedAdoption,
     planned: &[Object],
     now: &(impl Fn() -> Timestamp + Sync),
     args: &AdoptArgs,
@@ -53,8 +53,8 @@ pub(super) async fn rehearse(
 }
 
 /// Tries one object.
-async fn attempt(source: &Source, prospect: &Prospect, object: &Object, live: Option<&Value>, new_templates: bool) -> Result<()> {
-    let Prospect { service, taken, .. } = prospect;
+async fn attempt(source: &Source, prospect: &PlannedAdoption, object: &Object, live: Option<&Value>, new_templates: bool) -> Result<()> {
+    let PlannedAdoption { service, taken, .. } = prospect;
     match live {
         Some(live) if taken.contains_key(&object.key) => {
             change(source, &object.key, live.clone(), |live| as_ours(service, live, object, new_templates), Mode::Tried).await
@@ -85,9 +85,9 @@ impl Refusal {
 /// The change that makes of another's object what the host makes of it once it is ours. To apply it today, even by force, would be
 /// something else: what the other one has written and isn't planned would stay beside it.
 fn as_ours(service: &Service, object: &Value, planned: &Object, new_templates: bool) -> Value {
-    let Taken { after, .. } = take_over(planned.key.resource, object, (service.kind(), service.uid()), new_templates);
+    let TakenOver { after, .. } = take_over(planned.key.resource, object, (service.kind(), service.uid()), new_templates);
     let ours = owned::part(&after, &manager(service.kind()));
-    let mut applied = owned::applied(&after, &ours, &planned.whole());
+    let mut applied = owned::applied(&after, &ours, &planned.manifest());
     applied["metadata"]["managedFields"] = object["metadata"]["managedFields"].clone();
     difference(object, &applied)
 }
@@ -95,9 +95,9 @@ fn as_ours(service: &Service, object: &Value, planned: &Object, new_templates: b
 async fn apply(source: &Source, object: &Object, kind: &str, force: bool) -> Result<()> {
     let key = &object.key;
     let params = PatchParams { dry_run: true, force, field_manager: Some(manager(kind)), ..PatchParams::default() };
-    let applied = source.api(key.resource, &key.namespace).patch(&key.name, &params, &Patch::Apply(object.whole())).await;
+    let applied = source.api(key.resource, &key.namespace).patch(&key.name, &params, &Patch::Apply(object.manifest())).await;
     match applied.map(|_: DynamicObject| ()) {
-        Err(kube::Error::Api(status)) => Err(Refusal::of(key, &status).into()),
+        Err(kube::Error::Api(status)) => Err(Refusal::from_status(key, &status).into()),
         done => done.with_context(|| format!("trying the {key}")),
     }
 }

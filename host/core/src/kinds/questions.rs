@@ -30,16 +30,16 @@ use std::{
 };
 
 /// How long to wait before a plan that a policy failed to make is tried again.
-pub(super) const AGAIN: Duration = Duration::from_secs(15);
+pub(super) const POLICY_FAILURE_RETRY: Duration = Duration::from_secs(15);
 
 /// What pods do: their role, and for a leader or a worker that of their group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PodRole {
     pub(super) role: Role,
     pub(super) group: Option<Role>,
 }
 
-impl Place {
+impl PodRole {
     /// Whether it follows a leader: nothing reaches it by a Service.
     pub(super) fn follows(self) -> bool {
         self.role == Role::Worker
@@ -48,25 +48,25 @@ impl Place {
 
 /// What labels and annotations are wanted for.
 #[derive(Clone, Copy)]
-pub(super) struct About<'a> {
+pub(super) struct MetadataQuestion<'a> {
     pub(super) key: &'a ObjectKey,
     /// What the object is part of; none for one of the whole subject.
     pub(super) role: Option<Role>,
     /// The pods in a place, rather than the object itself.
-    pub(super) pods: Option<Place>,
+    pub(super) pods: Option<PodRole>,
     /// The metadata that pod-templating has given the pods.
     pub(super) template: Option<&'a Value>,
 }
 
 /// The questions of one plan.
-pub(super) struct Asking<'a> {
+pub(super) struct Questions<'a> {
     pub(super) snapshot: &'a Snapshot,
     policies: &'a Pinned<'a>,
     pub(super) reads: BTreeSet<Read>,
     pub(super) decisions: Vec<Decided>,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> Questions<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, policies: &'a Pinned<'a>) -> Self {
         let reads = BTreeSet::from([Read::Namespace(snapshot.subject.key.namespace.clone())]);
         Self { snapshot, policies, reads, decisions: Vec::new() }
@@ -85,7 +85,7 @@ impl<'a> Asking<'a> {
     pub(super) fn template(
         &mut self,
         subject: &Digested<Subject>,
-        place: Place,
+        place: PodRole,
         (layers, frame): (Vec<Part>, Value),
         workload: &ObjectKey,
     ) -> Result<Value, Undecided> {
@@ -108,7 +108,7 @@ impl<'a> Asking<'a> {
     pub(super) fn metadata(
         &mut self,
         subject: &Digested<Subject>,
-        about: About<'_>,
+        about: MetadataQuestion<'_>,
         mut ours: BTreeMap<String, String>,
         layers: Digested<Vec<Layer>>,
     ) -> Result<Metadata, Undecided> {
@@ -169,13 +169,13 @@ impl<'a> Asking<'a> {
 }
 
 /// What keeps a policy's failure from going further, as a sentence.
-pub(super) fn undecided(snapshot: &Snapshot, undecided: &Undecided) -> String {
+pub(super) fn undecided_message(snapshot: &Snapshot, undecided: &Undecided) -> String {
     let stays = if snapshot.children.is_empty() { "Nothing is made" } else { "What runs stays as it is" };
     format!("{stays}: {}.", undecided.to_string().trim_end_matches('.'))
 }
 
 /// Why something that a subject needs can't be made: the cluster doesn't serve its kind.
-pub(super) fn missing(what: &str, resource: &crate::resource::Resource) -> String {
-    let (kind, neighbour) = (resource.called(), resource.neighbour.unwrap_or("it"));
+pub(super) fn missing_kind_message(what: &str, resource: &crate::resource::Resource) -> String {
+    let (kind, neighbour) = (resource.display_name(), resource.neighbour.unwrap_or("it"));
     format!("The {what} needs a {kind}, which the cluster doesn't serve: install {neighbour} (it brings the CRD {}).", resource.crd_name())
 }

@@ -3,7 +3,7 @@
 use super::{
     Walk, is_of,
     said::{HOST, fields},
-    writer::Writers,
+    writer::StepWriters,
 };
 use crate::{
     decide::{
@@ -28,7 +28,7 @@ const TEMPLATE: &str = "template";
 
 /// Whose metadata is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum MetadataOwner {
     /// The object's own.
     Object,
     /// That of its pods, which may have a role in a group.
@@ -37,19 +37,19 @@ pub(super) enum Of {
 
 /// One question and its answer.
 #[derive(Clone, Copy)]
-pub(super) struct Labels<'d> {
+pub(super) struct MetadataProvenance<'d> {
     inputs: &'d Inputs,
     answer: &'d Propagated,
     /// The plugin, if there is but one: of several the answer doesn't tell which one it was.
     only: Option<&'d str>,
 }
 
-impl<'d> Labels<'d> {
+impl<'d> MetadataProvenance<'d> {
     /// The decision on an object's own metadata, or on that of its pods in a place.
-    pub(super) fn find(object: &Object, decisions: &'d [Decided], whose: Of) -> Option<Self> {
+    pub(super) fn find(object: &Object, decisions: &'d [Decided], whose: MetadataOwner) -> Option<Self> {
         let (place, role) = match whose {
-            Of::Object => (Place::Object, None),
-            Of::Pods(role) => (Place::PodTemplate, role),
+            MetadataOwner::Object => (Place::Object, None),
+            MetadataOwner::Pods(role) => (Place::PodTemplate, role),
         };
         let of_place = |target: &Target| role.is_none() || target.role == role;
         let resource = object.key.resource;
@@ -66,16 +66,22 @@ impl<'d> Labels<'d> {
         let named = fitting().find(|(target, ..)| target.name == object.key.name);
         // What was taken over has the name that others gave it, and a RayCluster's pods are decided on before it has one.
         let other = || fitting().find(|(target, ..)| target.group_role.or(target.role).is_some_and(|role| is_of(object, role)));
-        named.or_else(other).map(|(_, inputs, decision)| Self::of(inputs, decision))
+        named.or_else(other).map(|(_, inputs, decision)| Self::new(inputs, decision))
     }
 
-    fn of(inputs: &'d Inputs, decision: &'d Decision<Propagated>) -> Self {
+    fn new(inputs: &'d Inputs, decision: &'d Decision<Propagated>) -> Self {
         let only = decision.plugins.first().filter(|_| decision.plugins.len() == 1).map(|asked| asked.plugin.as_str());
         Self { inputs, answer: &decision.answer, only }
     }
 
     /// Tells of one of the maps. What isn't as the policies have answered, the host has put there.
-    pub(super) fn tell<'o>(self, walk: &mut Walk<'o, '_>, map: &'o str, value: &'o Value, mut writers: Option<(&mut Writers<'_>, usize)>) {
+    pub(super) fn tell<'o>(
+        self,
+        walk: &mut Walk<'o, '_>,
+        map: &'o str,
+        value: &'o Value,
+        mut writers: Option<(&mut StepWriters<'_>, usize)>,
+    ) {
         let labels = map == "labels";
         let entries: HashMap<&str, Vec<(&str, &str)>> = self.inputs.layers.iter().fold(HashMap::new(), |mut all, layer| {
             let entries = if labels { &layer.labels } else { &layer.annotations };

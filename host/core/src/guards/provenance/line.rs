@@ -2,7 +2,7 @@
 
 use super::{
     facts::Facts,
-    said::{Said, Source},
+    said::{LayerPart, LayerSource},
 };
 use pointsman_sandbox::point::{Entry, Subject};
 use serde_json::Value;
@@ -122,7 +122,7 @@ pub(super) struct Line<'l> {
 }
 
 /// Who asks for a planned command.
-pub(super) fn line<'l>(planned: &Value, said: &[Said<'_>], names: &[&'l str], filling: Filling<'l>) -> Line<'l> {
+pub(super) fn line<'l>(planned: &Value, said: &[LayerPart<'_>], names: &[&'l str], filling: Filling<'l>) -> Line<'l> {
     let list = |name: &str| planned.get(name).and_then(words).unwrap_or_default();
     let (command, arguments) = (list("command"), list("args"));
     if command.is_empty() {
@@ -181,10 +181,10 @@ fn behind_ray<'l>(
 }
 
 /// The commands that layers give. Where one has two parts of a container, the second goes on where the first ends.
-fn given<'s>(said: &[Said<'s>]) -> Vec<(usize, Vec<&'s str>)> {
+fn given<'s>(said: &[LayerPart<'s>]) -> Vec<(usize, Vec<&'s str>)> {
     let mut all: Vec<(usize, Vec<&str>)> = Vec::new();
     for (source, container) in said {
-        let (Source::Layer(layer), Some(command)) = (source, container.get("command").and_then(words)) else { continue };
+        let (LayerSource::Layer(layer), Some(command)) = (source, container.get("command").and_then(words)) else { continue };
         let before = all.last().filter(|(last, _)| last == layer).map(|(_, words)| words.clone());
         all.push((*layer, command.clone()));
         all.extend(before.map(|before| (*layer, [before, command].concat())));

@@ -1,12 +1,12 @@
 //! What the keeper looks at, and when it looks again.
 
-use super::{AGAIN, Keeper, record, watch::Place};
+use super::{Keeper, RETRY_INTERVAL, record, watch::ConfigMapKey};
 use pointsman_crds::policy::plugin::PolicyPlugin;
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 impl Keeper {
-    pub(super) fn look_at_all(&mut self) {
+    pub(super) fn requeue_all(&mut self) {
         for work in self.works.values_mut() {
             work.dirty = true;
             work.attempted = None;
@@ -19,7 +19,7 @@ impl Keeper {
     }
 
     /// Looks again at the PolicyPlugins that take their bytes from a ConfigMap, and at the rules that take their parameters from it.
-    pub(super) fn look_at_users(&mut self, place: &Place) {
+    pub(super) fn look_at_users(&mut self, place: &ConfigMapKey) {
         let users = self.plugins.iter().filter(|(_, plugin)| self.sources(plugin).contains(place));
         let users: Vec<String> = users.map(|(name, _)| name.clone()).collect();
         for name in users {
@@ -41,19 +41,19 @@ impl Keeper {
     }
 
     /// The ConfigMaps that matter now.
-    pub(super) fn places(&self) -> BTreeSet<Place> {
+    pub(super) fn places(&self) -> BTreeSet<ConfigMapKey> {
         let sources = self.plugins.values().flat_map(|plugin| self.sources(plugin));
         let params = self.rules.values().filter_map(|rule| self.params_of(rule));
         // Only the leader reads sources.
         sources.chain(params).filter(|_| self.leading).chain([self.record_place()]).collect()
     }
 
-    pub(super) fn record_place(&self) -> Place {
+    pub(super) fn record_place(&self) -> ConfigMapKey {
         (self.options.namespace.clone(), record::NAME.to_owned())
     }
 
     /// The ConfigMaps that a PolicyPlugin takes its bytes from.
-    pub(super) fn sources(&self, plugin: &PolicyPlugin) -> BTreeSet<Place> {
+    pub(super) fn sources(&self, plugin: &PolicyPlugin) -> BTreeSet<ConfigMapKey> {
         let Some(source) = &plugin.spec.source.config_map else { return BTreeSet::new() };
         let namespace = source.namespace.as_ref().unwrap_or(&self.options.namespace);
         if self.options.namespaces.check(namespace, &self.options.namespace).is_err() {
@@ -86,6 +86,6 @@ impl Keeper {
     }
 
     pub(super) fn try_again(&mut self) {
-        self.again.get_or_insert_with(|| Instant::now() + AGAIN);
+        self.again.get_or_insert_with(|| Instant::now() + RETRY_INTERVAL);
     }
 }
