@@ -103,12 +103,12 @@ impl Walk<'_> {
                 Ok(Outcome::Judged(verdicts)) => match verdicts.into_iter().next() {
                     Some(ValidationVerdict::Broken(message)) => self.broken(rule, message, &invalid, reported),
                     Some(ValidationVerdict::Failed(problem)) => {
-                        self.put(invalid(&format!("{} evaluating rule: {}", problem.message, rule_expression(rule))))
+                        self.put(invalid(&format!("{} evaluating rule: {}", problem.message, rule_expression(rule))));
                     }
                     Some(ValidationVerdict::Holds) | None => {}
                 },
                 Ok(Outcome::Undecided(problem)) => {
-                    self.put(invalid(&format!("{} evaluating rule: {}", problem.message, rule_expression(rule))))
+                    self.put(invalid(&format!("{} evaluating rule: {}", problem.message, rule_expression(rule))));
                 }
                 Ok(Outcome::Unmatched(_)) => {}
                 Err(error) => {
