@@ -10,6 +10,7 @@ pub mod leader;
 pub mod load;
 pub mod metrics;
 pub mod pace;
+pub mod problem;
 pub mod queue;
 pub mod revision;
 pub mod serve;

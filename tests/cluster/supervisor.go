@@ -115,6 +115,11 @@ func (s *supervisor) bringUp(ctx context.Context, nodes []*corev1.Node) error {
 			return err
 		}
 	}
+	if data := s.options.etcdData; data != "" {
+		if err := os.CopyFS(s.path("etcd"), os.DirFS(data)); err != nil {
+			return fmt.Errorf("the data in %s can't be copied: %w", data, err)
+		}
+	}
 	s.defineParts()
 	for _, name := range []string{partEtcd, partAPIServer} {
 		if !s.uses(name) {

@@ -23,11 +23,11 @@ import (
 
 // upOptions is the command line of `up`, checked.
 type upOptions struct {
-	dir, binDir, neighboursDir, nodesFile, schedulerConfig string
-	neighbours, parts                                      []string
-	apiPort                                                int
-	keep, noStdin                                          bool
-	assets                                                 string // the directory that KUBEBUILDER_ASSETS names
+	dir, binDir, neighboursDir, nodesFile, schedulerConfig, etcdData string
+	neighbours, parts                                                []string
+	apiPort                                                          int
+	keep, noStdin                                                    bool
+	assets                                                           string // the directory that KUBEBUILDER_ASSETS names
 }
 
 // programs are what neighbours run, beyond their CRDs: binaries of --bin.
@@ -65,6 +65,7 @@ func parseUp(args []string) (*upOptions, error) {
 	flags.StringVar(&neighbourList, "neighbours", "default", "neighbours to install, separated by commas, or none")
 	flags.StringVar(&partList, "parts", "etcd,apiserver,controller-manager,scheduler,kwok", "parts to start; metrics is one more")
 	flags.StringVar(&o.schedulerConfig, "scheduler-config", "", "a KubeSchedulerConfiguration, read again at every start of the scheduler")
+	flags.StringVar(&o.etcdData, "etcd-data", "", "begin with a copy of this directory, the etcd of an instance that has stopped it (default: empty)")
 	flags.IntVar(&o.apiPort, "api-port", 0, "the API server's port (default: a free one)")
 	flags.BoolVar(&o.keep, "keep", false, "leave the directory behind")
 	flags.BoolVar(&o.noStdin, "no-stdin", false, "don't end when standard input closes")
@@ -82,6 +83,11 @@ func parseUp(args []string) (*upOptions, error) {
 	}
 	if o.neighbours, err = chooseNeighbours(neighbourList); err != nil {
 		return nil, err
+	}
+	if o.etcdData != "" {
+		if _, err := os.Stat(filepath.Join(o.etcdData, "member")); err != nil {
+			return nil, fmt.Errorf("--etcd-data %s holds no etcd data: give the directory etcd of an instance", o.etcdData)
+		}
 	}
 	if err := o.chooseParts(partList); err != nil {
 		return nil, err

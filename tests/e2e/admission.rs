@@ -22,13 +22,6 @@ use std::{fmt::Debug, path::PathBuf};
 /// The host's namespace.
 const HOME: &str = pointsman_core::settings::HOST_NAMESPACE;
 
-/// An API server alone, with all of our CRDs.
-async fn cluster() -> PolicyCluster {
-    let cluster = PolicyCluster::start().await;
-    cluster.pointsman(&["crds", "install"]).ok();
-    cluster
-}
-
 /// A host that answers the webhook, and where it does.
 async fn host<'a>(cluster: &'a TestCluster, flags: &[&str]) -> (Host<'a>, String) {
     let all = [&["--webhook", "127.0.0.1:0"][..], flags].concat();
@@ -133,7 +126,7 @@ async fn refused(cluster: &TestCluster, object: &Value, says: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_writes_what_a_rule_refuses_is_told_and_a_changed_rule_counts_for_the_next_request() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let (host, address) = ready(&cluster).await;
     let space = cluster.namespace("admission").await.name;
     rule(&cluster, "few", few(8)).await;
@@ -166,7 +159,7 @@ async fn who_writes_what_a_rule_refuses_is_told_and_a_changed_rule_counts_for_th
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_newer_rule_refuses_can_still_be_finalized_and_deleted() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let (host, address) = ready(&cluster).await;
     let space = cluster.namespace("newer").await.name;
     cluster.apply(&service(&space, "large", 9)).ok();
@@ -186,7 +179,7 @@ async fn what_a_newer_rule_refuses_can_still_be_finalized_and_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_that_read_the_request_and_what_was_before_are_evaluated_here() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let (host, address) = ready(&cluster).await;
     let space = cluster.namespace("before").await.name;
     let grows = "oldObject == null || object.spec.replicas >= oldObject.spec.replicas || request.userInfo.username == 'boss'";
@@ -203,7 +196,7 @@ async fn rules_that_read_the_request_and_what_was_before_are_evaluated_here() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_with_a_typo_is_refused_with_every_flaw() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let (host, address) = ready(&cluster).await;
     validating(&cluster, &address, "Ignore").await;
     trusted(&cluster).await;
@@ -222,8 +215,7 @@ async fn a_rule_with_a_typo_is_refused_with_every_flaw() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_does_not_know_the_rules_yet_gives_no_answer_and_shows_the_certificate_of_its_folder() {
-    let cluster = TestCluster::bare(&[]);
-    cluster.pointsman(&["crds", "install"]).ok();
+    let cluster = PolicyCluster::start().await;
     let folder = folder(&cluster, "certificates");
     let kept = made::renewed(None, &["127.0.0.1".to_owned()], made::now()).unwrap().unwrap();
     for (name, content) in [("tls.crt", &kept.leaf), ("tls.key", &kept.leaf_key), ("ca.crt", &kept.bundle)] {
@@ -256,7 +248,7 @@ async fn a_host_that_does_not_know_the_rules_yet_gives_no_answer_and_shows_the_c
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_share_one_ca_take_up_another_leaf_and_one_that_is_gone_stops_nobody() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let (one, address) = ready(&cluster).await;
     let space = cluster.namespace("replicas").await.name;
     rule(&cluster, "few", few(8)).await;
@@ -305,7 +297,7 @@ async fn replicas_share_one_ca_take_up_another_leaf_and_one_that_is_gone_stops_n
 
 #[tokio::test(flavor = "multi_thread")]
 async fn defaults_are_filled_in_where_the_installed_crd_has_none() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let (host, address) = ready(&cluster).await;
     let space = cluster.namespace("defaults").await.name;
     let model = KINDS.iter().find(|served| (served.resource)().kind == "InferenceModel").unwrap();

@@ -5,7 +5,7 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube::{Api, Client, Error, api::PostParams};
 use pointsman_harness::workspace;
-use pointsman_tests::{TestCluster, eventually};
+use pointsman_tests::{PolicyCluster, eventually};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{env, fmt, fs};
@@ -203,8 +203,7 @@ async fn judged(client: &Client, namespace: &str, batch: &Batch<'_>) -> Vec<(usi
 #[tokio::test]
 async fn kubernetes_gives_the_verdicts_of_the_corpus() {
     let cases = cases();
-    let cluster = TestCluster::bare(&[]);
-    cluster.pointsman(&["crds", "install"]).ok();
+    let cluster = PolicyCluster::start().await;
     let namespace = cluster.namespace("cel").await;
     let client = &namespace.client;
 

@@ -11,12 +11,13 @@ use kube::{
     api::PostParams,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_harness::{Cluster, Options, SHARED_CLUSTER};
 use serde_json::Value;
 use std::{
     fs,
     ops::Deref,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         Condvar, Mutex, OnceLock,
@@ -86,17 +87,20 @@ impl TestCluster {
         Self::started(options, Some(OwnClusterPermit::take()))
     }
 
+    /// The same with our CRDs and the host's namespace.
+    pub fn with_our_crds(options: Options) -> Self {
+        // One after the other: the first prepares the data, and must not wait for those that wait for it.
+        let data = our_crds();
+        Self::start(&Options { etcd_data: Some(data.to_owned()), ..options })
+    }
+
     fn started(options: &Options, place: Option<OwnClusterPermit>) -> Self {
         Self { cluster: Cluster::start(options).unwrap_or_else(|error| panic!("{error}")), _place: place }
     }
 
     /// An API server and its storage, which is enough for CRDs, with these neighbours.
     pub fn bare(neighbours: &[&str]) -> Self {
-        Self::start(&Options {
-            parts: Some(vec!["etcd".to_owned(), "apiserver".to_owned()]),
-            neighbours: Some(neighbours.iter().map(ToString::to_string).collect()),
-            ..Options::default()
-        })
+        Self::start(&bare(neighbours))
     }
 
     /// A client of the administrator. A client belongs to the runtime that made it, and every test has its own.
@@ -139,6 +143,31 @@ impl TestCluster {
         let log = fs::read_to_string(&self.audit_log).expect("reading the audit log");
         log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
+}
+
+/// What starts an API server and its storage alone.
+pub(crate) fn bare(neighbours: &[&str]) -> Options {
+    Options {
+        parts: Some(vec!["etcd".to_owned(), "apiserver".to_owned()]),
+        neighbours: Some(neighbours.iter().map(ToString::to_string).collect()),
+        ..Options::default()
+    }
+}
+
+/// The data of an etcd with our CRDs and the host's namespace. To find them there costs an API server a fraction of what it costs to accept
+/// them. The data goes with the shared cluster.
+fn our_crds() -> &'static Path {
+    static DATA: OnceLock<PathBuf> = OnceLock::new();
+    DATA.get_or_init(|| {
+        let cluster = TestCluster::bare(&[]);
+        cluster.pointsman(&["crds", "install"]).ok();
+        cluster.kubectl(&["create", "namespace", HOST_NAMESPACE]).ok();
+        cluster.stop_part("apiserver").expect("stopping the API server");
+        cluster.stop_part("etcd").expect("stopping etcd");
+        let data = TestCluster::shared().dir.join(format!("our-crds-{}", std::process::id()));
+        CommandOutput::by(Command::new("cp").arg("-r").arg(cluster.dir.join("etcd")).arg(&data)).ok();
+        data
+    })
 }
 
 /// A client for a kubeconfig file.

@@ -1,13 +1,13 @@
 //! Policies in the tests: plugins as they are shipped, clusters that they are applied to, and the engine in this process.
 
-use crate::{TestCluster, client, eventually, pointsman};
+use crate::{TestCluster, client, cluster::bare, eventually, pointsman};
 use k8s_openapi::{
     ByteString,
-    api::core::v1::{ConfigMap, Event, Namespace},
+    api::core::v1::{ConfigMap, Event},
 };
 use kube::{
     Api, Client,
-    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams},
 };
 use pointsman::{
     comparison::LiveComparison,
@@ -17,7 +17,7 @@ use pointsman::{
     },
     leader::{Timing, campaign},
     pace::Pacer,
-    source::config_map::Namespaces,
+    source::{SOURCES, Source, config_map::Namespaces},
     trust::Trust,
     watch::Shared,
 };
@@ -75,14 +75,9 @@ impl Deref for PolicyCluster {
 
 impl PolicyCluster {
     /// Starts it: an API server and its storage.
+    #[allow(clippy::unused_async)] // Whoever starts it is asynchronous.
     pub async fn start() -> Self {
-        let cluster = TestCluster::bare(&[]);
-        cluster.pointsman(&["crds", "install", "PolicyPlugin", "PolicySet", "ValidationRule"]).ok();
-        let mut namespace = Namespace::default();
-        namespace.metadata.name = Some(HOST_NAMESPACE.to_owned());
-        let client = cluster.client().await;
-        Api::all(client).create(&PostParams::default(), &namespace).await.expect("making the host's namespace");
-        Self(cluster)
+        Self(TestCluster::with_our_crds(bare(&[])))
     }
 
     /// One that is there, for tests of more than policies.
@@ -200,15 +195,20 @@ pub struct Engine {
 impl Engine {
     /// Starts it against a cluster, as a host of that name, and waits until the recorded policies are in force.
     pub async fn start(cluster: &TestCluster, identity: &str, cache: &Path) -> Self {
-        Self::with(client(&cluster.kubeconfig).await, identity, cache, env!("CARGO_PKG_VERSION")).await
+        Self::start_with_sources(cluster, identity, cache, SOURCES).await
     }
 
     /// Starts one of another version.
     pub async fn start_version(cluster: &TestCluster, identity: &str, cache: &Path, version: &str) -> Self {
-        Self::with(client(&cluster.kubeconfig).await, identity, cache, version).await
+        Self::with(client(&cluster.kubeconfig).await, identity, cache, version, SOURCES).await
     }
 
-    async fn with(client: Client, identity: &str, cache: &Path, version: &str) -> Self {
+    /// Starts one that takes plugins from these sources.
+    pub async fn start_with_sources(cluster: &TestCluster, identity: &str, cache: &Path, sources: &'static [&'static dyn Source]) -> Self {
+        Self::with(client(&cluster.kubeconfig).await, identity, cache, env!("CARGO_PKG_VERSION"), sources).await
+    }
+
+    async fn with(client: Client, identity: &str, cache: &Path, version: &str, sources: &'static [&'static dyn Source]) -> Self {
         let (stop, stopping) = watch::channel(false);
         let mut stopping_too = stopping.clone();
         let resign = async move { _ = stopping_too.wait_for(|stop| *stop).await };
@@ -218,6 +218,7 @@ impl Engine {
             identity: identity.to_owned(),
             directory: None,
             namespaces: Namespaces::Own,
+            sources,
             trust: Trust::default(),
             strategy: None,
             version: version.to_owned(),

@@ -5,7 +5,7 @@ use crate::{
     comparison::LiveComparison,
     keeper::{Options, start::SandboxOptions},
     pace::Pacer,
-    source::config_map::Namespaces,
+    source::{SOURCES, config_map::Namespaces},
     trust::Trust,
 };
 use anyhow::{Context, Result, bail};
@@ -93,6 +93,7 @@ impl PolicyArgs {
             identity,
             directory: self.plugin_dir.clone(),
             namespaces,
+            sources: SOURCES,
             trust,
             strategy,
             version: env!("CARGO_PKG_VERSION").to_owned(),

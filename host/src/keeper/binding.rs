@@ -1,5 +1,6 @@
 //! From a PolicyPlugin to what is frozen of it in a policy set.
 
+use crate::source::{SOURCES, Source};
 use pointsman_crds::policy::{
     plugin::{BuiltinSource, PluginSource, PolicyPlugin, PolicyPluginSpec},
     set::PolicySetPlugin,
@@ -40,13 +41,8 @@ pub fn of_builtin(builtin: &Builtin) -> PolicyPlugin {
 
 /// Where the bytes come from, in one word.
 pub fn source(source: &PluginSource) -> String {
-    if let Some(builtin) = &source.builtin {
-        return format!("builtin/{}", builtin.name);
-    }
-    if let Some(file) = &source.file {
-        return format!("file/{}", file.path);
-    }
-    source.config_map.as_ref().map(|config_map| format!("configMap/{}", config_map.name)).unwrap_or_default()
+    let title = |candidate: &&dyn Source| candidate.title(source).map(|title| format!("{}/{title}", candidate.field()));
+    SOURCES.iter().find_map(title).unwrap_or_default()
 }
 
 #[cfg(test)]

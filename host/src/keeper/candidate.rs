@@ -25,7 +25,7 @@ use pointsman_crds::policy::{
 use pointsman_sandbox::text::sentence;
 use serde_json::json;
 use std::sync::Arc;
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::Instant};
 
 /// For so many tries of a plugin that can't be loaded for a passing reason the candidate stays as it is.
 const MAX_TRANSIENT_FAILURES: u32 = 3;
@@ -160,7 +160,8 @@ impl Keeper {
         // What is still being loaded belongs to it too: the newest is what counts.
         let tried_again = |work: &PluginProgress| work.retry.is_some() && work.tries <= MAX_TRANSIENT_FAILURES;
         let on_its_way = |work: &RuleProgress| work.running || work.dirty || work.pending;
-        if self.works.values().any(|work| work.running || work.dirty || work.pending || tried_again(work))
+        let now = Instant::now();
+        if self.works.values().any(|work| work.is_awaited(now) || work.dirty || work.pending || tried_again(work))
             || self.rule_works.values().any(on_its_way)
         {
             return;

@@ -4,7 +4,12 @@ use super::{
     Keeper, Options, TaskResult,
     record::{self, ActiveRecord, Recorded},
 };
-use crate::{load::Loader, revision::Revisions, source::config_map::Namespaces, trust::Trust};
+use crate::{
+    load::Loader,
+    revision::Revisions,
+    source::{SOURCES, config_map::Namespaces},
+    trust::Trust,
+};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt};
 use pointsman_core::{
@@ -204,6 +209,7 @@ impl Loading {
             identity: String::new(),
             directory: None,
             namespaces: Namespaces::default(),
+            sources: SOURCES,
             trust: Trust::default(),
             strategy: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),

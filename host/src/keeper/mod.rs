@@ -21,15 +21,22 @@ pub mod reports;
 mod requeue;
 mod rules;
 pub mod sets;
+mod source_task;
 pub mod start;
 pub mod status;
 mod watch;
 
-use super::{load::Loader, revision::Revisions, source::config_map::Namespaces, trust::Trust};
+use super::{
+    load::Loader,
+    revision::Revisions,
+    source::{Source, SourceSettings, config_map::Namespaces},
+    trust::Trust,
+};
 use crate::{
     comparison::{LiveComparison, Progress},
     leader::Leadership,
     pace::Pacer,
+    problem::Problem,
 };
 use candidate::{Candidate, Comparison};
 use hold::LoadedSet;
@@ -38,7 +45,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use load_record::Adopted;
 pub use load_record::{builtins, of_set, recorded};
-use plugin::{Loaded, PluginProgress};
+use plugin::PluginProgress;
 use pointsman_core::{
     compare::Report,
     decide::{PluginHealthEvent, Policies, health::HealthChange},
@@ -52,7 +59,7 @@ use pointsman_sandbox::builtin::BUILTINS;
 use record::ActiveRecord;
 use rules::{CompiledRule, ReportedCounts, RuleProgress};
 use sets::SetFacts;
-use status::Problem;
+use source_task::Tried;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -88,12 +95,20 @@ pub struct Options {
     pub directory: Option<PathBuf>,
     /// The namespaces that ConfigMaps may be in.
     pub namespaces: Namespaces,
+    /// The sources that PolicyPlugins may name; a host has [`SOURCES`](crate::source::SOURCES).
+    pub sources: &'static [&'static dyn Source],
     /// Whose signatures count.
     pub trust: Trust,
     /// How updates get active whose PolicyPlugin doesn't say it; none is by their policy points.
     pub strategy: Option<UpdateStrategy>,
     /// The version of this host.
     pub version: String,
+}
+
+impl Options {
+    fn source_settings(&self) -> SourceSettings {
+        SourceSettings { namespace: self.namespace.clone(), namespaces: self.namespaces.clone(), directory: self.directory.clone() }
+    }
 }
 
 /// What reaches the keeper from elsewhere.
@@ -114,7 +129,10 @@ pub struct Inputs {
 /// What comes back from work that was done beside the keeper.
 #[derive(Debug)]
 enum TaskResult {
-    Loaded(Box<Loaded>),
+    /// The source of a PolicyPlugin has been read.
+    HasRead(String),
+    /// What came of a PolicyPlugin.
+    Tried(String, Box<Tried>),
     Ruled(Box<CompiledRule>),
     Adopted(Box<Adopted>),
     /// How far the comparison of the set with a digest has come.
@@ -346,11 +364,14 @@ impl Keeper {
 
     fn handle_done(&mut self, done: TaskResult) {
         match done {
-            TaskResult::Loaded(loaded) => {
-                if let Some(work) = self.works.get_mut(&loaded.plugin) {
-                    work.running = false;
-                    work.dirty = true;
-                    work.loaded = Some(*loaded);
+            TaskResult::HasRead(plugin) => {
+                if let Some(work) = self.works.get_mut(&plugin) {
+                    work.read_by = None;
+                }
+            }
+            TaskResult::Tried(plugin, tried) => {
+                if let Some(work) = self.works.get_mut(&plugin) {
+                    work.take(*tried);
                 }
             }
             TaskResult::Ruled(ruled) => self.ruled(*ruled),
@@ -395,7 +416,7 @@ impl Keeper {
         self.unloadable.clear();
         self.pause_read = None;
         for work in self.works.values_mut() {
-            (work.ready, work.loaded) = (None, None);
+            (work.ready, work.tried) = (None, None);
         }
         self.rule_works.values_mut().for_each(|work| work.ready = None);
         self.facts.clear();
@@ -429,8 +450,9 @@ impl Keeper {
         }
         self.make_builtins().await;
         self.make_shipped().await;
-        let dirty: Vec<String> = self.works.iter().filter(|(_, work)| work.dirty && !work.running).map(|(name, _)| name.clone()).collect();
-        for name in dirty {
+        let due = self.works.iter().filter(|(_, work)| (work.dirty || work.tried.is_some()) && !work.running);
+        let due: Vec<String> = due.map(|(name, _)| name.clone()).collect();
+        for name in due {
             self.advance(&name).await;
         }
         self.consider_rules();

@@ -1,18 +1,23 @@
 //! What the leader does about one PolicyPlugin: read its source, load what is there, put it into the set.
 
-use super::{Keeper, MAX_RETRY_INTERVAL, RETRY_INTERVAL, TaskResult, binding::binding, record, status::Problem};
+use super::{
+    Keeper, MAX_RETRY_INTERVAL, RETRY_INTERVAL, TaskResult,
+    binding::binding,
+    record,
+    source_task::{Failed, SourceTask, Tried, Wanted},
+};
 use crate::{
-    revision::RevisionError,
-    source::{config_map, file, unpack::unpack},
+    problem::Problem,
+    source::{self, SourceView},
 };
 use pointsman_core::decide::member::Member;
-use pointsman_crds::policy::{
-    plugin::{PluginSignature, PolicyPluginSpec},
-    set::PolicySetPlugin,
-};
+use pointsman_crds::policy::plugin::PolicyPluginSpec;
 use pointsman_sandbox::{builtin, call::CallError, digest::Digest};
-use std::sync::Arc;
+use std::{mem, sync::Arc, time::Duration};
 use tokio::time::Instant;
+
+/// How long a candidate waits for a source that is being read.
+const READ_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where one PolicyPlugin stands.
 #[derive(Debug, Default)]
@@ -25,10 +30,12 @@ pub(super) struct PluginProgress {
     pub(super) tries: u32,
     /// Whether its source wasn't seen whole yet.
     pub(super) pending: bool,
-    /// Whether it is being loaded: one at a time, the newest next.
+    /// Whether its source is being read or what is there loaded: one at a time, the newest next.
     pub(super) running: bool,
-    /// What was loaded last.
-    pub(super) loaded: Option<Loaded>,
+    /// Until when the others wait for what its source gives, while that is being read.
+    pub(super) read_by: Option<Instant>,
+    /// What came of that.
+    pub(super) tried: Option<Tried>,
     /// What can decide from now on. Whether it does is for its strategy to say.
     pub(super) ready: Option<Arc<Member>>,
     /// The digest of the newest bytes that were loaded.
@@ -41,190 +48,109 @@ pub(super) struct PluginProgress {
     pub(super) quarantine: Option<(Instant, CallError)>,
 }
 
-/// What came of loading.
-#[derive(Debug)]
-pub(super) struct Loaded {
-    pub(super) plugin: String,
-    /// What was to be loaded: a digest of the binding and of the bytes.
-    key: Digest,
-    outcome: Result<(Arc<Member>, Arc<Vec<u8>>), Failed>,
-}
-
-/// Why nothing could be loaded.
-#[derive(Debug)]
-struct Failed {
-    problem: Problem,
-    /// Whether another try may do better although nothing has changed.
-    passing: bool,
-}
-
-impl From<Problem> for Failed {
-    fn from(problem: Problem) -> Self {
-        Self { problem, passing: false }
+impl PluginProgress {
+    /// Takes what a task brings. Where the source still has what an earlier task has loaded, that counts.
+    pub(super) fn take(&mut self, tried: Tried) {
+        (self.running, self.read_by) = (false, None);
+        let kept = matches!((&tried, &self.tried), (Tried::Same(same), Some(Tried::Loaded { key, .. })) if same == key);
+        if !kept {
+            self.tried = Some(tried);
+        }
     }
-}
 
-/// What a source gives.
-enum SourceState {
-    Bytes(Vec<u8>),
-    /// The bytes of a revision that is kept.
-    Revision(Digest),
+    /// Whether a candidate waits for it: what comes together is tried together, unless a source takes its time.
+    pub(super) fn is_awaited(&self, now: Instant) -> bool {
+        self.running && self.read_by.is_none_or(|read_by| now < read_by)
+    }
+
+    /// What needn't be loaded once more.
+    fn known_keys(&self) -> Vec<Digest> {
+        let loaded = match &self.tried {
+            Some(Tried::Loaded { key, .. }) => Some(*key),
+            _ => None,
+        };
+        self.attempted.as_ref().map(|(key, _)| *key).into_iter().chain(loaded).collect()
+    }
 }
 
 impl Keeper {
     /// Brings one PolicyPlugin one step further.
     pub(super) async fn advance(&mut self, name: &str) {
-        let Some(plugin) = self.plugins.get(name) else { return };
-        let bound = binding(name, &plugin.spec);
-        let key = |bytes: &Digest, kept: bool| key(&bound, &plugin.spec, bytes, kept);
-        let source = self.source(name, &plugin.spec);
-        let Some(work) = self.works.get_mut(name) else { return };
-        work.dirty = false;
-        work.pending = matches!(source, Ok(None));
-        let (key, source) = match source {
-            Ok(None) => {
-                // What was asked for before is what nobody asks for any more.
-                work.ready = None;
-                return;
-            }
-            Ok(Some(source)) => match &source {
-                SourceState::Bytes(bytes) => (key(&Digest::hash(bytes), false), source),
-                SourceState::Revision(digest) => (key(digest, true), source),
-            },
-            Err((digest, problem)) => {
-                // What waits is what nobody asks for any more.
-                work.ready = None;
-                work.attempted = Some((key(&digest, false), Some(problem)));
-                return;
-            }
-        };
-        if let Some(Loaded { outcome, .. }) = work.loaded.take_if(|loaded| loaded.key == key) {
-            match outcome {
-                Ok((member, bytes)) => {
-                    work.attempted = Some((key, None));
-                    work.tries = 0;
-                    self.keep_loaded(name, key, member, &bytes).await;
-                }
-                Err(Failed { problem, passing: true }) => self.failed_outside(name, key, problem),
-                Err(Failed { problem, .. }) => work.attempted = Some((key, Some(problem))),
+        let (Some(plugin), Some(work)) = (self.plugins.get(name), self.works.get_mut(name)) else { return };
+        if !mem::take(&mut work.dirty) {
+            // Nothing has changed since the source was read.
+            if let Some(tried) = work.tried.take() {
+                self.take_tried(name, tried).await;
             }
             return;
         }
-        work.loaded = None;
-        if work.attempted.as_ref().is_some_and(|(attempted, _)| *attempted == key) {
-            return;
-        }
-        work.attempted = None;
-        work.ready = None;
         work.running = true;
-        let signature = plugin.spec.signature.clone();
-        self.load(name.to_owned(), key, bound, source, signature);
+        work.read_by = Some(Instant::now() + READ_PATIENCE);
+        let known = work.known_keys();
+        let spec = plugin.spec.clone();
+        let task = SourceTask {
+            bound: binding(name, &spec),
+            wanted: self.wanted(name, &spec),
+            spec,
+            known,
+            options: Arc::clone(&self.options),
+            loader: Arc::clone(&self.loader),
+            revisions: Arc::clone(&self.revisions),
+        };
+        let (plugin, done) = (name.to_owned(), self.done.clone());
+        tokio::spawn(async move {
+            let has_read = || drop(done.send(TaskResult::HasRead(plugin.clone())));
+            let tried = task.run(has_read).await;
+            done.send(TaskResult::Tried(plugin, Box::new(tried))).ok();
+        });
     }
 
-    /// The bytes that a PolicyPlugin wants, none if not all of them were seen yet, or what is wrong with their source.
-    fn source(&self, name: &str, spec: &PolicyPluginSpec) -> Result<Option<SourceState>, (Digest, Problem)> {
-        if builtin::find(name).is_some() && spec.source.builtin.is_none() {
+    async fn take_tried(&mut self, name: &str, tried: Tried) {
+        let Some(work) = self.works.get_mut(name) else { return };
+        work.pending = matches!(tried, Tried::NotSeen);
+        match tried {
+            // What was asked for before is what nobody asks for any more.
+            Tried::NotSeen => work.ready = None,
+            Tried::Same(_) => {}
+            Tried::Loaded { key, outcome } => {
+                work.ready = None;
+                match outcome {
+                    Ok((member, bytes)) => {
+                        work.attempted = Some((key, None));
+                        work.tries = 0;
+                        self.keep_loaded(name, key, member, &bytes).await;
+                    }
+                    Err(Failed { problem, passing: true }) => self.failed_outside(name, key, problem),
+                    Err(Failed { problem, .. }) => work.attempted = Some((key, Some(problem))),
+                }
+            }
+        }
+    }
+
+    /// Where the bytes are to come from.
+    fn wanted(&self, name: &str, spec: &PolicyPluginSpec) -> Wanted {
+        let found = source::find(self.options.sources, &spec.source);
+        let part_of_host = matches!(&found, Ok(source) if source.is_part_of_host());
+        if builtin::find(name).is_some() && !part_of_host {
             let message =
                 "metadata.name: this is the name of a built-in plugin, which stands in for others; give yours another name.".to_owned();
-            return Err((Digest::hash(name.as_bytes()), Problem { reason: "NameReserved".to_owned(), message }));
+            return Wanted::Nothing(Problem { reason: "NameReserved".to_owned(), message });
         }
-        let pinned = spec.digest.as_deref().and_then(|digest| digest.parse::<Digest>().ok());
         // While hosts are upgraded, an older one may lead for a while: what it brings is no update.
-        let by_newer = spec.source.builtin.is_some() && record::newer(&self.record.host, &self.options.version);
-        let recorded = self.record.plugins.get(name).filter(|_| by_newer && pinned.is_none());
+        let by_newer = part_of_host && spec.digest.is_none() && record::newer(&self.record.host, &self.options.version);
+        let recorded = self.record.plugins.get(name).filter(|_| by_newer);
         if let Some(recorded) = recorded.and_then(|recorded| recorded.active.digest.parse().ok()) {
-            return Ok(Some(SourceState::Revision(recorded)));
+            return Wanted::Revision(recorded);
         }
-        let bytes = match self.read(spec) {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => return Ok(None),
-            // What is pinned may be kept although the source is gone.
-            Err(problem) => match pinned {
-                Some(pinned) => return Ok(Some(SourceState::Revision(pinned))),
-                None => return Err((Digest::hash(problem.message.as_bytes()), problem)),
-            },
-        };
-        let digest = Digest::hash(&bytes);
-        if let Some(pinned) = pinned.filter(|pinned| *pinned != digest) {
-            return Ok(Some(SourceState::Revision(pinned)));
+        match found {
+            Ok(source) => {
+                let settings = self.options.source_settings();
+                let keys = source.config_maps(&spec.source, &settings);
+                let unreadable = self.config_maps.unreadable(&keys);
+                Wanted::Source(source, SourceView { config_maps: self.config_maps.seen(&keys), unreadable, settings })
+            }
+            Err(problem) => Wanted::Nothing(problem),
         }
-        // What this host brings it trusts.
-        if spec.source.builtin.is_some() {
-            return Ok(Some(SourceState::Bytes(bytes)));
-        }
-        match self.options.trust.check(&bytes, &digest, spec.digest.as_deref(), spec.signature.as_ref()) {
-            Ok(()) => Ok(Some(SourceState::Bytes(bytes))),
-            Err(error) => Err((digest, problem(error.reason(), &error))),
-        }
-    }
-
-    fn read(&self, spec: &PolicyPluginSpec) -> Result<Option<Vec<u8>>, Problem> {
-        let source = &spec.source;
-        if let Some(builtin) = &source.builtin {
-            let found = builtin::find(&builtin.name);
-            return found.map(|builtin| Some(builtin.bytes.to_vec())).ok_or_else(|| {
-                let known: Vec<_> = builtin::BUILTINS.iter().map(|builtin| builtin.name).collect();
-                let message = format!("source.builtin: there is no built-in plugin {:?}; there are {}.", builtin.name, known.join(", "));
-                Problem { reason: "BuiltinNotFound".to_owned(), message }
-            });
-        }
-        if let Some(wanted) = &source.file {
-            let Some(directory) = &self.options.directory else {
-                let message = "source.file: this host has no plugin directory; start it with --plugin-dir.".to_owned();
-                return Err(Problem { reason: "NoPluginDirectory".to_owned(), message });
-            };
-            let read = file::read(directory, &wanted.path).map_err(|error| problem(error.reason(), &error))?;
-            return unpack(&read).map(|bytes| Some(bytes.into_owned())).map_err(|error| problem(error.reason(), &error));
-        }
-        let Some(wanted) = &source.config_map else {
-            return Err(Problem {
-                reason: "InvalidSpec".to_owned(),
-                message: "source: give one of builtin, file and configMap.".to_owned(),
-            });
-        };
-        let namespace = wanted.namespace.as_ref().unwrap_or(&self.options.namespace);
-        let places = [&wanted.name].into_iter().chain(&wanted.parts).map(|name| (namespace.clone(), name.clone())).collect();
-        if self.options.namespaces.check(namespace, &self.options.namespace).is_ok() && !self.config_maps.known(&places) {
-            let unreadable = self.config_maps.unreadable(&places);
-            return unreadable.map_or(Ok(None), |error| Err(problem("SourceUnreadable", &error)));
-        }
-        let get = |namespace: &str, name: &str| self.config_maps.get(namespace, name);
-        config_map::assemble(wanted, &self.options.namespace, &self.options.namespaces, get)
-            .map(Some)
-            .map_err(|error| problem(error.reason(), &error))
-    }
-
-    /// Loads beside the keeper; the result comes back as `TaskResult`.
-    fn load(&self, plugin: String, key: Digest, mut bound: PolicySetPlugin, source: SourceState, signature: Option<PluginSignature>) {
-        let (loader, revisions, done) = (Arc::clone(&self.loader), Arc::clone(&self.revisions), self.done.clone());
-        let options = Arc::clone(&self.options);
-        tokio::spawn(async move {
-            let outcome = async {
-                let bytes = match source {
-                    SourceState::Bytes(bytes) => bytes,
-                    SourceState::Revision(pinned) => {
-                        let kept = revisions.load(&pinned).await.map_err(|error| {
-                            let passing = matches!(error, RevisionError::Cluster { .. });
-                            Failed { problem: problem(error.reason(), &error), passing }
-                        })?;
-                        let check = options.trust.check_kept(&kept, &pinned, signature.as_ref());
-                        check.map_err(|error| Failed::from(problem(error.reason(), &error)))?;
-                        kept
-                    }
-                };
-                let bytes = Arc::new(bytes);
-                bound.digest = Digest::hash(&bytes).to_string();
-                let (loading, loaded_bytes) = (Arc::clone(&loader), Arc::clone(&bytes));
-                let tried = tokio::task::spawn_blocking(move || loading.load(bound, &loaded_bytes)).await;
-                match tried {
-                    Ok(Ok(member)) => Ok((Arc::new(member), bytes)),
-                    Ok(Err(error)) => Err(Failed { problem: problem(error.reason(), &error), passing: error.passing() }),
-                    Err(error) => Err(Failed { problem: problem("LoadingFailed", &error), passing: true }),
-                }
-            };
-            let outcome = outcome.await;
-            done.send(TaskResult::Loaded(Box::new(Loaded { plugin, key, outcome }))).ok();
-        });
     }
 
     /// Lets what failed for a reason outside the plugin be tried again.
@@ -238,15 +164,4 @@ impl Keeper {
             work.retry = Some(Instant::now() + pause);
         }
     }
-}
-
-/// Of all that another try depends on: how and on which terms it is bound, its bytes, and whether those are a kept revision's.
-fn key(bound: &PolicySetPlugin, spec: &PolicyPluginSpec, bytes: &Digest, kept: bool) -> Digest {
-    // A binding is plain data, which always has JSON.
-    let bound = Digest::of_value(&(bound, &spec.digest, &spec.signature)).unwrap_or(Digest([0; 32]));
-    Digest::of_all([&bound, bytes, &Digest([kept.into(); 32])])
-}
-
-pub(super) fn problem(reason: &str, error: &dyn std::fmt::Display) -> Problem {
-    Problem { reason: reason.to_owned(), message: format!("{error}.") }
 }

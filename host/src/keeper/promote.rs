@@ -6,10 +6,10 @@ use super::{
     changes::{describe, summary},
     now,
     pending::lacks_previous,
-    plugin::problem,
     record::{self, ActiveRecord, RecordedRule},
     sets::{self, SetFacts},
 };
+use crate::problem::Problem;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
@@ -37,7 +37,7 @@ impl Keeper {
         let version = member.bound.version.clone().unwrap_or_default();
         let Ok(digest) = member.bound.digest.parse::<Digest>() else { return };
         if let Err(error) = self.keep_revision(name, &version, &digest, bytes).await {
-            self.failed_outside(name, key, problem("RevisionNotKept", &error));
+            self.failed_outside(name, key, Problem::new("RevisionNotKept", &error));
             return;
         }
         let active = self.policies.active();
@@ -117,7 +117,8 @@ impl Keeper {
         for (name, recorded) in &mut record.plugins {
             let (Some(plugin), Some(work)) = (self.plugins.get(name), self.works.get(name)) else { continue };
             recorded.strategy.clone_from(&plugin.spec.strategy);
-            let newest_is_active = work.newest.as_ref() == Some(&recorded.active.digest) && matches!(work.attempted, Some((_, None)));
+            let newest_is_active =
+                !work.running && work.newest.as_ref() == Some(&recorded.active.digest) && matches!(work.attempted, Some((_, None)));
             if newest_is_active && plugin.spec.source.builtin.is_none() {
                 recorded.signature.clone_from(&plugin.spec.signature);
             }

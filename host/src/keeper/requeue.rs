@@ -1,6 +1,7 @@
 //! What the keeper looks at, and when it looks again.
 
-use super::{Keeper, RETRY_INTERVAL, record, watch::ConfigMapKey};
+use super::{Keeper, RETRY_INTERVAL, record};
+use crate::source::{self, config_map::ConfigMapKey};
 use pointsman_crds::policy::plugin::PolicyPlugin;
 use std::collections::BTreeSet;
 use tokio::time::Instant;
@@ -34,7 +35,7 @@ impl Keeper {
 
     pub(super) fn look_at_files(&mut self) {
         for (name, plugin) in &self.plugins {
-            if plugin.spec.source.file.is_some() {
+            if source::find(self.options.sources, &plugin.spec.source).is_ok_and(source::Source::is_in_directory) {
                 self.works.entry(name.clone()).or_default().dirty = true;
             }
         }
@@ -54,21 +55,19 @@ impl Keeper {
 
     /// The ConfigMaps that a PolicyPlugin takes its bytes from.
     pub(super) fn sources(&self, plugin: &PolicyPlugin) -> BTreeSet<ConfigMapKey> {
-        let Some(source) = &plugin.spec.source.config_map else { return BTreeSet::new() };
-        let namespace = source.namespace.as_ref().unwrap_or(&self.options.namespace);
-        if self.options.namespaces.check(namespace, &self.options.namespace).is_err() {
-            return BTreeSet::new();
-        }
-        [&source.name].into_iter().chain(&source.parts).map(|name| (namespace.clone(), name.clone())).collect()
+        let source = &plugin.spec.source;
+        let found = source::find(self.options.sources, source);
+        found.map(|found| found.config_maps(source, &self.options.source_settings())).unwrap_or_default()
     }
 
-    /// When something is due although nothing has come: another try, or a quarantine's end.
+    /// When something is due although nothing has come: another try, a quarantine's end, or the end of waiting for a source.
     pub(super) fn wakes_at(&self) -> Option<Instant> {
         let quarantines = self.works.values().filter_map(|work| work.quarantine.as_ref().map(|(until, _)| *until));
         let now = Instant::now();
         let retries = self.works.values().filter_map(|work| work.retry);
+        let patience = self.works.values().filter_map(|work| work.read_by);
         let rules = self.rule_works.values().filter_map(|work| work.retry);
-        quarantines.filter(|until| *until > now).chain(self.again).chain(retries).chain(rules).min()
+        quarantines.chain(patience).filter(|until| *until > now).chain(self.again).chain(retries).chain(rules).min()
     }
 
     pub(super) fn retry(&mut self) {

@@ -2,12 +2,10 @@
 
 use super::{
     Keeper, RETRY_INTERVAL, TaskResult, now,
-    plugin::problem,
     promote::FIELD_MANAGER,
     record::{self, MAX_RECORD_BYTES},
-    status::Problem,
-    watch::ConfigMapKey,
 };
+use crate::{problem::Problem, source::config_map::ConfigMapKey};
 use kube::{
     Api, Resource, ResourceExt,
     api::{Patch, PatchParams, PostParams},
@@ -161,7 +159,7 @@ impl Keeper {
         let places = [place.clone()].into();
         if !self.config_maps.known(&places) {
             return match self.config_maps.unreadable(&places) {
-                Some(error) => Params::Refused(problem("ParamsUnreadable", &error)),
+                Some(error) => Params::Refused(Problem::new("ParamsUnreadable", &error)),
                 None => Params::NotSeen,
             };
         }
@@ -190,7 +188,7 @@ impl Keeper {
             Err(error) => {
                 tracing::warn!(rule = name, reason = error.reason(), "the rule can't be used: {error}");
                 let passing = error.passing();
-                work.tried = Some((if passing { String::new() } else { digest }, Some(problem(error.reason(), &error))));
+                work.tried = Some((if passing { String::new() } else { digest }, Some(Problem::new(error.reason(), &error))));
                 work.retry = passing.then(|| Instant::now() + RETRY_INTERVAL);
                 // Until then it isn't looked at: it would fail again.
                 work.dirty = !passing;

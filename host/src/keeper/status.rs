@@ -4,6 +4,7 @@ use super::{
     binding,
     record::{PreviousSet, Recorded},
 };
+use crate::problem::Problem;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use pointsman_crds::policy::{
     plugin::{PluginError, PluginRevision, PolicyPlugin, PolicyPluginStatus},
@@ -40,15 +41,6 @@ pub struct Waiting {
     /// One CamelCase word.
     pub reason: &'static str,
     /// What it waits for.
-    pub message: String,
-}
-
-/// Something that is wrong with a plugin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// One CamelCase word.
-    pub reason: String,
-    /// What is wrong, and what to do.
     pub message: String,
 }
 

@@ -1,5 +1,6 @@
 //! What the keeper watches: PolicyPlugins, ValidationRules, and of ConfigMaps those alone that it needs.
 
+use crate::source::config_map::ConfigMapKey;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -16,9 +17,6 @@ use std::{
     sync::Arc,
 };
 use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
-
-/// A namespace and a name.
-pub(super) type ConfigMapKey = (String, String);
 
 /// Something that was seen.
 #[derive(Debug)]
@@ -183,6 +181,12 @@ impl ConfigMaps {
     /// A ConfigMap, if it is there.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>> {
         self.watched.get(&(namespace.to_owned(), name.to_owned()))?.found.clone()
+    }
+
+    /// Those of these that were seen, there or not.
+    pub(super) fn seen(&self, keys: &BTreeSet<ConfigMapKey>) -> BTreeMap<ConfigMapKey, Option<Arc<ConfigMap>>> {
+        let known = |key: &ConfigMapKey| self.watched.get(key).filter(|watched| watched.known);
+        keys.iter().filter_map(|key| known(key).map(|watched| (key.clone(), watched.found.clone()))).collect()
     }
 
     /// Whether all of these were seen, there or not.

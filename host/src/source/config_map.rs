@@ -2,12 +2,14 @@
 //! in between some are new and some old, and a component of both must never run. So each tells which whole it is a part of.
 
 use super::{
-    SourceError,
+    Source, SourceError, SourceSettings, SourceView, off_the_runtime,
     unpack::{pack, unpack},
 };
+use crate::problem::Problem;
+use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::{ByteString, api::core::v1::ConfigMap};
 use kube::api::ObjectMeta;
-use pointsman_crds::policy::plugin::ConfigMapSource;
+use pointsman_crds::policy::plugin::{ConfigMapSource, PluginSource};
 use pointsman_sandbox::{
     digest::Digest,
     limits::{LARGEST_BINARY, MAX_CONFIG_MAP_PARTS, PART},
@@ -50,6 +52,49 @@ impl Namespaces {
             }
         };
         Err(SourceError::NamespaceNotAllowed { namespace: namespace.to_owned(), allowed })
+    }
+}
+
+/// The namespace and the name of a ConfigMap.
+pub type ConfigMapKey = (String, String);
+
+/// `spec.source.configMap`.
+#[derive(Debug)]
+pub struct ConfigMaps;
+
+impl Source for ConfigMaps {
+    fn field(&self) -> &'static str {
+        "configMap"
+    }
+
+    fn title(&self, source: &PluginSource) -> Option<String> {
+        source.config_map.as_ref().map(|config_map| config_map.name.clone())
+    }
+
+    /// None where the host may not read them.
+    fn config_maps(&self, source: &PluginSource, settings: &SourceSettings) -> BTreeSet<ConfigMapKey> {
+        let Some(source) = &source.config_map else { return BTreeSet::new() };
+        let namespace = source.namespace.as_ref().unwrap_or(&settings.namespace);
+        if settings.namespaces.check(namespace, &settings.namespace).is_err() {
+            return BTreeSet::new();
+        }
+        [&source.name].into_iter().chain(&source.parts).map(|name| (namespace.clone(), name.clone())).collect()
+    }
+
+    fn read(&self, source: PluginSource, from: SourceView) -> BoxFuture<'static, Result<Option<Vec<u8>>, Problem>> {
+        let SourceView { settings, config_maps, unreadable } = from;
+        if !self.config_maps(&source, &settings).iter().all(|key| config_maps.contains_key(key)) {
+            let not_yet = unreadable.map_or(Ok(None), |error| Err(Problem::new("SourceUnreadable", &error)));
+            return async move { not_yet }.boxed();
+        }
+        let read_maps = move || {
+            let get = |namespace: &str, name: &str| config_maps.get(&(namespace.to_owned(), name.to_owned())).cloned().flatten();
+            let wanted = source.config_map.unwrap_or_default();
+            assemble(&wanted, &settings.namespace, &settings.namespaces, get)
+                .map(Some)
+                .map_err(|error| Problem::new(error.reason(), &error))
+        };
+        off_the_runtime(read_maps).boxed()
     }
 }
 

@@ -4,6 +4,10 @@ mod watch;
 
 pub use watch::watch;
 
+use super::{Source, SourceView, off_the_runtime, unpack::unpack};
+use crate::problem::Problem;
+use futures::{FutureExt, future::BoxFuture};
+use pointsman_crds::policy::plugin::PluginSource;
 use pointsman_sandbox::limits::LARGEST_BINARY;
 use rustix::fs::OFlags;
 use std::{
@@ -62,6 +66,37 @@ impl FileError {
             Self::TooLarge(_) => "FileTooLarge",
             Self::Unreadable { .. } => "FileUnreadable",
         }
+    }
+}
+
+/// `spec.source.file`.
+#[derive(Debug)]
+pub struct File;
+
+impl Source for File {
+    fn field(&self) -> &'static str {
+        "file"
+    }
+
+    fn title(&self, source: &PluginSource) -> Option<String> {
+        source.file.as_ref().map(|file| file.path.clone())
+    }
+
+    fn is_in_directory(&self) -> bool {
+        true
+    }
+
+    fn read(&self, source: PluginSource, from: SourceView) -> BoxFuture<'static, Result<Option<Vec<u8>>, Problem>> {
+        let read_file = move || {
+            let Some(directory) = &from.settings.directory else {
+                let message = "source.file: this host has no plugin directory; start it with --plugin-dir.".to_owned();
+                return Err(Problem { reason: "NoPluginDirectory".to_owned(), message });
+            };
+            let path = source.file.unwrap_or_default().path;
+            let bytes = read(directory, &path).map_err(|error| Problem::new(error.reason(), &error))?;
+            unpack(&bytes).map(|bytes| Some(bytes.into_owned())).map_err(|error| Problem::new(error.reason(), &error))
+        };
+        off_the_runtime(read_file).boxed()
     }
 }
 

@@ -101,7 +101,7 @@ async fn a_service_changes_its_shape_and_back_and_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn with_kserve_s_own_crds_queues_and_shapes_change_as_with_ours() {
-    let cluster = own_cluster(Some(&["kserve", "lws"])).await;
+    let cluster = own_cluster(Some(&["kserve", "lws"]));
     let said = cluster.pointsman(&["crds", "check", "LLMInferenceService"]).stdout;
     assert!(said.contains("not ours"), "{said}");
     let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;

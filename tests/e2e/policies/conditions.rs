@@ -2,7 +2,7 @@
 
 use super::digest;
 use crate::{
-    rules::{cluster, host},
+    rules::host,
     services::{Space, condition, fixed, with_model},
     sets::label,
 };
@@ -85,7 +85,7 @@ async fn bind(cluster: &PolicyCluster, more: Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_is_asked_where_its_conditions_are_true_and_no_longer_where_they_are_not() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let host = host(&cluster, &["--pace", "0"]).await;
     let space = Space::on(&cluster, "conditions").await;
     label(&space, json!({COST_CENTRE: "4711", "billing": "on"})).await;
@@ -133,7 +133,7 @@ async fn a_plugin_is_asked_where_its_conditions_are_true_and_no_longer_where_the
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_conditions_cannot_be_evaluated_the_plugin_counts_as_one_that_fails() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let host = host(&cluster, &["--pace", "0"]).await;
     let space = Space::on(&cluster, "unclear").await;
     label(&space, json!({COST_CENTRE: "4711"})).await;
@@ -179,7 +179,7 @@ async fn where_conditions_cannot_be_evaluated_the_plugin_counts_as_one_that_fail
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_condition_with_a_typo_is_refused_with_the_nearest_name_and_the_former_ones_count() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let host = host(&cluster, &["--pace", "0"]).await;
     let space = Space::on(&cluster, "typos").await;
     label(&space, json!({COST_CENTRE: "4711"})).await;

@@ -7,6 +7,7 @@ mod failure;
 mod hosts;
 mod interfaces;
 mod refused;
+mod sources;
 mod subjects;
 
 #[path = "../../../host/tests/text/mod.rs"]

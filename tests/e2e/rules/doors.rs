@@ -1,7 +1,7 @@
 //! The corpus of `tests/fixtures/doors` on a real API server: it asks the webhook, and the condition of each service speaks of the same
 //! objects. What the schema refuses is refused by `pointsman check` with the same words.
 
-use super::{active, cluster, wait_for_rule_status};
+use super::{active, wait_for_rule_status};
 use crate::{
     admission::{ready, trusted, validating},
     objects::{Answer, Wish, ask},
@@ -122,7 +122,7 @@ async fn bring_rules(cluster: &PolicyCluster) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_webhook_and_the_conditions_say_of_each_object_what_the_corpus_says() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let (host, address) = ready(&cluster).await;
     let client = cluster.client().await;
     bring_rules(&cluster).await;

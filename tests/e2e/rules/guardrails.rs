@@ -1,9 +1,9 @@
 //! What no policy may add by itself is refused, whatever the policy claims.
 
-use super::{cluster, host};
+use super::host;
 use crate::services::{Space, with_model};
 use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE};
-use pointsman_tests::plugin_bytes;
+use pointsman_tests::{PolicyCluster, plugin_bytes};
 use serde_json::{Value, json};
 
 /// What the plugin takes for an order.
@@ -86,7 +86,7 @@ fn tries() -> Vec<(&'static str, Value, &'static str, &'static str)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_hostile_plugin_adds_is_refused_and_nothing_is_applied() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let host = host(&cluster, &[]).await;
     cluster.config_map("hostile", &plugin_bytes("pointsman-hostile")).await;
     cluster.plugin_of_config_map("hostile", json!({"strategy": {"type": "Immediate"}})).await;

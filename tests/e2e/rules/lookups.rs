@@ -1,6 +1,6 @@
 //! Rules that look beyond their object, live: the webhook and the controller find the same.
 
-use super::{active, cluster, host, llm, rule, wait_for_rule_status};
+use super::{active, host, llm, rule, wait_for_rule_status};
 use crate::{
     admission::{ready, trusted, validating},
     objects::{Answer, Wish, ask},
@@ -12,12 +12,12 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use pointsman_core::resource::{BASE_MODEL, DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
-use pointsman_tests::eventually;
+use pointsman_tests::{PolicyCluster, eventually};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_than_so_much_a_namespace_and_older_services_count_first() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let (first, address) = ready(&cluster).await;
     let space = Space::bare(&cluster, "quota").await;
     let elsewhere = Space::bare(&cluster, "quota-elsewhere").await;
@@ -82,7 +82,7 @@ async fn no_more_than_so_much_a_namespace_and_older_services_count_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_names_a_model_that_comes_later_is_judged_again() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let host = host(&cluster, &[]).await;
     let space = Space::bare(&cluster, "models").await;
     let spec = json!({

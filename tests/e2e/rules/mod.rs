@@ -27,12 +27,6 @@ pub(crate) async fn host<'a>(cluster: &'a PolicyCluster, flags: &[&str]) -> Host
     host
 }
 
-pub(crate) async fn cluster() -> PolicyCluster {
-    let cluster = PolicyCluster::start().await;
-    cluster.pointsman(&["crds", "install"]).ok();
-    cluster
-}
-
 /// Applies a rule.
 async fn rule(cluster: &PolicyCluster, name: &str, spec: Value) {
     let rule = json!({"apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "ValidationRule", "metadata": {"name": name}, "spec": spec});
@@ -73,7 +67,7 @@ fn llm(name: &str, replicas: u32) -> (String, Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_that_running_services_break_waits_with_them_named_and_holds_for_all_after_an_approval() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let host = host(&cluster, &[]).await;
     let space = Space::bare(&cluster, "rules").await;
     for (name, more) in [llm("small", 1), llm("large", 9), llm("larger", 12)] {
@@ -134,7 +128,7 @@ async fn a_rule_that_running_services_break_waits_with_them_named_and_holds_for_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_with_a_typo_says_where_and_the_former_one_counts() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let host = host(&cluster, &[]).await;
     let space = Space::bare(&cluster, "typo").await;
     let spec = |expression: &str| json!({"strategy": {"type": "Immediate"}, "validations": [{"expression": expression, "message": "no"}]});
@@ -160,7 +154,7 @@ async fn a_rule_with_a_typo_says_where_and_the_former_one_counts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn parameters_are_part_of_the_set_and_a_change_of_them_is_a_change_of_the_set() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let host = host(&cluster, &[]).await;
     let space = Space::bare(&cluster, "params").await;
     let map = |most: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "limits"}, "data": {"most": most}});
@@ -186,7 +180,7 @@ async fn parameters_are_part_of_the_set_and_a_change_of_them_is_a_change_of_the_
 /// A rule of stage Output sees every object, and a plugin is asked under conditions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_over_planned_objects_stops_the_plan_and_names_the_object() {
-    let cluster = cluster().await;
+    let cluster = PolicyCluster::start().await;
     let host = host(&cluster, &[]).await;
     let space = Space::on(&cluster, "output").await;
     let spec = json!({

@@ -72,12 +72,9 @@ pub(crate) async fn home(cluster: &TestCluster) {
 }
 
 /// A control plane of a test's own, with all parts and CRDs but only some neighbours.
-pub(crate) async fn own_cluster(neighbours: Option<&[&str]>) -> TestCluster {
+pub(crate) fn own_cluster(neighbours: Option<&[&str]>) -> TestCluster {
     let neighbours = neighbours.map(|some| some.iter().map(ToString::to_string).collect());
-    let cluster = TestCluster::start(&pointsman_harness::Options { neighbours, ..Default::default() });
-    cluster.pointsman(&["crds", "install"]).ok();
-    home(&cluster).await;
-    cluster
+    TestCluster::with_our_crds(pointsman_harness::Options { neighbours, ..Default::default() })
 }
 
 /// The spec of a runtime whose engine is one container.

@@ -53,7 +53,7 @@ async fn routes(space: &Space<'_>) {
 
 #[tokio::test]
 async fn a_missing_neighbour_is_named_and_installing_it_is_all_that_it_takes() {
-    let cluster = own_cluster(Some(&[])).await;
+    let cluster = own_cluster(Some(&[]));
     let flags = ["--gateway", "gateways/front", "--ingress-domain", "example.com"];
     let host = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
     let space = Space::on(&cluster, "neighbours").await;

@@ -140,7 +140,7 @@ fn written(cluster: &TestCluster, since: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn services_that_work_are_left_alone_through_touches_resyncs_restarts_and_changes_of_the_leader() {
-    let cluster = own_cluster(None).await;
+    let cluster = own_cluster(None);
     let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
     let space = Space::on(&cluster, "quiet").await;
     make(&space).await;

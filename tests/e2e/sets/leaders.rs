@@ -4,8 +4,8 @@
 //! On an API server alone: what a promotion comes to shows in objects, in what each host says of itself, and in what makes pods.
 
 use super::{
-    APPROVED, LABEL, LABELS, annotate, api_server, bring, decides, digest, is, label, message, next, recorded, set_that, sets_are_seen,
-    start, turns, waits,
+    APPROVED, LABEL, LABELS, annotate, bring, decides, digest, is, label, message, next, recorded, set_that, sets_are_seen, start, turns,
+    waits,
 };
 use crate::services::{LastSeen, Space};
 use futures::StreamExt;
@@ -243,7 +243,7 @@ async fn goes_by_it(cluster: &PolicyCluster, expected: bool) {
 
 #[tokio::test]
 async fn wherever_the_leader_is_killed_the_next_one_brings_the_newest_to_an_end() {
-    let cluster = api_server().await;
+    let cluster = PolicyCluster::start().await;
     let mut hosts = vec![host(&cluster, "first").await, host(&cluster, "second").await];
     let space = service(&cluster).await;
     let versions = versions(WRITES.len() + 1);
@@ -350,7 +350,7 @@ fn watch_record(client: Client) -> (Arc<Mutex<Vec<String>>>, JoinHandle<()>) {
 
 #[tokio::test]
 async fn of_50_updates_in_ten_seconds_the_newest_decides_everywhere_and_the_others_leave_nothing() {
-    let cluster = api_server().await;
+    let cluster = PolicyCluster::start().await;
     let hosts = [host(&cluster, "first").await, host(&cluster, "second").await];
     let space = service(&cluster).await;
     let versions = versions(3 * UPDATES);
@@ -402,7 +402,7 @@ async fn waits_with(cluster: &PolicyCluster, version: &Version) -> PolicySet {
 
 #[tokio::test]
 async fn a_source_that_changes_or_goes_while_its_version_is_compared_or_waits_never_becomes_active() {
-    let cluster = api_server().await;
+    let cluster = PolicyCluster::start().await;
     let host = start(&cluster, &[]).await;
     let space = service(&cluster).await;
     let former = set_that(&cluster, "a set decides", decides).await;

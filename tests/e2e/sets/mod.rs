@@ -38,13 +38,6 @@ fn digest(bytes: &[u8]) -> String {
     Digest::hash(bytes).to_string()
 }
 
-/// An API server alone, with all of our CRDs.
-async fn api_server() -> PolicyCluster {
-    let cluster = PolicyCluster::start().await;
-    cluster.pointsman(&["crds", "install"]).ok();
-    cluster
-}
-
 /// A host that has said which set decides.
 async fn start<'a>(cluster: &'a PolicyCluster, flags: &[&str]) -> Host<'a> {
     let host = Host::start(cluster, &cluster.kubeconfig, flags).await;

@@ -322,7 +322,7 @@ async fn what_is_predicted_is_what_happens() {
     let at = LastSeen::default();
     at.note(format!("the beginning, of POINTSMAN_TEST_SEED={seed}"));
 
-    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&["lws"])).await);
+    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&["lws"])));
     let client = cluster.client().await;
     // All restarts at once, and one service after the other.
     let host = start(&cluster, &["--pace", "0", "--workers", "1"]).await;

@@ -135,7 +135,7 @@ fn golden() -> Vec<String> {
 
 #[tokio::test]
 async fn of_200_services_30_wait_and_are_named_roll_two_at_a_time_stop_at_the_7th_and_those_touched_go_back() {
-    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&[])).await);
+    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&[])));
     let host = start(&cluster, &["--pace", "2"]).await;
     let space = Space::on(&cluster, "pace").await;
     label(&space, json!({LABEL: "4711"})).await;
@@ -261,7 +261,7 @@ fn told_reason(status: &pointsman_crds::policy::plugin::PolicyPluginStatus) -> S
 
 #[tokio::test]
 async fn an_edit_of_a_runtime_comes_to_one_after_the_other_through_a_pause_and_a_change_of_the_leader() {
-    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&[])).await);
+    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&[])));
     let host = start(&cluster, &["--pace", "1"]).await;
     let space = Space::on(&cluster, "pace").await;
     let names = ["a", "b", "c", "d"];

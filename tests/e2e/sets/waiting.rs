@@ -3,8 +3,8 @@
 //! Most of it is on an API server alone: what is asked of pods shows in what makes them, whether there are any or not.
 
 use super::{
-    LABEL, LABELS, annotate, api_server, bring, counts, decides, digest, has, is, label, message, next, radius, reason, set_that,
-    sets_are_seen, start, status, turns, waits,
+    LABEL, LABELS, annotate, bring, counts, decides, digest, has, is, label, message, next, radius, reason, set_that, sets_are_seen, start,
+    status, turns, waits,
 };
 use crate::services::{Space, fixed, own_cluster, with_model};
 use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::ConfigMap};
@@ -181,7 +181,7 @@ fn names_them(cluster: &PolicyCluster, namespace: &str, set: &PolicySet) {
 
 #[tokio::test]
 async fn a_plugin_that_would_restart_pods_waits_names_them_and_rolls_them_once_approved() {
-    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&[])).await);
+    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&[])));
     let host = start(&cluster, &[]).await;
     let space = Space::on(&cluster, "waits").await;
     label(&space, json!({LABEL: "4711"})).await;
@@ -255,7 +255,7 @@ async fn a_plugin_that_would_restart_pods_waits_names_them_and_rolls_them_once_a
 
 #[tokio::test]
 async fn a_waiting_candidate_is_rebuilt_over_an_immediate_change_and_needs_its_approval_again() {
-    let cluster = api_server().await;
+    let cluster = PolicyCluster::start().await;
     let host = start(&cluster, &[]).await;
     let space = services(&cluster, &[("a", true), ("b", true), ("c", false)]).await;
     let labels = plugin_bytes(LABELS);
@@ -305,7 +305,7 @@ async fn held(cluster: &PolicyCluster, plugin: &str, reason: &str) -> String {
 
 #[tokio::test]
 async fn what_is_within_its_bounds_gets_active_by_itself_and_what_is_only_tried_never_does() {
-    let cluster = api_server().await;
+    let cluster = PolicyCluster::start().await;
     let host = start(&cluster, &[]).await;
     let space = services(&cluster, &[("a", true), ("b", false), ("c", false), ("d", false)]).await;
     let guarded = |bounds: Value| {
@@ -380,7 +380,7 @@ async fn report_version(cluster: &PolicyCluster, set: &PolicySet) -> Option<Stri
 
 #[tokio::test]
 async fn a_report_survives_a_restart_of_the_host_and_a_candidate_goes_when_its_source_does() {
-    let cluster = api_server().await;
+    let cluster = PolicyCluster::start().await;
     let host = start(&cluster, &[]).await;
     let space = services(&cluster, &[("a", true), ("b", true), ("c", false)]).await;
     let labels = plugin_bytes(LABELS);
@@ -421,7 +421,7 @@ async fn a_report_survives_a_restart_of_the_host_and_a_candidate_goes_when_its_s
 
 #[tokio::test]
 async fn the_active_set_s_object_comes_back_when_it_is_deleted_and_a_deleted_plugin_is_a_candidate_too() {
-    let cluster = api_server().await;
+    let cluster = PolicyCluster::start().await;
     let host = start(&cluster, &[]).await;
     let space = services(&cluster, &[("a", true), ("b", true), ("c", false)]).await;
     let first = set_that(&cluster, "a set decides", decides).await;

@@ -151,7 +151,7 @@ async fn changed_back(space: &Space<'_>) {
 
 #[tokio::test]
 async fn what_another_controller_works_on_is_left_alone_until_it_is_taken_over() {
-    let cluster = own_cluster(Some(&[])).await;
+    let cluster = own_cluster(Some(&[]));
     let host = host(&cluster).await;
     let space = Space::on(&cluster, "beside").await;
     status_of_another(&space, &host).await;
@@ -163,7 +163,7 @@ async fn what_another_controller_works_on_is_left_alone_until_it_is_taken_over()
 
 #[tokio::test]
 async fn what_nobody_claims_is_left_alone_and_its_deletion_needs_nobody() {
-    let cluster = own_cluster(Some(&[])).await;
+    let cluster = own_cluster(Some(&[]));
     let space = Space::on(&cluster, "claims").await;
     let flags = ["--control", "llmisvc", "--control", &format!("InferenceService:{}", space.0.name)];
     let claimed = Host::start(&cluster, &cluster.kubeconfig, &flags).await;

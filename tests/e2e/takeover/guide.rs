@@ -144,7 +144,7 @@ fn what_is_printed_is_compared_line_by_line_with_gaps() {
 #[tokio::test]
 async fn the_guide_leads_from_the_other_controller_to_us_and_back() {
     let guide = fs::read_to_string(workspace().join("docs/migration.md")).unwrap();
-    let cluster = own_cluster(Some(&[])).await;
+    let cluster = own_cluster(Some(&[]));
     home(&cluster).await;
     let space = prepare(&cluster).await;
     let host = Host::start(&cluster, &cluster.kubeconfig, &["--control", "InferenceService:chat"]).await;

@@ -19,7 +19,7 @@ async fn address(space: &Space<'_>, name: &str) -> Value {
 
 #[tokio::test]
 async fn a_service_that_is_reached_from_without_stays_so_through_a_taking_over_and_a_rollout() {
-    let cluster = own_cluster(Some(&[])).await;
+    let cluster = own_cluster(Some(&[]));
     let space = Space::on(&cluster, "addresses").await;
     engine_alone(&space, "balanced", json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"})).await;
     engine_alone(&space, "ported", json!({"type": "NodePort"})).await;
@@ -71,7 +71,7 @@ async fn makes_none_beside_it(space: &Space<'_>, host: &Host<'_>) {
 
 #[tokio::test]
 async fn a_workload_that_has_lost_our_label_gets_no_second_one_beside_it_and_is_taken_over_again() {
-    let cluster = own_cluster(Some(&["lws"])).await;
+    let cluster = own_cluster(Some(&["lws"]));
     let space = Space::on(&cluster, "unseen").await;
     grouped(&space, "big").await;
     let first = host(&cluster).await;
@@ -101,7 +101,7 @@ async fn a_workload_that_has_lost_our_label_gets_no_second_one_beside_it_and_is_
 
 #[tokio::test]
 async fn files_are_never_removed_and_what_guards_pods_goes_with_its_maker() {
-    let cluster = own_cluster(Some(&[])).await;
+    let cluster = own_cluster(Some(&[]));
     let space = Space::on(&cluster, "files").await;
     engine_alone(&space, "chat", json!({})).await;
     let other = Other::new(&space, &INFERENCE_SERVICE, "chat");

@@ -251,7 +251,7 @@ async fn gives_back(space: &Space<'_>, host: &Host<'_>) {
 
 #[tokio::test]
 async fn services_of_ome_s_own_controller_run_on_through_a_taking_over_and_a_giving_back() {
-    let cluster = own_cluster(Some(&["lws"])).await;
+    let cluster = own_cluster(Some(&["lws"]));
     let space = Space::on(&cluster, "takeover").await;
     raw(&space, "chat").await;
     raw(&space, "back").await;

@@ -38,7 +38,7 @@ async fn untouched(space: &Space<'_>, resource: &Resource, name: &str) -> bool {
 
 #[tokio::test]
 async fn of_all_services_those_that_can_be_are_taken_over_and_the_others_are_told_why_not() {
-    let cluster = own_cluster(Some(&["lws", "ray", "gateway"])).await;
+    let cluster = own_cluster(Some(&["lws", "ray", "gateway"]));
     let space = Space::on(&cluster, "refused").await;
     grouped(&space, "big").await;
     space.annotate("big", json!({"ome.io/deploymentMode": "RawDeployment"})).await;
@@ -132,7 +132,7 @@ async fn stays_untouched(space: &Space<'_>, service: &str, words: &[&str]) {
 
 #[tokio::test]
 async fn what_the_api_server_would_refuse_is_told_before_anything_is_written() {
-    let cluster = own_cluster(Some(&[])).await;
+    let cluster = own_cluster(Some(&[]));
 
     // An object that is to be made.
     let space = Space::on(&cluster, "quota").await;
@@ -181,7 +181,7 @@ fn allow(space: &Space<'_>, user: &str, everywhere: bool, rules: &Value) {
 
 #[tokio::test]
 async fn what_the_user_may_not_write_and_the_host_may_is_no_reason_to_refuse() {
-    let cluster = own_cluster(Some(&[])).await;
+    let cluster = own_cluster(Some(&[]));
     let space = Space::on(&cluster, "rights").await;
     engine_alone(&space, "chat", json!({})).await;
     let kubeconfig = cluster.kubeconfig_of_user("alice", &[]).unwrap();

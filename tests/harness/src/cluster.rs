@@ -29,6 +29,8 @@ pub struct Options {
     pub parts: Option<Vec<String>>,
     /// The API server's port; a free one by default.
     pub api_port: Option<u16>,
+    /// The folder `etcd` of a control plane whose etcd was stopped: this one begins with a copy of it.
+    pub etcd_data: Option<PathBuf>,
     /// A folder of envtest's binaries to use, instead of the one that KUBEBUILDER_ASSETS names.
     pub kubebuilder_assets: Option<PathBuf>,
     /// Show the supervisor's progress on our stderr.
@@ -264,6 +266,9 @@ fn arguments(options: &Options, dir: &Path) -> Vec<OsString> {
     }
     if let Some(parts) = &options.parts {
         add("--parts", parts.join(",").into());
+    }
+    if let Some(data) = &options.etcd_data {
+        add("--etcd-data", data.into());
     }
     if let Some(port) = options.api_port {
         add("--api-port", port.to_string().into());

@@ -4,11 +4,7 @@ use super::objects::{Bound, OfflineObjects, Ruled};
 use crate::{
     keeper::{binding::binding, builtins},
     load::Loader,
-    source::{
-        config_map::{self, Namespaces},
-        file,
-        unpack::unpack,
-    },
+    source::{self, SOURCES, SourceSettings, SourceView, config_map::Namespaces},
 };
 use anyhow::{Result, anyhow};
 use pointsman_core::{
@@ -113,29 +109,24 @@ fn member(
     directory: Option<&Path>,
 ) -> Result<Member, String> {
     let spec = &bound.plugin.spec;
-    let source = &spec.source;
-    let given = [source.builtin.is_some(), source.file.is_some(), source.config_map.is_some()];
-    if given.into_iter().filter(|given| *given).count() != 1 {
-        return Err("spec.source needs exactly one of builtin, file and configMap".to_owned());
-    }
-    if builtin::find(&bound.name).is_some() && source.builtin.is_none() {
+    let wanted = &spec.source;
+    let found = source::find(SOURCES, wanted).map_err(|problem| problem.message.trim_end_matches('.').to_owned())?;
+    if builtin::find(&bound.name).is_some() && !found.is_part_of_host() {
         return Err("this is the name of a built-in plugin, which stands in for others: give yours another name".to_owned());
     }
-    if spec.order == 0 && source.builtin.is_none() {
+    if spec.order == 0 && !found.is_part_of_host() {
         return Err("order 0 is reserved for built-in plugins: set spec.order to a number from 1 to 1000".to_owned());
     }
-    let bytes = if let Some(source) = &source.builtin {
-        let known = builtin::find(&source.name).ok_or_else(|| format!("there is no built-in plugin {}", source.name))?;
-        known.bytes.to_vec()
-    } else if let Some(source) = &source.file {
-        let read = file::read(directory.unwrap_or(&bound.folder), &source.path).map_err(|error| error.to_string())?;
-        unpack(&read).map_err(|error| error.to_string())?.into_owned()
-    } else if let Some(source) = &source.config_map {
-        let get = |namespace: &str, name: &str| gathered.config_maps.get(&(namespace.to_owned(), name.to_owned())).cloned();
-        config_map::assemble(source, host_namespace, &Namespaces::All, get).map_err(|error| error.to_string())?
-    } else {
-        Vec::new()
+    let settings = SourceSettings {
+        namespace: host_namespace.to_owned(),
+        namespaces: Namespaces::All,
+        directory: Some(directory.unwrap_or(&bound.folder).to_owned()),
     };
+    let keys = found.config_maps(wanted, &settings);
+    let config_maps = keys.into_iter().map(|key| (key.clone(), gathered.config_maps.get(&key).cloned())).collect();
+    let view = SourceView { settings, config_maps, unreadable: None };
+    let read = source::read_offline(found, wanted, view).map_err(|problem| problem.message.trim_end_matches('.').to_owned())?;
+    let bytes = read.unwrap_or_default();
     let digest = Digest::hash(&bytes).to_string();
     if let Some(wanted) = spec.digest.as_ref().filter(|wanted| **wanted != digest) {
         return Err(format!("spec.digest accepts {wanted} alone, and the bytes are {digest}"));

@@ -1,0 +1,89 @@
+//! A source may take its time: nobody else waits for it.
+
+use super::digest;
+use futures::{FutureExt, future::BoxFuture};
+use pointsman::{
+    problem::Problem,
+    source::{Source, SourceView, builtin::Builtin, config_map::ConfigMaps},
+};
+use pointsman_crds::policy::plugin::PluginSource;
+use pointsman_tests::{Engine, PolicyCluster, compiled, condition, plugin_bytes, with_other_digest};
+use serde_json::json;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+const LABELS: &str = "pointsman-example-rust-labels";
+
+/// Stands in the place of files, and gives a plugin once it may.
+#[derive(Debug)]
+struct Slow {
+    may: Semaphore,
+    deadline: Duration,
+}
+
+impl Source for Slow {
+    fn field(&self) -> &'static str {
+        "file"
+    }
+
+    fn title(&self, source: &PluginSource) -> Option<String> {
+        source.file.as_ref().map(|file| file.path.clone())
+    }
+
+    fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    fn read(&self, _: PluginSource, _: SourceView) -> BoxFuture<'static, Result<Option<Vec<u8>>, Problem>> {
+        // The engine takes sources that live as long as itself.
+        let slow: &'static Self = if self.deadline == PATIENT.deadline { &PATIENT } else { &HURRIED };
+        async {
+            slow.may.acquire().await.unwrap().forget();
+            Ok(Some(with_other_digest(&plugin_bytes(LABELS), 7)))
+        }
+        .boxed()
+    }
+}
+
+static PATIENT: Slow = Slow { may: Semaphore::const_new(0), deadline: Duration::from_mins(10) };
+static HURRIED: Slow = Slow { may: Semaphore::const_new(0), deadline: Duration::from_millis(50) };
+
+/// With one of these in the place of files.
+static WITH_PATIENT: [&dyn Source; 3] = [&Builtin, &PATIENT, &ConfigMaps];
+static WITH_HURRIED: [&dyn Source; 3] = [&Builtin, &HURRIED, &ConfigMaps];
+
+#[tokio::test]
+async fn while_a_source_is_being_read_other_plugins_are_updated() {
+    let cluster = PolicyCluster::start().await;
+    let engine = Engine::start_with_sources(&cluster, "one", &compiled(), &WITH_PATIENT).await;
+    let points = json!(["metadata-propagation"]);
+    cluster.plugin("slow", json!({"points": points, "source": {"file": {"path": "slow"}}})).await;
+
+    let mut bytes = plugin_bytes(LABELS);
+    for number in 0..3 {
+        cluster.config_map("labels", &bytes).await;
+        cluster.plugin_of_config_map("labels", json!({"points": points})).await;
+        cluster.active("labels", &digest(&bytes)).await;
+        bytes = with_other_digest(&bytes, number);
+    }
+    assert!(engine.policies.active().member("slow").is_none());
+
+    PATIENT.may.add_permits(1);
+    cluster.active("slow", &digest(&with_other_digest(&plugin_bytes(LABELS), 7))).await;
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_source_that_gives_nothing_within_its_deadline_is_told_and_tried_again() {
+    let cluster = PolicyCluster::start().await;
+    let engine = Engine::start_with_sources(&cluster, "one", &compiled(), &WITH_HURRIED).await;
+    cluster.plugin("slow", json!({"points": ["metadata-propagation"], "source": {"file": {"path": "slow"}}})).await;
+    let (reason, message) = cluster.refused("slow").await;
+    assert_eq!(reason, "SourceTimeout");
+    assert!(message.contains("source.file: it gave no bytes within 50ms; it is tried again."), "{message}");
+
+    HURRIED.may.add_permits(1);
+    let status = cluster.active("slow", &digest(&with_other_digest(&plugin_bytes(LABELS), 7))).await;
+    assert!(condition(&status, "Loaded").is_some_and(|(state, ..)| state == "True"));
+    engine.stop().await;
+}
