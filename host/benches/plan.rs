@@ -11,10 +11,9 @@ use pointsman_core::{
     kinds,
     plan::{Decided, Plan},
     planning,
-    resource::{
-        ALL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE, Resource,
-    },
+    resource::{CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE, Resource},
     settings::{HOST_NAMESPACE as FOR_ALL, Settings},
+    subject_kind::ALL,
     world::{ObjectKey, Snapshot, World, child::SUBJECT_KIND},
 };
 use pointsman_crds::policy::{plugin::PolicyPoint, set::PolicySetPlugin};

@@ -13,8 +13,9 @@ use kube::{
 use pointsman_core::{
     contest::Contest,
     plan::Object,
-    resource::{ALL, HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT},
+    resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT},
     status::difference,
+    subject_kind::ALL,
     workload::Workload,
     world::{
         ObjectKey, ObjectUpdate, OwnedObject, Snapshot, Subject,

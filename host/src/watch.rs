@@ -256,7 +256,7 @@ async fn follow<K>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pointsman_core::resource::ALL;
+    use pointsman_core::subject_kind::ALL;
 
     #[test]
     fn whatever_is_neither_asked_for_nor_only_looked_at_is_made_for_subjects() {

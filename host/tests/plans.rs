@@ -3,7 +3,8 @@
 use crate::planning::{plan, resource, world};
 use pointsman_core::{
     plan::Plan,
-    resource::{ALL, Resource},
+    resource::Resource,
+    subject_kind::ALL,
     world::{ObjectKey, World, child},
 };
 use proptest::prelude::*;

@@ -9,8 +9,9 @@ use pointsman::{keeper::builtins, load::Loader};
 use pointsman_core::{
     decide::{Policies, Unheard},
     kinds, planning,
-    resource::{ALL, INFERENCE_SERVICE, KNATIVE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
+    resource::{INFERENCE_SERVICE, KNATIVE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
     settings::{Gateway, Settings},
+    subject_kind::ALL,
     world::{ObjectKey, World},
 };
 use pointsman_sandbox::{compile::Compilers, engine::Engines};

@@ -159,7 +159,8 @@ pub(crate) fn bare(neighbours: &[&str]) -> Options {
 fn our_crds() -> &'static Path {
     static DATA: OnceLock<PathBuf> = OnceLock::new();
     DATA.get_or_init(|| {
-        let cluster = TestCluster::bare(&[]);
+        // Each cluster makes its own nodes.
+        let cluster = TestCluster::start(&Options { nodes: Some("none".into()), ..bare(&[]) });
         cluster.pointsman(&["crds", "install"]).ok();
         cluster.kubectl(&["create", "namespace", HOST_NAMESPACE]).ok();
         cluster.stop_part("apiserver").expect("stopping the API server");

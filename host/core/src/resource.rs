@@ -45,15 +45,13 @@ impl Resource {
     pub fn crd_name(&self) -> String {
         format!("{}.{}", self.plural, self.group)
     }
-
-    /// The one that an object says it is of, among those that we know.
-    pub fn find(api_version: &str, kind: &str) -> Option<&'static Self> {
-        ALL.iter().copied().find(|resource| resource.kind == kind && resource.api_version() == api_version)
-    }
 }
 
+/// What brings our kinds into a cluster.
+const OURS: Option<&str> = Some("`pointsman crds install`");
+
 macro_rules! resources {
-    ($($name:ident: $group:literal $version:literal $kind:literal $plural:literal $namespaced:literal $neighbour:expr;)*) => {
+    ($(#[$doc:meta])* $list:ident; $($name:ident: $group:literal $version:literal $kind:literal $plural:literal $namespaced:literal $neighbour:expr;)*) => {
         $(
             #[allow(missing_docs)] // Their names say what they are.
             pub static $name: Resource = Resource {
@@ -61,8 +59,8 @@ macro_rules! resources {
             };
         )*
 
-        /// All of them.
-        pub static ALL: &[&Resource] = &[$(&$name),*];
+        $(#[$doc])*
+        pub static $list: &[&Resource] = &[$(&$name),*];
     };
 }
 
@@ -70,6 +68,8 @@ macro_rules! resources {
 pub static REFERENCED_KINDS: [&Resource; 3] = [&GATEWAY, &HTTP_ROUTE, &INFERENCE_POOL];
 
 resources! {
+    /// Those that plans read or make, beside the subjects themselves.
+    OF_PLANS;
     NAMESPACE: "" "v1" "Namespace" "namespaces" false None;
     POD: "" "v1" "Pod" "pods" true None;
     SERVICE: "" "v1" "Service" "services" true None;
@@ -88,14 +88,26 @@ resources! {
     HTTP_ROUTE: "gateway.networking.k8s.io" "v1" "HTTPRoute" "httproutes" true Some("the Gateway API");
     GATEWAY: "gateway.networking.k8s.io" "v1" "Gateway" "gateways" true Some("the Gateway API");
     INFERENCE_POOL: "inference.networking.k8s.io" "v1" "InferencePool" "inferencepools" true Some("the Gateway API Inference Extension");
-    LLM_INFERENCE_SERVICE: "serving.kserve.io" "v1alpha1" "LLMInferenceService" "llminferenceservices" true Some("`pointsman crds install`");
-    LLM_CONFIG: "serving.kserve.io" "v1alpha1" "LLMInferenceServiceConfig" "llminferenceserviceconfigs" true Some("`pointsman crds install`");
-    INFERENCE_SERVICE: "ome.io" "v1beta1" "InferenceService" "inferenceservices" true Some("`pointsman crds install`");
-    SERVING_RUNTIME: "ome.io" "v1beta1" "ServingRuntime" "servingruntimes" true Some("`pointsman crds install`");
-    CLUSTER_SERVING_RUNTIME: "ome.io" "v1beta1" "ClusterServingRuntime" "clusterservingruntimes" false Some("`pointsman crds install`");
-    BASE_MODEL: "ome.io" "v1beta1" "BaseModel" "basemodels" true Some("`pointsman crds install`");
-    CLUSTER_BASE_MODEL: "ome.io" "v1beta1" "ClusterBaseModel" "clusterbasemodels" false Some("`pointsman crds install`");
-    FINE_TUNED_WEIGHT: "ome.io" "v1beta1" "FineTunedWeight" "finetunedweights" false Some("`pointsman crds install`");
+    LLM_CONFIG: "serving.kserve.io" "v1alpha1" "LLMInferenceServiceConfig" "llminferenceserviceconfigs" true OURS;
+    SERVING_RUNTIME: "ome.io" "v1beta1" "ServingRuntime" "servingruntimes" true OURS;
+    CLUSTER_SERVING_RUNTIME: "ome.io" "v1beta1" "ClusterServingRuntime" "clusterservingruntimes" false OURS;
+    BASE_MODEL: "ome.io" "v1beta1" "BaseModel" "basemodels" true OURS;
+    CLUSTER_BASE_MODEL: "ome.io" "v1beta1" "ClusterBaseModel" "clusterbasemodels" false OURS;
+    FINE_TUNED_WEIGHT: "ome.io" "v1beta1" "FineTunedWeight" "finetunedweights" false OURS;
+}
+
+resources! {
+    /// Those that people write and that we serve. Which of them are subjects is for `subject_kind` to say.
+    SERVED;
+    INFERENCE_SERVICE: "ome.io" "v1beta1" "InferenceService" "inferenceservices" true OURS;
+    BENCHMARK_JOB: "ome.io" "v1beta1" "BenchmarkJob" "benchmarkjobs" true OURS;
+    TRAINING_JOB: "ome.io" "v1beta1" "TrainingJob" "trainingjobs" true OURS;
+    LLM_INFERENCE_SERVICE: "serving.kserve.io" "v1alpha1" "LLMInferenceService" "llminferenceservices" true OURS;
+    INFERENCE_MODEL: "inference.eh-ops.io" "v1alpha1" "InferenceModel" "inferencemodels" true OURS;
+    INFERENCE_OBJECTIVE: "inference.networking.x-k8s.io" "v1alpha2" "InferenceObjective" "inferenceobjectives" true OURS;
+    POLICY_PLUGIN: "policy.pointsman.dev" "v1alpha1" "PolicyPlugin" "policyplugins" false OURS;
+    POLICY_SET: "policy.pointsman.dev" "v1alpha1" "PolicySet" "policysets" false OURS;
+    VALIDATION_RULE: "policy.pointsman.dev" "v1alpha1" "ValidationRule" "validationrules" false OURS;
 }
 
 #[cfg(test)]
@@ -105,16 +117,9 @@ mod tests {
 
     #[test]
     fn our_own_kinds_are_named_as_their_crds_name_them() {
-        for resource in ALL.iter().filter(|resource| ["ome.io", "serving.kserve.io"].contains(&resource.group)) {
+        for resource in OF_PLANS.iter().chain(SERVED).filter(|resource| resource.neighbour == OURS) {
             let crd = KINDS.iter().map(|kind| (kind.resource)()).find(|ours| ours.kind == resource.kind).unwrap();
             assert_eq!(crd, resource.api_resource());
         }
-    }
-
-    #[test]
-    fn a_kind_is_found_by_what_an_object_says() {
-        assert_eq!(Resource::find("apps/v1", "Deployment"), Some(&DEPLOYMENT));
-        assert_eq!(Resource::find("v1", "Service"), Some(&SERVICE));
-        assert_eq!(Resource::find("apps/v2", "Deployment"), None);
     }
 }

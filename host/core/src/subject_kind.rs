@@ -1,9 +1,10 @@
 //! The kinds of subject, as data: what everything below the kinds knows of each. What becomes of a subject is in `kinds`.
 
 use crate::resource::{
-    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE, Resource,
+    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE, OF_PLANS, Resource,
     SERVING_RUNTIME,
 };
+use std::sync::LazyLock;
 
 /// What is known of a kind of subject without planning one.
 #[derive(Debug)]
@@ -99,7 +100,16 @@ impl SubjectKind {
     }
 }
 
+/// All kinds of object that the world holds.
+pub static ALL: LazyLock<Vec<&'static Resource>> =
+    LazyLock::new(|| OF_PLANS.iter().copied().chain(SUBJECT_KINDS.iter().map(|kind| kind.resource)).collect());
+
 impl Resource {
+    /// The one that an object says it is of, among those that the world holds.
+    pub fn find(api_version: &str, kind: &str) -> Option<&'static Self> {
+        ALL.iter().copied().find(|resource| resource.kind == kind && resource.api_version() == api_version)
+    }
+
     /// Whether its objects are subjects.
     pub fn is_subject(&self) -> bool {
         SubjectKind::find(self).is_some()
@@ -109,6 +119,7 @@ impl Resource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::{DEPLOYMENT, SERVICE};
 
     #[test]
     fn a_kind_is_found_by_each_of_its_words() {
@@ -134,5 +145,12 @@ mod tests {
                 assert_ne!(kind.pod_labels.subject, other.pod_labels.subject);
             }
         }
+    }
+
+    #[test]
+    fn a_kind_is_found_by_what_an_object_says() {
+        assert_eq!(Resource::find("apps/v1", "Deployment"), Some(&DEPLOYMENT));
+        assert_eq!(Resource::find("v1", "Service"), Some(&SERVICE));
+        assert_eq!(Resource::find("apps/v2", "Deployment"), None);
     }
 }

@@ -17,12 +17,9 @@ use kube::{
 use pointsman_core::{
     decide::{Policies, Unheard, set::ActiveSet},
     objects::label_value,
-    resource::{
-        ALL, BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, GATEWAY, LLM_CONFIG, NAMESPACE, POD,
-        REFERENCED_KINDS, Resource, SERVING_RUNTIME,
-    },
+    resource::{FINE_TUNED_WEIGHT, GATEWAY, LLM_CONFIG, NAMESPACE, POD, REFERENCED_KINDS, Resource},
     rules::Rules,
-    subject_kind::{SUBJECT_KINDS, SubjectKind},
+    subject_kind::{ALL, SUBJECT_KINDS, SubjectKind},
     world::{ObjectKey, World, child::SUBJECT_KIND},
 };
 use pointsman_crds::policy::rule::LookupScope;
@@ -32,8 +29,11 @@ use std::{collections::BTreeSet, sync::Arc};
 /// How many objects are listed at once.
 const PAGE: u32 = 200;
 
-/// What a service may use.
-static USED: [&Resource; 5] = [&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME, &FINE_TUNED_WEIGHT];
+/// What plans read beside what is made for subjects.
+fn used() -> impl Iterator<Item = &'static Resource> {
+    let reads: BTreeSet<&Resource> = SUBJECT_KINDS.iter().flat_map(|kind| kind.reads.iter().copied()).collect();
+    reads.into_iter().chain([&FINE_TUNED_WEIGHT]).filter(|resource| !ELSEWHERE.contains(resource))
+}
 
 /// What a service may name of other namespaces.
 static ELSEWHERE: [&Resource; 2] = [&LLM_CONFIG, &GATEWAY];
@@ -137,7 +137,9 @@ impl Source {
 
     /// The kinds of what is made for services alone.
     fn made(&self) -> impl Iterator<Item = &'static Resource> {
-        let known = |resource: &Resource| USED.contains(&resource) || ELSEWHERE.contains(&resource) || REFERENCED_KINDS.contains(&resource);
+        let known = |resource: &Resource| {
+            used().any(|used| used == resource) || ELSEWHERE.contains(&resource) || REFERENCED_KINDS.contains(&resource)
+        };
         self.available.iter().copied().filter(move |resource| *resource != &NAMESPACE && !resource.is_subject() && !known(resource))
     }
 
@@ -148,7 +150,7 @@ impl Source {
         } else if let Some(namespace) = self.one(&NAMESPACE, "", namespace).await? {
             world.put(&NAMESPACE, &namespace);
         }
-        let kinds = USED.into_iter().chain(ELSEWHERE).chain(REFERENCED_KINDS);
+        let kinds = used().chain(ELSEWHERE).chain(REFERENCED_KINDS);
         for resource in kinds.filter(|resource| self.available.contains(*resource)) {
             let place = if ELSEWHERE.contains(&resource) { "" } else { namespace };
             self.put(world, resource, place, "").await?;

@@ -7,8 +7,9 @@ use pointsman_core::{
     kinds,
     plan::Plan,
     planning,
-    resource::{ALL, Resource},
+    resource::Resource,
     settings::Settings,
+    subject_kind::ALL,
     world::{ObjectKey, World},
 };
 use serde_json::Value;

@@ -9,7 +9,8 @@ use kube::{
 };
 use pointsman::keeper::sets;
 use pointsman_core::{
-    resource::{ALL, DEPLOYMENT, INFERENCE_SERVICE, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, POD, Resource, SERVING_RUNTIME},
+    resource::{DEPLOYMENT, INFERENCE_SERVICE, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, POD, Resource, SERVING_RUNTIME},
+    subject_kind::ALL,
     subject_kind::SUBJECT_KINDS,
     world::child::SUBJECT_KIND,
 };

@@ -28,9 +28,8 @@ use pointsman_core::{
     decide::{Policies, Unheard, set::ActiveSet},
     guards::{ALLOWED, VALID},
     plan::{LEFT_ALONE, NotOurs, Plan},
-    question,
-    resource::ALL,
-    structural,
+    question, structural,
+    subject_kind::ALL,
     world::ObjectKey,
 };
 use pointsman_sandbox::{cache::Cache, evaluator::Evaluator, limits::DECISION_CACHE, text::sentence};

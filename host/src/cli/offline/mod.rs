@@ -16,8 +16,9 @@ use pointsman_core::{
     kinds,
     plan::{LEFT_ALONE, NotOurs, Plan},
     planning,
-    resource::{ALL, Resource},
+    resource::Resource,
     settings::{HOST_NAMESPACE, Settings},
+    subject_kind::ALL,
     world::{ObjectKey, Subject, World},
 };
 use std::{num::NonZero, path::PathBuf, sync::Arc, thread};

@@ -1,6 +1,9 @@
 //! The kinds that admission knows: all that we serve, also those that no plan reads.
 
-use pointsman_core::{resource::Resource, world::subject::CONTROL};
+use pointsman_core::{
+    resource::{POLICY_SET, Resource, SERVED, VALIDATION_RULE},
+    world::subject::CONTROL,
+};
 use pointsman_crds::KINDS;
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::LazyLock};
@@ -11,33 +14,10 @@ fn is_served(group: &str) -> bool {
     GROUPS.contains(group)
 }
 
-/// What brings our kinds into a cluster.
-const CRDS: Option<&str> = Some("`pointsman crds install`");
-
-const fn kind(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str, namespaced: bool) -> Resource {
-    Resource { group, version, kind, plural, namespaced, neighbour: CRDS }
-}
-
-/// What says what must hold.
-pub static VALIDATION_RULE: Resource = kind("policy.pointsman.dev", "v1alpha1", "ValidationRule", "validationrules", false);
-
-/// What decides, frozen.
-pub static POLICY_SET: Resource = kind("policy.pointsman.dev", "v1alpha1", "PolicySet", "policysets", false);
-
-static POLICY_PLUGIN: Resource = kind("policy.pointsman.dev", "v1alpha1", "PolicyPlugin", "policyplugins", false);
-static BENCHMARK_JOB: Resource = kind("ome.io", "v1beta1", "BenchmarkJob", "benchmarkjobs", true);
-static TRAINING_JOB: Resource = kind("ome.io", "v1beta1", "TrainingJob", "trainingjobs", true);
-static INFERENCE_MODEL: Resource = kind("inference.eh-ops.io", "v1alpha1", "InferenceModel", "inferencemodels", true);
-static INFERENCE_OBJECTIVE: Resource = kind("inference.networking.x-k8s.io", "v1alpha2", "InferenceObjective", "inferenceobjectives", true);
-
-/// Those that the world doesn't hold.
-static OTHERS: [&Resource; 7] =
-    [&VALIDATION_RULE, &POLICY_SET, &POLICY_PLUGIN, &BENCHMARK_JOB, &TRAINING_JOB, &INFERENCE_MODEL, &INFERENCE_OBJECTIVE];
-
 /// The kind of ours that an object says it is of.
 pub fn find(api_version: &str, kind: &str) -> Option<&'static Resource> {
     let known = Resource::find(api_version, kind).filter(|resource| is_served(resource.group));
-    known.or_else(|| OTHERS.into_iter().find(|other| other.kind == kind && other.api_version() == api_version))
+    known.or_else(|| SERVED.iter().copied().find(|served| served.kind == kind && served.api_version() == api_version))
 }
 
 /// Whether rules are asked about objects of a kind. What says what must hold, and what decides, stays changeable, or a wrong rule could

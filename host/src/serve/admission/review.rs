@@ -1,15 +1,12 @@
 //! From the API server's question to the answer. Nothing here awaits, logs or calls the API, and nothing is written: a dry run is no
 //! other request.
 
-use super::{
-    kinds::{self, VALIDATION_RULE},
-    verdict::AdmissionVerdict,
-};
+use super::{kinds, verdict::AdmissionVerdict};
 use k8s_openapi::jiff::Timestamp;
 use pointsman_core::{
     claims::Claims,
     question::{entries, strings},
-    resource::Resource,
+    resource::{Resource, VALIDATION_RULE},
     rules::visible,
     rules::{
         Rules, fields,
