@@ -129,10 +129,10 @@ pub struct Inputs {
 /// What comes back from work that was done beside the keeper.
 #[derive(Debug)]
 enum TaskResult {
-    /// The source of a PolicyPlugin has been read.
-    HasRead(String),
-    /// What came of a PolicyPlugin.
-    Tried(String, Box<Tried>),
+    /// The source of a PolicyPlugin has been read, by the task with a number.
+    HasRead(String, u64),
+    /// What came of a PolicyPlugin, by the task with a number.
+    Tried(String, u64, Box<Tried>),
     Ruled(Box<CompiledRule>),
     Adopted(Box<Adopted>),
     /// How far the comparison of the set with a digest has come.
@@ -202,6 +202,8 @@ pub struct Keeper {
     /// The digest of the record that is in force here. None until the first: the set is then that of the built-ins.
     in_force: Option<String>,
     works: BTreeMap<String, PluginProgress>,
+    /// How many tasks were started for them.
+    tasks: u64,
     done: mpsc::UnboundedSender<TaskResult>,
     again: Option<Instant>,
     ready: channel::Sender<Option<String>>,
@@ -251,6 +253,7 @@ pub fn keep(
         adopting: None,
         in_force: None,
         works: BTreeMap::new(),
+        tasks: 0,
         done: done_sender,
         again: None,
         ready,
@@ -364,13 +367,13 @@ impl Keeper {
 
     fn handle_done(&mut self, done: TaskResult) {
         match done {
-            TaskResult::HasRead(plugin) => {
-                if let Some(work) = self.works.get_mut(&plugin) {
+            TaskResult::HasRead(plugin, task) => {
+                if let Some(work) = self.works.get_mut(&plugin).filter(|work| work.task == task) {
                     work.read_by = None;
                 }
             }
-            TaskResult::Tried(plugin, tried) => {
-                if let Some(work) = self.works.get_mut(&plugin) {
+            TaskResult::Tried(plugin, task, tried) => {
+                if let Some(work) = self.works.get_mut(&plugin).filter(|work| work.task == task) {
                     work.take(*tried);
                 }
             }

@@ -32,6 +32,8 @@ pub(super) struct PluginProgress {
     pub(super) pending: bool,
     /// Whether its source is being read or what is there loaded: one at a time, the newest next.
     pub(super) running: bool,
+    /// The number of the task that does so. What another task brings was for a PolicyPlugin that is gone.
+    pub(super) task: u64,
     /// Until when the others wait for what its source gives, while that is being read.
     pub(super) read_by: Option<Instant>,
     /// What came of that.
@@ -84,7 +86,9 @@ impl Keeper {
             }
             return;
         }
-        work.running = true;
+        self.tasks += 1;
+        let number = self.tasks;
+        (work.running, work.task) = (true, number);
         work.read_by = Some(Instant::now() + READ_PATIENCE);
         let known = work.known_keys();
         let spec = plugin.spec.clone();
@@ -99,9 +103,9 @@ impl Keeper {
         };
         let (plugin, done) = (name.to_owned(), self.done.clone());
         tokio::spawn(async move {
-            let has_read = || drop(done.send(TaskResult::HasRead(plugin.clone())));
+            let has_read = || drop(done.send(TaskResult::HasRead(plugin.clone(), number)));
             let tried = task.run(has_read).await;
-            done.send(TaskResult::Tried(plugin, Box::new(tried))).ok();
+            done.send(TaskResult::Tried(plugin, number, Box::new(tried))).ok();
         });
     }
 

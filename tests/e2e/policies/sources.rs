@@ -7,9 +7,12 @@ use pointsman::{
     source::{Source, SourceView, builtin::Builtin, config_map::ConfigMaps},
 };
 use pointsman_crds::policy::plugin::PluginSource;
-use pointsman_tests::{Engine, PolicyCluster, compiled, condition, plugin_bytes, with_other_digest};
+use pointsman_tests::{Engine, PolicyCluster, compiled, condition, eventually, plugin_bytes, with_other_digest};
 use serde_json::json;
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 use tokio::sync::Semaphore;
 
 const LABELS: &str = "pointsman-example-rust-labels";
@@ -18,6 +21,8 @@ const LABELS: &str = "pointsman-example-rust-labels";
 #[derive(Debug)]
 struct Slow {
     may: Semaphore,
+    /// How often reading has begun.
+    reads: AtomicUsize,
     deadline: Duration,
 }
 
@@ -36,7 +41,8 @@ impl Source for Slow {
 
     fn read(&self, _: PluginSource, _: SourceView) -> BoxFuture<'static, Result<Option<Vec<u8>>, Problem>> {
         // The engine takes sources that live as long as itself.
-        let slow: &'static Self = if self.deadline == PATIENT.deadline { &PATIENT } else { &HURRIED };
+        let slow: &'static Self = [&PATIENT, &DELETED, &HURRIED].into_iter().find(|slow| slow.deadline == self.deadline).unwrap();
+        slow.reads.fetch_add(1, Ordering::Relaxed);
         async {
             slow.may.acquire().await.unwrap().forget();
             Ok(Some(with_other_digest(&plugin_bytes(LABELS), 7)))
@@ -45,11 +51,13 @@ impl Source for Slow {
     }
 }
 
-static PATIENT: Slow = Slow { may: Semaphore::const_new(0), deadline: Duration::from_mins(10) };
-static HURRIED: Slow = Slow { may: Semaphore::const_new(0), deadline: Duration::from_millis(50) };
+static PATIENT: Slow = Slow { may: Semaphore::const_new(0), reads: AtomicUsize::new(0), deadline: Duration::from_mins(10) };
+static DELETED: Slow = Slow { may: Semaphore::const_new(0), reads: AtomicUsize::new(0), deadline: Duration::from_mins(11) };
+static HURRIED: Slow = Slow { may: Semaphore::const_new(0), reads: AtomicUsize::new(0), deadline: Duration::from_millis(50) };
 
 /// With one of these in the place of files.
 static WITH_PATIENT: [&dyn Source; 3] = [&Builtin, &PATIENT, &ConfigMaps];
+static WITH_DELETED: [&dyn Source; 3] = [&Builtin, &DELETED, &ConfigMaps];
 static WITH_HURRIED: [&dyn Source; 3] = [&Builtin, &HURRIED, &ConfigMaps];
 
 #[tokio::test]
@@ -70,6 +78,34 @@ async fn while_a_source_is_being_read_other_plugins_are_updated() {
 
     PATIENT.may.add_permits(1);
     cluster.active("slow", &digest(&with_other_digest(&plugin_bytes(LABELS), 7))).await;
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_read_for_a_deleted_plugin_is_not_taken_for_another_of_its_name() {
+    let cluster = PolicyCluster::start().await;
+    let engine = Engine::start_with_sources(&cluster, "one", &compiled(), &WITH_DELETED).await;
+    let spec = |label: &str| json!({"points": ["metadata-propagation"], "source": {"file": {"path": "slow"}}, "config": {"label": label}});
+    let is_read_for =
+        async |times: usize| eventually("it is being read", async || (DELETED.reads.load(Ordering::Relaxed) == times).then_some(())).await;
+    cluster.plugin("slow", spec("former")).await;
+    is_read_for(1).await;
+    cluster.delete_plugin("slow").await;
+    cluster.plugin("slow", spec("newer")).await;
+    is_read_for(2).await;
+
+    // The first of the two reads ends first. Another plugin shows that the keeper goes on.
+    DELETED.may.add_permits(1);
+    let bytes = plugin_bytes(LABELS);
+    cluster.config_map("labels", &bytes).await;
+    cluster.plugin_of_config_map("labels", json!({"points": ["metadata-propagation"]})).await;
+    cluster.active("labels", &digest(&bytes)).await;
+    assert!(engine.policies.active().member("slow").is_none());
+
+    DELETED.may.add_permits(1);
+    cluster.active("slow", &digest(&with_other_digest(&bytes, 7))).await;
+    let config = engine.policies.active().member("slow").unwrap().bound.config.clone();
+    assert_eq!(config.as_deref(), Some(r#"{"label":"newer"}"#));
     engine.stop().await;
 }
 
