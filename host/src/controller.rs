@@ -252,8 +252,8 @@ impl Controller {
             self.report_contest(&snapshot.subject, contest).await
         } else {
             let (plan, instead) = tokio::task::block_in_place(|| self.plan(kind, &snapshot));
-            self.policies.tally().note(key, plan.stands.clone());
-            again = plan.again;
+            self.policies.tally().note(key, plan.rule_results.clone());
+            again = plan.recheck_after;
             match self.carry_out(&snapshot, plan, instead).await {
                 Err(ApplyError::Contested(contest)) => {
                     self.pacer.forget(key);
@@ -343,7 +343,7 @@ impl Controller {
     /// Applies the plan and tells of it.
     async fn carry_out(&self, snapshot: &Snapshot, plan: Plan, instead: Option<Applied>) -> Result<(), ApplyError> {
         let subject = &snapshot.subject;
-        let Plan { objects, keeps, status, reads, .. } = plan;
+        let Plan { objects, retained: keeps, status, reads, .. } = plan;
         // Noted before anything is awaited: what changes meanwhile comes again.
         self.shared.change(|world| world.read(&subject.key, snapshot.revision, reads));
         let applied = match &objects {

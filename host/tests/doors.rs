@@ -169,7 +169,7 @@ fn findings<'r>(row: &Row, report: &'r Value) -> impl Iterator<Item = &'r Value>
 
 /// What the condition `Valid` of a plan tells. Nothing is told of what isn't ours.
 fn by_plan(plan: &Plan) -> Option<Said> {
-    if plan.theirs.is_some() {
+    if plan.not_ours.is_some() {
         return Some(Said::default());
     }
     let condition = plan.status.conditions.iter().find(|condition| condition.type_ == VALID).unwrap();

@@ -21,15 +21,15 @@ pub struct Condition {
     /// What is the case, and what to do about it.
     pub message: String,
     /// Whether the subject can't be ready without it.
-    pub needed: bool,
+    pub required_for_ready: bool,
     /// Whether those who watch events want to know of it even if it is fine.
-    pub notable: bool,
+    pub emits_event: bool,
 }
 
 impl Condition {
     /// One that is needed for the subject to be ready.
     pub fn new(type_: &'static str, status: Option<bool>, reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { type_, status, reason: reason.into(), message: message.into(), needed: true, notable: false }
+        Self { type_, status, reason: reason.into(), message: message.into(), required_for_ready: true, emits_event: false }
     }
 
     /// That something is so.
@@ -49,26 +49,26 @@ impl Condition {
 
     /// One that the subject can be ready without.
     #[must_use]
-    pub fn aside(self) -> Self {
-        Self { needed: false, ..self }
+    pub fn optional(self) -> Self {
+        Self { required_for_ready: false, ..self }
     }
 
     /// One that makes an event even where it is fine.
     #[must_use]
     pub fn with_event(self) -> Self {
-        Self { notable: true, ..self }
+        Self { emits_event: true, ..self }
     }
 }
 
 /// A condition as it stands in a status. As long as it doesn't turn, its time stays.
-pub(crate) fn written(condition: Condition, former: Option<&Value>, generation: Option<i64>, now: Timestamp) -> Value {
-    let status = word(condition.status);
+pub(crate) fn condition_json(condition: Condition, former: Option<&Value>, generation: Option<i64>, now: Timestamp) -> Value {
+    let status = status_text(condition.status);
     let since = former.filter(|former| former["status"] == status).and_then(|former| former["lastTransitionTime"].as_str());
     let mut told = Map::new();
     told.insert("type".to_owned(), condition.type_.into());
     told.insert("status".to_owned(), status.into());
     // As Knative's clients read it: one that the service can be ready without is no error.
-    if !condition.needed && condition.status != Some(true) {
+    if !condition.required_for_ready && condition.status != Some(true) {
         told.insert("severity".to_owned(), "Info".into());
     }
     let now = || now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -81,7 +81,7 @@ pub(crate) fn written(condition: Condition, former: Option<&Value>, generation: 
     Value::Object(told)
 }
 
-pub fn word(status: Option<bool>) -> &'static str {
+pub fn status_text(status: Option<bool>) -> &'static str {
     match status {
         Some(true) => "True",
         Some(false) => "False",

@@ -1,7 +1,7 @@
 //! Where another controller works on a subject, we don't: who it is, what it does, and how that is told.
 
 use crate::{
-    condition::{CONTESTED, Condition, READY, written},
+    condition::{CONTESTED, Condition, READY, condition_json},
     world::{
         ObjectKey, Subject,
         subject::{CONTROL, Control},
@@ -108,7 +108,7 @@ impl Contest {
     /// As a condition.
     pub fn condition(&self) -> Condition {
         let seen = self.since.map(|since| format!(" Seen at {since}.")).unwrap_or_default();
-        Condition::satisfied(CONTESTED, self.reason, format!("{}{seen}", self.what)).aside().with_event()
+        Condition::satisfied(CONTESTED, self.reason, format!("{}{seen}", self.what)).optional().with_event()
     }
 
     /// Whether a status tells it already. When it was seen counts for nothing: it would be another time with each write of the other.
@@ -132,7 +132,7 @@ impl Contest {
             whose(CONTESTED).is_some_and(|told| told["status"] != "True") || whose(READY).is_none_or(|ready| ready["reason"] == CONTESTED);
         for told in [Some(contested), ready_is_ours.then_some(ready)].into_iter().flatten() {
             let place = conditions.iter().position(|known| known["type"] == told.type_);
-            let written = written(told, place.map(|place| &conditions[place]), generation, now);
+            let written = condition_json(told, place.map(|place| &conditions[place]), generation, now);
             match place {
                 Some(place) => conditions[place] = written,
                 None => conditions.push(written),
@@ -187,9 +187,9 @@ pub fn uncontested(subject: &Subject) -> Condition {
         Control::Unreadable(value) => {
             let message =
                 format!("The annotation {CONTROL} has the value {value:?} and counts for nothing: it must be \"true\" or \"false\".");
-            Condition::no(CONTESTED, "InvalidAnnotation", message).aside().with_event()
+            Condition::no(CONTESTED, "InvalidAnnotation", message).optional().with_event()
         }
-        _ => Condition::no(CONTESTED, "NobodyElse", "No other controller works on the service.").aside(),
+        _ => Condition::no(CONTESTED, "NobodyElse", "No other controller works on the service.").optional(),
     }
 }
 

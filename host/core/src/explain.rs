@@ -118,7 +118,7 @@ fn metadata(inputs: &propagation::Inputs, asked: &[AskedPlugin], answer: &Propag
 
 /// The conditions as the status would have them, without times.
 pub(crate) fn conditions(subject: &Subject, plan: &Plan) -> Vec<Value> {
-    let applied = match &plan.theirs {
+    let applied = match &plan.not_ours {
         Some(NotOurs::LeftAlone) => Applied::LeftAlone(LEFT_ALONE.to_owned()),
         _ if plan.objects.is_some() => Applied::Done,
         _ => Applied::Held,

@@ -22,7 +22,7 @@ pub struct Plan {
     /// The objects that it is to have, in the order in which they are written, and no others. None: what there is stays as it is.
     pub objects: Option<Vec<Object>>,
     /// What stays as it is although it is not planned: pods that were taken over run by it.
-    pub keeps: BTreeSet<ObjectKey>,
+    pub retained: BTreeSet<ObjectKey>,
     /// What is told of it.
     pub status: Status,
     /// What was read: a change of it asks for another plan.
@@ -30,11 +30,11 @@ pub struct Plan {
     /// What was decided, for those who want to know why.
     pub decisions: Vec<Decided>,
     /// How the subject stands to the rules.
-    pub stands: RuleResults,
+    pub rule_results: RuleResults,
     /// When to look again although nothing has changed.
-    pub again: Option<Duration>,
+    pub recheck_after: Option<Duration>,
     /// Whose the subject is, if it isn't ours: then the rest of the plan is what we would do.
-    pub theirs: Option<NotOurs>,
+    pub not_ours: Option<NotOurs>,
 }
 
 /// Why a subject isn't ours.

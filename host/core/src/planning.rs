@@ -20,9 +20,9 @@ pub fn plan(kind: &dyn Kind, mut snapshot: Snapshot, policies: &Policies, settin
     let mut plan = kind.plan(&snapshot, &policies, settings);
     adoption::keep(&snapshot, plan.objects.as_mut());
     let mut plan = PlanGuard::new(&snapshot, &policies).enforce(plan);
-    plan.keeps = adoption::retained_objects(&snapshot);
-    plan.theirs = theirs(&snapshot);
-    plan.status.conditions.push(match &plan.theirs {
+    plan.retained = adoption::retained_objects(&snapshot);
+    plan.not_ours = theirs(&snapshot);
+    plan.status.conditions.push(match &plan.not_ours {
         Some(NotOurs::Contested(contest)) => contest.condition(),
         _ => contest::uncontested(&snapshot.subject),
     });

@@ -50,7 +50,7 @@ impl PodImpact {
 pub fn restarts(snapshot: &Snapshot, objects: &[Object], plan: &Plan, insisted: impl Fn(&Object, &OwnedObject) -> bool) -> bool {
     snapshot.children.iter().filter(|child| makes_pods(child)).any(|child| match objects.iter().find(|object| object.key == child.key) {
         Some(object) => !child.keeps_pods(&object.body) && !insisted(object, child),
-        None => !plan.keeps.contains(&child.key),
+        None => !plan.retained.contains(&child.key),
     })
 }
 

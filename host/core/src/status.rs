@@ -1,7 +1,7 @@
 //! From what a plan tells to the status that is written, and the events that go with a change of it.
 
 use crate::{
-    condition::{CONTESTED, Condition, READY, word, written},
+    condition::{CONTESTED, Condition, READY, condition_json, status_text},
     plan::Status,
 };
 use k8s_openapi::jiff::Timestamp;
@@ -71,7 +71,7 @@ pub fn settle(
     let told = conditions.into_iter().map(|condition| {
         let former = known.into_iter().flatten().find(|former| former["type"] == condition.type_);
         events.extend(transition_event(former, &condition));
-        written(condition, former, generation, now)
+        condition_json(condition, former, generation, now)
     });
     let told: Vec<Value> = told.collect();
     let ours = |type_: &Value| told.iter().any(|ours| ours["type"] == *type_) || types.iter().any(|ours| *type_ == **ours);
@@ -101,7 +101,7 @@ pub fn ready(conditions: &[Condition]) -> Condition {
     if let Some(contested) = conditions.iter().find(|condition| condition.type_ == CONTESTED && condition.status == Some(true)) {
         return Condition::no(READY, CONTESTED, contested.message.clone());
     }
-    let needed = || conditions.iter().filter(|condition| condition.needed);
+    let needed = || conditions.iter().filter(|condition| condition.required_for_ready);
     // What failed says more than what isn't known yet.
     let missing =
         needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
@@ -113,16 +113,16 @@ pub fn ready(conditions: &[Condition]) -> Condition {
 
 /// The event that a change of a condition makes, if it makes one.
 fn transition_event(before: Option<&Value>, after: &Condition) -> Option<TransitionEvent> {
-    let status = word(after.status);
+    let status = status_text(after.status);
     let same = before.is_some_and(|before| {
-        before["status"] == status && before["reason"] == after.reason && (!after.notable || before["message"] == after.message)
+        before["status"] == status && before["reason"] == after.reason && (!after.emits_event || before["message"] == after.message)
     });
     if same {
         return None;
     }
     let failed = after.status == Some(false);
     // Ready repeats what another condition says. That all is well needs no event: each would be a write more a service.
-    let wanted = after.type_ != READY && ((failed && after.needed) || after.notable);
+    let wanted = after.type_ != READY && ((failed && after.required_for_ready) || after.emits_event);
     wanted.then(|| TransitionEvent { reason: after.reason.clone(), message: after.message.clone() })
 }
 
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn ready_says_what_is_missing_first_of_all_what_failed() {
         let conditions =
-            vec![Condition::unknown("A", "Waiting", "a"), Condition::no("B", "Broken", "b"), Condition::no("C", "Aside", "c").aside()];
+            vec![Condition::unknown("A", "Waiting", "a"), Condition::no("B", "Broken", "b"), Condition::no("C", "Aside", "c").optional()];
         let (told, events) = settle(&Value::Null, status(conditions), &Applied::Done, None, at(1));
         let ready = told["conditions"].as_array().unwrap().last().unwrap().clone();
         assert_eq!((ready["status"].as_str(), ready["reason"].as_str()), (Some("False"), Some("Broken")));

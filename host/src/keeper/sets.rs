@@ -94,7 +94,7 @@ pub(super) fn status(set: &PolicySet, phase: PolicySetPhase, since: Option<&Time
     };
     let mut conditions: Vec<Condition> = Vec::new();
     let mut condition = |type_: &str, status: Option<bool>, reason: &str, message: &str| {
-        let status = pointsman_core::condition::word(status);
+        let status = pointsman_core::condition::status_text(status);
         let former = before.conditions.iter().find(|condition| condition.type_ == type_ && condition.status == status);
         conditions.push(Condition {
             type_: type_.to_owned(),

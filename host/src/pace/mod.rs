@@ -58,7 +58,7 @@ struct PaceState {
     /// Those that have failed in their turn: they are waited for no more.
     failed: HashSet<ObjectKey>,
     /// The generations that users have asked for and that aren't carried out.
-    asked_for: HashMap<ObjectKey, Option<i64>>,
+    user_edits: HashMap<ObjectKey, Option<i64>>,
     /// Whether a step wasn't told because another one just was.
     untold: bool,
     /// Why nobody gets a turn: a word of somebody's, and what has failed.
@@ -158,14 +158,14 @@ impl Pacer {
             return state.continue_restart(key, turn, work, ready);
         }
         if !work.restarts {
-            state.asked_for.remove(key);
+            state.user_edits.remove(key);
             return RestartPermission::GoOn;
         }
         // What couldn't be carried out when it was asked for is still asked for.
         if own_edit {
-            state.asked_for.insert(key.clone(), generation);
+            state.user_edits.insert(key.clone(), generation);
         }
-        let own_edit = state.asked_for.get(key).is_some_and(|asked| *asked == generation);
+        let own_edit = state.user_edits.get(key).is_some_and(|asked| *asked == generation);
         // Where nothing serves nothing can be lost, as long as nothing is known against it.
         if !work.serves && !own_edit && state.paused.is_none() && state.stopped.is_none() {
             return RestartPermission::GoOn;
@@ -188,7 +188,7 @@ impl Pacer {
         state.dequeue(key);
         state.turns.remove(key);
         state.failed.remove(key);
-        state.asked_for.remove(key);
+        state.user_edits.remove(key);
     }
 
     /// Gives turns to those that are to have one now. Only while nobody else is still to be looked at is it known who comes first.

@@ -98,11 +98,11 @@ fn of_what_runs(snapshot: &Snapshot, after: &Plan, planned: &[Object]) -> Vec<(E
 
 /// Whether an object is still there when the plan was carried out.
 fn stays(key: &ObjectKey, after: &Plan, planned: &[Object]) -> bool {
-    planned.iter().any(|object| object.key == *key) || after.keeps.contains(key)
+    planned.iter().any(|object| object.key == *key) || after.retained.contains(key)
 }
 
 fn failed(after: &Plan) -> SubjectChange {
-    let needed = || after.status.conditions.iter().filter(|condition| condition.needed);
+    let needed = || after.status.conditions.iter().filter(|condition| condition.required_for_ready);
     // What failed says more than what isn't known for it.
     let why = needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
     let places = why.map(|condition| format!("{}: {}", condition.reason, condition.message));
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(effect(&plan(vec![decoder("one")]), &plan(vec![decoder("two")])).0, Effect::Objects);
         assert_eq!(effect(&plan(vec![]), &plan(vec![decoder("one")])).0, Effect::Objects);
         assert_eq!(effect(&plan(vec![deployment("one", "x", 1)]), &plan(vec![])).0, Effect::Restarts);
-        let kept = Plan { keeps: [key(&DEPLOYMENT, "a-engine")].into(), ..plan(vec![]) };
+        let kept = Plan { retained: [key(&DEPLOYMENT, "a-engine")].into(), ..plan(vec![]) };
         assert_eq!(effect(&plan(vec![deployment("one", "x", 1)]), &kept).0, Effect::Nothing);
     }
 

@@ -172,10 +172,10 @@ impl<'a> PlanGuard<'a> {
         let output = plan.objects.as_ref().map(|objects| self.output(objects, &plan));
         let denied = !input.admits() || output.as_ref().is_some_and(|output| output.iter().any(|judgement| !judgement.admits()));
         if input.passing || output.iter().flat_map(|output| output.iter()).any(|judgement| judgement.passing) {
-            plan.again = Some(plan.again.map_or(RULE_RETRY_INTERVAL, |again| again.min(RULE_RETRY_INTERVAL)));
+            plan.recheck_after = Some(plan.recheck_after.map_or(RULE_RETRY_INTERVAL, |again| again.min(RULE_RETRY_INTERVAL)));
         }
-        plan.stands.add(&input);
-        output.iter().flat_map(|output| output.iter()).for_each(|judgement| plan.stands.add(judgement));
+        plan.rule_results.add(&input);
+        output.iter().flat_map(|output| output.iter()).for_each(|judgement| plan.rule_results.add(judgement));
         plan.status.conditions.insert(0, self.valid(&input));
         plan.status.conditions.push(self.allowed(plan.objects.as_deref().zip(output.as_deref()), &plan));
         if denied {

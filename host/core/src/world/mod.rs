@@ -336,7 +336,7 @@ impl World {
             weights: Arc::clone(&self.weights),
             configs: Arc::clone(&self.configs),
             crowd: self.crowd.clone(),
-            named: self.named.clone(),
+            referenced: self.named.clone(),
             children: self.children.get(&subject.uid).into_iter().flat_map(BTreeMap::values).cloned().collect(),
             stand_ins: BTreeMap::new(),
             pods: pods.into_iter().flat_map(BTreeMap::values).cloned().collect(),

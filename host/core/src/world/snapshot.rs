@@ -49,7 +49,7 @@ pub struct Snapshot {
     /// All subjects by their age.
     pub crowd: SubjectsByAge,
     /// What subjects may name.
-    pub(super) named: HashTrieMapSync<ObjectKey, Arc<ReferencedObject>>,
+    pub(super) referenced: HashTrieMapSync<ObjectKey, Arc<ReferencedObject>>,
     /// The objects that belong to the subject, in order.
     pub children: Vec<Arc<OwnedObject>>,
     /// What stands for one of them under the name that we would give it.
@@ -84,7 +84,7 @@ impl Snapshot {
 
     /// Something that the subject names.
     pub fn referenced(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<&Arc<ReferencedObject>> {
-        self.named.get(&ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() })
+        self.referenced.get(&ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
     /// Whether a kind can be read and written.

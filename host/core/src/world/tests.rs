@@ -183,7 +183,7 @@ fn what_subjects_name_is_found_whoever_made_it_and_whatever_labels_it_has() {
     };
     let seen = |world: &World, by: &str| {
         let snapshot = world.snapshot(&key(&INFERENCE_SERVICE, by), 0).unwrap();
-        (snapshot.children.len(), snapshot.named.contains_key(&key(&INFERENCE_POOL, "p")))
+        (snapshot.children.len(), snapshot.referenced.contains_key(&key(&INFERENCE_POOL, "p")))
     };
     reads(&mut world, "b", &[Read::Object(key(&INFERENCE_POOL, "p"))]);
     world.put(&INFERENCE_POOL, &pool(json!([{"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {}}])));

@@ -214,7 +214,7 @@ fn outlook(
     let (mut restarts, mut replicas) = (0, String::new());
     for (key, TakenOver { from, again, after, .. }) in service.children.iter().filter_map(|(key, _)| Some((key, taken.get(key)?))) {
         let planned = objects.and_then(|objects| objects.iter().find(|object| object.key == *key));
-        let keeps = plan.is_some_and(|plan| plan.keeps.contains(key));
+        let keeps = plan.is_some_and(|plan| plan.retained.contains(key));
         let (what, pods) = match fate(service.kind(), after, planned) {
             _ if objects.is_none() => ("stays as it is".to_owned(), 0),
             (ObjectOutcome::AsItIs, pods) if *again => ("taken over again".to_owned(), pods),

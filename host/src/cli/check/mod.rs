@@ -176,7 +176,7 @@ impl CheckRun {
             let Some(object) = of_key(&self.objects, &planned.subject.key).and_then(|at| self.objects.get_mut(at)) else { continue };
             let allowed = planned.plan.status.conditions.iter().find(|condition| condition.type_ == ALLOWED);
             // Nothing comes of a service that is left alone, whatever is said of its plan.
-            let severity = allowed.filter(|_| planned.plan.theirs != Some(NotOurs::LeftAlone)).and_then(severity);
+            let severity = allowed.filter(|_| planned.plan.not_ours != Some(NotOurs::LeftAlone)).and_then(severity);
             if let (Some(severity), Some(Condition { message, .. })) = (severity, allowed) {
                 object.findings.push(Finding::new(severity, &object.place, &object.named, String::new(), message.clone()));
             } else if planned.plan.objects.is_none() {
@@ -192,19 +192,20 @@ impl CheckRun {
 fn severity(allowed: &Condition) -> Option<Severity> {
     match allowed.status {
         Some(false) => Some(Severity::Error),
-        Some(true) if allowed.notable => Some(Severity::Warning),
+        Some(true) if allowed.emits_event => Some(Severity::Warning),
         Some(true) | None => None,
     }
 }
 
 /// Why a service gets no objects.
 fn unplanned(plan: &Plan) -> String {
-    match &plan.theirs {
+    match &plan.not_ours {
         Some(NotOurs::LeftAlone) => return LEFT_ALONE.to_owned(),
         Some(NotOurs::Contested(contest)) => return contest.message().to_owned(),
         None => {}
     }
-    let needed = || plan.status.conditions.iter().filter(|condition| condition.needed && ![VALID, ALLOWED].contains(&condition.type_));
+    let needed =
+        || plan.status.conditions.iter().filter(|condition| condition.required_for_ready && ![VALID, ALLOWED].contains(&condition.type_));
     let why = needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
     why.map_or_else(String::new, |why| format!("{} {}: {}", why.type_, why.reason, why.message))
 }

@@ -106,7 +106,7 @@ impl Offline {
             let snapshot = self.world.snapshot(key, now).filter(|snapshot| !snapshot.subject.deleting)?;
             let subject = Arc::clone(&snapshot.subject);
             let mut plan = planning::plan(kinds::find(key.resource)?, snapshot, &self.policies, &self.settings);
-            if plan.theirs.is_some() {
+            if plan.not_ours.is_some() {
                 plan.objects = None;
             }
             Some(Planned { subject, plan })
@@ -139,12 +139,12 @@ impl Planned {
             return None;
         }
         let ObjectKey { namespace, name, .. } = &self.subject.key;
-        match &self.plan.theirs {
+        match &self.plan.not_ours {
             Some(NotOurs::LeftAlone) => return Some(format!("{namespace}/{name}: {LEFT_ALONE}")),
             Some(NotOurs::Contested(contest)) => return Some(format!("{namespace}/{name}: {}", contest.message())),
             None => {}
         }
-        let needed = || self.plan.status.conditions.iter().filter(|condition| condition.needed);
+        let needed = || self.plan.status.conditions.iter().filter(|condition| condition.required_for_ready);
         let why =
             needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
         let why = why.map_or_else(String::new, |why| format!(": {} {}: {}", why.type_, why.reason, why.message));

@@ -121,7 +121,14 @@ impl Kind for LlmInferenceServices {
         let types: &[_] = if making.service.workloads.is_empty() { &[] } else { &TYPES };
         let fields = making.fields(&found);
         let Questions { reads, decisions, .. } = making.asking;
-        Plan { objects: found.objects, status: Status { conditions, fields, types }, reads, decisions, again, ..Plan::default() }
+        Plan {
+            objects: found.objects,
+            status: Status { conditions, fields, types },
+            reads,
+            decisions,
+            recheck_after: again,
+            ..Plan::default()
+        }
     }
 }
 

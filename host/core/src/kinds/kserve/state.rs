@@ -148,7 +148,7 @@ impl PlanBuilder<'_> {
 fn all(type_: &'static str, parts: [&[Condition]; 2], well: &str) -> Condition {
     let first = |status: Option<bool>| parts.into_iter().flatten().find(|part| part.status == status);
     match first(Some(false)).or_else(|| first(None)) {
-        Some(part) => Condition { type_, notable: false, ..part.clone() },
+        Some(part) => Condition { type_, emits_event: false, ..part.clone() },
         None => Condition::satisfied(type_, "Ready", well),
     }
 }

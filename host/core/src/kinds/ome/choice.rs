@@ -227,12 +227,12 @@ impl PlanBuilder<'_> {
                 name(place),
                 score(place)
             );
-            self.conditions.push(Condition::no(RUNTIME_UP_TO_DATE, "BetterRuntime", message).aside().with_event());
+            self.conditions.push(Condition::no(RUNTIME_UP_TO_DATE, "BetterRuntime", message).optional().with_event());
         }
     }
 
     fn up_to_date(&mut self, reason: &str, message: &str) {
-        self.conditions.push(Condition::satisfied(RUNTIME_UP_TO_DATE, reason, message).aside());
+        self.conditions.push(Condition::satisfied(RUNTIME_UP_TO_DATE, reason, message).optional());
     }
 }
 

@@ -213,7 +213,7 @@ impl PlanBuilder<'_> {
             let known = self.conditions.iter().position(|condition| condition.type_ == step).map(|place| self.conditions.remove(place));
             known.unwrap_or_else(|| match (step, at) {
                 (ACCEPTED, _) => accepted(&self.notes),
-                (RUNTIME_UP_TO_DATE, _) => Condition::unknown(step, "Blocked", format!("Waits for {RUNTIME_SELECTED}.")).aside(),
+                (RUNTIME_UP_TO_DATE, _) => Condition::unknown(step, "Blocked", format!("Waits for {RUNTIME_SELECTED}.")).optional(),
                 (_, at) => Condition::unknown(step, "Blocked", format!("Waits for {}.", at.unwrap_or(ACCEPTED))),
             })
         });
@@ -226,7 +226,7 @@ impl PlanBuilder<'_> {
             status: Status { conditions, fields, types: &[] },
             reads: self.asking.reads,
             decisions: self.asking.decisions,
-            again,
+            recheck_after: again,
             ..Plan::default()
         }
     }

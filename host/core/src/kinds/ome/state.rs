@@ -49,7 +49,7 @@ impl PlanBuilder<'_> {
                 }
                 None => {
                     let message = format!("The service has no {}.", part.name());
-                    conditions.push(Condition::satisfied(part.condition(), "NotWanted", message).aside());
+                    conditions.push(Condition::satisfied(part.condition(), "NotWanted", message).optional());
                     continue;
                 }
             };

@@ -126,7 +126,7 @@ fn objects(before: &Plan, after: &Plan) -> Vec<String> {
             None => tell(&object.key, "made", "", &yaml(object)),
         }
     }
-    for gone in former.iter().filter(|object| of(planned, &object.key).is_none() && !after.keeps.contains(&object.key)) {
+    for gone in former.iter().filter(|object| of(planned, &object.key).is_none() && !after.retained.contains(&object.key)) {
         tell(&gone.key, "removed", &yaml(gone), "");
     }
     lines
@@ -167,7 +167,7 @@ mod tests {
         let plan = |objects: Vec<Object>| Plan { objects: Some(objects), ..Plan::default() };
         let before = plan(vec![object("same", 1), object("other", 1), object("gone", 1), object("kept", 1)]);
         let mut after = plan(vec![object("same", 1), object("other", 2), object("new", 1)]);
-        after.keeps.insert(key(&DEPLOYMENT, "kept"));
+        after.retained.insert(key(&DEPLOYMENT, "kept"));
         let lines = objects(&before, &after);
         let headings: Vec<_> = lines.iter().filter(|line| line.starts_with("  Deployment")).map(|line| line.trim_start()).collect();
         assert_eq!(headings, ["Deployment n/other: changed", "Deployment n/new: made", "Deployment n/gone: removed"]);
