@@ -369,7 +369,7 @@ impl Controller {
             return Ok(());
         }
         let before = subject.status();
-        let (after, turned) = settle(&before, status, &applied, subject.generation, Timestamp::now());
+        let (after, turned) = settle(&before, subject.key.resource.noun(), status, &applied, subject.generation, Timestamp::now());
         if self.applier.status(subject, &before, &after).await? {
             self.emit_events(subject, turned).await;
         }

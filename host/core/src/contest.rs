@@ -189,7 +189,10 @@ pub fn uncontested(subject: &Subject) -> Condition {
                 format!("The annotation {CONTROL} has the value {value:?} and counts for nothing: it must be \"true\" or \"false\".");
             Condition::no(CONTESTED, "InvalidAnnotation", message).optional().with_event()
         }
-        _ => Condition::no(CONTESTED, "NobodyElse", "No other controller works on the service.").optional(),
+        _ => {
+            let message = format!("No other controller works on the {}.", subject.key.resource.noun());
+            Condition::no(CONTESTED, "NobodyElse", message).optional()
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
         selection::{self, Judged, Selection},
         templating::{self, Templated},
     },
-    plan::{Decided, LEFT_ALONE, NotOurs, Plan},
+    plan::{Decided, NotOurs, Plan, left_alone},
     status::{Applied, settle},
     world::{ObjectKey, Subject},
 };
@@ -118,12 +118,13 @@ fn metadata(inputs: &propagation::Inputs, asked: &[AskedPlugin], answer: &Propag
 
 /// The conditions as the status would have them, without times.
 pub(crate) fn conditions(subject: &Subject, plan: &Plan) -> Vec<Value> {
+    let noun = subject.key.resource.noun();
     let applied = match &plan.not_ours {
-        Some(NotOurs::LeftAlone) => Applied::LeftAlone(LEFT_ALONE.to_owned()),
+        Some(NotOurs::LeftAlone) => Applied::LeftAlone(left_alone(noun)),
         _ if plan.objects.is_some() => Applied::Done,
         _ => Applied::Held,
     };
-    let (status, _) = settle(&subject.status(), plan.status.clone(), &applied, subject.generation, Timestamp::UNIX_EPOCH);
+    let (status, _) = settle(&subject.status(), noun, plan.status.clone(), &applied, subject.generation, Timestamp::UNIX_EPOCH);
     let told = status["conditions"].as_array().cloned().unwrap_or_default();
     let keep = ["type", "status", "reason", "message"];
     told.iter().map(|condition| keep.iter().map(|field| ((*field).to_owned(), condition[*field].clone())).collect()).collect()

@@ -47,7 +47,9 @@ pub enum NotOurs {
 }
 
 /// What is told of a subject that says so itself.
-pub const LEFT_ALONE: &str = "The service is left alone: its annotation pointsman.dev/control is \"false\".";
+pub fn left_alone(noun: &str) -> String {
+    format!("The {noun} is left alone: its annotation pointsman.dev/control is \"false\".")
+}
 
 /// An object that a subject is to have.
 #[derive(Clone, Debug)]

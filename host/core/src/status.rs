@@ -46,6 +46,7 @@ pub struct TransitionEvent {
 /// an unchanged status is the same to the byte.
 pub fn settle(
     before: &Value,
+    noun: &str,
     planned: Status,
     applied: &Applied,
     generation: Option<i64>,
@@ -53,12 +54,13 @@ pub fn settle(
 ) -> (Value, Vec<TransitionEvent>) {
     let Status { mut conditions, mut fields, types } = planned;
     conditions.push(match applied {
-        Applied::Done => Condition::satisfied(APPLIED, "Applied", "The objects of the service are as planned."),
+        Applied::Done => Condition::satisfied(APPLIED, "Applied", format!("The objects of the {noun} are as planned.")),
         Applied::Held => {
             Condition::unknown(APPLIED, "Held", "Nothing is written: what there is stays as it is. The other conditions say why.")
         }
         Applied::InTurn => {
-            Condition::satisfied(APPLIED, RESTARTING, "The objects of the service are as planned. It is its turn to restart its pods.")
+            let message = format!("The objects of the {noun} are as planned. It is its turn to restart its pods.");
+            Condition::satisfied(APPLIED, RESTARTING, message)
         }
         // It serves as it did: that is no reason not to be ready.
         Applied::Waits(message) => Condition::satisfied(APPLIED, WAITING, message),
@@ -142,9 +144,9 @@ mod tests {
     #[test]
     fn a_status_that_did_not_turn_is_the_same_to_the_byte() {
         let planned = || status(vec![Condition::satisfied("A", "Fine", "It is."), Condition::unknown("B", "Waiting", "It may be.")]);
-        let (first, events) = settle(&Value::Null, planned(), &Applied::Done, Some(1), at(1));
+        let (first, events) = settle(&Value::Null, "service", planned(), &Applied::Done, Some(1), at(1));
         assert!(events.is_empty(), "{events:?}");
-        let (second, events) = settle(&first, planned(), &Applied::Done, Some(1), at(99));
+        let (second, events) = settle(&first, "service", planned(), &Applied::Done, Some(1), at(99));
         assert_eq!(first.to_string(), second.to_string());
         assert!(events.is_empty());
         assert_eq!(first["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:01Z");
@@ -160,7 +162,7 @@ mod tests {
         });
         let fields = Map::from_iter([("url".to_owned(), Value::Null), ("runtime".to_owned(), json!({"name": "b"}))]);
         let planned = Status { conditions: vec![Condition::satisfied("A", "Fine", "It is.")], fields, types: &["B"] };
-        let (after, _) = settle(&before, planned, &Applied::Done, Some(2), at(1));
+        let (after, _) = settle(&before, "service", planned, &Applied::Done, Some(2), at(1));
         let types: Vec<&str> = after["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap()).collect();
         assert_eq!(types, ["A", "Applied", "Ready", "Theirs"]);
         assert_eq!((&after["theirs"], after.get("url")), (&json!(1), None));
@@ -174,7 +176,7 @@ mod tests {
     fn ready_says_what_is_missing_first_of_all_what_failed() {
         let conditions =
             vec![Condition::unknown("A", "Waiting", "a"), Condition::no("B", "Broken", "b"), Condition::no("C", "Aside", "c").optional()];
-        let (told, events) = settle(&Value::Null, status(conditions), &Applied::Done, None, at(1));
+        let (told, events) = settle(&Value::Null, "service", status(conditions), &Applied::Done, None, at(1));
         let ready = told["conditions"].as_array().unwrap().last().unwrap().clone();
         assert_eq!((ready["status"].as_str(), ready["reason"].as_str()), (Some("False"), Some("Broken")));
         let reasons: Vec<&str> = events.iter().map(|event| event.reason.as_str()).collect();
@@ -184,12 +186,12 @@ mod tests {
     #[test]
     fn an_event_comes_with_the_turn_and_never_again() {
         let fine = || status(vec![Condition::satisfied("A", "Tie", "b and c").with_event()]);
-        let (told, events) = settle(&Value::Null, fine(), &Applied::Done, None, at(1));
+        let (told, events) = settle(&Value::Null, "service", fine(), &Applied::Done, None, at(1));
         assert_eq!(events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["Tie"]);
-        assert!(settle(&told, fine(), &Applied::Done, None, at(2)).1.is_empty());
+        assert!(settle(&told, "service", fine(), &Applied::Done, None, at(2)).1.is_empty());
         let failed = Applied::Failed("Forbidden".to_owned(), "no".to_owned());
-        let (told, events) = settle(&told, fine(), &failed, None, at(3));
+        let (told, events) = settle(&told, "service", fine(), &failed, None, at(3));
         assert_eq!(events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["Forbidden"]);
-        assert!(settle(&told, fine(), &Applied::Done, None, at(4)).1.is_empty());
+        assert!(settle(&told, "service", fine(), &Applied::Done, None, at(4)).1.is_empty());
     }
 }

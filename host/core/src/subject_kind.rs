@@ -110,6 +110,11 @@ impl Resource {
         ALL.iter().copied().find(|resource| resource.kind == kind && resource.api_version() == api_version)
     }
 
+    /// What messages call one of its objects.
+    pub fn noun(&self) -> &'static str {
+        SubjectKind::find(self).map_or("object", |kind| kind.noun)
+    }
+
     /// Whether its objects are subjects.
     pub fn is_subject(&self) -> bool {
         SubjectKind::find(self).is_some()

@@ -199,7 +199,7 @@ impl<'a> PlanGuard<'a> {
         if !warned.is_empty() {
             return Condition::satisfied(VALID, "Warned", truncated(joined(&warned))).with_event();
         }
-        Condition::satisfied(VALID, "Valid", "The service breaks no rule.")
+        Condition::satisfied(VALID, "Valid", format!("The {} breaks no rule.", self.snapshot.subject.key.resource.noun()))
     }
 
     fn allowed(&self, judged: Option<(&[Object], &Vec<Judgement>)>, plan: &Plan) -> Condition {

@@ -27,7 +27,7 @@ use pointsman_core::{
     condition::Condition,
     decide::{Policies, Unheard, set::ActiveSet},
     guards::{ALLOWED, VALID},
-    plan::{LEFT_ALONE, NotOurs, Plan},
+    plan::{NotOurs, Plan, left_alone},
     question, structural,
     subject_kind::ALL,
     world::ObjectKey,
@@ -180,7 +180,11 @@ impl CheckRun {
             if let (Some(severity), Some(Condition { message, .. })) = (severity, allowed) {
                 object.findings.push(Finding::new(severity, &object.place, &object.named, String::new(), message.clone()));
             } else if planned.plan.objects.is_none() {
-                self.report.unplanned.push(SkippedCheck { what: object.called(), why: unplanned(&planned.plan), usual: false });
+                self.report.unplanned.push(SkippedCheck {
+                    what: object.called(),
+                    why: unplanned(&planned.plan, planned.subject.key.resource.noun()),
+                    usual: false,
+                });
             }
         }
         self.report.findings.extend(self.objects.into_iter().flat_map(|object| object.findings));
@@ -198,9 +202,9 @@ fn severity(allowed: &Condition) -> Option<Severity> {
 }
 
 /// Why a service gets no objects.
-fn unplanned(plan: &Plan) -> String {
+fn unplanned(plan: &Plan, noun: &str) -> String {
     match &plan.not_ours {
-        Some(NotOurs::LeftAlone) => return LEFT_ALONE.to_owned(),
+        Some(NotOurs::LeftAlone) => return left_alone(noun),
         Some(NotOurs::Contested(contest)) => return contest.message().to_owned(),
         None => {}
     }
