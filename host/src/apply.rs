@@ -15,8 +15,7 @@ use pointsman_core::{
     plan::Object,
     resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT},
     status::difference,
-    subject_kind::ALL,
-    workload::Workload,
+    workload::{WORKLOADS, Workload},
     world::{
         ObjectKey, ObjectUpdate, OwnedObject, Snapshot, Subject,
         child::{fingerprint, manager},
@@ -183,7 +182,8 @@ impl Applier {
         let subject = &snapshot.subject;
         for workload in &subject.workloads {
             let Some((kind, name)) = workload.split_once('/') else { continue };
-            let Some(resource) = ALL.iter().copied().find(|resource| resource.kind == kind && snapshot.serves(resource)) else { continue };
+            let mut known = WORKLOADS.iter().map(|workload| workload.resource);
+            let Some(resource) = known.find(|resource| resource.kind == kind && snapshot.serves(resource)) else { continue };
             let key = ObjectKey { resource, namespace: subject.key.namespace.clone(), name: name.to_owned() };
             let gone = (subject.uid.clone(), key.clone());
             if snapshot.children.iter().any(|child| child.key == key) || self.remembers(&subject.key, |memory| memory.gone.contains(&gone))

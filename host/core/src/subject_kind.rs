@@ -51,6 +51,9 @@ pub const APP_NAME: &str = "app.kubernetes.io/name";
 /// See [`APP_NAME`].
 pub const APP_COMPONENT: &str = "app.kubernetes.io/component";
 
+/// The main container of an `InferenceService`'s pods, unless a runner has another.
+pub const OME_CONTAINER: &str = "ome-container";
+
 /// All of them: a further kind is a line here, and one in `kinds`.
 pub static SUBJECT_KINDS: [SubjectKind; 2] = [
     SubjectKind {
@@ -59,7 +62,7 @@ pub static SUBJECT_KINDS: [SubjectKind; 2] = [
         noun: "service",
         pod_labels: PodLabels { subject: SUBJECT, component: COMPONENT },
         reads: &[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME],
-        main_container: MainContainer { name: "ome-container", may_be_renamed: true },
+        main_container: MainContainer { name: OME_CONTAINER, may_be_renamed: true },
     },
     SubjectKind {
         resource: &LLM_INFERENCE_SERVICE,

@@ -20,6 +20,7 @@ use crate::{
         HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING,
         Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
     },
+    subject_kind::OME_CONTAINER,
     world::{
         ObjectKey,
         child::{APPLIED, DERIVED, GENERATION, REVISION, REVISION_LABEL, RUNTIME},
@@ -28,9 +29,6 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The container that runs the model, unless the runtime or the service names another.
-pub(super) const MAIN_CONTAINER: &str = "ome-container";
 
 /// The ports of the proxy that Knative puts in front of a container.
 const KNATIVE_PORTS: [i64; 4] = [8012, 8013, 8022, 9090];
@@ -363,5 +361,5 @@ fn main_container<'a>(component: &DeployedComponent, spec: &'a Value) -> Option<
     let sides = [&component.runtime, &component.user];
     let mut parts = sides.into_iter().flat_map(|side| [Some(&side.part), side.leader.as_ref()]).flatten();
     let mut runner = || parts.find_map(|part| part.0.get("runner")?.get("name")?.as_str().filter(|name| !name.is_empty()));
-    named(MAIN_CONTAINER).or_else(|| runner().and_then(named)).or_else(|| containers.first())
+    named(OME_CONTAINER).or_else(|| runner().and_then(named)).or_else(|| containers.first())
 }

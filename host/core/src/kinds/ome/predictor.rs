@@ -1,7 +1,10 @@
 //! The deprecated `predictor`, as the engine, model and runtime that it stands for.
 
 use super::{PlanError, component::invalid};
-use crate::world::ome::{Component, PodLayer};
+use crate::{
+    subject_kind::OME_CONTAINER,
+    world::ome::{Component, PodLayer},
+};
 use pointsman_crds::ome::inference_service::{ModelRef, ServingRuntimeRef};
 use serde_json::{Map, Value, json};
 
@@ -87,7 +90,7 @@ pub(super) fn set_version(runtime: &mut Component, version: &str) {
             set_image(runner, version);
         }
         let Some(containers) = part.get_mut("pod").and_then(|pod| pod.get_mut("containers")?.as_array_mut()) else { continue };
-        let main = containers.iter().position(|container| container["name"] == super::objects::MAIN_CONTAINER).unwrap_or_default();
+        let main = containers.iter().position(|container| container["name"] == OME_CONTAINER).unwrap_or_default();
         if let Some(container) = containers.get_mut(main) {
             set_image(container, version);
         }
