@@ -183,17 +183,12 @@ impl ForeignStatusWriters {
 
 /// What is told of a subject that nobody else works on.
 pub fn uncontested(subject: &Subject) -> Condition {
-    match &subject.control {
-        Control::Unreadable(value) => {
-            let message =
-                format!("The annotation {CONTROL} has the value {value:?} and counts for nothing: it must be \"true\" or \"false\".");
-            Condition::no(CONTESTED, "InvalidAnnotation", message).optional().with_event()
-        }
-        _ => {
-            let message = format!("No other controller works on the {}.", subject.key.resource.noun());
-            Condition::no(CONTESTED, "NobodyElse", message).optional()
-        }
+    if let Control::Unreadable(value) = &subject.control {
+        let message = format!("The annotation {CONTROL} has the value {value:?} and counts for nothing: it must be \"true\" or \"false\".");
+        return Condition::no(CONTESTED, "InvalidAnnotation", message).optional().with_event();
     }
+    let message = format!("No other controller works on the {}.", subject.key.resource.noun());
+    Condition::no(CONTESTED, "NobodyElse", message).optional()
 }
 
 fn unknown_writer() -> Writer {
