@@ -215,7 +215,9 @@ async fn a_rule_with_a_typo_is_refused_with_every_flaw() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_does_not_know_the_rules_yet_gives_no_answer_and_shows_the_certificate_of_its_folder() {
-    let cluster = PolicyCluster::start().await;
+    // Without the host's namespace, so that nothing can be known yet.
+    let cluster = TestCluster::bare(&[]);
+    cluster.pointsman(&["crds", "install"]).ok();
     let folder = folder(&cluster, "certificates");
     let kept = made::renewed(None, &["127.0.0.1".to_owned()], made::now()).unwrap().unwrap();
     for (name, content) in [("tls.crt", &kept.leaf), ("tls.key", &kept.leaf_key), ("ca.crt", &kept.bundle)] {
