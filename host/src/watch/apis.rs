@@ -112,6 +112,9 @@ async fn notable<K>(event: watcher::Result<Event<K>>) -> Option<()> {
 }
 
 /// Asks the API server once.
+///
+/// An API server that has just started names a custom resource in its discovery only once it has read the CRD again. Until then
+/// the CRD itself is the authority: taking its kind for absent would turn every service that needs it.
 pub async fn discover(client: &Client) -> kube::Result<Apis> {
     let groups = client.list_api_groups_aggregated().await?;
     let mut served = BTreeSet::new();
@@ -124,5 +127,50 @@ pub async fn discover(client: &Client) -> kube::Result<Apis> {
             }
         }
     }
+    let neighbours = super::watched().filter(|(resource, _)| resource.neighbour.is_some()).map(|(resource, _)| resource.api_resource());
+    let unlisted: BTreeSet<_> =
+        our_kinds().chain(neighbours).map(|kind| (kind.group, kind.version, kind.plural)).filter(|kind| !served.contains(kind)).collect();
+    let crds = Api::<CustomResourceDefinition>::all(client.clone());
+    let asked = unlisted.into_iter().map(async |kind| match crds.get_opt(&format!("{}.{}", kind.2, kind.0)).await {
+        Ok(crd) => Ok(crd.is_some_and(|crd| is_established(&crd, &kind.1)).then_some(kind)),
+        // A user of the command line may not be allowed to read CRDs.
+        Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(None),
+        Err(error) => Err(error),
+    });
+    served.extend(futures::future::try_join_all(asked).await?.into_iter().flatten());
     Ok(Apis { known: true, served })
+}
+
+/// Whether the API server has accepted a CRD, and serves this version of it.
+fn is_established(crd: &CustomResourceDefinition, version: &str) -> bool {
+    let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    crd.metadata.deletion_timestamp.is_none()
+        && conditions.into_iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
+        && crd.spec.versions.iter().any(|served| served.name == version && served.served)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_established;
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use serde_json::{Value, json};
+
+    fn crd(established: &str, served: bool, deleted: &Value) -> CustomResourceDefinition {
+        let text = json!({
+            "metadata": {"deletionTimestamp": deleted},
+            "spec": {"group": "ray.io", "names": {"kind": "RayCluster", "plural": "rayclusters"}, "scope": "Namespaced",
+                "versions": [{"name": "v1alpha1", "served": true, "storage": false}, {"name": "v1", "served": served, "storage": true}]},
+            "status": {"conditions": [{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": established}]},
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
+    #[test]
+    fn a_crd_stands_for_its_kind_once_it_is_established_and_until_it_is_deleted() {
+        assert!(is_established(&crd("True", true, &Value::Null), "v1"));
+        assert!(!is_established(&crd("False", true, &Value::Null), "v1"), "its names are taken, or not yet accepted");
+        assert!(!is_established(&crd("True", false, &Value::Null), "v1"), "only another version is served");
+        assert!(!is_established(&crd("True", true, &Value::Null), "v2"));
+        assert!(!is_established(&crd("True", true, &json!("2026-01-01T00:00:00Z")), "v1"), "the API server removes it");
+    }
 }
