@@ -136,8 +136,8 @@ fn go_checks(long: bool) -> Result<()> {
     for module in ["tests/cluster", "tests/knative"] {
         let dir = workspace().join(module);
         build::gofmt(&dir)?;
-        build::logged(&cluster_dir(), &format!("go vet in {module}"), Guarded::new("go")?.args(["vet", "./..."]).dir(&dir))?;
-        let test = Guarded::new("go")?.args(["test"]).args(short).args(["./..."]).dir(&dir);
+        build::logged(&cluster_dir(), &format!("go vet in {module}"), build::go_command(&dir)?.args(["vet", "./..."]))?;
+        let test = build::go_command(&dir)?.args(["test"]).args(short).args(["./..."]);
         build::logged(&cluster_dir(), &format!("go test in {module}"), test)?;
     }
     Ok(())
