@@ -1,6 +1,11 @@
 //! Carries plans out: the only writer. Everything goes by server-side apply under one field manager a kind, on the leader alone.
 
+mod error;
+
+pub use error::ApplyError;
+
 use crate::{
+    apply::error::{RequestError, api_error, create_error, name_taken, unknown_object_error},
     leader::Leadership,
     watch::{Shared, seen::ObjectText},
 };
@@ -15,7 +20,7 @@ use pointsman_core::{
     plan::Object,
     resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT},
     status::difference,
-    workload::{WORKLOADS, Workload},
+    workload::Workload,
     world::{
         ObjectKey, ObjectUpdate, OwnedObject, Snapshot, Subject,
         child::{fingerprint, manager},
@@ -44,28 +49,6 @@ const OVERWRITE_WINDOW: Duration = Duration::from_mins(1);
 fn goes_first(resource: &Resource) -> bool {
     [&HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT].contains(&resource)
         || Workload::find(resource).is_some_and(|workload| workload.occupies_other_names)
-}
-
-/// Why a plan was not carried out to its end.
-#[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
-    /// Another host writes now.
-    #[error("this host is no longer the leader")]
-    NotLeading,
-    /// Another try may well do.
-    #[error("{0}: {1}")]
-    Passing(String, String),
-    /// Somebody else does the same.
-    #[error("{}", .0.message())]
-    Contested(Contest),
-    /// The API server refuses it.
-    #[error("{message}")]
-    Refused {
-        /// One CamelCase word.
-        reason: &'static str,
-        /// What, why, and what to do.
-        message: String,
-    },
 }
 
 /// An object, and whether its status is meant.
@@ -150,7 +133,10 @@ impl Applier {
         let live = snapshot.child(key.resource, &key.name);
         let Some(live) = live else {
             // Not forced: what has come there meanwhile is somebody else's.
-            let made = self.patch(key, manager, false, &object.manifest()).await.map_err(|error| api_error(key, &error, true))?;
+            let made = self
+                .patch(key, manager, false, &object.written())
+                .await
+                .map_err(|error| create_error(snapshot.subject.key.resource.noun(), key, &error))?;
             self.take(&snapshot.subject.key, &made, object, false);
             return Ok(());
         };
@@ -170,9 +156,9 @@ impl Applier {
                 "apiVersion": key.resource.api_version(), "kind": key.resource.kind,
                 "metadata": {"name": key.name, "namespace": key.namespace}, "spec": {"replicas": live.observed.replicas},
             });
-            self.patch(key, &format!("{manager}.replicas"), true, &held).await.map_err(|error| api_error(key, &error, false))?;
+            self.patch(key, &format!("{manager}.replicas"), true, &held).await.map_err(|error| api_error(key, &error))?;
         }
-        let made = self.patch(key, manager, true, &object.manifest()).await.map_err(|error| api_error(key, &error, false))?;
+        let made = self.patch(key, manager, true, &object.written()).await.map_err(|error| api_error(key, &error))?;
         self.take(&snapshot.subject.key, &made, object, true);
         Ok(())
     }
@@ -180,11 +166,8 @@ impl Applier {
     /// Whether all workloads that were taken over are known: without one of them another would be planned beside it.
     async fn check_adopted_workloads(&self, snapshot: &Snapshot) -> Result<(), ApplyError> {
         let subject = &snapshot.subject;
-        for workload in &subject.workloads {
-            let Some((kind, name)) = workload.split_once('/') else { continue };
-            let mut known = WORKLOADS.iter().map(|workload| workload.resource);
-            let Some(resource) = known.find(|resource| resource.kind == kind && snapshot.serves(resource)) else { continue };
-            let key = ObjectKey { resource, namespace: subject.key.namespace.clone(), name: name.to_owned() };
+        for (resource, name) in subject.workloads.iter().filter(|(resource, _)| snapshot.serves(resource)) {
+            let key = ObjectKey { resource, namespace: subject.key.namespace.clone(), name: name.clone() };
             let gone = (subject.uid.clone(), key.clone());
             if snapshot.children.iter().any(|child| child.key == key) || self.remembers(&subject.key, |memory| memory.gone.contains(&gone))
             {
@@ -236,7 +219,7 @@ impl Applier {
             // Another host of ours has just made it.
             Some(owner) if owner == subject.uid && there.marks() == (true, false) && writers::ours(&there.managed_fields()) => Ok(()),
             Some(owner) if owner == subject.uid => Err(unknown_object_error(subject, key, &there)),
-            _ => Err(ApplyError::Refused { reason: "NameTaken", message: name_taken_message(key) }),
+            _ => Err(name_taken(subject.key.resource.noun(), key, "")),
         }
     }
 
@@ -245,7 +228,7 @@ impl Applier {
         let request = Request::new(url(key)).get_metadata(&key.name, &GetParams::default());
         match self.send(request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?).await {
             Err(RequestError::Api(status)) if status.code == 404 => Ok(None),
-            there => there.map(Some).map_err(|error| api_error(key, &error, false)),
+            there => there.map(Some).map_err(|error| api_error(key, &error)),
         }
     }
 
@@ -319,7 +302,7 @@ impl Applier {
         match self.send(request).await {
             Ok(_) => Ok(()),
             Err(RequestError::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
-            Err(error) => Err(api_error(&child.key, &error, false)),
+            Err(error) => Err(api_error(&child.key, &error)),
         }
     }
 
@@ -343,7 +326,7 @@ impl Applier {
         let made = match self.patch_status(subject, &patch).await {
             // It is gone, or another one has its name: whoever watches it is told.
             Err(RequestError::Api(answer)) if answer.code == 404 || answer.code == 409 => return Ok(false),
-            made => made.map_err(|error| api_error(&subject.key, &error, false))?,
+            made => made.map_err(|error| api_error(&subject.key, &error))?,
         };
         let news = self.read(subject.key.resource, &made);
         let after = news.subject().map(Subject::status).unwrap_or_default();
@@ -370,7 +353,7 @@ impl Applier {
         let after = contest.status_with_contest(&before, subject.generation, now);
         let metadata = json!({"uid": subject.uid, "resourceVersion": subject.version.to_string()});
         let patch = json!({"metadata": metadata, "status": difference(&before, &after)});
-        let made = self.patch_status(subject, &patch).await.map_err(|error| api_error(&subject.key, &error, false))?;
+        let made = self.patch_status(subject, &patch).await.map_err(|error| api_error(&subject.key, &error))?;
         self.remember(&subject.key, |memory| memory.contest = Some(state));
         self.answered(self.read(subject.key.resource, &made), false);
         Ok(ContestReport::Now)
@@ -419,53 +402,8 @@ impl Applier {
     }
 }
 
-/// What came of a request that did not succeed.
-enum RequestError {
-    NotLeading,
-    Api(Box<kube::core::Status>),
-    Passing(String),
-}
-
-/// What to do about an object of the subject that the plan hasn't seen: it is taken over, or another controller's.
-fn unknown_object_error(subject: &Subject, key: &ObjectKey, there: &ObjectText) -> ApplyError {
-    let managed = there.managed_fields();
-    let (labelled, _) = there.marks();
-    if there.deleting() || labelled && writers::ours(&managed) {
-        return ApplyError::Passing(key.to_string(), "the watch is yet to tell of it".to_owned());
-    }
-    let maker = writers::maker(&managed, &subject.uid).filter(|maker| writers::foreign(&maker.manager));
-    ApplyError::Contested(Contest::made(&key.to_string(), maker.or_else(|| writers::last(&managed))))
-}
-
 fn url(key: &ObjectKey) -> String {
     let ObjectKey { resource, namespace, .. } = key;
     let api = if resource.group.is_empty() { format!("/api/{}", resource.version) } else { format!("/apis/{}", resource.api_version()) };
     if resource.namespaced { format!("{api}/namespaces/{namespace}/{}", resource.plural) } else { format!("{api}/{}", resource.plural) }
-}
-
-fn name_taken_message(key: &ObjectKey) -> String {
-    format!("There is a {key} already that isn't this service's: delete it or give the service another name.")
-}
-
-/// What an answer of the API server means for a user.
-fn api_error(key: &ObjectKey, error: &RequestError, creating: bool) -> ApplyError {
-    let status = match error {
-        RequestError::NotLeading => return ApplyError::NotLeading,
-        RequestError::Passing(why) => return ApplyError::Passing(key.to_string(), why.clone()),
-        RequestError::Api(status) => status,
-    };
-    let said = status.message.trim_end_matches('.');
-    let (reason, message) = match status.code {
-        409 if creating => ("NameTaken", format!("{} The API server says: {said}.", name_taken_message(key))),
-        409 | 429 | 503.. => return ApplyError::Passing(key.to_string(), said.to_owned()),
-        // Mostly a webhook that doesn't answer. It is tried again as well, but whoever looks should know.
-        500..=502 => ("ApiServerError", format!("The {key} can't be written: {said}.")),
-        403 => ("Forbidden", format!("The API server refuses the {key}: {said}.")),
-        404 => ("NotFound", format!("The {key} can't be written: {said}.")),
-        422 if said.contains("Only one reference can have Controller set to true") => {
-            ("NameTaken", format!("The {key} belongs to something else: delete it or give the service another name."))
-        }
-        _ => ("Invalid", format!("The API server takes the {key} for invalid: {said}.")),
-    };
-    ApplyError::Refused { reason, message }
 }

@@ -34,7 +34,11 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-use tokio::{sync::watch as channel, task::JoinSet, time::sleep};
+use tokio::{
+    sync::watch as channel,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 /// How many subjects are worked on at once, unless the host is told otherwise.
 pub const WORKERS: usize = 8;
@@ -95,8 +99,11 @@ struct Controller {
     reconciles: Arc<Reconciles>,
 }
 
-/// Runs until it is dropped.
-pub async fn run(inputs: Inputs) {
+/// How long tasks may take to end: that of a plan, and no write goes out any more.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Runs until `stop`. Its tasks have ended then.
+pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
     let Inputs {
         client,
         apis,
@@ -128,7 +135,6 @@ pub async fn run(inputs: Inputs) {
         reconciles,
     });
     let listed = unlisted.subscribe();
-    // What is dropped with this future ends with it.
     let mut tasks = JoinSet::new();
     tasks.spawn(watch::keep(client, apis, shared, unlisted));
     tasks.spawn(Arc::clone(&controller).enqueue_changes(changes, obstacle, listed));
@@ -136,7 +142,13 @@ pub async fn run(inputs: Inputs) {
         tasks.spawn(Arc::clone(&controller).worker());
     }
     // None of them ends by itself. If one does, the host isn't whole any more, and another had better take over.
-    tasks.join_next().await;
+    tokio::select! {
+        () = stop => {}
+        _ = tasks.join_next() => {}
+    }
+    if timeout(END_PATIENCE, tasks.shutdown()).await.is_err() {
+        tracing::warn!("a subject is still being planned: nothing of that plan is written");
+    }
 }
 
 impl Controller {

@@ -1,17 +1,25 @@
 //! The `pointsman` binary: parses the command line and calls one subcommand.
 
+use anyhow::{Context, Result};
 use clap::Parser;
 use pointsman::cli::Cli;
 use pointsman_sandbox::text::sentence;
 use std::process::ExitCode;
+use tokio::runtime::Runtime;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match Cli::parse().run().await {
+fn main() -> ExitCode {
+    match run() {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {}", sentence(error.as_ref()));
             ExitCode::FAILURE
         }
     }
+}
+
+fn run() -> Result<ExitCode> {
+    let runtime = Runtime::new().context("starting the threads that tasks run on")?;
+    // It is never dropped: a task that is in the middle of a long computation would find its timers gone, and panic. Those who write have
+    // ended by then.
+    Box::leak(Box::new(runtime)).block_on(Cli::parse().run())
 }

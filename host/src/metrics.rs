@@ -110,11 +110,18 @@ impl Collector for HostState {
 
         let now = Instant::now();
         let quarantined = set.members().iter().map(|member| {
-            let quarantined = member.health.quarantined(now).is_some();
-            ([("plugin", member.name())], ConstGauge::new(u64::from(quarantined)))
+            let (_, for_all) = member.health.quarantines(now);
+            ([("plugin", member.name())], ConstGauge::new(u64::from(for_all)))
         });
         let help = "1 while a plugin isn't called because it failed too often, else 0.";
         family(page, "pointsman_policy_quarantined", help, quarantined)?;
+
+        let namespaces = set.members().iter().map(|member| {
+            let (namespaces, _) = member.health.quarantines(now);
+            ([("plugin", member.name())], ConstGauge::new(u64::try_from(namespaces).unwrap_or(u64::MAX)))
+        });
+        let help = "In how many namespaces a plugin isn't called because it failed too often there.";
+        family(page, "pointsman_policy_quarantined_namespaces", help, namespaces)?;
 
         let digest = set.digest().to_string();
         let info = [([("digest", digest.as_str())], ConstGauge::new(1_u64))];

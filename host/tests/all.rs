@@ -20,6 +20,7 @@ mod plugin_cli;
 mod plugins;
 mod render_cli;
 mod replay;
+mod restarts;
 mod rules;
 mod scenarios;
 mod shipped_rules;

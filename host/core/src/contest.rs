@@ -4,6 +4,7 @@ use crate::{
     condition::{CONTESTED, Condition, READY, condition_json},
     world::{
         ObjectKey, Subject,
+        adopted::WORKLOADS,
         subject::{CONTROL, Control},
         writers::Writer,
     },
@@ -185,6 +186,10 @@ impl ForeignStatusWriters {
 pub fn uncontested(subject: &Subject) -> Condition {
     if let Control::Unreadable(value) = &subject.control {
         let message = format!("The annotation {CONTROL} has the value {value:?} and counts for nothing: it must be \"true\" or \"false\".");
+        return Condition::no(CONTESTED, "InvalidAnnotation", message).optional().with_event();
+    }
+    if let Some(problem) = &subject.workloads_problem {
+        let message = format!("The annotation {WORKLOADS} {problem}.");
         return Condition::no(CONTESTED, "InvalidAnnotation", message).optional().with_event();
     }
     let message = format!("No other controller works on the {}.", subject.key.resource.noun());

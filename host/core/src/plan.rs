@@ -10,7 +10,10 @@ use crate::{
         templating::{self, Templated},
     },
     rules::tally::RuleResults,
-    world::{ObjectKey, Read, child::fingerprint},
+    world::{
+        ObjectKey, Read,
+        child::{PLAN_HASH, PlanHash, fingerprint},
+    },
 };
 use pointsman_sandbox::point::propagation::Target;
 use serde_json::{Map, Value};
@@ -70,7 +73,15 @@ impl Object {
         Self { key, fingerprint: fingerprint(&body.to_string()), body, yields_replicas: false }
     }
 
-    /// The whole object, as it is applied.
+    /// The whole object, as it is written: it says by which plan.
+    pub fn written(&self) -> Value {
+        let mut whole = self.manifest();
+        whole["metadata"]["annotations"][PLAN_HASH] =
+            PlanHash::from_plan(self.key.resource, &self.body, self.fingerprint).to_string().into();
+        whole
+    }
+
+    /// The whole object, as it is planned.
     pub fn manifest(&self) -> Value {
         let ObjectKey { resource, namespace, name } = &self.key;
         let mut whole = Map::new();

@@ -17,7 +17,7 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use pointsman_core::claims::{Claim, Claims};
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tracing_subscriber::{EnvFilter, fmt};
@@ -40,8 +40,8 @@ pub(super) struct ControllerArgs {
     /// How many services are worked on at once; each uses one connection.
     #[arg(long, value_name = "NUMBER", default_value_t = controller::WORKERS)]
     workers: usize,
-    /// How many services restart their pods at once after a change of policies, of a runtime or of a base configuration; 0 is any number. Who
-    /// edits a service of his own needs no turn.
+    /// How many services restart their pods at once after a change of policies, of a runtime or of a base configuration; 0 is any number. Edits
+    /// of a service's own spec are not paced.
     #[arg(long, value_name = "NUMBER", default_value_t = pace::MAX_CONCURRENT_RESTARTS)]
     pace: usize,
     /// Where /healthz, /readyz and /metrics are answered.
@@ -102,6 +102,8 @@ enum LogFormat {
 }
 
 pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
+    // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
+    let mut stopped = pin!(stop_signal()?);
     start_logging(&args)?;
     end_on_panic();
     let client = args.cluster.client().await?;
@@ -121,18 +123,22 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         None => None,
     };
 
-    let (stop, mut stopping) = watch::channel(false);
-    let resigning = {
-        let mut stopping = stopping.clone();
-        async move { _ = stopping.wait_for(|stopping| *stopping).await }
-    };
+    // First those that write end, then the lease is given back.
+    let (end, ending) = watch::channel(false);
+    let (stop, stopping) = watch::channel(false);
     let Options { namespace, identity, .. } = &settings.options;
     let (namespace, identity) = (namespace.clone(), identity.clone());
-    let (leadership, campaign) = campaign(client.clone(), &namespace, LEASE, &identity, Timing::default(), resigning);
+    let (leadership, campaign) = campaign(client.clone(), &namespace, LEASE, &identity, Timing::default(), is_set(stopping.clone()));
     let campaign = tokio::spawn(campaign);
 
-    let (Started { policies, changes, obstacle }, keep_policies) =
-        keeper::start::start(client.clone(), settings, leadership.clone()).await?;
+    let started = tokio::select! {
+        started = keeper::start::start(client.clone(), settings, leadership.clone()) => started?,
+        () = &mut stopped => {
+            tracing::info!("stopping before everything has started");
+            return give_back(&stop, campaign).await;
+        }
+    };
+    let (Started { policies, changes, obstacle }, keep_policies) = started;
     let (served, apis) = watch::channel(apis::Apis::default());
     let admission = Admission {
         policies: Arc::clone(&policies),
@@ -161,34 +167,45 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         unlisted,
     };
     let answered = webhook.is_some().then(|| Arc::clone(&admission.counts));
-    let mut ending = stopping.clone();
     let mut webhook = webhook.map(|listener| {
         let configuration = args.webhook.webhook_configuration.clone();
         let certificates = args.webhook.certificates(&namespace);
         let serving =
             AdmissionServer { listener, certificates, configuration, namespace, client: client.clone(), leadership: leadership.clone() };
         // A task of its own, so that requests that have begun are answered while all else has ended.
-        tokio::spawn(admission.serve(serving, async move { _ = ending.wait_for(|ending| *ending).await }))
+        tokio::spawn(admission.serve(serving, is_set(stopping.clone())))
     });
     let readiness = health::Readiness { apis, obstacle, listed };
     let registry = health::registry(HostState { policies, pacer, leadership }, &reconciles, answered.as_deref());
-    let stopped = stop_signal()?;
+    let mut controlled = pin!(controller::run(inputs, is_set(ending)));
     tokio::select! {
         result = health::serve(listener, readiness, registry) => result.context("answering /healthz")?,
         () = apis::keep(client, served) => bail!("the watch of CustomResourceDefinitions has stopped"),
         () = keep_policies => bail!("the watch of PolicyPlugins has stopped"),
-        () = controller::run(inputs) => bail!("the controller has stopped"),
+        () = &mut controlled => bail!("the controller has stopped"),
         ended = ended(&mut webhook) => { ended?; bail!("the admission webhook has stopped") }
         () = stopped => tracing::info!("stopping"),
     }
+    end.send_replace(true);
+    controlled.await;
     // Nothing writes any more: the lease can go to another host at once.
-    stop.send_replace(true);
-    stopping.mark_unchanged();
-    campaign.await.context("giving the lease back")?;
+    let code = give_back(&stop, campaign).await?;
     if webhook.is_some() {
         ended(&mut webhook).await?;
     }
+    Ok(code)
+}
+
+/// Gives the lease back, if it is ours.
+async fn give_back(stop: &watch::Sender<bool>, campaign: JoinHandle<()>) -> Result<ExitCode> {
+    stop.send_replace(true);
+    campaign.await.context("giving the lease back")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Resolves when the flag is set, or nobody is left who could.
+async fn is_set(mut flag: watch::Receiver<bool>) {
+    _ = flag.wait_for(|set| *set).await;
 }
 
 /// Resolves when the webhook has ended; never if there is none.
@@ -211,7 +228,9 @@ fn end_on_panic() {
 }
 
 fn start_logging(args: &ControllerArgs) -> Result<()> {
-    let filter = EnvFilter::try_new(&args.log_level).with_context(|| format!("--log-level {}", args.log_level))?;
+    // The client logs each answer that it tries again as an error. What comes of a request in the end is logged by whoever has sent it.
+    let filter = format!("kube_client::client::builder=off,{}", args.log_level);
+    let filter = EnvFilter::try_new(filter).with_context(|| format!("--log-level {}", args.log_level))?;
     let subscriber = fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match args.log_format {
         LogFormat::Json => subscriber.json().flatten_event(true).init(),

@@ -48,7 +48,10 @@ pub use load_record::{builtins, of_set, recorded};
 use plugin::PluginProgress;
 use pointsman_core::{
     compare::Report,
-    decide::{PluginHealthEvent, Policies, health::HealthChange},
+    decide::{
+        PluginHealthEvent, Policies,
+        health::{HealthChange, QuarantineScope},
+    },
 };
 use pointsman_crds::policy::{
     plugin::{PolicyPlugin, UpdateStrategy},
@@ -398,14 +401,26 @@ impl Keeper {
                 tracing::warn!(plugin, digest = news.digest, reason = error.reason(), "the plugin gave no answer: {error}");
                 work.failure = Some(Problem { reason: error.reason().to_owned(), message: format!("{error}.") });
             }
-            HealthChange::Quarantined(pause, error) => {
-                tracing::warn!(plugin, digest = news.digest, seconds = pause.as_secs(), "the plugin isn't asked for a while: {error}");
+            HealthChange::Quarantined(scope, pause, error) => {
+                let namespace = scope.namespace();
+                let seconds = pause.as_secs();
+                tracing::warn!(plugin, digest = news.digest, namespace, seconds, "the plugin isn't asked for a while: {error}");
                 work.failure = Some(Problem { reason: error.reason().to_owned(), message: format!("{error}.") });
-                work.quarantine = Some((Instant::now() + pause, error));
+                let (now, until) = (Instant::now(), Instant::now() + pause);
+                match scope {
+                    QuarantineScope::All => work.quarantine = Some((until, error)),
+                    QuarantineScope::Namespace(namespace) => {
+                        work.namespaces.retain(|_, (until, _)| *until > now);
+                        work.namespaces.insert(namespace, (until, error));
+                    }
+                }
             }
-            HealthChange::Recovered => {
-                tracing::info!(plugin, "the plugin answers again");
-                work.quarantine = None;
+            HealthChange::Recovered(scope) => {
+                tracing::info!(plugin, namespace = scope.namespace(), "the plugin answers again");
+                match scope {
+                    QuarantineScope::All => work.quarantine = None,
+                    QuarantineScope::Namespace(namespace) => drop(work.namespaces.remove(&namespace)),
+                }
                 work.failure = None;
             }
         }

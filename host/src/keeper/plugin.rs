@@ -13,7 +13,7 @@ use crate::{
 use pointsman_core::decide::member::Member;
 use pointsman_crds::policy::plugin::PolicyPluginSpec;
 use pointsman_sandbox::{builtin, call::CallError, digest::Digest};
-use std::{mem, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How long a candidate waits for a source that is being read.
@@ -48,6 +48,8 @@ pub(super) struct PluginProgress {
     pub(super) failure: Option<Problem>,
     /// Until when it isn't asked, and why.
     pub(super) quarantine: Option<(Instant, CallError)>,
+    /// Until when the active version isn't asked about the subjects of a namespace, and the last failure there.
+    pub(super) namespaces: BTreeMap<String, (Instant, CallError)>,
 }
 
 impl PluginProgress {

@@ -198,6 +198,7 @@ impl Keeper {
             if let Some(work) = self.works.get_mut(name) {
                 work.failure = None;
                 work.quarantine = None;
+                work.namespaces.clear();
                 work.ready = None;
             }
         }

@@ -39,6 +39,7 @@ impl Keeper {
                 problem: work.attempted.as_ref().and_then(|(_, problem)| problem.as_ref()),
                 loading: work.running,
                 quarantine: work.quarantine.as_ref().filter(|(until, _)| *until > now_instant).map(|(_, error)| error),
+                namespaces: work.namespaces.iter().filter(|(_, (until, _))| *until > now_instant).map(|(name, _)| name.as_str()).collect(),
                 failure: work.failure.as_ref(),
             };
             let after = status(plugin, &known, &now());

@@ -25,6 +25,8 @@ pub struct PluginState<'a> {
     pub loading: bool,
     /// Why it isn't asked for a while, or none.
     pub quarantine: Option<&'a CallError>,
+    /// The namespaces about whose subjects it isn't asked for a while.
+    pub namespaces: Vec<&'a str>,
     /// The last failure of a call.
     pub failure: Option<&'a Problem>,
     /// What its newest version waits for, if it does.
@@ -134,6 +136,14 @@ fn quarantined<'a>(known: &PluginState<'a>) -> (&'static str, &'a str, String) {
             error.reason(),
             format!(
                 "The plugin failed too often and isn't asked for a while; what failed last: {error}. Its failurePolicy says who answers."
+            ),
+        ),
+        None if !known.namespaces.is_empty() => (
+            "False",
+            "InNamespaces",
+            format!(
+                "The plugin failed too often in {} and isn't asked about the subjects there for a while. Its failurePolicy says who answers.",
+                known.namespaces.join(", ")
             ),
         ),
         None => ("False", "Well", "The plugin is within its error budget.".to_owned()),

@@ -61,6 +61,16 @@ pub fn internal_to_pods(config: &Config, sort: Sort, key: &str) -> Option<Intern
     (selects && sort == Sort::Label).then_some(Internal::Controller).or_else(|| configured(config, key))
 }
 
+/// The same for what the host alone may say of an LLMInferenceService.
+pub fn internal_to_kserve(sort: Sort, key: &str) -> Option<Internal> {
+    match (sort, key) {
+        // A pool selects pods by these, and must not find those that take no requests.
+        (Sort::Label, "kserve.io/component" | "llm-d.ai/role") => Some(Internal::Belonging),
+        (Sort::Annotation, "serving.kserve.io/model-based-routing-enabled") => Some(Internal::Setting),
+        _ => None,
+    }
+}
+
 fn configured(config: &Config, key: &str) -> Option<Internal> {
     any_matches(&config.internal_keys, key).then_some(Internal::Configured)
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     config::{Config, any_matches},
-    internal::{Internal, internal, internal_to_pods},
+    internal::{Internal, internal, internal_to_kserve, internal_to_pods},
     offer::{Offers, Strength},
     source::{Source, part},
 };
@@ -11,16 +11,22 @@ use pointsman_plugin::{
     metadata_propagation::{Answer, Place, Request, Sort, Target},
     reason,
 };
+use std::collections::BTreeSet;
 
 /// Says what an object of the service, or its pods, get.
 pub fn propagate(config: &Config, request: Request) -> Answer {
     let Request { target, layers, labels, annotations, .. } = request;
+    // The host's own wins over everybody's anyway.
+    let framed: BTreeSet<String> = labels.iter().map(|label| label.key.clone()).collect();
     let mut offers = Offers::of_frame(labels, annotations, target.place);
     for layer in layers {
         // What has no say in a target has nothing to lose there either.
         let Some(strength) = strength(&layer.name, &target) else { continue };
         let source = Source { config, target: &target, strength, of_namespace: &[] };
-        source.offer(layer, &mut offers, |sort, key| bar(&source, sort, key));
+        source.offer(layer, &mut offers, |sort, key| {
+            let of_host = internal_to_kserve(sort, key).filter(|_| !framed.contains(key));
+            of_host.map(Internal::reason).or_else(|| bar(&source, sort, key))
+        });
     }
     offers.settle()
 }

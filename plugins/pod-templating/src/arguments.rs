@@ -1,31 +1,65 @@
 //! Arguments that are merged flag by flag, and what can be told of a command line.
 
 use crate::node::Node;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Merges the stronger layer's arguments into the weaker's. A flag replaces its namesake in its place, others are appended; words
-/// without a flag stay where they are, and are appended where they aren't there yet.
+/// Merges the stronger layer's arguments into the weaker's. A flag replaces its namesake in its place, others are appended. Each word without a
+/// flag is appended too, unless it is one of the weaker layer's: a repeated word stands as often as it is said.
 ///
 /// A flag takes along all words up to the next flag: engines have flags with several values, and half of them would be worse than
 /// none. Behind `--name=value` there is no such word.
+///
+/// A bare `--` and what follows is for another program: the stronger layer's stays as it is, and replaces the weaker's.
 pub(crate) fn merge<'a>(weak: Vec<Node<'a>>, strong: Vec<Node<'a>>) -> Vec<Node<'a>> {
-    let mut merged = groups(weak);
-    let mut strong = groups(strong);
-    while !strong.is_empty() {
-        let key = strong[0].key.clone();
-        let Some(key) = key else {
-            let word = strong.remove(0);
-            if !merged.iter().any(|group| group.key.is_none() && group.says(&word)) {
-                merged.push(word);
-            }
-            continue;
-        };
-        let (namesakes, others): (Vec<_>, Vec<_>) = strong.into_iter().partition(|group| group.key.as_ref() == Some(&key));
-        strong = others;
-        let at = merged.iter().position(|group| group.key.as_ref() == Some(&key)).unwrap_or(merged.len());
-        merged.retain(|group| group.key.as_ref() != Some(&key));
-        merged.splice(at..at, namesakes);
+    let (weak, weak_rest) = split(weak);
+    let (strong, strong_rest) = split(strong);
+    let weak = groups(weak);
+    let mut words: BTreeMap<String, usize> = BTreeMap::new();
+    for word in weak.iter().filter_map(Group::word) {
+        *words.entry(word.to_owned()).or_default() += 1;
     }
-    merged.into_iter().flat_map(|group| group.words).collect()
+    let mut flags: BTreeMap<String, Vec<Group<'_>>> = BTreeMap::new();
+    let mut appended = Vec::new();
+    for group in groups(strong) {
+        if let Some(key) = group.key.clone() {
+            let namesakes = flags.entry(key.clone()).or_default();
+            if namesakes.is_empty() {
+                appended.push(Appended::Flags(key));
+            }
+            namesakes.push(group);
+        } else {
+            match group.word().and_then(|word| words.get_mut(word)) {
+                Some(left) if *left > 0 => *left -= 1,
+                _ => appended.push(Appended::Word(group)),
+            }
+        }
+    }
+    let mut merged = Vec::new();
+    let mut replaced = BTreeSet::new();
+    for group in weak {
+        match group.key.as_ref() {
+            Some(key) if replaced.contains(key) => {}
+            Some(key) if flags.contains_key(key) => {
+                merged.extend(flags.remove(key).into_iter().flatten());
+                replaced.insert(key.clone());
+            }
+            _ => merged.push(group),
+        }
+    }
+    for appended in appended {
+        match appended {
+            Appended::Word(group) => merged.push(group),
+            Appended::Flags(key) => merged.extend(flags.remove(&key).into_iter().flatten()),
+        }
+    }
+    let rest = if strong_rest.is_empty() { weak_rest } else { strong_rest };
+    merged.into_iter().flat_map(|group| group.words).chain(rest).collect()
+}
+
+/// What the stronger layer adds: a word, or all flags of one name that the weaker one doesn't have.
+enum Appended<'a> {
+    Word(Group<'a>),
+    Flags(String),
 }
 
 /// A flag with its values, or one word without a flag.
@@ -35,24 +69,29 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    fn says(&self, other: &Self) -> bool {
-        self.words.iter().map(Node::as_str).eq(other.words.iter().map(Node::as_str))
+    /// The word, where it is one without a flag.
+    fn word(&self) -> Option<&str> {
+        if self.key.is_some() { None } else { self.words.first()?.as_str() }
     }
+}
+
+/// Splits off a bare `--`, and what follows it.
+fn split(mut words: Vec<Node<'_>>) -> (Vec<Node<'_>>, Vec<Node<'_>>) {
+    let at = words.iter().position(|word| word.as_str() == Some("--")).unwrap_or(words.len());
+    let rest = words.split_off(at);
+    (words, rest)
 }
 
 fn groups(words: Vec<Node<'_>>) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut open = false;
-    let mut ended = false;
     for word in words {
         let text = word.as_str().unwrap_or_default();
-        let key = flag(text).filter(|_| !ended);
+        let key = flag(text);
         match groups.last_mut() {
-            Some(group) if key.is_none() && open && text != "--" => group.words.push(word),
+            Some(group) if key.is_none() && open => group.words.push(word),
             _ => {
                 open = key.is_some() && !text.contains('=');
-                // What follows a bare `--` is no flag, whatever it looks like.
-                ended = ended || text == "--";
                 groups.push(Group { key, words: vec![word] });
             }
         }

@@ -52,6 +52,9 @@ pub struct Config {
     pub adapter_initializer: String,
 }
 
+/// How many operations the host takes from a policy. Whoever specifies more is told so: it is no fault of the policy.
+const MAX_OPERATIONS: usize = 4096;
+
 /// Where models are, unless somebody says otherwise.
 const MODELS: &str = "/mnt/models";
 
@@ -114,6 +117,13 @@ pub fn template(config: &Config, request: Request) -> Result<Answer, Failure> {
     (rules.finish)(config, &request, &mut pod, &mut reasons)?;
     let mut operations = steps::annotate(metadata.as_ref(), &pod.annotations)?;
     operations.extend(steps::between(frame.as_ref(), &pod.spec)?);
+    if operations.len() > MAX_OPERATIONS {
+        let number = operations.len();
+        return Err(Failure::refusal(format!(
+            "the pod is too large: it takes {number} operations to describe it, and {MAX_OPERATIONS} are the most; specify fewer \
+             containers, environment variables, arguments or volumes"
+        )));
+    }
     Ok(Answer { operations, reasons })
 }
 

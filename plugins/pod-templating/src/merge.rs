@@ -4,14 +4,17 @@ use crate::{
     node::{Form, Node},
     place::{Keyed, SpecPosition},
 };
+use std::collections::{BTreeMap, btree_map::Entry};
 
 /// Puts the stronger over the weaker. Both have passed `Place::check`.
 pub(crate) fn merge<'a>(weak: &mut Node<'a>, strong: Node<'a>, place: SpecPosition) {
     match (place, &mut weak.form, strong.form) {
-        (SpecPosition::List(keyed), Form::List(old), Form::List(new)) => new.into_iter().for_each(|item| item_into(old, item, keyed)),
+        (SpecPosition::List(keyed), Form::List(old), Form::List(new)) => list_into(old, new, keyed),
         (SpecPosition::Whole, _, form) => *weak = Node { by: strong.by, form },
         (_, Form::Object(old), Form::Object(new)) => {
-            old.retain(|other, _| !new.keys().any(|given| place.excludes(given, other)));
+            if place.has_exclusions() {
+                old.retain(|other, _| !new.keys().any(|given| place.excludes(given, other)));
+            }
             for (name, node) in new {
                 let inner = place.field(&name);
                 match old.get_mut(&name) {
@@ -26,16 +29,25 @@ pub(crate) fn merge<'a>(weak: &mut Node<'a>, strong: Node<'a>, place: SpecPositi
     }
 }
 
-fn item_into<'a>(old: &mut Vec<Node<'a>>, mut item: Node<'a>, keyed: &'static Keyed) {
-    match old.iter_mut().find(|weaker| keyed.same(weaker, &item)) {
-        Some(weaker) => {
-            // The key stays that of the layer that named the item first.
-            if let Some(fields) = item.fields_mut() {
-                fields.retain(|name, _| !keyed.is_key(name));
+fn list_into<'a>(old: &mut Vec<Node<'a>>, new: Vec<Node<'a>>, keyed: &'static Keyed) {
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    for (at, item) in old.iter().enumerate() {
+        places.entry(keyed.identity(item)).or_insert(at);
+    }
+    for mut item in new {
+        match places.entry(keyed.identity(&item)) {
+            Entry::Occupied(at) => {
+                // The key stays that of the layer that named the item first.
+                if let Some(fields) = item.fields_mut() {
+                    fields.retain(|name, _| !keyed.is_key(name));
+                }
+                merge(&mut old[*at.get()], item, keyed.item);
             }
-            merge(weaker, item, keyed.item);
+            Entry::Vacant(place) => {
+                place.insert(old.len());
+                old.push(laid(item, keyed.item));
+            }
         }
-        None => old.push(laid(item, keyed.item)),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::node::{Form, Node};
 use pointsman_plugin::Failure;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// A place in a pod's spec.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +97,11 @@ impl SpecPosition {
         }
     }
 
+    /// Whether some fields leave no room for others.
+    pub(crate) fn has_exclusions(self) -> bool {
+        matches!(self, Self::OneOf | Self::Volume | Self::Variable | Self::Handler)
+    }
+
     /// Whether the one field leaves no room for the other.
     pub(crate) fn excludes(self, given: &str, other: &str) -> bool {
         given != other
@@ -127,10 +133,9 @@ impl SpecPosition {
                 Some(index) => Err(Misfit::new("must be a text, so write it in quotes").below(&index.to_string())),
             },
             (Self::List(keyed), Form::List(items)) => {
-                for (index, item) in items.iter().enumerate() {
-                    keyed.misfit(item, &items[..index]).map_err(|misfit| misfit.below(&index.to_string()))?;
-                }
-                Ok(())
+                let mut before = BTreeSet::new();
+                let mut items = items.iter().enumerate();
+                items.try_for_each(|(index, item)| keyed.misfit(item, &mut before).map_err(|misfit| misfit.below(&index.to_string())))
             }
             (Self::Words | Self::List(_), _) => Err(Misfit::new("must be a list")),
             (_, Form::Object(fields)) => {
@@ -142,13 +147,14 @@ impl SpecPosition {
 }
 
 impl Keyed {
-    /// Whether both are the same item.
-    pub(crate) fn same(&self, one: &Node<'_>, other: &Node<'_>) -> bool {
-        self.keys.iter().all(|(field, default)| match (key(one, field), key(other, field)) {
-            (Some(one), Some(other)) => one == other,
-            (None, None) => default.is_some(),
-            (Some(given), None) | (None, Some(given)) => default.is_some_and(|default| given == default),
-        })
+    /// What is the same for two items that are one.
+    pub(crate) fn identity(&self, item: &Node<'_>) -> String {
+        let parts = self.keys.iter().map(|(field, default)| match (key(item, field), default) {
+            (Some(given), _) => given.to_string(),
+            (None, Some(default)) => Value::from(*default).to_string(),
+            (None, None) => String::new(),
+        });
+        parts.collect::<Vec<_>>().join(" ")
     }
 
     /// Whether that field is a part of the key.
@@ -161,7 +167,7 @@ impl Keyed {
         matches!(self.item, SpecPosition::Container)
     }
 
-    fn misfit(&self, item: &Node<'_>, before: &[Node<'_>]) -> Result<(), Misfit> {
+    fn misfit(&self, item: &Node<'_>, before: &mut BTreeSet<String>) -> Result<(), Misfit> {
         if item.fields().is_none() {
             return Err(Misfit::new("must be an object"));
         }
@@ -172,7 +178,7 @@ impl Keyed {
                 _ => {}
             }
         }
-        if self.once && before.iter().any(|other| self.same(item, other)) {
+        if self.once && !before.insert(self.identity(item)) {
             let keys: Vec<_> = self.keys.iter().filter_map(|(field, _)| Some(key(item, field)?.to_string())).collect();
             return Err(Misfit::new(format!("is the second with the {} {}", self.keys[0].0, keys.join(" and "))));
         }

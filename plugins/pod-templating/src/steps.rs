@@ -93,12 +93,16 @@ impl Steps {
     fn build(&mut self, action: Action, path: &str, node: &Node<'_>, place: SpecPosition, depth: usize) -> Result<(), Failure> {
         match (place, &node.form) {
             (SpecPosition::List(keyed), Form::List(items)) => {
-                self.put(action, path, &[(); 0], node.by)?;
-                items.iter().enumerate().try_for_each(|(index, item)| self.item(path, index, item, keyed, depth + 1))
+                // Containers are taken apart, whoever said them.
+                let first = if keyed.holds_containers() { None } else { items.first().and_then(Node::sole) };
+                let begun = self.begin(action, path, items, first.unwrap_or(node.by), first)?;
+                let mut others = items.iter().enumerate().skip(begun);
+                others.try_for_each(|(index, item)| self.item(path, index, item, keyed, depth + 1))
             }
             (SpecPosition::Words, Form::List(words)) => {
-                self.put(action, path, &[(); 0], node.by)?;
-                words.iter().try_for_each(|word| self.add(&below(path, "-"), word, word.by))
+                let first = words.first().and_then(Node::sole);
+                let begun = self.begin(action, path, words, first.unwrap_or(node.by), first)?;
+                words.iter().skip(begun).try_for_each(|word| self.add(&below(path, "-"), word, word.by))
             }
             (_, Form::Object(fields)) if depth <= DEEPEST && node.sole().is_none() => {
                 // What the weakest said comes first, in one piece.
@@ -107,6 +111,13 @@ impl Steps {
             }
             _ => self.put(action, path, node, node.sole().unwrap_or_else(|| node.strongest())),
         }
+    }
+
+    /// A list with the items at its beginning that all are one layer's, in one piece. Tells how many these are.
+    fn begin(&mut self, action: Action, path: &str, items: &[Node<'_>], by: By<'_>, first: Option<By<'_>>) -> Result<usize, Failure> {
+        let begun = items.iter().take_while(|item| first.is_some() && item.sole() == first).count();
+        self.put(action, path, &items[..begun], by)?;
+        Ok(begun)
     }
 
     /// An item at the end of a list.

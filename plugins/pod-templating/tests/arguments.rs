@@ -57,7 +57,20 @@ fn words_without_a_flag_stay_in_place() {
     assert_eq!(by_flag(&["serve", "model", "--a"], &["serve", "--a", "1"]), ["serve", "model", "--a", "1"]);
     assert_eq!(by_flag(&["--a=1", "model", "--b"], &["--a=2"]), ["--a=2", "model", "--b"]);
     assert_eq!(by_flag(&["--a=1"], &["extra"]), ["--a=1", "extra"]);
-    assert_eq!(by_flag(&["--a", "--", "--b"], &["--b"]), ["--a", "--", "--b", "--b"], "behind -- there are no flags");
+}
+
+#[test]
+fn a_repeated_word_stands_as_often_as_it_is_said() {
+    assert_eq!(by_flag(&["serve"], &["serve", "a", "a"]), ["serve", "a", "a"]);
+    assert_eq!(by_flag(&["a", "a"], &["a", "b", "a", "a"]), ["a", "a", "b", "a"]);
+}
+
+#[test]
+fn what_follows_two_dashes_is_for_another_program() {
+    let strong = ["bench", "--tp=1", "--", "--pair", "1", "--pair", "1"];
+    assert_eq!(by_flag(&["serve"], &strong), ["serve", "bench", "--tp=1", "--", "--pair", "1", "--pair", "1"]);
+    assert_eq!(by_flag(&["--a", "--", "--b"], &["--b"]), ["--a", "--b", "--", "--b"], "a flag stands before it");
+    assert_eq!(by_flag(&["--a", "--", "--b"], &["--a", "--", "c"]), ["--a", "--", "c"]);
 }
 
 #[test]

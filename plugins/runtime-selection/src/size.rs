@@ -26,27 +26,31 @@ impl<'a> Size<'a> {
 
     fn read(self, whose: &str) -> Result<f64, Reason> {
         let told = || {
-            let message = format!("{whose} `{}` can't be read: it must be a number with the suffix T, B or M, such as 8B.", self.text);
+            let message = format!("{whose} `{}` can't be read: write a number, alone or with the suffix T, B or M, such as 8B.", self.text);
             reason("SizeUnparsable", message)
         };
         self.parameters.ok_or_else(told)
     }
 }
 
-/// The number of parameters that is written as a number with the suffix T, B or M.
+/// The number of parameters that is written as a number, alone or with the suffix T, B or M. The number may be any that upstream's parser of
+/// floating-point numbers takes, but for those that are no sizes: negative ones, hexadecimal ones, infinity.
 pub fn parameters(text: &str) -> Option<f64> {
-    let exponent = match text.as_bytes().last()? {
-        b'T' => 12,
-        b'B' => 9,
-        b'M' => 6,
-        _ => return None,
+    let (number, scale) = match text.as_bytes().last()? {
+        b'T' => (&text[..text.len() - 1], 12),
+        b'B' => (&text[..text.len() - 1], 9),
+        b'M' => (&text[..text.len() - 1], 6),
+        _ => (text, 0),
     };
-    let number = &text[..text.len() - 1];
-    if !number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+    let (digits, exponent) = match number.split_once(['e', 'E']) {
+        Some((digits, exponent)) => (digits, exponent.parse::<i16>().ok()?),
+        None => (number, 0),
+    };
+    if !digits.strip_prefix('+').unwrap_or(digits).bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return None;
     }
     // Read as one number: 7.1 times a billion isn't always the float that 7100 times a million is.
-    format!("{number}e{exponent}").parse().ok().filter(|parameters: &f64| parameters.is_finite())
+    format!("{digits}e{}", i32::from(exponent) + scale).parse().ok().filter(|parameters: &f64| parameters.is_finite())
 }
 
 /// Whether the model is within the range, ends included; where it or the range isn't told, it is.

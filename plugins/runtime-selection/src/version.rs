@@ -23,7 +23,7 @@ pub enum Incompatible {
     ModelUnreadable,
     /// One of them is a pre-release, a build or a dev version, and they aren't equal.
     Unofficial,
-    /// They have different numbers of parts, or one has a `v`.
+    /// They are to be ordered, and have different numbers of parts, or one has a `v`.
     Form,
     /// They can be compared, and it comes out wrong.
     Value,
@@ -85,7 +85,9 @@ pub fn compatible(runtime: &str, comparison: Comparison, model: &str) -> Result<
     if runtime.unofficial() || model.unofficial() {
         return if runtime.same(&model) { Ok(()) } else { Err(Incompatible::Unofficial) };
     }
-    if (runtime.parts, runtime.prefixed) != (model.parts, model.prefixed) {
+    // Upstream asks for the same form only where it orders them: 1 equals 1.0.0, and v4.43.0 equals 4.43.0.
+    let ordered = comparison != Comparison::Equal;
+    if ordered && (runtime.parts, runtime.prefixed) != (model.parts, model.prefixed) {
         return Err(Incompatible::Form);
     }
     let order = runtime.numbers.cmp(&model.numbers);

@@ -151,8 +151,10 @@ fn sizes_lie_within_the_range() {
     assert_eq!(sized(Some("11B"), None, Some("10B")), "SizeOutOfRange");
     assert_eq!(sized(Some("8B"), None, None), "Eligible 15 [0.0]");
     assert_eq!(sized(None, Some("7B"), Some("10B")), "Eligible 15 [0.0]");
+    assert_eq!(sized(Some("8B"), Some("0"), Some("10000000000")), "Eligible 15 [10000000000.0]");
+    assert_eq!(sized(Some("8"), Some("7B"), Some("10B")), "SizeOutOfRange");
     assert_eq!(sized(Some("big"), None, None), "Eligible 15 [0.0]");
-    for (size, smallest, largest) in [("big", "7B", "10B"), ("8B", "small", "10B"), ("8B", "7B", "large"), ("8", "7B", "10B")] {
+    for (size, smallest, largest) in [("big", "7B", "10B"), ("8B", "small", "10B"), ("8B", "7B", "large")] {
         assert_eq!(sized(Some(size), Some(smallest), Some(largest)), "SizeUnparsable");
     }
 }

@@ -99,7 +99,7 @@ impl Pinned<'_> {
         let mut wants_time = false;
         for member in self.set.members().iter().filter(|member| applies_at(member, point, subject)) {
             parts.push(*member.identity());
-            if self.quarantined.contains(member.name()) {
+            if self.is_quarantined(member, subject) {
                 parts.push(marker(b"quarantined"));
             }
             match self.passed_over.get(member.name()) {
@@ -115,7 +115,7 @@ impl Pinned<'_> {
         }
         if let Some(default) = self.set.members().iter().find(|member| member.is_default(point)) {
             parts.push(*default.identity());
-            if self.quarantined.contains(default.name()) {
+            if self.is_quarantined(default, subject) {
                 parts.push(marker(b"default quarantined"));
             }
             wants_time |= default.description.wants_time;

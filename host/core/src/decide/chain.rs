@@ -37,7 +37,7 @@ impl Pinned<'_> {
                 // Who was skipped says more than that nobody is left.
                 return Err(failed.pop().map_or(Undecided::Nobody(point), |failed| Undecided::Failed { point, failed }));
             }
-            let unasked = chain.iter().enumerate().find_map(|(at, member)| Some(Fault { at, error: self.unasked(member, &stand_ins)? }));
+            let unasked = chain.iter().enumerate().find_map(|(at, member)| Some(Fault { at, error: self.unasked(member, subject, &stand_ins)? }));
             let fault = match unasked {
                 Some(fault) => fault,
                 None => match ask(&chain) {
@@ -59,14 +59,14 @@ impl Pinned<'_> {
     }
 
     /// Why a plugin isn't asked at all, if it isn't.
-    fn unasked(&self, member: &Member, stand_ins: &BTreeMap<String, StandIn>) -> Option<CallError> {
+    fn unasked(&self, member: &Member, subject: &Subject, stand_ins: &BTreeMap<String, StandIn>) -> Option<CallError> {
         let name = member.name();
         if stand_ins.contains_key(name) {
             return None;
         }
         let unclear = self.passed_over.get(name).and_then(Option::as_ref);
         let unclear = unclear.map(|why| CallError::Failed(format!("whether it is asked can't be told, its matchConditions fail: {why}")));
-        unclear.or_else(|| self.quarantined.contains(name).then_some(CallError::Quarantined))
+        unclear.or_else(|| self.is_quarantined(member, subject).then_some(CallError::Quarantined))
     }
 
     /// Who stands in for a plugin. Nobody stands in for a stand-in, nor where something runs already.

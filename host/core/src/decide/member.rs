@@ -145,6 +145,11 @@ impl Member {
         self.bound.order == 0 && self.bound.name == name(point)
     }
 
+    /// Whether it is one of those that the host brings, whose names are reserved.
+    pub fn is_builtin(&self) -> bool {
+        self.bound.points.iter().any(|point| self.bound.name == name(*point))
+    }
+
     /// The plugin, for a use.
     pub fn plugin(&self, use_: Use) -> Result<&Plugin, CallError> {
         if let Some(why) = &self.missing {

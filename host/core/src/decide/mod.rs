@@ -34,7 +34,7 @@ use pointsman_sandbox::{
 };
 use std::{
     cell::LazyCell,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex},
     time::Instant,
@@ -241,11 +241,7 @@ impl Policies {
 
     /// What all decisions of one plan run under: the active set, and the plugins that are in quarantine now.
     pub fn pin(&self, standing: Standing) -> Pinned<'_> {
-        let set = self.active();
-        let now = Instant::now();
-        let in_quarantine = |member: &&Arc<Member>| !self.tried && member.health.quarantined(now).is_some();
-        let quarantined = set.members().iter().filter(in_quarantine).map(|member| member.name().to_owned()).collect();
-        Pinned { policies: self, set, quarantined, passed_over: BTreeMap::new(), standing }
+        Pinned { policies: self, set: self.active(), since: Instant::now(), passed_over: BTreeMap::new(), standing }
     }
 }
 
@@ -263,7 +259,8 @@ pub enum Standing {
 pub struct Pinned<'a> {
     policies: &'a Policies,
     set: Arc<ActiveSet>,
-    quarantined: BTreeSet<String>,
+    /// Whoever is in quarantine by then stays there for the plan, and nobody else comes.
+    since: Instant,
     /// The plugins whose conditions aren't met by the subject, or can't be evaluated: why.
     passed_over: BTreeMap<String, Option<String>>,
     standing: Standing,
@@ -317,17 +314,24 @@ impl Pinned<'_> {
         &self.policies.cache
     }
 
+    /// Whether a plugin isn't asked about a subject because it failed too often.
+    fn is_quarantined(&self, member: &Member, subject: &Subject) -> bool {
+        !self.policies.tried && member.health.is_quarantined(&subject.namespace, self.since)
+    }
+
     /// Notes what came of one call.
-    fn note<Answer>(&self, member: &Member, outcome: &Result<(Answer, Spent), CallError>) {
+    fn note<Answer>(&self, member: &Member, subject: &Subject, outcome: &Result<(Answer, Spent), CallError>) {
         let now = Instant::now();
         let turn = match outcome {
             Ok((_, spent)) => {
                 for line in &spent.log {
                     tracing::debug!(target: "pointsman::plugin", plugin = member.name(), level = %line.level, "{}", printable_line(&line.message));
                 }
-                member.health.answered(now)
+                member.health.answered(&subject.namespace, now)
             }
-            Err(error) => member.health.failed(error, now),
+            // Whatever a built-in fails on, there is nobody to answer better.
+            Err(error) if member.is_builtin() => member.health.failed_innocently(error),
+            Err(error) => member.health.failed(&subject.namespace, error, now),
         };
         if let Some(turn) = turn {
             self.policies.listener.heard(PluginHealthEvent { plugin: member.name().to_owned(), digest: member.bound.digest.clone(), turn });

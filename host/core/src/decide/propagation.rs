@@ -110,7 +110,7 @@ impl Pinned<'_> {
             check(&answer, &known).map_err(|sentence| CallError::Nonsense(printable_line(&sentence)))?;
             Ok((answer, spent))
         });
-        self.note(member, &outcome);
+        self.note(member, inputs.subject(), &outcome);
         let (answer, _) = outcome?;
         so_far.labels = answer.labels;
         so_far.annotations = answer.annotations;

@@ -102,7 +102,7 @@ impl Pinned<'_> {
         let Answered { answer, plugins, failed } = self.ask_chain(point, subject, |chain| {
             let mut sums = vec![Some(0.0); rows];
             for (at, member) in chain.iter().enumerate() {
-                let scores = self.scores(member, question, candidates).map_err(|error| Fault { at, error })?;
+                let scores = self.scores(member, subject, question, candidates).map_err(|error| Fault { at, error })?;
                 add(&mut sums, &scores, member.weight());
             }
             Ok(Scores(sums))
@@ -111,7 +111,13 @@ impl Pinned<'_> {
         Ok(Decision { answer: Arc::new(answer), inputs: Digest([0; 32]), plugins, failed })
     }
 
-    fn scores(&self, member: &Member, question: Question, candidates: Candidates<'_>) -> Result<Vec<f64>, CallError> {
+    fn scores(
+        &self,
+        member: &Member,
+        subject: &Subject,
+        question: Question,
+        candidates: Candidates<'_>,
+    ) -> Result<Vec<f64>, CallError> {
         let wanted = member.features(question);
         let matrix = candidates.columns(wanted);
         let columns = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
@@ -121,7 +127,7 @@ impl Pinned<'_> {
         }
         let request = RequestRef { question, columns, matrix: &matrix, facts: &[] };
         let outcome = member.plugin(Use::Hot).and_then(|plugin| plugin.score(request));
-        self.note(member, &outcome);
+        self.note(member, subject, &outcome);
         outcome.map(|(scores, _)| scores)
     }
 
@@ -135,7 +141,7 @@ impl Pinned<'_> {
             let request = RequestRef { question, columns, matrix: &matrix, facts: &[] };
             let row = u32::try_from(row).unwrap_or(u32::MAX);
             let outcome = member.plugin(Use::Hot).and_then(|plugin| plugin.explain(request, row));
-            self.note(&member, &outcome);
+            self.note(&member, subject, &outcome);
             let terms = outcome.map(|(terms, _)| terms);
             Explained { plugin: member.name().to_owned(), terms }
         });

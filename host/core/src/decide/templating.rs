@@ -145,7 +145,7 @@ impl Pinned<'_> {
             }
             Ok(((template, answer), spent))
         });
-        self.note(member, &outcome);
+        self.note(member, inputs.subject(), &outcome);
         let ((template, answer), _) = outcome?;
         so_far.template = template;
         let plugin = || member.name().to_owned();

@@ -1,6 +1,7 @@
 //! What stays of an object that was taken over from another controller: the pods that it runs must not notice.
 
 use super::child::SUBJECT_KIND;
+use crate::{resource::Resource, workload};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -9,6 +10,44 @@ pub const ADOPTED: &str = "pointsman.dev/adopted";
 
 /// The annotation of a subject that names the workloads which were taken over with it, as KIND/NAME.
 pub const WORKLOADS: &str = "pointsman.dev/adopted-workloads";
+
+/// How many workloads a subject may have been taken over with: more than any has.
+const MAX_WORKLOADS: usize = 16;
+
+/// Reads the annotation [`WORKLOADS`]: the workloads, and what is wrong with the rest of it.
+pub fn workloads(text: &str) -> (Vec<(&'static Resource, String)>, Option<String>) {
+    let mut known = Vec::new();
+    let mut problem = None;
+    for entry in text.split(',').filter(|entry| !entry.is_empty()) {
+        let workload = entry.split_once('/').and_then(|(kind, name)| {
+            let resource = workload::WORKLOADS.iter().map(|workload| workload.resource).find(|resource| resource.kind == kind)?;
+            is_object_name(name).then(|| (resource, name.to_owned()))
+        });
+        match workload {
+            Some(workload) if known.len() < MAX_WORKLOADS => known.push(workload),
+            Some(_) => problem = Some(format!("names more than {MAX_WORKLOADS} workloads, and the others count for nothing")),
+            None => {
+                let shown: String = entry.chars().take(80).collect();
+                problem = Some(format!("has the entry {shown:?}, which counts for nothing: it must be KIND/NAME of a workload"));
+            }
+        }
+        if problem.is_some() {
+            break;
+        }
+    }
+    (known, problem)
+}
+
+/// Whether an object can have that name.
+fn is_object_name(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.len() <= 253
+        && name.split('.').all(|part| {
+            part.bytes().all(|byte| inner(byte) || byte == b'-')
+                && part.bytes().next().is_some_and(inner)
+                && part.bytes().next_back().is_some_and(inner)
+        })
+}
 
 /// The labels by which other controllers, and ours, tell the component that an object is part of.
 const COMPONENT: [&str; 3] = ["component", "ome.io/component", "serving.ome.io/component"];
@@ -111,5 +150,19 @@ mod tests {
         let live = json!({"metadata": {"annotations": {ADOPTED: "manager"}}, "spec": {"selector": {"app": "a"}}});
         let adopted = Adopted::from_live(&live).unwrap();
         assert!(adopted.runs.is_none() && adopted.templates().is_empty() && !adopted.is_unchanged_since_adoption());
+    }
+
+    #[test]
+    fn only_workloads_that_there_can_be_are_looked_for() {
+        let (known, problem) = workloads("Deployment/a-engine,LeaderWorkerSet/lws-a");
+        let known: Vec<_> = known.iter().map(|(resource, name)| (resource.kind, name.as_str())).collect();
+        assert_eq!((known, problem), (vec![("Deployment", "a-engine"), ("LeaderWorkerSet", "lws-a")], None));
+        for odd in ["Secret/a", "Deployment/x/proxy/path", "Deployment/..", "Deployment/", "Deployment", "Deployment/A", "Deployment/a?b"] {
+            let (known, problem) = workloads(odd);
+            assert!(known.is_empty() && problem.is_some_and(|problem| problem.contains(odd)), "{odd}");
+        }
+        let many: Vec<String> = (0..40_000).map(|number| format!("Deployment/a-{number}")).collect();
+        let (known, problem) = workloads(&many.join(","));
+        assert_eq!((known.len(), problem.as_deref()), (16, Some("names more than 16 workloads, and the others count for nothing")));
     }
 }

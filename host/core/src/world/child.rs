@@ -3,7 +3,7 @@
 use super::{
     adopted::Adopted,
     live::{self, Live},
-    owned,
+    owned::{self, Match},
     workload_status::{self, KnativeStatus},
 };
 use crate::{
@@ -64,15 +64,44 @@ pub struct OwnedObject {
     /// The part of it that we own, as text, and the fingerprint of that.
     owned: Mutex<Owned>,
     fingerprint: u64,
+    /// The plan that it was written by last, if it says so.
+    plan_hash: Option<PlanHash>,
 }
 
 /// What we own of an object.
 #[derive(Clone, Debug)]
 enum Owned {
     Text(Box<str>),
-    /// What a plan says: there is nothing more to compare, and thousands of texts would be in memory for nothing. The fingerprints of the plan
-    /// and, of that, of what pods are made from.
-    Settled(u64, u64),
+    /// What a plan says: there is nothing more to compare, and thousands of texts would be in memory for nothing.
+    Settled(PlanHash),
+}
+
+/// Which plan an object was written by. The object carries it, so that a host that starts can tell defaults within a value that we own as a
+/// whole from what an earlier plan left there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanHash {
+    /// Of everything that is planned.
+    plan: u64,
+    /// Of what pods are made from.
+    pods: u64,
+}
+
+impl PlanHash {
+    /// Hashes a plan, whose fingerprint is known.
+    pub fn from_plan(resource: &Resource, planned: &Value, fingerprint: u64) -> Self {
+        Self { plan: fingerprint, pods: of_pods(resource, planned) }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (plan, pods) = text.split_once('-')?;
+        Some(Self { plan: u64::from_str_radix(plan, 16).ok()?, pods: u64::from_str_radix(pods, 16).ok()? })
+    }
+}
+
+impl std::fmt::Display for PlanHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}-{:016x}", self.plan, self.pods)
+    }
 }
 
 /// What a subject's status and plan are made from.
@@ -168,6 +197,9 @@ pub const GENERATION: &str = "ome.io/resource-version";
 /// The annotation of a workload that has the subject's spec as it was applied.
 pub const APPLIED: &str = "ome.io/last-applied-configuration";
 
+/// The annotation of every object that tells the plan which it was written by last.
+pub const PLAN_HASH: &str = "pointsman.dev/plan-hash";
+
 /// The label that says which version of ours has made an object.
 pub const VERSION: &str = "ome.io/version";
 
@@ -177,22 +209,23 @@ impl OwnedObject {
         let uid = live.uid();
         let content = live.fingerprint();
         let same = known.filter(|known| known.uid == uid && known.content == content);
-        let (observed, ours, owned, fingerprint) = if let Some(known) = same {
-            (known.observed.clone(), known.ours, locked(&known.owned).clone(), known.fingerprint)
+        let (observed, ours, owned, fingerprint, plan_hash) = if let Some(known) = same {
+            (known.observed.clone(), known.ours, locked(&known.owned).clone(), known.fingerprint, known.plan_hash)
         } else {
             let live = live::value(text);
             let kind = live.pointer("/metadata/labels").and_then(|labels| labels.get(SUBJECT_KIND)?.as_str());
-            let part = owned::part(&live, &manager(kind.unwrap_or_default()));
+            let mut part = owned::part(&live, &manager(kind.unwrap_or_default()));
+            let plan_hash = take_plan_hash(&mut part);
             let text = part.to_string();
             let fingerprint = fingerprint(&text);
             // Others may have changed what is theirs.
             let same = known.filter(|known| known.uid == uid && known.fingerprint == fingerprint);
             let owned = same.map_or_else(|| Owned::Text(text.into()), |known| locked(&known.owned).clone());
-            (desired_state(&live, &part), !part.is_null(), owned, fingerprint)
+            (desired_state(&live, &part), !part.is_null(), owned, fingerprint, plan_hash)
         };
         let observed = observe(key.resource, live, observed);
         let (version, owner, deleting) = (live.version(), live.owner(), live.deleting());
-        Self { key, uid, version, owner, deleting, observed, content, ours, owned: Mutex::new(owned), fingerprint }
+        Self { key, uid, version, owner, deleting, observed, content, ours, owned: Mutex::new(owned), fingerprint, plan_hash }
     }
 
     /// Whether it is as planned. The fingerprint is the plan's.
@@ -200,11 +233,16 @@ impl OwnedObject {
         let mut owned = locked(&self.owned);
         match &*owned {
             // By another plan it would be something else.
-            Owned::Settled(by, _) => *by == fingerprint,
+            Owned::Settled(by) => by.plan == fingerprint,
             Owned::Text(text) => {
-                let same = owned::same(planned, &serde_json::from_str(text).unwrap_or_default());
+                let hash = PlanHash::from_plan(self.key.resource, planned, fingerprint);
+                let same = match owned::compare(planned, &serde_json::from_str(text).unwrap_or_default()) {
+                    Match::Exact => true,
+                    Match::Defaulted => self.plan_hash == Some(hash),
+                    Match::Different => false,
+                };
                 if same {
-                    *owned = Owned::Settled(fingerprint, of_pods(self.key.resource, planned));
+                    *owned = Owned::Settled(hash);
                 }
                 same
             }
@@ -215,11 +253,15 @@ impl OwnedObject {
     pub fn keeps_pods(&self, planned: &Value) -> bool {
         let resource = self.key.resource;
         match &*locked(&self.owned) {
-            Owned::Settled(_, pods) => *pods == of_pods(resource, planned),
+            Owned::Settled(by) => by.pods == of_pods(resource, planned),
             Owned::Text(text) => {
                 let owned: Value = serde_json::from_str(text).unwrap_or_default();
                 let at = |value: &Value, path: &str| value.pointer(path).cloned().unwrap_or_default();
-                resource.pods().iter().all(|path| owned::same(&at(planned, path), &at(&owned, path)))
+                resource.pods().iter().all(|path| match owned::compare(&at(planned, path), &at(&owned, path)) {
+                    Match::Exact => true,
+                    Match::Defaulted => self.plan_hash.is_some_and(|by| by.pods == of_pods(resource, planned)),
+                    Match::Different => false,
+                })
             }
         }
     }
@@ -233,7 +275,7 @@ impl OwnedObject {
     pub fn settled_at(&self, path: &str, planned: &Value) -> bool {
         let Owned::Text(text) = &*locked(&self.owned) else { return false };
         let owned: Value = serde_json::from_str(text).unwrap_or_default();
-        owned.pointer(path).is_some_and(|owned| owned::same(planned, owned))
+        owned.pointer(path).is_some_and(|owned| owned::compare(planned, owned) != Match::Different)
     }
 
     /// Whether another state of it may lead to another plan or status.
@@ -249,6 +291,17 @@ impl OwnedObject {
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
+}
+
+/// Takes the hash of the plan out of what we own: no plan says it.
+fn take_plan_hash(part: &mut Value) -> Option<PlanHash> {
+    let metadata = part.get_mut("metadata")?.as_object_mut()?;
+    let annotations = metadata.get_mut("annotations")?.as_object_mut()?;
+    let hash = annotations.remove(PLAN_HASH);
+    if hash.is_some() && annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+    PlanHash::parse(hash?.as_str()?)
 }
 
 /// A fingerprint of what pods are made from.
@@ -356,6 +409,20 @@ mod tests {
         assert!(!child.keeps_pods(&json!({"spec": {"template": {"x": 1}}})));
         assert!(child.settled(&json!({"spec": {"paused": true}}), 7) && child.settled(&json!({}), 7) && child.ours());
         assert!(child.keeps_pods(&json!({"spec": {"paused": false}})) && !child.keeps_pods(&json!({"spec": {"template": {"x": 1}}})));
+
+        // A host that starts knows a default from what an earlier plan left there by the hash of the plan.
+        let planned = json!({"spec": {"tolerations": [{"key": "gpu"}]}});
+        let written_by = |fingerprint: u64| {
+            let by = PlanHash::from_plan(&DEPLOYMENT, &planned, fingerprint);
+            let mut whole = live.clone();
+            whole["metadata"]["annotations"] = json!({PLAN_HASH: by.to_string()});
+            whole["metadata"]["managedFields"][0]["fieldsV1"] =
+                json!({"f:metadata": {"f:annotations": {format!("f:{PLAN_HASH}"): {}}}, "f:spec": {"f:tolerations": {}}});
+            whole["spec"] = json!({"tolerations": [{"key": "gpu", "effect": "NoSchedule"}]});
+            read(&whole, None)
+        };
+        assert!(written_by(7).settled(&planned, 7));
+        assert!(!written_by(6).settled(&planned, 7));
 
         // The next state of it: the same by the same plan, another by another.
         let mut next = live;

@@ -83,40 +83,61 @@ pub fn applied(live: &Value, owned: &Value, planned: &Value) -> Value {
     Value::Object(all)
 }
 
-/// Whether what is owned is what is planned, no less and no more.
-pub fn same(planned: &Value, owned: &Value) -> bool {
-    equal(planned, owned, Strictness::Exact, false)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Strictness {
-    /// Nothing but what is planned may be there.
-    Exact,
-    /// Defaults may be there too.
+/// How what is owned stands to what is planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// It differs.
+    Different,
+    /// It is what is planned, unless somebody left there, within a value that is owned as a whole, what now passes for a default: of such a
+    /// value the API server doesn't say who wrote which part.
     Defaulted,
+    /// It is what is planned, no less and no more.
+    Exact,
 }
 
-fn equal(planned: &Value, live: &Value, strictness: Strictness, quantities: bool) -> bool {
+/// Compares what is planned with what is owned.
+pub fn compare(planned: &Value, owned: &Value) -> Match {
+    if equal(planned, owned, Inner::Exact, false) {
+        Match::Exact
+    } else if equal(planned, owned, Inner::Defaulted, false) {
+        Match::Defaulted
+    } else {
+        Match::Different
+    }
+}
+
+/// What may stand within values that are owned as a whole.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inner {
+    /// Nothing but what is planned.
+    Exact,
+    /// Defaults too.
+    Defaulted,
+    /// Defaults too, and we are within one.
+    WithinDefaulted,
+}
+
+fn equal(planned: &Value, live: &Value, inner: Inner, quantities: bool) -> bool {
     match (planned, live) {
         (_, Value::Object(whole)) if whole.len() == 1 && whole.contains_key(WHOLE_VALUE_MARK) => {
-            equal(planned, &whole[WHOLE_VALUE_MARK], Strictness::Defaulted, quantities)
+            let inner = if inner == Inner::Exact { Inner::Exact } else { Inner::WithinDefaulted };
+            equal(planned, &whole[WHOLE_VALUE_MARK], inner, quantities)
         }
         (Value::Object(planned), Value::Object(live)) => {
-            let mut all = planned.iter().filter(|(_, value)| !nothing(value));
             let held =
                 |key: &str| quantities || matches!(key, "limits" | "requests" | "overhead" | "sizeLimit" | "divisor" | "averageValue");
-            // A field that is owned and has no value is one whose zero the API server leaves out.
             let same = |key: &String, value: &Value| match live.get(key) {
-                Some(Value::Null) => zero(value),
-                Some(live) => equal(value, live, strictness, held(key)),
-                None => strictness == Strictness::Defaulted && zero(value),
+                // A field that is owned and has no value is one whose zero the API server leaves out.
+                Some(Value::Null) => nothing(value) || zero(value),
+                Some(live) => equal(value, live, inner, held(key)),
+                // An empty text may be all that a label says.
+                None => (nothing(value) && !value.is_string()) || (inner == Inner::WithinDefaulted && (nothing(value) || zero(value))),
             };
-            all.all(|(key, value)| same(key, value))
-                && (strictness == Strictness::Defaulted
-                    || live.iter().all(|(key, value)| nothing(value) || planned.get(key).is_some_and(|value| !nothing(value))))
+            planned.iter().all(|(key, value)| same(key, value))
+                && (inner == Inner::WithinDefaulted || live.keys().all(|key| planned.contains_key(key)))
         }
         (Value::Array(planned), Value::Array(live)) => {
-            planned.len() == live.len() && planned.iter().zip(live).all(|(planned, live)| equal(planned, live, strictness, quantities))
+            planned.len() == live.len() && planned.iter().zip(live).all(|(planned, live)| equal(planned, live, inner, quantities))
         }
         (planned, live) if planned == live || (nothing(planned) && nothing(live)) => true,
         // 1.0 is 1, and where quantities stand 0.5Gi is 512Mi.
@@ -214,7 +235,7 @@ mod tests {
     fn settled(change: impl FnOnce(&mut Value)) -> bool {
         let mut planned = planned();
         change(&mut planned);
-        same(&planned, &part(&live(), "us"))
+        compare(&planned, &part(&live(), "us")) != Match::Different
     }
 
     #[test]
@@ -242,11 +263,45 @@ mod tests {
     }
 
     #[test]
+    fn a_key_without_text_is_a_difference_too() {
+        let fields = json!({"f:metadata": {"f:labels": {"f:gpu": {}}}, "f:spec": {"f:volumes": {"k:{\"name\":\"a\"}": {"f:name": {}, "f:emptyDir": {}}}}});
+        let live = json!({
+            "metadata": {"labels": {"gpu": ""}, "managedFields": [{"manager": "us", "operation": "Apply", "fieldsV1": fields}]},
+            "spec": {"volumes": [{"name": "a", "emptyDir": {}}]},
+        });
+        let same = |labels: Value, volume: Value| {
+            compare(&json!({"metadata": {"labels": labels}, "spec": {"volumes": [volume]}}), &part(&live, "us"))
+        };
+        assert_eq!(same(json!({"gpu": ""}), json!({"name": "a", "emptyDir": {}})), Match::Exact);
+        assert_eq!(same(json!({}), json!({"name": "a", "emptyDir": {}})), Match::Different);
+        assert_eq!(same(json!({"gpu": "", "x": ""}), json!({"name": "a", "emptyDir": {}})), Match::Different);
+        assert_eq!(same(json!({"gpu": ""}), json!({"name": "a"})), Match::Different);
+    }
+
+    #[test]
+    fn what_is_left_within_a_value_that_is_owned_as_a_whole_may_be_a_default_or_not() {
+        let fields = json!({"f:spec": {"f:selector": {}, "f:tolerations": {}}});
+        let live = json!({
+            "metadata": {"managedFields": [{"manager": "us", "operation": "Apply", "fieldsV1": fields}]},
+            "spec": {"selector": {"app": "a", "worker-index": "0"}, "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}]},
+        });
+        let same = |selector: Value, toleration: Value| {
+            compare(&json!({"spec": {"selector": selector, "tolerations": [toleration]}}), &part(&live, "us"))
+        };
+        let (selector, toleration) = (&live["spec"]["selector"], &live["spec"]["tolerations"][0]);
+        assert_eq!(same(selector.clone(), toleration.clone()), Match::Exact);
+        assert_eq!(same(json!({"app": "a"}), toleration.clone()), Match::Defaulted);
+        assert_eq!(same(selector.clone(), json!({"key": "gpu", "operator": "Exists"})), Match::Defaulted);
+        assert_eq!(same(json!({"app": "b"}), toleration.clone()), Match::Different);
+        assert_eq!(same(json!({"app": "a", "worker-index": "0", "x": ""}), toleration.clone()), Match::Defaulted);
+    }
+
+    #[test]
     fn what_another_manager_has_taken_is_a_difference() {
         let mut live = live();
         live["metadata"]["managedFields"][2]["fieldsV1"]["f:spec"].as_object_mut().unwrap().remove("f:replicas");
-        assert!(!same(&planned(), &part(&live, "us")));
-        assert!(!same(&planned(), &part(&live, "nobody")));
+        assert_eq!(compare(&planned(), &part(&live, "us")), Match::Different);
+        assert_eq!(compare(&planned(), &part(&live, "nobody")), Match::Different);
     }
 
     #[test]
@@ -254,15 +309,16 @@ mod tests {
         let live = json!({
             "metadata": {"managedFields": [{"manager": "us", "operation": "Apply", "fieldsV1": {"f:spec": {"f:hostNetwork": {}}}}]}, "spec": {},
         });
-        assert!(same(&json!({"spec": {"hostNetwork": false}}), &part(&live, "us")));
-        assert!(!same(&json!({"spec": {"hostNetwork": true}}), &part(&live, "us")));
-        assert!(!same(&json!({"spec": {"hostNetwork": false, "replicas": 0}}), &part(&live, "us")));
+        let same = |spec: Value| compare(&json!({"spec": spec}), &part(&live, "us"));
+        assert_eq!(same(json!({"hostNetwork": false})), Match::Exact);
+        assert_eq!(same(json!({"hostNetwork": true})), Match::Different);
+        assert_eq!(same(json!({"hostNetwork": false, "replicas": 0})), Match::Different);
     }
 
     #[test]
     fn only_quantities_are_compared_as_quantities() {
-        assert!(!same(&json!({"args": ["1000m"]}), &json!({"args": ["1"]})));
-        assert!(same(&json!({"limits": {"gpu": 1}}), &json!({"limits": {"gpu": "1"}})));
-        assert!(same(&json!({"limits": {"cpu": "1000m"}}), &json!({"limits": {"cpu": "1"}})));
+        assert_eq!(compare(&json!({"args": ["1000m"]}), &json!({"args": ["1"]})), Match::Different);
+        assert_eq!(compare(&json!({"limits": {"gpu": 1}}), &json!({"limits": {"gpu": "1"}})), Match::Exact);
+        assert_eq!(compare(&json!({"limits": {"cpu": "1000m"}}), &json!({"limits": {"cpu": "1"}})), Match::Exact);
     }
 }

@@ -2,12 +2,12 @@
 
 use super::{
     ObjectKey,
-    adopted::{ADOPTED, WORKLOADS},
+    adopted::{self, ADOPTED, WORKLOADS},
     child::FIELD_MANAGER_PREFIX,
     live::{self, LAST_APPLIED, Live},
     writers::{self, Writer},
 };
-use crate::objects::label_value;
+use crate::{objects::label_value, resource::Resource};
 use k8s_openapi::jiff::Timestamp;
 use pointsman_sandbox::digest::Digest;
 use serde_json::{Value, json, value::RawValue};
@@ -49,8 +49,10 @@ pub struct Subject {
     pub control: Control,
     /// When it was taken over from another controller, if it was.
     pub adopted: Option<Timestamp>,
-    /// The workloads that were taken over with it, as KIND/NAME.
-    pub workloads: Vec<String>,
+    /// The workloads that were taken over with it: their kinds and names.
+    pub workloads: Vec<(&'static Resource, String)>,
+    /// What is wrong with the annotation that names them, if anything.
+    pub workloads_problem: Option<String>,
     /// The other controllers that write its status.
     pub writers: Vec<Writer>,
     /// Whether anything of its status is written by us.
@@ -73,8 +75,7 @@ impl Subject {
             Some(other) => Control::Unreadable(other.to_owned()),
         };
         let adopted = read.get(ADOPTED).and_then(|time| time.parse().ok());
-        let workloads = read.get(WORKLOADS).into_iter().flat_map(|all| all.split(',').filter(|name| !name.is_empty()));
-        let workloads = workloads.map(str::to_owned).collect();
+        let (workloads, workloads_problem) = read.get(WORKLOADS).map(|text| adopted::workloads(text)).unwrap_or_default();
         let mut managed = live.metadata.managed_fields.iter().flatten();
         let told_by_us = managed.any(|entry| entry.subresource == "status" && entry.manager.starts_with(FIELD_MANAGER_PREFIX));
         let shortened = read.remove(LAST_APPLIED).is_some().then(|| json!(read).to_string());
@@ -90,6 +91,7 @@ impl Subject {
             control,
             adopted,
             workloads,
+            workloads_problem,
             told_by_us,
             writers: writers::of_status(live),
             digest: OnceLock::new(),

@@ -105,7 +105,7 @@ impl EffectiveSpec {
             },
             "spec": with_name(said.clone(), &snapshot.subject.key.name),
         });
-        let scope = Scope { object: &object, settings };
+        let scope = Scope::new(&object, settings);
         let mut layers = Vec::new();
         // Containers are merged by their names, so that any layer may have given the image.
         let scheduler = bases.iter().map(|(_, spec)| spec).chain([&own]).any(preset::has_scheduler_of_its_own);
@@ -134,6 +134,9 @@ impl EffectiveSpec {
     }
 }
 
+/// How many configurations a service may name.
+const MAX_BASES: usize = 16;
+
 /// The configurations that the service names, each from its own namespace or else from the one for all.
 fn bases(
     snapshot: &Snapshot,
@@ -141,9 +144,17 @@ fn bases(
     own: &Value,
     reads: &mut BTreeSet<Read>,
 ) -> Result<Vec<(String, Value)>, (&'static str, String)> {
-    let named = own["baseRefs"].as_array().into_iter().flatten().filter_map(|reference| reference["name"].as_str());
+    let named: Vec<&str> = own["baseRefs"].as_array().into_iter().flatten().filter_map(|reference| reference["name"].as_str()).collect();
+    // What is named again is laid over the others again: the last time is the one that counts.
+    let mut once = BTreeSet::new();
+    let mut names: Vec<&str> = named.into_iter().rev().filter(|name| once.insert(*name)).collect();
+    names.reverse();
+    if names.len() > MAX_BASES {
+        let message = format!("spec.baseRefs names {} configurations, and {MAX_BASES} are the most: combine some of them.", names.len());
+        return Err(("TooManyBaseRefs", message));
+    }
     let mut bases = Vec::new();
-    for name in named {
+    for name in names {
         let places = [snapshot.subject.key.namespace.as_str(), settings.config_namespace.as_str()];
         let key = |namespace: &str| ObjectKey { resource: &LLM_CONFIG, namespace: namespace.to_owned(), name: name.to_owned() };
         reads.extend(places.iter().map(|place| Read::Object(key(place))));

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     kinds::questions::PodRole,
-    objects::label_value,
+    objects::{Metadata, label_value},
     question::entries,
     subject_kind::{APP_COMPONENT, APP_NAME},
 };
@@ -52,19 +52,30 @@ impl PlanBuilder<'_> {
         self.with_component(ROUTER)
     }
 
+    /// The labels of the object that makes a workload's pods.
+    pub(super) fn of_workload(&self, part: WorkloadRole) -> BTreeMap<String, String> {
+        let mut labels = self.selector(part);
+        labels.extend(self.serving(part));
+        labels
+    }
+
     /// The labels of the pods in a place. The followers of a group take no requests.
     pub(super) fn of_pods(&self, workload: &Workload, place: PodRole) -> BTreeMap<String, String> {
         let mut labels = self.with_component(&workload.part.component(place.role));
         if !place.follows() {
-            labels.insert(COMPONENT_LABEL.to_owned(), "workload".to_owned());
-            let role = match workload.part {
-                WorkloadRole::Prefill => "prefill",
-                WorkloadRole::Main if self.service.workload(WorkloadRole::Prefill).is_some() => "decode",
-                WorkloadRole::Main => "both",
-            };
-            labels.insert(ROLE.to_owned(), role.to_owned());
+            labels.extend(self.serving(workload.part));
         }
         labels
+    }
+
+    /// What a workload is known by to endpoint pickers and pools.
+    fn serving(&self, part: WorkloadRole) -> [(String, String); 2] {
+        let role = match part {
+            WorkloadRole::Prefill => "prefill",
+            WorkloadRole::Main if self.service.workload(WorkloadRole::Prefill).is_some() => "decode",
+            WorkloadRole::Main => "both",
+        };
+        [(COMPONENT_LABEL.to_owned(), "workload".to_owned()), (ROLE.to_owned(), role.to_owned())]
     }
 
     /// The labels of all pods that a scheduler picks from.
@@ -97,6 +108,13 @@ impl PlanBuilder<'_> {
             layers.push(layer("scheduler", entries(&scheduler.labels), entries(&scheduler.annotations)));
         }
         Digested::new(layers).unwrap_or_default()
+    }
+}
+
+/// Takes away from pods that take no requests what a pool selects by, whoever gave it to them.
+pub(super) fn hide_from_pools(metadata: &mut Metadata) {
+    for label in [COMPONENT_LABEL, ROLE] {
+        metadata.labels.remove(label);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     HTTP_ROUTES, POOL, PlanBuilder, PlanError,
     combine::{PodTemplateField, merged},
-    metadata::PICKS,
+    metadata::{PICKS, hide_from_pools},
     workload::{PORT, WORKLOAD_SERVICE_SUFFIX},
 };
 use crate::{
@@ -64,7 +64,8 @@ impl PlanBuilder<'_> {
         let frame = json!({"metadata": {}, "spec": {"serviceAccountName": account.name}});
         let template = self.pod(PICKS, (layers, frame), &key)?;
         let about = MetadataQuestion { key: &key, role: Some(Role::Scheduler), pods: Some(PICKS), template: Some(&template["metadata"]) };
-        let of_pods = self.metadata(about, self.of_scheduler())?;
+        let mut of_pods = self.metadata(about, self.of_scheduler())?;
+        hide_from_pools(&mut of_pods);
 
         let service = self.key(&SERVICE, PICKER_SERVICE);
         let metadata = self.metadata(Self::about_scheduler(&service), self.of_scheduler())?;

@@ -5,12 +5,27 @@
 
 use crate::settings::Settings;
 use serde_json::Value;
+use std::cell::Cell;
+
+/// How long a text may become: as long as all annotations of an object together, of which it may repeat one many times.
+const LONGEST_TEXT: usize = 256 << 10;
+
+/// How long all texts of a service may become together.
+const LONGEST_TEXTS: usize = 1 << 20;
 
 /// What templates can speak of.
 pub(super) struct Scope<'a> {
     /// The service: its `metadata`, and its `spec` with the configurations below it.
-    pub(super) object: &'a Value,
-    pub(super) settings: &'a Settings,
+    object: &'a Value,
+    settings: &'a Settings,
+    /// How long the texts are that were filled in.
+    length: Cell<usize>,
+}
+
+impl<'a> Scope<'a> {
+    pub(super) fn new(object: &'a Value, settings: &'a Settings) -> Self {
+        Self { object, settings, length: Cell::new(0) }
+    }
 }
 
 impl Scope<'_> {
@@ -19,6 +34,10 @@ impl Scope<'_> {
         match value {
             Value::String(text) if text.contains("{{") => {
                 *text = self.filled(text).map_err(|error| format!("{place}: {error}"))?;
+                self.length.set(self.length.get() + text.len());
+                if self.length.get() > LONGEST_TEXTS {
+                    return Err(format!("{place}: with this text, those that are filled in have more than 1 MiB: shorten them"));
+                }
                 Ok(())
             }
             Value::Array(items) => {
@@ -37,7 +56,11 @@ impl Scope<'_> {
             let (inside, before) = inside.strip_prefix('-').map_or((inside, before), |inside| (inside, before.trim_end()));
             let (inside, after) = inside.strip_suffix('-').map_or((inside, after), |inside| (inside, after.trim_start()));
             done.push_str(before);
-            done.push_str(&self.value(inside.trim())?);
+            let value = self.value(inside.trim())?;
+            if done.len() + value.len() > LONGEST_TEXT {
+                return Err("the text has more than 256 KiB once it is filled in: shorten what its placeholders name".to_owned());
+            }
+            done.push_str(&value);
             rest = after;
         }
         done.push_str(rest);
@@ -108,7 +131,7 @@ mod tests {
         let object =
             json!({"metadata": {"name": "llama", "namespace": "chat"}, "spec": {"model": {"uri": "hf://a/b", "name": "a"}, "replicas": 2}});
         let mut value = json!({"args": [text]});
-        Scope { object: &object, settings: &Settings::default() }.fill(&mut value, "template")?;
+        Scope::new(&object, &Settings::default()).fill(&mut value, "template")?;
         Ok(value["args"][0].clone())
     }
 
@@ -138,5 +161,18 @@ mod tests {
             let error = filled(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn placeholders_repeat_a_text_no_longer_than_its_bound() {
+        let note = "x".repeat(200 << 10);
+        let object = json!({"metadata": {"name": "llama", "annotations": {"note": note}}, "spec": {}});
+        let settings = Settings::default();
+        let fill = |mut value: Value| Scope::new(&object, &settings).fill(&mut value, "spec");
+        let long = fill(json!({"args": ["{{ .Annotations.note }}".repeat(2)]})).unwrap_err();
+        assert_eq!(long, "spec.args[0]: the text has more than 256 KiB once it is filled in: shorten what its placeholders name");
+        let many = fill(json!({"args": vec!["{{ .Annotations.note }}"; 2000]})).unwrap_err();
+        assert_eq!(many, "spec.args[5]: with this text, those that are filled in have more than 1 MiB: shorten them");
+        fill(json!({"args": vec!["{{ .Annotations.note }}"; 5]})).unwrap();
     }
 }

@@ -3,6 +3,7 @@
 use super::{
     COMBINED, PlanBuilder, PlanError,
     combine::PodTemplateField,
+    metadata::hide_from_pools,
     service::{Workload, WorkloadRole},
 };
 use crate::{
@@ -71,10 +72,13 @@ impl PlanBuilder<'_> {
             let layers = self.model_layers(workload, at);
             let template = self.pod(place, (layers, json!({"metadata": {}, "spec": {}})), &key)?;
             let about = MetadataQuestion { key: &key, role, pods: Some(place), template: Some(&template["metadata"]) };
-            let metadata = self.metadata(about, self.of_pods(workload, place))?;
+            let mut metadata = self.metadata(about, self.of_pods(workload, place))?;
+            if place.follows() {
+                hide_from_pools(&mut metadata);
+            }
             templates.push(json!({"metadata": metadata.into_value(), "spec": template["spec"]}));
         }
-        let metadata = self.metadata(MetadataQuestion { key: &key, role, pods: None, template: None }, self.selector(part))?;
+        let metadata = self.metadata(MetadataQuestion { key: &key, role, pods: None, template: None }, self.of_workload(part))?;
         let scaling = workload.spec.scaling.as_ref();
         let known = self.asking.snapshot.child(resource, name).is_some();
         let replicas = match (workload.spec.replicas, scaling) {

@@ -58,7 +58,12 @@ impl Service {
             labels,
             annotations,
             model: given("model").map(ModelRef::deserialize).transpose().map_err(|error| wrong("model", error))?,
-            runtime: given("runtime").map(ServingRuntimeRef::deserialize).transpose().map_err(|error| wrong("runtime", error))?,
+            // Templating tools write an empty name where none was set.
+            runtime: given("runtime")
+                .map(ServingRuntimeRef::deserialize)
+                .transpose()
+                .map_err(|error| wrong("runtime", error))?
+                .filter(|runtime| !runtime.name.is_empty()),
             engine: component("engine")?,
             decoder: component("decoder")?,
             router: component("router")?,

@@ -1,0 +1,121 @@
+//! What keeps a plan from being carried out, and what a user is told of it.
+
+use crate::watch::seen::ObjectText;
+use kube::core::Status;
+use pointsman_core::{
+    contest::Contest,
+    world::{ObjectKey, Subject, writers},
+};
+
+/// Why a plan was not carried out to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// Another host writes now.
+    #[error("this host is no longer the leader")]
+    NotLeading,
+    /// Another try may well do.
+    #[error("{0}: {1}")]
+    Passing(String, String),
+    /// Somebody else does the same.
+    #[error("{}", .0.message())]
+    Contested(Contest),
+    /// The API server refuses it.
+    #[error("{message}")]
+    Refused {
+        /// One CamelCase word.
+        reason: &'static str,
+        /// What, why, and what to do.
+        message: String,
+    },
+}
+
+/// What came of a request that did not succeed.
+pub(super) enum RequestError {
+    NotLeading,
+    Api(Box<kube::core::Status>),
+    Passing(String),
+}
+
+/// What to do about an object of the subject that the plan hasn't seen: it is taken over, or another controller's.
+pub(super) fn unknown_object_error(subject: &Subject, key: &ObjectKey, there: &ObjectText) -> ApplyError {
+    let managed = there.managed_fields();
+    let (labelled, _) = there.marks();
+    if there.deleting() || labelled && writers::ours(&managed) {
+        return ApplyError::Passing(key.to_string(), "the watch is yet to tell of it".to_owned());
+    }
+    let maker = writers::maker(&managed, &subject.uid).filter(|maker| writers::foreign(&maker.manager));
+    ApplyError::Contested(Contest::made(&key.to_string(), maker.or_else(|| writers::last(&managed))))
+}
+
+/// What to do where something else has the name of an object. The noun is the subject's.
+pub(super) fn name_taken(noun: &str, key: &ObjectKey, said: &str) -> ApplyError {
+    let message = format!("There is a {key} already that isn't this {noun}'s: delete it or give the {noun} another name.{said}");
+    ApplyError::Refused { reason: "NameTaken", message }
+}
+
+/// What an answer of the API server means for a user.
+pub(super) fn api_error(key: &ObjectKey, error: &RequestError) -> ApplyError {
+    let status = match error {
+        RequestError::NotLeading => return ApplyError::NotLeading,
+        RequestError::Passing(why) => return ApplyError::Passing(key.to_string(), why.clone()),
+        RequestError::Api(status) => status,
+    };
+    let said = status.message.trim_end_matches('.');
+    let (reason, message) = match status.code {
+        409 | 429 | 503.. => return ApplyError::Passing(key.to_string(), said.to_owned()),
+        // Mostly a webhook that doesn't answer. It is tried again as well, but whoever looks should know.
+        500..=502 => ("ApiServerError", format!("The {key} can't be written: {said}.")),
+        403 => ("Forbidden", format!("The API server refuses the {key}: {said}.")),
+        404 => ("NotFound", format!("The {key} can't be written: {said}.")),
+        422 if said.contains("Only one reference can have Controller set to true") => {
+            ("NameTaken", format!("The {key} belongs to something else: delete it or give its new owner another name."))
+        }
+        _ => ("Invalid", format!("The API server takes the {key} for invalid: {said}.")),
+    };
+    ApplyError::Refused { reason, message }
+}
+
+/// What it means that an object can't be created.
+pub(super) fn create_error(noun: &str, key: &ObjectKey, error: &RequestError) -> ApplyError {
+    match error {
+        // Only this says that somebody else's fields are in the way. Any other conflict passes, and if the name is taken, the next look at it
+        // tells by whom.
+        RequestError::Api(status) if status.code == 409 && has_field_conflict(status) => {
+            name_taken(noun, key, &format!(" The API server says: {}.", status.message.trim_end_matches('.')))
+        }
+        error => api_error(key, error),
+    }
+}
+
+fn has_field_conflict(status: &Status) -> bool {
+    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "FieldManagerConflict")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pointsman_core::resource::SERVICE;
+    use serde_json::{Value, json};
+
+    fn refused(code: u16, causes: &Value) -> ApplyError {
+        let status = json!({"code": code, "message": "it is in the way.", "reason": "Conflict", "details": {"causes": causes}});
+        let key = ObjectKey { resource: &SERVICE, namespace: "b".to_owned(), name: "a-engine".to_owned() };
+        create_error("service", &key, &RequestError::Api(serde_json::from_value(status).unwrap()))
+    }
+
+    #[test]
+    fn only_another_s_fields_are_a_name_that_is_taken() {
+        let ApplyError::Refused { reason, message } = refused(409, &json!([{"reason": "FieldManagerConflict", "field": ".spec.ports"}]))
+        else {
+            panic!("it is refused");
+        };
+        assert_eq!(reason, "NameTaken");
+        assert_eq!(
+            message,
+            "There is a Service b/a-engine already that isn't this service's: delete it or give the service another name. \
+             The API server says: it is in the way."
+        );
+        assert!(matches!(refused(409, &json!([])), ApplyError::Passing(object, _) if object == "Service b/a-engine"));
+        assert!(matches!(refused(403, &json!([])), ApplyError::Refused { reason: "Forbidden", .. }));
+    }
+}
