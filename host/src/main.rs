@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap::Parser;
 use pointsman::cli::Cli;
-use pointsman_sandbox::text::sentence;
+use pointsman_sandbox::{isolate, text::sentence};
 use std::process::ExitCode;
 use tokio::runtime::Runtime;
 
@@ -18,6 +18,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<ExitCode> {
+    isolate::install_hook(|| {});
     let runtime = Runtime::new().context("starting the threads that tasks run on")?;
     // It is never dropped: a task that is in the middle of a long computation would find its timers gone, and panic. Those who write have
     // ended by then.

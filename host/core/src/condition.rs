@@ -6,6 +6,9 @@ use serde_json::{Map, Value};
 /// The condition that sums up all others.
 pub const READY: &str = "Ready";
 
+/// Whether the policies have said what the objects look like.
+pub const DECIDED: &str = "Decided";
+
 /// Whether somebody else works on the subject.
 pub const CONTESTED: &str = "Contested";
 

@@ -111,6 +111,20 @@ pub struct Status {
     pub fields: Map<String, Value>,
     /// The conditions that this kind may tell: one that it doesn't tell now goes.
     pub types: &'static [&'static str],
+    /// What the subject can be ready without, because it runs by what was decided before.
+    pub undecided: UndecidedSteps,
+}
+
+/// Which conditions say nothing of what runs, where no policy decides anew about a subject that is as it asks to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum UndecidedSteps {
+    /// None.
+    #[default]
+    None,
+    /// These.
+    Some(Vec<&'static str>),
+    /// All that are told: Ready stays what it was.
+    All,
 }
 
 /// One decision, with what it was about.

@@ -2,7 +2,7 @@
 
 use crate::{
     condition::{CONTESTED, Condition, READY, condition_json, status_text},
-    plan::Status,
+    plan::{Status, UndecidedSteps},
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -30,6 +30,9 @@ pub const APPLIED: &str = "Applied";
 /// The reason of [`APPLIED`] where a subject waits for its turn to restart pods.
 pub const WAITING: &str = "WaitingForTurn";
 
+/// The reason of [`APPLIED`] where no policy decides anew about a subject that is as it asks to be.
+const UNDECIDED: &str = "Undecided";
+
 /// The reason of [`APPLIED`] where it is a subject's turn to restart pods, and it was ready before: a host that leads next goes on by it.
 pub const RESTARTING: &str = "Restarting";
 
@@ -52,8 +55,13 @@ pub fn settle(
     generation: Option<i64>,
     now: Timestamp,
 ) -> (Value, Vec<TransitionEvent>) {
-    let Status { mut conditions, mut fields, types } = planned;
+    let known = before["conditions"].as_array();
+    let kept = is_applied(before, generation) && planned.undecided != UndecidedSteps::None;
+    let Status { mut conditions, mut fields, types, undecided } = planned;
     conditions.push(match applied {
+        Applied::Held if kept => {
+            Condition::unknown(APPLIED, UNDECIDED, "No policy decides anew: what there is stays as it is. The other conditions say why.")
+        }
         Applied::Done => Condition::satisfied(APPLIED, "Applied", format!("The objects of the {noun} are as planned.")),
         Applied::Held => {
             Condition::unknown(APPLIED, "Held", "Nothing is written: what there is stays as it is. The other conditions say why.")
@@ -67,9 +75,12 @@ pub fn settle(
         Applied::LeftAlone(message) => Condition::unknown(APPLIED, "LeftAlone", message),
         Applied::Failed(reason, message) => Condition::no(APPLIED, reason, message),
     });
-    conditions.push(ready(&conditions));
+    match undecided {
+        UndecidedSteps::All if kept => {}
+        UndecidedSteps::Some(steps) if kept => conditions.push(ready_without(&conditions, &[&steps[..], &[APPLIED]].concat())),
+        _ => conditions.push(ready(&conditions)),
+    }
     let mut events = Vec::new();
-    let known = before["conditions"].as_array();
     let told = conditions.into_iter().map(|condition| {
         let former = known.into_iter().flatten().find(|former| former["type"] == condition.type_);
         events.extend(transition_event(former, &condition));
@@ -98,12 +109,25 @@ pub fn difference(before: &Value, after: &Value) -> Value {
     Value::Object(gone.chain(changed).collect())
 }
 
+/// Whether what runs is what this generation of the subject asks for.
+fn is_applied(status: &Value, generation: Option<i64>) -> bool {
+    let told = status["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == APPLIED);
+    told.is_some_and(|told| {
+        let settled = told["status"] == "True" && told["reason"] != WAITING || told["reason"] == UNDECIDED;
+        settled && told["observedGeneration"].as_i64() == generation
+    })
+}
+
 /// The first state that is needed and isn't there, or that everything is.
 pub fn ready(conditions: &[Condition]) -> Condition {
+    ready_without(conditions, &[])
+}
+
+fn ready_without(conditions: &[Condition], spared: &[&str]) -> Condition {
     if let Some(contested) = conditions.iter().find(|condition| condition.type_ == CONTESTED && condition.status == Some(true)) {
         return Condition::no(READY, CONTESTED, contested.message.clone());
     }
-    let needed = || conditions.iter().filter(|condition| condition.required_for_ready);
+    let needed = || conditions.iter().filter(|condition| condition.required_for_ready && !spared.contains(&condition.type_));
     // What failed says more than what isn't known yet.
     let missing =
         needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
@@ -161,7 +185,7 @@ mod tests {
             ],
         });
         let fields = Map::from_iter([("url".to_owned(), Value::Null), ("runtime".to_owned(), json!({"name": "b"}))]);
-        let planned = Status { conditions: vec![Condition::satisfied("A", "Fine", "It is.")], fields, types: &["B"] };
+        let planned = Status { conditions: vec![Condition::satisfied("A", "Fine", "It is.")], fields, types: &["B"], ..Status::default() };
         let (after, _) = settle(&before, "service", planned, &Applied::Done, Some(2), at(1));
         let types: Vec<&str> = after["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap()).collect();
         assert_eq!(types, ["A", "Applied", "Ready", "Theirs"]);
@@ -193,5 +217,35 @@ mod tests {
         let (told, events) = settle(&told, "service", fine(), &failed, None, at(3));
         assert_eq!(events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["Forbidden"]);
         assert!(settle(&told, "service", fine(), &Applied::Done, None, at(4)).1.is_empty());
+    }
+
+    #[test]
+    fn what_runs_as_it_is_asked_to_stays_ready_while_nobody_decides_anew() {
+        let fine = || status(vec![Condition::satisfied("Decided", "Decided", "d"), Condition::satisfied("Runs", "Runs", "r")]);
+        let (before, _) = settle(&Value::Null, "service", fine(), &Applied::Done, Some(1), at(1));
+        let failed = |undecided| Status {
+            conditions: vec![Condition::no("Decided", "PolicyFailed", "f"), Condition::satisfied("Runs", "Runs", "r")],
+            undecided,
+            ..Status::default()
+        };
+        let told = |status: &Value, type_: &str| {
+            let told = status["conditions"].as_array().unwrap().iter().find(|told| told["type"] == type_).unwrap();
+            format!("{} {}", told["status"].as_str().unwrap(), told["reason"].as_str().unwrap())
+        };
+        let steps = || UndecidedSteps::Some(vec!["Decided"]);
+        let (held, events) = settle(&before, "service", failed(steps()), &Applied::Held, Some(1), at(2));
+        let states = ["Decided", "Applied", "Ready"].map(|type_| told(&held, type_));
+        assert_eq!(states, ["False PolicyFailed", "Unknown Undecided", "True Ready"]);
+        assert_eq!(events.len(), 1, "it is told nevertheless");
+        let (again, _) = settle(&held, "service", failed(steps()), &Applied::Held, Some(1), at(3));
+        assert_eq!(told(&again, "Ready"), "True Ready");
+        let (broken, _) = settle(&held, "service", failed(UndecidedSteps::All), &Applied::Held, Some(1), at(3));
+        assert_eq!(told(&broken, "Ready"), "True Ready");
+        // An edit that nobody has decided about isn't what runs.
+        let (edited, _) = settle(&held, "service", failed(steps()), &Applied::Held, Some(2), at(3));
+        assert_eq!((told(&edited, "Applied"), told(&edited, "Ready")), ("Unknown Held".to_owned(), "False PolicyFailed".to_owned()));
+        // What never was decided never was ready.
+        let (new, _) = settle(&Value::Null, "service", failed(steps()), &Applied::Held, Some(1), at(3));
+        assert_eq!(told(&new, "Ready"), "False PolicyFailed");
     }
 }

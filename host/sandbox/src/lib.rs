@@ -14,6 +14,7 @@ mod component;
 pub mod digest;
 pub mod engine;
 pub mod evaluator;
+pub mod isolate;
 pub mod limits;
 pub mod plugin;
 pub mod point;

@@ -17,6 +17,7 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use pointsman_core::claims::{Claim, Claims};
+use pointsman_sandbox::isolate;
 use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -216,15 +217,13 @@ async fn ended(webhook: &mut Option<JoinHandle<Result<(), AdmissionError>>>) -> 
     }
 }
 
-/// A task that panics would leave the rest of the host leading and answering as if all were well. Another host, or this one started
+/// A task that panics, and not for one subject alone, would leave the rest of the host leading and answering as if all were well. Another host, or this one started
 /// again, does better.
 fn end_on_panic() {
-    let told = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        told(panic);
+    isolate::install_hook(|| {
         tracing::error!("a task has panicked: the host ends");
         std::process::abort();
-    }));
+    });
 }
 
 fn start_logging(args: &ControllerArgs) -> Result<()> {

@@ -29,7 +29,7 @@ use pointsman_core::{
     decide::Policies,
     world::{Labels, Surroundings},
 };
-use pointsman_sandbox::evaluator::Evaluator;
+use pointsman_sandbox::{evaluator::Evaluator, isolate::isolated};
 use review::{Request, ReviewContext, ReviewError};
 use std::{io, path::PathBuf, sync::Arc, time::Instant};
 use tls::{CurrentCertificate, TlsListener};
@@ -202,18 +202,19 @@ impl Admission {
         let counts = Arc::clone(&self.counts);
         // Evaluating keeps a thread busy for milliseconds.
         let answered = tokio::task::spawn_blocking(move || {
-            let answered = self.review(door, &body);
+            let answered = isolated(|| self.review(door, &body));
             // Whoever asked may have gone, and the thread is busy all the same.
             drop(place);
             answered
         });
         match answered.await {
-            Ok(Ok((_, AdmissionVerdict { denial: Some(Denial { message, passing: true, .. }), .. }))) => unable(&message),
-            Ok(Ok((request, verdict))) => {
+            Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+            Ok(Ok(Ok((_, AdmissionVerdict { denial: Some(Denial { message, passing: true, .. }), .. })))) => unable(&message),
+            Ok(Ok(Ok((request, verdict)))) => {
                 counts.answered(door.path(), request.operation(), verdict.allowed(), started.elapsed().as_secs_f64());
                 ([(CONTENT_TYPE, "application/json")], verdict.review(&request.uid).to_string()).into_response()
             }
-            Ok(Err(error)) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+            Ok(Ok(Err(error))) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
             Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the request can't be answered\n").into_response(),
         }
     }

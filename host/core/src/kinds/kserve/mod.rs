@@ -17,9 +17,9 @@ use super::{
     questions::{self, Questions},
 };
 use crate::{
-    condition::Condition,
+    condition::{Condition, DECIDED},
     decide::{Pinned, Undecided},
-    plan::{Object, Plan, Status},
+    plan::{Object, Plan, Status, UndecidedSteps},
     resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, LLM_INFERENCE_SERVICE, Resource},
     settings::Settings,
     world::{
@@ -38,8 +38,6 @@ pub struct LlmInferenceServices;
 
 /// Whether the service, its base configurations and the presets make a whole that can be served.
 const COMBINED: &str = "PresetsCombined";
-/// Whether the policies have said what the objects look like.
-const DECIDED: &str = "Decided";
 /// Whether everything that serves works.
 const WORKLOADS: &str = "WorkloadsReady";
 /// Whether the Gateways work that the routes hang on.
@@ -73,11 +71,13 @@ const TYPES: [&str; 12] = [
 struct PlanError {
     condition: Condition,
     again: Option<Duration>,
+    /// Whether a policy had nothing to say.
+    undecided: bool,
 }
 
 impl PlanError {
     fn new(step: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Box<Self> {
-        Box::new(Self { condition: Condition::no(step, reason, message), again: None })
+        Box::new(Self { condition: Condition::no(step, reason, message), again: None, undecided: false })
     }
 }
 
@@ -116,6 +116,10 @@ impl Kind for LlmInferenceServices {
         let mut found = StepResults::default();
         let stop = making.steps(&mut found).err();
         let again = stop.as_ref().and_then(|stop| stop.again);
+        let undecided = match &stop {
+            Some(stop) if stop.undecided => UndecidedSteps::Some(vec![COMBINED, DECIDED]),
+            _ => UndecidedSteps::None,
+        };
         let conditions = making.conditions(&found, stop.as_ref().map(|stop| &stop.condition));
         // As long as the service can't be read, nobody knows which parts it has: what was told of them stays.
         let types: &[_] = if making.service.workloads.is_empty() { &[] } else { &TYPES };
@@ -123,7 +127,7 @@ impl Kind for LlmInferenceServices {
         let Questions { reads, decisions, .. } = making.asking;
         Plan {
             objects: found.objects,
-            status: Status { conditions, fields, types },
+            status: Status { conditions, fields, types, undecided },
             reads,
             decisions,
             recheck_after: again,
@@ -167,6 +171,6 @@ impl PlanBuilder<'_> {
     /// Turns what a policy couldn't decide into the condition that says it.
     fn undecided(&self, undecided: &Undecided) -> Box<PlanError> {
         let condition = Condition::no(DECIDED, undecided.reason(), questions::undecided_message(self.asking.snapshot, undecided));
-        Box::new(PlanError { condition, again: Some(questions::POLICY_FAILURE_RETRY) })
+        Box::new(PlanError { condition, again: Some(questions::POLICY_FAILURE_RETRY), undecided: true })
     }
 }

@@ -23,9 +23,9 @@ use super::{
     questions::{self, Questions},
 };
 use crate::{
-    condition::Condition,
+    condition::{Condition, DECIDED},
     decide::{Pinned, Undecided},
-    plan::{Object, Plan, Status},
+    plan::{Object, Plan, Status, UndecidedSteps},
     resource::{INFERENCE_SERVICE, Resource},
     settings::Settings,
     world::{
@@ -51,8 +51,6 @@ const MODEL_READY: &str = "ModelReady";
 const RUNTIME_SELECTED: &str = "RuntimeSelected";
 /// Whether that is the best there is.
 const RUNTIME_UP_TO_DATE: &str = "RuntimeUpToDate";
-/// Whether the policies have said what the objects look like.
-const DECIDED: &str = "Decided";
 
 /// The steps on the way to the objects, in their order.
 const STEPS: [&str; 5] = [ACCEPTED, MODEL_READY, RUNTIME_SELECTED, RUNTIME_UP_TO_DATE, DECIDED];
@@ -62,13 +60,15 @@ const STEPS: [&str; 5] = [ACCEPTED, MODEL_READY, RUNTIME_SELECTED, RUNTIME_UP_TO
 struct PlanError {
     condition: Condition,
     again: Option<Duration>,
+    /// Whether a policy had nothing to say.
+    undecided: bool,
     /// What kind of failure it is, in upstream's words.
     failure: &'static str,
 }
 
 impl PlanError {
     fn new(step: &'static str, reason: impl Into<String>, message: impl Into<String>, failure: &'static str) -> Box<Self> {
-        Box::new(Self { condition: Condition::no(step, reason, message), again: None, failure })
+        Box::new(Self { condition: Condition::no(step, reason, message), again: None, undecided: false, failure })
     }
 }
 
@@ -193,7 +193,7 @@ impl PlanBuilder<'_> {
 
     /// Puts the plan together. Each state is told however far the steps came.
     fn finish(mut self, found: StepResults, stop: Option<Box<PlanError>>) -> Plan {
-        let (mut again, mut failure, mut stopped) = (None, None, None);
+        let (mut again, mut failure, mut stopped, mut undecided) = (None, None, None, UndecidedSteps::None);
         if let Some(stop) = stop {
             failure = Some(ModelFailure {
                 kind: stop.failure,
@@ -201,6 +201,9 @@ impl PlanBuilder<'_> {
                 message: stop.condition.message.clone(),
             });
             again = stop.again;
+            if stop.undecided {
+                undecided = UndecidedSteps::Some(STEPS.to_vec());
+            }
             stopped = Some(stop.condition);
         }
         let at = stopped.as_ref().map(|condition| condition.type_);
@@ -223,7 +226,7 @@ impl PlanBuilder<'_> {
         conditions.extend(parts.conditions);
         Plan {
             objects: found.objects,
-            status: Status { conditions, fields, types: &[] },
+            status: Status { conditions, fields, types: &[], undecided },
             reads: self.asking.reads,
             decisions: self.asking.decisions,
             recheck_after: again,
@@ -234,7 +237,7 @@ impl PlanBuilder<'_> {
     /// Turns what a policy couldn't decide into the condition that says it.
     fn undecided(&self, step: &'static str, undecided: &Undecided) -> Box<PlanError> {
         let condition = Condition::no(step, undecided.reason(), questions::undecided_message(self.snapshot, undecided));
-        Box::new(PlanError { condition, again: Some(questions::POLICY_FAILURE_RETRY), failure: "RuntimeUnhealthy" })
+        Box::new(PlanError { condition, again: Some(questions::POLICY_FAILURE_RETRY), undecided: true, failure: "RuntimeUnhealthy" })
     }
 
     /// A part of the status as it was.
