@@ -154,16 +154,46 @@ fn of_one_second_the_first_by_name_is_the_oldest_and_everywhere_counts_where_tha
 }
 
 #[test]
-fn a_sum_that_can_not_be_made_names_the_service_and_one_of_other_kinds_does_not_count() {
+fn a_subject_whose_term_makes_no_sense_is_refused_itself_and_takes_nothing_from_others() {
     let mut spec = quota("Namespace");
     spec["lookups"][0]["subjects"]["sum"] = "object.spec.replicas".into();
     let mut scene = Scene::under(&[("quota", spec)]);
     scene.put(&INFERENCE_SERVICE, "one", "other", 0, json!({"spec": {}}));
     let key = scene.service("one", "b", 2, 6);
     assert_eq!(scene.says(&key), "Valid The service breaks no rule.");
-    scene.put(&LLM_INFERENCE_SERVICE, "one", "a", 1, json!({"spec": {"model": {"uri": "hf://example/llama"}}}));
-    let said = scene.says(&key);
-    assert!(said.contains("lookups[used]: of the LLMInferenceService one/a: ") && said.contains("no such key: replicas"), "{said}");
+    let broken = scene.put(&LLM_INFERENCE_SERVICE, "one", "a", 1, json!({"spec": {"model": {"uri": "hf://example/llama"}}}));
+    let said = scene.says(&broken);
+    assert!(said.contains("lookups[used]: what the object itself adds: ") && said.contains("no such key: replicas"), "{said}");
+    let negative = json!({"spec": {"model": {"uri": "hf://example/llama"}, "replicas": -5}});
+    let negative = scene.put(&LLM_INFERENCE_SERVICE, "one", "aa", 1, negative);
+    let said = scene.says(&negative);
+    assert!(said.contains("what the object itself adds: it is -5, and must not be negative"), "{said}");
+    assert_eq!(scene.says(&key), "Valid The service breaks no rule.", "what others write wrongly is nothing to it");
+    let large = scene.service("one", "c", 3, 5);
+    assert!(scene.says(&large).contains("older services have 6 of 10, and it wants 5"), "{}", scene.says(&large));
+}
+
+#[test]
+fn what_no_rule_judges_counts_only_where_something_was_made_for_it() {
+    let mut scene = Scene::under(&[("quota", quota("Namespace"))]);
+    let alone = |managers: Value| {
+        json!({
+            "metadata": {
+                "name": "a", "namespace": "one", "uid": "a", "creationTimestamp": "2026-01-01T00:00:01Z",
+                "annotations": {"pointsman.dev/control": "false"}, "managedFields": managers,
+            },
+            "spec": {"model": {"uri": "hf://example/llama"}, "replicas": 9},
+        })
+    };
+    scene.world.put(&LLM_INFERENCE_SERVICE, &alone(json!([])));
+    let key = scene.service("one", "b", 2, 6);
+    assert_eq!(scene.says(&key), "Valid The service breaks no rule.");
+    scene.touched();
+    let by_us =
+        json!([{"manager": "pointsman/llminferenceservice", "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": {}}}]);
+    scene.world.put(&LLM_INFERENCE_SERVICE, &alone(by_us));
+    assert!(scene.touched().contains("b"));
+    assert!(scene.says(&key).contains("older services have 9 of 10, and it wants 6"), "{}", scene.says(&key));
 }
 
 #[test]

@@ -181,6 +181,7 @@ impl Host {
     /// Looks at the service until there is nothing to write.
     fn settle(&mut self) {
         let manager = child::manager(resource(&self.service).kind);
+        let mut last = Vec::new();
         for _ in 0..6 {
             let plan = plan(&self.world, &self.service);
             let status = Value::Object(plan.status.fields.clone());
@@ -204,6 +205,7 @@ impl Host {
             if quiet && unsettled.is_empty() && gone.is_empty() {
                 return;
             }
+            last = unsettled.iter().map(|object| object.key.to_string()).chain(gone.iter().map(ToString::to_string)).collect();
             for object in unsettled {
                 self.server.apply(object, &manager);
                 self.world.put(object.key.resource, &self.server.objects[&object.key]);
@@ -213,7 +215,7 @@ impl Host {
                 self.world.remove(&key);
             }
         }
-        panic!("the host doesn't come to rest: {}", self.service);
+        panic!("the host doesn't come to rest: {last:?} of {}", self.service);
     }
 }
 

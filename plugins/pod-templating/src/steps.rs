@@ -116,7 +116,7 @@ impl Steps {
     /// A list with the items at its beginning that all are one layer's, in one piece. Tells how many these are.
     fn begin(&mut self, action: Action, path: &str, items: &[Node<'_>], by: By<'_>, first: Option<By<'_>>) -> Result<usize, Failure> {
         let begun = items.iter().take_while(|item| first.is_some() && item.sole() == first).count();
-        self.put(action, path, &items[..begun], by)?;
+        self.put(action, path, &&items[..begun], by)?;
         Ok(begun)
     }
 

@@ -13,8 +13,13 @@ use serde_json::json;
 const SCORER: &str = "queue-length";
 
 fn scored(pinned: &Pinned<'_>) -> Result<Vec<Option<f64>>, Undecided> {
+    scored_in(pinned, "")
+}
+
+fn scored_in(pinned: &Pinned<'_>, namespace: &str) -> Result<Vec<Option<f64>>, Undecided> {
     let candidates = Candidates { features: &[SCORER], values: &[1.0, 2.0] };
-    pinned.score(&Subject::default(), Question::EndpointPick, candidates).map(|decision| decision.answer.0.clone())
+    let subject = Subject { namespace: namespace.to_owned(), ..Subject::default() };
+    pinned.score(&subject, Question::EndpointPick, candidates).map(|decision| decision.answer.0.clone())
 }
 
 #[tokio::test]
@@ -28,9 +33,18 @@ async fn a_plugin_that_traps_is_told_once_quarantined_and_stood_in_for_where_not
 
     let undecided = scored(&engine.policies.pin(Standing::New)).unwrap_err();
     assert!(undecided.to_string().contains("the plugin traps can't answer at scheduling-scoring: it trapped"), "{undecided}");
-    // One event for however many failures, then the quarantine.
+    // In one namespace it isn't asked any more, and in others it is.
+    let asked = |namespace| scored_in(&engine.policies.pin(Standing::New), namespace).unwrap_err().to_string();
+    assert!((0..50).any(|_| asked("a").contains("it failed too often")), "{}", asked("a"));
+    let undecided = scored_in(&engine.policies.pin(Standing::New), "b").unwrap_err();
+    assert!(undecided.to_string().contains("it trapped"), "{undecided}");
+    let in_namespaces = |status: &_| condition(status, "Quarantined").is_some_and(|(_, reason, _)| reason == "InNamespaces");
+    let status = cluster.status("traps", "it is quarantined in a namespace", in_namespaces).await;
+    let (now, _, message) = condition(&status, "Quarantined").unwrap();
+    assert!(now == "False" && message.contains("failed too often in a and isn't asked"), "{now} {message}");
+    // One event for however many failures, then the quarantine for all.
     for _ in 0..50 {
-        scored(&engine.policies.pin(Standing::New)).unwrap_err();
+        ["a", "b", "c"].map(asked);
     }
     let quarantined = |is: &'static str| move |status: &_| condition(status, "Quarantined").is_some_and(|(now, ..)| now == is);
     let status = cluster.status("traps", "it is quarantined", quarantined("True")).await;

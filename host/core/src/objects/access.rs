@@ -22,10 +22,15 @@ pub fn role_binding(metadata: Metadata, role: &str, namespace: &str, account: &s
     })
 }
 
-/// The body of a Role for an endpoint picker: it sees the pods and pools of its namespace, and elects a leader among its replicas.
-pub fn picks_endpoints(metadata: Metadata) -> Value {
+/// What the Leases of endpoint pickers are called behind the pool: by the scheduler of llm-d, and by the older one of the Gateway API
+/// Inference Extension.
+const PICKER_LEASES: [&str; 2] = ["llm-d.ai", "gateway-api-inference-extension.sigs.k8s.io"];
+
+/// The body of a Role for the endpoint picker of a pool: it sees the pods and pools of its namespace, and elects a leader among its
+/// replicas. It can write no Lease but its own: another tenant's component may be led by one of the same namespace.
+pub fn picks_endpoints(metadata: Metadata, namespace: &str, pool: &str) -> Value {
     let sees = ["get", "list", "watch"];
-    let elects = ["get", "list", "watch", "create", "update", "patch", "delete"];
+    let leases = PICKER_LEASES.map(|suffix| format!("epp-{namespace}-{pool}.{suffix}"));
     json!({
         "metadata": metadata.into_value(),
         "rules": [
@@ -36,7 +41,9 @@ pub fn picks_endpoints(metadata: Metadata) -> Value {
                 "verbs": sees,
             },
             {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": sees},
-            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": elects},
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": leases, "verbs": ["get", "update", "patch"]},
+            // The API server can't limit a creation by name.
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
         ],
     })
 }

@@ -200,13 +200,24 @@ impl<'a> LookupContext<'a> {
         }
         self.reads.borrow_mut().insert(Read::Older(namespace.unwrap_or_default().to_owned()));
         let of_rule = rule.objects().map_or(&[][..], |objects| &objects.kinds);
-        let kinds = kinds(subjects, of_rule);
+        let (kinds, at) = (kinds(subjects, of_rule), rule.lookup_number(lookup));
+        // A subject answers for what it adds: what is wrong with that is said of it, and of no newer one.
+        if selector::is_of(kinds, &about.group, &about.kind) {
+            let own = self.kept(&[*rule.identity(), Digest::hash(format!("own term {at}").as_bytes())], || {
+                let asking = bench.bound(rule)?;
+                asking.look_up(rule.program(), at).map_err(|error| Failed::from_call_error(&error))
+            })?;
+            let text = own.as_ref().as_ref().map_err(|problem| Failed::for_good(problem.message.clone()));
+            text.and_then(|text| addend(text).map_err(Failed::for_good))
+                .map_err(|failed| Failed { why: format!("what the object itself adds: {}", failed.why), ..failed })?;
+        }
         // What is no service comes after all of them.
         let age = SubjectKind::find_by_name(&about.group, &about.kind)
             .is_some()
             .then(|| Age::new(self.surroundings.created, &about.kind, &about.namespace, &about.name));
         let older = self.surroundings.crowd.before(age, namespace).map(|subject| &**subject);
-        let older = older.filter(|subject| selector::is_of(kinds, subject.key.resource.group, subject.key.resource.kind));
+        let older =
+            older.filter(|subject| subject.counts() && selector::is_of(kinds, subject.key.resource.group, subject.key.resource.kind));
         // It may be known as it was before it was made anew.
         let older = older.filter(|Subject { key, .. }| !is_itself(about, key.resource.kind, &key.namespace, &key.name));
         let mut sum = Sum::Whole(0);
@@ -220,9 +231,9 @@ impl<'a> LookupContext<'a> {
             if Instant::now() > self.until {
                 return Err(Failed { why: format!("summing timed out after {number} older subjects"), passing: true });
             }
-            let term = self.term(rule, rule.lookup_number(lookup), subject, bench);
-            let added = term.and_then(|term| sum.plus(&term).ok_or_else(|| Failed::for_good("the sum is too large".to_owned())));
-            sum = added.map_err(|failed| Failed { why: format!("of the {}: {}", subject.key, failed.why), ..failed })?;
+            if let Some(term) = self.term(rule, at, subject, bench)? {
+                sum = sum.plus(&term);
+            }
         }
         Ok(match sum {
             Sum::Whole(sum) => sum.into(),
@@ -230,20 +241,31 @@ impl<'a> LookupContext<'a> {
         })
     }
 
-    /// What one subject adds.
-    fn term(&self, rule: &Rule, at: u32, subject: &Subject, bench: &mut Evaluation<'_, '_>) -> Result<Number, Failed> {
+    /// What one subject adds; nothing if that makes no sense, which is for the subject itself to hear.
+    fn term(&self, rule: &Rule, at: u32, subject: &Subject, bench: &mut Evaluation<'_, '_>) -> Result<Option<Number>, Failed> {
         let place = Digest::hash(format!("term {at} {}", subject.key).as_bytes());
         let value = self.kept_of(&[*rule.identity(), place, *subject.digest()], || {
             let ObjectKey { resource, namespace, name } = &subject.key;
             let object = visible::object(&resource.api_version(), resource.kind, namespace, name, &subject.content());
             let asking = bench.bound_with(rule, "object", object.to_string().into())?;
             asking.look_up(rule.program(), at).map_err(|error| Failed::from_call_error(&error))
-        })?;
-        let text = value.as_ref().as_ref().map_err(|problem| Failed::for_good(problem.message.clone()))?;
-        match serde_json::from_str(text) {
-            Ok(Value::Number(number)) => Ok(number),
-            other => Err(Failed::for_good(format!("what it adds is {}, and must be a number", sort(&other.unwrap_or_default())))),
+        });
+        match value {
+            Ok(value) => Ok(value.as_ref().as_ref().ok().and_then(|text| addend(text).ok())),
+            Err(failed) if failed.passing => {
+                Err(Failed { why: "an older subject could not be evaluated in time; it is tried again".to_owned(), ..failed })
+            }
+            Err(_) => Ok(None),
         }
+    }
+}
+
+/// The number that a subject adds, as JSON text. Below zero it would give others what nobody has.
+fn addend(text: &str) -> Result<Number, String> {
+    match serde_json::from_str(text) {
+        Ok(Value::Number(number)) if number.as_f64().is_some_and(|number| number >= 0.0) => Ok(number),
+        Ok(Value::Number(number)) => Err(format!("it is {number}, and must not be negative")),
+        other => Err(format!("it is {}, and must be a number", sort(&other.unwrap_or_default()))),
     }
 }
 
@@ -284,15 +306,16 @@ enum Sum {
 }
 
 impl Sum {
-    fn plus(self, term: &Number) -> Option<Self> {
+    /// Past the largest number it stays there: whatever is compared with it is exceeded.
+    fn plus(self, term: &Number) -> Self {
         match (self, term.as_i64()) {
-            (Self::Whole(sum), Some(term)) => sum.checked_add(term).map(Self::Whole),
+            (Self::Whole(sum), Some(term)) => Self::Whole(sum.saturating_add(term)),
             (sum, _) => {
                 let before = match sum {
-                    Self::Whole(sum) => Number::from(sum).as_f64()?,
+                    Self::Whole(sum) => Number::from(sum).as_f64().unwrap_or_default(),
                     Self::Broken(sum) => sum,
                 };
-                Some(before + term.as_f64()?).filter(|sum| sum.is_finite()).map(Self::Broken)
+                Self::Broken((before + term.as_f64().unwrap_or_default()).min(f64::MAX))
             }
         }
     }
@@ -339,11 +362,18 @@ mod tests {
     #[test]
     fn whole_numbers_stay_whole_and_nothing_overflows() {
         let number = |text: &str| serde_json::from_str::<Number>(text).unwrap();
-        let sum = |terms: &[&str]| terms.iter().try_fold(Sum::Whole(0), |sum, term| sum.plus(&number(term)));
-        assert_eq!(sum(&[]), Some(Sum::Whole(0)));
-        assert_eq!(sum(&["2", "3", "-1"]), Some(Sum::Whole(4)));
-        assert_eq!(sum(&["2", "0.5", "3"]), Some(Sum::Broken(5.5)));
-        assert_eq!(sum(&["9223372036854775807", "1"]), None);
-        assert_eq!(sum(&["1e308", "1e308"]), None);
+        let sum = |terms: &[&str]| terms.iter().fold(Sum::Whole(0), |sum, term| sum.plus(&number(term)));
+        assert_eq!(sum(&[]), Sum::Whole(0));
+        assert_eq!(sum(&["2", "3"]), Sum::Whole(5));
+        assert_eq!(sum(&["2", "0.5", "3"]), Sum::Broken(5.5));
+        assert_eq!(sum(&["9223372036854775807", "1"]), Sum::Whole(i64::MAX));
+        assert_eq!(sum(&["1e308", "1e308"]), Sum::Broken(f64::MAX));
+    }
+
+    #[test]
+    fn only_a_number_that_is_not_negative_is_added() {
+        assert_eq!(addend("0"), Ok(Number::from(0)));
+        assert_eq!(addend("-8"), Err("it is -8, and must not be negative".to_owned()));
+        assert_eq!(addend("\"8\""), Err("it is a text, and must be a number".to_owned()));
     }
 }

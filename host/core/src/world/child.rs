@@ -301,6 +301,9 @@ fn take_plan_hash(part: &mut Value) -> Option<PlanHash> {
     if hash.is_some() && annotations.is_empty() {
         metadata.remove("annotations");
     }
+    if hash.is_some() && metadata.is_empty() {
+        part.as_object_mut()?.remove("metadata");
+    }
     PlanHash::parse(hash?.as_str()?)
 }
 

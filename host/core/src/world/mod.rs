@@ -51,6 +51,10 @@ pub type Labels = BTreeMap<String, String>;
 /// Whose a pod is, as its labels say: kind, namespace and name of the subject.
 type PodSubjectKey = (String, String, String);
 
+/// The namespace and the uid of a subject. An object can name an owner in another namespace, and doesn't belong to it: whoever knows the
+/// uid of another tenant's service could slip it objects.
+type Owner = (String, String);
+
 fn whose(subject: &Subject) -> PodSubjectKey {
     (subject.key.resource.kind.to_owned(), subject.key.namespace.clone(), subject.label.clone())
 }
@@ -82,11 +86,11 @@ pub struct World {
     named: HashTrieMapSync<ObjectKey, Arc<ReferencedObject>>,
     /// Whose each of the pods is that are kept.
     whose: HashMap<(String, String), PodSubjectKey>,
-    /// What belongs to a subject, by its uid.
-    children: HashMap<String, BTreeMap<ObjectKey, Arc<OwnedObject>>>,
-    owners: HashMap<ObjectKey, String>,
+    /// What belongs to a subject.
+    children: HashMap<Owner, BTreeMap<ObjectKey, Arc<OwnedObject>>>,
+    owners: HashMap<ObjectKey, Owner>,
     /// The subjects by uid, and by what their pods' label says.
-    uids: HashMap<String, ObjectKey>,
+    uids: HashMap<Owner, ObjectKey>,
     labels: HashMap<PodSubjectKey, ObjectKey>,
     /// The pods that fail.
     pods: HashMap<PodSubjectKey, BTreeMap<String, Arc<Pod>>>,
@@ -185,7 +189,7 @@ impl World {
             if let Some(subject) = self.subjects.remove(key) {
                 self.crowd.remove(&subject);
                 self.older_changed(&subject);
-                self.uids.remove(&subject.uid);
+                self.uids.remove(&subject.owner_key());
                 self.labels.remove(&whose(&subject));
                 self.readers.forget(key);
                 self.touched.insert(key.clone());
@@ -311,7 +315,7 @@ impl World {
 
     /// Whose an object is, if it is known: a subject, or one that is gone.
     pub fn owner(&self, key: &ObjectKey) -> Option<Option<&ObjectKey>> {
-        self.owners.get(key).map(|uid| self.uids.get(uid))
+        self.owners.get(key).map(|owner| self.uids.get(owner))
     }
 
     /// What is known of an object that was made for a subject.
@@ -337,7 +341,7 @@ impl World {
             configs: Arc::clone(&self.configs),
             crowd: self.crowd.clone(),
             referenced: self.named.clone(),
-            children: self.children.get(&subject.uid).into_iter().flat_map(BTreeMap::values).cloned().collect(),
+            children: self.children.get(&subject.owner_key()).into_iter().flat_map(BTreeMap::values).cloned().collect(),
             stand_ins: BTreeMap::new(),
             pods: pods.into_iter().flat_map(BTreeMap::values).cloned().collect(),
             available: Arc::clone(&self.available),
@@ -395,14 +399,14 @@ impl World {
         let news = before.as_ref().is_none_or(|before| before.differs(&subject));
         let counts = before.as_ref().is_none_or(|before| !before.counts_the_same(&subject));
         if let Some(before) = before {
-            self.uids.remove(&before.uid);
+            self.uids.remove(&before.owner_key());
             // It may be another one of the same name.
             self.crowd.remove(&before);
             if before.created < subject.created {
                 self.older_changed(&before);
             }
         }
-        self.uids.insert(subject.uid.clone(), key.clone());
+        self.uids.insert(subject.owner_key(), key.clone());
         self.labels.insert(whose(&subject), key.clone());
         self.crowd.insert(Arc::clone(&subject));
         self.subjects.insert(key.clone(), Arc::clone(&subject));
@@ -486,6 +490,7 @@ impl World {
             self.remove_child(&key);
             return;
         };
+        let owner = (key.namespace.clone(), owner);
         if let Some(before) = self.owners.insert(key.clone(), owner.clone())
             && before != owner
         {
@@ -498,8 +503,8 @@ impl World {
         }
     }
 
-    fn touch_owner(&mut self, uid: &str) {
-        self.reported.extend(self.uids.get(uid).cloned());
+    fn touch_owner(&mut self, owner: &Owner) {
+        self.reported.extend(self.uids.get(owner).cloned());
     }
 }
 

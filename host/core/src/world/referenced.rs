@@ -142,6 +142,11 @@ impl ReferencedObject {
         words.flat_map(|word| &word.conditions).filter(|condition| condition.is_for_generation(self.generation))
     }
 
+    /// Whether any listener of this Gateway takes routes from there.
+    pub fn takes_routes(&self, from: RouteNamespace<'_>) -> bool {
+        self.listeners.iter().any(|listener| listener.allows(from, &self.namespace))
+    }
+
     /// The addresses by which a route reaches the listeners of this Gateway that it hangs on.
     pub fn urls(&self, parent: &Parent, hosts: &[String], from: RouteNamespace<'_>) -> Vec<String> {
         let chosen = |listener: &&Listener| {

@@ -65,6 +65,11 @@ pub struct Subject {
 }
 
 impl Subject {
+    /// By what objects name it as their owner.
+    pub(super) fn owner_key(&self) -> (String, String) {
+        (self.key.namespace.clone(), self.uid.clone())
+    }
+
     /// Reads a live object.
     pub(super) fn from_live(key: ObjectKey, live: &Live<'_>) -> Self {
         let raw = |part: Option<&RawValue>| part.map_or("null", RawValue::get).to_owned();
@@ -130,9 +135,15 @@ impl Subject {
             && self.writers == other.writers
     }
 
+    /// Whether rules that add up subjects count it. What is left alone is judged by no rule, so it counts only while there may be objects that
+    /// were made for it.
+    pub fn counts(&self) -> bool {
+        self.control != Control::LeftAlone || self.told_by_us
+    }
+
     /// Whether rules that count subjects see no difference to another state of it.
     pub fn counts_the_same(&self, other: &Self) -> bool {
-        self.created == other.created && self.content == other.content
+        self.created == other.created && self.content == other.content && self.counts() == other.counts()
     }
 
     /// Whether another state of it asks for another plan, or has another status than we know.

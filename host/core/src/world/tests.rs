@@ -209,3 +209,15 @@ fn what_subjects_name_is_found_whoever_made_it_and_whatever_labels_it_has() {
     assert_eq!(touched(&mut world), (vec!["b".to_owned()], vec!["a".to_owned()]));
     assert_eq!(seen(&world, "a"), (0, false));
 }
+
+#[test]
+fn an_object_of_another_namespace_belongs_to_nobody_whatever_owner_it_names() {
+    let mut world = world();
+    let mut slipped = deployment("uid-a", 2, 1);
+    slipped["metadata"]["namespace"] = "ads".into();
+    world.put(&DEPLOYMENT, &slipped);
+    assert!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children.is_empty());
+    assert!(touched(&mut world).1.is_empty());
+    let there = ObjectKey { namespace: "ads".to_owned(), ..key(&DEPLOYMENT, "a-engine") };
+    assert_eq!(world.owner(&there), Some(None), "whose it says it is isn't there");
+}

@@ -52,14 +52,16 @@ pub(super) async fn find(source: &Source, args: &AdoptArgs) -> Result<AdoptableS
     }
     services.retain(|service| service.object["metadata"]["deletionTimestamp"].is_null());
     let mut found = AdoptableServices { services, taken: BTreeSet::new() };
-    let by_uid: BTreeMap<String, usize> = found.services.iter().enumerate().map(|(at, service)| (service.uid().to_owned(), at)).collect();
+    let owner_key = |service: &Service| (service.key.namespace.clone(), service.uid().to_owned());
+    let by_uid: BTreeMap<(String, String), usize> =
+        found.services.iter().enumerate().map(|(at, service)| (owner_key(service), at)).collect();
     for namespace in found.services.iter().map(|service| service.key.namespace.clone()).collect::<BTreeSet<_>>() {
         for resource in made().filter(|resource| resource.neighbour.is_none() || source.available.contains(resource)) {
             for object in source.list(resource, &namespace, "").await? {
                 let key = key(resource, &object);
                 found.taken.insert(key.clone());
                 let there = object["metadata"]["deletionTimestamp"].is_null();
-                if let Some(at) = owner(&object).filter(|_| there).and_then(|uid| by_uid.get(uid)) {
+                if let Some(at) = owner(&object).filter(|_| there).and_then(|uid| by_uid.get(&(namespace.clone(), uid.to_owned()))) {
                     found.services[*at].children.push((key, object));
                 }
             }

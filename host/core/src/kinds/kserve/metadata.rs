@@ -53,7 +53,7 @@ impl PlanBuilder<'_> {
     }
 
     /// The labels of the object that makes a workload's pods.
-    pub(super) fn of_workload(&self, part: WorkloadRole) -> BTreeMap<String, String> {
+    pub(super) fn workload_labels(&self, part: WorkloadRole) -> BTreeMap<String, String> {
         let mut labels = self.selector(part);
         labels.extend(self.serving(part));
         labels

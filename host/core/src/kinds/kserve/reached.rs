@@ -56,8 +56,18 @@ impl PlanBuilder<'_> {
             return Condition::no(GATEWAYS_READY, "NoGateway", message);
         }
         for Parent { namespace, name, .. } in &gateways {
-            let Some(gateway) = self.asking.snapshot.referenced(&GATEWAY, namespace, name) else {
-                let message = format!("There is no Gateway {name} in the namespace {namespace}: create it, or name another.");
+            let gateway = self.asking.snapshot.referenced(&GATEWAY, namespace, name);
+            let own = &self.service.namespace;
+            let Some(gateway) = gateway.filter(|gateway| namespace == own || gateway.takes_routes(self.from())) else {
+                // What stands in other namespaces is nothing that a tenant may find out.
+                let message = if namespace == own {
+                    format!("There is no Gateway {name} in the namespace {namespace}: create it, or name another.")
+                } else {
+                    format!(
+                        "There is no Gateway {name} in the namespace {namespace} that takes routes from the namespace {own}: name another, or \
+                         ask its owner to allow them (spec.listeners[].allowedRoutes)."
+                    )
+                };
                 return Condition::no(GATEWAYS_READY, "GatewayNotFound", message);
             };
             match gateway.condition("Programmed") {
@@ -139,6 +149,11 @@ impl PlanBuilder<'_> {
         refusal.unwrap_or_else(|| Condition::satisfied(POOL, "Accepted", "The Gateways have taken the pool."))
     }
 
+    /// Where its routes are.
+    fn from(&self) -> RouteNamespace<'_> {
+        RouteNamespace { namespace: &self.service.namespace, labels: &self.asking.snapshot.namespace_labels }
+    }
+
     /// Everything of the status but its conditions.
     pub(super) fn fields(&self, found: &StepResults) -> Map<String, Value> {
         let mut fields = Map::new();
@@ -152,12 +167,11 @@ impl PlanBuilder<'_> {
         );
         // The paths of other people's routes and rules nobody knows but they.
         let path = if self.route_refs().is_empty() && !self.rules_given() { self.path() } else { String::new() };
-        let from = RouteNamespace { namespace: &self.service.namespace, labels: &self.asking.snapshot.namespace_labels };
         let mut outside: Vec<String> = Vec::new();
         for route in &self.routes {
             for parent in route.parents.iter().filter(|parent| parent.is_gateway()) {
                 let gateway = self.asking.snapshot.referenced(&GATEWAY, &parent.namespace, &parent.name);
-                outside.extend(gateway.into_iter().flat_map(|gateway| gateway.urls(parent, &route.hosts, from)));
+                outside.extend(gateway.into_iter().flat_map(|gateway| gateway.urls(parent, &route.hosts, self.from())));
             }
         }
         outside.sort_by_key(|url| (!url.starts_with("https:"), url.clone()));

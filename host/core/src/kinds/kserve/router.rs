@@ -52,7 +52,7 @@ impl PlanBuilder<'_> {
             let body = if key.resource == &SERVICE_ACCOUNT {
                 access::service_account(metadata)
             } else if key.resource == &ROLE {
-                access::picks_endpoints(metadata)
+                access::picks_endpoints(metadata, &key.namespace, &self.pool_name())
             } else {
                 access::role_binding(metadata, &role.name, &key.namespace, &account.name)
             };

@@ -78,7 +78,7 @@ impl PlanBuilder<'_> {
             }
             templates.push(json!({"metadata": metadata.into_value(), "spec": template["spec"]}));
         }
-        let metadata = self.metadata(MetadataQuestion { key: &key, role, pods: None, template: None }, self.of_workload(part))?;
+        let metadata = self.metadata(MetadataQuestion { key: &key, role, pods: None, template: None }, self.workload_labels(part))?;
         let scaling = workload.spec.scaling.as_ref();
         let known = self.asking.snapshot.child(resource, name).is_some();
         let replicas = match (workload.spec.replicas, scaling) {
