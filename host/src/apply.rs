@@ -44,11 +44,16 @@ const MAX_OVERWRITES: u32 = 10;
 /// See [`MAX_OVERWRITES`].
 const OVERWRITE_WINDOW: Duration = Duration::from_mins(1);
 
-/// Whether an object is deleted before others are written. Autoscalers own replicas, which are taken back then; and a workload whose controller
-/// makes an object of the same name frees that name.
+/// Whether an object is deleted before others are written. Autoscalers own replicas, which are taken back then.
 fn goes_first(resource: &Resource) -> bool {
     [&HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT].contains(&resource)
-        || Workload::find(resource).is_some_and(|workload| workload.occupies_other_names)
+}
+
+/// Whether an object goes with a workload: its controller has made it under the same name.
+fn goes_with(there: &ObjectText, workload: &OwnedObject) -> bool {
+    let ObjectKey { resource, name, .. } = &workload.key;
+    Workload::find(resource).is_some_and(|workload| workload.occupies_other_names)
+        && there.owner_group_and_name().is_some_and(|(group, owner)| group == resource.group && owner == *name)
 }
 
 /// An object, and whether its status is meant.
@@ -102,23 +107,25 @@ impl Applier {
     /// Makes the subject's objects what is planned, and removes what isn't planned any more.
     pub async fn apply(&self, snapshot: &Snapshot, objects: &[Object], keeps: &BTreeSet<ObjectKey>) -> Result<(), ApplyError> {
         let planned: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
-        let (first, last): (Vec<_>, Vec<_>) = snapshot
-            .children
-            .iter()
-            // What somebody has copied from ours carries our labels and the service as its owner, but not our hand.
-            .filter(|child| child.ours() && !child.deleting && !planned.contains(&child.key) && !keeps.contains(&child.key))
-            .partition(|child| goes_first(child.key.resource));
+        // What somebody has copied from ours carries our labels and the service as its owner, but not our hand.
+        let leaves = |child: &&Arc<OwnedObject>| child.ours() && !planned.contains(&child.key) && !keeps.contains(&child.key);
+        let leaving: Vec<&OwnedObject> = snapshot.children.iter().filter(leaves).map(|child| &**child).collect();
         let manager = manager(snapshot.subject.key.resource.kind);
         self.check_adopted_workloads(snapshot).await?;
-        // All names first: where another controller has made one of the objects, nothing at all is written.
-        let free = self.check_names(snapshot, objects).await;
-        if let Err(ApplyError::Contested(_)) = free {
-            return free;
+        // All names first: where one of them is somebody else's, nothing is written and what runs goes on.
+        let in_the_way = self.check_names(snapshot, objects, &leaving).await?;
+        if let Some((object, workload)) = in_the_way.first() {
+            for (_, workload) in in_the_way.iter().filter(|(_, workload)| !workload.deleting) {
+                self.delete(workload).await?;
+            }
+            let why = format!("its name is taken until the {} is deleted", workload.key);
+            return Err(ApplyError::Passing(object.to_string(), why));
         }
+        let (first, last): (Vec<_>, Vec<_>) =
+            leaving.into_iter().filter(|child| !child.deleting).partition(|child| goes_first(child.key.resource));
         for child in first {
             self.delete(child).await?;
         }
-        free?;
         for object in objects {
             self.apply_object(snapshot, object, &manager).await?;
         }
@@ -181,15 +188,29 @@ impl Applier {
         Ok(())
     }
 
-    /// Whether the names of what is to be made are nobody else's.
-    async fn check_names(&self, snapshot: &Snapshot, objects: &[Object]) -> Result<(), ApplyError> {
+    /// Whether the names of what is to be made are nobody else's. Those that a leaving workload has taken come with it.
+    async fn check_names<'o>(
+        &self,
+        snapshot: &Snapshot,
+        objects: &'o [Object],
+        leaving: &[&'o OwnedObject],
+    ) -> Result<Vec<(&'o ObjectKey, &'o OwnedObject)>, ApplyError> {
+        let mut taken = Vec::new();
         for Object { key, .. } in objects {
-            if snapshot.child(key.resource, &key.name).is_none() {
-                self.check_not_ours(&snapshot.subject, key)?;
-                self.check_unclaimed(&snapshot.subject, key).await?;
+            if snapshot.child(key.resource, &key.name).is_some() {
+                continue;
+            }
+            let there = self.get_metadata(key).await?;
+            if let Some(workload) = there.as_ref().and_then(|there| leaving.iter().find(|workload| goes_with(there, workload))) {
+                taken.push((key, *workload));
+                continue;
+            }
+            self.check_not_ours(&snapshot.subject, key)?;
+            if let Some(there) = there {
+                check_unclaimed(&snapshot.subject, key, &there)?;
             }
         }
-        Ok(())
+        Ok(taken)
     }
 
     /// Whether the name isn't taken by an object of ours that belongs to something else.
@@ -205,21 +226,6 @@ impl Applier {
                 reason: "NameTaken",
                 message: format!("The {key} belongs to the {other}: give one of the two another name."),
             }),
-        }
-    }
-
-    /// Whether nobody else has the name, of whom we know nothing. Applying alone doesn't tell: where no field of theirs says otherwise (a
-    /// ServiceAccount has none), ours would be merged into it, and it would go with the service.
-    async fn check_unclaimed(&self, subject: &Subject, key: &ObjectKey) -> Result<(), ApplyError> {
-        let Some(there) = self.get_metadata(key).await? else { return Ok(()) };
-        if there.deleting() {
-            return Err(ApplyError::Passing(key.to_string(), "there is one that is being deleted".to_owned()));
-        }
-        match there.owner() {
-            // Another host of ours has just made it.
-            Some(owner) if owner == subject.uid && there.marks() == (true, false) && writers::ours(&there.managed_fields()) => Ok(()),
-            Some(owner) if owner == subject.uid => Err(unknown_object_error(subject, key, &there)),
-            _ => Err(name_taken(subject.key.resource.noun(), key, "")),
         }
     }
 
@@ -399,6 +405,20 @@ impl Applier {
     /// Forgets a subject that is gone, and its objects.
     pub fn forget(&self, subject: &ObjectKey) {
         locked(&self.memories).remove(subject);
+    }
+}
+
+/// Whether an object, of which we know nothing, isn't somebody else's. Applying alone doesn't tell: where no field of theirs says otherwise (a
+/// ServiceAccount has none), ours would be merged into it, and it would go with the service.
+fn check_unclaimed(subject: &Subject, key: &ObjectKey, there: &ObjectText) -> Result<(), ApplyError> {
+    if there.deleting() {
+        return Err(ApplyError::Passing(key.to_string(), "there is one that is being deleted".to_owned()));
+    }
+    match there.owner() {
+        // Another host of ours has just made it.
+        Some(owner) if owner == subject.uid && there.marks() == (true, false) && writers::ours(&there.managed_fields()) => Ok(()),
+        Some(owner) if owner == subject.uid => Err(unknown_object_error(subject, key, there)),
+        _ => Err(name_taken(subject.key.resource.noun(), key, "")),
     }
 }
 

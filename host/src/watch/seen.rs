@@ -44,6 +44,11 @@ impl ObjectText {
     pub(crate) fn owner(&self) -> Option<String> {
         Live::parse(self.text()).owner()
     }
+
+    /// The group and the name of that object.
+    pub(crate) fn owner_group_and_name(&self) -> Option<(String, String)> {
+        Live::parse(self.text()).owner_group_and_name()
+    }
 }
 
 impl<'de> Deserialize<'de> for ObjectText {

@@ -197,6 +197,23 @@ async fn from_a_deployment_to_knative_and_back_nothing_is_left_over() {
 }
 
 #[tokio::test]
+async fn knatives_stays_while_a_name_of_what_comes_after_it_is_somebody_elses() {
+    let space = Space::shared("knative-stays").await;
+    let _play = space.play();
+    space.annotated("chat", json!({"ome.io/deploymentMode": "Serverless"}), with_model(json!({"engine": fixed(1)}))).await;
+    space.ready("chat").await;
+    let runs = space.get(&KNATIVE_SERVICE, "chat-engine").await;
+    space.kubectl(&["create", "deployment", "chat-engine", "--image=example.com/theirs:1"]).ok();
+    space.annotate("chat", json!({"ome.io/deploymentMode": null})).await;
+    space.says("chat", "Applied", "False", "NameTaken").await;
+    let stays = space.get(&KNATIVE_SERVICE, "chat-engine").await;
+    assert_eq!((&stays["metadata"]["uid"], &stays["metadata"]["deletionTimestamp"]), (&runs["metadata"]["uid"], &json!(null)));
+    space.delete(&DEPLOYMENT, "chat-engine").await;
+    space.goes(&KNATIVE_SERVICE, "chat-engine").await;
+    space.ready("chat").await;
+}
+
+#[tokio::test]
 async fn a_router_that_is_a_deployment_stands_before_an_engine_of_knatives() {
     let space = Space::shared("knative-router").await;
     let _play = space.play();

@@ -69,6 +69,9 @@ pub(super) struct Managed<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Owner {
+    #[serde(rename = "apiVersion")]
+    api_version: String,
+    name: String,
     uid: String,
     controller: bool,
 }
@@ -105,10 +108,21 @@ impl<'a> Live<'a> {
         self.metadata.labels.map(strings).unwrap_or_default()
     }
 
+    fn controller(&self) -> Option<Owner> {
+        let owners: Vec<Owner> = serde_json::from_str(self.metadata.owner_references?.get()).ok()?;
+        owners.into_iter().find(|owner| owner.controller)
+    }
+
     /// The uid of the object that it belongs to.
     pub fn owner(&self) -> Option<String> {
-        let owners: Vec<Owner> = serde_json::from_str(self.metadata.owner_references?.get()).ok()?;
-        owners.into_iter().find(|owner| owner.controller).map(|owner| owner.uid)
+        self.controller().map(|owner| owner.uid)
+    }
+
+    /// The group and the name of the object that it belongs to.
+    pub fn owner_group_and_name(&self) -> Option<(String, String)> {
+        let Owner { api_version, name, .. } = self.controller()?;
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        Some((group.to_owned(), name))
     }
 
     /// A part of it beside metadata and status.
