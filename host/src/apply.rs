@@ -6,7 +6,7 @@ pub use error::ApplyError;
 
 use crate::{
     apply::error::{RequestError, api_error, create_error, name_taken, unknown_object_error},
-    leader::Leadership,
+    leader::fence::FenceError,
     watch::{Shared, seen::ObjectText},
 };
 use k8s_openapi::jiff::Timestamp;
@@ -34,10 +34,6 @@ use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
-use tokio::time::timeout;
-
-/// How long a write may take. The lease may be another's by then.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// How often the same plan is written over an object within so long, before somebody else must be at work.
 const MAX_OVERWRITES: u32 = 10;
@@ -67,7 +63,6 @@ type OverwriteCount = (u64, Instant, u32);
 #[derive(Clone)]
 pub struct Applier {
     client: Client,
-    leadership: Leadership,
     shared: Shared,
     /// What is remembered of each subject.
     memories: Arc<Mutex<HashMap<ObjectKey, SubjectMemory>>>,
@@ -99,9 +94,9 @@ pub enum ContestReport {
 }
 
 impl Applier {
-    /// A writer that puts what comes of its writes into the world.
-    pub fn new(client: Client, leadership: Leadership, shared: Shared) -> Self {
-        Self { client, leadership, shared, memories: Arc::default() }
+    /// A writer that puts what comes of its writes into the world. Its client is [`fenced`](crate::leader::fence::fenced).
+    pub fn new(client: Client, shared: Shared) -> Self {
+        Self { client, shared, memories: Arc::default() }
     }
 
     /// Makes the subject's objects what is planned, and removes what isn't planned any more.
@@ -161,11 +156,14 @@ impl Applier {
             // Were it only left out, it would fall back to its default. So another owner holds it until the autoscaler takes it.
             let held = json!({
                 "apiVersion": key.resource.api_version(), "kind": key.resource.kind,
-                "metadata": {"name": key.name, "namespace": key.namespace}, "spec": {"replicas": live.observed.replicas},
+                "metadata": {"name": key.name, "namespace": key.namespace, "uid": live.uid}, "spec": {"replicas": live.observed.replicas},
             });
             self.patch(key, &format!("{manager}.replicas"), true, &held).await.map_err(|error| api_error(key, &error))?;
         }
-        let made = self.patch(key, manager, true, &object.written()).await.map_err(|error| api_error(key, &error))?;
+        // Forced, so only over the object that is known: with its uid the API server refuses another that has come in its place.
+        let mut whole = object.written();
+        whole["metadata"]["uid"] = live.uid.as_str().into();
+        let made = self.patch(key, manager, true, &whole).await.map_err(|error| api_error(key, &error))?;
         self.take(&snapshot.subject.key, &made, object, true);
         Ok(())
     }
@@ -328,10 +326,16 @@ impl Applier {
         }
         // Not by server-side apply: that refuses a field that the CRD doesn't have, and OME's own has no place for some of ours. Those are
         // dropped from a merge patch. The uid keeps us from telling of one what is true of another.
-        let patch = json!({"metadata": {"uid": subject.uid}, "status": difference(before, status)});
-        let made = match self.patch_status(subject, &patch).await {
-            // It is gone, or another one has its name: whoever watches it is told.
-            Err(RequestError::Api(answer)) if answer.code == 404 || answer.code == 409 => return Ok(false),
+        let difference = difference(before, status);
+        let mut metadata = json!({"uid": subject.uid});
+        // The list of conditions is written as a whole: what others have put into it meanwhile must not get lost.
+        if difference.get("conditions").is_some() {
+            metadata["resourceVersion"] = subject.version.to_string().into();
+        }
+        let made = match self.patch_status(subject, &json!({"metadata": metadata, "status": difference})).await {
+            // It is gone: whoever watches it is told.
+            Err(RequestError::Api(answer)) if answer.code == 404 => return Ok(false),
+            Err(RequestError::Api(answer)) if answer.code == 409 => return Err(ApplyError::Outdated),
             made => made.map_err(|error| api_error(&subject.key, &error))?,
         };
         let news = self.read(subject.key.resource, &made);
@@ -372,16 +376,16 @@ impl Applier {
         self.send(request.map_err(|error| RequestError::Passing(error.to_string()))?).await
     }
 
-    /// Sends a request, if we lead.
+    /// Sends a request; what changes something, only if we lead.
     async fn send(&self, request: http::Request<Vec<u8>>) -> Result<ObjectText, RequestError> {
-        if !self.leadership.held() {
-            return Err(RequestError::NotLeading);
-        }
-        match timeout(WRITE_TIMEOUT, self.client.request::<ObjectText>(request)).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) => Err(RequestError::Api(status)),
-            Ok(Err(error)) => Err(RequestError::Passing(sentence(&error))),
-            Err(_) => Err(RequestError::Passing(format!("the API server took longer than {} s", WRITE_TIMEOUT.as_secs()))),
+        match self.client.request::<ObjectText>(request).await {
+            Ok(answer) => Ok(answer),
+            Err(kube::Error::Api(status)) => Err(RequestError::Api(status)),
+            Err(error) => Err(match FenceError::find(&error) {
+                Some(FenceError::NotLeading) => RequestError::NotLeading,
+                Some(late @ FenceError::TimedOut(_)) => RequestError::Passing(late.to_string()),
+                None => RequestError::Passing(sentence(&error)),
+            }),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::{
     apply::{Applier, ApplyError, ContestReport},
     keeper::sets::name as set_name,
-    leader::Leadership,
+    leader::{Leadership, fence::fenced},
     metrics::Reconciles,
     pace::{Observation, Pacer, RECHECK_INTERVAL, REPORT_INTERVAL, RestartPermission},
     queue::Queue,
@@ -121,10 +121,11 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         unlisted,
     } = inputs;
     let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(identity) };
+    let writing = fenced(client.clone(), leadership.clone());
     let controller = Arc::new(Controller {
         queue: Queue::default(),
-        applier: Applier::new(client.clone(), leadership.clone(), shared.clone()),
-        recorder: Recorder::new(client.clone(), reporter),
+        applier: Applier::new(writing.clone(), shared.clone()),
+        recorder: Recorder::new(writing, reporter),
         shared: shared.clone(),
         pacer,
         policies,
@@ -289,6 +290,8 @@ impl Controller {
                 }
             }
             Err(ApplyError::NotLeading) => {}
+            // That happens wherever several write, and the watch may be a little late.
+            Err(ApplyError::Outdated) => self.queue.retry(key.clone()),
             Err(error) => {
                 tracing::warn!(subject = %key, "{error}; trying again");
                 self.queue.retry(key.clone());

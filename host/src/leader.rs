@@ -4,6 +4,7 @@
 //! regard to who took it meanwhile (its patches carry no resource version), and goes on saying that it leads while the API server
 //! doesn't answer, even after the lease has expired.
 
+pub mod fence;
 mod record;
 
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};

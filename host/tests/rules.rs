@@ -10,7 +10,10 @@ use pointsman_core::rules::{
     shipped,
 };
 use pointsman_crds::policy::rule::{Operation, RuleStage, ValidationRule, ValidationRuleSpec};
-use pointsman_sandbox::point::{Entry, Subject};
+use pointsman_sandbox::{
+    engine::Lane,
+    point::{Entry, Subject},
+};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -57,7 +60,7 @@ fn judged(rules: &Rules, stage: RuleStage, operation: Option<Operation>, roots: 
         ..Subject::default()
     };
     let mut root = |name: &str| Some(roots.iter().find(|(root, _)| *root == name)?.1.to_string().into());
-    rules.judge(RuleInput { stage, about: &about, operation, root: &mut root, around: None })
+    rules.judge(RuleInput { stage, about: &about, operation, root: &mut root, around: None, lane: Lane::Work })
 }
 
 fn input(rules: &Rules, object: Value) -> Judgement {

@@ -1,7 +1,7 @@
 //! One call of a plugin: what it may use, what it has used, and how it can fail.
 
 use super::{
-    engine::{Engines, Entered, Use},
+    engine::{Engines, Entered, Lane, Use},
     limits::{CORE_INSTANCES, Limits, TICK},
     point::{Failure, FailureKind},
 };
@@ -270,8 +270,8 @@ pub(super) struct Sandbox {
 
 impl Sandbox {
     /// Waits for a slot.
-    pub(super) fn enter(&self) -> Result<Entered<'_>, CallError> {
-        self.engines.enter().ok_or(CallError::Busy)
+    pub(super) fn enter(&self, lane: Lane) -> Result<Entered<'_>, CallError> {
+        self.engines.enter(lane).ok_or(CallError::Busy)
     }
 
     /// A store for one instance, without fuel or deadline.

@@ -4,6 +4,7 @@
 use super::{
     binary::{Refused, Version},
     call::{CallError, CallState, Sandbox, Spent},
+    engine::Lane,
     point::{
         Failure, Reason,
         describe::Description,
@@ -168,7 +169,7 @@ impl Command {
         asked: &CommandQuestion<'_, impl Serialize>,
     ) -> Result<(Answer<Image, Excuse>, Spent), CallError> {
         let stdin = serde_json::to_vec(asked).map_err(|error| CallError::Question(printable_line(&error.to_string())))?;
-        let entered = self.sandbox.enter()?;
+        let entered = self.sandbox.enter(Lane::Work)?;
         let mut store = self.sandbox.store();
         store.data_mut().stdin = stdin;
         let ((), spent) = self.sandbox.run(&entered, &mut store, |store| self.start(store))?;

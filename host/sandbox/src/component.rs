@@ -3,6 +3,7 @@
 use super::{
     binary::{LOG, PACKAGE, TYPES, Version},
     call::{CallError, CallState, Sandbox, Spent},
+    engine::Lane,
     limits::WARM_CALLS,
     point::{
         Failure, Question, Reason,
@@ -122,7 +123,7 @@ impl Linked {
         configured: bool,
         question: impl FnOnce(&mut Store<CallState>, &Instance) -> wasmtime::Result<Answer>,
     ) -> Result<(Answer, Spent), CallError> {
-        let entered = self.sandbox.enter()?;
+        let entered = self.sandbox.enter(Lane::Work)?;
         let warm = self.warm.as_ref().filter(|_| configured);
         let kept = warm.and_then(|warm| locked(warm).pop());
         self.sandbox.engines.cooled(u32::from(kept.is_some()));

@@ -1,7 +1,10 @@
 //! The engines that run plugins: made once, shared by all calls.
 
 use super::{
-    limits::{CORE_INSTANCES, KEPT_RESIDENT, KEPT_RESIDENT_OF_TABLES, LARGEST_BINARY, Limits, SLOT_WITHIN, SLOTS, TICK, WARM_INSTANCES},
+    limits::{
+        ADMISSION_SLOT_WITHIN, ADMISSION_SLOTS, CORE_INSTANCES, KEPT_RESIDENT, KEPT_RESIDENT_OF_TABLES, LARGEST_BINARY, Limits, SLOT_WITHIN,
+        SLOTS, TICK, WARM_INSTANCES,
+    },
     slots::{Slot, Slots},
 };
 use crate::sync::locked;
@@ -45,6 +48,16 @@ impl FromStr for Use {
     }
 }
 
+/// What a call is made for. Each has slots of its own, so that neither keeps the other waiting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lane {
+    /// Plans, comparisons, and everything else that can wait.
+    #[default]
+    Work,
+    /// A user's request, which can't.
+    Admission,
+}
+
 /// Both engines, their ticker, and the slots that calls run in.
 #[derive(Debug)]
 pub struct Engines {
@@ -54,6 +67,7 @@ pub struct Engines {
     ticker: Arc<Ticker>,
     /// Before the pool, so that a full one means waiting and not failing.
     slots: Slots,
+    admission: Slots,
     /// How many instances are kept warm without being asked. They hold places of the pool, but no slot.
     warm: AtomicU32,
 }
@@ -76,7 +90,7 @@ impl Engines {
         };
         let ticker = Arc::new(Ticker::default());
         ticker.start(vec![control_plane.clone(), hot.clone()]);
-        Ok(Self { control_plane, hot, pooled, ticker, slots: Slots::new(slots as usize), warm: AtomicU32::new(0) })
+        Ok(Self { control_plane, hot, pooled, ticker, slots: Slots::new(slots as usize), admission: Slots::new(ADMISSION_SLOTS as usize), warm: AtomicU32::new(0) })
     }
 
     /// The engine for a use.
@@ -104,8 +118,11 @@ impl Engines {
     }
 
     /// Waits for a slot and keeps the clock ticking while it is held. None if no slot gets free in time.
-    pub fn enter(&self) -> Option<Entered<'_>> {
-        let slot = self.slots.take(Some(SLOT_WITHIN))?;
+    pub fn enter(&self, lane: Lane) -> Option<Entered<'_>> {
+        let slot = match lane {
+            Lane::Work => self.slots.take(Some(SLOT_WITHIN)),
+            Lane::Admission => self.admission.take(Some(ADMISSION_SLOT_WITHIN)),
+        }?;
         self.ticker.count(1);
         Some(Entered { ticker: &self.ticker, _slot: slot })
     }
@@ -143,7 +160,7 @@ fn config(use_: Use, slots: Option<u32>) -> Config {
         // A smaller reservation would force a bounds check on every access; the limiter bounds what is used.
         .memory_reservation(4 << 30);
     if let Some(slots) = slots {
-        let slots = slots + WARM_INSTANCES;
+        let slots = slots + ADMISSION_SLOTS + WARM_INSTANCES;
         let mut pool = PoolingAllocationConfig::default();
         pool.total_component_instances(slots)
             .total_core_instances(slots * CORE_INSTANCES)

@@ -10,7 +10,7 @@ use super::{
     call::{CallError, CallState, Sandbox},
     compile::{Code, Compilers},
     digest::Digest,
-    engine::{Engines, Entered, Use},
+    engine::{Engines, Entered, Lane, Use},
     limits::{RULE, RULE_INSTANCES, RULE_PROGRAMS, RULE_RESIDENT},
 };
 use crate::{sync::locked, text::printable_line};
@@ -244,7 +244,7 @@ impl Evaluator {
 
     /// What a rule reads, or what is wrong with it. A fresh instance looks at it: nothing of it stays.
     pub fn inspect(&self, source: &Source) -> Result<Result<Vec<Path>, Vec<Problem>>, CallError> {
-        let entered = self.sandbox.enter()?;
+        let entered = self.sandbox.enter(Lane::Work)?;
         let mut store = self.sandbox.store();
         let (answer, _) = self.sandbox.run(&entered, &mut store, |store| {
             let instance = self.pre.instantiate(&mut *store)?;
@@ -256,7 +256,12 @@ impl Evaluator {
 
     /// Begins to ask about one object. Waits for a slot.
     pub fn ask(&self) -> Result<Asking<'_>, CallError> {
-        let entered = self.sandbox.enter()?;
+        self.ask_in(Lane::Work)
+    }
+
+    /// The same, in a slot of a lane.
+    pub fn ask_in(&self, lane: Lane) -> Result<Asking<'_>, CallError> {
+        let entered = self.sandbox.enter(lane)?;
         let warm = locked(&self.warm).pop();
         self.sandbox.engines.cooled(u32::from(warm.is_some()));
         Ok(Asking { evaluator: self, entered, warm, roots: BTreeMap::new() })

@@ -29,11 +29,18 @@ pub const PART: usize = 900 << 10;
 /// How many ConfigMaps one component may come in: as many as a PolicyPlugin can name.
 pub const MAX_CONFIG_MAP_PARTS: usize = 65;
 
-/// How long a call waits for a free slot before it fails.
-pub const SLOT_WITHIN: Duration = Duration::from_secs(2);
+/// How long a call waits for a free slot before it fails. Every slot gets free when its call's deadline is over, so that only happens where
+/// something is wrong with this host.
+pub const SLOT_WITHIN: Duration = Duration::from_mins(1);
+
+/// The same at admission, where the API server waits for ten seconds in all.
+pub const ADMISSION_SLOT_WITHIN: Duration = Duration::from_secs(2);
 
 /// How many calls run at once; more wait.
 pub const SLOTS: u32 = 32;
+
+/// How many more run at once at admission: whatever is being planned, users can write, and whatever they write, plans are made.
+pub const ADMISSION_SLOTS: u32 = 8;
 
 /// How many core instances and memories one component may have. Python's have more than 20.
 pub const CORE_INSTANCES: u32 = 48;

@@ -13,6 +13,9 @@ pub enum ApplyError {
     /// Another host writes now.
     #[error("this host is no longer the leader")]
     NotLeading,
+    /// The subject is another one by now: a plan for its newest state is due.
+    #[error("it has changed meanwhile")]
+    Outdated,
     /// Another try may well do.
     #[error("{0}: {1}")]
     Passing(String, String),

@@ -268,7 +268,7 @@ impl Keeper {
         }
         match forgotten.await {
             Ok(set) => {
-                self.sets.insert(name.to_owned(), set);
+                self.sets.answer(set);
                 true
             }
             Err(error) => {

@@ -229,7 +229,7 @@ impl Keeper {
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         match Api::<PolicySet>::all(self.client.clone()).patch(name, &params, &Patch::Merge(&patch)).await {
             Ok(set) => {
-                self.sets.insert(name.to_owned(), set);
+                self.sets.answer(set);
                 true
             }
             Err(error) => {

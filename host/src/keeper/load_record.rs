@@ -1,7 +1,7 @@
 //! From the record to an active set: what every host does, and the leader when it starts.
 
 use super::{
-    Keeper, Options, TaskResult,
+    Keeper, Options, TaskResult, objects,
     record::{self, ActiveRecord, Recorded},
 };
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt};
+use tokio::time::Instant;
 use pointsman_core::{
     decide::{member::Member, set::ActiveSet},
     rules::{
@@ -39,12 +40,11 @@ pub(super) struct Adopted {
 
 impl Keeper {
     /// Takes the record as it is in the cluster now.
-    pub(super) fn see_record(&mut self, config_map: Option<&ConfigMap>) {
+    pub(super) fn see_record(&mut self, config_map: Option<&ConfigMap>, listed: Option<Instant>) {
         self.known.record = true;
         let version = config_map.and_then(ResourceExt::resource_version);
-        let number = |version: &Option<String>| version.as_ref().and_then(|version| version.parse::<u64>().ok());
-        // Our own last write may be newer than what the watch tells.
-        if version.is_some() && number(&version) < number(&self.record_version) {
+        let number = |version: &Option<String>| objects::number(version.as_ref());
+        if objects::is_outdated(number(&version), number(&self.record_version), listed, self.record_answered.as_ref()) {
             return;
         }
         self.record_version = version;

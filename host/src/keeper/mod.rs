@@ -12,6 +12,7 @@ mod changes;
 mod hold;
 mod load_record;
 mod namespace;
+mod objects;
 mod pending;
 mod plugin;
 mod promote;
@@ -34,7 +35,7 @@ use super::{
 };
 use crate::{
     comparison::{LiveComparison, Progress},
-    leader::Leadership,
+    leader::{Leadership, fence::fenced},
     pace::Pacer,
     problem::Problem,
 };
@@ -45,6 +46,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use load_record::Adopted;
 pub use load_record::{builtins, of_set, recorded};
+use objects::Objects;
 use plugin::PluginProgress;
 use pointsman_core::{
     compare::Report,
@@ -83,9 +85,6 @@ const MAX_RETRY_INTERVAL: Duration = Duration::from_mins(5);
 
 /// How often it is told how the live subjects stand to the rules.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
-
-/// How long a write may take. The lease may be another's by then.
-const WRITE_WITHIN: Duration = Duration::from_secs(4);
 
 /// What a host is told about where plugins may come from.
 #[derive(Debug)]
@@ -158,6 +157,7 @@ struct Synced {
 /// The one that keeps the set.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct Keeper {
+    /// Everything is written by it, and so only while we lead.
     client: Client,
     options: Arc<Options>,
     loader: Arc<Loader>,
@@ -166,13 +166,13 @@ pub struct Keeper {
     leadership: Leadership,
     leading: bool,
     /// The PolicyPlugins, by name.
-    plugins: BTreeMap<String, PolicyPlugin>,
+    plugins: Objects<PolicyPlugin>,
     /// The ValidationRules, by name.
-    rules: BTreeMap<String, ValidationRule>,
+    rules: Objects<ValidationRule>,
     rule_works: BTreeMap<String, RuleProgress>,
     counts: ReportedCounts,
     /// The PolicySets, by name.
-    sets: BTreeMap<String, PolicySet>,
+    sets: Objects<PolicySet>,
     /// What is to be told of them beside what is told already.
     facts: BTreeMap<String, SetFacts>,
     candidate: Option<Candidate>,
@@ -199,6 +199,8 @@ pub struct Keeper {
     /// The record as it is in the cluster, with its resource version.
     record: ActiveRecord,
     record_version: Option<String>,
+    /// When our own last write of it was answered.
+    record_answered: Option<Instant>,
     known: Synced,
     /// The digest of the record that is being adopted.
     adopting: Option<String>,
@@ -223,20 +225,21 @@ pub fn keep(
     let (ready, obstacle) = channel::channel(Some("the policies in force haven't been read yet".to_owned()));
     let (seen_sender, seen) = mpsc::unbounded_channel();
     let (done_sender, done) = mpsc::unbounded_channel();
+    let writing = fenced(client.clone(), inputs.leadership.clone());
     let mut keeper = Keeper {
-        revisions: Arc::new(Revisions::new(client.clone(), options.namespace.as_str())),
+        revisions: Arc::new(Revisions::new(writing.clone(), options.namespace.as_str())),
         config_maps: ConfigMaps::new(client.clone(), seen_sender.clone()),
-        client: client.clone(),
+        client: writing,
         options: Arc::new(options),
         loader,
         policies,
         leadership: inputs.leadership.clone(),
         leading: false,
-        plugins: BTreeMap::new(),
-        rules: BTreeMap::new(),
+        plugins: Objects::default(),
+        rules: Objects::default(),
         rule_works: BTreeMap::new(),
         counts: ReportedCounts::default(),
-        sets: BTreeMap::new(),
+        sets: Objects::default(),
         facts: BTreeMap::new(),
         candidate: None,
         follow_up: None,
@@ -252,6 +255,7 @@ pub fn keep(
         unloadable: BTreeSet::new(),
         record: ActiveRecord::default(),
         record_version: None,
+        record_answered: None,
         known: Synced::default(),
         adopting: None,
         in_force: None,
@@ -310,13 +314,9 @@ impl Keeper {
 
     fn handle_event(&mut self, seen: KeeperEvent) {
         match seen {
-            KeeperEvent::Plugin(Event::Now(plugin)) => {
-                let name = plugin.name_any();
-                if older(&*plugin, self.plugins.get(&name)) {
-                    return;
-                }
-                let generation = plugin.metadata.generation;
-                let before = self.plugins.insert(name.clone(), *plugin);
+            KeeperEvent::Plugin(Event::Now(plugin, listed)) => {
+                let (name, generation) = (plugin.name_any(), plugin.metadata.generation);
+                let Ok(before) = self.plugins.see(*plugin, listed) else { return };
                 // What we ourselves say of it is no reason to look at it again.
                 if before.is_none_or(|before| before.metadata.generation != generation) {
                     self.works.entry(name).or_default().dirty = true;
@@ -326,35 +326,30 @@ impl Keeper {
                 self.plugins.remove(&name);
                 self.works.remove(&name);
             }
-            KeeperEvent::Plugin(Event::All(names)) => {
-                self.plugins.retain(|name, _| names.contains(name));
-                self.works.retain(|name, _| names.contains(name));
+            KeeperEvent::Plugin(Event::All(names, listed)) => {
+                self.plugins.retain_listed(&names, listed);
+                self.works.retain(|name, _| self.plugins.contains_key(name));
                 self.known.plugins = true;
             }
-            KeeperEvent::Rule(Event::Now(rule)) => self.see_rule(*rule),
+            KeeperEvent::Rule(Event::Now(rule, listed)) => self.see_rule(*rule, listed),
             KeeperEvent::Rule(Event::Gone(name)) => {
                 self.rules.remove(&name);
                 self.rule_works.remove(&name);
             }
-            KeeperEvent::Rule(Event::All(names)) => {
-                self.rules.retain(|name, _| names.contains(name));
-                self.rule_works.retain(|name, _| names.contains(name));
+            KeeperEvent::Rule(Event::All(names, listed)) => {
+                self.rules.retain_listed(&names, listed);
+                self.rule_works.retain(|name, _| self.rules.contains_key(name));
                 self.known.rules = true;
             }
-            KeeperEvent::Set(Event::Now(set)) => {
-                let name = set.name_any();
-                if !older(&*set, self.sets.get(&name)) {
-                    self.sets.insert(name, *set);
-                }
-            }
-            KeeperEvent::Set(Event::Gone(name)) => drop(self.sets.remove(&name)),
-            KeeperEvent::Set(Event::All(names)) => {
-                self.sets.retain(|name, _| names.contains(name));
+            KeeperEvent::Set(Event::Now(set, listed)) => drop(self.sets.see(*set, listed)),
+            KeeperEvent::Set(Event::Gone(name)) => self.sets.remove(&name),
+            KeeperEvent::Set(Event::All(names, listed)) => {
+                self.sets.retain_listed(&names, listed);
                 self.known.sets = true;
             }
-            KeeperEvent::ConfigMap(place, state) => {
+            KeeperEvent::ConfigMap(place, state, listed) => {
                 if place == self.record_place() {
-                    self.see_record(state.as_deref());
+                    self.see_record(state.as_deref(), listed);
                     self.config_maps.take(&place, state);
                 } else if self.config_maps.take(&place, state) {
                     self.look_at_users(&place);
@@ -494,12 +489,6 @@ impl Keeper {
     fn missing_builtins(&self) -> impl Iterator<Item = &'static pointsman_sandbox::builtin::Builtin> {
         BUILTINS.iter().filter(|builtin| !self.plugins.contains_key(builtin.name))
     }
-}
-
-/// Whether an object is older than what is known of it: our own last write may be newer than what the watch tells.
-fn older<K: ResourceExt>(told: &K, known: Option<&K>) -> bool {
-    let version = |object: &K| object.resource_version().and_then(|version| version.parse::<u64>().ok());
-    known.is_some_and(|known| version(known) > version(told) && known.uid() == told.uid())
 }
 
 fn now() -> Time {

@@ -2,7 +2,7 @@
 //! what counts; whoever leads after it was written goes on from there.
 
 use super::{
-    Keeper, WRITE_WITHIN, binding,
+    Keeper, binding,
     changes::{describe, summary},
     now,
     pending::lacks_previous,
@@ -23,10 +23,7 @@ use pointsman_crds::policy::{
 };
 use pointsman_sandbox::{builtin::BUILTINS, digest::Digest, text::sentence};
 use std::{collections::BTreeSet, sync::Arc};
-use tokio::time::timeout;
-
-/// What is said when a write takes too long.
-const NO_ANSWER: &str = "the API server doesn't answer in time";
+use tokio::time::Instant;
 
 /// The field manager of what we say of policies.
 pub(super) const FIELD_MANAGER: &str = "pointsman/policyplugin";
@@ -60,10 +57,7 @@ impl Keeper {
     }
 
     async fn keep_revision(&self, name: &str, version: &str, digest: &Digest, bytes: &[u8]) -> Result<(), String> {
-        match timeout(WRITE_WITHIN, self.revisions.keep(name, version, digest, bytes)).await {
-            Ok(kept) => kept.map_err(|error| error.to_string()),
-            Err(_) => Err(NO_ANSWER.to_owned()),
-        }
+        self.revisions.keep(name, version, digest, bytes).await.map_err(|error| error.to_string())
     }
 
     /// Where nothing is recorded, what decides is: a fresh cluster's built-ins, or what went on deciding while the record was lost.
@@ -228,26 +222,18 @@ impl Keeper {
             return false;
         }
         let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        match timeout(
-            WRITE_WITHIN,
-            Api::<PolicySet>::all(self.client.clone()).create(&parameters, &sets::from_record(record, &self.options.version)),
-        )
-        .await
-        {
-            Ok(Ok(made)) => {
-                self.sets.insert(name, made);
+        let api = Api::<PolicySet>::all(self.client.clone());
+        match api.create(&parameters, &sets::from_record(record, &self.options.version)).await {
+            Ok(made) => {
+                self.sets.answer(made);
                 true
             }
-            Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => {
-                let there = Api::<PolicySet>::all(self.client.clone()).get_opt(&name).await.ok().flatten();
-                there.map(|set| self.sets.insert(name, set)).is_some()
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                let there = api.get_opt(&name).await.ok().flatten();
+                there.map(|set| self.sets.answer(set)).is_some()
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::warn!(set = name, error = sentence(&error), "the PolicySet can't be made; trying again");
-                false
-            }
-            Err(_) => {
-                tracing::warn!(set = name, error = NO_ANSWER, "the PolicySet can't be made; trying again");
                 false
             }
         }
@@ -272,17 +258,13 @@ impl Keeper {
                     tracing::warn!(set = name, error = sentence(&error), "an old PolicySet can't be deleted");
                     return;
                 }
-                _ => drop(self.sets.remove(&name)),
+                _ => self.sets.remove(&name),
             }
         }
     }
 
     /// Writes the record, unless somebody else has written it since we read it.
     pub(super) async fn write_record(&mut self, mut record: ActiveRecord) -> kube::Result<()> {
-        // What was done since we last looked may have taken long.
-        if !self.leadership.held() {
-            return Err(kube::Error::Service("this host no longer leads".into()));
-        }
         if record::newer(&self.options.version, &record.host) {
             record.host.clone_from(&self.options.version);
         }
@@ -290,11 +272,11 @@ impl Keeper {
         let wanted = record.to_config_map(&self.options.namespace, self.record_version.clone()).map_err(kube::Error::SerdeError)?;
         let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let written = match &self.record_version {
-            Some(_) => timeout(WRITE_WITHIN, api.replace(record::NAME, &parameters, &wanted)).await,
-            None => timeout(WRITE_WITHIN, api.create(&parameters, &wanted)).await,
+            Some(_) => api.replace(record::NAME, &parameters, &wanted).await?,
+            None => api.create(&parameters, &wanted).await?,
         };
-        let written = written.map_err(|_| kube::Error::Service(NO_ANSWER.into()))??;
         self.record_version = written.resource_version();
+        self.record_answered = Some(Instant::now());
         self.in_force = Some(record.digest.clone());
         self.record = record;
         Ok(())
@@ -313,10 +295,8 @@ impl Keeper {
         if !self.leadership.held() {
             return;
         }
-        match timeout(WRITE_WITHIN, self.revisions.prune(name, &in_use, limit)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(plugin = name, error = sentence(&error), "old revisions can't be deleted"),
-            Err(_) => tracing::warn!(plugin = name, error = NO_ANSWER, "old revisions can't be deleted"),
+        if let Err(error) = self.revisions.prune(name, &in_use, limit).await {
+            tracing::warn!(plugin = name, error = sentence(&error), "old revisions can't be deleted");
         }
     }
 
@@ -332,7 +312,7 @@ impl Keeper {
             match api.create(&parameters, &binding::of_builtin(builtin)).await {
                 Ok(made) => {
                     self.works.entry(made.name_any()).or_default().dirty = true;
-                    self.plugins.insert(made.name_any(), made);
+                    self.plugins.answer(made);
                 }
                 // Somebody was faster; the watch will tell.
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {}

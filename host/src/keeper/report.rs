@@ -63,7 +63,7 @@ impl Keeper {
                     // The answer may tell of a newer spec than the watch has told so far.
                     let newer = told.metadata.generation != after.observed_generation;
                     self.works.entry(name.clone()).or_default().dirty |= newer;
-                    self.plugins.insert(name, told);
+                    self.plugins.answer(told);
                     for event in events {
                         self.publish(event, &reference);
                     }
@@ -159,9 +159,9 @@ impl Keeper {
             match api.patch_status(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&patch)).await {
                 Ok(told) => {
                     self.facts.remove(&name);
-                    self.sets.insert(name, told);
+                    self.sets.answer(told);
                 }
-                Err(kube::Error::Api(status)) if status.is_not_found() => drop(self.sets.remove(&name)),
+                Err(kube::Error::Api(status)) if status.is_not_found() => self.sets.remove(&name),
                 Err(error) => {
                     tracing::warn!(set = name, error = sentence(&error), "the status can't be written; trying again");
                     self.try_again();

@@ -34,7 +34,7 @@ impl Keeper {
     }
 
     pub(super) fn look_at_files(&mut self) {
-        for (name, plugin) in &self.plugins {
+        for (name, plugin) in self.plugins.iter() {
             if source::find(self.options.sources, &plugin.spec.source).is_ok_and(source::Source::is_in_directory) {
                 self.works.entry(name.clone()).or_default().dirty = true;
             }

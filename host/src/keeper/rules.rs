@@ -74,13 +74,9 @@ enum Params {
 
 impl Keeper {
     /// Takes a ValidationRule as it is now.
-    pub(super) fn see_rule(&mut self, rule: ValidationRule) {
-        let name = rule.name_any();
-        if super::older(&rule, self.rules.get(&name)) {
-            return;
-        }
-        let generation = rule.metadata.generation;
-        let before = self.rules.insert(name.clone(), rule);
+    pub(super) fn see_rule(&mut self, rule: ValidationRule, listed: Option<Instant>) {
+        let (name, generation) = (rule.name_any(), rule.metadata.generation);
+        let Ok(before) = self.rules.see(rule, listed) else { return };
         if before.is_none_or(|before| before.metadata.generation != generation) {
             self.rule_works.entry(name).or_default().dirty = true;
         }
@@ -227,7 +223,10 @@ impl Keeper {
                 }
             };
             match written {
-                Ok(made) => self.see_rule(made),
+                Ok(made) => {
+                    self.rule_works.entry(name).or_default().dirty = true;
+                    self.rules.answer(made);
+                }
                 // Somebody was faster; the watch will tell.
                 Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {}
                 Err(error) => {
@@ -292,7 +291,7 @@ impl Keeper {
                 Ok(told) => {
                     let newer = told.metadata.generation != after.observed_generation;
                     self.rule_works.entry(name.clone()).or_default().dirty |= newer;
-                    self.rules.insert(name, told);
+                    self.rules.answer(told);
                 }
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 Err(error) => {

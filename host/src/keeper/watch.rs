@@ -16,7 +16,7 @@ use std::{
     pin::pin,
     sync::Arc,
 };
-use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
+use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle, time::Instant};
 
 /// Something that was seen.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub(super) enum KeeperEvent {
     Rule(Event<ValidationRule>),
     /// Of PolicySets.
     Set(Event<PolicySet>),
-    /// A ConfigMap as it is now, or that it isn't there.
-    ConfigMap(ConfigMapKey, Option<Arc<ConfigMap>>),
+    /// A ConfigMap as it is now, or that it isn't there; where that is from a list, when it was asked for.
+    ConfigMap(ConfigMapKey, Option<Arc<ConfigMap>>, Option<Instant>),
     /// Why a ConfigMap can't be read.
     Unreadable(ConfigMapKey, String),
 }
@@ -36,12 +36,12 @@ pub(super) enum KeeperEvent {
 /// What was seen of the objects of a kind.
 #[derive(Debug)]
 pub(super) enum Event<K> {
-    /// One as it is now.
-    Now(Box<K>),
+    /// One as it is now; where it is from a list, when that was asked for.
+    Now(Box<K>, Option<Instant>),
     /// One is gone.
     Gone(String),
-    /// All were listed; these are there.
-    All(BTreeSet<String>),
+    /// All were listed, from then on; these are there.
+    All(BTreeSet<String>, Instant),
 }
 
 /// Watches all objects of a kind.
@@ -50,20 +50,22 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let mut events = pin!(watcher::watcher(Api::<K>::all(client), watcher::Config::default()).default_backoff());
-    let mut listed = BTreeSet::new();
+    let (mut listed, mut begun) = (BTreeSet::new(), Instant::now());
     let mut complained = false;
     while let Some(event) = events.next().await {
         let told = match event {
+            // It comes before the list is asked for.
             Ok(watcher::Event::Init) => {
                 listed.clear();
+                begun = Instant::now();
                 continue;
             }
             Ok(watcher::Event::InitApply(object)) => {
                 listed.insert(object.name_any());
-                Event::Now(Box::new(object))
+                Event::Now(Box::new(object), Some(begun))
             }
-            Ok(watcher::Event::InitDone) => Event::All(std::mem::take(&mut listed)),
-            Ok(watcher::Event::Apply(object)) => Event::Now(Box::new(object)),
+            Ok(watcher::Event::InitDone) => Event::All(std::mem::take(&mut listed), begun),
+            Ok(watcher::Event::Apply(object)) => Event::Now(Box::new(object), None),
             Ok(watcher::Event::Delete(object)) => Event::Gone(object.name_any()),
             Err(error) => {
                 if !std::mem::replace(&mut complained, true) {
@@ -84,21 +86,23 @@ async fn config_map(client: Client, (namespace, name): ConfigMapKey, seen: Unbou
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let api = Api::<ConfigMap>::namespaced(client, &namespace);
     let mut events = pin!(watcher::watcher(api, only).default_backoff());
-    let mut listed = false;
+    let (mut listed, mut begun) = (false, Instant::now());
     let mut complained = false;
     while let Some(event) = events.next().await {
-        let now = match event {
+        let (now, from_list) = match event {
             Ok(watcher::Event::Init) => {
                 listed = false;
+                begun = Instant::now();
                 continue;
             }
             Ok(watcher::Event::InitApply(found)) => {
                 listed = true;
-                Some(Arc::new(found))
+                (Some(Arc::new(found)), Some(begun))
             }
             Ok(watcher::Event::InitDone) if listed => continue,
-            Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => None,
-            Ok(watcher::Event::Apply(found)) => Some(Arc::new(found)),
+            Ok(watcher::Event::InitDone) => (None, Some(begun)),
+            Ok(watcher::Event::Delete(_)) => (None, None),
+            Ok(watcher::Event::Apply(found)) => (Some(Arc::new(found)), None),
             Err(error) => {
                 if !std::mem::replace(&mut complained, true) {
                     tracing::warn!(error = sentence(&error), namespace, name, "watching a ConfigMap; trying again");
@@ -111,7 +115,7 @@ async fn config_map(client: Client, (namespace, name): ConfigMapKey, seen: Unbou
             }
         };
         complained = false;
-        if seen.send(KeeperEvent::ConfigMap((namespace.clone(), name.clone()), now)).is_err() {
+        if seen.send(KeeperEvent::ConfigMap((namespace.clone(), name.clone()), now, from_list)).is_err() {
             return;
         }
     }

@@ -17,6 +17,7 @@ use crate::{
 use pointsman_crds::policy::rule::RuleStage;
 use pointsman_sandbox::{
     digest::Digest,
+    engine::Lane,
     limits::SUMS_WITHIN,
     point::{Entry, Subject},
 };
@@ -92,7 +93,7 @@ impl<'a> PlanGuard<'a> {
                 "namespaceObject" => self.namespace(),
                 _ => None,
             };
-            let case = RuleInput { stage: RuleStage::Input, about, operation: None, root: &mut root, around };
+            let case = RuleInput { stage: RuleStage::Input, about, operation: None, root: &mut root, around, lane: Lane::Work };
             rules.judge_some(case, |rule| rule.looks_up() == around.is_some())
         };
         let of_object = self.kept(&[*rules.digest(RuleStage::Input), object], || vec![judge(None)]).first().cloned().unwrap_or_default();
@@ -146,7 +147,7 @@ impl<'a> PlanGuard<'a> {
             "added" if !asked().too_large => Some(asked().added().to_string().into()),
             _ => None,
         };
-        set.rules().judge(RuleInput { stage: RuleStage::Output, about: &about, operation: None, root: &mut root, around: None })
+        set.rules().judge(RuleInput { stage: RuleStage::Output, about: &about, operation: None, root: &mut root, around: None, lane: Lane::Work })
     }
 
     /// What was found of the same before, or is found now; that is kept if it would be found again.

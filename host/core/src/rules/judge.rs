@@ -10,6 +10,7 @@ use pointsman_crds::policy::rule::{DenialReason, Operation, ParamsNotFound, Rule
 use pointsman_sandbox::{
     call::CallError,
     digest::Digest,
+    engine::Lane,
     evaluator::{Asking, Outcome, Program, ValidationVerdict},
     point::Subject,
     text::printable_line,
@@ -32,6 +33,8 @@ pub struct RuleInput<'a> {
     pub root: &'a mut dyn FnMut(&str) -> Option<Arc<str>>,
     /// What can be looked up; none where nothing is known but the object.
     pub around: Option<&'a LookupContext<'a>>,
+    /// What it is asked for.
+    pub lane: Lane,
 }
 
 impl std::fmt::Debug for RuleInput<'_> {
@@ -123,9 +126,9 @@ impl Rules {
 
     /// Asks those of these rules that are about the object.
     pub fn judge_some(&self, case: RuleInput<'_>, wanted: impl Fn(&Rule) -> bool) -> Judgement {
-        let RuleInput { stage, about, operation, root, around } = case;
+        let RuleInput { stage, about, operation, root, around, lane } = case;
         let mut judgement = Judgement::default();
-        let mut bench = Evaluation { rules: self, asking: None, bound: BTreeSet::new(), params_of: None, root };
+        let mut bench = Evaluation { rules: self, lane, asking: None, bound: BTreeSet::new(), params_of: None, root };
         for rule in self.for_stage(stage).filter(|rule| wanted(rule) && is_about(rule, about, operation)) {
             let unknown = rule.looks_up() && around.is_none() && (bench.root)(LOOKUPS).is_none();
             if operation.is_none() && rule.is_of_admission() || unknown {
@@ -188,6 +191,7 @@ fn outcome(
 /// What rules are evaluated with. Nothing is made, and no root is set, before something of it is needed.
 pub(super) struct Evaluation<'s, 'c> {
     rules: &'s Rules,
+    lane: Lane,
     asking: Option<Asking<'s>>,
     /// The roots that are set, and are the object's.
     bound: BTreeSet<String>,
@@ -211,12 +215,12 @@ impl<'s> Evaluation<'s, '_> {
     }
 
     fn bound_but(&mut self, rule: &Rule, except: Option<&str>) -> Result<&mut Asking<'s>, Failed> {
-        let Self { rules, asking, bound, params_of, root } = self;
+        let Self { rules, lane, asking, bound, params_of, root } = self;
         let asking = if let Some(asking) = asking {
             asking
         } else {
             let evaluator = rules.evaluator().ok_or_else(|| Failed { why: "there is no evaluator".to_owned(), passing: true })?;
-            asking.insert(evaluator.ask().map_err(|error| Failed::from_call_error(&error))?)
+            asking.insert(evaluator.ask_in(*lane).map_err(|error| Failed::from_call_error(&error))?)
         };
         let passed_over = [Some(PARAMS), Some(LOOKUPS), except];
         let roots = rule.program().source().roots.iter();

@@ -26,6 +26,7 @@ use pointsman_core::{
 use pointsman_crds::policy::rule::RuleStage;
 use pointsman_sandbox::{
     cache::Cache,
+    engine::Lane,
     evaluator::{self, Evaluator, ExpressionId},
     point::Subject,
 };
@@ -219,7 +220,7 @@ impl Object {
         let surroundings = world.zip(self.key()).map(|((world, memo), key)| (world.surroundings(&key), memo));
         let around =
             surroundings.as_ref().map(|(surroundings, memo)| LookupContext::new(surroundings, Some(memo), None, EVALUATION_TIMEOUT));
-        let case = RuleInput { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: around.as_ref() };
+        let case = RuleInput { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: around.as_ref(), lane: Lane::Work };
         let judgement = rules.judge(case);
         for finding in &judgement.findings {
             let severity = if finding.denies() {

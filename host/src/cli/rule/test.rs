@@ -30,7 +30,7 @@ use pointsman_core::{
     settings::HOST_NAMESPACE,
 };
 use pointsman_crds::policy::rule::{Operation, RuleAction, RuleStage, ValidationRuleSpec};
-use pointsman_sandbox::point::Subject;
+use pointsman_sandbox::{engine::Lane, point::Subject};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
@@ -117,7 +117,7 @@ impl RulesUnderTest<'_> {
         let about = about(&case.known);
         let mut root = |name: &str| value(&case.known, name, &about, operation).map(|value| Arc::from(value.to_string()));
         let rules = Rules::new(vec![Arc::new(rule)], Some(evaluator));
-        let judgement = rules.judge(judge::RuleInput { stage: spec.stage, about: &about, operation, root: &mut root, around: None });
+        let judgement = rules.judge(judge::RuleInput { stage: spec.stage, about: &about, operation, root: &mut root, around: None, lane: Lane::Work });
         Ok(Answer::from_judgement(judgement))
     }
 

@@ -18,7 +18,7 @@ use pointsman_core::{
     world::{Labels, ObjectKey, Surroundings},
 };
 use pointsman_crds::policy::rule::{Operation, RuleStage, ValidationRuleSpec};
-use pointsman_sandbox::{cache::Cache, evaluator::Evaluator, limits::SUMS_WITHIN_AT_ADMISSION, point::Subject};
+use pointsman_sandbox::{cache::Cache, engine::Lane, evaluator::Evaluator, limits::SUMS_WITHIN_AT_ADMISSION, point::Subject};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -181,7 +181,7 @@ pub fn validate(request: &Request, known: &ReviewContext<'_>) -> AdmissionVerdic
         _ => None,
     };
     let around = LookupContext::new(&known.surroundings, known.memo, None, SUMS_WITHIN_AT_ADMISSION);
-    let case = RuleInput { stage: RuleStage::Input, about: &about, operation: Some(operation), root: &mut root, around: Some(&around) };
+    let case = RuleInput { stage: RuleStage::Input, about: &about, operation: Some(operation), root: &mut root, around: Some(&around), lane: Lane::Admission };
     AdmissionVerdict::from_judgement(&known.rules.judge(case))
 }
 
