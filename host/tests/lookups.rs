@@ -316,7 +316,8 @@ fn an_object_never_finds_itself_and_what_is_no_service_comes_after_all_of_them()
     let around = LookupContext::new(&surroundings, None, None, Duration::from_mins(1));
     let mut root = |name: &str| (name == "object").then(|| json!({"metadata": {"name": "llama"}}).to_string().into());
     let set = scene.policies.active();
-    let case = RuleInput { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: Some(&around), lane: Lane::Work };
+    let case =
+        RuleInput { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: Some(&around), lane: Lane::Work };
     let messages: Vec<String> = set.rules().judge(case).findings.into_iter().map(|finding| finding.message).collect();
     assert_eq!(messages, ["ClusterBaseModel 1"]);
 }

@@ -6,7 +6,11 @@ use pointsman::load::Loader;
 use pointsman_core::rules::{Rules, judge::RuleInput, rule::bind};
 use pointsman_crds::policy::rule::{RuleStage, ValidationRuleSpec};
 use pointsman_harness::{cluster_dir, target_dir};
-use pointsman_sandbox::{compile::Compilers, engine::{Engines, Lane}, point::Subject};
+use pointsman_sandbox::{
+    compile::Compilers,
+    engine::{Engines, Lane},
+    point::Subject,
+};
 use pointsman_tests::{
     measure::{goal, keep, quantile},
     pointsman,
@@ -37,7 +41,14 @@ fn main() {
         // As from a watch: each time the object is another one.
         let text: Arc<str> = text.as_str().into();
         let mut root = |name: &str| (name == "object").then(|| Arc::clone(&text));
-        let judgement = rules.judge(RuleInput { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: None, lane: Lane::Work });
+        let judgement = rules.judge(RuleInput {
+            stage: RuleStage::Input,
+            about: &about,
+            operation: None,
+            root: &mut root,
+            around: None,
+            lane: Lane::Work,
+        });
         assert_eq!((judgement.matched.len(), judgement.findings.len()), (RULES, 0), "{:?}", judgement.findings);
     };
     ours();

@@ -2,8 +2,8 @@
 
 use super::{
     limits::{
-        ADMISSION_SLOT_WITHIN, ADMISSION_SLOTS, CORE_INSTANCES, KEPT_RESIDENT, KEPT_RESIDENT_OF_TABLES, LARGEST_BINARY, Limits, SLOT_WITHIN,
-        SLOTS, TICK, WARM_INSTANCES,
+        ADMISSION_SLOT_WITHIN, ADMISSION_SLOTS, CORE_INSTANCES, KEPT_RESIDENT, KEPT_RESIDENT_OF_TABLES, LARGEST_BINARY, Limits,
+        SLOT_WITHIN, SLOTS, TICK, WARM_INSTANCES,
     },
     slots::{Slot, Slots},
 };
@@ -90,7 +90,15 @@ impl Engines {
         };
         let ticker = Arc::new(Ticker::default());
         ticker.start(vec![control_plane.clone(), hot.clone()]);
-        Ok(Self { control_plane, hot, pooled, ticker, slots: Slots::new(slots as usize), admission: Slots::new(ADMISSION_SLOTS as usize), warm: AtomicU32::new(0) })
+        Ok(Self {
+            control_plane,
+            hot,
+            pooled,
+            ticker,
+            slots: Slots::new(slots as usize),
+            admission: Slots::new(ADMISSION_SLOTS as usize),
+            warm: AtomicU32::new(0),
+        })
     }
 
     /// The engine for a use.

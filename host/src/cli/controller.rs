@@ -9,7 +9,11 @@ use crate::{
     metrics::{HostState, Reconciles},
     pace::{self, Pacer},
     serve::{
-        admission::{Admission, AdmissionError, AdmissionServer, Certificates, certificates::secret, counts::AdmissionCounts},
+        admission::{
+            Admission, AdmissionError, AdmissionServer, Certificates,
+            certificates::{self, secret},
+            counts::AdmissionCounts,
+        },
         health,
     },
     watch::{Shared, apis},
@@ -20,7 +24,7 @@ use pointsman_core::claims::{Claim, Claims};
 use pointsman_sandbox::isolate;
 use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
-use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{RootCertStore, pki_types::ServerName};
 use tracing_subscriber::{EnvFilter, fmt};
 
 /// The name of the Lease that hosts take turns with.
@@ -70,6 +74,10 @@ struct WebhookArgs {
     /// A name or an address by which the API server calls the webhook; may be repeated. By default pointsman-webhook.NAMESPACE.svc.
     #[arg(long = "webhook-host", value_name = "NAME", value_parser = webhook_host, requires = "webhook", conflicts_with = "webhook_certs")]
     webhook_hosts: Vec<String>,
+    /// A file of the CAs whose certificates clients of the webhook must show, as PEM: the API server shows one where its admission
+    /// configuration names it. By default whoever reaches the webhook is answered.
+    #[arg(long, value_name = "FILE", requires = "webhook")]
+    webhook_client_ca: Option<PathBuf>,
     /// The name of the ValidatingWebhookConfiguration and the MutatingWebhookConfiguration whose caBundle the leader keeps.
     #[arg(long, value_name = "NAME", default_value = "pointsman")]
     webhook_configuration: String,
@@ -87,6 +95,14 @@ fn webhook_host(name: &str) -> Result<String, String> {
 }
 
 impl WebhookArgs {
+    /// The CAs of clients, if they need one.
+    fn clients(&self) -> Result<Option<RootCertStore>> {
+        let Some(file) = &self.webhook_client_ca else { return Ok(None) };
+        let context = || format!("--webhook-client-ca {}", file.display());
+        let bytes = std::fs::read(file).with_context(context)?;
+        certificates::client_roots(&bytes).map(Some).with_context(context)
+    }
+
     fn certificates(&self, namespace: &str) -> Certificates {
         match &self.webhook_certs {
             Some(folder) => Certificates::Directory(folder.clone()),
@@ -123,6 +139,8 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         }
         None => None,
     };
+
+    let clients = args.webhook.clients()?;
 
     // First those that write end, then the lease is given back.
     let (end, ending) = watch::channel(false);
@@ -171,8 +189,8 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let mut webhook = webhook.map(|listener| {
         let configuration = args.webhook.webhook_configuration.clone();
         let certificates = args.webhook.certificates(&namespace);
-        let serving =
-            AdmissionServer { listener, certificates, configuration, namespace, client: client.clone(), leadership: leadership.clone() };
+        let (client, leadership) = (client.clone(), leadership.clone());
+        let serving = AdmissionServer { listener, certificates, clients, configuration, namespace, client, leadership };
         // A task of its own, so that requests that have begun are answered while all else has ended.
         tokio::spawn(admission.serve(serving, is_set(stopping.clone())))
     });

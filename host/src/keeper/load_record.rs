@@ -12,7 +12,6 @@ use crate::{
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt};
-use tokio::time::Instant;
 use pointsman_core::{
     decide::{member::Member, set::ActiveSet},
     rules::{
@@ -27,6 +26,7 @@ use pointsman_crds::policy::{
 };
 use pointsman_sandbox::{builtin::BUILTINS, digest::Digest};
 use std::{collections::BTreeMap, sync::Arc};
+use tokio::time::Instant;
 
 /// A record that was made into members.
 #[derive(Debug)]

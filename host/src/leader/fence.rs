@@ -68,10 +68,7 @@ mod tests {
         Arc,
         atomic::{AtomicU32, Ordering},
     };
-    use tokio::{
-        sync::watch,
-        time::Instant,
-    };
+    use tokio::{sync::watch, time::Instant};
 
     /// Counts what reaches it, begins to answer, and never ends.
     async fn hang(State(reached): State<Arc<AtomicU32>>) -> impl IntoResponse {

@@ -147,7 +147,14 @@ impl<'a> PlanGuard<'a> {
             "added" if !asked().too_large => Some(asked().added().to_string().into()),
             _ => None,
         };
-        set.rules().judge(RuleInput { stage: RuleStage::Output, about: &about, operation: None, root: &mut root, around: None, lane: Lane::Work })
+        set.rules().judge(RuleInput {
+            stage: RuleStage::Output,
+            about: &about,
+            operation: None,
+            root: &mut root,
+            around: None,
+            lane: Lane::Work,
+        })
     }
 
     /// What was found of the same before, or is found now; that is kept if it would be found again.

@@ -220,7 +220,14 @@ impl Object {
         let surroundings = world.zip(self.key()).map(|((world, memo), key)| (world.surroundings(&key), memo));
         let around =
             surroundings.as_ref().map(|(surroundings, memo)| LookupContext::new(surroundings, Some(memo), None, EVALUATION_TIMEOUT));
-        let case = RuleInput { stage: RuleStage::Input, about: &about, operation: None, root: &mut root, around: around.as_ref(), lane: Lane::Work };
+        let case = RuleInput {
+            stage: RuleStage::Input,
+            about: &about,
+            operation: None,
+            root: &mut root,
+            around: around.as_ref(),
+            lane: Lane::Work,
+        };
         let judgement = rules.judge(case);
         for finding in &judgement.findings {
             let severity = if finding.denies() {

@@ -117,7 +117,8 @@ impl RulesUnderTest<'_> {
         let about = about(&case.known);
         let mut root = |name: &str| value(&case.known, name, &about, operation).map(|value| Arc::from(value.to_string()));
         let rules = Rules::new(vec![Arc::new(rule)], Some(evaluator));
-        let judgement = rules.judge(judge::RuleInput { stage: spec.stage, about: &about, operation, root: &mut root, around: None, lane: Lane::Work });
+        let judgement =
+            rules.judge(judge::RuleInput { stage: spec.stage, about: &about, operation, root: &mut root, around: None, lane: Lane::Work });
         Ok(Answer::from_judgement(judgement))
     }
 

@@ -9,7 +9,7 @@ use super::tls::CurrentCertificate;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_rustls::rustls::{
-    self,
+    self, RootCertStore,
     crypto::ring,
     pki_types::{
         CertificateDer, PrivateKeyDer,
@@ -30,6 +30,9 @@ pub enum CertificateError {
     /// Its key isn't its own, or nothing that can sign.
     #[error("tls.crt and tls.key don't go together: {0}")]
     Key(rustls::Error),
+    /// It can't be a CA.
+    #[error("a certificate can't be used as a CA: {0}")]
+    Root(rustls::Error),
 }
 
 /// Where what was found goes.
@@ -46,6 +49,16 @@ fn certificates(called: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| CertificateError::Pem(called, error))?;
     if found.is_empty() { Err(CertificateError::Missing(called)) } else { Ok(found) }
+}
+
+/// The CAs of a PEM file, for clients whose certificates one of them has signed.
+pub fn client_roots(pem: &[u8]) -> Result<RootCertStore, CertificateError> {
+    const CALLED: &str = "the file";
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(CALLED, pem)? {
+        roots.add(certificate).map_err(CertificateError::Root)?;
+    }
+    Ok(roots)
 }
 
 /// A certificate with its chain and its key, if they go together.

@@ -6,6 +6,7 @@
 
 pub mod bundle;
 pub mod certificates;
+mod connections;
 pub mod counts;
 pub mod kinds;
 pub mod review;
@@ -17,7 +18,10 @@ use axum::{
     Router,
     body::Bytes,
     extract::{self, DefaultBodyLimit, FromRequest, State},
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{
+        StatusCode,
+        header::{CONTENT_LENGTH, CONTENT_TYPE},
+    },
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -35,16 +39,23 @@ use std::{io, path::PathBuf, sync::Arc, time::Instant};
 use tls::{CurrentCertificate, TlsListener};
 use tokio::{
     net::TcpListener,
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Duration, timeout},
 };
+use tokio_rustls::rustls::RootCertStore;
 use verdict::{AdmissionVerdict, Denial};
 
 /// How large a request may be. The API server takes objects of 3 MiB, and an update carries two: as it is to be, and as it was.
 const MAX_REQUEST_BYTES: usize = 8 << 20;
 
-/// How many requests are read and answered at once. More of them would only wait for each other, and for longer than the API server does.
+/// How many requests are answered at once. More of them would only wait for each other, and for longer than the API server does.
 const AT_ONCE: usize = 64;
+
+/// How many KiB all of them may have together: what is made of a request takes twenty times as much memory.
+const KIB_AT_ONCE: u32 = 16 << 10;
+
+/// How long a request waits for others to be answered.
+const ROOM_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long a request may take to come.
 const READ_WITHIN: Duration = Duration::from_secs(5);
@@ -97,6 +108,8 @@ pub struct AdmissionServer {
     pub listener: TcpListener,
     /// With which certificates.
     pub certificates: Certificates,
+    /// The CAs of those who may ask; none where anybody may who reaches it.
+    pub clients: Option<RootCertStore>,
     /// The name of the webhook configurations.
     pub configuration: String,
     /// The host's namespace.
@@ -123,13 +136,41 @@ impl ReviewPath {
     }
 }
 
+/// What there is room for at once, of both doors.
+#[derive(Clone, Debug)]
+struct Room {
+    places: Arc<Semaphore>,
+    kib: Arc<Semaphore>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { places: Arc::new(Semaphore::new(AT_ONCE)), kib: Arc::new(Semaphore::new(KIB_AT_ONCE as usize)) }
+    }
+}
+
+impl Room {
+    /// Waits for room for what a request brings. One that doesn't say how large it is may be as large as any.
+    async fn for_body(&self, request: &extract::Request) -> Option<OwnedSemaphorePermit> {
+        let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let bytes = length.unwrap_or(MAX_REQUEST_BYTES).min(MAX_REQUEST_BYTES);
+        let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(KIB_AT_ONCE);
+        timeout(ROOM_WITHIN, Arc::clone(&self.kib).acquire_many_owned(kib)).await.ok()?.ok()
+    }
+
+    /// Waits until it can be answered. Not before it has come: whoever sends slowly keeps nobody waiting.
+    async fn for_answer(&self) -> Option<OwnedSemaphorePermit> {
+        timeout(ROOM_WITHIN, Arc::clone(&self.places).acquire_owned()).await.ok()?.ok()
+    }
+}
+
 impl Admission {
     /// Serves it until `stop`, and gives the last answers.
     pub async fn serve(self, serving: AdmissionServer, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), AdmissionError> {
-        let AdmissionServer { listener, certificates, configuration, namespace, client, leadership } = serving;
+        let AdmissionServer { listener, certificates, clients, configuration, namespace, client, leadership } = serving;
         let (bundle, told) = watch::channel(None);
         let outlet = CertificateSink { shown: Arc::<CurrentCertificate>::default(), bundle };
-        let listener = TlsListener::new(listener, Arc::clone(&outlet.shown)).map_err(AdmissionError::Listen)?;
+        let listener = TlsListener::new(listener, Arc::clone(&outlet.shown), clients).map_err(AdmissionError::Listen)?;
         let (stopping, mut stopped) = watch::channel(false);
         let ending = async move {
             stop.await;
@@ -161,10 +202,10 @@ impl Admission {
     }
 
     fn routes(self) -> Router {
-        let places = Arc::new(Semaphore::new(AT_ONCE));
+        let room = Room::default();
         let door = |door: ReviewPath| {
-            let places = Arc::clone(&places);
-            post(move |State(admission): State<Self>, request: extract::Request| admission.answer(door, places, request))
+            let room = room.clone();
+            post(move |State(admission): State<Self>, request: extract::Request| admission.answer(door, room, request))
         };
         Router::new()
             .route(ReviewPath::Validate.path(), door(ReviewPath::Validate))
@@ -186,25 +227,26 @@ impl Admission {
         }
     }
 
-    async fn answer(self, door: ReviewPath, places: Arc<Semaphore>, request: extract::Request) -> Response {
+    async fn answer(self, door: ReviewPath, room: Room, request: extract::Request) -> Response {
         let started = Instant::now();
         let unable = |why: &str| (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response();
         if let Some(why) = self.obstacle() {
             return unable(&why);
         }
         // Before anything of it is kept in memory.
-        let Ok(place) = places.try_acquire_owned() else { return unable("too many requests are being answered") };
+        let Some(kib) = room.for_body(&request).await else { return unable("too many requests are being answered") };
         let body = match timeout(READ_WITHIN, Bytes::from_request(request, &())).await {
             Ok(Ok(body)) => body,
             Ok(Err(refused)) => return refused.into_response(),
             Err(_) => return (StatusCode::REQUEST_TIMEOUT, "the request takes too long to come\n").into_response(),
         };
+        let Some(place) = room.for_answer().await else { return unable("too many requests are being answered") };
         let counts = Arc::clone(&self.counts);
         // Evaluating keeps a thread busy for milliseconds.
         let answered = tokio::task::spawn_blocking(move || {
             let answered = isolated(|| self.review(door, &body));
             // Whoever asked may have gone, and the thread is busy all the same.
-            drop(place);
+            drop((place, kib));
             answered
         });
         match answered.await {

@@ -181,7 +181,14 @@ pub fn validate(request: &Request, known: &ReviewContext<'_>) -> AdmissionVerdic
         _ => None,
     };
     let around = LookupContext::new(&known.surroundings, known.memo, None, SUMS_WITHIN_AT_ADMISSION);
-    let case = RuleInput { stage: RuleStage::Input, about: &about, operation: Some(operation), root: &mut root, around: Some(&around), lane: Lane::Admission };
+    let case = RuleInput {
+        stage: RuleStage::Input,
+        about: &about,
+        operation: Some(operation),
+        root: &mut root,
+        around: Some(&around),
+        lane: Lane::Admission,
+    };
     AdmissionVerdict::from_judgement(&known.rules.judge(case))
 }
 

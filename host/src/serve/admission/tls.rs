@@ -1,8 +1,10 @@
 //! Listening by TLS, with a certificate that may be another for the next connection.
 
+use super::connections::{Connections, Place};
 use arc_swap::ArcSwapOption;
 use axum::serve::Listener;
 use std::{
+    future::poll_fn,
     io,
     net::SocketAddr,
     pin::Pin,
@@ -13,16 +15,16 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::mpsc,
     task::JoinHandle,
     time::{Instant, Sleep, sleep, timeout},
 };
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
-        self, ServerConfig,
+        self, RootCertStore, ServerConfig,
         crypto::ring,
-        server::{ClientHello, ResolvesServerCert},
+        server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier},
         sign::CertifiedKey,
     },
     server::TlsStream,
@@ -31,11 +33,8 @@ use tokio_rustls::{
 /// How long a client may take to say hello.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many clients may say hello at once.
-const HELLOS: usize = 128;
-
-/// How many connections there may be. Further ones wait to be taken.
-const CONNECTIONS: usize = 512;
+/// How many connections may wait to be served.
+const BACKLOG: usize = 128;
 
 /// How long a connection stays on which nobody says anything. The API server gives one up after 90 seconds, and mustn't find it closed as it
 /// asks.
@@ -71,17 +70,20 @@ impl ResolvesServerCert for CurrentCertificate {
 pub struct Connection<S> {
     stream: S,
     silence: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
+    place: Place,
 }
 
 impl<S> Connection<S> {
-    fn new(stream: S, place: OwnedSemaphorePermit) -> Self {
-        Self { stream, silence: Box::pin(sleep(SILENT)), _place: place }
+    fn new(stream: S, place: Place) -> Self {
+        Self { stream, silence: Box::pin(sleep(SILENT)), place }
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.place.poll_ended(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, into) {
             self.silence.as_mut().reset(Instant::now() + SILENT);
             return Poll::Ready(read);
@@ -92,6 +94,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.place.answered();
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -104,6 +107,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     }
 
     fn poll_write_vectored(mut self: Pin<&mut Self>, context: &mut Context<'_>, parts: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.place.answered();
         Pin::new(&mut self.stream).poll_write_vectored(context, parts)
     }
 
@@ -124,11 +128,11 @@ pub struct TlsListener {
 }
 
 impl TlsListener {
-    /// Takes the connections of a listener.
-    pub fn new(listener: TcpListener, shown: Arc<CurrentCertificate>) -> io::Result<Self> {
-        let acceptor = TlsAcceptor::from(Arc::new(config(shown).map_err(io::Error::other)?));
+    /// Takes the connections of a listener; where CAs of clients are named, only of those that have a certificate of theirs.
+    pub fn new(listener: TcpListener, shown: Arc<CurrentCertificate>, clients: Option<RootCertStore>) -> io::Result<Self> {
+        let acceptor = TlsAcceptor::from(Arc::new(config(shown, clients).map_err(io::Error::other)?));
         let address = listener.local_addr()?;
-        let (sender, connections) = mpsc::channel(HELLOS);
+        let (sender, connections) = mpsc::channel(BACKLOG);
         // Beside whoever serves: a client that says nothing would keep all others waiting.
         let accepting = tokio::spawn(accept(listener, acceptor, sender));
         Ok(Self { address, connections, accepting })
@@ -141,20 +145,25 @@ impl Drop for TlsListener {
     }
 }
 
-fn config(shown: Arc<CurrentCertificate>) -> Result<ServerConfig, rustls::Error> {
-    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let mut config = builder.with_safe_default_protocol_versions()?.with_no_client_auth().with_cert_resolver(shown);
+fn config(shown: Arc<CurrentCertificate>, clients: Option<RootCertStore>) -> Result<ServerConfig, rustls::Error> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(roots) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.map_err(|error| rustls::Error::General(error.to_string()))?)
+        }
+    };
+    let mut config = builder.with_cert_resolver(shown);
     // The API server speaks nothing else with webhooks, so that its requests spread over all replicas.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 
 async fn accept(listener: TcpListener, acceptor: TlsAcceptor, sender: mpsc::Sender<Accepted>) {
-    let (places, hellos) = (Arc::new(Semaphore::new(CONNECTIONS)), Arc::new(Semaphore::new(HELLOS)));
+    let connections = Connections::default();
     loop {
-        // They are never closed.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let Ok(hello) = Arc::clone(&hellos).acquire_owned().await else { return };
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -163,16 +172,19 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, sender: mpsc::Send
                 continue;
             }
         };
-        let (acceptor, sender) = (acceptor.clone(), sender.clone());
+        let (acceptor, sender, place) = (acceptor.clone(), sender.clone(), connections.enter(from.ip()));
         tokio::spawn(async move {
             // Answers are small, and each is waited for.
             stream.set_nodelay(true).ok();
-            match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+            let handshake = tokio::select! {
+                handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => handshake,
+                () = poll_fn(|context| place.poll_ended(context)) => return,
+            };
+            match handshake {
                 Ok(Ok(stream)) => drop(sender.send((Connection::new(stream, place), from)).await),
                 Ok(Err(error)) => tracing::debug!(%from, %error, "a client of the webhook can't be talked to"),
                 Err(_) => tracing::debug!(%from, "a client of the webhook says nothing"),
             }
-            drop(hello);
         });
     }
 }
@@ -199,12 +211,14 @@ mod tests {
         super::certificates::made::{self, SelfSignedKeys},
         *,
     };
+    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
     use std::collections::VecDeque;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio_rustls::{
         TlsConnector,
         rustls::{
-            ClientConfig, RootCertStore,
-            pki_types::{CertificateDer, ServerName, pem::PemObject},
+            ClientConfig,
+            pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
         },
     };
 
@@ -212,14 +226,66 @@ mod tests {
         made::renewed(None, &["localhost".to_owned()], made::now()).unwrap().unwrap()
     }
 
-    /// Whether a client is served that trusts only the CA of these.
-    async fn served(address: SocketAddr, trusted: &SelfSignedKeys) -> bool {
+    fn roots(bundle: &str) -> RootCertStore {
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(trusted.bundle.as_bytes()).flatten());
+        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle.as_bytes()).flatten());
+        roots
+    }
+
+    /// Whether a client is served that trusts only the CA of these, and shows a certificate and its key.
+    async fn served_to(address: SocketAddr, trusted: &SelfSignedKeys, own: Option<&(String, String)>) -> bool {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let config = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots).with_no_client_auth();
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots(&trusted.bundle));
+        let config = match own {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).map(Result::unwrap).collect();
+                builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap()
+            }
+        };
         let stream = TcpStream::connect(address).await.unwrap();
-        TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await.is_ok()
+        let connected = TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await;
+        let Ok(mut stream) = connected else { return false };
+        // A client learns only then that its certificate isn't taken. Whoever is, is shown the end.
+        stream.read(&mut [0]).await.is_ok()
+    }
+
+    async fn served(address: SocketAddr, trusted: &SelfSignedKeys) -> bool {
+        served_to(address, trusted, None).await
+    }
+
+    /// A CA, and a certificate of a client that it has signed with its key, all as PEM.
+    fn client() -> (String, (String, String)) {
+        let (ca_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let mut ca = CertificateParams::default();
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let bundle = ca.self_signed(&ca_key).unwrap().pem();
+        let mut leaf = CertificateParams::default();
+        leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let leaf = leaf.signed_by(&key, &Issuer::new(ca, ca_key)).unwrap().pem();
+        (bundle, (leaf, key.serialize_pem()))
+    }
+
+    /// Takes connections, and ends each once it has one.
+    async fn listen(shown: &Arc<CurrentCertificate>, clients: Option<RootCertStore>) -> SocketAddr {
+        let mut listener = TlsListener::new(TcpListener::bind("127.0.0.1:0").await.unwrap(), Arc::clone(shown), clients).unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            loop {
+                listener.accept().await.0.shutdown().await.ok();
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn where_clients_have_a_ca_only_those_with_a_certificate_of_it_are_served() {
+        let (shown, keys) = (Arc::<CurrentCertificate>::default(), made());
+        shown.show(keys.certified().unwrap());
+        let ((bundle, own), (_, other)) = (client(), client());
+        let address = listen(&shown, Some(roots(&bundle))).await;
+        assert!(served_to(address, &keys, Some(&own)).await);
+        assert!(!served_to(address, &keys, Some(&other)).await && !served_to(address, &keys, None).await);
     }
 
     /// A client that says a word at each of these times, and nothing after.
@@ -239,9 +305,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_on_which_nobody_says_anything_ends_and_gives_its_place_back() {
-        let places = Arc::new(Semaphore::new(1));
+        let connections = Connections::default();
         let words = (1..=3).map(|number| Box::pin(sleep(SILENT / 3 * 2 * number))).collect();
-        let mut connection = Connection::new(Rare(words), Arc::clone(&places).try_acquire_owned().unwrap());
+        let mut connection = Connection::new(Rare(words), connections.enter([10, 0, 0, 1].into()));
         let mut read = async || {
             let mut bytes = [0; 8];
             std::future::poll_fn(|context| Pin::new(&mut connection).poll_read(context, &mut ReadBuf::new(&mut bytes))).await
@@ -250,21 +316,15 @@ mod tests {
             read().await.unwrap();
         }
         assert_eq!(read().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert_eq!(places.available_permits(), 0);
+        assert_eq!(connections.count(), 1);
         drop(connection);
-        assert_eq!(places.available_permits(), 1);
+        assert_eq!(connections.count(), 0);
     }
 
     #[tokio::test]
     async fn connections_succeed_once_there_is_a_certificate_and_the_next_one_is_shown_another() {
         let shown = Arc::<CurrentCertificate>::default();
-        let mut listener = TlsListener::new(TcpListener::bind("127.0.0.1:0").await.unwrap(), Arc::clone(&shown)).unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(async move {
-            loop {
-                drop(listener.accept().await);
-            }
-        });
+        let address = listen(&shown, None).await;
         // One that says nothing keeps nobody waiting.
         let _silent = TcpStream::connect(address).await.unwrap();
         let (one, other) = (made(), made());
