@@ -8,6 +8,7 @@ use crate::{
     pace::{Pacer, Progress},
 };
 use pointsman_core::decide::Policies;
+use pointsman_sandbox::isolate;
 use prometheus_client::{
     collector::Collector,
     encoding::{
@@ -142,6 +143,9 @@ impl Collector for HostState {
         family(page, "pointsman_policy_plugin_info", help, plugins)?;
 
         single(page, "pointsman_policy_cached_decisions", "Decisions in the cache.", self.policies.cached() as u64)?;
+        let help = "Internal errors, each of one subject or one request: the log has them, by the number that the subject tells.";
+        let errors = ConstCounter::new(isolate::count());
+        errors.encode(page.encode_descriptor("pointsman_internal_errors", help, None, errors.metric_type())?)?;
         single(page, "pointsman_leader", "1 on the leader, which alone writes, else 0.", self.leadership.held().into())?;
 
         let Progress { at_it, waiting, stopped, .. } = self.pacer.progress().borrow().clone();

@@ -13,6 +13,7 @@ pub mod objects;
 pub mod patch;
 pub mod plan;
 pub mod planning;
+pub mod pod_template;
 pub mod pods;
 pub mod point;
 pub mod quantity;

@@ -23,10 +23,8 @@ fn the_preset_is_the_weakest_and_the_service_the_strongest() {
     let expected = [
         "preset + /spec/containers []",
         r#"preset + /spec/containers/- {"name":"main"}"#,
-        "base:two + /spec/containers/0/args []",
-        r#"base:two + /spec/containers/0/args/- "--b""#,
-        "user + /spec/containers/0/env []",
-        r#"user + /spec/containers/0/env/- {"name":"A","value":"1"}"#,
+        r#"base:two + /spec/containers/0/args ["--b"]"#,
+        r#"user + /spec/containers/0/env [{"name":"A","value":"1"}]"#,
         r#"base:one + /spec/containers/0/image "one""#,
         r#"plugin + /spec/containers/0/readinessProbe {"tcpSocket":{"port":8000}}"#,
         r#"base:two + /spec/hostname "two""#,

@@ -32,7 +32,7 @@ fn a_single_pod_is_spread_over_its_gpus() {
     let asked = single(4, json!({}), &[]);
     assert_eq!(line(&asked), "--tensor-parallel-size 4");
     assert_eq!(asked.said("Parallelism"), "vLLM splits the model by these flags: --tensor-parallel-size 4.");
-    assert!(asked.steps().contains(&r#"plugin + /spec/containers/0/args/- "4""#.to_owned()));
+    assert!(asked.steps().contains(&r#"plugin + /spec/containers/0/args ["--tensor-parallel-size","4"]"#.to_owned()));
     assert_eq!(line(&llm([("user", vllm(4, &[]))])), "--tensor-parallel-size 4", "without the layer as well");
     assert_eq!(line(&single(1, json!({}), &[])), "");
     assert_eq!(line(&single(8, json!({}), &[]).config(json!({"parallelism": false}))), "");
@@ -85,7 +85,8 @@ fn copies_share_a_group() {
     assert_eq!(line(&worker), format!("{} --enable-expert-parallel --headless", told(16, 8, 5555)));
     let script = r#"exec "$@" --data-parallel-start-rank "$$((LWS_WORKER_INDEX * 8))""#;
     assert_eq!(worker.container()["command"], json!(["/bin/sh", "-c", script, "sh", "vllm", "serve", "/mnt/models"]));
-    assert!(worker.steps().contains(&r#"parallelism + /spec/containers/0/command/- "/bin/sh""#.to_owned()));
+    let wrapped = json!(["/bin/sh", "-c", script, "sh"]);
+    assert!(worker.steps().contains(&format!("parallelism + /spec/containers/0/command {wrapped}")), "{:#?}", worker.steps());
     assert!(worker.steps().contains(&r#"user + /spec/containers/0/command/- "vllm""#.to_owned()));
 }
 

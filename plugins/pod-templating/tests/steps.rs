@@ -29,14 +29,9 @@ fn every_part_says_who_asked_for_it() {
     let expected = [
         "runtime + /spec/containers []",
         r#"runtime + /spec/containers/- {"name":"ome-container"}"#,
-        "user + /spec/containers/0/args []",
-        r#"user + /spec/containers/0/args/- "--b""#,
-        r#"user + /spec/containers/0/args/- "x y""#,
-        "runtime + /spec/containers/0/command []",
-        r#"runtime + /spec/containers/0/command/- "run""#,
-        r#"runtime + /spec/containers/0/command/- "it""#,
-        "runtime + /spec/containers/0/env []",
-        r#"model + /spec/containers/0/env/- {"name":"MODEL_PATH","value":"/m"}"#,
+        r#"user + /spec/containers/0/args ["--b","x y"]"#,
+        r#"runtime + /spec/containers/0/command ["run","it"]"#,
+        r#"model + /spec/containers/0/env [{"name":"MODEL_PATH","value":"/m"}]"#,
         r#"runtime + /spec/containers/0/env/- {"name":"A","value":"1"}"#,
         r#"user + /spec/containers/0/env/- {"name":"B","value":"3"}"#,
         r#"user + /spec/containers/0/image "engine:2""#,
@@ -96,8 +91,7 @@ fn a_list_of_the_frame_is_written_anew() {
     let expected = [
         "runtime ~ /spec/containers []",
         r#"runtime + /spec/containers/- {"name":"ome-container"}"#,
-        "runtime + /spec/containers/0/args []",
-        r#"runtime + /spec/containers/0/args/- "x""#,
+        r#"runtime + /spec/containers/0/args ["x"]"#,
         r#"plugin + /spec/containers/0/image "frame""#,
         r#"runtime + /spec/containers/0/readinessProbe {"exec":{}}"#,
     ];

@@ -5,7 +5,7 @@ use super::{
     cached::{CachedQuestion, marker},
     chain::Fault,
 };
-use crate::{decide::member::Member, patch};
+use crate::{decide::member::Member, patch, pod_template};
 use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::{
     call::CallError,
@@ -16,6 +16,7 @@ use pointsman_sandbox::{
         Fact, Reason, Role, Subject, image,
         templating::{Layer, Operation, RequestRef},
     },
+    text::printable_line,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -129,14 +130,17 @@ impl Pinned<'_> {
                 if !named {
                     let known: Vec<_> = inputs.layers.iter().map(|layer| layer.name.as_str()).collect();
                     let sentence = format!("{:?} is no layer of the question; there are {} and plugin", operation.layer, known.join(", "));
-                    return Err(CallError::Nonsense(pointsman_sandbox::text::printable_line(&sentence)));
+                    return Err(CallError::Nonsense(printable_line(&sentence)));
                 }
-                patch::apply(&mut template, operation).map_err(|error| {
-                    CallError::Nonsense(pointsman_sandbox::text::printable_line(&format!("{} {error}", operation.path)))
-                })?;
+                patch::apply(&mut template, operation)
+                    .map_err(|error| CallError::Nonsense(printable_line(&format!("{} {error}", operation.path))))?;
             }
             if let Some(foreign) = foreign(&template) {
-                return Err(CallError::Nonsense(pointsman_sandbox::text::printable_line(&format!("{foreign} isn't a policy's to set"))));
+                return Err(CallError::Nonsense(printable_line(&format!("{foreign} isn't a policy's to set"))));
+            }
+            // No fault of the plugin's: mostly a user says so.
+            if let Some(flaw) = pod_template::flaw(&template) {
+                return Err(CallError::Failed(printable_line(&format!("what the layers say is no template of pods: {flaw}"))));
             }
             let template = template.to_string();
             let size = template.len();

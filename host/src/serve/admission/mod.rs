@@ -151,8 +151,7 @@ impl Default for Room {
 
 impl Room {
     /// Waits for room for what a request brings. One that doesn't say how large it is may be as large as any.
-    async fn for_body(&self, request: &extract::Request) -> Option<OwnedSemaphorePermit> {
-        let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    async fn for_body(&self, length: Option<usize>) -> Option<OwnedSemaphorePermit> {
         let bytes = length.unwrap_or(MAX_REQUEST_BYTES).min(MAX_REQUEST_BYTES);
         let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(KIB_AT_ONCE);
         timeout(ROOM_WITHIN, Arc::clone(&self.kib).acquire_many_owned(kib)).await.ok()?.ok()
@@ -234,7 +233,8 @@ impl Admission {
             return unable(&why);
         }
         // Before anything of it is kept in memory.
-        let Some(kib) = room.for_body(&request).await else { return unable("too many requests are being answered") };
+        let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let Some(kib) = room.for_body(length).await else { return unable("too many requests are being answered") };
         let body = match timeout(READ_WITHIN, Bytes::from_request(request, &())).await {
             Ok(Ok(body)) => body,
             Ok(Err(refused)) => return refused.into_response(),

@@ -213,7 +213,6 @@ mod tests {
     };
     use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
     use std::collections::VecDeque;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio_rustls::{
         TlsConnector,
         rustls::{
@@ -247,7 +246,8 @@ mod tests {
         let connected = TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await;
         let Ok(mut stream) = connected else { return false };
         // A client learns only then that its certificate isn't taken. Whoever is, is shown the end.
-        stream.read(&mut [0]).await.is_ok()
+        let mut byte = [0];
+        poll_fn(|context| Pin::new(&mut stream).poll_read(context, &mut ReadBuf::new(&mut byte))).await.is_ok()
     }
 
     async fn served(address: SocketAddr, trusted: &SelfSignedKeys) -> bool {
@@ -272,7 +272,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
             loop {
-                listener.accept().await.0.shutdown().await.ok();
+                let (mut connection, _) = listener.accept().await;
+                poll_fn(|context| Pin::new(&mut connection).poll_shutdown(context)).await.ok();
             }
         });
         address

@@ -134,7 +134,9 @@ pub fn fit(spec: &Value, main: &str) -> Result<Fitted, Vec<String>> {
             for mount in container.get_mut("volumeMounts").and_then(Value::as_array_mut).into_iter().flatten() {
                 let volume = item_name(mount).to_owned();
                 if read_only.contains(&volume) {
-                    mount["readOnly"] = true.into();
+                    if let Some(mount) = mount.as_object_mut() {
+                        mount.insert("readOnly".to_owned(), true.into());
+                    }
                 } else if of_the_host.contains(&volume) && mount["readOnly"] != true {
                     fitting.refused.push(format!("a volumeMount of {volume} in the container {whose} that isn't readOnly"));
                 }
