@@ -122,6 +122,13 @@ impl Keeper {
                 work.ready = None;
                 match outcome {
                     Ok((member, bytes)) => {
+                        if let Some(problem) = self.outgrows_record(name, "with its configuration it has", &member.bound) {
+                            if let Some(work) = self.works.get_mut(name) {
+                                work.attempted = Some((key, Some(problem)));
+                            }
+                            return;
+                        }
+                        let Some(work) = self.works.get_mut(name) else { return };
                         work.attempted = Some((key, None));
                         work.tries = 0;
                         self.keep_loaded(name, key, member, &bytes).await;

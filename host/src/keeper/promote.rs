@@ -6,7 +6,7 @@ use super::{
     changes::{describe, summary},
     now,
     pending::lacks_previous,
-    record::{self, ActiveRecord, RecordedRule},
+    record::{self, ActiveRecord, MAX_RECORD_BYTES, RecordedRule},
     sets::{self, SetFacts},
 };
 use crate::problem::Problem;
@@ -22,6 +22,7 @@ use pointsman_crds::policy::{
     set::PolicySet,
 };
 use pointsman_sandbox::{builtin::BUILTINS, digest::Digest, text::sentence};
+use serde::Serialize;
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::time::Instant;
 
@@ -261,6 +262,25 @@ impl Keeper {
                 _ => self.sets.remove(&name),
             }
         }
+    }
+
+    /// What is wrong with something that would make the record of what decides too large, with all else that waits. That is one object in the
+    /// cluster: no change could get active any more.
+    pub(super) fn outgrows_record(&self, name: &str, has: &str, bound: &impl Serialize) -> Option<Problem> {
+        fn size(bound: &impl Serialize) -> usize {
+            serde_json::to_string(bound).map_or(usize::MAX, |text| text.len())
+        }
+        let plugins = self.works.iter().filter(|(other, _)| *other != name).filter_map(|(_, work)| Some(size(&work.ready.as_ref()?.bound)));
+        let rules = self.rule_works.iter().filter(|(other, _)| *other != name).filter_map(|(_, work)| Some(size(&work.ready.as_ref()?.bound)));
+        let own = size(bound);
+        let all = plugins.chain(rules).chain([own]).fold(self.record.size(), usize::saturating_add);
+        (all > MAX_RECORD_BYTES).then(|| Problem {
+            reason: "TooLarge".to_owned(),
+            message: format!(
+                "{has} {own} bytes, and the configurations of all plugins and rules together, those in force and those that wait, would have \
+                 {all}: {MAX_RECORD_BYTES} are the most. Make it, or another one, smaller."
+            ),
+        })
     }
 
     /// Writes the record, unless somebody else has written it since we read it.

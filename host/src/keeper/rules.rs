@@ -3,7 +3,7 @@
 use super::{
     Keeper, RETRY_INTERVAL, TaskResult, now,
     promote::FIELD_MANAGER,
-    record::{self, MAX_RECORD_BYTES},
+    record,
 };
 use crate::{problem::Problem, source::config_map::ConfigMapKey};
 use kube::{
@@ -126,15 +126,13 @@ impl Keeper {
         }
         work.tried = None;
         work.ready = None;
-        // All that decides is one object in the cluster: one that is too large would stop every other change as well.
-        let size = serde_json::to_string(&bound).map_or(usize::MAX, |text| text.len());
-        if self.record.size().saturating_add(size) > MAX_RECORD_BYTES {
-            let message = format!(
-                "with its parameters it has {size} bytes, and together with all other rules and plugins' configurations more than {MAX_RECORD_BYTES}: make it smaller."
-            );
-            work.tried = Some((bound.digest, Some(Problem { reason: "TooLarge".to_owned(), message })));
+        if let Some(problem) = self.outgrows_record(name, "with its parameters it has", &bound) {
+            if let Some(work) = self.rule_works.get_mut(name) {
+                work.tried = Some((bound.digest, Some(problem)));
+            }
             return;
         }
+        let Some(work) = self.rule_works.get_mut(name) else { return };
         work.running = true;
         let (loader, done, name) = (Arc::clone(&self.loader), self.done.clone(), name.to_owned());
         tokio::task::spawn_blocking(move || {

@@ -65,6 +65,8 @@ pub(super) struct EffectiveSpec {
     whole: Value,
     /// The layers, the weakest first.
     layers: Vec<(String, Value)>,
+    /// The names of those that only administrators write.
+    of_admins: BTreeSet<String>,
 }
 
 impl EffectiveSpec {
@@ -83,6 +85,12 @@ impl EffectiveSpec {
         })
     }
 
+    /// Whether the strongest layer that gives a part is one that only administrators write.
+    pub(super) fn is_of_admins(&self, path: &str) -> bool {
+        let gives = |spec: &Value| spec.pointer(path).is_some_and(|value| !value.is_null());
+        self.layers.iter().rev().find(|(_, spec)| gives(spec)).is_some_and(|(name, _)| self.of_admins.contains(name))
+    }
+
     /// What each layer says of a pod. A layer that says nothing has null.
     pub(super) fn pods(&self, at: PodTemplateField) -> Vec<(String, Value)> {
         self.layers.iter().map(|(name, spec)| (name.clone(), spec.pointer(at.path()).cloned().unwrap_or_default())).collect()
@@ -97,7 +105,7 @@ impl EffectiveSpec {
     ) -> Result<Self, (&'static str, String)> {
         let own = content["spec"].clone();
         let bases = bases(snapshot, settings, &own, reads)?;
-        let said = bases.iter().map(|(_, spec)| spec).chain([&own]).fold(json!({}), merged);
+        let said = bases.iter().map(|base| &base.spec).chain([&own]).fold(json!({}), merged);
         let object = json!({
             "metadata": {
                 "name": snapshot.subject.key.name, "namespace": snapshot.subject.key.namespace,
@@ -108,15 +116,20 @@ impl EffectiveSpec {
         let scope = Scope::new(&object, settings);
         let mut layers = Vec::new();
         // Containers are merged by their names, so that any layer may have given the image.
-        let scheduler = bases.iter().map(|(_, spec)| spec).chain([&own]).any(preset::has_scheduler_of_its_own);
+        let scheduler = bases.iter().map(|base| &base.spec).chain([&own]).any(preset::has_scheduler_of_its_own);
         let mut preset = preset::for_spec(&said, scheduler).map_err(|error| ("InvalidPreset", error))?;
         scope.fill(&mut preset, "spec").map_err(|error| ("InvalidPreset", format!("The built-in preset can't be filled in: {error}.")))?;
         layers.push((PRESET.to_owned(), preset));
-        for (name, mut spec) in bases {
+        let mut of_admins = BTreeSet::from([PRESET.to_owned()]);
+        for Base { name, mut spec, of_all } in bases {
             let told =
                 |error| ("InvalidConfig", format!("The LLMInferenceServiceConfig {name} can't be filled in: {error}. Mend it there."));
             scope.fill(&mut spec, "spec").map_err(told)?;
-            layers.push((format!("base:{name}"), spec));
+            let layer = format!("base:{name}");
+            if of_all {
+                of_admins.insert(layer.clone());
+            }
+            layers.push((layer, spec));
         }
         layers.push((USER.to_owned(), own));
         let whole = layers.iter().fold(json!({}), |weak, (_, strong)| merged(weak, strong));
@@ -130,20 +143,23 @@ impl EffectiveSpec {
         let spec = LLMServingFields::deserialize(&whole).map_err(|error| {
             ("InvalidConfig", format!("What the service and its base configurations say together can't be read: {error}."))
         })?;
-        Ok(Self { spec, whole, layers })
+        Ok(Self { spec, whole, layers, of_admins })
     }
 }
 
 /// How many configurations a service may name.
 const MAX_BASES: usize = 16;
 
+/// A configuration that a service names.
+struct Base {
+    name: String,
+    spec: Value,
+    /// Whether it is from the namespace for all.
+    of_all: bool,
+}
+
 /// The configurations that the service names, each from its own namespace or else from the one for all.
-fn bases(
-    snapshot: &Snapshot,
-    settings: &Settings,
-    own: &Value,
-    reads: &mut BTreeSet<Read>,
-) -> Result<Vec<(String, Value)>, (&'static str, String)> {
+fn bases(snapshot: &Snapshot, settings: &Settings, own: &Value, reads: &mut BTreeSet<Read>) -> Result<Vec<Base>, (&'static str, String)> {
     let named: Vec<&str> = own["baseRefs"].as_array().into_iter().flatten().filter_map(|reference| reference["name"].as_str()).collect();
     // What is named again is laid over the others again: the last time is the one that counts.
     let mut once = BTreeSet::new();
@@ -158,7 +174,8 @@ fn bases(
         let places = [snapshot.subject.key.namespace.as_str(), settings.config_namespace.as_str()];
         let key = |namespace: &str| ObjectKey { resource: &LLM_CONFIG, namespace: namespace.to_owned(), name: name.to_owned() };
         reads.extend(places.iter().map(|place| Read::Object(key(place))));
-        let Some(found) = places.iter().find_map(|place| snapshot.configs.get(place, name)) else {
+        let find = |place: &&str| Some((snapshot.configs.get(place, name)?, **place == settings.config_namespace));
+        let Some((found, of_all)) = places.iter().find_map(find) else {
             let [own, of_all] = places;
             let message = format!(
                 "spec.baseRefs names the LLMInferenceServiceConfig {name}, which is neither in the namespace {own} nor in {of_all}: create \
@@ -166,7 +183,7 @@ fn bases(
             );
             return Err(("ConfigNotFound", message));
         };
-        bases.push((name.to_owned(), (**found).clone()));
+        bases.push(Base { name: name.to_owned(), spec: (**found).clone(), of_all });
     }
     Ok(bases)
 }

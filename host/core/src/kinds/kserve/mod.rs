@@ -6,6 +6,7 @@ mod combine;
 mod metadata;
 mod preset;
 mod reached;
+mod route_scope;
 mod router;
 mod service;
 mod state;
@@ -144,6 +145,7 @@ impl PlanBuilder<'_> {
         self.service = Service::read(&mut self.asking, self.settings)?;
         self.layers = self.metadata_layers();
         self.route = self.route_spec();
+        self.check_route()?;
         self.routes = self.find_routes();
         self.asking.reads.extend(self.named_objects());
         let key = |parent: Parent| ObjectKey { resource: &GATEWAY, namespace: parent.namespace, name: parent.name };

@@ -4,6 +4,7 @@ use super::{
     HTTP_ROUTES, POOL, PlanBuilder, PlanError,
     combine::{PodTemplateField, merged},
     metadata::{PICKS, hide_from_pools},
+    route_scope::{RouteOwner, foreign_claim},
     workload::{PORT, WORKLOAD_SERVICE_SUFFIX},
 };
 use crate::{
@@ -161,6 +162,23 @@ impl PlanBuilder<'_> {
         let mut spec = merged(json!({"rules": self.rules()}), given);
         spec["parentRefs"] = parents;
         Some(spec)
+    }
+
+    /// Whether the route that is made asks for nothing that is another tenant's.
+    pub(super) fn check_route(&self) -> Result<(), Box<PlanError>> {
+        let Some(spec) = &self.route else { return Ok(()) };
+        let path = self.path();
+        let owner = RouteOwner {
+            namespace: &self.service.namespace,
+            namespace_labels: &self.asking.snapshot.namespace_labels,
+            path: &path,
+            domain: self.settings.gateway.as_ref().map(|gateway| gateway.domain.as_str()),
+            of_admins: ["hostnames", "rules"].map(|field| self.service.combined.is_of_admins(&format!("{SPEC}/{field}"))),
+        };
+        match foreign_claim(spec, owner) {
+            None => Ok(()),
+            Some(message) => Err(PlanError::new(HTTP_ROUTES, "RouteNotAllowed", message)),
+        }
     }
 
     /// Whether somebody says where the route that is made leads.
