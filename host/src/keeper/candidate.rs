@@ -24,7 +24,7 @@ use pointsman_crds::policy::{
 };
 use pointsman_sandbox::text::sentence;
 use serde_json::json;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 use tokio::{task::JoinHandle, time::Instant};
 
 /// For so many tries of a plugin that can't be loaded for a passing reason the candidate stays as it is.
@@ -155,20 +155,43 @@ impl Keeper {
         put_together(active, &self.record, pending, self.pacer.in_use(), evaluator.as_ref(), &now())
     }
 
+    /// What waits, without what is being changed again and again where others wait too: of that the version stays that the candidate has. None
+    /// where only such is on its way.
+    fn settled_pending(&mut self, churning: &BTreeSet<String>, on_its_way: bool) -> Option<Vec<Pending>> {
+        let churns = |pending: &Pending| churning.iter().any(|name| pending.is_plugin(name));
+        let all = self.pending();
+        if all.iter().all(churns) {
+            return (!on_its_way).then_some(all);
+        }
+        let joined = self.candidate.iter().flat_map(|candidate| &candidate.pending).filter(|pending| churns(pending)).cloned();
+        let joined: Vec<Pending> = joined.collect();
+        let now = Instant::now();
+        for (name, work) in self.works.iter_mut().filter(|(name, _)| !churning.contains(*name)) {
+            if all.iter().any(|pending| pending.is_plugin(name)) {
+                work.churn.joined(now);
+            }
+        }
+        Some(all.into_iter().filter(|pending| !churns(pending)).chain(joined).collect())
+    }
+
     /// Makes a candidate of what waits, or keeps the one that is made of it already, and lets it become active if it may.
     pub(super) async fn propose(&mut self) {
         // What is still being loaded belongs to it too: the newest is what counts.
         let tried_again = |work: &PluginProgress| work.retry.is_some() && work.tries <= MAX_TRANSIENT_FAILURES;
         let on_its_way = |work: &RuleProgress| work.running || work.dirty || work.pending;
         let now = Instant::now();
-        if self.works.values().any(|work| work.is_awaited(now) || work.dirty || work.pending || tried_again(work))
-            || self.rule_works.values().any(on_its_way)
-        {
+        let on_its_way_too = |work: &PluginProgress| work.is_awaited(now) || work.dirty || work.pending || tried_again(work);
+        let churns = |work: &PluginProgress| work.churn.joins_at(now).is_some();
+        let (churning, settled): (Vec<_>, Vec<_>) = self.works.iter().partition(|(_, work)| churns(work));
+        if settled.iter().any(|(_, work)| on_its_way_too(work)) || self.rule_works.values().any(on_its_way) {
             return;
         }
+        let churning_on_its_way = churning.iter().any(|(_, work)| on_its_way_too(work));
+        let churning: BTreeSet<String> = churning.into_iter().map(|(name, _)| name.clone()).collect();
+        let Some(all) = self.settled_pending(&churning, churning_on_its_way) else { return };
         self.proposed = true;
         let (tried, waiting): (Vec<Pending>, Vec<Pending>) =
-            self.pending().into_iter().partition(|pending| pending.strategy.type_ == UpdateStrategyType::Shadow);
+            all.into_iter().partition(|pending| pending.strategy.type_ == UpdateStrategyType::Shadow);
         // What can become active goes first.
         let pending = if waiting.is_empty() { tried } else { waiting };
         if pending.is_empty() {

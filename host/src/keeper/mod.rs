@@ -9,6 +9,7 @@
 pub mod binding;
 mod candidate;
 mod changes;
+mod churn;
 mod hold;
 mod load_record;
 mod namespace;

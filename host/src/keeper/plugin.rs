@@ -3,6 +3,7 @@
 use super::{
     Keeper, MAX_RETRY_INTERVAL, RETRY_INTERVAL, TaskResult,
     binding::binding,
+    churn::Churn,
     record,
     source_task::{Failed, SourceTask, Tried, Wanted},
 };
@@ -36,6 +37,8 @@ pub(super) struct PluginProgress {
     pub(super) task: u64,
     /// Until when the others wait for what its source gives, while that is being read.
     pub(super) read_by: Option<Instant>,
+    /// How often it is changed.
+    pub(super) churn: Churn,
     /// What came of that.
     pub(super) tried: Option<Tried>,
     /// What can decide from now on. Whether it does is for its strategy to say.
@@ -91,6 +94,7 @@ impl Keeper {
         self.tasks += 1;
         let number = self.tasks;
         (work.running, work.task) = (true, number);
+        work.churn.changed(Instant::now());
         work.read_by = Some(Instant::now() + READ_PATIENCE);
         let known = work.known_keys();
         let spec = plugin.spec.clone();

@@ -308,7 +308,9 @@ impl Keeper {
         let held = self.held().into_iter();
         let former = self.record.formers.iter().filter_map(|digest| self.sets.get(&sets::name(digest))).chain(held);
         let former = former.flat_map(|set| &set.spec.plugins).filter(|plugin| plugin.name == name);
-        let in_use = self.record.digests(name).chain(ready).chain(former.map(|plugin| plugin.digest.as_str()));
+        // What is being changed all the time may be in it by a former version.
+        let candidate = self.candidate.iter().filter_map(|candidate| Some(candidate.set.member(name)?.bound.digest.as_str()));
+        let in_use = self.record.digests(name).chain(ready).chain(candidate).chain(former.map(|plugin| plugin.digest.as_str()));
         let in_use: BTreeSet<Digest> = in_use.filter_map(|digest| digest.parse().ok()).collect();
         let limit = self.plugins.get(name).map_or(0, |plugin| usize::try_from(plugin.spec.revision_history_limit).unwrap_or_default());
         // Another leader's revisions may be newer than the record that we know.

@@ -67,7 +67,8 @@ impl Keeper {
         let retries = self.works.values().filter_map(|work| work.retry);
         let patience = self.works.values().filter_map(|work| work.read_by);
         let rules = self.rule_works.values().filter_map(|work| work.retry);
-        quarantines.chain(patience).filter(|until| *until > now).chain(self.again).chain(retries).chain(rules).min()
+        let joins = self.works.values().filter_map(|work| work.churn.joins_at(now));
+        quarantines.chain(patience).chain(joins).filter(|until| *until > now).chain(self.again).chain(retries).chain(rules).min()
     }
 
     pub(super) fn retry(&mut self) {
