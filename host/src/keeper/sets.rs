@@ -164,7 +164,7 @@ const BEGINNING: &str = "Beginning";
 
 /// How far the active set has come, where it isn't everywhere yet.
 fn paced(progress: &Progress) -> Option<(&'static str, String)> {
-    let Progress { restarting, at_it, waiting, stopped, known, .. } = progress;
+    let Progress { restarting, at_it, waiting, stopped, held, known, .. } = progress;
     let more = if *at_it > restarting.len() { ", ..." } else { "" };
     let at_it = if *at_it == 0 { "restarting: 0".to_owned() } else { format!("restarting: {at_it} ({}{more})", restarting.join(", ")) };
     match stopped {
@@ -176,7 +176,11 @@ fn paced(progress: &Progress) -> Option<(&'static str, String)> {
         )),
         None if !known => Some((BEGINNING, "Checking which subjects must restart their pods.".to_owned())),
         None if *waiting == 0 && restarting.is_empty() => None,
-        None => Some(("Rolling", format!("Rolling out; {at_it}, queued: {waiting}."))),
+        None if held.is_empty() => Some(("Rolling", format!("Rolling out; {at_it}, queued: {waiting}."))),
+        None => {
+            let failed = held.join("; ");
+            Some(("Rolling", format!("Rolling out; {at_it}, queued: {waiting}. {failed}: nobody else restarts in the same namespace.")))
+        }
     }
 }
 

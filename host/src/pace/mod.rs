@@ -29,6 +29,9 @@ const MAX_WAIT_FOR_IDLE: Duration = Duration::from_mins(1);
 /// How often the progress is told at most: each time is a write.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// In how many namespaces restarts must have failed before nobody gets a turn any more: one tenant's failure needn't be anybody else's.
+const FAILED_NAMESPACES: usize = 3;
+
 /// How many of those that are at it are named.
 const MAX_NAMES_REPORTED: usize = 10;
 
@@ -64,6 +67,8 @@ struct PaceState {
     /// Why nobody gets a turn: a word of somebody's, and what has failed.
     paused: Option<String>,
     stopped: Option<String>,
+    /// The namespaces in which nobody gets a turn while others go on, and what has failed there.
+    held: BTreeMap<String, String>,
     told: Option<Instant>,
     /// Since when there always was something to look at.
     since: Option<Instant>,
@@ -100,6 +105,8 @@ pub struct Progress {
     pub waiting: usize,
     /// Why nobody gets a turn.
     pub stopped: Option<String>,
+    /// What has failed in the namespaces in which nobody gets a turn while others go on.
+    pub held: Vec<String>,
     /// Whether everything was looked at, so that the rest says something.
     pub known: bool,
     /// Whether it is known if somebody has paused it.
@@ -167,7 +174,8 @@ impl Pacer {
         }
         let own_edit = state.user_edits.get(key).is_some_and(|asked| *asked == generation);
         // Where nothing serves nothing can be lost, as long as nothing is known against it.
-        if !work.serves && !own_edit && state.paused.is_none() && state.stopped.is_none() {
+        let stopped = state.paused.is_some() || state.stopped.is_some() || state.held.contains_key(&key.namespace);
+        if !work.serves && !own_edit && !stopped {
             return RestartPermission::GoOn;
         }
         if own_edit {
@@ -203,10 +211,13 @@ impl Pacer {
         if !state.expecting && state.asked && (all_looked_at || since.elapsed() > MAX_WAIT_FOR_IDLE) {
             state.begun |= all_looked_at;
             while state.paused.is_none() && state.stopped.is_none() && state.turns.len() < most {
-                let Some(((_, _, _, key), (was_ready, failing_before))) = state.waiting.pop_first() else { break };
+                let next = state.waiting.keys().find(|(_, namespace, ..)| !state.held.contains_key(namespace)).cloned();
+                let Some((was_ready, failing_before)) = next.as_ref().and_then(|next| state.waiting.remove(next)) else { break };
+                let Some((_, _, _, key)) = next else { break };
                 state.turns.insert(key.clone(), Restart { was_ready, failing_before, since: Instant::now() });
                 given.push(key);
             }
+            state.stop_where_all_are_held();
         }
         self.publish_progress(&mut state);
         given
@@ -251,6 +262,7 @@ impl Pacer {
         }
         if why.is_none() && state.stopped == state.paused {
             state.stopped = None;
+            state.held.clear();
         }
         state.paused = why;
         self.publish_progress(&mut state);
@@ -260,6 +272,7 @@ impl Pacer {
     pub fn clear_failure(&self) {
         let mut state = locked(&self.state);
         (state.stopped, state.paused) = (None, None);
+        state.held.clear();
     }
 
     /// Another set decides from now on: until those who look are told, nothing is known of who waits.
@@ -278,6 +291,7 @@ impl Pacer {
     pub fn begin_new_set(&self) {
         let mut state = locked(&self.state);
         state.failed.clear();
+        state.held.clear();
         (state.expecting, state.begun, state.since) = (false, false, None);
         self.publish_progress(&mut state);
     }
@@ -300,14 +314,15 @@ impl Pacer {
             at_it: state.turns.len(),
             waiting: state.waiting.len(),
             stopped: state.stopped.clone().or_else(|| state.paused.clone()),
+            held: state.held.values().cloned().collect(),
             known: state.begun || !self.paces(),
             asked: state.asked,
             beginnings: state.beginnings,
         };
         let last = self.progress.borrow().clone();
         // A beginning, an end and a stop are told at once, and steps between them now and then.
-        let step = (&now.stopped, now.known, now.asked, now.beginnings, now.waiting > 0, now.at_it > 0)
-            == (&last.stopped, last.known, last.asked, last.beginnings, last.waiting > 0, last.at_it > 0);
+        let step = (&now.stopped, &now.held, now.known, now.asked, now.beginnings, now.waiting > 0, now.at_it > 0)
+            == (&last.stopped, &last.held, last.known, last.asked, last.beginnings, last.waiting > 0, last.at_it > 0);
         state.untold = now != last && step && state.told.is_some_and(|told| told.elapsed() < REPORT_INTERVAL);
         if now == last || state.untold {
             return;
@@ -355,11 +370,21 @@ impl PaceState {
             self.waits(key, turn.was_ready, work);
             return RestartPermission::Wait;
         }
-        // Where something was lost nobody else gets a turn.
+        // Where something was lost nobody else of the namespace gets a turn.
         if turn.was_ready && first {
-            self.stopped.get_or_insert(format!("{key} failed to restart: {why}"));
+            self.held.entry(key.namespace.clone()).or_insert_with(|| format!("{key} failed to restart: {why}"));
+            self.stop_where_all_are_held();
         }
         RestartPermission::GoOn
+    }
+
+    /// Stops for all where restarts have failed in several namespaces, or nobody waits in another one.
+    fn stop_where_all_are_held(&mut self) {
+        let everywhere = || self.waiting.keys().all(|(_, namespace, ..)| self.held.contains_key(namespace));
+        if !self.held.is_empty() && (self.held.len() >= FAILED_NAMESPACES || everywhere()) {
+            let failed: Vec<String> = std::mem::take(&mut self.held).into_values().collect();
+            self.stopped.get_or_insert(failed.join("; "));
+        }
     }
 }
 

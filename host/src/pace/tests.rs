@@ -134,3 +134,48 @@ fn a_new_leader_goes_on_with_the_turns_that_were_given_and_asks_before_it_gives_
     pacer.start_next(true);
     assert!(!pacer.in_use());
 }
+
+#[test]
+fn a_failure_holds_its_own_namespace_until_nobody_else_waits_or_several_have_failed() {
+    let key = |namespace: &str, name: &str| ObjectKey { namespace: namespace.to_owned(), ..key(name) };
+    let look = |pacer: &Pacer, key: &ObjectKey, work: &PodImpact| {
+        let seen = Observation { work, ready: Some(true), was_ready: true, has_turn: false, own_edit: false, generation: None };
+        pacer.admit(key, seen)
+    };
+    let begin = |namespaces: &[&str]| {
+        let pacer = pacer(1);
+        for namespace in namespaces {
+            for name in ["x", "y"] {
+                look(&pacer, &key(namespace, name), &work(true, false));
+            }
+        }
+        pacer
+    };
+    let fail_next = |pacer: &Pacer| {
+        let next = pacer.start_next(true).into_iter().next().unwrap();
+        look(pacer, &next, &broken(false));
+        next.namespace
+    };
+    let pacer = begin(&["a", "b"]);
+    assert_eq!(fail_next(&pacer), "a");
+    assert_eq!(pacer.failure_reason(), None);
+    let dark = PodImpact { serves: false, ..work(true, false) };
+    assert_eq!(look(&pacer, &key("a", "z"), &dark), RestartPermission::Wait);
+    for name in ["x", "y"] {
+        let next = pacer.start_next(true);
+        assert_eq!((&next[..], pacer.progress().borrow().held.len()), (&[key("b", name)][..], 1), "in b they go on");
+        look(&pacer, &next[0], &work(false, false));
+    }
+    assert!(pacer.start_next(true).is_empty());
+    let why = pacer.failure_reason().unwrap();
+    assert_eq!(why, "InferenceService a/x failed to restart: the pod x fails");
+    pacer.pause(Some(why));
+    pacer.pause(None);
+    assert_eq!(pacer.start_next(true), [key("a", "y")], "somebody has looked");
+
+    let pacer = begin(&["a", "b", "c", "d"]);
+    assert_eq!([fail_next(&pacer), fail_next(&pacer)], ["a", "b"]);
+    assert_eq!(pacer.failure_reason(), None);
+    fail_next(&pacer);
+    assert!(pacer.start_next(true).is_empty() && pacer.failure_reason().unwrap().matches("failed to restart").count() == 3);
+}
