@@ -1,7 +1,8 @@
 //! The host by itself: it starts, becomes ready, notices what the cluster serves, and ends.
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Namespace};
 use kube::{Api, api::PostParams};
+use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_tests::{Host, PolicyCluster, TestCluster, condition, eventually};
 
 #[tokio::test]
@@ -15,6 +16,43 @@ async fn the_host_becomes_ready_and_ends_in_good_order() {
     let parts = cluster.control(&serde_json::json!({ "do": "status" })).unwrap();
     let stopped = parts["parts"].as_array().unwrap().iter().find(|p| p["name"] == *part).unwrap();
     assert_eq!(stopped["exit"], 0, "{stopped}");
+}
+
+#[tokio::test]
+async fn a_host_that_is_ended_while_it_starts_or_plans_ends_well_and_gives_the_lease_back() {
+    let cluster = PolicyCluster::start().await;
+    let leases = Api::<Lease>::namespaced(cluster.client().await, HOST_NAMESPACE);
+    let holder = async || {
+        let lease = leases.get_opt("pointsman").await.unwrap();
+        lease.and_then(|lease| lease.spec?.holder_identity).filter(|holder| !holder.is_empty())
+    };
+    let ended = |host: Host<'_>| {
+        let part = host.part.clone();
+        host.stop();
+        let parts = cluster.control(&serde_json::json!({ "do": "status" })).unwrap();
+        let stopped = parts["parts"].as_array().unwrap().iter().find(|p| p["name"] == *part).unwrap().clone();
+        assert_eq!(stopped["exit"], 0, "{stopped}");
+    };
+    // With nothing compiled yet it takes long to start, and may lead by then.
+    let cache = cluster.folder("cold-cache");
+    let host = Host::start(&cluster, &cluster.kubeconfig, &["--cache", cache.to_str().unwrap()]).await;
+    eventually("it leads", holder).await;
+    ended(host);
+    assert_eq!(holder().await, None, "the lease is given back");
+
+    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    host.ready().await;
+    eventually("it leads", holder).await;
+    let model = serde_json::json!({"model": {"uri": "hf://example/llama"}});
+    let service = |number: u32| {
+        serde_json::json!({
+            "apiVersion": "serving.kserve.io/v1alpha1", "kind": "LLMInferenceService",
+            "metadata": {"name": format!("busy-{number}"), "namespace": "default"}, "spec": model,
+        })
+    };
+    cluster.apply(&serde_json::json!({"apiVersion": "v1", "kind": "List", "items": (0..60).map(service).collect::<Vec<_>>()})).ok();
+    ended(host);
+    assert_eq!(holder().await, None, "the lease is given back");
 }
 
 #[tokio::test]
