@@ -4,6 +4,7 @@ use crate::{
     apply::{Applier, ApplyError, ContestReport},
     keeper::sets::name as set_name,
     leader::{Leadership, fence::fenced},
+    liveness::Liveness,
     metrics::Reconciles,
     pace::{Observation, Pacer, RECHECK_INTERVAL, REPORT_INTERVAL, RestartPermission},
     queue::Queue,
@@ -81,6 +82,8 @@ pub struct Inputs {
     pub workers: usize,
     /// What was counted.
     pub reconciles: Arc<Reconciles>,
+    /// What is being done.
+    pub liveness: Liveness,
     /// Where it is told what hasn't been listed yet. Until everything was, nothing is written.
     pub unlisted: channel::Sender<Option<String>>,
 }
@@ -97,6 +100,7 @@ struct Controller {
     recorder: Recorder,
     leadership: Leadership,
     reconciles: Arc<Reconciles>,
+    liveness: Liveness,
 }
 
 /// How long tasks may take to end: that of a plan, and no write goes out any more.
@@ -118,6 +122,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         claims,
         workers,
         reconciles,
+        liveness,
         unlisted,
     } = inputs;
     let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(identity) };
@@ -134,6 +139,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         strays: Mutex::default(),
         leadership,
         reconciles,
+        liveness,
     });
     let listed = unlisted.subscribe();
     let mut tasks = JoinSet::new();
@@ -212,7 +218,9 @@ impl Controller {
         loop {
             let key = self.queue.next().await;
             if self.leadership.held() {
+                let work = self.liveness.begin(format!("reconciling the {key}"));
                 self.reconcile(&key).await;
+                drop(work);
             }
             self.queue.done(&key);
             self.reconciles.depth(self.queue.depth());

@@ -7,6 +7,7 @@ pub mod controller;
 pub mod crds;
 pub mod keeper;
 pub mod leader;
+pub mod liveness;
 pub mod load;
 pub mod metrics;
 pub mod pace;

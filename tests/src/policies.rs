@@ -16,6 +16,7 @@ use pointsman::{
         start::{SandboxOptions, Started, start},
     },
     leader::{Timing, campaign},
+    liveness::Liveness,
     pace::Pacer,
     source::{SOURCES, Source, config_map::Namespaces},
     trust::Trust,
@@ -228,7 +229,7 @@ impl Engine {
         let (_, listed) = watch::channel(None);
         let stage = LiveComparison::new(Shared::default(), Claims::default(), pointsman_core::settings::Settings::default(), listed);
         let pacer = Arc::new(Pacer::new(None));
-        let settings = SandboxOptions { compilers, options, stage: Arc::new(stage), pacer };
+        let settings = SandboxOptions { compilers, options, stage: Arc::new(stage), pacer, liveness: Liveness::default() };
         let (Started { policies, mut obstacle, .. }, keep) = start(client, settings, leadership).await.expect("starting the engine");
         let tasks = vec![tokio::spawn(keep), tokio::spawn(campaign)];
         obstacle.wait_for(Option::is_none).await.expect("the engine runs");

@@ -6,6 +6,7 @@ use crate::{
     controller,
     keeper::{self, Options, start::Started},
     leader::{Timing, campaign},
+    liveness::Liveness,
     metrics::{HostState, Reconciles},
     pace::{self, Pacer},
     serve::{
@@ -128,7 +129,8 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let (shared, claims) = (Shared::default(), Claims(args.claims));
     let stage = LiveComparison::new(shared.clone(), claims.clone(), args.settings.settings(), listed.clone());
     let pacer = Arc::new(Pacer::new(Some(args.pace).filter(|most| *most > 0)));
-    let settings = args.policies.settings(stage, Arc::clone(&pacer))?;
+    let liveness = Liveness::default();
+    let settings = args.policies.settings(stage, Arc::clone(&pacer), liveness.clone())?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz and /metrics");
     let webhook = match args.webhook.webhook {
@@ -183,6 +185,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         pacer: Arc::clone(&pacer),
         workers: args.workers,
         reconciles: Arc::clone(&reconciles),
+        liveness: liveness.clone(),
         unlisted,
     };
     let answered = webhook.is_some().then(|| Arc::clone(&admission.counts));
@@ -194,7 +197,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         // A task of its own, so that requests that have begun are answered while all else has ended.
         tokio::spawn(admission.serve(serving, is_set(stopping.clone())))
     });
-    let readiness = health::Readiness { apis, obstacle, listed };
+    let readiness = health::Readiness { apis, obstacle, listed, liveness };
     let registry = health::registry(HostState { policies, pacer, leadership }, &reconciles, answered.as_deref());
     let mut controlled = pin!(controller::run(inputs, is_set(ending)));
     tokio::select! {

@@ -4,6 +4,7 @@ use super::cache::CacheArgs;
 use crate::{
     comparison::LiveComparison,
     keeper::{Options, start::SandboxOptions},
+    liveness::Liveness,
     pace::Pacer,
     source::{SOURCES, config_map::Namespaces},
     trust::Trust,
@@ -64,7 +65,7 @@ fn most(text: &str) -> Result<IntOrString, String> {
 }
 
 impl PolicyArgs {
-    pub(super) fn settings(&self, stage: LiveComparison, pacer: Arc<Pacer>) -> Result<SandboxOptions> {
+    pub(super) fn settings(&self, stage: LiveComparison, pacer: Arc<Pacer>, liveness: Liveness) -> Result<SandboxOptions> {
         let strategy = self.update_strategy.map(|type_| UpdateStrategy {
             type_,
             max_changed: self.max_changed.clone(),
@@ -98,6 +99,6 @@ impl PolicyArgs {
             strategy,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        Ok(SandboxOptions { compilers: self.cache.compilers()?, options, stage: Arc::new(stage), pacer })
+        Ok(SandboxOptions { compilers: self.cache.compilers()?, options, stage: Arc::new(stage), pacer, liveness })
     }
 }

@@ -37,6 +37,7 @@ use super::{
 use crate::{
     comparison::{LiveComparison, Progress},
     leader::{Leadership, fence::fenced},
+    liveness::Liveness,
     pace::Pacer,
     problem::Problem,
 };
@@ -127,6 +128,8 @@ pub struct Inputs {
     pub stage: Arc<LiveComparison>,
     /// Who gives turns to restart pods.
     pub pacer: Arc<Pacer>,
+    /// What is being done.
+    pub liveness: Liveness,
 }
 
 /// What comes back from work that was done beside the keeper.
@@ -282,7 +285,7 @@ pub fn keep(
 
 impl Keeper {
     async fn run(&mut self, mut seen: mpsc::UnboundedReceiver<KeeperEvent>, mut done: mpsc::UnboundedReceiver<TaskResult>, inputs: Inputs) {
-        let Inputs { mut leadership, mut news, mut files, pacer, .. } = inputs;
+        let Inputs { mut leadership, mut news, mut files, pacer, liveness, .. } = inputs;
         let mut progress = pacer.progress();
         self.config_maps.want(&self.places());
         let mut counting = interval(COUNT_INTERVAL);
@@ -302,6 +305,7 @@ impl Keeper {
                 () = sleep_until_some(again) => self.retry(),
                 else => return,
             }
+            let work = liveness.begin("bringing the policies into line".to_owned());
             // What has come together is looked at together.
             while let Ok(seen) = seen.try_recv() {
                 self.handle_event(seen);
@@ -310,6 +314,7 @@ impl Keeper {
                 self.handle_done(done);
             }
             self.reconcile().await;
+            drop(work);
         }
     }
 

@@ -4,6 +4,7 @@ use crate::{
     comparison::LiveComparison,
     keeper::{self, Inputs, Options, builtins},
     leader::Leadership,
+    liveness::Liveness,
     load::Loader,
     pace::Pacer,
     source::file,
@@ -39,6 +40,8 @@ pub struct SandboxOptions {
     pub stage: Arc<LiveComparison>,
     /// Who gives turns to restart pods.
     pub pacer: Arc<Pacer>,
+    /// What is being done.
+    pub liveness: Liveness,
 }
 
 /// Passes on what is heard of plugins and sets: the first to the keeper, the second to whoever follows the active set.
@@ -76,7 +79,7 @@ pub async fn start(
     settings: SandboxOptions,
     leadership: Leadership,
 ) -> Result<(Started, impl Future<Output = ()>), StartError> {
-    let SandboxOptions { compilers, options, stage, pacer } = settings;
+    let SandboxOptions { compilers, options, stage, pacer, liveness } = settings;
     let prepared = tokio::task::spawn_blocking(move || -> Result<_, StartError> {
         let engines = Engines::new().map_err(|error| StartError::Engine(format!("{error:#}")))?;
         let loader = Loader::new(Arc::new(engines), compilers);
@@ -88,6 +91,7 @@ pub async fn start(
     let (news_sender, news) = mpsc::unbounded_channel();
     let (changes_sender, changes) = watch::channel(0);
     let policies = Arc::new(Policies::new(set, Arc::new(Channels { news: news_sender, changes: changes_sender })));
-    let (obstacle, keep) = keeper::keep(client, options, loader, Arc::clone(&policies), Inputs { leadership, news, files, stage, pacer });
+    let inputs = Inputs { leadership, news, files, stage, pacer, liveness };
+    let (obstacle, keep) = keeper::keep(client, options, loader, Arc::clone(&policies), inputs);
     Ok((Started { policies, changes, obstacle }, keep))
 }

@@ -2,6 +2,7 @@
 
 use super::admission::counts::AdmissionCounts;
 use crate::{
+    liveness::Liveness,
     metrics::{Format, HostState, Reconciles},
     watch::apis::Apis,
 };
@@ -28,6 +29,8 @@ pub struct Readiness {
     pub obstacle: watch::Receiver<Option<String>>,
     /// What hasn't been listed yet, or none.
     pub listed: watch::Receiver<Option<String>>,
+    /// What is being done.
+    pub liveness: Liveness,
 }
 
 /// The metrics of this host: with the webhook's if it is served.
@@ -44,7 +47,7 @@ pub fn registry(state: HostState, reconciles: &Reconciles, admission: Option<&Ad
 /// Answers until the process ends.
 pub async fn serve(listener: TcpListener, readiness: Readiness, registry: Registry) -> std::io::Result<()> {
     let routes = Router::new()
-        .route("/healthz", get(async || "ok\n"))
+        .route("/healthz", get(alive).with_state(readiness.clone()))
         .route("/readyz", get(ready).with_state(readiness))
         .route("/metrics", get(metrics).with_state(Arc::new(registry)));
     axum::serve(listener, routes).await
@@ -59,9 +62,17 @@ async fn metrics(State(registry): State<Arc<Registry>>, headers: HeaderMap) -> R
     }
 }
 
+/// Alive unless something hangs.
+async fn alive(State(readiness): State<Readiness>) -> (StatusCode, String) {
+    match readiness.liveness.stuck() {
+        None => (StatusCode::OK, "ok\n".to_owned()),
+        Some(why) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")),
+    }
+}
+
 /// Ready as soon as we know what the cluster serves and the recorded policies are in force, and while it serves what we can't do without.
 async fn ready(State(readiness): State<Readiness>) -> (StatusCode, String) {
-    let Readiness { apis, obstacle, listed } = readiness;
+    let Readiness { apis, obstacle, listed, liveness: _ } = readiness;
     let obstacle = apis.borrow().obstacle().or_else(|| obstacle.borrow().clone()).or_else(|| listed.borrow().clone());
     match obstacle {
         None => (StatusCode::OK, "ok\n".to_owned()),
