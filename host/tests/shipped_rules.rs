@@ -1,7 +1,8 @@
 //! The rules that the host brings, on golden cases: what each lets pass, and what it doesn't.
 
-use crate::program::{pointsman, printed_json};
+use crate::program::{empty_folder, ended, pointsman, printed_json};
 use kube::ResourceExt;
+use pointsman_crds::policy::rule::ValidationRule;
 use pointsman_core::rules::shipped;
 use serde_json::{Value, json};
 use std::{
@@ -60,6 +61,67 @@ fn every_warning_of_a_practice_is_told_whole() {
     assert!(!warnings.is_empty());
     for warning in warnings {
         assert!(warning.chars().count() <= LONGEST_WARNING, "{warning}");
+    }
+}
+
+/// A service whose pods want the node in every way, by objects that tenants or administrators write.
+const NODE: &str = r#"
+apiVersion: ome.io/v1beta1
+kind: MODEL
+metadata: {name: llama, namespace: chat}
+spec: {storage: {storageUri: "hf://a/b", path: /etc}, modelFormat: {name: safetensors}}
+---
+apiVersion: ome.io/v1beta1
+kind: RUNTIME
+metadata: {name: mine, namespace: chat}
+spec:
+  supportedModelFormats: [{modelFormat: {name: safetensors}, autoSelect: true}]
+  engineConfig: {hostPID: true, serviceAccountName: admin, runner: {name: ome-container, image: "vllm:1", securityContext: {privileged: true}}}
+---
+apiVersion: ome.io/v1beta1
+kind: InferenceService
+metadata: {name: s, namespace: chat}
+spec: {model: {name: llama, kind: MODEL}, engine: {minReplicas: 1}}
+"#;
+
+/// The same of an LLMInferenceService.
+const LLM_NODE: &str = r#"
+apiVersion: serving.kserve.io/v1alpha1
+kind: LLMInferenceServiceConfig
+metadata: {name: base, namespace: NAMESPACE}
+spec:
+  template: {hostNetwork: true, containers: [{name: main, securityContext: {capabilities: {add: [SYS_ADMIN, CHOWN]}}}]}
+---
+apiVersion: serving.kserve.io/v1alpha1
+kind: LLMInferenceService
+metadata: {name: s, namespace: chat}
+spec: {model: {uri: "hf://a/b"}, baseRefs: [{name: base}]}
+"#;
+
+#[test]
+fn hardened_pods_refuse_the_node_to_tenants_and_grant_it_to_administrators() {
+    let folder = empty_folder("shipped-rules/hardened-pods");
+    let rendered = |enabled: bool, code: i32, input: &str| {
+        let mut rule = ValidationRule::clone(shipped::find("hardened-pods").unwrap());
+        rule.spec.enabled = enabled;
+        let input = format!("{input}---\n{}\n", serde_json::to_string(&rule).unwrap());
+        let (printed, said) = ended(code, &folder, &["render", "-f", "-", "--config-namespace", "kserve"], &input);
+        (printed.contains("kind: Deployment"), said)
+    };
+    let of = |model: &str, runtime: &str| NODE.replace("MODEL", model).replace("RUNTIME", runtime);
+    let llm = |namespace: &str| LLM_NODE.replace("NAMESPACE", namespace);
+    assert_eq!(rendered(false, 0, &of("BaseModel", "ServingRuntime")), (true, String::new()), "nobody has enabled it");
+    assert_eq!(rendered(true, 0, &of("ClusterBaseModel", "ClusterServingRuntime")), (true, String::new()));
+    assert_eq!(rendered(true, 0, &llm("kserve")), (true, String::new()));
+    let refused = [
+        (of("BaseModel", "ClusterServingRuntime"), "spec.template.spec.volumes[name=model].hostPath.path is requested by no administrator: remove it"),
+        (of("ClusterBaseModel", "ServingRuntime"), "(and 2 more) is requested by no administrator: remove it"),
+        (llm("chat"), "spec.template.spec.containers[name=main].securityContext.capabilities.add[SYS_ADMIN] (and 1 more) is requested"),
+        (llm("chat").replace("{uri: \"hf://a/b\"}", "{uri: \"local:///etc\"}"), "(and 2 more) is requested"),
+    ];
+    for (input, expected) in refused {
+        let (made, said) = rendered(true, 2, &input);
+        assert!(!made && said.contains("hardened-pods: Deployment ") && said.contains(expected), "{said}");
     }
 }
 

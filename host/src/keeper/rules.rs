@@ -206,7 +206,8 @@ impl Keeper {
         let older = record::newer(&self.record.host, &self.options.version);
         let there = |shipped: &shipped::Shipped| self.rules.get(&shipped.name_any());
         let outdated = shipped::all().iter().filter(|shipped| shipped.differs(there(shipped)) && !(older && there(shipped).is_some()));
-        for rule in outdated.map(|shipped| ValidationRule::clone(shipped)).collect::<Vec<_>>() {
+        let written = |shipped: &shipped::Shipped| there(shipped).map_or_else(|| ValidationRule::clone(shipped), |there| shipped.instead_of(there));
+        for rule in outdated.map(written).collect::<Vec<_>>() {
             if !self.leadership.held() {
                 return;
             }

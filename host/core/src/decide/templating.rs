@@ -37,6 +37,9 @@ pub struct Inputs {
     pub layers: Digested<Vec<Layer>>,
     /// The host's frame: `metadata` and `spec`.
     pub template: Digested<Value>,
+    /// The names of the layers that only administrators write. No plugin is told; rules read who requested a field.
+    #[serde(skip)]
+    pub admin_layers: Vec<String>,
     /// What is told beside these fields, by name.
     #[serde(default, skip_serializing_if = "super::is_empty")]
     pub facts: Digested<Vec<Fact>>,
@@ -48,7 +51,7 @@ pub struct Inputs {
 impl Inputs {
     /// As one plugin is asked, given what those before it have made of the template.
     pub fn request<'a>(&'a self, template: &'a str) -> RequestRef<'a> {
-        let Self { subject, role, group_role, layers, template: _, facts, now } = self;
+        let Self { subject, role, group_role, layers, template: _, admin_layers: _, facts, now } = self;
         RequestRef { subject, role: *role, group_role: *group_role, layers, template, now: *now, facts }
     }
 }
@@ -95,7 +98,7 @@ impl CachedQuestion for Inputs {
 
     #[deny(unused_variables)]
     fn digest(&self) -> Digest {
-        let Self { subject, role, group_role, layers, template, facts, now: _ } = self;
+        let Self { subject, role, group_role, layers, template, admin_layers: _, facts, now: _ } = self;
         let roles = marker(&[*role as u8, group_role.map_or(u8::MAX, |role| role as u8)]);
         Digest::of_all([subject.digest(), layers.digest(), template.digest(), &roles, facts.digest()])
     }

@@ -24,7 +24,7 @@ use crate::{
     subject_kind::COMPONENT,
     workload::{GroupRole, Workload},
 };
-use facts::{Configs, Facts};
+use facts::{CONFIG, Configs, Facts};
 use labels::{MAPS, MetadataOwner, MetadataProvenance};
 use path::Path;
 use pod::PodProvenance;
@@ -65,6 +65,8 @@ pub struct Field {
     pub value: Value,
     /// The layers that asked for it, the host among them, or `config of NAME`. None: nobody but a plugin.
     pub by: Vec<String>,
+    /// Whether an administrator asked for it: the host, a layer that only administrators write, or a plugin's configuration.
+    pub admin: bool,
     /// The plugin that put it there without being asked, if that is known.
     pub plugin: Option<String>,
 }
@@ -72,7 +74,7 @@ pub struct Field {
 impl FieldProvenance {
     /// Each field with its value and who asked for it, as rules read them.
     pub fn layers(&self) -> Value {
-        let entry = |field: &Field| (field.field.clone(), json!({"value": field.value, "by": field.by}));
+        let entry = |field: &Field| (field.field.clone(), json!({"value": field.value, "by": field.by, "admin": field.admin}));
         Value::Object(self.fields.iter().map(entry).collect())
     }
 
@@ -91,7 +93,7 @@ pub fn field_provenance(object: &Object, decisions: &[Decided], settings: &Admin
     let kind = [("apiVersion", text(&object.key.resource.api_version())), ("kind", text(object.key.resource.kind))];
     let names = [("name", text(&object.key.name)), ("namespace", text(&object.key.namespace))];
     let templates = templates(object);
-    let mut walk = Walk { path: Path::default(), fields: Vec::new(), size: 0, configs: &configs };
+    let mut walk = Walk { path: Path::default(), fields: Vec::new(), size: 0, admin_layers: Vec::new(), configs: &configs };
     for (name, value) in &kind {
         walk.below(name, |walk| walk.hosts(value));
     }
@@ -112,7 +114,7 @@ pub fn field_provenance(object: &Object, decisions: &[Decided], settings: &Admin
         walk.below(name, |walk| {
             walk.visit(value, &[HOST], &|walk, value| {
                 let Some((_, role)) = templates.iter().find(|(template, _)| std::ptr::eq(*template, value)) else { return false };
-                record_metadata(walk, object, decisions, value, *role);
+                record_template(walk, object, decisions, value, *role);
                 true
             });
         });
@@ -125,8 +127,9 @@ pub(super) fn digests(decided: &Decided) -> [Digest; 2] {
     let by = |plugins: &[Plugin]| plugins.iter().flat_map(|asked| [asked.plugin.as_str(), " ", &asked.digest, "\n"]).collect::<String>();
     match decided {
         Decided::Selection(_, decision) => [decision.inputs, Digest::hash(by(&decision.plugins).as_bytes())],
-        Decided::Template(_, _, decision) => {
-            [decision.inputs, Digest::hash(format!("{}{}", by(&decision.plugins), decision.answer.template).as_bytes())]
+        Decided::Template(_, inputs, decision) => {
+            let answer = format!("{}{}\n{}", by(&decision.plugins), inputs.admin_layers.join(" "), decision.answer.template);
+            [decision.inputs, Digest::hash(answer.as_bytes())]
         }
         Decided::Metadata(_, _, decision) => [decision.inputs, Digest::hash(by(&decision.plugins).as_bytes())],
     }
@@ -150,7 +153,7 @@ pub(super) fn plugins<'d>(object: &Object, decisions: &'d [Decided]) -> Vec<&'d 
 }
 
 /// Tells of a pod's template.
-fn record_metadata<'o>(walk: &mut Walk<'o, '_>, object: &Object, decisions: &[Decided], template: &'o Value, role: Option<Role>) {
+fn record_template<'o>(walk: &mut Walk<'o, '_>, object: &Object, decisions: &[Decided], template: &'o Value, role: Option<Role>) {
     let Some((inputs, answer)) = decided(object, decisions, role) else {
         // A template on which nobody has decided is one that nobody has asked for: rather a refusal than a hole.
         return walk.visit(template, &[], &|_, _| false);
@@ -159,7 +162,9 @@ fn record_metadata<'o>(walk: &mut Walk<'o, '_>, object: &Object, decisions: &[De
     let speakers = PodLayers::collect(&contents);
     let facts = Facts::collect(&contents, walk.configs);
     let labels = MetadataProvenance::find(object, decisions, MetadataOwner::Pods(role));
+    walk.admin_layers.clone_from(&inputs.admin_layers);
     PodProvenance::new(&contents, &speakers, &facts, answer).tell(walk, template, labels);
+    walk.admin_layers.clear();
 }
 
 /// The templates of pods in an object, and of which role in a group their pods are.
@@ -212,6 +217,8 @@ struct Walk<'o, 'c> {
     fields: Vec<Field>,
     /// About what they take.
     size: usize,
+    /// The layers of the template that it is in that only administrators write.
+    admin_layers: Vec<String>,
     configs: &'c Configs<'c>,
 }
 
@@ -259,6 +266,7 @@ impl<'o> Walk<'o, '_> {
             return;
         }
         let (field, place, name) = (self.path.field().to_owned(), self.path.place().to_owned(), self.path.name().to_owned());
-        self.fields.push(Field { field, place, name, value: value.clone(), by, plugin });
+        let admin = by.iter().any(|layer| layer == HOST || layer.starts_with(CONFIG) || self.admin_layers.contains(layer));
+        self.fields.push(Field { field, place, name, value: value.clone(), by, admin, plugin });
     }
 }

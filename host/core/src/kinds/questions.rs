@@ -46,6 +46,17 @@ impl PodRole {
     }
 }
 
+/// What pods are to be made from.
+#[derive(Debug)]
+pub(super) struct TemplateQuestion {
+    /// Who has a say, the weakest first.
+    pub(super) layers: Vec<Part>,
+    /// The names of those that only administrators write.
+    pub(super) admin_layers: Vec<String>,
+    /// What the host gives: `metadata` and `spec`.
+    pub(super) frame: Value,
+}
+
 /// What labels and annotations are wanted for.
 #[derive(Clone, Copy)]
 pub(super) struct MetadataQuestion<'a> {
@@ -86,7 +97,7 @@ impl<'a> Questions<'a> {
         &mut self,
         subject: &Digested<Subject>,
         place: PodRole,
-        (layers, frame): (Vec<Part>, Value),
+        TemplateQuestion { layers, admin_layers, frame }: TemplateQuestion,
         workload: &ObjectKey,
     ) -> Result<Value, Undecided> {
         let inputs = templating::Inputs {
@@ -94,6 +105,7 @@ impl<'a> Questions<'a> {
             role: place.role,
             group_role: place.group,
             layers: Digested::new(layers).unwrap_or_default(),
+            admin_layers,
             template: Digested::new(frame).unwrap_or_default(),
             now: Some(self.snapshot.now),
             ..templating::Inputs::default()

@@ -107,10 +107,20 @@ impl Shipped {
     /// Whether it is to be written: nobody has it, or it is that of another host and nobody has changed it.
     pub fn differs(&self, there: Option<&ValidationRule>) -> bool {
         let Some(there) = there else { return true };
-        let unchanged = there.annotations().get(SHIPPED_DIGEST) == Some(&digest(&there.spec));
+        let as_brought = |enabled| digest(&ValidationRuleSpec { enabled, ..there.spec.clone() });
+        let brought = there.annotations().get(SHIPPED_DIGEST);
+        let unchanged = [true, false].iter().any(|enabled| brought == Some(&as_brought(*enabled)));
+        let spec = self.instead_of(there).spec;
         // A CRD from before there were lookups takes them away, and nobody else has done so.
-        let cut = there.spec == ValidationRuleSpec { lookups: Vec::new(), ..self.0.spec.clone() };
-        (unchanged || cut) && there.spec != self.0.spec
+        let cut = there.spec == ValidationRuleSpec { lookups: Vec::new(), ..spec.clone() };
+        (unchanged || cut) && there.spec != spec
+    }
+
+    /// What it is where there is one: somebody who has only switched it on or off still gets the newer rule.
+    pub fn instead_of(&self, there: &ValidationRule) -> ValidationRule {
+        let mut rule = self.0.clone();
+        rule.spec.enabled = there.spec.enabled;
+        rule
     }
 }
 

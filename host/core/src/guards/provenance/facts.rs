@@ -34,6 +34,9 @@ const FIELDS_WITH_FACTS: [&str; 9] = [
 /// The folder of a node that a volume shows.
 const NODE: &str = ".volumes[].hostPath.path";
 
+/// What the configuration of a plugin is called among the layers, before the plugin's name.
+pub(super) const CONFIG: &str = "config of ";
+
 /// What plugins' configurations hold.
 #[derive(Debug, Default)]
 pub(super) struct Configs<'c> {
@@ -79,7 +82,7 @@ impl<'c> Configs<'c> {
             Value::Array(items) => self.lists.iter().filter(|(_, list)| list == items).map(|(plugin, _)| *plugin).collect(),
             _ => BTreeSet::new(),
         };
-        plugins.into_iter().map(|plugin| format!("config of {plugin}")).collect()
+        plugins.into_iter().map(|plugin| format!("{CONFIG}{plugin}")).collect()
     }
 
     /// The configurations that hold a folder of nodes. What all models are below is no wish to show them all to one pod, and `/` is a

@@ -29,6 +29,7 @@ struct Question {
     group: Option<Role>,
     layers: Vec<(String, Value)>,
     frame: Value,
+    admin_layers: Vec<String>,
     configs: Vec<(String, Value)>,
 }
 
@@ -40,6 +41,7 @@ fn ome<const N: usize>(layers: [(&str, Value); N]) -> Question {
         group: None,
         layers: layers.map(|(name, content)| (name.to_owned(), content)).to_vec(),
         frame: json!({"metadata": {}, "spec": {}}),
+        admin_layers: Vec::new(),
         configs: vec![(
             "pod-templating".to_owned(),
             json!({"modelRoot": "/mnt/models", "storageInitializer": "init:1", "adapterInitializer": "init:2"}),
@@ -65,6 +67,7 @@ impl Question {
             group_role: self.group,
             layers: Digested::new(layers).unwrap(),
             template: Digested::new(self.frame.clone()).unwrap(),
+            admin_layers: self.admin_layers.clone(),
             ..templating::Inputs::default()
         }
     }

@@ -66,7 +66,7 @@ pub(super) struct EffectiveSpec {
     /// The layers, the weakest first.
     layers: Vec<(String, Value)>,
     /// The names of those that only administrators write.
-    of_admins: BTreeSet<String>,
+    pub(super) admin_layers: BTreeSet<String>,
 }
 
 impl EffectiveSpec {
@@ -88,7 +88,7 @@ impl EffectiveSpec {
     /// Whether the strongest layer that gives a part is one that only administrators write.
     pub(super) fn is_of_admins(&self, path: &str) -> bool {
         let gives = |spec: &Value| spec.pointer(path).is_some_and(|value| !value.is_null());
-        self.layers.iter().rev().find(|(_, spec)| gives(spec)).is_some_and(|(name, _)| self.of_admins.contains(name))
+        self.layers.iter().rev().find(|(_, spec)| gives(spec)).is_some_and(|(name, _)| self.admin_layers.contains(name))
     }
 
     /// What each layer says of a pod. A layer that says nothing has null.
@@ -120,14 +120,14 @@ impl EffectiveSpec {
         let mut preset = preset::for_spec(&said, scheduler).map_err(|error| ("InvalidPreset", error))?;
         scope.fill(&mut preset, "spec").map_err(|error| ("InvalidPreset", format!("The built-in preset can't be filled in: {error}.")))?;
         layers.push((PRESET.to_owned(), preset));
-        let mut of_admins = BTreeSet::from([PRESET.to_owned()]);
+        let mut admin_layers = BTreeSet::from([PRESET.to_owned()]);
         for Base { name, mut spec, of_all } in bases {
             let told =
                 |error| ("InvalidConfig", format!("The LLMInferenceServiceConfig {name} can't be filled in: {error}. Mend it there."));
             scope.fill(&mut spec, "spec").map_err(told)?;
             let layer = format!("base:{name}");
             if of_all {
-                of_admins.insert(layer.clone());
+                admin_layers.insert(layer.clone());
             }
             layers.push((layer, spec));
         }
@@ -143,7 +143,7 @@ impl EffectiveSpec {
         let spec = LLMServingFields::deserialize(&whole).map_err(|error| {
             ("InvalidConfig", format!("What the service and its base configurations say together can't be read: {error}."))
         })?;
-        Ok(Self { spec, whole, layers, of_admins })
+        Ok(Self { spec, whole, layers, admin_layers })
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     service::{Workload, WorkloadRole},
 };
 use crate::{
-    kinds::questions::{self, MetadataQuestion, PodRole},
+    kinds::questions::{self, MetadataQuestion, PodRole, TemplateQuestion},
     objects::{
         Metadata, network,
         scaling::{self, Query, Target},
@@ -140,8 +140,20 @@ impl PlanBuilder<'_> {
     }
 
     /// The pods' template, as a policy makes it.
-    pub(super) fn pod(&mut self, place: PodRole, asked: (Vec<Layer>, Value), workload: &ObjectKey) -> Result<Value, Box<PlanError>> {
-        let template = self.asking.template(&self.service.subject, place, asked, workload);
+    pub(super) fn pod(
+        &mut self,
+        place: PodRole,
+        (layers, frame): (Vec<Layer>, Value),
+        workload: &ObjectKey,
+    ) -> Result<Value, Box<PlanError>> {
+        let combined = &self.service.combined;
+        let is_of_admins = |layer: &str| match layer {
+            "model" => combined.is_of_admins("/model/uri"),
+            _ => combined.admin_layers.contains(layer),
+        };
+        let admin_layers = layers.iter().map(|layer| layer.name.clone()).filter(|layer| is_of_admins(layer)).collect();
+        let question = TemplateQuestion { layers, admin_layers, frame };
+        let template = self.asking.template(&self.service.subject, place, question, workload);
         template.map_err(|undecided| self.undecided(&undecided))
     }
 

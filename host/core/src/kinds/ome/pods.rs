@@ -6,7 +6,7 @@ use super::{
     metadata::Sources,
 };
 use crate::{
-    kinds::questions::PodRole,
+    kinds::questions::{PodRole, TemplateQuestion},
     world::{
         ObjectKey,
         ome::{ModelView, PodLayer as Content},
@@ -44,8 +44,11 @@ impl PlanBuilder<'_> {
         if component.part == ComponentKind::Router {
             frame["spec"]["serviceAccountName"] = component.name.as_str().into();
         }
-        let asked = (self.pod_layers(component, place, sources), frame);
-        let template = self.asking.template(&self.service.subject, place, asked, workload);
+        let layers = self.pod_layers(component, place, sources);
+        let admin_layers = layers.iter().filter(|layer| is_of_admins(&layer.name, component, sources));
+        let admin_layers = admin_layers.map(|layer| layer.name.clone()).collect();
+        let question = TemplateQuestion { layers, admin_layers, frame };
+        let template = self.asking.template(&self.service.subject, place, question, workload);
         template.map_err(|undecided| self.undecided(DECIDED, &undecided))
     }
 
@@ -91,6 +94,16 @@ impl PlanBuilder<'_> {
             Mode::Raw | Mode::Serverless => {}
         }
         layers
+    }
+}
+
+/// Whether only administrators write a layer: what of it there is stands in an object without a namespace.
+fn is_of_admins(layer: &str, component: &DeployedComponent, sources: &Sources<'_>) -> bool {
+    match layer {
+        "runtime" | "runtime-leader" | "runtime-worker" => sources.runtime.is_some_and(|runtime| runtime.candidate.namespace.is_empty()),
+        "model" => component.extras.storage_uri.is_none() && sources.model.is_some_and(|view| view.model.namespace.is_empty()),
+        "adapter" => true,
+        _ => false,
     }
 }
 

@@ -18,8 +18,30 @@ fn a_field_is_told_with_its_place_and_its_layers() {
     assert_eq!(field.place, "spec.template.spec.containers[].image");
     assert_eq!((&field.value, &field.by, &field.plugin), (&json!("vllm:1"), &vec!["runtime".to_owned(), "user".to_owned()], &None));
     assert_eq!(asked.by("containers[name=ome-container].ports[containerPort=8080].containerPort"), ["runtime"]);
-    assert_eq!(asked.layers()[&field.field], json!({"value": "vllm:1", "by": ["runtime", "user"]}));
+    assert_eq!(asked.layers()[&field.field], json!({"value": "vllm:1", "by": ["runtime", "user"], "admin": false}));
     assert_eq!(asked.added(), json!([]));
+}
+
+#[test]
+fn a_field_is_an_administrators_where_one_of_its_layers_is() {
+    let mut question = ome([
+        ("runtime", runner(&json!({"securityContext": {"privileged": true}}))),
+        ("user", json!({"pod": {"hostNetwork": true}})),
+        ("model", json!({"name": "llama", "path": "/mnt/models/llama"})),
+    ]);
+    let spec = json!({
+        "containers": [{"name": "ome-container", "securityContext": {"privileged": true}}], "hostNetwork": true,
+        "volumes": [{"name": "llama", "hostPath": {"path": "/mnt/models/llama", "type": "Directory"}}],
+    });
+    let admins = |question: &Question| -> Vec<bool> {
+        let planned = question.planned(&spec);
+        ["privileged", "hostNetwork", "path"].map(|name| planned.fields.iter().find(|field| field.name == name).unwrap().admin).to_vec()
+    };
+    assert_eq!(admins(&question), [false, false, false]);
+    question.admin_layers = vec!["runtime".to_owned()];
+    assert_eq!(admins(&question), [true, false, false]);
+    question.admin_layers = vec!["model".to_owned()];
+    assert_eq!(admins(&question), [false, false, true]);
 }
 
 #[test]
