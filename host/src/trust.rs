@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ed25519_dalek::{Signature, VerifyingKey};
 use pointsman_crds::policy::plugin::PluginSignature;
-use pointsman_sandbox::{digest::Digest, text::printable_line};
+use pointsman_sandbox::{builtin, digest::Digest, text::printable_line};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -145,7 +145,9 @@ impl Trust {
             return Err(Untrusted::DigestMismatch { pinned: printable_line(pinned), found: Box::new(*digest) });
         }
         let Some(PluginSignature { key_name, ed25519 }) = signature else {
-            return if self.required { Err(Untrusted::SignatureRequired(self.remedy())) } else { Ok(()) };
+            // What former releases of the host brought was as trusted as what this one brings, and works on until its update is active.
+            let free = !self.required || builtin::is_released(digest);
+            return if free { Ok(()) } else { Err(Untrusted::SignatureRequired(self.remedy())) };
         };
         // Not to be passed over, even where none is demanded: who gives a signature relies on it.
         if self.keys.is_empty() {
@@ -315,6 +317,16 @@ mod tests {
         let (reason, sentence) = refused(&Trust { required: true, ..Trust::default() }, None);
         assert_eq!(reason, "SignatureRequired");
         assert!(sentence.contains("put a public key into the host's directory of trusted keys"), "{sentence}");
+    }
+
+    #[test]
+    fn a_built_in_policy_of_a_former_release_needs_no_signature() {
+        let trust = Trust { required: true, ..Trust::default() };
+        let (former, what) = builtin::released().next().unwrap();
+        assert_eq!(trust.check_kept(COMPONENT, former, None), Ok(()), "{what}");
+        assert!(trust.check_kept(COMPONENT, &Digest::hash(COMPONENT), None).is_err());
+        let signed = signature(1, COMPONENT, None);
+        assert!(trust.check_kept(COMPONENT, former, Some(&signed)).is_err(), "a wrong signature is none");
     }
 
     #[test]

@@ -36,7 +36,11 @@ enum Command {
     /// Runs the embedded control plane alone, until Ctrl-C.
     Cluster(demo::ClusterArgs),
     /// Writes the generated files: `crds/yaml` and the tables of docs/labels-and-annotations.md.
-    Generate,
+    Generate {
+        /// Writes down the built-in policies of this version as released: the last step before a release.
+        #[arg(long)]
+        release: bool,
+    },
     /// Runs a command that ends when its parent does.
     #[command(name = guard::SUBCOMMAND, hide = true)]
     Guard {
@@ -52,7 +56,8 @@ fn main() -> ExitCode {
         Command::Scenarios(args) => scenarios::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Cluster(args) => demo::run_cluster(&args),
-        Command::Generate => build::generate(),
+        Command::Generate { release: true } => build::record_release(),
+        Command::Generate { release: false } => build::generate(),
         Command::Guard { command } => return guard::keep(&command),
     };
     match done {

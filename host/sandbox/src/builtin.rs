@@ -1,7 +1,7 @@
 //! The default policies, which the host carries in itself: `build.rs` builds them from `plugins/`.
 
-use crate::point::describe::Point;
-use std::fmt;
+use crate::{digest::Digest, point::describe::Point};
+use std::{collections::BTreeMap, fmt, sync::LazyLock};
 
 /// Its WebAssembly: `build.rs` builds it from `plugins/cel`.
 pub static EVALUATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cel.wasm"));
@@ -52,11 +52,27 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)
 }
 
+/// The built-in policies of former releases, by their digests.
+static RELEASED: LazyLock<BTreeMap<Digest, &'static str>> = LazyLock::new(|| {
+    let lines = include_str!("released.txt").lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split_once(' ')).filter_map(|(digest, what)| Some((digest.parse().ok()?, what))).collect()
+});
+
+/// Whether a component is a built-in policy of a former release.
+pub fn is_released(digest: &Digest) -> bool {
+    RELEASED.contains_key(digest)
+}
+
+/// All of them, with names and releases.
+pub fn released() -> impl Iterator<Item = (&'static Digest, &'static str)> {
+    RELEASED.iter().map(|(digest, what)| (digest, *what))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::binary::{Version, accept};
-    use std::{env, path::Path};
+    use std::{env, fs, path::Path};
 
     #[test]
     fn each_default_policy_is_a_plugin_for_its_point_and_no_other() {
@@ -73,6 +89,24 @@ mod tests {
     fn a_default_policy_is_found_by_its_name() {
         assert_eq!(find("pod-templating").map(|builtin| builtin.point), Some(Point::PodTemplating));
         assert_eq!(find("pod"), None);
+    }
+
+    #[test]
+    fn each_line_about_a_former_release_says_a_digest_a_name_and_the_release() {
+        // What `cargo xtask generate --release` asks for.
+        if env::var_os("POINTSMAN_RELEASE").is_some() {
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/released.txt");
+            let now = BUILTINS.iter().map(|builtin| (Digest::hash(builtin.bytes), builtin.name)).filter(|(digest, _)| !is_released(digest));
+            let now = now.map(|(digest, name)| format!("{digest} {name} {}\n", env!("CARGO_PKG_VERSION")));
+            return fs::write(file, include_str!("released.txt").to_owned() + &now.collect::<String>()).unwrap();
+        }
+        let lines: Vec<_> = include_str!("released.txt").lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(lines.len(), released().count(), "each digest stands there once");
+        for (digest, what) in released() {
+            let (name, release) = what.split_once(' ').unwrap();
+            assert!(find(name).is_some() && !release.is_empty() && is_released(digest), "{what}");
+        }
+        assert!(!is_released(&Digest::hash(b"other")));
     }
 
     /// Else the same source would have another digest on each machine.

@@ -5,6 +5,7 @@
 //! in a process of their own, which is this same program (`pointsman compile`), with a deadline and a bound on its memory.
 
 use super::{
+    artifacts::{Artifacts, FolderError},
     binary::{self, Accepted, BinaryForm, Exported, Refused, Version, accept},
     builtin,
     engine::{Engines, Use, compiler},
@@ -17,10 +18,8 @@ use crate::{
 };
 use sha2::{Digest, Sha256};
 use std::{
-    fs,
     hash::{DefaultHasher, Hash, Hasher},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -68,8 +67,17 @@ impl CompileError {
     }
 }
 
+impl From<FolderError> for CompileError {
+    fn from(error: FolderError) -> Self {
+        match error {
+            FolderError::Io(error) => Self::Process(error),
+            FolderError::Shared(folder) => Self::Unsafe(folder),
+        }
+    }
+}
+
 /// The layout of what is cached: another means another name.
-const LAYOUT: u32 = 3;
+const LAYOUT: u32 = 4;
 
 /// Machine code that can be linked.
 #[derive(Clone)]
@@ -103,7 +111,7 @@ pub struct Compiled {
 #[derive(Debug)]
 pub struct Compilers {
     program: PathBuf,
-    cache: PathBuf,
+    cache: Artifacts,
     within: Duration,
     memory: u64,
     turns: Slots,
@@ -114,15 +122,14 @@ impl Compilers {
     /// With `program`, which is this one unless a test says otherwise, and a folder for what it makes. The folder may be shared
     /// by hosts of one user, and deleted at any time.
     pub fn new(program: PathBuf, cache: &Path) -> Result<Self, CompileError> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
-        // Not what a link leads to: it may lead elsewhere later.
-        let found = fs::symlink_metadata(cache)?;
-        if found.uid() != rustix::process::geteuid().as_raw() || found.permissions().mode() & 0o022 != 0 {
-            return Err(CompileError::Unsafe(cache.to_owned()));
-        }
+        Self::with_key(program, cache, b"")
+    }
+
+    /// The same where others of the same user id may write into the folder: only what was kept under this key is run.
+    pub fn with_key(program: PathBuf, cache: &Path, key: &[u8]) -> Result<Self, CompileError> {
         Ok(Self {
             program,
-            cache: cache.to_owned(),
+            cache: Artifacts::open(cache, key)?,
             within: COMPILE_WITHIN,
             memory: COMPILER_MEMORY,
             turns: Slots::new(COMPILERS),
@@ -151,13 +158,12 @@ impl Compilers {
         let mut compatibility = DefaultHasher::new();
         (LAYOUT, engine.precompile_compatibility_hash()).hash(&mut compatibility);
         let name = format!("{:x}-{:016x}.cwasm", Sha256::digest(plugin), compatibility.finish());
-        let file = self.cache.join(&name);
-        let compiled = match cached(&name, &file) {
+        let compiled = match self.cache.read(&name) {
             Some(compiled) => compiled,
-            None => self.compile(use_, plugin).inspect(|compiled| self.keep(&name, &file, compiled))?,
+            None => self.compile(use_, plugin).inspect(|compiled| self.cache.keep(&name, compiled))?,
         };
         let (code, form, exports) = loaded(engine, &compiled).map_err(|error| {
-            fs::remove_file(&file).ok();
+            self.cache.remove(&name);
             CompileError::Load(format!("{error:#}"))
         })?;
         let drafts = self.drafts || builtin::BUILTINS.iter().any(|builtin| builtin.bytes == plugin);
@@ -168,19 +174,6 @@ impl Compilers {
     /// The program that does what must not be done in this process.
     pub fn program(&self) -> &Path {
         &self.program
-    }
-
-    /// A cache that can't be written to costs time and nothing else.
-    fn keep(&self, name: &str, file: &Path, code: &[u8]) {
-        // Under another name first: another host may look at the same moment.
-        let partial = self.cache.join(format!("{name}.{}", std::process::id()));
-        let written = fs::File::create(&partial)
-            .and_then(|mut out| out.write_all(&checksum(name, code)).and_then(|()| out.write_all(code)))
-            .and_then(|()| fs::rename(&partial, file));
-        if let Err(error) = written {
-            fs::remove_file(&partial).ok();
-            tracing::warn!(%error, file = %file.display(), "a compiled plugin can't be kept in the cache");
-        }
     }
 
     fn compile(&self, use_: Use, plugin: &[u8]) -> Result<Vec<u8>, CompileError> {
@@ -217,7 +210,7 @@ fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<(Code, BinaryFor
     let form = words.next().and_then(BinaryForm::parse).ok_or_else(no_head)?;
     let code = &compiled[end + 1..];
     // SAFETY: the code was made by this same program, either just now or before, in which case it lies in a folder that only
-    // this user can write to, under a name that tells the engine's settings, and its checksum is right.
+    // this user can write to (`artifacts`), under a name that tells the engine's settings, and its checksum is right.
     #[allow(unsafe_code)]
     let code = unsafe {
         match form {
@@ -230,23 +223,6 @@ fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<(Code, BinaryFor
         Some((Version::parse(version)?, points.split(',').map(str::to_owned).collect()))
     });
     Ok((code, form, exports.collect::<Option<_>>().ok_or_else(no_head)?))
-}
-
-/// What the cache has under a name, if it is whole.
-fn cached(name: &str, file: &Path) -> Option<Vec<u8>> {
-    let mut kept = fs::read(file).ok()?;
-    let (sum, compiled) = kept.split_at_checked(32)?;
-    if sum == checksum(name, compiled) {
-        // In place: half a megabyte of fresh pages would cost more than to move it.
-        kept.drain(..32);
-        return Some(kept);
-    }
-    tracing::warn!(file = %file.display(), "a compiled plugin in the cache is damaged; compiling it again");
-    None
-}
-
-fn checksum(name: &str, code: &[u8]) -> [u8; 32] {
-    Sha256::new().chain_update(name).chain_update(code).finalize().into()
 }
 
 /// The other process: a plugin on stdin becomes, on stdout, a line with its form and what it exports of each version, and machine code.

@@ -4,6 +4,7 @@
 //! Bytes are accepted (`binary`), compiled within limits or taken from the cache (`compile`), linked and asked (`plugin`, `call`); the engines are
 //! made once (`engine`), and every number stands in `limits`. What looks into foreign bytes runs in another process (`process`).
 
+pub mod artifacts;
 pub mod binary;
 pub mod builtin;
 pub mod cache;

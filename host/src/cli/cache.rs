@@ -1,12 +1,18 @@
 //! Where compiled plugins are kept.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use pointsman_sandbox::compile::{CompileError, Compilers};
 use std::{
     env,
+    fs::File,
+    io::Read,
     path::{Path, PathBuf},
 };
+
+/// Bytes of a key, at least, and those that are read of one at most.
+const SHORTEST_KEY: usize = 32;
+const LONGEST_KEY: u64 = 4 << 10;
 
 /// How plugins are compiled: where what is compiled is kept, and for which interfaces.
 #[derive(Args, Clone, Debug, Default)]
@@ -14,6 +20,10 @@ pub(crate) struct CacheArgs {
     /// Where compiled plugins are kept; by default pointsman/plugins in XDG_CACHE_HOME or ~/.cache. It may be deleted at any time.
     #[arg(long, value_name = "FOLDER", env = "POINTSMAN_CACHE")]
     cache: Option<PathBuf>,
+    /// A file with a key of at least 32 bytes, such as a key of a mounted Secret: only what was compiled and kept under it is run. It is
+    /// needed where others with the same user id can write to the cache, as on a volume that several pods share.
+    #[arg(long, value_name = "FILE", env = "POINTSMAN_CACHE_KEY")]
+    cache_key: Option<PathBuf>,
     /// Ask plugins by the draft of the next interfaces where they speak it, too. It may change with every release: what is built for it
     /// today must be built again.
     #[arg(long, env = "POINTSMAN_DRAFT_INTERFACES")]
@@ -26,23 +36,34 @@ impl CacheArgs {
         Ok(self.in_folder()?.with_drafts(self.draft_interfaces))
     }
 
+    /// The key under which what is compiled is kept; empty if there is none.
+    fn key(&self) -> Result<Vec<u8>> {
+        let Some(file) = &self.cache_key else { return Ok(Vec::new()) };
+        let context = || format!("--cache-key {}", file.display());
+        let mut key = Vec::new();
+        let reading = File::open(file).and_then(|opened| opened.take(LONGEST_KEY).read_to_end(&mut key));
+        reading.with_context(context)?;
+        if key.len() < SHORTEST_KEY {
+            bail!("{}: it holds {} bytes, and a key has at least {SHORTEST_KEY}: write it with openssl rand -out FILE 32", context(), key.len());
+        }
+        Ok(key)
+    }
+
     fn in_folder(&self) -> Result<Compilers> {
         let program = env::current_exe().context("finding this program's own file, which compiles plugins")?;
+        let key = self.key()?;
         if let Some(folder) = &self.cache {
-            return Compilers::new(program, folder).with_context(|| format!("--cache {}", folder.display()));
+            return Compilers::with_key(program, folder, &key).with_context(|| format!("--cache {}", folder.display()));
         }
         if let Some(folder) = home(env::var_os("XDG_CACHE_HOME").map(PathBuf::from), env::home_dir()) {
-            match Compilers::new(program.clone(), &folder) {
+            match Compilers::with_key(program.clone(), &folder, &key) {
                 // A home that can't be written to, as containers have it.
                 Err(CompileError::Process(_)) => {}
                 other => return other.with_context(|| format!("the folder {}; name another with --cache", folder.display())),
             }
         }
-        let ours = env::temp_dir().join(format!("pointsman-{}", rustix::process::geteuid().as_raw()));
-        // Whoever owns the folder above could put another one in its place.
-        Compilers::new(program.clone(), &ours).with_context(|| format!("the folder {}; name another with --cache", ours.display()))?;
-        let folder = ours.join("plugins");
-        Compilers::new(program, &folder).with_context(|| format!("the folder {}; name another with --cache", folder.display()))
+        let folder = env::temp_dir().join(format!("pointsman-{}/plugins", rustix::process::geteuid().as_raw()));
+        Compilers::with_key(program, &folder, &key).with_context(|| format!("the folder {}; name another with --cache", folder.display()))
     }
 }
 

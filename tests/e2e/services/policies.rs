@@ -55,7 +55,9 @@ async fn while_a_plugin_fails_nothing_is_made_or_changed_and_without_it_all_goes
         let service = space.get(&INFERENCE_SERVICE, "chat").await;
         assert_eq!(
             (&condition(&service, "Ready")["status"], &condition(&service, "Applied")["status"]),
-            (&json!("False"), &json!("Unknown"))
+            (&json!("True"), &json!("Unknown")),
+            "{:#}",
+            service["status"]["conditions"]
         );
         assert_eq!(condition(&service, "EngineReady")["status"], "True", "it serves on");
         let later = format!("later-{number}");
