@@ -2,8 +2,8 @@
 
 use crate::program::{empty_folder, ended, pointsman, printed_json};
 use kube::ResourceExt;
-use pointsman_crds::policy::rule::ValidationRule;
 use pointsman_core::rules::shipped;
+use pointsman_crds::policy::rule::ValidationRule;
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -114,7 +114,10 @@ fn hardened_pods_refuse_the_node_to_tenants_and_grant_it_to_administrators() {
     assert_eq!(rendered(true, 0, &of("ClusterBaseModel", "ClusterServingRuntime")), (true, String::new()));
     assert_eq!(rendered(true, 0, &llm("kserve")), (true, String::new()));
     let refused = [
-        (of("BaseModel", "ClusterServingRuntime"), "spec.template.spec.volumes[name=model].hostPath.path is requested by no administrator: remove it"),
+        (
+            of("BaseModel", "ClusterServingRuntime"),
+            "spec.template.spec.volumes[name=model].hostPath.path is requested by no administrator: remove it",
+        ),
         (of("ClusterBaseModel", "ServingRuntime"), "(and 2 more) is requested by no administrator: remove it"),
         (llm("chat"), "spec.template.spec.containers[name=main].securityContext.capabilities.add[SYS_ADMIN] (and 1 more) is requested"),
         (llm("chat").replace("{uri: \"hf://a/b\"}", "{uri: \"local:///etc\"}"), "(and 2 more) is requested"),

@@ -44,7 +44,11 @@ impl CacheArgs {
         let reading = File::open(file).and_then(|opened| opened.take(LONGEST_KEY).read_to_end(&mut key));
         reading.with_context(context)?;
         if key.len() < SHORTEST_KEY {
-            bail!("{}: it holds {} bytes, and a key has at least {SHORTEST_KEY}: write it with openssl rand -out FILE 32", context(), key.len());
+            bail!(
+                "{}: it holds {} bytes, and a key has at least {SHORTEST_KEY}: write it with openssl rand -out FILE 32",
+                context(),
+                key.len()
+            );
         }
         Ok(key)
     }

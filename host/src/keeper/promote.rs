@@ -271,7 +271,8 @@ impl Keeper {
             serde_json::to_string(bound).map_or(usize::MAX, |text| text.len())
         }
         let plugins = self.works.iter().filter(|(other, _)| *other != name).filter_map(|(_, work)| Some(size(&work.ready.as_ref()?.bound)));
-        let rules = self.rule_works.iter().filter(|(other, _)| *other != name).filter_map(|(_, work)| Some(size(&work.ready.as_ref()?.bound)));
+        let rules =
+            self.rule_works.iter().filter(|(other, _)| *other != name).filter_map(|(_, work)| Some(size(&work.ready.as_ref()?.bound)));
         let own = size(bound);
         let all = plugins.chain(rules).chain([own]).fold(self.record.size(), usize::saturating_add);
         (all > MAX_RECORD_BYTES).then(|| Problem {

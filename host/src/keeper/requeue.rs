@@ -62,7 +62,8 @@ impl Keeper {
 
     /// When something is due although nothing has come: another try, a quarantine's end, or the end of waiting for a source.
     pub(super) fn wakes_at(&self) -> Option<Instant> {
-        let quarantines = self.works.values().flat_map(|work| work.quarantine.iter().chain(work.namespaces.values()).map(|(until, _)| *until));
+        let quarantines =
+            self.works.values().flat_map(|work| work.quarantine.iter().chain(work.namespaces.values()).map(|(until, _)| *until));
         let now = Instant::now();
         let retries = self.works.values().filter_map(|work| work.retry);
         let patience = self.works.values().filter_map(|work| work.read_by);

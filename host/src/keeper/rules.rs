@@ -1,10 +1,6 @@
 //! What the leader does about ValidationRules: take their parameters, have them compiled beside the keeper, and tell of them.
 
-use super::{
-    Keeper, RETRY_INTERVAL, TaskResult, now,
-    promote::FIELD_MANAGER,
-    record,
-};
+use super::{Keeper, RETRY_INTERVAL, TaskResult, now, promote::FIELD_MANAGER, record};
 use crate::{problem::Problem, source::config_map::ConfigMapKey};
 use kube::{
     Api, Resource, ResourceExt,
@@ -206,7 +202,8 @@ impl Keeper {
         let older = record::newer(&self.record.host, &self.options.version);
         let there = |shipped: &shipped::Shipped| self.rules.get(&shipped.name_any());
         let outdated = shipped::all().iter().filter(|shipped| shipped.differs(there(shipped)) && !(older && there(shipped).is_some()));
-        let written = |shipped: &shipped::Shipped| there(shipped).map_or_else(|| ValidationRule::clone(shipped), |there| shipped.instead_of(there));
+        let written =
+            |shipped: &shipped::Shipped| there(shipped).map_or_else(|| ValidationRule::clone(shipped), |there| shipped.instead_of(there));
         for rule in outdated.map(written).collect::<Vec<_>>() {
             if !self.leadership.held() {
                 return;

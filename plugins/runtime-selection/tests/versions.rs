@@ -104,13 +104,30 @@ fn every_part_of_the_form_is_read() {
 #[test]
 fn sizes_are_read() {
     for (text, size) in [
-        ("8B", 8e9), ("7.5B", 7.5e9), ("7.1B", 7.1e9), ("500M", 5e8), ("1.5T", 1.5e12), ("0B", 0.0), ("0.5B", 5e8), ("7000000000", 7e9), ("0", 0.0), (".5B", 5e8),
-        ("5.B", 5e9), ("1e3M", 1e9), ("1.5E-3T", 1.5e9), ("8e9", 8e9), ("+8B", 8e9), ("007B", 7e9),
+        ("8B", 8e9),
+        ("7.5B", 7.5e9),
+        ("7.1B", 7.1e9),
+        ("500M", 5e8),
+        ("1.5T", 1.5e12),
+        ("0B", 0.0),
+        ("0.5B", 5e8),
+        ("7000000000", 7e9),
+        ("0", 0.0),
+        (".5B", 5e8),
+        ("5.B", 5e9),
+        ("1e3M", 1e9),
+        ("1.5E-3T", 1.5e9),
+        ("8e9", 8e9),
+        ("+8B", 8e9),
+        ("007B", 7e9),
     ] {
         assert_eq!(parameters(text), Some(size), "{text}");
     }
     assert_eq!(parameters("7.1B"), parameters("7100M"));
-    for text in ["", "B", ".", "8b", "8 B", "-8B", "8eB", "e3B", "8e+B", "0x8B", "1_000", "infB", "NaNB", "inf", ".B", "1.2.3B", "8K", "8BB", "\u{661}B", "8\u{fc}"] {
+    for text in [
+        "", "B", ".", "8b", "8 B", "-8B", "8eB", "e3B", "8e+B", "0x8B", "1_000", "infB", "NaNB", "inf", ".B", "1.2.3B", "8K", "8BB",
+        "\u{661}B", "8\u{fc}",
+    ] {
         assert_eq!(parameters(text), None, "{text}");
     }
     assert_eq!(parameters(&format!("{}T", "9".repeat(400))), None);

@@ -37,7 +37,8 @@ impl Pinned<'_> {
                 // Who was skipped says more than that nobody is left.
                 return Err(failed.pop().map_or(Undecided::Nobody(point), |failed| Undecided::Failed { point, failed }));
             }
-            let unasked = chain.iter().enumerate().find_map(|(at, member)| Some(Fault { at, error: self.unasked(member, subject, &stand_ins)? }));
+            let unasked =
+                chain.iter().enumerate().find_map(|(at, member)| Some(Fault { at, error: self.unasked(member, subject, &stand_ins)? }));
             let fault = match unasked {
                 Some(fault) => fault,
                 None => match ask(&chain) {

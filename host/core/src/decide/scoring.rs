@@ -111,13 +111,7 @@ impl Pinned<'_> {
         Ok(Decision { answer: Arc::new(answer), inputs: Digest([0; 32]), plugins, failed })
     }
 
-    fn scores(
-        &self,
-        member: &Member,
-        subject: &Subject,
-        question: Question,
-        candidates: Candidates<'_>,
-    ) -> Result<Vec<f64>, CallError> {
+    fn scores(&self, member: &Member, subject: &Subject, question: Question, candidates: Candidates<'_>) -> Result<Vec<f64>, CallError> {
         let wanted = member.features(question);
         let matrix = candidates.columns(wanted);
         let columns = u32::try_from(wanted.len()).unwrap_or(u32::MAX);

@@ -5,7 +5,7 @@ pub mod provenance;
 use crate::{
     condition::Condition,
     decide::Pinned,
-    plan::{Object, Plan},
+    plan::{Object, Plan, UndecidedSteps},
     question::{self, entries, strings},
     rules::{
         judge::{Finding, Judgement, RuleInput, sentence},
@@ -185,7 +185,11 @@ impl<'a> PlanGuard<'a> {
         plan.rule_results.add(&input);
         output.iter().flat_map(|output| output.iter()).for_each(|judgement| plan.rule_results.add(judgement));
         plan.status.conditions.insert(0, self.valid(&input));
-        plan.status.conditions.push(self.allowed(plan.objects.as_deref().zip(output.as_deref()), &plan));
+        let allowed = self.allowed(plan.objects.as_deref().zip(output.as_deref()), &plan);
+        if let (None, UndecidedSteps::Some(steps)) = (allowed.status, &mut plan.status.undecided) {
+            steps.push(ALLOWED);
+        }
+        plan.status.conditions.push(allowed);
         if denied {
             plan.objects = None;
         }

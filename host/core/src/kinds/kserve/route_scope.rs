@@ -78,8 +78,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn claim(spec: Value, labels: &Labels, domain: Option<&str>) -> Option<String> {
-        foreign_claim(&spec, RouteOwner { namespace: "chat", namespace_labels: labels, path: "/chat/llama", domain, of_admins: [false; 2] })
+    fn claim(spec: &Value, labels: &Labels, domain: Option<&str>) -> Option<String> {
+        foreign_claim(spec, RouteOwner { namespace: "chat", namespace_labels: labels, path: "/chat/llama", domain, of_admins: [false; 2] })
     }
 
     fn on_the_platforms(mut spec: Value) -> Value {
@@ -104,23 +104,23 @@ mod tests {
             (on_the_platforms(json!({"rules": [{}]})), "rules[0] has no matches, so it takes every path"),
             (on_the_platforms(json!({"hostnames": ["bank.example.com"]})), "hostnames[0] is bank.example.com"),
         ] {
-            let said = claim(spec, &none, None).unwrap();
+            let said = claim(&spec, &none, None).unwrap();
             assert!(said.contains(says), "{said}");
         }
-        let said = claim(on_the_platforms(json!({"hostnames": ["x.ads.example.com"]})), &none, Some("example.com")).unwrap();
+        let said = claim(&on_the_platforms(json!({"hostnames": ["x.ads.example.com"]})), &none, Some("example.com")).unwrap();
         assert!(said.contains("paths below /chat/llama and host names below chat.example.com. Change it"), "{said}");
     }
 
     #[test]
     fn what_is_the_services_own_is_not() {
         let none = Labels::new();
-        assert_eq!(claim(path("PathPrefix", "/chat/llama"), &none, None), None);
-        assert_eq!(claim(path("Exact", "/chat/llama/v1/models"), &none, None), None);
-        assert_eq!(claim(on_the_platforms(json!({"hostnames": ["llama.chat.example.com"]})), &none, Some("example.com")), None);
+        assert_eq!(claim(&path("PathPrefix", "/chat/llama"), &none, None), None);
+        assert_eq!(claim(&path("Exact", "/chat/llama/v1/models"), &none, None), None);
+        assert_eq!(claim(&on_the_platforms(json!({"hostnames": ["llama.chat.example.com"]})), &none, Some("example.com")), None);
         let mut own = path("PathPrefix", "/");
         own["parentRefs"] = json!([{"name": "own"}]);
-        assert_eq!(claim(own, &none, None), None, "the Gateway is its own");
+        assert_eq!(claim(&own, &none, None), None, "the Gateway is its own");
         let allowed = Labels::from([(ROUTES.to_owned(), ANY.to_owned())]);
-        assert_eq!(claim(path("PathPrefix", "/"), &allowed, None), None);
+        assert_eq!(claim(&path("PathPrefix", "/"), &allowed, None), None);
     }
 }
