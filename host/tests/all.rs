@@ -24,6 +24,7 @@ mod restarts;
 mod rules;
 mod scenarios;
 mod shipped_rules;
+mod tenants;
 mod wasi;
 
 // What they share.

@@ -9,7 +9,7 @@ use pointsman_core::rules::{
     rule::{Rule, RuleError, bind},
     shipped,
 };
-use pointsman_crds::policy::rule::{Operation, RuleStage, ValidationRule, ValidationRuleSpec};
+use pointsman_crds::policy::rule::{Operation, RuleFailurePolicy, RuleStage, ValidationRule, ValidationRuleSpec};
 use pointsman_sandbox::{
     engine::Lane,
     point::{Entry, Subject},
@@ -86,12 +86,18 @@ fn every_rule_that_the_host_brings_can_be_read_compiled_and_written_as_an_object
 fn a_rule_that_somebody_has_changed_stays_and_one_of_another_host_does_not() {
     let brought = &shipped::all()[0];
     let mut changed = ValidationRule::clone(brought);
-    changed.spec.enabled = !changed.spec.enabled;
+    changed.spec.failure_policy = RuleFailurePolicy::Ignore;
     assert!(!brought.differs(Some(&changed)));
     // As another host has brought it: its own digest stands on it.
     let digest = pointsman_sandbox::digest::Digest::of_value(&changed.spec).unwrap().to_string();
     changed.metadata.annotations.as_mut().unwrap().insert("policy.pointsman.dev/brought".to_owned(), digest);
     assert!(brought.differs(Some(&changed)));
+    // Who only switches it off or on gets the newer one, switched as it was.
+    changed.spec.enabled = !changed.spec.enabled;
+    assert!(brought.differs(Some(&changed)));
+    let newer = brought.instead_of(&changed);
+    assert_eq!((newer.spec.enabled, &newer.spec.failure_policy), (changed.spec.enabled, &brought.spec.failure_policy));
+    assert!(!brought.differs(Some(&newer)));
     assert!(brought.differs(None));
 }
 

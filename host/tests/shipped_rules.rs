@@ -119,8 +119,11 @@ fn hardened_pods_refuse_the_node_to_tenants_and_grant_it_to_administrators() {
             "spec.template.spec.volumes[name=model].hostPath.path is requested by no administrator: remove it",
         ),
         (of("ClusterBaseModel", "ServingRuntime"), "(and 2 more) is requested by no administrator: remove it"),
-        (llm("chat"), "spec.template.spec.containers[name=main].securityContext.capabilities.add[SYS_ADMIN] (and 1 more) is requested"),
-        (llm("chat").replace("{uri: \"hf://a/b\"}", "{uri: \"local:///etc\"}"), "(and 2 more) is requested"),
+        (llm("chat"), "spec.template.spec.containers[name=main].securityContext.capabilities.add[0] (and 1 more) is requested"),
+        (
+            of("BaseModel", "ClusterServingRuntime").replace(r#"storageUri: "hf://a/b", path: /etc"#, r#"storageUri: "local:///etc""#),
+            "hostPath.path is requested by no administrator: remove it",
+        ),
     ];
     for (input, expected) in refused {
         let (made, said) = rendered(true, 2, &input);

@@ -51,3 +51,64 @@ pub fn theirs(snapshot: &Snapshot) -> Option<NotOurs> {
     }
     Contest::detect(&snapshot.subject).map(NotOurs::Contested)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::Pinned;
+    use crate::{
+        decide::{Unheard, set::ActiveSet},
+        resource::{INFERENCE_SERVICE, Resource},
+        status::{Applied, settle},
+        world::{ObjectKey, World},
+    };
+    use k8s_openapi::jiff::Timestamp;
+    use pointsman_sandbox::isolate;
+    use serde_json::json;
+    use std::sync::Arc;
+
+    /// A kind with a mistake that one subject comes upon.
+    #[derive(Debug)]
+    struct Mistaken;
+
+    impl Kind for Mistaken {
+        fn resource(&self) -> &'static Resource {
+            &INFERENCE_SERVICE
+        }
+
+        #[allow(clippy::panic)]
+        fn plan(&self, snapshot: &Snapshot, _: &Pinned<'_>, _: &Settings) -> Plan {
+            assert!(snapshot.subject.key.name != "odd", "a mistake of ours");
+            Plan {
+                status: Status { conditions: vec![Condition::satisfied("Fine", "Fine", "It is.")], ..Status::default() },
+                ..Plan::default()
+            }
+        }
+    }
+
+    #[test]
+    fn a_mistake_that_one_subject_comes_upon_is_its_own_condition_and_nobody_else_notices() {
+        let policies = Policies::new(ActiveSet::new(Vec::new()), Arc::new(Unheard));
+        let mut world = World::default();
+        let planned = |world: &mut World, name: &str| {
+            world.put(&INFERENCE_SERVICE, &json!({"metadata": {"name": name, "namespace": "a", "uid": name, "generation": 1}, "spec": {}}));
+            let key = ObjectKey { resource: &INFERENCE_SERVICE, namespace: "a".to_owned(), name: name.to_owned() };
+            plan(&Mistaken, world.snapshot(&key, 0).unwrap(), &policies, &Settings::default())
+        };
+        let before = isolate::count();
+        let broken = planned(&mut world, "odd");
+        assert_eq!((isolate::count() - before, broken.objects.is_none(), broken.recheck_after), (1, true, Some(INTERNAL_ERROR_RETRY)));
+        let told = &broken.status.conditions[0];
+        assert_eq!((told.type_, told.status, &*told.reason), (DECIDED, Some(false), "InternalError"));
+        assert!(
+            told.message.starts_with("Nothing is made: internal error ") && told.message.contains("search the log"),
+            "{}",
+            told.message
+        );
+        let (status, _) = settle(&json!(null), "service", broken.status, &Applied::Held, Some(1), Timestamp::UNIX_EPOCH);
+        assert!(status["conditions"].as_array().unwrap().iter().any(|told| told["type"] == "Ready" && told["reason"] == "InternalError"));
+        let other = planned(&mut world, "even");
+        assert!(other.status.conditions.iter().any(|told| told.type_ == "Fine"));
+        assert_eq!(isolate::count() - before, 1);
+    }
+}

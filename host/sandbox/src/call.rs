@@ -77,6 +77,9 @@ pub enum CallError {
     /// Its answer makes no sense.
     #[error("its answer makes no sense: {0}")]
     Nonsense(String),
+    /// Its answer has a form, and is larger than it may be.
+    #[error("its answer is too large: {0}")]
+    TooLarge(String),
     /// It failed too often.
     #[error("it isn't asked for now, because it failed too often")]
     Quarantined,
@@ -114,7 +117,7 @@ impl CallError {
             Self::Question(_) => "NotAsked",
             Self::Failed(_) => "Failed",
             Self::Faulted(_) => "Faulted",
-            Self::Nonsense(_) => "InvalidAnswer",
+            Self::Nonsense(_) | Self::TooLarge(_) => "InvalidAnswer",
             Self::Quarantined => "Quarantined",
             Self::NotAnswered(_) => "PointNotAnswered",
         }

@@ -2,9 +2,11 @@
 //! the host and those on a cluster share it. They share the corpus of `doors` too.
 
 pub mod doors;
+mod hostile;
 mod llm;
 mod pods;
 
+pub use hostile::{HostileTenant, hostile_tenant};
 pub use llm::llm_service;
 use pods::{containers, pod, runner};
 use proptest::{collection::btree_map, option, prelude::*, sample::select};

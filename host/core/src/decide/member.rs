@@ -150,6 +150,23 @@ impl Member {
         self.bound.points.iter().any(|point| self.bound.name == name(*point))
     }
 
+    /// What its failure is. A built-in policy reaches its bounds only where somebody specifies too much: it can't say so itself any more.
+    pub(super) fn excuse(&self, error: CallError) -> CallError {
+        let bound = match &error {
+            CallError::Fuel(fuel) => format!("the policy would need more than {fuel} units of fuel for it"),
+            CallError::Memory(bytes) => format!("the policy would need more than {} MiB of memory for it", bytes >> 20),
+            CallError::Output(bytes) => format!("the answer would be larger than {} KiB", bytes >> 10),
+            CallError::TooLarge(bound) => bound.clone(),
+            _ => return error,
+        };
+        if !self.is_builtin() {
+            return error;
+        }
+        CallError::Failed(format!(
+            "the service is too large: {bound}; specify fewer containers, variables, volumes, adapters or annotations"
+        ))
+    }
+
     /// The plugin, for a use.
     pub fn plugin(&self, use_: Use) -> Result<&Plugin, CallError> {
         if let Some(why) = &self.missing {

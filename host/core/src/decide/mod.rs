@@ -319,10 +319,11 @@ impl Pinned<'_> {
         !self.policies.tried && member.health.is_quarantined(&subject.namespace, self.since)
     }
 
-    /// Notes what came of one call.
-    fn note<Answer>(&self, member: &Member, subject: &Subject, outcome: &Result<(Answer, Spent), CallError>) {
+    /// Notes what came of one call, and tells it.
+    fn noted<Answer>(&self, member: &Member, subject: &Subject, outcome: Result<(Answer, Spent), CallError>) -> Result<Answer, CallError> {
         let now = Instant::now();
-        let turn = match outcome {
+        let outcome = outcome.map_err(|error| member.excuse(error));
+        let turn = match &outcome {
             Ok((_, spent)) => {
                 for line in &spent.log {
                     tracing::debug!(target: "pointsman::plugin", plugin = member.name(), level = %line.level, "{}", printable_line(&line.message));
@@ -336,5 +337,6 @@ impl Pinned<'_> {
         if let Some(turn) = turn {
             self.policies.listener.heard(PluginHealthEvent { plugin: member.name().to_owned(), digest: member.bound.digest.clone(), turn });
         }
+        outcome.map(|(answer, _)| answer)
     }
 }

@@ -108,10 +108,14 @@ impl Pinned<'_> {
             let earlier = so_far.labels.iter().chain(&so_far.annotations).map(|placed| placed.layer.as_str());
             let known: BTreeSet<&str> = known.into_iter().chain(earlier).collect();
             check(&answer, &known).map_err(|sentence| CallError::Nonsense(printable_line(&sentence)))?;
+            let annotations: usize = answer.annotations.iter().map(|placed| placed.key.len() + placed.value.len()).sum();
+            if annotations > words::MAX_ANNOTATIONS_BYTES {
+                let most = words::MAX_ANNOTATIONS_BYTES;
+                return Err(CallError::TooLarge(format!("its annotations have {annotations} bytes, and {most} are the most")));
+            }
             Ok((answer, spent))
         });
-        self.note(member, inputs.subject(), &outcome);
-        let (answer, _) = outcome?;
+        let answer = self.noted(member, inputs.subject(), outcome)?;
         so_far.labels = answer.labels;
         so_far.annotations = answer.annotations;
         let plugin = || member.name().to_owned();
@@ -139,10 +143,6 @@ fn check(answer: &Answer, layers: &BTreeSet<&str>) -> Result<(), String> {
         if let Some([twice, _]) = placed.array_windows().find(|[first, second]| first.key == second.key) {
             return Err(format!("the {what} {} is there twice", twice.key));
         }
-    }
-    let annotations: usize = answer.annotations.iter().map(|placed| placed.key.len() + placed.value.len()).sum();
-    if annotations > words::MAX_ANNOTATIONS_BYTES {
-        return Err(format!("its annotations have {annotations} bytes, and {} are the most", words::MAX_ANNOTATIONS_BYTES));
     }
     Ok(())
 }

@@ -121,8 +121,7 @@ impl Pinned<'_> {
         }
         let request = RequestRef { question, columns, matrix: &matrix, facts: &[] };
         let outcome = member.plugin(Use::Hot).and_then(|plugin| plugin.score(request));
-        self.note(member, subject, &outcome);
-        outcome.map(|(scores, _)| scores)
+        self.noted(member, subject, outcome)
     }
 
     /// Says why one candidate got its scores: what each plugin in line says.
@@ -135,8 +134,7 @@ impl Pinned<'_> {
             let request = RequestRef { question, columns, matrix: &matrix, facts: &[] };
             let row = u32::try_from(row).unwrap_or(u32::MAX);
             let outcome = member.plugin(Use::Hot).and_then(|plugin| plugin.explain(request, row));
-            self.note(&member, subject, &outcome);
-            let terms = outcome.map(|(terms, _)| terms);
+            let terms = self.noted(&member, subject, outcome);
             Explained { plugin: member.name().to_owned(), terms }
         });
         explained.collect()

@@ -126,8 +126,7 @@ impl Pinned<'_> {
     fn judge(&self, member: &Member, inputs: &Inputs) -> Result<Vec<Verdict>, pointsman_sandbox::call::CallError> {
         let now = inputs.now_for(member);
         let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| plugin.judge(RequestRef { now, ..inputs.request() }));
-        self.note(member, inputs.subject(), &outcome);
-        outcome.map(|(verdicts, _)| verdicts)
+        self.noted(member, inputs.subject(), outcome)
     }
 }
 

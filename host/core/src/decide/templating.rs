@@ -125,7 +125,7 @@ impl Pinned<'_> {
             let (answer, spent) = plugin.template(RequestRef { now, ..inputs.request(&so_far.template) })?;
             let number = answer.operations.len();
             if number > MAX_OPERATIONS {
-                return Err(CallError::Nonsense(format!("it has {number} operations, and {MAX_OPERATIONS} are the most")));
+                return Err(CallError::TooLarge(format!("it has {number} operations, and {MAX_OPERATIONS} are the most")));
             }
             let mut template: Value = serde_json::from_str(&so_far.template).unwrap_or_default();
             for operation in &answer.operations {
@@ -148,12 +148,11 @@ impl Pinned<'_> {
             let template = template.to_string();
             let size = template.len();
             if size > LARGEST_TEMPLATE {
-                return Err(CallError::Nonsense(format!("it makes a template of {size} bytes, and {LARGEST_TEMPLATE} are the most")));
+                return Err(CallError::TooLarge(format!("it makes a template of {size} bytes, and {LARGEST_TEMPLATE} are the most")));
             }
             Ok(((template, answer), spent))
         });
-        self.note(member, inputs.subject(), &outcome);
-        let ((template, answer), _) = outcome?;
+        let (template, answer) = self.noted(member, inputs.subject(), outcome)?;
         so_far.template = template;
         let plugin = || member.name().to_owned();
         so_far.steps.extend(answer.operations.into_iter().map(|operation| Step { plugin: plugin(), operation }));
