@@ -13,6 +13,7 @@ mod kubectl;
 mod leftovers;
 mod llm;
 mod objects;
+mod partitions;
 mod plans;
 mod policies;
 mod revisions;

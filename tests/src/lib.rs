@@ -9,6 +9,7 @@ pub mod fixtures;
 mod host;
 pub mod measure;
 mod policies;
+pub mod relay;
 pub mod reload;
 pub mod rules;
 

@@ -85,7 +85,7 @@ async fn host<'a>(cluster: &'a PolicyCluster, cache: &str) -> Host<'a> {
     host
 }
 
-fn leads(host: &Host<'_>) -> bool {
+pub(crate) fn leads(host: &Host<'_>) -> bool {
     host.get("/metrics").is_ok_and(|(_, metrics)| metrics.contains("\npointsman_leader 1\n"))
 }
 

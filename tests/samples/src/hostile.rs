@@ -39,7 +39,7 @@ fn many() -> BoxedStrategy<usize> {
 }
 
 /// One of the ways in which a subject is extreme.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Blow {
     Arguments(usize, &'static str),
     LongArgument(usize),
@@ -160,7 +160,9 @@ impl Tenant {
     }
 
     fn put(&mut self, place: &str, field: &str, value: Value) {
-        self.service.pointer_mut(place).unwrap()[field] = value;
+        if let Some(fields) = self.service.pointer_mut(place) {
+            fields[field] = value;
+        }
     }
 
     fn pod(&mut self, field: &str, value: Value) {
@@ -174,7 +176,7 @@ impl Tenant {
     /// Containers of a pod beside its main one.
     fn beside(&mut self, list: &str, number: usize) {
         let beside = (0..number).map(|number| json!({"name": format!("beside-{number}"), "image": "registry.example.com/beside:1"}));
-        let kept = self.service.pointer(self.pod).unwrap().get(list).and_then(Value::as_array).cloned().unwrap_or_default();
+        let kept = self.service.pointer(self.pod).and_then(|pod| pod.get(list)?.as_array()).cloned().unwrap_or_default();
         self.pod(
             list,
             kept.into_iter().filter(|kept| !kept["name"].as_str().unwrap_or_default().starts_with("beside")).chain(beside).collect(),
@@ -182,7 +184,7 @@ impl Tenant {
     }
 
     fn suffer(&mut self, blow: Blow) {
-        let named = |number: usize, value: fn(usize) -> Value| -> Value { (0..number).map(value).collect() };
+        let named: fn(usize, fn(usize) -> Value) -> Value = |number, value| (0..number).map(value).collect();
         match blow {
             Blow::Arguments(number, text) => {
                 self.container("args", (0..number).map(|at| json!(format!("--flag-{}={text}", at / 2))).collect());
@@ -199,7 +201,7 @@ impl Tenant {
             Blow::Sidecars(number) => self.beside("containers", number),
             Blow::InitContainers(number) => self.beside("initContainers", number),
             Blow::Tolerations(number) => {
-                self.pod("tolerations", named(number, |at| json!({"key": format!("k{at}"), "operator": "Exists"})))
+                self.pod("tolerations", named(number, |at| json!({"key": format!("k{at}"), "operator": "Exists"})));
             }
             Blow::Terms(number) => {
                 let terms =
@@ -208,6 +210,20 @@ impl Tenant {
                 self.pod("affinity", json!({"nodeAffinity": required}));
             }
             Blow::Ports(number) => self.container("ports", named(number, |at| json!({"containerPort": at % 65_535 + 1}))),
+            Blow::Numbers(number) => self.numbers(number),
+            Blow::Quantities(quantity) => {
+                self.container(
+                    "resources",
+                    json!({"limits": {"nvidia.com/gpu": quantity, "memory": quantity}, "requests": {"cpu": quantity}}),
+                );
+            }
+            other => self.suffer_beside_pods(other, named),
+        }
+    }
+
+    /// What isn't of its pods alone.
+    fn suffer_beside_pods(&mut self, blow: Blow, named: fn(usize, fn(usize) -> Value) -> Value) {
+        match blow {
             Blow::Annotations(number, size) => {
                 let all = (0..number).map(|at| (format!("tenant.example.com/a{at}"), "é".repeat(size / 2).into()));
                 merge(&mut self.service["metadata"]["annotations"], Value::Object(all.collect()));
@@ -224,7 +240,7 @@ impl Tenant {
             Blow::Placeholders(number, size) => {
                 merge(&mut self.service["metadata"]["annotations"], json!({"long": "x".repeat(size)}));
                 let text = "{{ .ObjectMeta.Annotations.long }}".repeat(number);
-                self.base("placeholders", json!({"template": {"containers": [{"name": "main", "args": [text]}]}}));
+                self.base("placeholders", &json!({"template": {"containers": [{"name": "main", "args": [text]}]}}));
             }
             Blow::Bases(number, same) => {
                 let name = |at: usize| if same { "model".to_owned() } else { format!("base-{at}") };
@@ -232,12 +248,12 @@ impl Tenant {
                     self.put("/spec", "baseRefs", (0..number).map(|at| json!({"name": name(at)})).collect());
                 }
                 for at in 0..number.min(if same { 0 } else { 16 }) {
-                    self.config(&name(at), json!({"labels": {"team": at.to_string()}}));
+                    self.config(&name(at), &json!({"labels": {"team": at.to_string()}}));
                 }
             }
             Blow::LongBase(size) => {
                 let args = vec!["x".repeat(1000); size / 1000];
-                self.base("long", json!({"template": {"containers": [{"name": "main", "args": args}]}}));
+                self.base("long", &json!({"template": {"containers": [{"name": "main", "args": args}]}}));
             }
             Blow::Deep(depth) => {
                 let deep = (0..depth).fold(json!({}), |inner, _| json!({"a": [inner]}));
@@ -249,38 +265,14 @@ impl Tenant {
                     );
                 }
             }
-            Blow::Numbers(number) if self.llm => {
-                let spec = self.service["spec"].as_object_mut().unwrap();
-                spec.remove("scaling");
-                spec.insert("replicas".to_owned(), number.into());
-                let sizes = json!({"tensor": number.max(1), "data": number.max(1), "dataLocal": 1});
-                if spec.contains_key("worker") {
-                    spec.insert("parallelism".to_owned(), sizes);
-                }
-            }
-            Blow::Numbers(number) => {
-                self.pod("minReplicas", number.into());
-                self.pod("maxReplicas", number.into());
-                if self.pod == "/spec/engine" {
-                    self.pod("worker", json!({"size": number}));
-                }
-            }
-            Blow::Quantities(quantity) => {
-                self.container(
-                    "resources",
-                    json!({"limits": {"nvidia.com/gpu": quantity, "memory": quantity}, "requests": {"cpu": quantity}}),
-                );
-            }
             Blow::Adopted(number, name) => {
                 let names = vec![name; number].join(",");
                 merge(&mut self.service["metadata"]["annotations"], json!({"pointsman.dev/adopted-workloads": names}));
             }
             Blow::LongName(length) => self.service["metadata"]["name"] = "n".repeat(length).into(),
-            Blow::Adapters(number) => {
-                if self.llm {
-                    let adapters = named(number, |at| json!({"name": format!("adapter-{at}"), "uri": "hf://example/adapter"}));
-                    merge(&mut self.service["spec"], json!({"model": {"lora": {"adapters": adapters}}}));
-                }
+            Blow::Adapters(number) if self.llm => {
+                let adapters = named(number, |at| json!({"name": format!("adapter-{at}"), "uri": "hf://example/adapter"}));
+                merge(&mut self.service["spec"], json!({"model": {"lora": {"adapters": adapters}}}));
             }
             Blow::OwnRuntime(number) => self.own_runtime(number),
             Blow::OwnModel(path) => self.own_model(path),
@@ -298,18 +290,36 @@ impl Tenant {
             Blow::Setting(key, value) => {
                 merge(&mut self.service["metadata"]["annotations"], Value::Object(Map::from_iter([(key.to_owned(), value.into())])));
             }
+            _ => {}
+        }
+    }
+
+    fn numbers(&mut self, number: i64) {
+        if !self.llm {
+            self.pod("minReplicas", number.into());
+            self.pod("maxReplicas", number.into());
+            if self.pod == "/spec/engine" {
+                self.pod("worker", json!({"size": number}));
+            }
+            return;
+        }
+        let Some(spec) = self.service["spec"].as_object_mut() else { return };
+        spec.remove("scaling");
+        spec.insert("replicas".to_owned(), number.into());
+        if spec.contains_key("worker") {
+            spec.insert("parallelism".to_owned(), json!({"tensor": number.max(1), "data": number.max(1), "dataLocal": 1}));
         }
     }
 
     /// A configuration of its own, on which it builds.
-    fn base(&mut self, name: &str, spec: Value) {
+    fn base(&mut self, name: &str, spec: &Value) {
         self.config(name, spec);
         if self.llm {
             self.put("/spec", "baseRefs", json!([{"name": name}]));
         }
     }
 
-    fn config(&mut self, name: &str, spec: Value) {
+    fn config(&mut self, name: &str, spec: &Value) {
         self.add(json!({
             "apiVersion": "serving.kserve.io/v1alpha1", "kind": "LLMInferenceServiceConfig",
             "metadata": {"name": name, "namespace": self.namespace}, "spec": spec,

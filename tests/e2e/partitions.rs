@@ -1,0 +1,99 @@
+//! Connections to the API server that hang: whoever leads by one gives up in time, another goes on, and nothing is written twice.
+
+use crate::sets::leaders::leads;
+use kube::{Api, api::DynamicObject};
+use pointsman_core::resource::DEPLOYMENT;
+use pointsman_tests::{Host, PolicyCluster, eventually, relay::Relay};
+use serde_json::{Value, json};
+
+const HUNG: &str = "hung-host";
+const STANDBY: &str = "standby-host";
+
+fn services(numbers: std::ops::Range<usize>) -> Value {
+    let service = |number: usize| {
+        json!({
+            "apiVersion": "serving.kserve.io/v1alpha1", "kind": "LLMInferenceService",
+            "metadata": {"name": format!("chat-{number}"), "namespace": "default"}, "spec": {"model": {"uri": "hf://example/llama"}},
+        })
+    };
+    json!({"apiVersion": "v1", "kind": "List", "items": numbers.map(service).collect::<Vec<_>>()})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_connections_hang_gives_up_another_goes_on_and_nothing_is_written_twice() {
+    let cluster = PolicyCluster::start().await;
+    let [hung, standby] = [HUNG, STANDBY].map(|user| cluster.kubeconfig_of_user(user, &["system:masters"]).unwrap());
+    let (relay, relayed) = Relay::before(&hung);
+    let first = Host::start(&cluster, &relayed, &[]).await;
+    first.ready().await;
+    eventually("the first leads", async || leads(&first).then_some(())).await;
+    let second = Host::start(&cluster, &standby, &[]).await;
+    second.ready().await;
+
+    let deployments = Api::<DynamicObject>::namespaced_with(cluster.client().await, "default", &DEPLOYMENT.api_resource());
+    let made = async |number: usize| {
+        let there = async || deployments.list(&kube::api::ListParams::default()).await.ok().filter(|all| all.items.len() == number);
+        eventually(&format!("{number} Deployments are there"), there).await
+    };
+    cluster.apply(&services(0..5)).ok();
+    made(5).await;
+    // In the middle of its work.
+    cluster.apply(&services(5..25)).ok();
+    eventually("the first is at it", async || {
+        let all = deployments.list(&kube::api::ListParams::default()).await.ok()?;
+        (all.items.len() > 6).then_some(())
+    })
+    .await;
+    relay.freeze();
+    eventually("the second leads", async || leads(&second).then_some(())).await;
+    assert!(!leads(&first), "by then the first has given up");
+    cluster.apply(&services(25..30)).ok();
+    made(30).await;
+
+    // What hung comes through at last, and may not do anything any more.
+    relay.thaw();
+    first.ready().await;
+    cluster.apply(&services(30..31)).ok();
+    let all = made(31).await;
+    for deployment in &all.items {
+        assert_eq!(deployment.metadata.generation, Some(1), "{:?} was written twice", deployment.metadata.name);
+    }
+    let writes: Vec<Value> =
+        cluster.requests().into_iter().filter(|request| is_write(request) && [HUNG, STANDBY].contains(&user(request))).collect();
+    // What was under way when the connections froze nobody can recall: it arrives late, and finds everything done. Services that came after belong to
+    // the second.
+    let late: Vec<&Value> =
+        writes.iter().filter(|request| user(request) == HUNG && service(request).is_some_and(|number| number >= 25)).collect();
+    assert!(late.is_empty(), "it writes although another leads: {late:#?}");
+    let mut created: Vec<&str> = writes.iter().filter(|request| request["responseStatus"]["code"] == 201).filter_map(deployment).collect();
+    let number = created.len();
+    created.sort_unstable();
+    created.dedup();
+    assert_eq!((created.len(), number), (31, 31), "each is made once");
+
+    // It takes its turn again.
+    second.stop();
+    eventually("the first leads again", async || leads(&first).then_some(())).await;
+    cluster.apply(&services(31..32)).ok();
+    made(32).await;
+}
+
+fn user(request: &Value) -> &str {
+    request["user"]["username"].as_str().unwrap_or_default()
+}
+
+/// The number of the service that an object is, or belongs to.
+fn service(request: &Value) -> Option<usize> {
+    request["objectRef"]["name"].as_str()?.strip_prefix("chat-")?.split('-').next()?.parse().ok()
+}
+
+/// Whether it changes anything but the lease, and what hosts tell of themselves.
+fn is_write(request: &Value) -> bool {
+    let of_leadership = ["leases", "events"].contains(&request["objectRef"]["resource"].as_str().unwrap_or_default());
+    !of_leadership && ["create", "update", "patch", "delete"].contains(&request["verb"].as_str().unwrap_or_default())
+}
+
+fn deployment(request: &Value) -> Option<&str> {
+    let object = &request["objectRef"];
+    (object["resource"] == "deployments" && object["subresource"].is_null()).then(|| object["name"].as_str()).flatten()
+}
