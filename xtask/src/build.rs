@@ -74,7 +74,7 @@ pub(crate) fn generate() -> Result<()> {
 /// Adds the digests of the built-in policies to those that every later host trusts.
 pub(crate) fn record_release() -> Result<()> {
     let test = ["test", "--workspace", "--lib", "builtin::tests::each_line_about_a_former_release"];
-    cargo(&test)?.env("POINTSMAN_RELEASE", "1").succeed("writing host/sandbox/src/released.txt")
+    cargo(&test)?.env("POINTSMAN_RELEASE", "1").succeed("writing host/sandbox/src/builtin/released.txt")
 }
 
 /// Builds the control plane with all its neighbours unless they are there already.

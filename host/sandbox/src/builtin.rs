@@ -54,7 +54,7 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
 
 /// The built-in policies of former releases, by their digests.
 static RELEASED: LazyLock<BTreeMap<Digest, &'static str>> = LazyLock::new(|| {
-    let lines = include_str!("released.txt").lines().filter(|line| !line.starts_with('#'));
+    let lines = include_str!("builtin/released.txt").lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split_once(' ')).filter_map(|(digest, what)| Some((digest.parse().ok()?, what))).collect()
 });
 
@@ -95,12 +95,12 @@ mod tests {
     fn each_line_about_a_former_release_says_a_digest_a_name_and_the_release() {
         // What `cargo xtask generate --release` asks for.
         if env::var_os("POINTSMAN_RELEASE").is_some() {
-            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/released.txt");
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/builtin/released.txt");
             let now = BUILTINS.iter().map(|builtin| (Digest::hash(builtin.bytes), builtin.name)).filter(|(digest, _)| !is_released(digest));
             let now = now.map(|(digest, name)| format!("{digest} {name} {}\n", env!("CARGO_PKG_VERSION")));
-            return fs::write(file, include_str!("released.txt").to_owned() + &now.collect::<String>()).unwrap();
+            return fs::write(file, include_str!("builtin/released.txt").to_owned() + &now.collect::<String>()).unwrap();
         }
-        let lines: Vec<_> = include_str!("released.txt").lines().filter(|line| !line.starts_with('#')).collect();
+        let lines: Vec<_> = include_str!("builtin/released.txt").lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(lines.len(), released().count(), "each digest stands there once");
         for (digest, what) in released() {
             let (name, release) = what.split_once(' ').unwrap();
