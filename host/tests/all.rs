@@ -23,6 +23,7 @@ mod replay;
 mod restarts;
 mod rules;
 mod scenarios;
+mod security_page;
 mod shipped_rules;
 mod tenants;
 mod wasi;

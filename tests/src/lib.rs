@@ -5,6 +5,7 @@
 
 mod cluster;
 mod command;
+pub mod faults;
 pub mod fixtures;
 mod host;
 pub mod measure;

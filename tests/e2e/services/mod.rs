@@ -40,7 +40,7 @@ use tokio::sync::OnceCell;
 pub(crate) const AGENT: &str = "pointsman/";
 
 /// What a service may become.
-static CHILDREN: [&Resource; 15] = [
+pub(crate) static CHILDREN: [&Resource; 15] = [
     &DEPLOYMENT,
     &HORIZONTAL_POD_AUTOSCALER,
     &HTTP_ROUTE,

@@ -1,0 +1,324 @@
+//! The proxy of one host: HTTP without TLS on its side, and a client of its own on the other.
+
+use super::{Call, Fault, Faults, Number, Verb};
+use axum::body::{Body, Bytes, to_bytes};
+use futures::{Stream, StreamExt, stream};
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use kube::{Client, client::Body as ClientBody};
+use serde_json::json;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    time::sleep,
+};
+
+/// How long what is late takes.
+const LATE: Duration = Duration::from_millis(700);
+
+/// How long nothing comes on a watch.
+const FROZEN: Duration = Duration::from_secs(3);
+
+/// How long no answer comes: longer than a host waits for one.
+const HUNG: Duration = Duration::from_secs(12);
+
+/// More than the API server takes or gives.
+const MAX_BYTES: usize = 64 << 20;
+
+/// Headers that are about a connection, and each side has its own.
+const OF_CONNECTION: [HeaderName; 5] =
+    [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::ACCEPT_ENCODING];
+
+/// What a host reaches of the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Everything.
+    All,
+    /// Everything but the lease.
+    NotTheLease,
+    /// Nothing.
+    Nothing,
+}
+
+impl Reach {
+    fn contains(self, call: &Call) -> bool {
+        match self {
+            Self::All => true,
+            Self::NotTheLease => !call.is_of_lease,
+            Self::Nothing => false,
+        }
+    }
+}
+
+/// That a connection ends without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection is cut")]
+struct Cut;
+
+/// The proxy of one host. It ends with the test.
+#[derive(Debug)]
+pub struct Proxy {
+    /// By this a host reaches the API server through it.
+    pub kubeconfig: PathBuf,
+    reach: watch::Sender<Reach>,
+}
+
+/// What its connections share.
+struct Way {
+    host: Number,
+    client: Client,
+    faults: Arc<Faults>,
+    reach: watch::Receiver<Reach>,
+}
+
+impl Proxy {
+    /// Listens, and passes on what comes to the API server that the client reaches. Its kubeconfig is written into the folder.
+    pub async fn start(host: Number, client: Client, folder: &Path, faults: &Arc<Faults>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port of loopback");
+        let address = listener.local_addr().expect("it listens");
+        let (reach, reaches) = watch::channel(Reach::All);
+        let way = Arc::new(Way { host, client, faults: Arc::clone(faults), reach: reaches });
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                tokio::spawn(serve(connection, Arc::clone(&way)));
+            }
+        });
+        let kubeconfig = folder.join(format!("through-proxy-{host}.json"));
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "proxy",
+            "clusters": [{"name": "proxy", "cluster": {"server": format!("http://{address}")}}],
+            "users": [{"name": "host", "user": {}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "host"}}],
+        });
+        std::fs::write(&kubeconfig, config.to_string()).expect("writing a kubeconfig");
+        Self { kubeconfig, reach }
+    }
+
+    /// From now on the host reaches this much. What it doesn't reach hangs, and is cut when it could be reached again.
+    pub fn reaches(&self, reach: Reach) {
+        self.reach.send_replace(reach);
+    }
+}
+
+/// No answer for a while, and then a cut.
+async fn hung(call: &Call) -> Result<Response<Body>, Cut> {
+    // Who watches waits for as long as it takes.
+    sleep(if call.verb == Verb::Watch { FROZEN } else { HUNG }).await;
+    Err(Cut)
+}
+
+async fn serve(connection: TcpStream, way: Arc<Way>) {
+    let answer = service_fn(|request| {
+        let way = Arc::clone(&way);
+        async move { way.answer(request).await }
+    });
+    // An error is a cut that was wanted, or a host that has hung up.
+    http1::Builder::new().serve_connection(TokioIo::new(connection), answer).await.ok();
+}
+
+impl Way {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Cut> {
+        let call = Call::new(&request);
+        self.within_reach(&call).await?;
+        let (head, body) = request.into_parts();
+        let body = to_bytes(Body::new(body), MAX_BYTES).await.map_err(|_| Cut)?;
+        self.faults.ledger.received(self.host, &call);
+        let request = || {
+            let mut request = Request::new(ClientBody::from(body.to_vec()));
+            *request.method_mut() = head.method.clone();
+            *request.uri_mut() = head.uri.clone();
+            *request.headers_mut() = passed_on(&head.headers);
+            request
+        };
+        let Some(fault) = self.faults.choose(&call) else { return self.pass_on(&call, request()).await };
+        match fault {
+            Fault::Refused => {
+                let overloaded = [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS];
+                Ok(refused(self.faults.any(overloaded), "InternalError", "the API server is overloaded"))
+            }
+            Fault::Hung => hung(&call).await,
+            Fault::Conflict => Ok(refused(
+                StatusCode::CONFLICT,
+                "Conflict",
+                "the object has been modified; please apply your changes to the latest version",
+            )),
+            Fault::Expired => Ok(refused(StatusCode::GONE, "Expired", "too old resource version")),
+            Fault::StaleList => match self.faults.stale(&call) {
+                Some(answer) => Ok(Response::new(Body::from(answer))),
+                None => Err(Cut),
+            },
+            Fault::Late => {
+                sleep(LATE).await;
+                self.pass_on(&call, request()).await
+            }
+            Fault::RefusedAfter => {
+                self.pass_on(&call, request()).await?;
+                Ok(refused(
+                    self.faults.any([StatusCode::INTERNAL_SERVER_ERROR, StatusCode::GATEWAY_TIMEOUT]),
+                    "Timeout",
+                    "the request has timed out",
+                ))
+            }
+            Fault::CutAfter => {
+                self.pass_on(&call, request()).await?;
+                Err(Cut)
+            }
+            Fault::HungAfter => {
+                self.pass_on(&call, request()).await?;
+                hung(&call).await
+            }
+            Fault::Twice => {
+                self.pass_on(&call, request()).await?;
+                self.pass_on(&call, request()).await
+            }
+            Fault::Torn => {
+                let (head, body) = self.pass_on(&call, request()).await?.into_parts();
+                let whole = to_bytes(body, MAX_BYTES).await.map_err(|_| Cut)?;
+                let half = whole.slice(..whole.len() / 2);
+                let torn = stream::iter([Ok(half), Err(Cut)]);
+                Ok(Response::from_parts(head, Body::from_stream(torn)))
+            }
+            // `Cut`: no request meets the others that are left.
+            _ => Err(Cut),
+        }
+    }
+
+    /// What is out of reach hangs.
+    async fn within_reach(&self, call: &Call) -> Result<(), Cut> {
+        let mut reach = self.reach.clone();
+        if reach.borrow().contains(call) {
+            return Ok(());
+        }
+        reach.wait_for(|reach| reach.contains(call)).await.ok();
+        Err(Cut)
+    }
+
+    async fn pass_on(&self, call: &Call, request: Request<ClientBody>) -> Result<Response<Body>, Cut> {
+        let (mut head, body) = self.client.send(request).await.map_err(|_| Cut)?.into_parts();
+        head.headers = passed_on(&head.headers);
+        if call.verb == Verb::Watch && head.status == StatusCode::OK {
+            let events = Body::new(body).into_data_stream().map(|chunk| chunk.map_err(|_| Cut));
+            return Ok(Response::from_parts(head, Body::from_stream(self.events(call, events))));
+        }
+        let whole = to_bytes(Body::new(body), MAX_BYTES).await.map_err(|_| Cut)?;
+        if call.is_of_lease {
+            self.faults.ledger.answered(self.host, call, &whole);
+        }
+        self.faults.keep(call, head.status, &whole);
+        Ok(Response::from_parts(head, Body::from(whole)))
+    }
+
+    /// What comes on a watch, with what befalls it.
+    fn events(
+        &self,
+        call: &Call,
+        events: impl Stream<Item = Result<Bytes, Cut>> + Send + 'static,
+    ) -> impl Stream<Item = Result<Bytes, Cut>> + Send + 'static {
+        let watch = Watch {
+            events: events.boxed(),
+            faults: Arc::clone(&self.faults),
+            reach: self.reach.clone(),
+            event: Call { verb: Verb::Event, ..call.clone() },
+            whole_lines: true,
+            ending: None,
+        };
+        stream::unfold(watch, Watch::next)
+    }
+}
+
+/// How a watch ends.
+#[derive(Clone, Copy)]
+enum Ending {
+    /// By a cut, which is still to come.
+    Cut,
+    /// As an API server ends it, or it has been cut.
+    Over,
+}
+
+/// A watch on its way to a host.
+struct Watch {
+    events: stream::BoxStream<'static, Result<Bytes, Cut>>,
+    faults: Arc<Faults>,
+    reach: watch::Receiver<Reach>,
+    event: Call,
+    /// Whether what was passed on so far ends with the end of an event.
+    whole_lines: bool,
+    /// How it ends, once that is decided.
+    ending: Option<Ending>,
+}
+
+impl Watch {
+    async fn next(mut self) -> Option<(Result<Bytes, Cut>, Self)> {
+        match self.ending {
+            Some(Ending::Over) => return None,
+            Some(Ending::Cut) => return Some(self.cut()),
+            None => {}
+        }
+        let mut reach = self.reach.clone();
+        let gone = async {
+            _ = reach.wait_for(|reach| !reach.contains(&self.event)).await;
+            // What comes from now on never arrives.
+            _ = reach.wait_for(|reach| reach.contains(&self.event)).await;
+        };
+        let chunk = tokio::select! {
+            chunk = self.events.next() => chunk?,
+            () = gone => Err(Cut),
+        };
+        let Ok(chunk) = chunk else { return Some(self.cut()) };
+        match self.faults.choose(&self.event) {
+            Some(Fault::WatchFrozen) => {
+                sleep(FROZEN).await;
+                Some(self.cut())
+            }
+            Some(Fault::WatchTorn) => {
+                self.ending = Some(Ending::Cut);
+                Some((Ok(chunk.slice(..chunk.len() / 2)), self))
+            }
+            Some(Fault::WatchExpired) if self.whole_lines => {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "too old resource version", "reason": "Expired", "code": 410});
+                let event = json!({"type": "ERROR", "object": status});
+                self.ending = Some(Ending::Over);
+                Some((Ok(Bytes::from(format!("{event}\n"))), self))
+            }
+            // In the middle of an event there is no place for another.
+            Some(Fault::WatchCut | Fault::WatchExpired) => Some(self.cut()),
+            late => {
+                if late.is_some() {
+                    sleep(LATE).await;
+                }
+                self.whole_lines = chunk.ends_with(b"\n");
+                Some((Ok(chunk), self))
+            }
+        }
+    }
+
+    fn cut(mut self) -> (Result<Bytes, Cut>, Self) {
+        self.ending = Some(Ending::Over);
+        (Err(Cut), self)
+    }
+}
+
+fn passed_on(headers: &HeaderMap) -> HeaderMap {
+    let mut passed_on = headers.clone();
+    for header in OF_CONNECTION {
+        passed_on.remove(header);
+    }
+    passed_on
+}
+
+/// An answer as the API server refuses.
+fn refused(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason, "code": code.as_u16(),
+    });
+    let mut response = Response::new(Body::from(status.to_string()));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response
+}
