@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -232,17 +233,32 @@ func (k *kube) remove(ctx context.Context, object *unstructured.Unstructured) er
 	return err
 }
 
+// A CRD that goes as soon as it is there finds its storage not ready yet. The API server then looks again after ever longer
+// pauses, of minutes in the end, unless the CRD changes: so we change it.
 func (k *kube) gone(ctx context.Context, object *unstructured.Unstructured) error {
 	resource, err := k.resource(object)
 	if err != nil {
 		return stopWaiting{err}
 	}
-	_, err = resource.Get(ctx, object.GetName(), metav1.GetOptions{})
+	left, err := resource.Get(ctx, object.GetName(), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
 		return nil
 	case err != nil:
 		return err
+	}
+	conditions, _, _ := unstructured.NestedSlice(left.Object, "status", "conditions")
+	for _, item := range conditions {
+		condition, _ := item.(map[string]any)
+		if condition["reason"] != "InstanceDeletionFailed" {
+			continue
+		}
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"pointsman.dev/asked":"%d"}}}`, time.Now().UnixNano())
+		_, err = resource.Patch(ctx, object.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		return fmt.Errorf("it is still there: %v", condition["message"])
 	}
 	return errors.New("it is still there")
 }
