@@ -416,7 +416,7 @@ impl Applier {
 /// ServiceAccount has none), ours would be merged into it, and it would go with the service.
 fn check_unclaimed(subject: &Subject, key: &ObjectKey, there: &ObjectText) -> Result<(), ApplyError> {
     if there.deleting() {
-        return Err(ApplyError::Passing(key.to_string(), "there is one that is being deleted".to_owned()));
+        return Err(ApplyError::Passing(key.to_string(), "an object of this name is being deleted".to_owned()));
     }
     match there.owner() {
         // Another host of ours has just made it.

@@ -154,7 +154,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         _ = tasks.join_next() => {}
     }
     if timeout(END_PATIENCE, tasks.shutdown()).await.is_err() {
-        tracing::warn!("a subject is still being planned: nothing of that plan is written");
+        tracing::warn!("a subject is still being planned: its plan is dropped");
     }
 }
 

@@ -174,7 +174,7 @@ impl Loader {
         }
         let size = bound.config.as_ref().map_or(0, String::len);
         if size > LARGEST_BOUND_CONFIG {
-            return Err(LoadError::Binding(format!("config: it has {size} bytes, and {LARGEST_BOUND_CONFIG} are the most")));
+            return Err(LoadError::Binding(format!("config: it has {size} bytes; the limit is {LARGEST_BOUND_CONFIG}")));
         }
         let Described { description, version, .. } = self.describe(bytes, limits)?;
         let answered = answered(&description);

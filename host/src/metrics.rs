@@ -121,7 +121,7 @@ impl Collector for HostState {
             let (namespaces, _) = member.health.quarantines(now);
             ([("plugin", member.name())], ConstGauge::new(u64::try_from(namespaces).unwrap_or(u64::MAX)))
         });
-        let help = "In how many namespaces a plugin isn't called because it failed too often there.";
+        let help = "Namespaces in which a plugin is quarantined because it failed too often there.";
         family(page, "pointsman_policy_quarantined_namespaces", help, namespaces)?;
 
         let digest = set.digest().to_string();
@@ -143,7 +143,7 @@ impl Collector for HostState {
         family(page, "pointsman_policy_plugin_info", help, plugins)?;
 
         single(page, "pointsman_policy_cached_decisions", "Decisions in the cache.", self.policies.cached() as u64)?;
-        let help = "Internal errors, each of one subject or one request: the log has them, by the number that the subject tells.";
+        let help = "Internal errors, each limited to one subject or request; the log has them by the number in the subject's message.";
         let errors = ConstCounter::new(isolate::count());
         errors.encode(page.encode_descriptor("pointsman_internal_errors", help, None, errors.metric_type())?)?;
         single(page, "pointsman_leader", "1 on the leader, which alone writes, else 0.", self.leadership.held().into())?;

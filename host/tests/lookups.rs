@@ -120,7 +120,7 @@ fn older_services_count_first_and_a_newer_one_never_takes_from_them() {
     scene.touched();
     // A newer one is judged by those before it, and nobody else is even asked again.
     let third = scene.service("one", "ape", 3, 2);
-    assert_eq!(scene.says(&third), "RuleBroken Nothing is made: quota: older services have 9 of 10, and it wants 2.");
+    assert_eq!(scene.says(&third), "RuleBroken No object is created: quota: older services have 9 of 10, and it wants 2.");
     assert_eq!(scene.touched(), ["ape".to_owned()].into());
     assert_eq!((scene.says(&first), scene.says(&second)).0, "Valid The service breaks no rule.");
     assert_eq!(scene.says(&second), "Valid The service breaks no rule.");
@@ -288,7 +288,7 @@ fn conditions_may_use_variables_but_not_what_is_looked_up() {
     let (small, large) = (scene.service("one", "b", 2, 1), scene.service("one", "c", 3, 2));
     let fine = "Valid The service breaks no rule.";
     assert_eq!([scene.says(&first), scene.says(&small)], [fine, fine]);
-    assert_eq!(scene.says(&large), "RuleBroken Nothing is made: quota: older services have 10 of 10, and it wants 2.");
+    assert_eq!(scene.says(&large), "RuleBroken No object is created: quota: older services have 10 of 10, and it wants 2.");
     for condition in ["lookups.used > 1", "variables.all > 1"] {
         let error = LOADER.rule(bind("r", &serde_json::from_value(spec(condition)).unwrap(), None)).unwrap_err().to_string();
         assert!(error.starts_with("matchConditions[large].expression: ") && error.contains("they can't read lookups"), "{error}");
@@ -340,5 +340,5 @@ fn no_more_than_ten_gpus_a_namespace() {
         scene.says(&key)
     });
     let fine = "Valid The service breaks no rule.";
-    assert_eq!(said, [fine, fine, fine, "RuleBroken Nothing is made: gpus: older services have 10 of 10 GPUs, and it wants 1."]);
+    assert_eq!(said, [fine, fine, fine, "RuleBroken No object is created: gpus: older services have 10 of 10 GPUs, and it wants 1."]);
 }

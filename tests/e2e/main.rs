@@ -22,4 +22,5 @@ mod rules;
 mod services;
 mod sets;
 mod takeover;
+mod tenants;
 mod validation;

@@ -73,7 +73,8 @@ fn cargo() -> Command {
 
 fn built(program: &str) -> PathBuf {
     // A bench measures what is shipped.
-    let (release, folder): (&[&str], _) = if cfg!(debug_assertions) { (&[], "debug") } else { (&["--release"], "release") };
-    CommandOutput::by(cargo().args(["build", "--quiet", "--workspace", "--bin", program]).args(release).current_dir(workspace())).ok();
+    let (profile, folder) = if cfg!(debug_assertions) { ("dev", "debug") } else { ("dist", "dist") };
+    CommandOutput::by(cargo().args(["build", "--quiet", "--workspace", "--profile", profile, "--bin", program]).current_dir(workspace()))
+        .ok();
     target_dir().join(folder).join(program)
 }

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         only => ("*", only),
     };
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.
-    let benches = build::cargo(&["bench", "--workspace", "--bench", program, "--"])?.env("CRITERION_HOME", &home);
+    let benches = build::cargo(&["bench", "--profile", "dist", "--workspace", "--bench", program, "--"])?.env("CRITERION_HOME", &home);
     let short: &[&str] = if args.quick { &["--warm-up-time", "0.2", "--measurement-time", "0.8", "--sample-size", "20"] } else { &[] };
     // Those without criterion take no flags.
     let benches = if args.quick { benches.env("POINTSMAN_QUICK", "1") } else { benches };

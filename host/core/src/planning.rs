@@ -18,9 +18,9 @@ const INTERNAL_ERROR_RETRY: Duration = Duration::from_mins(1);
 
 /// What is to become of a subject of a kind. A mistake of ours ends nobody else's plan.
 pub fn plan(kind: &dyn Kind, snapshot: Snapshot, policies: &Policies, settings: &Settings) -> Plan {
-    let stays = if snapshot.children.is_empty() { "Nothing is made" } else { "What runs stays as it is" };
+    let consequence = snapshot.consequence();
     isolated(|| whole(kind, snapshot, policies, settings)).unwrap_or_else(|error| {
-        let told = Condition::no(DECIDED, "InternalError", format!("{stays}: {error}."));
+        let told = Condition::no(DECIDED, "InternalError", format!("{consequence}: {error}."));
         let status = Status { conditions: vec![told], undecided: UndecidedSteps::All, ..Status::default() };
         Plan { status, recheck_after: Some(INTERNAL_ERROR_RETRY), ..Plan::default() }
     })
@@ -101,7 +101,7 @@ mod tests {
         let told = &broken.status.conditions[0];
         assert_eq!((told.type_, told.status, &*told.reason), (DECIDED, Some(false), "InternalError"));
         assert!(
-            told.message.starts_with("Nothing is made: internal error ") && told.message.contains("search the log"),
+            told.message.starts_with("No object is created: internal error ") && told.message.contains("search the log"),
             "{}",
             told.message
         );

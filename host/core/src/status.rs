@@ -59,13 +59,17 @@ pub fn settle(
     let kept = is_applied(before, generation) && planned.undecided != UndecidedSteps::None;
     let Status { mut conditions, mut fields, types, undecided } = planned;
     conditions.push(match applied {
-        Applied::Held if kept => {
-            Condition::unknown(APPLIED, UNDECIDED, "No policy decides anew: what there is stays as it is. The other conditions say why.")
-        }
+        Applied::Held if kept => Condition::unknown(
+            APPLIED,
+            UNDECIDED,
+            "No policy has decided again: existing objects stay unchanged. The other conditions give the reason.",
+        ),
         Applied::Done => Condition::satisfied(APPLIED, "Applied", format!("The objects of the {noun} are as planned.")),
-        Applied::Held => {
-            Condition::unknown(APPLIED, "Held", "Nothing is written: what there is stays as it is. The other conditions say why.")
-        }
+        Applied::Held => Condition::unknown(
+            APPLIED,
+            "Held",
+            "Nothing is written: existing objects stay unchanged. The other conditions give the reason.",
+        ),
         Applied::InTurn => {
             let message = format!("The objects of the {noun} are as planned. It is its turn to restart its pods.");
             Condition::satisfied(APPLIED, RESTARTING, message)

@@ -44,7 +44,7 @@ pub(super) fn unknown_object_error(subject: &Subject, key: &ObjectKey, there: &O
     let managed = there.managed_fields();
     let (labelled, _) = there.marks();
     if there.deleting() || labelled && writers::ours(&managed) {
-        return ApplyError::Passing(key.to_string(), "the watch is yet to tell of it".to_owned());
+        return ApplyError::Passing(key.to_string(), "the watch has not reported it yet".to_owned());
     }
     let maker = writers::maker(&managed, &subject.uid).filter(|maker| writers::foreign(&maker.manager));
     ApplyError::Contested(Contest::made(&key.to_string(), maker.or_else(|| writers::last(&managed))))
@@ -68,12 +68,12 @@ pub(super) fn api_error(key: &ObjectKey, error: &RequestError) -> ApplyError {
         409 | 429 | 503.. => return ApplyError::Passing(key.to_string(), said.to_owned()),
         // Mostly a webhook that doesn't answer. It is tried again as well, but whoever looks should know.
         500..=502 => ("ApiServerError", format!("The {key} can't be written: {said}.")),
-        403 => ("Forbidden", format!("The API server refuses the {key}: {said}.")),
+        403 => ("Forbidden", format!("The API server rejects the {key}: {said}.")),
         404 => ("NotFound", format!("The {key} can't be written: {said}.")),
         422 if said.contains("Only one reference can have Controller set to true") => {
             ("NameTaken", format!("The {key} belongs to something else: delete it or give its new owner another name."))
         }
-        _ => ("Invalid", format!("The API server takes the {key} for invalid: {said}.")),
+        _ => ("Invalid", format!("The API server rejects the {key} as invalid: {said}.")),
     };
     ApplyError::Refused { reason, message }
 }

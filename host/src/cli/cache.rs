@@ -45,7 +45,7 @@ impl CacheArgs {
         reading.with_context(context)?;
         if key.len() < SHORTEST_KEY {
             bail!(
-                "{}: it holds {} bytes, and a key has at least {SHORTEST_KEY}: write it with openssl rand -out FILE 32",
+                "{}: it holds {} bytes; a key needs at least {SHORTEST_KEY}: create one with openssl rand -out FILE 32",
                 context(),
                 key.len()
             );

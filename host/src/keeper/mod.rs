@@ -305,7 +305,7 @@ impl Keeper {
                 () = sleep_until_some(again) => self.retry(),
                 else => return,
             }
-            let work = liveness.begin("bringing the policies into line".to_owned());
+            let work = liveness.begin("reconciling the policies".to_owned());
             // What has come together is looked at together.
             while let Ok(seen) = seen.try_recv() {
                 self.handle_event(seen);
@@ -405,7 +405,7 @@ impl Keeper {
             HealthChange::Quarantined(scope, pause, error) => {
                 let namespace = scope.namespace();
                 let seconds = pause.as_secs();
-                tracing::warn!(plugin, digest = news.digest, namespace, seconds, "the plugin isn't asked for a while: {error}");
+                tracing::warn!(plugin, digest = news.digest, namespace, seconds, "the plugin is quarantined: {error}");
                 work.failure = Some(Problem { reason: error.reason().to_owned(), message: format!("{error}.") });
                 let (now, until) = (Instant::now(), Instant::now() + pause);
                 match scope {
@@ -417,7 +417,7 @@ impl Keeper {
                 }
             }
             HealthChange::Recovered(scope) => {
-                tracing::info!(plugin, namespace = scope.namespace(), "the plugin answers again");
+                tracing::info!(plugin, namespace = scope.namespace(), "the plugin is no longer quarantined");
                 match scope {
                     QuarantineScope::All => work.quarantine = None,
                     QuarantineScope::Namespace(namespace) => drop(work.namespaces.remove(&namespace)),

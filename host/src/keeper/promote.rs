@@ -279,7 +279,7 @@ impl Keeper {
             reason: "TooLarge".to_owned(),
             message: format!(
                 "{has} {own} bytes, and the configurations of all plugins and rules together, those in force and those that wait, would have \
-                 {all}: {MAX_RECORD_BYTES} are the most. Make it, or another one, smaller."
+                 {all}; the limit is {MAX_RECORD_BYTES}. Make it, or another one, smaller."
             ),
         })
     }

@@ -179,7 +179,7 @@ fn paced(progress: &Progress) -> Option<(&'static str, String)> {
         None if held.is_empty() => Some(("Rolling", format!("Rolling out; {at_it}, queued: {waiting}."))),
         None => {
             let failed = held.join("; ");
-            Some(("Rolling", format!("Rolling out; {at_it}, queued: {waiting}. {failed}: nobody else restarts in the same namespace.")))
+            Some(("Rolling", format!("Rolling out; {at_it}, queued: {waiting}. {failed}: no other service restarts in that namespace.")))
         }
     }
 }

@@ -141,10 +141,7 @@ fn quarantined<'a>(known: &PluginState<'a>) -> (&'static str, &'a str, String) {
         None if !known.namespaces.is_empty() => (
             "False",
             "InNamespaces",
-            format!(
-                "The plugin failed too often in {} and isn't asked about the subjects there for a while. Its failurePolicy says who answers.",
-                known.namespaces.join(", ")
-            ),
+            format!("The plugin failed too often in {} and is quarantined there. Its failurePolicy applies.", known.namespaces.join(", ")),
         ),
         None => ("False", "Well", "The plugin is within its error budget.".to_owned()),
     }

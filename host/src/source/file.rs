@@ -43,7 +43,7 @@ pub enum FileError {
         what: &'static str,
     },
     /// More than we look at.
-    #[error("{} has more than {LARGEST_BINARY} bytes, which is the most that a plugin may have", .0.display())]
+    #[error("{} has more than {LARGEST_BINARY} bytes", .0.display())]
     TooLarge(PathBuf),
     /// The system doesn't let us.
     #[error("{} can't be read: {error}", path.display())]
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(refused(&dir, "loop").0, "FileUnreadable");
         let largest = LARGEST_BINARY as u64;
         fs::File::create(dir.path().join("large")).unwrap().set_len(largest + 1).unwrap();
-        let said = "DIR/large has more than 67108864 bytes, which is the most that a plugin may have";
+        let said = "DIR/large has more than 67108864 bytes";
         assert_eq!(refused(&dir, "large"), ("FileTooLarge", said.to_owned()));
         fs::File::create(dir.path().join("largest")).unwrap().set_len(largest).unwrap();
         assert_eq!(read(dir.path(), "largest").unwrap().len(), LARGEST_BINARY);

@@ -31,7 +31,7 @@ impl Internal {
             Self::Tool => "A tool keeps its notes under this key, about the object that it is on and no other.",
             Self::Controller => "The cluster's controllers give this key themselves.",
             Self::Setting => "It is a setting for the controller: it decides what is made, and isn't repeated there.",
-            Self::Belonging => "It tells what an object belongs to, which only the host knows.",
+            Self::Belonging => "It records an object's owner, which only the host sets.",
             Self::Version => "Pods don't carry it: a new version would restart them.",
             Self::Configured => "The configuration's internalKeys name it.",
         };

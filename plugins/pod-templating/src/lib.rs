@@ -120,7 +120,7 @@ pub fn template(config: &Config, request: Request) -> Result<Answer, Failure> {
     if operations.len() > MAX_OPERATIONS {
         let number = operations.len();
         return Err(Failure::refusal(format!(
-            "the pod is too large: it takes {number} operations to describe it, and {MAX_OPERATIONS} are the most; specify fewer \
+            "the pod is too large: it takes {number} operations to describe it; the limit is {MAX_OPERATIONS}: specify fewer \
              containers, environment variables, arguments or volumes"
         )));
     }

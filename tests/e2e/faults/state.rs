@@ -90,10 +90,17 @@ fn without_revisions(text: &str) -> String {
     rest
 }
 
-/// Removes what depends on how many of a service's edits a host saw one by one, and when.
+/// Removes what depends on how often a service or a runtime was edited, and when.
 fn forget_how_often(value: &mut Value) {
-    const COUNTED: [&str; 5] =
-        ["lastTransitionTime", "observedGeneration", "chosenAtGeneration", "pointsman.dev/revision", "serving.ome.io/revision"];
+    const COUNTED: [&str; 7] = [
+        "lastTransitionTime",
+        "observedGeneration",
+        "chosenAtGeneration",
+        "ome.io/resource-version",
+        "pointsman.dev/revision",
+        "pointsman.dev/runtime",
+        "serving.ome.io/revision",
+    ];
     match value {
         Value::Object(object) => {
             object.retain(|key, _| !COUNTED.contains(&key.as_str()) && !key.ends_with("Revision"));

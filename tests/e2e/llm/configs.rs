@@ -93,7 +93,7 @@ async fn what_a_policy_refuses_is_told_apart_from_what_works() {
     ready(&space, "chat").await;
     space.patch(&LLM_INFERENCE_SERVICE, "chat", json!({"spec": {"model": {"uri": "pvc://elsewhere:claim/llama"}}})).await;
     let said = space.says_of(&LLM_INFERENCE_SERVICE, "chat", "Decided", "False", "PolicyFailed").await;
-    assert!(said.contains("the namespace elsewhere") && said.contains("What runs stays as it is"), "{said}");
+    assert!(said.contains("the namespace elsewhere") && said.contains("Existing objects stay unchanged"), "{said}");
     let service = space.get(&LLM_INFERENCE_SERVICE, "chat").await;
     assert_eq!(
         (&condition(&service, "MainWorkloadReady")["status"], &condition(&service, "Ready")["reason"]),

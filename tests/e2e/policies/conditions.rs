@@ -150,7 +150,7 @@ async fn where_conditions_cannot_be_evaluated_the_plugin_counts_as_one_that_fail
     for kind in &KINDS {
         kind.carries(&space, "paid", Some("4711")).await;
         kind.carries(&space, "free", None).await;
-        kind.is_undecided(&space, "unclear", "Nothing is made", "no such key: paid").await;
+        kind.is_undecided(&space, "unclear", "No object is created", "no such key: paid").await;
         assert!(space.find(&DEPLOYMENT, &kind.deployment("unclear")).await.is_none());
     }
 
@@ -158,11 +158,11 @@ async fn where_conditions_cannot_be_evaluated_the_plugin_counts_as_one_that_fail
     bind(&cluster, conditions("Skip")).await;
     for kind in &KINDS {
         kind.carries(&space, "unclear", None).await;
-        kind.is_undecided(&space, "unclear", "What runs stays as it is", "no such key: paid").await;
+        kind.is_undecided(&space, "unclear", "Existing objects stay unchanged", "no such key: paid").await;
         kind.label(&space, "paid", json!({"paid": null})).await;
     }
     for kind in &KINDS {
-        kind.is_undecided(&space, "paid", "What runs stays as it is", "no such key: labels").await;
+        kind.is_undecided(&space, "paid", "Existing objects stay unchanged", "no such key: labels").await;
         kind.carries(&space, "paid", Some("4711")).await;
         kind.label(&space, "paid", json!({"paid": "no"})).await;
         kind.label(&space, "unclear", json!({"paid": "yes"})).await;

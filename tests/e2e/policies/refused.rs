@@ -63,7 +63,7 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Value, &'static str, &'static str)> {
         ("wrong-point", labels.clone(), json!({"points": ["runtime-selection"]}), "PointNotAnswered", "answering metadata-propagation"),
         ("config-unknown", labels.clone(), json!({"config": {"x": 1}}), "InvalidConfig", "x"),
         ("config-type", labels.clone(), json!({"config": {"label": {"deep": [1]}}}), "InvalidConfig", "label"),
-        ("config-bomb", labels.clone(), json!({"config": {"label": "x".repeat(200_000)}}), "InvalidSpec", "65536 are the most"),
+        ("config-bomb", labels.clone(), json!({"config": {"label": "x".repeat(200_000)}}), "InvalidSpec", "the limit is 65536"),
         ("wrong-digest", labels.clone(), json!({"digest": digest(b"other")}), "RevisionNotFound", "sha256:"),
         (
             "bad-signature",

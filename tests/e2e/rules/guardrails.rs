@@ -108,7 +108,7 @@ async fn what_a_hostile_plugin_adds_is_refused_and_nothing_is_applied() {
         for part in [*rule, &object, "the plugin hostile", *field] {
             assert!(message.contains(part), "{name}: {part:?} isn't in {message:?}");
         }
-        assert!(message.starts_with("Nothing is made"), "{message}");
+        assert!(message.starts_with("No object is created"), "{message}");
         assert_eq!(space.warned(name, "GuardrailBroken").await, message);
     }
     // A namespace, an owner or a name aren't even a policy's to write.

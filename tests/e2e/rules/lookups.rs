@@ -52,7 +52,7 @@ async fn no_more_than_so_much_a_namespace_and_older_services_count_first() {
     eventually("nobody is asked any more", async || tried().await.success.then_some(())).await;
     space.create(&LLM_INFERENCE_SERVICE, &name, more.clone()).await;
     let message = space.says_of(&LLM_INFERENCE_SERVICE, "c", "Valid", "False", "RuleBroken").await;
-    assert_eq!(message, "Nothing is made: quota: older services have 9 of 10, and it wants 2.");
+    assert_eq!(message, "No object is created: quota: older services have 9 of 10, and it wants 2.");
     assert!(space.find(&DEPLOYMENT, "c-kserve").await.is_none());
     for older in ["a", "b"] {
         space.says_of(&LLM_INFERENCE_SERVICE, older, "Valid", "True", "Valid").await;
@@ -68,7 +68,7 @@ async fn no_more_than_so_much_a_namespace_and_older_services_count_first() {
     space
         .becomes(&LLM_INFERENCE_SERVICE, "c", "it is held as before", |service| {
             let conditions = service["status"]["conditions"].as_array().into_iter().flatten();
-            conditions.clone().any(|told| told["message"] == "Nothing is made: quota: older services have 9 of 10, and it wants 3.")
+            conditions.clone().any(|told| told["message"] == "No object is created: quota: older services have 9 of 10, and it wants 3.")
         })
         .await;
     space.patch(&LLM_INFERENCE_SERVICE, "a", json!({"spec": {"replicas": 4}})).await;
@@ -101,7 +101,7 @@ async fn whoever_names_a_model_that_comes_later_is_judged_again() {
     })
     .await;
     let message = space.says("chat", "Valid", "False", "RuleBroken").await;
-    assert_eq!(message, "Nothing is made: reviewed: nobody has reviewed the model.");
+    assert_eq!(message, "No object is created: reviewed: nobody has reviewed the model.");
     let spec = json!({"modelFormat": {"name": "checkpoint"}, "modelParameterSize": "7B", "storage": {"storageUri": "hf://some/model"}});
     space.create(&BASE_MODEL, "lookups-later", json!({"spec": spec})).await;
     wait_for_rule_status(&cluster, "practice-known-models", "it is there", |status| status.rejects.is_empty()).await;

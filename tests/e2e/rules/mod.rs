@@ -114,7 +114,7 @@ async fn a_rule_that_running_services_break_waits_with_them_named_and_holds_for_
     cluster.pointsman(&["policy", "approve", &candidate.name_any()]).ok();
     wait_for_rule_status(&cluster, "few", "it denies", active).await;
     let message = space.says_of(&LLM_INFERENCE_SERVICE, "large", "Valid", "False", "RuleBroken").await;
-    assert_eq!(message, "What runs stays as it is: few: 8 replicas are the most, and it has 9.");
+    assert_eq!(message, "Existing objects stay unchanged: few: 8 replicas are the most, and it has 9.");
     // What is written from now on is held, and heals.
     space.patch(&LLM_INFERENCE_SERVICE, "large", json!({"spec": {"replicas": 11}})).await;
     let message = space.says_of(&LLM_INFERENCE_SERVICE, "large", "Valid", "False", "RuleBroken").await;
@@ -143,7 +143,7 @@ async fn a_rule_with_a_typo_says_where_and_the_former_one_counts() {
     let (name, more) = llm("bad", 1);
     space.create(&LLM_INFERENCE_SERVICE, &name, more).await;
     let message = space.says_of(&LLM_INFERENCE_SERVICE, "bad", "Valid", "False", "RuleBroken").await;
-    assert_eq!(message, "Nothing is made: named: no.");
+    assert_eq!(message, "No object is created: named: no.");
     assert!(space.find(&DEPLOYMENT, "bad-kserve").await.is_none());
 
     // What is gone counts no more.
@@ -170,7 +170,7 @@ async fn parameters_are_part_of_the_set_and_a_change_of_them_is_a_change_of_the_
     let (name, more) = llm("chat", 4);
     space.create(&LLM_INFERENCE_SERVICE, &name, more).await;
     let message = space.says_of(&LLM_INFERENCE_SERVICE, "chat", "Valid", "False", "RuleBroken").await;
-    assert_eq!(message, "Nothing is made: limited: the most are 3.");
+    assert_eq!(message, "No object is created: limited: the most are 3.");
     maps.patch("limits", &PatchParams::default(), &Patch::Merge(map("4"))).await.unwrap();
     space.says_of(&LLM_INFERENCE_SERVICE, "chat", "Valid", "True", "Valid").await;
     space.becomes(&DEPLOYMENT, "chat-kserve", "it is there", |_| true).await;

@@ -50,8 +50,8 @@ async fn while_a_plugin_fails_nothing_is_made_or_changed_and_without_it_all_goes
     for (number, (point, step)) in [("pod-templating", "Decided"), ("runtime-selection", "RuntimeSelected")].into_iter().enumerate() {
         bind(&cluster, point);
         let said = space.says("chat", step, "False", "PolicyFailed").await;
-        assert!(said.contains("What runs stays as it is") && said.contains("the plugin traps can't answer"), "{said}");
-        assert!(space.warned("chat", "PolicyFailed").await.contains("What runs stays as it is"));
+        assert!(said.contains("Existing objects stay unchanged") && said.contains("the plugin traps can't answer"), "{said}");
+        assert!(space.warned("chat", "PolicyFailed").await.contains("Existing objects stay unchanged"));
         let service = space.get(&INFERENCE_SERVICE, "chat").await;
         assert_eq!(
             (&condition(&service, "Ready")["status"], &condition(&service, "Applied")["status"]),
@@ -63,7 +63,7 @@ async fn while_a_plugin_fails_nothing_is_made_or_changed_and_without_it_all_goes
         let later = format!("later-{number}");
         space.service(&later, with_model(json!({"engine": fixed(1)}))).await;
         let said = space.says(&later, step, "False", "PolicyFailed").await;
-        assert!(said.contains("Nothing is made"), "{said}");
+        assert!(said.contains("No object is created"), "{said}");
     }
     // A change waits as well.
     space.change("chat", json!({"engine": fixed(3)})).await;

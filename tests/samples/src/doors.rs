@@ -17,7 +17,7 @@ pub const RULES: &str = "doors-";
 pub const RULES_OF_ADMISSION: &str = "doors-admission-";
 
 /// What a condition says before the sentences of rules that are broken.
-const BEFORE: [&str; 2] = ["Nothing is made: ", "What runs stays as it is: "];
+const BEFORE: [&str; 2] = ["No object is created: ", "Existing objects stay unchanged: "];
 
 /// What becomes of an object, and at which doors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -111,7 +111,7 @@ impl Pinned<'_> {
             let annotations: usize = answer.annotations.iter().map(|placed| placed.key.len() + placed.value.len()).sum();
             if annotations > words::MAX_ANNOTATIONS_BYTES {
                 let most = words::MAX_ANNOTATIONS_BYTES;
-                return Err(CallError::TooLarge(format!("its annotations have {annotations} bytes, and {most} are the most")));
+                return Err(CallError::TooLarge(format!("its annotations have {annotations} bytes; the limit is {most}")));
             }
             Ok((answer, spent))
         });

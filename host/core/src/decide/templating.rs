@@ -125,7 +125,7 @@ impl Pinned<'_> {
             let (answer, spent) = plugin.template(RequestRef { now, ..inputs.request(&so_far.template) })?;
             let number = answer.operations.len();
             if number > MAX_OPERATIONS {
-                return Err(CallError::TooLarge(format!("it has {number} operations, and {MAX_OPERATIONS} are the most")));
+                return Err(CallError::TooLarge(format!("it has {number} operations; the limit is {MAX_OPERATIONS}")));
             }
             let mut template: Value = serde_json::from_str(&so_far.template).unwrap_or_default();
             for operation in &answer.operations {
@@ -139,16 +139,16 @@ impl Pinned<'_> {
                     .map_err(|error| CallError::Nonsense(printable_line(&format!("{} {error}", operation.path))))?;
             }
             if let Some(foreign) = foreign(&template) {
-                return Err(CallError::Nonsense(printable_line(&format!("{foreign} isn't a policy's to set"))));
+                return Err(CallError::Nonsense(printable_line(&format!("a policy may not set {foreign}"))));
             }
             // No fault of the plugin's: mostly a user says so.
             if let Some(flaw) = pod_template::flaw(&template) {
-                return Err(CallError::Failed(printable_line(&format!("what the layers say is no template of pods: {flaw}"))));
+                return Err(CallError::Failed(printable_line(&format!("the layers make no valid pod template: {flaw}"))));
             }
             let template = template.to_string();
             let size = template.len();
             if size > LARGEST_TEMPLATE {
-                return Err(CallError::TooLarge(format!("it makes a template of {size} bytes, and {LARGEST_TEMPLATE} are the most")));
+                return Err(CallError::TooLarge(format!("its template has {size} bytes; the limit is {LARGEST_TEMPLATE}")));
             }
             Ok(((template, answer), spent))
         });

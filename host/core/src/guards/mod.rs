@@ -197,14 +197,10 @@ impl<'a> PlanGuard<'a> {
         plan
     }
 
-    fn consequence(&self) -> &'static str {
-        if self.snapshot.children.is_empty() { "Nothing is made" } else { "What runs stays as it is" }
-    }
-
     fn valid(&self, judgement: &Judgement) -> Condition {
         let denied = judgement.sentences(Finding::denies);
         if !denied.is_empty() {
-            let message = truncated(format!("{}: {}", self.consequence(), joined(&denied)));
+            let message = truncated(format!("{}: {}", self.snapshot.consequence(), joined(&denied)));
             return refused(VALID, "RuleBroken", message, judgement.findings.iter().filter(|finding| finding.denies()));
         }
         let warned = judgement.sentences(Finding::warns);
@@ -232,7 +228,7 @@ impl<'a> PlanGuard<'a> {
             let plugins: BTreeSet<&str> = broken.flat_map(|object| provenance::plugins(object, &plan.decisions)).collect();
             let plugins = plugins.into_iter().collect::<Vec<_>>().join(", ");
             let by = if plugins.is_empty() { String::new() } else { format!(", which the plugins {plugins} have a part in,") };
-            let message = truncated(format!("{}: the plan{by} is refused. {}", self.consequence(), joined(&denied)));
+            let message = truncated(format!("{}: the plan{by} is refused. {}", self.snapshot.consequence(), joined(&denied)));
             let findings = judgements.iter().flat_map(|judgement| &judgement.findings).filter(|finding| finding.denies());
             return refused(ALLOWED, "GuardrailBroken", message, findings);
         }

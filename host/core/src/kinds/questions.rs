@@ -182,8 +182,7 @@ impl<'a> Questions<'a> {
 
 /// What keeps a policy's failure from going further, as a sentence.
 pub(super) fn undecided_message(snapshot: &Snapshot, undecided: &Undecided) -> String {
-    let stays = if snapshot.children.is_empty() { "Nothing is made" } else { "What runs stays as it is" };
-    format!("{stays}: {}.", undecided.to_string().trim_end_matches('.'))
+    format!("{}: {}.", snapshot.consequence(), undecided.to_string().trim_end_matches('.'))
 }
 
 /// Why something that a subject needs can't be made: the cluster doesn't serve its kind.

@@ -111,11 +111,7 @@ impl<'a> LookupContext<'a> {
         }
         let text = Value::Object(found).to_string();
         if text.len() > LARGEST_LOOKUP {
-            return Err(Failed::for_good(format!(
-                "what it looks up has {} KiB, and {} are the most",
-                text.len() >> 10,
-                LARGEST_LOOKUP >> 10
-            )));
+            return Err(Failed::for_good(format!("what it looks up has {} KiB; the limit is {}", text.len() >> 10, LARGEST_LOOKUP >> 10)));
         }
         Ok(text.into())
     }
@@ -143,9 +139,7 @@ impl<'a> LookupContext<'a> {
         let candidates = self.surroundings.runtimes.candidates(&about.namespace);
         if candidates.len() > MAX_RUNTIMES_FOUND {
             let count = candidates.len();
-            return Err(Failed::for_good(format!(
-                "there are {count} runtimes, and {MAX_RUNTIMES_FOUND} are the most: look for them by name"
-            )));
+            return Err(Failed::for_good(format!("there are {count} runtimes; the limit is {MAX_RUNTIMES_FOUND}: look them up by name")));
         }
         let others = candidates.iter().filter(|other| !is_itself(about, &other.kind, &other.namespace, &other.name));
         Ok(others.map(|other| with_maps(other, &other.labels, &other.annotations)).collect())

@@ -234,7 +234,7 @@ fn validation_error(bound: &PolicySetRule) -> Option<String> {
     let expressions = expressions.chain(spec.variables.iter().map(|variable| &variable.expression));
     let validations = spec.validations.iter().flat_map(|validation| [Some(&validation.expression), validation.message_expression.as_ref()]);
     if expressions.chain(validations.flatten()).any(|expression| expression.len() > LONGEST_EXPRESSION) {
-        return Some(format!("an expression has more than {LONGEST_EXPRESSION} bytes, which is the most"));
+        return Some(format!("an expression has more than {LONGEST_EXPRESSION} bytes"));
     }
     if spec.validations.is_empty() {
         return Some("validations: there is nothing that must hold".to_owned());
@@ -243,7 +243,7 @@ fn validation_error(bound: &PolicySetRule) -> Option<String> {
         return Some(flaw);
     }
     let size: usize = bound.params.iter().flatten().map(|(key, value)| key.len() + value.len()).sum();
-    (size > LARGEST_PARAMS).then(|| format!("params: the ConfigMap has {size} bytes, and {LARGEST_PARAMS} are the most"))
+    (size > LARGEST_PARAMS).then(|| format!("params: the ConfigMap has {size} bytes; the limit is {LARGEST_PARAMS}"))
 }
 
 fn flaw_of_lookups(spec: &ValidationRuleSpec) -> Option<String> {

@@ -25,10 +25,10 @@ pub fn workloads(text: &str) -> (Vec<(&'static Resource, String)>, Option<String
         });
         match workload {
             Some(workload) if known.len() < MAX_WORKLOADS => known.push(workload),
-            Some(_) => problem = Some(format!("names more than {MAX_WORKLOADS} workloads, and the others count for nothing")),
+            Some(_) => problem = Some(format!("names more than {MAX_WORKLOADS} workloads; the others are ignored")),
             None => {
                 let shown: String = entry.chars().take(80).collect();
-                problem = Some(format!("has the entry {shown:?}, which counts for nothing: it must be KIND/NAME of a workload"));
+                problem = Some(format!("has the entry {shown:?}, which is ignored: it must be KIND/NAME of a workload"));
             }
         }
         if problem.is_some() {
@@ -163,6 +163,6 @@ mod tests {
         }
         let many: Vec<String> = (0..40_000).map(|number| format!("Deployment/a-{number}")).collect();
         let (known, problem) = workloads(&many.join(","));
-        assert_eq!((known.len(), problem.as_deref()), (16, Some("names more than 16 workloads, and the others count for nothing")));
+        assert_eq!((known.len(), problem.as_deref()), (16, Some("names more than 16 workloads; the others are ignored")));
     }
 }

@@ -68,6 +68,11 @@ impl Snapshot {
         SubjectKind::find(self.subject.key.resource).is_none_or(|kind| kind.reads.iter().all(|resource| self.serves(resource)))
     }
 
+    /// What a subject that isn't decided about comes to, as the beginning of a sentence.
+    pub fn consequence(&self) -> &'static str {
+        if self.children.is_empty() { "No object is created" } else { "Existing objects stay unchanged" }
+    }
+
     /// What rules may look up beside the subject.
     pub fn surroundings(&self) -> Surroundings {
         let Self { models, runtimes, crowd, .. } = self;

@@ -141,7 +141,7 @@ enum Mode {
 
 /// The API server's no to a write.
 #[derive(Debug, thiserror::Error)]
-#[error("The API server refuses the {key}: {said}{advice}")]
+#[error("The API server rejects the {key}: {said}{advice}")]
 struct Refusal {
     key: ObjectKey,
     code: u16,

@@ -166,7 +166,7 @@ fn bases(snapshot: &Snapshot, settings: &Settings, own: &Value, reads: &mut BTre
     let mut names: Vec<&str> = named.into_iter().rev().filter(|name| once.insert(*name)).collect();
     names.reverse();
     if names.len() > MAX_BASES {
-        let message = format!("spec.baseRefs names {} configurations, and {MAX_BASES} are the most: combine some of them.", names.len());
+        let message = format!("spec.baseRefs has {} entries; the limit is {MAX_BASES}: combine some of the configurations.", names.len());
         return Err(("TooManyBaseRefs", message));
     }
     let mut bases = Vec::new();

@@ -36,7 +36,7 @@ impl Scope<'_> {
                 *text = self.filled(text).map_err(|error| format!("{place}: {error}"))?;
                 self.length.set(self.length.get() + text.len());
                 if self.length.get() > LONGEST_TEXTS {
-                    return Err(format!("{place}: with this text, those that are filled in have more than 1 MiB: shorten them"));
+                    return Err(format!("{place}: with this text, the filled-in texts exceed 1 MiB: shorten them"));
                 }
                 Ok(())
             }
@@ -58,7 +58,7 @@ impl Scope<'_> {
             done.push_str(before);
             let value = self.value(inside.trim())?;
             if done.len() + value.len() > LONGEST_TEXT {
-                return Err("the text has more than 256 KiB once it is filled in: shorten what its placeholders name".to_owned());
+                return Err("the text exceeds 256 KiB once its placeholders are filled in: shorten their values".to_owned());
             }
             done.push_str(&value);
             rest = after;
@@ -170,9 +170,9 @@ mod tests {
         let settings = Settings::default();
         let fill = |mut value: Value| Scope::new(&object, &settings).fill(&mut value, "spec");
         let long = fill(json!({"args": ["{{ .Annotations.note }}".repeat(2)]})).unwrap_err();
-        assert_eq!(long, "spec.args[0]: the text has more than 256 KiB once it is filled in: shorten what its placeholders name");
+        assert_eq!(long, "spec.args[0]: the text exceeds 256 KiB once its placeholders are filled in: shorten their values");
         let many = fill(json!({"args": vec!["{{ .Annotations.note }}"; 2000]})).unwrap_err();
-        assert_eq!(many, "spec.args[5]: with this text, those that are filled in have more than 1 MiB: shorten them");
+        assert_eq!(many, "spec.args[5]: with this text, the filled-in texts exceed 1 MiB: shorten them");
         fill(json!({"args": vec!["{{ .Annotations.note }}"; 5]})).unwrap();
     }
 }

@@ -1,0 +1,116 @@
+//! Tenants who mean harm, with an API server and a host: most of what they write is accepted, each subject is reported on, and another
+//! tenant's service is served and healed meanwhile.
+
+use crate::services::{Space, fixed, home, own_cluster, with_model};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::{
+    Api,
+    api::{DynamicObject, Patch, PatchParams, PostParams},
+};
+use pointsman_core::resource::{DEPLOYMENT, Resource};
+use pointsman_samples::hostile_tenant;
+use pointsman_tests::{Host, TestCluster, eventually};
+use proptest::{
+    strategy::{Strategy, ValueTree},
+    test_runner::TestRunner,
+};
+use serde_json::{Value, json};
+
+/// How many tenants there are, each in a namespace of its own.
+fn tenants() -> usize {
+    if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 400 } else { 40 }
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.pointer(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Where objects like this one are.
+fn api(client: &kube::Client, object: &Value) -> (Api<DynamicObject>, &'static Resource) {
+    let resource = Resource::find(text(object, "/apiVersion"), text(object, "/kind")).unwrap();
+    let described = resource.api_resource();
+    let api = match text(object, "/metadata/namespace") {
+        "" => Api::all_with(client.clone(), &described),
+        namespace => Api::namespaced_with(client.clone(), namespace, &described),
+    };
+    (api, resource)
+}
+
+/// Creates an object with its status. Tells why the API server rejects it.
+async fn create(client: &kube::Client, object: &Value) -> kube::Result<()> {
+    let (api, _) = api(client, object);
+    api.create(&PostParams::default(), &serde_json::from_value(object.clone()).unwrap()).await?;
+    if let Some(status) = object.get("status") {
+        api.patch_status(text(object, "/metadata/name"), &PatchParams::default(), &Patch::Merge(json!({"status": status}))).await?;
+    }
+    Ok(())
+}
+
+/// A namespace of a tenant with what samples refer to. No pod may be in it, since some tenants request millions.
+async fn settled(cluster: &TestCluster) -> &'static str {
+    let space = cluster.namespace("hostile").await;
+    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}});
+    let quotas = Api::<ResourceQuota>::namespaced(space.client.clone(), &space.name);
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    let name: &'static str = space.name.clone().leak();
+    for object in pointsman_samples::context(name).iter().filter(|object| object["kind"] != "Namespace") {
+        match create(&space.client, object).await {
+            // What is of the whole cluster is there since the first, and some samples the API server rejects.
+            Err(kube::Error::Api(status)) if [409, 422].contains(&status.code) => {}
+            created => created.unwrap(),
+        }
+    }
+    name
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_reports_on_every_hostile_subject_and_serves_another_tenant_meanwhile() {
+    let cluster = own_cluster(None);
+    home(&cluster).await;
+    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    host.ready().await;
+    let calm = Space::on(&cluster, "calm").await;
+    let client = cluster.client().await;
+
+    let mut runner = TestRunner::deterministic();
+    let mut subjects = Vec::new();
+    for _ in 0..tenants() {
+        let tenant = hostile_tenant(settled(&cluster).await).new_tree(&mut runner).unwrap().current();
+        for object in &tenant.context {
+            // It may be too large.
+            if let Err(error) = create(&client, object).await {
+                println!("{}: {}", text(object, "/kind"), error.to_string().chars().take(200).collect::<String>());
+            }
+        }
+        match create(&client, &tenant.service).await {
+            Ok(()) => subjects.push(tenant.service),
+            Err(error) => println!("{}: {}", text(&tenant.service, "/kind"), error.to_string().chars().take(200).collect::<String>()),
+        }
+    }
+    println!("{} of {} hostile subjects are accepted", subjects.len(), tenants());
+    assert!(subjects.len() * 10 > tenants() * 6, "the API server accepts {} of {} hostile subjects", subjects.len(), tenants());
+
+    calm.service("chat", with_model(json!({"engine": fixed(1)}))).await;
+    calm.ready("chat").await;
+    let former = calm.get(&DEPLOYMENT, "chat-engine").await;
+    calm.delete(&DEPLOYMENT, "chat-engine").await;
+    calm.becomes(&DEPLOYMENT, "chat-engine", "it is there again", |now| now["metadata"]["uid"] != former["metadata"]["uid"]).await;
+
+    for subject in &subjects {
+        let (api, resource) = api(&client, subject);
+        let name = text(subject, "/metadata/name");
+        let what = format!("{} {}/{name} is reported on", resource.kind, text(subject, "/metadata/namespace"));
+        eventually(&what, async || {
+            let now = serde_json::to_value(api.get(name).await.unwrap()).unwrap();
+            let conditions = now["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|condition| condition["observedGeneration"] == now["metadata"]["generation"]).then_some(())
+        })
+        .await;
+    }
+    let (_, metrics) = host.get("/metrics").unwrap();
+    assert!(metrics.contains("\npointsman_internal_errors_total 0\n"), "{metrics}");
+    let quarantined = metrics.lines().filter(|line| line.starts_with("pointsman_policy_quarantined")).collect::<Vec<_>>();
+    assert!(quarantined.iter().all(|line| line.ends_with(" 0")), "{quarantined:?}");
+    calm.ready("chat").await;
+    host.stop();
+}
