@@ -1,7 +1,6 @@
 //! The `pointsman` binary: parses the command line and calls one subcommand.
 
 use anyhow::{Context, Result};
-use clap::Parser;
 use pointsman::cli::Cli;
 use pointsman_sandbox::{isolate, text::sentence};
 use std::process::ExitCode;
@@ -22,5 +21,5 @@ fn run() -> Result<ExitCode> {
     let runtime = Runtime::new().context("starting the threads that tasks run on")?;
     // It is never dropped: a task that is in the middle of a long computation would find its timers gone, and panic. Those who write have
     // ended by then.
-    Box::leak(Box::new(runtime)).block_on(Cli::parse().run())
+    Box::leak(Box::new(runtime)).block_on(Cli::parse_process().run())
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod check_cli;
+mod command_line;
 mod commands;
 mod compile;
 mod config;

@@ -1,6 +1,6 @@
 //! `pointsman plugin`, as a plugin's author uses it: the program itself, on plugins built as they are shipped.
 
-use crate::program::{empty_folder, pointsman};
+use crate::program::{empty_folder, pointsman, text};
 use flate2::{Compression, write::GzEncoder};
 use pointsman_harness::{
     plugins::{WASM, build_arguments, plugin, plugin_file},
@@ -48,10 +48,6 @@ fn refused(words: &[&str]) -> String {
     assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
     assert!(said.starts_with("error: ") && said.trim_end().lines().count() == 1, "{said}");
     said
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn path(path: &Path) -> &str {
@@ -243,10 +239,4 @@ fn a_new_go_plugin_builds() {
         let told = printed(&["test", path(&folder.join("p/my-policy.wasm")), path(&folder.join("p/cases.yaml"))]);
         assert!(told.ends_with("2 passed, 0 failed\n"), "{told}");
     }
-}
-
-#[test]
-fn completions_are_printed_for_a_shell() {
-    let output = pointsman(&["completions", "bash"]).output().unwrap();
-    assert!(output.status.success() && text(&output.stdout).contains("_pointsman()"));
 }

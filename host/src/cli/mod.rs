@@ -11,6 +11,7 @@ mod crds;
 mod explain;
 mod golden;
 mod live;
+mod man;
 pub mod offline;
 mod output;
 mod plugin;
@@ -22,14 +23,18 @@ mod settings;
 mod yaml;
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use pointsman_sandbox::{compile::SUBCOMMAND, schema};
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 /// A Kubernetes controller for model serving whose judgement is pluggable.
 #[derive(Debug, Parser)]
@@ -61,6 +66,8 @@ enum Command {
     Policy(policy::PolicyArgs),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
+    /// Write man pages, one for each subcommand
+    Man(man::ManArgs),
     /// Compiles a plugin, in a process of its own.
     #[command(name = SUBCOMMAND, hide = true)]
     Compile(compile::CompileArgs),
@@ -69,7 +76,21 @@ enum Command {
     CheckConfig(check_config::CheckConfigArgs),
 }
 
+/// The file name under which kubectl finds us as its plugin.
+const KUBECTL_PLUGIN: &str = "kubectl-pointsman";
+
 impl Cli {
+    /// Parses the arguments of this process. Help and usage name what the user typed, as kubectl's plugin too.
+    pub fn parse_process() -> Self {
+        let mut command = Self::command();
+        let program = std::env::args_os().next().map(PathBuf::from);
+        if program.as_deref().and_then(Path::file_stem) == Some(OsStr::new(KUBECTL_PLUGIN)) {
+            command = command.bin_name("kubectl pointsman");
+        }
+        let mut matches = command.get_matches();
+        Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit())
+    }
+
     /// Runs the subcommand that was asked for.
     pub async fn run(self) -> Result<ExitCode> {
         match self.command {
@@ -83,6 +104,7 @@ impl Cli {
             Command::Plugin(args) => plugin::run(args).await,
             Command::Policy(args) => policy::run(args).await,
             Command::Completions(args) => Ok(completions::run(&args)),
+            Command::Man(args) => man::run(&args),
             Command::Compile(args) => Ok(compile::run(&args)),
             Command::CheckConfig(args) => Ok(check_config::run(&args)),
         }

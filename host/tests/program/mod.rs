@@ -27,6 +27,11 @@ spec:
 /// A service that they serve.
 pub(crate) const CHAT: &str = "apiVersion: ome.io/v1beta1\nkind: InferenceService\nmetadata: {name: chat}\nspec:\n  model: {name: llama}\n";
 
+/// What it printed.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 /// An empty folder that is made anew for each run.
 pub(crate) fn empty_folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
