@@ -41,7 +41,7 @@ async fn a_plugin_that_traps_is_told_once_quarantined_and_stood_in_for_where_not
     let in_namespaces = |status: &_| condition(status, "Quarantined").is_some_and(|(_, reason, _)| reason == "InNamespaces");
     let status = cluster.status("traps", "it is quarantined in a namespace", in_namespaces).await;
     let (now, _, message) = condition(&status, "Quarantined").unwrap();
-    assert!(now == "False" && message.contains("failed too often in a and isn't asked"), "{now} {message}");
+    assert!(now == "False" && message.contains("failed too often in a and is quarantined there"), "{now} {message}");
     // One event for however many failures, then the quarantine for all.
     for _ in 0..50 {
         for namespace in ["a", "b", "c"] {

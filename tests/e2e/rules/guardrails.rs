@@ -116,7 +116,7 @@ async fn what_a_hostile_plugin_adds_is_refused_and_nothing_is_applied() {
         let name = format!("identity-{number}");
         service(&name, Some(&json!([{"path": format!("/metadata/{field}"), "value": "kube-system"}]))).await;
         let message = space.says(&name, "Decided", "False", "PolicyFailed").await;
-        assert!(message.contains("hostile") && message.contains(&format!("/metadata/{field} isn't a policy's to set")), "{message}");
+        assert!(message.contains("hostile") && message.contains(&format!("a policy may not set /metadata/{field}")), "{message}");
     }
     assert!(space.made().await.is_empty(), "{:?}", space.made().await);
 

@@ -84,7 +84,7 @@ async fn what_the_api_server_refuses_is_told_in_its_words_and_what_runs_stays() 
     // The policy knows what a GPU is.
     space.change("chat", runner("500m")).await;
     let said = space.says("chat", "Decided", "False", "PolicyFailed").await;
-    assert!(said.contains("What runs stays") && said.contains("nvidia.com/gpu") && said.contains("such as 8"), "{said}");
+    assert!(said.contains("Existing objects stay") && said.contains("nvidia.com/gpu") && said.contains("such as 8"), "{said}");
     // Only the API server knows that volumes must be there.
     let mounts = json!([{"name": "nothing", "mountPath": "/data"}]);
     space.change("chat", json!({"engine": {"runner": {"resources": null, "volumeMounts": mounts}}})).await;

@@ -125,7 +125,7 @@ async fn unanswered(space: &Space<'_>) {
         let refused = adopt(space, &[&["isvc/llama-chat"], args].concat());
         assert_eq!(refused.code, Some(2), "{}{}", refused.stdout, refused.stderr);
         for words in [
-            "refused: The API server refuses the InferenceService chat/llama-chat",
+            "refused: The API server rejects the InferenceService chat/llama-chat",
             "failed calling webhook \"inferenceservice.ome-webhook-server.defaulter\"",
             "Start what serves that webhook, or delete its",
         ] {

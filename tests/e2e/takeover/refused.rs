@@ -121,7 +121,7 @@ async fn stays_untouched(space: &Space<'_>, service: &str, words: &[&str]) {
     for args in [&["--force"][..], &["--force", "--yes"]] {
         let refused = adopt(space, &[&[&format!("isvc/{service}")[..]], args].concat());
         assert_eq!(refused.code, Some(2), "{}{}", refused.stdout, refused.stderr);
-        for words in words.iter().chain(&["refused: The API server refuses the ", "Nothing of the service was written"]) {
+        for words in words.iter().chain(&["refused: The API server rejects the ", "Nothing of the service was written"]) {
             assert!(refused.stdout.contains(words), "{words}: {}", refused.stdout);
         }
     }
