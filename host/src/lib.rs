@@ -11,6 +11,7 @@ pub mod liveness;
 pub mod load;
 pub mod metrics;
 pub mod pace;
+pub mod permissions;
 pub mod problem;
 pub mod queue;
 pub mod revision;

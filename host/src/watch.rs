@@ -35,7 +35,7 @@ use tokio::{sync::watch, task::JoinHandle};
 
 /// How much of a kind is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extent {
+pub(super) enum Extent {
     /// Everything.
     All,
     /// The metadata of everything.
@@ -65,7 +65,7 @@ static BESIDE_SUBJECTS: &[(&Resource, Extent)] = &[
 ];
 
 /// What is watched, each kind once.
-fn watched() -> impl Iterator<Item = (&'static Resource, Extent)> {
+pub(super) fn watched() -> impl Iterator<Item = (&'static Resource, Extent)> {
     let of_subjects = SUBJECT_KINDS.iter().flat_map(|kind| [kind.resource].into_iter().chain(kind.reads.iter().copied()));
     let workloads = WORKLOADS.iter().map(|workload| (workload.resource, Extent::Ours));
     let mut all: Vec<_> =

@@ -15,6 +15,7 @@ mod leftovers;
 mod llm;
 mod objects;
 mod partitions;
+mod permissions;
 mod plans;
 mod policies;
 mod revisions;

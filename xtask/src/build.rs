@@ -59,13 +59,16 @@ pub(crate) fn host() -> Result<PathBuf> {
     Ok(target_dir().join("debug/pointsman"))
 }
 
-/// Writes the generated files: `crds/yaml`, and the tables of docs/labels-and-annotations.md.
+/// Writes the generated files: `crds/yaml`, `deploy/roles`, and the tables of docs/labels-and-annotations.md.
 pub(crate) fn generate() -> Result<()> {
     let to = workspace().join("crds/yaml");
     let host = host()?;
     // The folder holds nothing else: a kind that is gone must not stay.
     fs::remove_dir_all(&to).with_context(|| format!("clearing {}", to.display()))?;
     Guarded::new(host)?.args(["crds", "print", "--all", "--dir"]).args([to]).succeed("generating crds/yaml")?;
+    // See `host/src/permissions.rs`, the test that compares them.
+    let roles = ["test", "--workspace", "--lib", "permissions::tests::the_files"];
+    cargo(&roles)?.env("POINTSMAN_UPDATE_ROLES", "1").succeed("generating deploy/roles")?;
     // See `host/core/src/rules/ome_keys/document.rs`, the test that compares them.
     let tables = ["test", "--workspace", "--lib", "rules::ome_keys::document"];
     cargo(&tables)?.env("POINTSMAN_UPDATE_LABELS_PAGE", "1").succeed("generating the tables of docs/labels-and-annotations.md")

@@ -1,0 +1,231 @@
+//! What a host may do in a cluster, by what it is for. `cargo xtask generate` writes `deploy/roles` from it: a right that isn't here isn't
+//! granted to anybody.
+
+use pointsman_core::{
+    objects::{Metadata, access},
+    resource::{
+        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER,
+        HTTP_ROUTE, INFERENCE_POOL, INFERENCE_SERVICE, KNATIVE_SERVICE, LEADER_WORKER_SET, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE,
+        NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, POLICY_PLUGIN, POLICY_SET, RAY_CLUSTER, ROLE, ROLE_BINDING,
+        Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME, VALIDATION_RULE,
+    },
+    settings::HOST_NAMESPACE,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The ServiceAccount that hosts run as.
+pub const ACCOUNT: &str = "pointsman";
+
+/// What is only seen.
+const SEES: &[&str] = &["list", "watch"];
+/// What is created for a subject. An apply is a patch; for one that creates, the API server requires both verbs.
+const OWNS: &[&str] = &["create", "delete", "get", "list", "patch", "watch"];
+/// What outlives a plan that lacks it: files are never deleted.
+const KEEPS: &[&str] = &["create", "get", "list", "patch", "watch"];
+
+/// Something that a cluster may have switched on, with the rights that it takes.
+#[derive(Debug)]
+pub struct Feature {
+    /// The name of its file, and of its roles after `pointsman-`.
+    pub name: &'static str,
+    /// Who needs it, as a sentence.
+    pub purpose: &'static str,
+    /// Rules for all namespaces.
+    pub everywhere: Vec<Value>,
+    /// Rules for the host's own namespace.
+    pub at_home: Vec<Value>,
+}
+
+fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
+}
+
+fn rules(resources: &[&Resource], verbs: &[&str]) -> Vec<Value> {
+    resources.iter().map(|resource| rule(resource.group, resource.plural, verbs)).collect()
+}
+
+/// A subject: it is seen, its status is written, and its objects name it as their owner, which some clusters require a right for.
+fn subject(resource: &Resource) -> Vec<Value> {
+    let part = |part: &str, verb: &str| rule(resource.group, &format!("{}/{part}", resource.plural), &[verb]);
+    [rules(&[resource], SEES), vec![part("status", "patch"), part("finalizers", "update")]].concat()
+}
+
+/// What a Role grants that is created for a subject: nobody may grant what they may not do.
+fn granted(role: &Value) -> Vec<Value> {
+    let rules = role["rules"].as_array().cloned().unwrap_or_default();
+    rules
+        .into_iter()
+        .map(|mut rule| {
+            // The names are those of the subjects.
+            rule.as_object_mut().map(|rule| rule.remove("resourceNames"));
+            rule
+        })
+        .collect()
+}
+
+fn metadata() -> Metadata {
+    Metadata { labels: BTreeMap::new(), annotations: BTreeMap::new(), owner: None }
+}
+
+/// What every host needs.
+fn base() -> Feature {
+    let policy = POLICY_PLUGIN.group;
+    let status = [&POLICY_PLUGIN, &POLICY_SET, &VALIDATION_RULE].map(|kind| format!("{}/status", kind.plural));
+    Feature {
+        name: "base",
+        purpose: "Every host needs it.",
+        everywhere: vec![
+            rule("apiextensions.k8s.io", "customresourcedefinitions", &["get", "list", "watch"]),
+            rule(NAMESPACE.group, NAMESPACE.plural, &["get", "list", "watch"]),
+            rule(POD.group, POD.plural, SEES),
+            rule("events.k8s.io", "events", &["create", "patch"]),
+            rule(policy, POLICY_PLUGIN.plural, &["create", "list", "watch"]),
+            rule(policy, POLICY_SET.plural, &["create", "delete", "get", "list", "watch"]),
+            rule(policy, VALIDATION_RULE.plural, &["create", "list", "patch", "watch"]),
+            json!({"apiGroups": [policy], "resources": status, "verbs": ["patch"]}),
+        ],
+        at_home: vec![
+            rule("", "configmaps", &["create", "delete", "get", "list", "patch", "update", "watch"]),
+            rule("coordination.k8s.io", "leases", &["create", "get", "update"]),
+        ],
+    }
+}
+
+/// What both kinds of service are made of.
+const SERVED_BY: [&Resource; 6] = [&DEPLOYMENT, &SERVICE, &SERVICE_ACCOUNT, &ROLE, &ROLE_BINDING, &HORIZONTAL_POD_AUTOSCALER];
+
+/// All of them, in the order of the docs.
+pub fn features() -> Vec<Feature> {
+    let neighbour = |name, purpose, kinds: &[&Resource]| Feature { name, purpose, everywhere: rules(kinds, OWNS), at_home: Vec::new() };
+    vec![
+        base(),
+        Feature {
+            name: "ome",
+            purpose: "It serves InferenceServices.",
+            everywhere: [
+                subject(&INFERENCE_SERVICE),
+                rules(&[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME, &FINE_TUNED_WEIGHT], SEES),
+                rules(&SERVED_BY, OWNS),
+                rules(&[&POD_DISRUPTION_BUDGET, &NETWORK_POLICY], OWNS),
+                rules(&[&PERSISTENT_VOLUME_CLAIM], KEEPS),
+                granted(&access::sees_pods(metadata())),
+            ]
+            .concat(),
+            at_home: Vec::new(),
+        },
+        Feature {
+            name: "kserve",
+            purpose: "It serves LLMInferenceServices.",
+            everywhere: [
+                subject(&LLM_INFERENCE_SERVICE),
+                rules(&[&LLM_CONFIG], SEES),
+                rules(&SERVED_BY, OWNS),
+                granted(&access::picks_endpoints(metadata(), "", "")),
+            ]
+            .concat(),
+            at_home: Vec::new(),
+        },
+        neighbour("leaderworkerset", "Services run on groups of nodes.", &[&LEADER_WORKER_SET]),
+        neighbour("knative", "InferenceServices scale to zero by Knative.", &[&KNATIVE_SERVICE]),
+        neighbour("ray", "InferenceServices run on Ray.", &[&RAY_CLUSTER]),
+        neighbour("keda", "Services scale by KEDA.", &[&SCALED_OBJECT]),
+        Feature {
+            name: "gateway",
+            purpose: "Services are reached through the Gateway API.",
+            everywhere: [rules(&[&HTTP_ROUTE], OWNS), rules(&[&GATEWAY], SEES)].concat(),
+            at_home: Vec::new(),
+        },
+        neighbour("inference-pool", "LLMInferenceServices have a scheduler.", &[&INFERENCE_POOL]),
+        Feature {
+            name: "webhook",
+            purpose: "The host answers the admission webhook.",
+            everywhere: ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
+                .map(|resource| rule("admissionregistration.k8s.io", resource, &["list", "patch", "watch"]))
+                .to_vec(),
+            at_home: vec![rule("", "secrets", &["create", "list", "update", "watch"])],
+        },
+    ]
+}
+
+impl Feature {
+    /// Its roles, and their bindings to the host's ServiceAccount.
+    pub fn objects(&self) -> Vec<Value> {
+        let name = format!("pointsman-{}", self.name);
+        let object = |kind: &str, namespace: Option<&str>, more: Value| {
+            let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}});
+            if let (Some(namespace), Some(metadata)) = (namespace, object["metadata"].as_object_mut()) {
+                metadata.insert("namespace".to_owned(), namespace.into());
+            }
+            if let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) {
+                object.extend(more);
+            }
+            object
+        };
+        let subjects = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOST_NAMESPACE}]);
+        let binding = |role: &str| json!({"roleRef": {"apiGroup": ROLE.group, "kind": role, "name": name}, "subjects": subjects});
+        let mut objects = vec![
+            object("ClusterRole", None, json!({"rules": self.everywhere})),
+            object("ClusterRoleBinding", None, binding("ClusterRole")),
+        ];
+        if !self.at_home.is_empty() {
+            objects.push(object("Role", Some(HOST_NAMESPACE), json!({"rules": self.at_home})));
+            objects.push(object("RoleBinding", Some(HOST_NAMESPACE), binding("Role")));
+        }
+        objects
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{env, fs, path::Path};
+
+    /// As xtask sets it (`xtask/src/build.rs`).
+    const UPDATE: &str = "POINTSMAN_UPDATE_ROLES";
+
+    fn files() -> BTreeMap<String, String> {
+        let file = |feature: &Feature| {
+            let documents: Vec<String> = feature.objects().iter().map(|object| serde_saphyr::to_string(object).unwrap()).collect();
+            (format!("{}.yaml", feature.name), format!("# {}\n{}", feature.purpose, documents.join("---\n")))
+        };
+        features().iter().map(file).collect()
+    }
+
+    #[test]
+    fn the_files_in_deploy_roles_are_those_of_the_code() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/roles");
+        let expected = files();
+        if env::var_os(UPDATE).is_some() {
+            for (name, text) in &expected {
+                fs::write(folder.join(name), text).unwrap();
+            }
+        }
+        for (name, text) in &expected {
+            let there = fs::read_to_string(folder.join(name)).unwrap_or_default();
+            assert!(there == *text, "deploy/roles/{name} isn't that of the code: run `cargo xtask generate`");
+        }
+        let mut found: Vec<String> =
+            fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        found.retain(|name| !["kustomization.yaml", "service-account.yaml"].contains(&&**name));
+        found.sort();
+        assert_eq!(found, expected.keys().cloned().collect::<Vec<_>>(), "deploy/roles holds other files");
+    }
+
+    #[test]
+    fn every_kind_that_is_watched_may_be_listed_and_every_kind_that_is_made_may_be_written() {
+        let granted: Vec<Value> = features().into_iter().flat_map(|feature| feature.everywhere).collect();
+        let may = |resource: &Resource, verb: &str| {
+            let has = |list: &Value, name: &str| list.as_array().unwrap().iter().any(|item| item == name);
+            granted.iter().any(|rule| {
+                has(&rule["apiGroups"], resource.group) && has(&rule["resources"], resource.plural) && has(&rule["verbs"], verb)
+            })
+        };
+        for (resource, _) in crate::watch::watched() {
+            assert!(may(resource, "list") && may(resource, "watch"), "{} can't be watched", resource.plural);
+        }
+        for resource in crate::watch::made() {
+            assert!(["create", "get", "patch"].iter().all(|verb| may(resource, verb)), "{} can't be applied", resource.plural);
+        }
+    }
+}
