@@ -12,7 +12,6 @@ use pointsman_core::{
     settings::HOST_NAMESPACE,
 };
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 /// The ServiceAccount that hosts run as.
 pub const ACCOUNT: &str = "pointsman";
@@ -64,10 +63,6 @@ fn granted(role: &Value) -> Vec<Value> {
         .collect()
 }
 
-fn metadata() -> Metadata {
-    Metadata { labels: BTreeMap::new(), annotations: BTreeMap::new(), owner: None }
-}
-
 /// What every host needs.
 fn base() -> Feature {
     let policy = POLICY_PLUGIN.group;
@@ -109,7 +104,7 @@ pub fn features() -> Vec<Feature> {
                 rules(&SERVED_BY, OWNS),
                 rules(&[&POD_DISRUPTION_BUDGET, &NETWORK_POLICY], OWNS),
                 rules(&[&PERSISTENT_VOLUME_CLAIM], KEEPS),
-                granted(&access::sees_pods(metadata())),
+                granted(&access::sees_pods(Metadata::default())),
             ]
             .concat(),
             at_home: Vec::new(),
@@ -121,7 +116,7 @@ pub fn features() -> Vec<Feature> {
                 subject(&LLM_INFERENCE_SERVICE),
                 rules(&[&LLM_CONFIG], SEES),
                 rules(&SERVED_BY, OWNS),
-                granted(&access::picks_endpoints(metadata(), "", "")),
+                granted(&access::picks_endpoints(Metadata::default(), "", "")),
             ]
             .concat(),
             at_home: Vec::new(),
@@ -179,7 +174,7 @@ impl Feature {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{env, fs, path::Path};
+    use std::{collections::BTreeMap, env, fs, path::Path};
 
     /// As xtask sets it (`xtask/src/build.rs`).
     const UPDATE: &str = "POINTSMAN_UPDATE_ROLES";

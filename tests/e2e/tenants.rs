@@ -9,7 +9,7 @@ use kube::{
 };
 use pointsman_core::resource::{DEPLOYMENT, Resource};
 use pointsman_samples::hostile_tenant;
-use pointsman_tests::{Host, TestCluster, eventually};
+use pointsman_tests::{Host, TestCluster, eventually, is_full};
 use proptest::{
     strategy::{Strategy, ValueTree},
     test_runner::TestRunner,
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 /// How many tenants there are, each in a namespace of its own.
 fn tenants() -> usize {
-    if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 400 } else { 40 }
+    if is_full() { 400 } else { 40 }
 }
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
@@ -26,24 +26,31 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
 }
 
 /// Where objects like this one are.
-fn api(client: &kube::Client, object: &Value) -> (Api<DynamicObject>, &'static Resource) {
-    let resource = Resource::find(text(object, "/apiVersion"), text(object, "/kind")).unwrap();
-    let described = resource.api_resource();
-    let api = match text(object, "/metadata/namespace") {
+fn api(client: &kube::Client, object: &Value) -> Api<DynamicObject> {
+    let described = Resource::find(text(object, "/apiVersion"), text(object, "/kind")).unwrap().api_resource();
+    match text(object, "/metadata/namespace") {
         "" => Api::all_with(client.clone(), &described),
         namespace => Api::namespaced_with(client.clone(), namespace, &described),
-    };
-    (api, resource)
+    }
 }
 
 /// Creates an object with its status. Tells why the API server rejects it.
 async fn create(client: &kube::Client, object: &Value) -> kube::Result<()> {
-    let (api, _) = api(client, object);
+    let api = api(client, object);
     api.create(&PostParams::default(), &serde_json::from_value(object.clone()).unwrap()).await?;
     if let Some(status) = object.get("status") {
         api.patch_status(text(object, "/metadata/name"), &PatchParams::default(), &Patch::Merge(json!({"status": status}))).await?;
     }
     Ok(())
+}
+
+/// Whether the API server accepts an object; prints why it doesn't.
+async fn accepted(client: &kube::Client, object: &Value) -> bool {
+    let created = create(client, object).await;
+    if let Err(error) = &created {
+        println!("{}: {}", text(object, "/kind"), error.to_string().chars().take(200).collect::<String>());
+    }
+    created.is_ok()
 }
 
 /// A namespace of a tenant with what samples refer to. No pod may be in it, since some tenants request millions.
@@ -76,15 +83,12 @@ async fn a_host_reports_on_every_hostile_subject_and_serves_another_tenant_meanw
     let mut subjects = Vec::new();
     for _ in 0..tenants() {
         let tenant = hostile_tenant(settled(&cluster).await).new_tree(&mut runner).unwrap().current();
+        // What it refers to may be too large.
         for object in &tenant.context {
-            // It may be too large.
-            if let Err(error) = create(&client, object).await {
-                println!("{}: {}", text(object, "/kind"), error.to_string().chars().take(200).collect::<String>());
-            }
+            accepted(&client, object).await;
         }
-        match create(&client, &tenant.service).await {
-            Ok(()) => subjects.push(tenant.service),
-            Err(error) => println!("{}: {}", text(&tenant.service, "/kind"), error.to_string().chars().take(200).collect::<String>()),
+        if accepted(&client, &tenant.service).await {
+            subjects.push(tenant.service);
         }
     }
     println!("{} of {} hostile subjects are accepted", subjects.len(), tenants());
@@ -97,9 +101,9 @@ async fn a_host_reports_on_every_hostile_subject_and_serves_another_tenant_meanw
     calm.becomes(&DEPLOYMENT, "chat-engine", "it is there again", |now| now["metadata"]["uid"] != former["metadata"]["uid"]).await;
 
     for subject in &subjects {
-        let (api, resource) = api(&client, subject);
+        let api = api(&client, subject);
         let name = text(subject, "/metadata/name");
-        let what = format!("{} {}/{name} is reported on", resource.kind, text(subject, "/metadata/namespace"));
+        let what = format!("{} {}/{name} is reported on", text(subject, "/kind"), text(subject, "/metadata/namespace"));
         eventually(&what, async || {
             let now = serde_json::to_value(api.get(name).await.unwrap()).unwrap();
             let conditions = now["status"]["conditions"].as_array().cloned().unwrap_or_default();

@@ -25,6 +25,14 @@ use std::time::{Duration, Instant};
 /// How long something may take that has no bound of its own. Generous: it only bounds a test that fails.
 const TEST_TIMEOUT: Duration = Duration::from_mins(5);
 
+/// The variable by which `cargo xtask test --full` asks for the longer runs.
+pub const FULL: &str = "POINTSMAN_TEST_FULL";
+
+/// Whether this is a run with `--full`.
+pub fn is_full() -> bool {
+    std::env::var_os(FULL).is_some()
+}
+
 /// Asks until there is an answer.
 pub async fn eventually<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T>) -> T {
     let started = Instant::now();

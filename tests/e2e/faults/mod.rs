@@ -20,7 +20,7 @@ use pointsman_harness::Options;
 use pointsman_tests::{
     Host, PolicyCluster, TestCluster, eventually,
     faults::{Fault, Faults, Proxy, Reach},
-    plugin_bytes, with_other_digest,
+    is_full, plugin_bytes, with_other_digest,
 };
 use serde_json::{Value, json};
 use state::{end_state, unapplied};
@@ -311,5 +311,5 @@ fn differ(faulty: &BTreeMap<String, Value>, calm: &BTreeMap<String, Value>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_fails_between_hosts_and_the_api_server_the_end_is_that_of_a_run_without_faults() {
-    survive(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 10_000 } else { 300 }).await;
+    survive(if is_full() { 10_000 } else { 300 }).await;
 }

@@ -1,7 +1,7 @@
 //! That a run with faults would notice: hosts with a bug that is planted here are caught by it.
 
 use pointsman_harness::{forget_our_package, target_dir, workspace};
-use pointsman_tests::CommandOutput;
+use pointsman_tests::{CommandOutput, FULL, is_full};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -68,7 +68,7 @@ fn built(source: &Path) -> PathBuf {
 /// Another host is built for each, which takes minutes.
 #[tokio::test]
 async fn a_bug_that_is_planted_in_a_host_is_caught() {
-    if std::env::var_os("POINTSMAN_TEST_FULL").is_none() {
+    if !is_full() {
         return;
     }
     let source = source();
@@ -78,9 +78,7 @@ async fn a_bug_that_is_planted_in_a_host_is_caught() {
         assert_eq!(text.matches(was).count(), 1, "{what}: in {file} there is one place for it");
         fs::write(&path, text.replace(was, is)).unwrap();
         let mut run = Command::new(std::env::current_exe().unwrap());
-        run.args(["faults::whatever_fails_between", "--nocapture"])
-            .env_remove("POINTSMAN_TEST_FULL")
-            .env("POINTSMAN_BINARY", built(&source));
+        run.args(["faults::whatever_fails_between", "--nocapture"]).env_remove(FULL).env("POINTSMAN_BINARY", built(&source));
         let said = CommandOutput::by(&mut run);
         let words = said.stdout + &said.stderr;
         assert!(!said.success && words.contains(caught), "{what}: it isn't caught\n{words}");

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// allows: they come with `--full`, and in the sandbox alone in `host/tests/interfaces.rs`.
 fn old() -> Vec<&'static str> {
     let mut names = vec!["go-labels", "rust-labels"];
-    if std::env::var_os("POINTSMAN_TEST_FULL").is_some() {
+    if pointsman_tests::is_full() {
         names.extend(["javascript-labels", "python-labels"]);
     }
     names

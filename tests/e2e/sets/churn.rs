@@ -1,15 +1,13 @@
 //! A plugin that is pushed again and again: nobody else's update waits for it.
 
-use super::{LABELS, bring, digest, next, start};
+use super::{LABELS, bring, by_itself, digest, next, start};
 use pointsman_tests::{PolicyCluster, eventually, plugin_bytes, with_other_digest};
-use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_is_pushed_every_moment_delays_no_other_plugin_s_update() {
     let cluster = PolicyCluster::start().await;
     let host = start(&cluster, &[]).await;
-    let by_itself = || json!({"strategy": {"type": "Guarded", "maxRestarting": "100%"}});
     let labels = [plugin_bytes(LABELS), next()];
     bring(&cluster, "labels", &labels[0], by_itself()).await;
     cluster.active("labels", &digest(&labels[0])).await;

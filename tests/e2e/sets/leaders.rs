@@ -4,8 +4,8 @@
 //! On an API server alone: what a promotion comes to shows in objects, in what each host says of itself, and in what makes pods.
 
 use super::{
-    APPROVED, LABEL, LABELS, annotate, bring, decides, digest, is, label, message, next, recorded, set_that, sets_are_seen, start, turns,
-    waits,
+    APPROVED, LABEL, LABELS, annotate, bring, by_itself, decides, digest, is, label, message, next, recorded, set_that, sets_are_seen,
+    start, turns, waits,
 };
 use crate::services::{LastSeen, Space};
 use futures::StreamExt;
@@ -55,11 +55,6 @@ fn versions(number: usize) -> Vec<Version> {
 /// Whether a version is part of a set.
 fn brings(set: &PolicySet, version: &Version) -> bool {
     set.spec.plugins.iter().any(|plugin| plugin.digest == version.digest)
-}
-
-/// By this an update gets active by itself, but not before it was compared.
-fn by_itself() -> Value {
-    json!({"strategy": {"type": "Guarded", "maxRestarting": "100%"}})
 }
 
 /// A service whose pods carry what the plugin says, once its Deployment is there.

@@ -315,7 +315,7 @@ async fn furnished(cluster: &PolicyCluster, labels: Value) -> Space<'_> {
 
 #[tokio::test]
 async fn what_is_predicted_is_what_happens() {
-    let full = std::env::var_os("POINTSMAN_TEST_FULL").is_some();
+    let full = pointsman_tests::is_full();
     let (changes, number) = if full { (200, 100) } else { (12, 20) };
     // By default one with which all sorts of changes come early.
     let seed = std::env::var("POINTSMAN_TEST_SEED").map_or(490, |seed| seed.parse().unwrap());

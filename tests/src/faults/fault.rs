@@ -110,7 +110,7 @@ pub enum Fault {
     Partition,
     /// The leader is killed.
     Killed,
-    /// The leader is told to end.
+    /// The leader receives SIGTERM.
     Terminated,
 }
 

@@ -68,7 +68,7 @@ impl Snapshot {
         SubjectKind::find(self.subject.key.resource).is_none_or(|kind| kind.reads.iter().all(|resource| self.serves(resource)))
     }
 
-    /// What a subject that isn't decided about comes to, as the beginning of a sentence.
+    /// What an undecided plan means for the subject's objects, as the beginning of a sentence.
     pub fn consequence(&self) -> &'static str {
         if self.children.is_empty() { "No object is created" } else { "Existing objects stay unchanged" }
     }
