@@ -7,6 +7,7 @@ pub use error::ApplyError;
 use crate::{
     apply::error::{RequestError, api_error, create_error, name_taken, unknown_object_error},
     leader::fence::FenceError,
+    problem::sentence,
     watch::{Shared, seen::ObjectText},
 };
 use k8s_openapi::jiff::Timestamp;
@@ -27,7 +28,7 @@ use pointsman_core::{
         writers,
     },
 };
-use pointsman_sandbox::{sync::locked, text::sentence};
+use pointsman_sandbox::sync::locked;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},

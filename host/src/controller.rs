@@ -7,6 +7,7 @@ use crate::{
     liveness::Liveness,
     metrics::Reconciles,
     pace::{Observation, Pacer, RECHECK_INTERVAL, REPORT_INTERVAL, RestartPermission},
+    problem::sentence,
     queue::Queue,
     watch::{self, Shared, apis::Apis},
 };
@@ -28,7 +29,7 @@ use pointsman_core::{
     status::{APPLIED, Applied, RESTARTING, TransitionEvent, ready, settle},
     world::{ObjectKey, OwnedObject, Snapshot, Subject, Touched},
 };
-use pointsman_sandbox::{sync::locked, text::sentence};
+use pointsman_sandbox::sync::locked;
 use serde_json::Map;
 use std::{
     collections::BTreeSet,

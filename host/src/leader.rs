@@ -7,6 +7,7 @@
 pub mod fence;
 mod record;
 
+use crate::problem::sentence;
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::{
     Api, Client,
@@ -150,7 +151,7 @@ impl Election {
                 }
                 self.publish(leads.then(|| sent + self.timing.renew));
             }
-            Ok(Err(error)) => self.failed(&pointsman_sandbox::text::sentence(&error)),
+            Ok(Err(error)) => self.failed(&sentence(&error)),
             Err(_) => self.failed("the API server doesn't answer"),
         }
         if self.leads.borrow().is_some_and(|until| until <= Instant::now()) {
@@ -216,11 +217,7 @@ impl Election {
         match timeout(self.timing.renew / 2, self.release()).await {
             Ok(Ok(())) => tracing::info!(lease = self.name, "gave the lease back"),
             Ok(Err(error)) => {
-                tracing::warn!(
-                    lease = self.name,
-                    error = pointsman_sandbox::text::sentence(&error),
-                    "the lease can't be given back; it will expire"
-                );
+                tracing::warn!(lease = self.name, error = sentence(&error), "the lease can't be given back; it will expire");
             }
             Err(_) => {
                 tracing::warn!(lease = self.name, "the lease can't be given back, because the API server doesn't answer; it will expire");

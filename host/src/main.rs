@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 use pointsman::cli::Cli;
-use pointsman_sandbox::{isolate, text::sentence};
+use pointsman::problem::sentence;
+use pointsman_sandbox::isolate;
 use std::process::ExitCode;
 use tokio::runtime::Runtime;
 

@@ -1,6 +1,22 @@
-//! What an object's status says is wrong with it.
+//! What is wrong, as statuses and the log say it.
 
-use std::fmt::Display;
+use pointsman_sandbox::text;
+use std::{error::Error, fmt::Display};
+
+/// An error and its causes, as a sentence. The API server's own message stands for its whole answer, which kube shows.
+pub fn sentence(error: &(dyn Error + 'static)) -> String {
+    let said = text::sentence(error);
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(answer @ kube::Error::Api(status)) = error.downcast_ref()
+            && !status.message.is_empty()
+        {
+            return said.replace(&answer.to_string(), &status.message);
+        }
+        cause = error.source();
+    }
+    said
+}
 
 /// Something that is wrong with a PolicyPlugin or a ValidationRule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,5 +31,20 @@ impl Problem {
     /// An error as a sentence, under its reason.
     pub fn new(reason: &str, error: &dyn Display) -> Self {
         Self { reason: reason.to_owned(), message: format!("{error}.") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::{core::Status, runtime::watcher};
+
+    #[test]
+    fn of_the_api_server_s_answer_the_message_is_told_once() {
+        let answer = || kube::Error::Api(Box::new(Status::failure("pods is forbidden", "Forbidden").with_code(403)));
+        assert_eq!(sentence(&answer()), "pods is forbidden");
+        let listing = watcher::Error::InitialListFailed(answer());
+        assert_eq!(sentence(&listing), "failed to perform initial object list: pods is forbidden");
+        assert_eq!(sentence(&std::io::Error::other("a file")), "a file");
     }
 }

@@ -3,7 +3,11 @@
 pub mod apis;
 pub mod seen;
 
-use crate::watch::{apis::Apis, seen::ObjectText};
+use crate::{
+    permissions,
+    problem::sentence,
+    watch::{apis::Apis, seen::ObjectText},
+};
 use futures::StreamExt;
 use kube::{
     Api, Client,
@@ -20,9 +24,9 @@ use pointsman_core::{
     },
     subject_kind::SUBJECT_KINDS,
     workload::WORKLOADS,
-    world::{ObjectKey, ObjectUpdate, World, child::SUBJECT_KIND},
+    world::{DeniedKinds, ObjectKey, ObjectUpdate, World, child::SUBJECT_KIND},
 };
-use pointsman_sandbox::{sync::locked, text::sentence};
+use pointsman_sandbox::sync::locked;
 use serde::Deserialize;
 use std::{
     borrow::Cow,
@@ -126,8 +130,18 @@ impl Shared {
 /// One kind's watch.
 struct Watch {
     task: JoinHandle<()>,
-    /// Whether everything was listed at least once.
-    listed: watch::Receiver<bool>,
+    listing: watch::Receiver<Listing>,
+}
+
+/// What came of listing a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    /// Nothing yet.
+    Pending,
+    /// The host has no right to it. It tries again.
+    Denied,
+    /// Everything was listed at least once. What fails later is caught up with.
+    Done,
 }
 
 impl Drop for Watch {
@@ -150,17 +164,17 @@ pub async fn keep(client: Client, mut apis: watch::Receiver<Apis>, shared: Share
                 shared.change(|world| world.keys(resource).iter().for_each(|key| world.remove(key)));
             }
         }
-        let ready: BTreeSet<&'static Resource> =
-            watches.iter().filter(|(_, watch)| *watch.listed.borrow()).map(|(resource, _)| *resource).collect();
-        let waiting: Vec<&str> = watches.keys().filter(|resource| !ready.contains(*resource)).map(|resource| resource.plural).collect();
-        let now = if !served.known() {
-            Some("the API server hasn't said yet what it serves".to_owned())
-        } else if waiting.is_empty() {
-            None
-        } else {
-            Some(format!("these haven't been listed yet: {} (the log says why, if it fails)", waiting.join(", ")))
-        };
-        shared.change(|world| world.set_available(ready));
+        let listed = Listed::by(watches.iter().map(|(resource, watch)| (*resource, *watch.listing.borrow())));
+        let now = if served.known() { listed.obstacle() } else { Some("the API server hasn't said yet what it serves".to_owned()) };
+        if *shared.lock().denied() != listed.denied {
+            for message in denied_messages(&listed.denied) {
+                tracing::warn!("{message}");
+            }
+        }
+        shared.change(|world| {
+            world.set_available(listed.done);
+            world.set_denied(listed.denied);
+        });
         // Before that, objects that are there would be taken for absent. Later, a kind that comes is not available until it is listed.
         obstacle.send_if_modified(|obstacle| obstacle.is_some() && std::mem::replace(obstacle, now.clone()) != now);
         let gone = tokio::select! {
@@ -173,15 +187,67 @@ pub async fn keep(client: Client, mut apis: watch::Receiver<Apis>, shared: Share
     }
 }
 
+/// What came of listing all kinds.
+#[derive(Debug, Default)]
+struct Listed {
+    done: BTreeSet<&'static Resource>,
+    pending: BTreeSet<&'static Resource>,
+    denied: DeniedKinds,
+}
+
+impl Listed {
+    fn by(kinds: impl Iterator<Item = (&'static Resource, Listing)>) -> Self {
+        let mut listed = Self::default();
+        for (resource, listing) in kinds {
+            match listing {
+                Listing::Done => _ = listed.done.insert(resource),
+                Listing::Pending => _ = listed.pending.insert(resource),
+                Listing::Denied => _ = listed.denied.insert(resource, permissions::grants_list(resource).unwrap_or(permissions::BASE)),
+            }
+        }
+        listed
+    }
+
+    /// Why nothing may be written yet: objects that are there would be taken for absent. What only some services need keeps nobody else
+    /// waiting.
+    fn obstacle(&self) -> Option<String> {
+        let indispensable = self.denied.iter().filter(|(_, role)| **role == permissions::BASE).map(|(resource, role)| (*resource, *role));
+        if let Some(message) = denied_messages(&indispensable.collect()).pop() {
+            return Some(message);
+        }
+        let pending: Vec<&str> = self.pending.iter().map(|resource| resource.plural).collect();
+        (!pending.is_empty()).then(|| format!("these haven't been listed yet: {} (the log says why, if it fails)", pending.join(", ")))
+    }
+}
+
+/// What the host has no right to, and what to do: a sentence for each role.
+pub fn denied_messages(denied: &DeniedKinds) -> Vec<String> {
+    let mut kinds: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (resource, role) in denied {
+        kinds.entry(role).or_default().push(resource.crd_name());
+    }
+    let message =
+        |(role, kinds): (&str, Vec<String>)| format!("the host has no right to list {}: apply deploy/roles/{role}", kinds.join(", "));
+    kinds.into_iter().map(message).collect()
+}
+
+/// Whether the API server refuses a list for want of a right.
+fn is_denied(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
+}
+
 fn start(client: &Client, resource: &'static Resource, extent: Extent, shared: &Shared, tell: watch::Sender<()>) -> Watch {
-    let (done, listed) = watch::channel(false);
+    let (listing, answered) = watch::channel(Listing::Pending);
     let config = watcher::Config::default().page_size(LIST_PAGE_SIZE);
     let config = if extent == Extent::Ours { config.labels(SUBJECT_KIND) } else { config };
     let (client, shared, ar) = (client.clone(), shared.clone(), resource.api_resource());
     let task = tokio::spawn(async move {
-        let said = move || {
-            done.send_replace(true);
-            tell.send_replace(());
+        let said = move |now: Listing| {
+            // Rights that are withdrawn later leave what is known as it is, like any watch that fails.
+            let changed = listing.send_if_modified(|listing| *listing != Listing::Done && std::mem::replace(listing, now) != now);
+            if changed {
+                tell.send_replace(());
+            }
         };
         if extent == Extent::Metadata {
             let api: Api<PartialObjectMeta<kube::api::DynamicObject>> = Api::all_with(client, &ar);
@@ -191,7 +257,7 @@ fn start(client: &Client, resource: &'static Resource, extent: Extent, shared: &
             follow(resource, api, config, shared, said, |seen| seen.text().into()).await;
         }
     });
-    Watch { task, listed }
+    Watch { task, listing: answered }
 }
 
 async fn follow<K>(
@@ -199,7 +265,7 @@ async fn follow<K>(
     api: Api<K>,
     config: watcher::Config,
     shared: Shared,
-    listed: impl Fn(),
+    answered: impl Fn(Listing),
     text: impl for<'k> Fn(&'k K) -> Cow<'k, str>,
 ) where
     K: kube::Resource + Clone + Debug + for<'de> Deserialize<'de> + Send + 'static,
@@ -212,10 +278,14 @@ async fn follow<K>(
     let read = |seen: &K| ObjectUpdate::read(resource, &text(seen), |key| shared.lock().child(key));
     let mut events = pin!(watcher::watcher(api, config).default_backoff());
     let mut there = BTreeSet::new();
-    let mut complained = false;
+    let (mut complained, mut refused) = (false, false);
     while let Some(event) = events.next().await {
         match event {
-            Ok(Event::Init) => there.clear(),
+            // It comes before the list is asked for.
+            Ok(Event::Init) => {
+                there.clear();
+                continue;
+            }
             Ok(Event::InitApply(seen)) => {
                 there.insert(key(&seen));
                 let news = read(&seen);
@@ -228,7 +298,7 @@ async fn follow<K>(
                         world.remove(gone);
                     }
                 });
-                listed();
+                answered(Listing::Done);
             }
             Ok(Event::Apply(seen)) => {
                 let news = read(&seen);
@@ -243,6 +313,10 @@ async fn follow<K>(
                 });
             }
             Err(error) => {
+                // An API server that has just started may refuse what it grants a moment later.
+                if is_denied(&error) && std::mem::replace(&mut refused, true) {
+                    answered(Listing::Denied);
+                }
                 if !std::mem::replace(&mut complained, true) {
                     tracing::warn!(error = sentence(&error), kind = resource.kind, "watching; trying again");
                 }
@@ -257,6 +331,7 @@ async fn follow<K>(
 mod tests {
     use super::*;
     use pointsman_core::subject_kind::ALL;
+    use serde_json::Value;
 
     #[test]
     fn whatever_is_neither_asked_for_nor_only_looked_at_is_made_for_subjects() {
@@ -264,5 +339,22 @@ mod tests {
         let looked_at = |resource: &&Resource| [&NAMESPACE, &POD, &GATEWAY].contains(resource);
         let all: BTreeSet<&Resource> = ALL.iter().copied().filter(|resource| !asked(resource) && !looked_at(resource)).collect();
         assert_eq!(made().collect::<BTreeSet<_>>(), all);
+    }
+
+    #[test]
+    fn every_kind_that_is_watched_may_be_listed_and_every_kind_that_is_made_may_be_written() {
+        let granted: Vec<Value> = permissions::features().into_iter().flat_map(|feature| feature.everywhere).collect();
+        let may = |resource: &Resource, verb: &str| {
+            let has = |list: &Value, name: &str| list.as_array().unwrap().iter().any(|item| item == name);
+            granted.iter().any(|rule| {
+                has(&rule["apiGroups"], resource.group) && has(&rule["resources"], resource.plural) && has(&rule["verbs"], verb)
+            })
+        };
+        for (resource, _) in watched() {
+            assert!(may(resource, "list") && may(resource, "watch"), "{} can't be watched", resource.plural);
+        }
+        for resource in made() {
+            assert!(["create", "get", "patch"].iter().all(|verb| may(resource, verb)), "{} can't be applied", resource.plural);
+        }
     }
 }

@@ -28,6 +28,7 @@ use pointsman_harness::plugins::plugin;
 use pointsman_sandbox::compile::Compilers;
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeSet,
     ops::Deref,
     path::{Path, PathBuf},
     sync::Arc,
@@ -201,12 +202,12 @@ impl Engine {
 
     /// Starts one of another version.
     pub async fn start_version(cluster: &TestCluster, identity: &str, cache: &Path, version: &str) -> Self {
-        Self::with(client(&cluster.kubeconfig).await, identity, cache, version, SOURCES).await
+        Self::with(client(&cluster.host_kubeconfig()).await, identity, cache, version, SOURCES).await
     }
 
     /// Starts one that takes plugins from these sources.
     pub async fn start_with_sources(cluster: &TestCluster, identity: &str, cache: &Path, sources: &'static [&'static dyn Source]) -> Self {
-        Self::with(client(&cluster.kubeconfig).await, identity, cache, env!("CARGO_PKG_VERSION"), sources).await
+        Self::with(client(&cluster.host_kubeconfig()).await, identity, cache, env!("CARGO_PKG_VERSION"), sources).await
     }
 
     async fn with(client: Client, identity: &str, cache: &Path, version: &str, sources: &'static [&'static dyn Source]) -> Self {
@@ -221,6 +222,7 @@ impl Engine {
             namespaces: Namespaces::Own,
             sources,
             trust: Trust::default(),
+            enabled_rules: BTreeSet::new(),
             strategy: None,
             version: version.to_owned(),
         };

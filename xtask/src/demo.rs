@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
     let kubectl = |args: &[&str]| kubectl(&kubeconfig, cluster.as_ref(), args);
     let deploy = |file: &str| workspace().join("deploy").join(file).to_string_lossy().into_owned();
-    kubectl(&["apply", "--server-side", "-f", &deploy("namespace.yaml")])?;
+    kubectl(&["apply", "--server-side", "-f", &deploy("host/namespace.yaml")])?;
 
     let log = match &cluster {
         Some(cluster) => cluster.log_of("host"),

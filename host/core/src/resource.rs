@@ -41,9 +41,9 @@ impl Resource {
         if *self == KNATIVE_SERVICE { "Knative Service" } else { self.kind }
     }
 
-    /// As people know a CustomResourceDefinition.
+    /// As people know a CustomResourceDefinition, and as kubectl takes any kind.
     pub fn crd_name(&self) -> String {
-        format!("{}.{}", self.plural, self.group)
+        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 }
 

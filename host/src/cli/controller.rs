@@ -181,7 +181,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         identity: identity.clone(),
         settings: args.settings.settings(),
         claims,
-        shared,
+        shared: shared.clone(),
         pacer: Arc::clone(&pacer),
         workers: args.workers,
         reconciles: Arc::clone(&reconciles),
@@ -197,7 +197,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         // A task of its own, so that requests that have begun are answered while all else has ended.
         tokio::spawn(admission.serve(serving, is_set(stopping.clone())))
     });
-    let readiness = health::Readiness { apis, obstacle, listed, liveness };
+    let readiness = health::Readiness { apis, obstacle, listed, shared, liveness };
     let registry = health::registry(HostState { policies, pacer, leadership }, &reconciles, answered.as_deref());
     let mut controlled = pin!(controller::run(inputs, is_set(ending)));
     tokio::select! {

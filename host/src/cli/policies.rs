@@ -12,7 +12,8 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use pointsman_core::settings::HOST_NAMESPACE;
+use kube::ResourceExt;
+use pointsman_core::{rules::shipped, settings::HOST_NAMESPACE};
 use pointsman_crds::policy::plugin::{UpdateStrategy, UpdateStrategyType};
 use std::{path::PathBuf, sync::Arc};
 
@@ -37,6 +38,9 @@ pub(super) struct PolicyArgs {
     /// Refuses plugins without a signature by a trusted key. The built-in ones need none.
     #[arg(long)]
     require_signatures: bool,
+    /// A shipped ValidationRule that stays enabled, such as hardened-pods; may be repeated. Whoever disables it finds it enabled again.
+    #[arg(long = "enable-rule", value_name = "NAME", value_parser = shipped_rule)]
+    enabled_rules: Vec<String>,
     /// How updates of plugins get active whose PolicyPlugin doesn't say it: Immediate, Guarded or Shadow. By default those at pod-templating
     /// and metadata-propagation are Guarded, and others Immediate.
     #[arg(long, value_name = "STRATEGY", value_parser = strategy)]
@@ -49,6 +53,14 @@ pub(super) struct PolicyArgs {
     max_restarting: Option<IntOrString>,
     #[command(flatten)]
     cache: CacheArgs,
+}
+
+fn shipped_rule(name: &str) -> Result<String, String> {
+    if shipped::find(name).is_some() {
+        return Ok(name.to_owned());
+    }
+    let names: Vec<String> = shipped::all().iter().map(|rule| rule.name_any()).collect();
+    Err(format!("the host ships no such rule; write one of {}", names.join(", ")))
 }
 
 fn strategy(word: &str) -> Result<UpdateStrategyType, String> {
@@ -96,6 +108,7 @@ impl PolicyArgs {
             namespaces,
             sources: SOURCES,
             trust,
+            enabled_rules: self.enabled_rules.iter().cloned().collect(),
             strategy,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };

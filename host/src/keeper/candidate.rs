@@ -11,7 +11,7 @@ use super::{
     rules::RuleProgress,
     sets::{self, APPROVED, Approved, SetFacts},
 };
-use crate::comparison::Progress;
+use crate::{comparison::Progress, problem::sentence};
 use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
@@ -22,7 +22,6 @@ use pointsman_crds::policy::{
     plugin::{PolicyPoint, UpdateStrategy, UpdateStrategyType},
     set::{BlastRadius, PolicySet, PolicySetPhase, PolicySetPlugin},
 };
-use pointsman_sandbox::text::sentence;
 use serde_json::json;
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::{task::JoinHandle, time::Instant};

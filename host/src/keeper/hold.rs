@@ -9,6 +9,7 @@ use super::{
     record::{ActiveRecord, RecordedRule},
     sets::{self, HOLD, PAUSED, SetFacts},
 };
+use crate::problem::sentence;
 use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
@@ -16,7 +17,6 @@ use kube::{
 };
 use pointsman_core::{decide::set::ActiveSet, rules::rule::Rule};
 use pointsman_crds::policy::set::PolicySet;
-use pointsman_sandbox::text::sentence;
 use serde_json::json;
 use std::sync::Arc;
 

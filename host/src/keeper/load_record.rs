@@ -25,7 +25,10 @@ use pointsman_crds::policy::{
     set::{PolicySet, PolicySetPlugin, PolicySetRule},
 };
 use pointsman_sandbox::{builtin::BUILTINS, digest::Digest};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 use tokio::time::Instant;
 
 /// A record that was made into members.
@@ -211,6 +214,7 @@ impl Loading {
             namespaces: Namespaces::default(),
             sources: SOURCES,
             trust: Trust::default(),
+            enabled_rules: BTreeSet::new(),
             strategy: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };

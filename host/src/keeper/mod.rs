@@ -103,6 +103,8 @@ pub struct Options {
     pub sources: &'static [&'static dyn Source],
     /// Whose signatures count.
     pub trust: Trust,
+    /// The shipped rules that stay enabled.
+    pub enabled_rules: BTreeSet<String>,
     /// How updates get active whose PolicyPlugin doesn't say it; none is by their policy points.
     pub strategy: Option<UpdateStrategy>,
     /// The version of this host.

@@ -1,10 +1,10 @@
 //! What must be there before anything is decided: the host's namespace, and what decided last.
 
 use super::{Keeper, sets};
+use crate::problem::sentence;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
-use pointsman_sandbox::text::sentence;
 
 impl Keeper {
     /// Whether it is known what decided last. Without a record the sets themselves tell, and this host decides nothing before that one does.

@@ -9,7 +9,7 @@ use super::{
     record::{self, ActiveRecord, MAX_RECORD_BYTES, RecordedRule},
     sets::{self, SetFacts},
 };
-use crate::problem::Problem;
+use crate::{problem::Problem, problem::sentence};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
@@ -21,7 +21,7 @@ use pointsman_crds::policy::{
     plugin::{PolicyPlugin, UpdateStrategyType},
     set::PolicySet,
 };
-use pointsman_sandbox::{builtin::BUILTINS, digest::Digest, text::sentence};
+use pointsman_sandbox::{builtin::BUILTINS, digest::Digest};
 use serde::Serialize;
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::time::Instant;

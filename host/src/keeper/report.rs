@@ -6,7 +6,10 @@ use super::{
     sets::{self, name as set_name},
     status::{PluginState, Waiting, status},
 };
-use crate::keeper::pending::{Pending, PromotionDecision};
+use crate::{
+    keeper::pending::{Pending, PromotionDecision},
+    problem::sentence,
+};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Resource,
@@ -17,7 +20,7 @@ use pointsman_crds::policy::{
     plugin::{PolicyPlugin, PolicyPluginStatus},
     set::{PolicySet, PolicySetPhase},
 };
-use pointsman_sandbox::text::{cut, sentence};
+use pointsman_sandbox::text::cut;
 use serde_json::json;
 use tokio::time::Instant;
 

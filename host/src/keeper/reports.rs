@@ -1,6 +1,7 @@
 //! Whole reports, each in a ConfigMap that goes with its PolicySet: what a status has no room for.
 
 use super::sets;
+use crate::problem::sentence;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use k8s_openapi::{ByteString, api::core::v1::ConfigMap};
 use kube::{
@@ -9,7 +10,6 @@ use kube::{
 };
 use pointsman_core::compare::Report;
 use pointsman_crds::policy::set::PolicySet;
-use pointsman_sandbox::text::sentence;
 use std::io::{Read, Write};
 
 const KEY: &str = "report.json.gz";

@@ -1,6 +1,7 @@
 //! What the leader does about ValidationRules: take their parameters, have them compiled beside the keeper, and tell of them.
 
 use super::{Keeper, RETRY_INTERVAL, TaskResult, now, promote::FIELD_MANAGER, record};
+use crate::problem::sentence;
 use crate::{problem::Problem, source::config_map::ConfigMapKey};
 use kube::{
     Api, Resource, ResourceExt,
@@ -16,7 +17,6 @@ use pointsman_core::{
     },
 };
 use pointsman_crds::policy::rule::{RuleCounts, ValidationRule, ValidationRuleStatus};
-use pointsman_sandbox::text::sentence;
 use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
@@ -200,11 +200,18 @@ impl Keeper {
         let api = Api::<ValidationRule>::all(self.client.clone());
         // While hosts are upgraded, an older one may lead for a while: what it brings is no update.
         let older = record::newer(&self.record.host, &self.options.version);
-        let there = |shipped: &shipped::Shipped| self.rules.get(&shipped.name_any());
-        let outdated = shipped::all().iter().filter(|shipped| shipped.differs(there(shipped)) && !(older && there(shipped).is_some()));
-        let written =
-            |shipped: &shipped::Shipped| there(shipped).map_or_else(|| ValidationRule::clone(shipped), |there| shipped.instead_of(there));
-        for rule in outdated.map(written).collect::<Vec<_>>() {
+        let written = |shipped: &shipped::Shipped| {
+            let name = shipped.name_any();
+            let there = self.rules.get(&name);
+            let mut rule = match there {
+                None => ValidationRule::clone(shipped),
+                Some(there) if !older && shipped.differs(Some(there)) => shipped.instead_of(there),
+                Some(there) => there.clone(),
+            };
+            rule.spec.enabled |= self.options.enabled_rules.contains(&name);
+            there.is_none_or(|there| there.spec != rule.spec).then_some(rule)
+        };
+        for rule in shipped::all().iter().filter_map(written).collect::<Vec<_>>() {
             if !self.leadership.held() {
                 return;
             }

@@ -1,6 +1,6 @@
 //! What the keeper watches: PolicyPlugins, ValidationRules, and of ConfigMaps those alone that it needs.
 
-use crate::source::config_map::ConfigMapKey;
+use crate::{problem::sentence, source::config_map::ConfigMapKey};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -8,7 +8,6 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use pointsman_crds::policy::{plugin::PolicyPlugin, rule::ValidationRule, set::PolicySet};
-use pointsman_sandbox::text::sentence;
 use serde::de::DeserializeOwned;
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -4,7 +4,7 @@ use super::admission::counts::AdmissionCounts;
 use crate::{
     liveness::Liveness,
     metrics::{Format, HostState, Reconciles},
-    watch::apis::Apis,
+    watch::{self as watches, Shared, apis::Apis},
 };
 use axum::{
     Router,
@@ -17,7 +17,7 @@ use axum::{
     routing::get,
 };
 use prometheus_client::registry::Registry;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 use tokio::{net::TcpListener, sync::watch};
 
 /// What decides whether this host is ready.
@@ -29,6 +29,8 @@ pub struct Readiness {
     pub obstacle: watch::Receiver<Option<String>>,
     /// What hasn't been listed yet, or none.
     pub listed: watch::Receiver<Option<String>>,
+    /// The world, which knows what the host may not list.
+    pub shared: Shared,
     /// What is being done.
     pub liveness: Liveness,
 }
@@ -70,12 +72,17 @@ async fn alive(State(readiness): State<Readiness>) -> (StatusCode, String) {
     }
 }
 
-/// Ready as soon as we know what the cluster serves and the recorded policies are in force, and while it serves what we can't do without.
+/// Ready as soon as we know what the cluster serves and the recorded policies are in force, and while it serves what we can't do without. A
+/// right that only some services need is told, and takes nothing from others.
 async fn ready(State(readiness): State<Readiness>) -> (StatusCode, String) {
-    let Readiness { apis, obstacle, listed, liveness: _ } = readiness;
-    let obstacle = apis.borrow().obstacle().or_else(|| obstacle.borrow().clone()).or_else(|| listed.borrow().clone());
-    match obstacle {
-        None => (StatusCode::OK, "ok\n".to_owned()),
-        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-    }
+    let Readiness { apis, obstacle, listed, shared, liveness: _ } = readiness;
+    let obstacles = [apis.borrow().obstacle(), obstacle.borrow().clone(), listed.borrow().clone()];
+    let (code, first) = if obstacles.iter().any(Option::is_some) {
+        (StatusCode::SERVICE_UNAVAILABLE, None)
+    } else {
+        (StatusCode::OK, Some("ok".to_owned()))
+    };
+    let denied = watches::denied_messages(shared.lock().denied());
+    let lines: BTreeSet<String> = obstacles.into_iter().flatten().chain(denied).collect();
+    (code, first.into_iter().chain(lines).map(|line| line + "\n").collect())
 }

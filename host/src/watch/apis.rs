@@ -1,5 +1,6 @@
 //! Which kinds the cluster serves, kept up to date: ours and the neighbours' come and go while we run.
 
+use crate::problem::sentence;
 use futures::StreamExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -12,7 +13,6 @@ use kube::{
     },
 };
 use pointsman_crds::KINDS;
-use pointsman_sandbox::text::sentence;
 use std::{collections::BTreeSet, pin::pin, time::Duration};
 use tokio::{sync::watch, time::timeout};
 

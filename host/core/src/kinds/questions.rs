@@ -9,6 +9,7 @@ use crate::{
     objects::Metadata,
     plan::Decided,
     question::{strings, subject_with},
+    resource::Resource,
     world::{
         ObjectKey, Read, Snapshot,
         child::{SUBJECT_KIND, VERSION},
@@ -28,6 +29,10 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+
+/// The reasons for which a kind can't be made.
+pub(super) const MISSING_API: &str = "MissingApi";
+pub(super) const MISSING_PERMISSION: &str = "MissingPermission";
 
 /// How long to wait before a plan that a policy failed to make is tried again.
 pub(super) const POLICY_FAILURE_RETRY: Duration = Duration::from_secs(15);
@@ -185,8 +190,19 @@ pub(super) fn undecided_message(snapshot: &Snapshot, undecided: &Undecided) -> S
     format!("{}: {}.", snapshot.consequence(), undecided.to_string().trim_end_matches('.'))
 }
 
-/// Why something that a subject needs can't be made: the cluster doesn't serve its kind.
-pub(super) fn missing_kind_message(what: &str, resource: &crate::resource::Resource) -> String {
-    let (kind, neighbour) = (resource.display_name(), resource.neighbour.unwrap_or("it"));
-    format!("The {what} needs a {kind}, which the cluster doesn't serve: install {neighbour} (it brings the CRD {}).", resource.crd_name())
+/// Why something that a subject needs can't be made, as a reason and a message, unless it can: the cluster doesn't serve its kind, or the host
+/// has no right to it.
+pub(super) fn missing_kind(snapshot: &Snapshot, what: &str, resource: &'static Resource) -> Option<(&'static str, String)> {
+    if snapshot.serves(resource) {
+        return None;
+    }
+    let (kind, name) = (resource.display_name(), resource.crd_name());
+    let article = if kind.starts_with(['A', 'E', 'I', 'O', 'U']) || kind.starts_with("HTTP") { "an" } else { "a" };
+    let needs = format!("The {what} needs {article} {kind}");
+    Some(if let Some(role) = snapshot.denied.get(resource) {
+        (MISSING_PERMISSION, format!("{needs}, and the host has no right to list {name}: apply deploy/roles/{role}."))
+    } else {
+        let neighbour = resource.neighbour.unwrap_or("it");
+        (MISSING_API, format!("{needs}, which the cluster doesn't serve: install {neighbour} (it brings the CRD {name})."))
+    })
 }

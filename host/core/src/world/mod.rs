@@ -24,7 +24,7 @@ pub use child::{ObjectKey, OwnedObject};
 pub(crate) use live::LAST_APPLIED;
 pub use pod::Pod;
 pub use readers::Read;
-pub use snapshot::{Snapshot, Surroundings};
+pub use snapshot::{DeniedKinds, Snapshot, Surroundings};
 pub use subject::Subject;
 pub use update::ObjectUpdate;
 
@@ -75,6 +75,7 @@ pub struct World {
     revision: u64,
     /// The kinds that can be read and written now.
     available: Arc<BTreeSet<&'static Resource>>,
+    denied: Arc<DeniedKinds>,
     namespaces: BTreeMap<String, Arc<Labels>>,
     subjects: BTreeMap<ObjectKey, Arc<Subject>>,
     crowd: SubjectsByAge,
@@ -272,6 +273,20 @@ impl World {
         }
     }
 
+    /// The kinds that the host may not list.
+    pub fn denied(&self) -> &DeniedKinds {
+        &self.denied
+    }
+
+    /// Takes it that the host may not list these kinds, and no others.
+    pub fn set_denied(&mut self, denied: DeniedKinds) {
+        if *self.denied != denied {
+            self.revision += 1;
+            self.denied = Arc::new(denied);
+            self.touch_all();
+        }
+    }
+
     /// Has every subject looked at again.
     pub fn touch_all(&mut self) {
         self.touched.extend(self.subjects.keys().cloned());
@@ -345,6 +360,7 @@ impl World {
             stand_ins: BTreeMap::new(),
             pods: pods.into_iter().flat_map(BTreeMap::values).cloned().collect(),
             available: Arc::clone(&self.available),
+            denied: Arc::clone(&self.denied),
             subject: Arc::clone(subject),
             // The finest that policies may know.
             now: now - now % 60,

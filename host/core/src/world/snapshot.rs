@@ -16,6 +16,9 @@ use std::{
     sync::Arc,
 };
 
+/// Kinds that the host may not list, each with the role of `deploy/roles` that grants it.
+pub type DeniedKinds = BTreeMap<&'static Resource, &'static str>;
+
 /// What rules may look up beside their object.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
@@ -58,6 +61,8 @@ pub struct Snapshot {
     pub pods: Vec<Arc<Pod>>,
     /// The kinds that can be read and written.
     pub available: Arc<BTreeSet<&'static Resource>>,
+    /// The kinds that the host may not list, with the role that grants them.
+    pub denied: Arc<DeniedKinds>,
     /// Seconds since 1970, rounded down to a minute, for policies that want the time.
     pub now: u64,
 }
@@ -94,6 +99,6 @@ impl Snapshot {
 
     /// Whether a kind can be read and written.
     pub fn serves(&self, resource: &'static Resource) -> bool {
-        resource.neighbour.is_none() || self.available.contains(resource)
+        !self.denied.contains_key(resource) && (resource.neighbour.is_none() || self.available.contains(resource))
     }
 }

@@ -1,7 +1,7 @@
 //! Tells the API server whom to trust: the caBundle of the webhook configurations. The leader writes it wherever it differs, and nothing
 //! else of them, which manifests make.
 
-use crate::leader::Leadership;
+use crate::{leader::Leadership, problem::sentence};
 use futures::StreamExt;
 use k8s_openapi::{
     ByteString,
@@ -12,7 +12,6 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::{WatchStreamExt, watcher},
 };
-use pointsman_sandbox::text::sentence;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::{fmt::Debug, pin::pin, time::Duration};

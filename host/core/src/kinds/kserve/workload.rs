@@ -38,12 +38,12 @@ impl PlanBuilder<'_> {
         ObjectKey { resource, namespace: self.service.namespace.clone(), name: format!("{}{suffix}", self.service.name) }
     }
 
-    /// Stops where the cluster doesn't serve a kind.
+    /// Stops where a kind can't be made.
     pub(super) fn served(&self, step: &'static str, what: &str, resource: &'static Resource) -> Result<(), Box<PlanError>> {
-        if self.asking.snapshot.serves(resource) {
-            return Ok(());
+        match questions::missing_kind(self.asking.snapshot, what, resource) {
+            Some((reason, message)) => Err(PlanError::new(step, reason, message)),
+            None => Ok(()),
         }
-        Err(PlanError::new(step, "MissingApi", questions::missing_kind_message(what, resource)))
     }
 
     /// The metadata of an object.

@@ -84,7 +84,7 @@ struct ModelFailure {
 /// Upstream's clients read it: a service that waits for its model isn't wrong.
 fn transition_status(condition: &Condition) -> Option<&'static str> {
     match condition.reason.as_str() {
-        "ModelNotReady" | "MissingApi" | "PolicyFailed" | "NoPolicy" => None,
+        "ModelNotReady" | questions::MISSING_API | questions::MISSING_PERMISSION | "PolicyFailed" | "NoPolicy" => None,
         "ModelFailed" => Some("BlockedByFailedLoad"),
         _ => Some("InvalidSpec"),
     }

@@ -72,8 +72,8 @@ impl PlanBuilder<'_> {
     pub(super) fn weight(&mut self, model: Option<&ModelView>) -> Result<Option<(String, Arc<WeightView>)>, Box<PlanError>> {
         let Some(name) = self.service.model.as_ref().and_then(|model| model.fine_tuned_weights.first()).cloned() else { return Ok(None) };
         let stopped = |reason, message| Err(PlanError::new(MODEL_READY, reason, message, "ModelLoadFailed"));
-        if !self.snapshot.serves(&FINE_TUNED_WEIGHT) {
-            return stopped("MissingApi", questions::missing_kind_message("service", &FINE_TUNED_WEIGHT));
+        if let Some((reason, message)) = questions::missing_kind(self.snapshot, "service", &FINE_TUNED_WEIGHT) {
+            return stopped(reason, message);
         }
         let key = ObjectKey { resource: &FINE_TUNED_WEIGHT, namespace: String::new(), name: name.clone() };
         self.asking.reads.insert(Read::Object(key));

@@ -79,9 +79,8 @@ impl PlanBuilder<'_> {
         let (workload, _) = component.workload;
         let scaler = matches!(component.scaling, Scaling::Keda(..)).then_some(&SCALED_OBJECT);
         for resource in [Some(workload), scaler].into_iter().flatten() {
-            if !self.snapshot.serves(resource) {
-                let message = questions::missing_kind_message(component.part.name(), resource);
-                return Err(PlanError::new(ACCEPTED, "MissingApi", message, "RuntimeUnhealthy"));
+            if let Some((reason, message)) = questions::missing_kind(self.snapshot, component.part.name(), resource) {
+                return Err(PlanError::new(ACCEPTED, reason, message, "RuntimeUnhealthy"));
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     condition::Condition,
     kinds::{
-        gateways,
+        gateways, questions,
         workload_health::{AvailabilityPolicy, WorkloadHealth},
     },
     resource::{HTTP_ROUTE, KNATIVE_SERVICE},
@@ -102,13 +102,8 @@ impl PlanBuilder<'_> {
             let message = "No Gateway is configured (--gateway): the service is reached within the cluster, by its Service.";
             return Condition::satisfied(INGRESS, "ClusterLocal", message);
         };
-        if !self.snapshot.serves(&HTTP_ROUTE) {
-            let message = format!(
-                "A Gateway is configured, and the cluster serves no HTTPRoute: install the Gateway API (it brings the CRD {}). Meanwhile the \
-                 service is reached within the cluster.",
-                HTTP_ROUTE.crd_name()
-            );
-            return Condition::no(INGRESS, "MissingApi", message);
+        if let Some((reason, message)) = questions::missing_kind(self.snapshot, "configured Gateway", &HTTP_ROUTE) {
+            return Condition::no(INGRESS, reason, format!("{message} Meanwhile the service is reached within the cluster."));
         }
         let parent = Parent::gateway(&gateway.namespace, &gateway.name);
         let name = self.service_name();

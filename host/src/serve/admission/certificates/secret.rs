@@ -5,7 +5,7 @@ use super::{
     CertificateSink,
     made::{self, SelfSignedKeys},
 };
-use crate::leader::Leadership;
+use crate::{leader::Leadership, permissions::WEBHOOK_SECRET, problem::sentence};
 use futures::StreamExt;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
@@ -13,12 +13,11 @@ use kube::{
     api::{ObjectMeta, PostParams},
     runtime::{WatchStreamExt, watcher},
 };
-use pointsman_sandbox::text::sentence;
 use std::{collections::BTreeMap, pin::pin, time::Duration};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// Its name.
-pub const NAME: &str = "pointsman-webhook";
+pub const NAME: &str = WEBHOOK_SECRET;
 
 /// How often it is looked whether something is due, and what failed is tried again.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
