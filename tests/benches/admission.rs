@@ -59,7 +59,7 @@ async fn measure() {
     cluster.pointsman(&["crds", "install"]).ok();
     let cache = cluster.folder("cache");
     let flags = ["--webhook", "127.0.0.1:0", "--webhook-host", "127.0.0.1", "--cache", &cache.to_string_lossy()];
-    let host = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
+    let host = Host::start(&cluster, &flags).await;
     leads(&host).await;
     let webhook = Webhook { address: host.webhook().await, config: trusting(&cluster).await };
     let (good, bad) = (Question::about(&object()), Question::about(&broken()));

@@ -88,7 +88,7 @@ async fn measure(number: usize) {
     let deployments = follow(&client, |deployment: Deployment| deployment.spec.and_then(|spec| spec.replicas));
     let cache = cluster.folder("cache");
     let begun = Instant::now();
-    let host = Host::start(&cluster, &cluster.kubeconfig, &["--cache", &cache.to_string_lossy()]).await;
+    let host = Host::start(&cluster, &["--cache", &cache.to_string_lossy()]).await;
     leads(&host).await;
     wait("each service has its Deployment and its status", async || {
         let all_there = metric(&host, "workqueue_depth") < 1.0 && deployments.borrow().len() == number;

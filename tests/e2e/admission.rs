@@ -25,7 +25,7 @@ const HOME: &str = pointsman_core::settings::HOST_NAMESPACE;
 /// A host that answers the webhook, and where it does.
 async fn host<'a>(cluster: &'a TestCluster, flags: &[&str]) -> (Host<'a>, String) {
     let all = [&["--webhook", "127.0.0.1:0"][..], flags].concat();
-    let host = Host::start(cluster, &cluster.kubeconfig, &all).await;
+    let host = Host::start(cluster, &all).await;
     let address = host.webhook().await;
     (host, address)
 }
@@ -223,7 +223,10 @@ async fn a_host_that_does_not_know_the_rules_yet_gives_no_answer_and_shows_the_c
     for (name, content) in [("tls.crt", &kept.leaf), ("tls.key", &kept.leaf_key), ("ca.crt", &kept.bundle)] {
         std::fs::write(folder.join(name), content).unwrap();
     }
-    let (host, address) = host(&cluster, &["--webhook-certs", folder.to_str().unwrap()]).await;
+    // The ServiceAccount lives in the namespace that is missing.
+    let host =
+        Host::start_as(&cluster, &cluster.kubeconfig, &["--webhook", "127.0.0.1:0", "--webhook-certs", folder.to_str().unwrap()]).await;
+    let address = host.webhook().await;
     let mut configuration = configuration("ValidatingWebhookConfiguration", "validate", &address, "Fail");
     configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!(ByteString(kept.bundle.clone().into_bytes()));
     apply::<ValidatingWebhookConfiguration>(&cluster, "pointsman", configuration).await;

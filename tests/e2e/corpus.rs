@@ -187,7 +187,7 @@ fn compare(became: &BTreeMap<String, Became>, expected: &BTreeMap<String, Became
 async fn every_service_of_the_corpus_becomes_ready_as_it_is() {
     let cluster = own_cluster(None);
     cluster.add_nodes(&fs::read_to_string(corpus("nodes.yaml")).unwrap()).unwrap();
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     host.ready().await;
     let folders = folders();
     let files = folders.iter().map(String::as_str);

@@ -3,12 +3,12 @@
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Namespace};
 use kube::{Api, api::PostParams};
 use pointsman_core::settings::HOST_NAMESPACE;
-use pointsman_tests::{Host, PolicyCluster, TestCluster, condition, eventually};
+use pointsman_tests::{Host, PolicyCluster, TestCluster, condition, eventually, grants::host_user};
 
 #[tokio::test]
 async fn the_host_becomes_ready_and_ends_in_good_order() {
     let cluster = PolicyCluster::start().await;
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     assert_eq!(host.get("/healthz").unwrap(), (200, "ok\n".to_owned()));
     host.ready().await;
     let part = host.part.clone();
@@ -35,12 +35,12 @@ async fn a_host_that_is_ended_while_it_starts_or_plans_ends_well_and_gives_the_l
     };
     // With nothing compiled yet it takes long to start, and may lead by then.
     let cache = cluster.folder("cold-cache");
-    let host = Host::start(&cluster, &cluster.kubeconfig, &["--cache", cache.to_str().unwrap()]).await;
+    let host = Host::start(&cluster, &["--cache", cache.to_str().unwrap()]).await;
     eventually("it leads", holder).await;
     ended(host);
     assert_eq!(holder().await, None, "the lease is given back");
 
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     host.ready().await;
     eventually("it leads", holder).await;
     let model = serde_json::json!({"model": {"uri": "hf://example/llama"}});
@@ -58,7 +58,8 @@ async fn a_host_that_is_ended_while_it_starts_or_plans_ends_well_and_gives_the_l
 #[tokio::test]
 async fn a_host_without_crds_or_its_namespace_says_what_is_missing_and_heals_without_a_restart() {
     let cluster = TestCluster::bare(&[]);
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    // The ServiceAccount lives in the namespace that is missing.
+    let host = Host::start_as(&cluster, &cluster.kubeconfig, &[]).await;
     let says = async |what: &str| {
         eventually(&format!("it misses {what}"), async || {
             let (code, body) = host.get("/readyz").ok()?;
@@ -81,13 +82,13 @@ async fn a_host_without_crds_or_its_namespace_says_what_is_missing_and_heals_wit
 #[tokio::test]
 async fn an_idle_host_writes_nothing_but_its_lease() {
     let cluster = PolicyCluster::start().await;
-    let kubeconfig = cluster.kubeconfig_of_user("idle-host", &["system:masters"]).unwrap();
-    let host = Host::start(&cluster, &kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     host.ready().await;
     for name in ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring"] {
         cluster.status(name, "it is ready", |status| condition(status, "Ready").is_some_and(|(is, ..)| is == "True")).await;
     }
-    let of_host = || -> Vec<_> { cluster.requests().into_iter().filter(|request| request["user"]["username"] == "idle-host").collect() };
+    let user = host_user();
+    let of_host = || -> Vec<_> { cluster.requests().into_iter().filter(|request| request["user"]["username"] == *user).collect() };
     let is_lease = |request: &serde_json::Value| request["objectRef"]["resource"] == "leases";
     let before = of_host().len();
     // The beats of the lease are the clock: after four of them whatever was still to do is done.

@@ -3,11 +3,8 @@
 use crate::sets::leaders::leads;
 use kube::{Api, api::DynamicObject};
 use pointsman_core::resource::DEPLOYMENT;
-use pointsman_tests::{Host, PolicyCluster, eventually, relay::Relay};
+use pointsman_tests::{Host, PolicyCluster, eventually, grants::host_user, relay::Relay};
 use serde_json::{Value, json};
-
-const HUNG: &str = "hung-host";
-const STANDBY: &str = "standby-host";
 
 fn services(numbers: std::ops::Range<usize>) -> Value {
     let service = |number: usize| {
@@ -22,12 +19,12 @@ fn services(numbers: std::ops::Range<usize>) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_connections_hang_gives_up_another_goes_on_and_nothing_is_written_twice() {
     let cluster = PolicyCluster::start().await;
-    let [hung, standby] = [HUNG, STANDBY].map(|user| cluster.kubeconfig_of_user(user, &["system:masters"]).unwrap());
-    let (relay, relayed) = Relay::before(&hung);
-    let first = Host::start(&cluster, &relayed, &[]).await;
+    let (relay, relayed) = Relay::before(&cluster.host_kubeconfig());
+    let first = Host::start_as(&cluster, &relayed, &[]).await;
     first.ready().await;
     eventually("the first leads", async || leads(&first).then_some(())).await;
-    let second = Host::start(&cluster, &standby, &[]).await;
+    let hung = cluster.requests().iter().find_map(token).expect("the first has made requests");
+    let second = Host::start(&cluster, &[]).await;
     second.ready().await;
 
     let deployments = Api::<DynamicObject>::namespaced_with(cluster.client().await, "default", &DEPLOYMENT.api_resource());
@@ -58,12 +55,13 @@ async fn a_leader_whose_connections_hang_gives_up_another_goes_on_and_nothing_is
     for deployment in &all.items {
         assert_eq!(deployment.metadata.generation, Some(1), "{:?} was written twice", deployment.metadata.name);
     }
-    let writes: Vec<Value> =
-        cluster.requests().into_iter().filter(|request| is_write(request) && [HUNG, STANDBY].contains(&user(request))).collect();
+    let writes: Vec<Value> = cluster.requests().into_iter().filter(|request| is_write(request) && token(request).is_some()).collect();
     // What was under way when the connections froze nobody can recall: it arrives late, and finds everything done. Services that came after belong to
     // the second.
-    let late: Vec<&Value> =
-        writes.iter().filter(|request| user(request) == HUNG && service(request).is_some_and(|number| number >= 25)).collect();
+    let late: Vec<&Value> = writes
+        .iter()
+        .filter(|request| token(request).as_ref() == Some(&hung) && service(request).is_some_and(|number| number >= 25))
+        .collect();
     assert!(late.is_empty(), "it writes although another leads: {late:#?}");
     let mut created: Vec<&str> = writes.iter().filter(|request| request["responseStatus"]["code"] == 201).filter_map(deployment).collect();
     let number = created.len();
@@ -78,8 +76,10 @@ async fn a_leader_whose_connections_hang_gives_up_another_goes_on_and_nothing_is
     made(32).await;
 }
 
-fn user(request: &Value) -> &str {
-    request["user"]["username"].as_str().unwrap_or_default()
+/// Which token a host's request came with: each host has its own.
+fn token(request: &Value) -> Option<Value> {
+    let user = &request["user"];
+    (user["username"] == *host_user()).then(|| user["extra"]["authentication.kubernetes.io/credential-id"].clone())
 }
 
 /// The number of the service that an object is, or belongs to.

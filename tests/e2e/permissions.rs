@@ -1,57 +1,53 @@
-//! The rights that `deploy/roles` grants: a host that has no others serves services of both kinds, and nothing is refused.
+//! A host without some of the roles: it says what it lacks, and serves what needs nothing of that.
 
-use crate::services::{Space, fixed, own_cluster, with_model};
+use crate::services::{Space, own_cluster};
 use pointsman_core::{
-    resource::{DEPLOYMENT, INFERENCE_POOL, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE, SCALED_OBJECT},
+    resource::{LEADER_WORKER_SET, LLM_INFERENCE_SERVICE},
     settings::HOST_NAMESPACE,
 };
-use pointsman_harness::workspace;
-use pointsman_tests::Host;
-use serde_json::{Value, json};
+use pointsman_tests::{Host, TestCluster, eventually};
+use serde_json::json;
 
-const ACCOUNT: &str = "system:serviceaccount:pointsman-system:pointsman";
+/// Not the shipped ServiceAccount, which has all roles, and of which nothing may be refused.
+const ACCOUNT: &str = "narrow";
+
+fn grant(cluster: &TestCluster, role: &str) {
+    let (role, account) = (format!("pointsman-{role}"), format!("{HOST_NAMESPACE}:{ACCOUNT}"));
+    let name = format!("{ACCOUNT}-{role}");
+    cluster.kubectl(&["create", "clusterrolebinding", &name, "--clusterrole", &role, "--serviceaccount", &account]).ok();
+}
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_with_the_shipped_roles_serves_both_kinds_and_is_refused_nothing() {
-    let cluster = own_cluster(None);
-    let roles = workspace().join("deploy/roles");
-    let applied = cluster.kubectl(&["apply", "--server-side", "-k", roles.to_str().unwrap()]);
-    assert_eq!(applied.stderr, "", "a warning, or an error");
-    applied.ok();
-    let account = cluster.kubeconfig_of_service_account(HOST_NAMESPACE, "pointsman").unwrap();
-    let host = Host::start(&cluster, &account, &[]).await;
-    host.ready().await;
-    let space = Space::on(&cluster, "granted").await;
+async fn what_a_host_may_not_list_is_told_where_it_is_needed_and_healed_by_the_role() {
+    let cluster = own_cluster(Some(&["lws"]));
+    cluster.kubectl(&["create", "serviceaccount", ACCOUNT, "-n", HOST_NAMESPACE]).ok();
+    let account = format!("{HOST_NAMESPACE}:{ACCOUNT}");
+    cluster
+        .kubectl(&["create", "rolebinding", ACCOUNT, "-n", HOST_NAMESPACE, "--role", "pointsman-base", "--serviceaccount", &account])
+        .ok();
+    let kubeconfig = cluster.kubeconfig_of_service_account(HOST_NAMESPACE, ACCOUNT).unwrap();
+    let host = Host::start_as(&cluster, &kubeconfig, &[]).await;
+    let readiness = async |status: u16, line: &str| {
+        eventually(line, async || host.get("/readyz").ok().filter(|(code, body)| *code == status && body.contains(line))).await.1
+    };
+    // Not a list that waits, but the reason.
+    readiness(503, "namespaces, pods: apply deploy/roles/base\n").await;
+    for role in ["base", "kserve"] {
+        grant(&cluster, role);
+    }
+    let said = readiness(200, "leaderworkersets.leaderworkerset.x-k8s.io: apply deploy/roles/leaderworkerset\n").await;
+    assert!(said.starts_with("ok\n") && said.contains("apply deploy/roles/ome\n"), "{said}");
 
-    space.service("chat", with_model(json!({"engine": fixed(1)}))).await;
-    let keda = json!({"enableKeda": true, "promServerAddress": "http://prometheus:9090", "customPromQuery": "sum(queue)"});
-    space.service("queue", with_model(json!({"kedaConfig": keda}))).await;
-    let router = json!({"runner": {"name": "router", "image": "example.com/router:1"}, "minReplicas": 1, "maxReplicas": 1});
-    space.service("routed", with_model(json!({"engine": fixed(1), "router": router}))).await;
+    let space = Space::on(&cluster, "narrow").await;
     let model = json!({"uri": "hf://example/llama"});
-    space.create(&LLM_INFERENCE_SERVICE, "picked", json!({"spec": {"model": model, "router": {"scheduler": {}}}})).await;
+    space.create(&LLM_INFERENCE_SERVICE, "plain", json!({"spec": {"model": model}})).await;
     let groups = json!({"model": model, "parallelism": {"pipeline": 2}, "worker": {"containers": []}});
     space.create(&LLM_INFERENCE_SERVICE, "grouped", json!({"spec": groups})).await;
+    space.says_of(&LLM_INFERENCE_SERVICE, "plain", "Ready", "True", "Ready").await;
+    let said = space.says_of(&LLM_INFERENCE_SERVICE, "grouped", "PresetsCombined", "False", "MissingPermission").await;
+    assert!(said.contains("needs a LeaderWorkerSet") && said.contains("apply deploy/roles/leaderworkerset"), "{said}");
 
-    space.ready("chat").await;
-    space.ready("routed").await;
-    space.becomes(&SCALED_OBJECT, "queue-engine", "it is there", |_| true).await;
-    space.becomes(&INFERENCE_POOL, "picked-inference-pool", "it is there", |_| true).await;
+    grant(&cluster, "leaderworkerset");
     space.becomes(&LEADER_WORKER_SET, "grouped-kserve-mn", "it is there", |_| true).await;
-    for service in ["picked", "grouped"] {
-        space.says_of(&LLM_INFERENCE_SERVICE, service, "Applied", "True", "Applied").await;
-    }
-    // Its objects go when it is changed, by the host; and when it is deleted, by the garbage collector.
-    space.change("routed", json!({"router": null})).await;
-    space.goes(&DEPLOYMENT, "routed-router").await;
     host.stop();
-
-    let requests: Vec<Value> = cluster.requests().into_iter().filter(|request| request["user"]["username"] == ACCOUNT).collect();
-    assert!(requests.iter().filter(|request| request["verb"] == "patch").count() > 20, "the audit log has what the host requested");
-    let refused: Vec<Value> = requests
-        .iter()
-        .filter(|request| request["responseStatus"]["code"] == 403)
-        .map(|request| json!([request["verb"], request["requestURI"], request["responseStatus"]["message"]]))
-        .collect();
-    assert_eq!(refused, [Value::Null; 0], "refused to the host");
 }

@@ -74,7 +74,7 @@ async fn settled(cluster: &TestCluster) -> &'static str {
 async fn a_host_reports_on_every_hostile_subject_and_serves_another_tenant_meanwhile() {
     let cluster = own_cluster(None);
     home(&cluster).await;
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     host.ready().await;
     let calm = Space::on(&cluster, "calm").await;
     let client = cluster.client().await;

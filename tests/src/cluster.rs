@@ -1,9 +1,9 @@
 //! The control plane of the tests.
 
 use crate::{
-    CommandOutput,
+    CommandOutput, TEST_TIMEOUT,
     command::{CACHE, compiled},
-    pointsman,
+    grants, pointsman,
 };
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
@@ -11,8 +11,9 @@ use kube::{
     api::PostParams,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use pointsman::permissions::ACCOUNT;
 use pointsman_core::settings::HOST_NAMESPACE;
-use pointsman_harness::{Cluster, Options, SHARED_CLUSTER};
+use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, workspace};
 use serde_json::Value;
 use std::{
     fs,
@@ -23,14 +24,23 @@ use std::{
         Condvar, Mutex, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
+    time::Instant,
 };
 
 /// A running control plane and what tests do with it.
 #[derive(Debug)]
 pub struct TestCluster {
     cluster: Cluster,
+    /// Set once the shipped roles are there.
+    roles: OnceLock<()>,
     /// The place of one that isn't shared. Given back after the processes have ended: fields are dropped in this order.
     _place: Option<OwnClusterPermit>,
+}
+
+impl Drop for TestCluster {
+    fn drop(&mut self) {
+        grants::record(self);
+    }
 }
 
 impl Deref for TestCluster {
@@ -74,7 +84,7 @@ impl TestCluster {
         static SHARED: OnceLock<TestCluster> = OnceLock::new();
         SHARED.get_or_init(|| {
             let cluster = match std::env::var(SHARED_CLUSTER) {
-                Ok(ready) => Self { cluster: Cluster::attach(ready).expect("what xtask told of its cluster"), _place: None },
+                Ok(ready) => Self::new(Cluster::attach(ready).expect("what xtask told of its cluster"), None),
                 Err(_) => Self::started(&Options::default(), None),
             };
             cluster.pointsman(&["crds", "install", "--all"]).ok();
@@ -91,11 +101,17 @@ impl TestCluster {
     pub fn with_our_crds(options: Options) -> Self {
         // One after the other: the first prepares the data, and must not wait for those that wait for it.
         let data = our_crds();
-        Self::start(&Options { etcd_data: Some(data.to_owned()), ..options })
+        let cluster = Self::start(&Options { etcd_data: Some(data.to_owned()), ..options });
+        cluster.roles.get_or_init(|| ());
+        cluster
     }
 
     fn started(options: &Options, place: Option<OwnClusterPermit>) -> Self {
-        Self { cluster: Cluster::start(options).unwrap_or_else(|error| panic!("{error}")), _place: place }
+        Self::new(Cluster::start(options).unwrap_or_else(|error| panic!("{error}")), place)
+    }
+
+    fn new(cluster: Cluster, place: Option<OwnClusterPermit>) -> Self {
+        Self { cluster, roles: OnceLock::new(), _place: place }
     }
 
     /// An API server and its storage, which is enough for CRDs, with these neighbours.
@@ -106,6 +122,31 @@ impl TestCluster {
     /// A client of the administrator. A client belongs to the runtime that made it, and every test has its own.
     pub async fn client(&self) -> Client {
         client(&self.kubeconfig).await
+    }
+
+    /// A kubeconfig, with a token of its own, of the ServiceAccount that hosts run as: it has the rights of `deploy/roles` and no others.
+    pub fn host_kubeconfig(&self) -> PathBuf {
+        self.roles.get_or_init(|| self.install_roles());
+        self.kubeconfig_of_service_account(HOST_NAMESPACE, ACCOUNT).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Applies the host's namespace and the shipped roles.
+    fn install_roles(&self) {
+        let deploy = workspace().join("deploy");
+        for (flag, path) in [("-f", "host/namespace.yaml"), ("-k", "roles"), ("-k", "roles/webhook")] {
+            let applied = self.kubectl(&["apply", "--server-side", flag, &deploy.join(path).to_string_lossy()]);
+            assert_eq!(applied.stderr, "", "a warning, or an error");
+        }
+        // The API server learns of roles and bindings by watches of its own, in their order.
+        let user = format!("--as={}", grants::host_user());
+        for (resource, place) in
+            [("mutatingwebhookconfigurations/pointsman", "--all-namespaces"), ("secrets/pointsman-webhook", "--namespace=pointsman-system")]
+        {
+            let started = Instant::now();
+            while !self.kubectl(&["auth", "can-i", "list", resource, place, &user]).stdout.starts_with("yes") {
+                assert!(started.elapsed() < TEST_TIMEOUT, "it never happened: hosts may list {resource}");
+            }
+        }
     }
 
     /// A namespace that no other test uses.
@@ -162,7 +203,7 @@ fn our_crds() -> &'static Path {
         // Each cluster makes its own nodes.
         let cluster = TestCluster::start(&Options { nodes: Some("none".into()), ..bare(&[]) });
         cluster.pointsman(&["crds", "install"]).ok();
-        cluster.kubectl(&["create", "namespace", HOST_NAMESPACE]).ok();
+        cluster.install_roles();
         cluster.stop_part("apiserver").expect("stopping the API server");
         cluster.stop_part("etcd").expect("stopping etcd");
         let data = TestCluster::shared().dir.join(format!("our-crds-{}", std::process::id()));

@@ -25,14 +25,59 @@ pub struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Starts it with a kubeconfig and waits until it listens.
-    pub async fn start(cluster: &'a TestCluster, kubeconfig: &Path, flags: &[&str]) -> Self {
+    /// Starts it as the ServiceAccount that hosts run as, and waits until it listens.
+    pub async fn start(cluster: &'a TestCluster, flags: &[&str]) -> Self {
+        Self::start_as(cluster, &cluster.host_kubeconfig(), flags).await
+    }
+
+    /// The same with another kubeconfig.
+    pub async fn start_as(cluster: &'a TestCluster, kubeconfig: &Path, flags: &[&str]) -> Self {
+        let arguments = ["controller"].iter().chain(flags).map(ToString::to_string).collect();
+        Self::launch(cluster, kubeconfig, arguments, BTreeMap::new()).await
+    }
+
+    /// Starts what the container of a Deployment runs: by its arguments, its environment and its ServiceAccount, with folders of the cluster's in
+    /// place of its mounts. Ports are free ones.
+    pub async fn start_as_deployed(cluster: &'a TestCluster, deployment: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let namespace = text(&deployment["metadata"]["namespace"]);
+        let pod = &deployment["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        let mounts: Vec<(String, String)> = list(&container["volumeMounts"])
+            .iter()
+            .map(|mount| {
+                let folder = cluster.dir.join("mounts").join(text(&mount["name"]));
+                std::fs::create_dir_all(&folder).expect("making a folder for a mount");
+                (text(&mount["mountPath"]), folder.display().to_string())
+            })
+            .collect();
+        let mounted = |argument: String| mounts.iter().fold(argument, |argument, (path, folder)| argument.replace(path, folder));
+        let arguments = list(&container["args"]).iter().map(|argument| mounted(text(argument))).collect();
+        let value = |variable: &Value| match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
+            None => mounted(text(&variable["value"])),
+            Some("metadata.namespace") => namespace.clone(),
+            Some("metadata.name") => format!("{}-0", text(&deployment["metadata"]["name"])),
+            Some(other) => panic!("a variable from {other}"),
+        };
+        let environment = list(&container["env"]).iter().map(|variable| (text(&variable["name"]), value(variable))).collect();
+        let account = cluster.kubeconfig_of_service_account(&namespace, &text(&pod["serviceAccountName"]));
+        Self::launch(cluster, &account.unwrap_or_else(|error| panic!("{error}")), arguments, environment).await
+    }
+
+    async fn launch(
+        cluster: &'a TestCluster,
+        kubeconfig: &Path,
+        arguments: Vec<String>,
+        mut environment: BTreeMap<String, String>,
+    ) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let part = format!("host-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let mut command = vec![pointsman().display().to_string(), "controller".into(), "--listen".into(), "127.0.0.1:0".into()];
-        command.extend(flags.iter().map(ToString::to_string));
-        let environment = [("KUBECONFIG", kubeconfig.to_owned()), (CACHE, compiled())];
-        let environment = BTreeMap::from(environment.map(|(name, path)| (name.to_owned(), path.display().to_string())));
+        let mut command = vec![pointsman().display().to_string()];
+        command.extend(arguments);
+        command.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
+        let always = [("KUBECONFIG", kubeconfig.to_owned()), (CACHE, compiled())];
+        environment.extend(always.map(|(name, path)| (name.to_owned(), path.display().to_string())));
         let log = cluster.run(&part, &command, &environment).unwrap_or_else(|error| panic!("{error}"));
         let address = eventually("the host tells where it listens", async || listening_address(&log)).await;
         Self { cluster, part, address, log }

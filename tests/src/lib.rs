@@ -7,6 +7,7 @@ mod cluster;
 mod command;
 pub mod faults;
 pub mod fixtures;
+pub mod grants;
 mod host;
 pub mod measure;
 mod policies;

@@ -151,7 +151,7 @@ async fn host(services: Services) -> Seen {
 
     // What it takes without a service, with its plugins compiled.
     for again in [false, true] {
-        let host = Host::start(&cluster, &kubeconfig, &flags).await;
+        let host = Host::start_as(&cluster, &kubeconfig, &flags).await;
         leads(&host).await;
         quiet(&mut audit).await;
         if again {
@@ -175,7 +175,7 @@ async fn with_services(
 ) -> Seen {
     let kubeconfig = cluster.kubeconfig_of_user(HOST, &["system:masters"]).unwrap();
     let begun = Instant::now();
-    let host = Host::start(cluster, &kubeconfig, flags).await;
+    let host = Host::start_as(cluster, &kubeconfig, flags).await;
     host.ready().await;
     let started = begun.elapsed();
     let mut requests = Vec::new();
@@ -199,7 +199,7 @@ async fn with_services(
     let pods = setting::pods(client).await;
     host.stop();
     audit.take();
-    let host = Host::start(cluster, &kubeconfig, flags).await;
+    let host = Host::start_as(cluster, &kubeconfig, flags).await;
     #[allow(clippy::cast_precision_loss)]
     wait("each service was looked at again", async || metric(&host, "controller_runtime_reconcile_total") >= services.number as f64).await;
     let restart = quiet(&mut audit).await;

@@ -18,7 +18,7 @@ use kube::{
 use pointsman_core::{resource::BASE_MODEL, settings::HOST_NAMESPACE};
 use pointsman_harness::Options;
 use pointsman_tests::{
-    Host, PolicyCluster, TestCluster, eventually,
+    Host, PolicyCluster, TestCluster, client, eventually,
     faults::{Fault, Faults, Proxy, Reach},
     is_full, plugin_bytes, with_other_digest,
 };
@@ -75,7 +75,7 @@ impl<'a> Run<'a> {
         let space = prepared(cluster, "faulty").await;
         let mut run = Self { cluster, space, faults, seats: Vec::new(), edits: Vec::new(), random: seed, versions: 0 };
         for number in 0..2 {
-            let proxy = Proxy::start(number, cluster.client().await, &cluster.dir, &run.faults).await;
+            let proxy = Proxy::start(number, client(&cluster.host_kubeconfig()).await, &cluster.dir, &run.faults).await;
             let host = Some(start_host(cluster, &proxy).await);
             run.seats.push(Seat { proxy, host });
         }
@@ -212,7 +212,7 @@ async fn prepared<'a>(cluster: &'a TestCluster, what: &str) -> Space<'a> {
 
 async fn start_host<'a>(cluster: &'a TestCluster, proxy: &Proxy) -> Host<'a> {
     // Nothing runs the pods: nobody would wait for them in vain.
-    Host::start(cluster, &proxy.kubeconfig, &["--pace", "0"]).await
+    Host::start_as(cluster, &proxy.kubeconfig, &["--pace", "0"]).await
 }
 
 /// An API server with all kinds, and what collects garbage.

@@ -104,7 +104,7 @@ async fn with_kserve_s_own_crds_queues_and_shapes_change_as_with_ours() {
     let cluster = own_cluster(Some(&["kserve", "lws"]));
     let said = cluster.pointsman(&["crds", "check", "LLMInferenceService"]).stdout;
     assert!(said.contains("not ours"), "{said}");
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     host.ready().await;
     let (queues, shapes) = (Space::bare(&cluster, "llm-queue").await, Space::bare(&cluster, "llm-shape").await);
     join_all(SHAPES.map(|shape| a_queue_changes(&queues, shape))).await;

@@ -18,7 +18,7 @@ fn large(plugin: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line() {
     let cluster = PolicyCluster::start().await;
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     host.ready().await;
     let folder = cluster.folder("plugins");
     let cache = compiled();

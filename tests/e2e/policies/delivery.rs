@@ -21,7 +21,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn the_built_in_policies_decide_without_anything_else_and_are_policyplugins_like_others() {
     let cluster = PolicyCluster::start().await;
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     host.ready().await;
     for name in ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring"] {
         let status = cluster.status(name, "it is ready", |status| condition(status, "Ready").is_some_and(|(is, ..)| is == "True")).await;
@@ -134,7 +134,7 @@ async fn a_large_plugin_in_parts_is_used_whole_or_not_at_all() {
 async fn a_plugin_directory_brings_plugins_too() {
     let cluster = PolicyCluster::start().await;
     let folder = cluster.folder("plugins");
-    let host = Host::start(&cluster, &cluster.kubeconfig, &["--plugin-dir", folder.to_str().unwrap()]).await;
+    let host = Host::start(&cluster, &["--plugin-dir", folder.to_str().unwrap()]).await;
     let plugin = plugin_bytes(LABELS);
     cluster.plugin("labels", json!({"source": {"file": {"path": "labels.wasm"}}})).await;
     let (reason, message) = cluster.refused("labels").await;
@@ -190,14 +190,14 @@ async fn where_signatures_are_demanded_only_signed_bytes_decide_and_a_mended_sig
     std::fs::write(keys.join("release.pub"), base64::engine::general_purpose::STANDARD.encode(public.as_bytes())).unwrap();
     let plugin = plugin_bytes(LABELS);
     // What was active before signatures were demanded isn't any more.
-    let lax = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let lax = Host::start(&cluster, &[]).await;
     cluster.config_map("labels", &plugin).await;
     cluster.plugin_of_config_map("labels", json!({})).await;
     cluster.active("labels", &digest(&plugin)).await;
     lax.stop();
 
     let flags = ["--trusted-keys", keys.to_str().unwrap(), "--require-signatures"];
-    let host = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
+    let host = Host::start(&cluster, &flags).await;
     let (reason, message) = cluster.refused("labels").await;
     assert_eq!(reason, "SignatureRequired", "{message}");
     let (_, metrics) = host.get("/metrics").unwrap();

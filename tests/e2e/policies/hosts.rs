@@ -23,7 +23,7 @@ async fn after_a_restart_with_a_broken_newest_version_and_a_lost_cache_the_last_
     let cluster = PolicyCluster::start().await;
     let cache = cluster.folder("cache");
     let flags = ["--cache", cache.to_str().unwrap()];
-    let host = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
+    let host = Host::start(&cluster, &flags).await;
     let good = plugin_bytes(LABELS);
     cluster.config_map("labels", &good).await;
     cluster.plugin_of_config_map("labels", json!({"config": {"label": "team"}})).await;
@@ -38,9 +38,9 @@ async fn after_a_restart_with_a_broken_newest_version_and_a_lost_cache_the_last_
     host.stop();
     std::fs::remove_dir_all(&cache).unwrap();
 
-    let first = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
+    let first = Host::start(&cluster, &flags).await;
     let other_cache = cluster.folder("other-cache");
-    let second = Host::start(&cluster, &cluster.kubeconfig, &["--cache", other_cache.to_str().unwrap()]).await;
+    let second = Host::start(&cluster, &["--cache", other_cache.to_str().unwrap()]).await;
     for host in [&first, &second] {
         host.ready().await;
         assert_eq!(decides(host, "labels"), Some(digest(&good)), "a ready host has the last good one");
@@ -67,7 +67,7 @@ async fn when_the_leader_goes_another_host_leads_on() {
     let caches = [cluster.folder("one"), cluster.folder("two")];
     let mut hosts = Vec::new();
     for cache in &caches {
-        let host = Host::start(&cluster, &cluster.kubeconfig, &["--cache", cache.to_str().unwrap()]).await;
+        let host = Host::start(&cluster, &["--cache", cache.to_str().unwrap()]).await;
         host.ready().await;
         hosts.push(host);
     }
@@ -87,7 +87,7 @@ async fn when_the_leader_goes_another_host_leads_on() {
 #[tokio::test]
 async fn a_pinned_digest_rolls_back_without_a_rebuild_and_old_revisions_go() {
     let cluster = PolicyCluster::start().await;
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     let plugin = plugin_bytes(LABELS);
     let versions: Vec<Vec<u8>> = (0..5).map(|number| with_other_digest(&plugin, number)).collect();
     for version in &versions {
@@ -113,7 +113,7 @@ async fn a_pinned_digest_rolls_back_without_a_rebuild_and_old_revisions_go() {
 #[tokio::test]
 async fn a_lost_record_is_written_anew_and_a_lost_revision_is_told_and_mended_by_its_source() {
     let cluster = PolicyCluster::start().await;
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     let good = plugin_bytes(LABELS);
     cluster.config_map("labels", &good).await;
     cluster.plugin_of_config_map("labels", json!({})).await;
@@ -131,7 +131,7 @@ async fn a_lost_record_is_written_anew_and_a_lost_revision_is_told_and_mended_by
     // The source is gone too, so nothing has the bytes.
     cluster.kubectl(&["delete", "configmap", "-n", "pointsman-system", "labels"]).ok();
     cluster.kubectl(&["delete", "configmap", "-n", "pointsman-system", "-l", "policy.pointsman.dev/revision"]).ok();
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     let missing = |status: &_| condition(status, "Active").is_some_and(|(is, reason, _)| is == "False" && reason == "RevisionMissing");
     cluster.status("labels", "it can't be asked", missing).await;
     assert_eq!(decides(&host, "labels"), None);

@@ -25,7 +25,7 @@ const SELECTOR: &str = "serving.ome.io/inferenceservice=chat";
 #[tokio::test]
 async fn plugins_for_0_1_0_and_one_for_the_draft_label_a_service_together() {
     let cluster = own_cluster(Some(&[]));
-    let host = Host::start(&cluster, &cluster.kubeconfig, &["--draft-interfaces"]).await;
+    let host = Host::start(&cluster, &["--draft-interfaces"]).await;
     host.ready().await;
     let space = Space::on(&cluster, "interfaces").await;
     let names = || old().into_iter().chain(["today"]);

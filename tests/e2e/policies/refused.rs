@@ -95,7 +95,7 @@ async fn whatever_is_applied_the_host_survives_and_says_what_is_wrong() {
     let cluster = PolicyCluster::start().await;
     // Before the host makes its own of that name.
     cluster.plugin_of_config_map("pod-templating", json!({})).await;
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     host.ready().await;
     let cases = cases();
     assert!(cases.len() >= 25, "{}", cases.len());

@@ -46,7 +46,7 @@ async fn carry(space: &Space<'_>, on_objects: Option<&str>, on_pods: Option<&str
 #[tokio::test]
 async fn a_label_of_the_namespace_reaches_both_systems_by_one_plugin_and_so_does_its_next_version() {
     let cluster = own_cluster(Some(&[]));
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     host.ready().await;
     let space = Space::on(&cluster, "labels").await;
     number(&space, "4711").await;

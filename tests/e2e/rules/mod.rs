@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 /// A host on an API server alone, with all of our CRDs.
 pub(crate) async fn host<'a>(cluster: &'a PolicyCluster, flags: &[&str]) -> Host<'a> {
-    let host = Host::start(cluster, &cluster.kubeconfig, flags).await;
+    let host = Host::start(cluster, flags).await;
     host.ready().await;
     host
 }

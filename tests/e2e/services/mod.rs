@@ -122,7 +122,7 @@ impl<'a> Space<'a> {
         let cluster = TestCluster::shared();
         HOST.get_or_init(async || {
             home(cluster).await;
-            let host = Host::start(cluster, &cluster.kubeconfig, &[]).await;
+            let host = Host::start(cluster, &[]).await;
             host.ready().await;
             host
         })

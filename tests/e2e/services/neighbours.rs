@@ -55,7 +55,7 @@ async fn routes(space: &Space<'_>) {
 async fn a_missing_neighbour_is_named_and_installing_it_is_all_that_it_takes() {
     let cluster = own_cluster(Some(&[]));
     let flags = ["--gateway", "gateways/front", "--ingress-domain", "example.com"];
-    let host = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
+    let host = Host::start(&cluster, &flags).await;
     let space = Space::on(&cluster, "neighbours").await;
     let mut engine = fixed(1);
     engine["timeoutSeconds"] = 90.into();

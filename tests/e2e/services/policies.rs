@@ -38,7 +38,7 @@ fn bind(cluster: &TestCluster, point: &str) {
 #[tokio::test]
 async fn while_a_plugin_fails_nothing_is_made_or_changed_and_without_it_all_goes_on() {
     let cluster = own_cluster(Some(&[]));
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     let space = Space::on(&cluster, "plugin").await;
     space.serves("chat", with_model(json!({"engine": fixed(1)}))).await;
     let (pods, made) = (space.pod_uids("chat").await, space.made().await);

@@ -141,7 +141,7 @@ fn written(cluster: &TestCluster, since: usize) -> Vec<String> {
 #[tokio::test]
 async fn services_that_work_are_left_alone_through_touches_resyncs_restarts_and_changes_of_the_leader() {
     let cluster = own_cluster(None);
-    let host = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(&cluster, &[]).await;
     let space = Space::on(&cluster, "quiet").await;
     make(&space).await;
     are_counted(&cluster).await;
@@ -177,7 +177,7 @@ async fn services_that_work_are_left_alone_through_touches_resyncs_restarts_and_
 
     // Another process, that has decided nothing yet.
     host.stop();
-    let leader = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let leader = Host::start(&cluster, &[]).await;
     has_looked(&leader, services().len() as u64).await;
     // It asks once more what the cluster serves.
     beats(&cluster, 3).await;
@@ -185,7 +185,7 @@ async fn services_that_work_are_left_alone_through_touches_resyncs_restarts_and_
     assert_eq!(written(&cluster, so_far), [""; 0], "after a restart");
 
     // One that stands by, and has to wait until the lease has run out.
-    let standby = Host::start(&cluster, &cluster.kubeconfig, &[]).await;
+    let standby = Host::start(&cluster, &[]).await;
     standby.ready().await;
     cluster.kill_part(&leader.part).unwrap();
     space.change("fixed-0", json!({"engine": fixed(3)})).await;

@@ -75,7 +75,7 @@ async fn carried(space: &Space<'_>) -> Option<String> {
 /// A host that shares nothing with others but the cluster.
 async fn host<'a>(cluster: &'a PolicyCluster, cache: &str) -> Host<'a> {
     let cache = cluster.folder(cache);
-    let host = Host::start(cluster, &cluster.kubeconfig, &["--cache", cache.to_str().unwrap()]).await;
+    let host = Host::start(cluster, &["--cache", cache.to_str().unwrap()]).await;
     host.ready().await;
     host
 }

@@ -41,7 +41,7 @@ fn digest(bytes: &[u8]) -> String {
 
 /// A host that has said which set decides.
 async fn start<'a>(cluster: &'a PolicyCluster, flags: &[&str]) -> Host<'a> {
-    let host = Host::start(cluster, &cluster.kubeconfig, flags).await;
+    let host = Host::start(cluster, flags).await;
     host.ready().await;
     set_that(cluster, "a set decides", decides).await;
     host

@@ -166,7 +166,7 @@ async fn what_nobody_claims_is_left_alone_and_its_deletion_needs_nobody() {
     let cluster = own_cluster(Some(&[]));
     let space = Space::on(&cluster, "claims").await;
     let flags = ["--control", "llmisvc", "--control", &format!("InferenceService:{}", space.0.name)];
-    let claimed = Host::start(&cluster, &cluster.kubeconfig, &flags).await;
+    let claimed = Host::start(&cluster, &flags).await;
     claimed.ready().await;
     let elsewhere = Space::on(&cluster, "unclaimed").await;
     elsewhere.service("chat", with_model(json!({"engine": fixed(1)}))).await;

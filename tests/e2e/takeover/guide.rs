@@ -147,7 +147,7 @@ async fn the_guide_leads_from_the_other_controller_to_us_and_back() {
     let cluster = own_cluster(Some(&[]));
     home(&cluster).await;
     let space = prepare(&cluster).await;
-    let host = Host::start(&cluster, &cluster.kubeconfig, &["--control", "InferenceService:chat"]).await;
+    let host = Host::start(&cluster, &["--control", "InferenceService:chat"]).await;
     host.ready().await;
     let (asked, folder) = (webhooks(&cluster), cluster.dir.join("guide"));
     fs::create_dir(&folder).unwrap();

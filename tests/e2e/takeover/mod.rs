@@ -95,7 +95,7 @@ async fn engine_alone(space: &Space<'_>, name: &str, exposed: Value) {
 /// A host of this test's own cluster.
 async fn host(cluster: &TestCluster) -> Host<'_> {
     home(cluster).await;
-    let host = Host::start(cluster, &cluster.kubeconfig, &[]).await;
+    let host = Host::start(cluster, &[]).await;
     host.ready().await;
     host
 }

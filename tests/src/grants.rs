@@ -1,0 +1,118 @@
+//! What hosts did with the rights of `deploy/roles`: each control plane leaves a record of its audit log, and the last test of a whole run
+//! compares all of them with what is granted.
+
+use crate::TestCluster;
+use pointsman::permissions::ACCOUNT;
+use pointsman_core::settings::HOST_NAMESPACE;
+use pointsman_harness::{Cluster, SHARED_CLUSTER};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// Something that the API server authorizes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Right {
+    /// Of the API; empty for the core.
+    pub group: String,
+    /// The plural, with the subresource after a slash.
+    pub resource: String,
+    /// As roles name it.
+    pub verb: String,
+    /// Whether the object is in the host's own namespace.
+    pub at_home: bool,
+}
+
+/// What hosts requested under the shipped roles.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Record {
+    /// How often each right was used.
+    pub used: Vec<(Right, u64)>,
+    /// The messages of what was refused.
+    pub refused: BTreeSet<String>,
+}
+
+/// The user that hosts are to the API server.
+pub fn host_user() -> String {
+    format!("system:serviceaccount:{HOST_NAMESPACE}:{ACCOUNT}")
+}
+
+/// Leaves the record of a control plane that ends. A run without the shared cluster has no test that reads it.
+pub(crate) fn record(cluster: &TestCluster) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let Some(folder) = folder() else { return };
+    let file = folder.join(format!("{}-{}.json", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
+    // The test may have failed already, and says why itself: a record that can't be written must not hide that.
+    let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&file, serde_json::to_string(&read(&cluster.audit_log))?));
+    if let Err(error) = written {
+        eprintln!("{}: {error}", file.display());
+    }
+}
+
+/// All records of a run, and what the shared control plane's audit log says.
+pub fn records() -> Vec<Record> {
+    let folder = folder().expect("`cargo xtask test` runs this test, after all others");
+    let mut records = vec![read(&TestCluster::shared().audit_log)];
+    for file in fs::read_dir(folder).expect("the others have left their records") {
+        let text = fs::read_to_string(file.expect("reading the folder").path()).expect("reading a record");
+        records.push(serde_json::from_str(&text).expect("it is a record"));
+    }
+    records
+}
+
+/// Beside the shared cluster, so that it goes with the run.
+fn folder() -> Option<PathBuf> {
+    let ready = std::env::var(SHARED_CLUSTER).ok()?;
+    Some(Cluster::attach(ready).ok()?.dir.join("grants"))
+}
+
+fn read(audit_log: &Path) -> Record {
+    let user = host_user();
+    let mut used: BTreeMap<Right, u64> = BTreeMap::new();
+    let mut refused = BTreeSet::new();
+    let Ok(log) = fs::File::open(audit_log) else { return Record::default() };
+    // Most lines are other users': whether one may be the host's shows before it is parsed.
+    let lines = BufReader::new(log).lines().map_while(Result::ok).filter(|line| line.contains(&user));
+    for event in lines.filter_map(|line| serde_json::from_str::<Value>(&line).ok()).filter(|event| event["user"]["username"] == *user) {
+        if let Some(message) = refusal(&event) {
+            refused.insert(message);
+            continue;
+        }
+        for right in rights(&event) {
+            *used.entry(right).or_default() += 1;
+        }
+    }
+    Record { used: used.into_iter().collect(), refused }
+}
+
+/// What an event says that was refused for want of a right. Other reasons have the same code: a namespace that ends, a quota.
+fn refusal(event: &Value) -> Option<String> {
+    let message = event["responseStatus"]["message"].as_str().unwrap_or_default();
+    let is_refused = event["annotations"]["authorization.k8s.io/decision"] == "forbid"
+        || event["responseStatus"]["code"] == 403
+            && ["attempting to grant", "cannot create resource"].iter().any(|why| message.contains(why));
+    is_refused
+        .then(|| format!("{} {}: {message}", event["verb"].as_str().unwrap_or_default(), event["requestURI"].as_str().unwrap_or_default()))
+}
+
+/// The rights that an allowed request took. An apply that creates takes two.
+fn rights(event: &Value) -> Vec<Right> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let object = &event["objectRef"];
+    if object.is_null() {
+        return Vec::new();
+    }
+    let resource = match object["subresource"].as_str() {
+        Some(subresource) => format!("{}/{subresource}", text(&object["resource"])),
+        None => text(&object["resource"]),
+    };
+    let at_home = object["namespace"] == HOST_NAMESPACE;
+    let right = |verb: &str| Right { group: text(&object["apiGroup"]), resource: resource.clone(), verb: verb.to_owned(), at_home };
+    let verb = text(&event["verb"]);
+    if verb == "patch" && event["responseStatus"]["code"] == 201 { vec![right("patch"), right("create")] } else { vec![right(&verb)] }
+}
