@@ -31,6 +31,15 @@ fn the_files_in_crds_yaml_are_up_to_date() {
 }
 
 #[test]
+fn kustomize_installs_what_crds_install_does() {
+    let file = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("kustomization.yaml")).unwrap();
+    let found: Vec<&str> = file.lines().filter_map(|line| line.strip_prefix("  - yaml/")).collect();
+    let mut expected: Vec<_> = KINDS.iter().filter(|kind| !kind.optional).map(|kind| file_name(&(kind.crd)())).collect();
+    expected.sort();
+    assert_eq!(found, expected, "name them in crds/kustomization.yaml");
+}
+
+#[test]
 fn every_crd_fits_into_etcd() {
     for kind in KINDS {
         let crd = (kind.crd)();

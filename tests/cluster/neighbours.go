@@ -96,6 +96,19 @@ var neighbours = []neighbour{
 			"config/crd/full/llmisvc/serving.kserve.io_llminferenceserviceconfigs.yaml",
 		},
 	},
+	{
+		name: "cert-manager", module: "github.com/cert-manager/cert-manager", version: "v1.18.2",
+		sum: "h1:H2P75ycGcTMauV3gvpkDqLdS3RSXonWF2S49QGA1PZE=", goModSum: "h1:icDJx4kG9BCNpGjBvrmsFd99d+lXUvWdkkcrSSQdIiw=",
+		files: []string{"deploy/crds/crd-certificates.yaml", "deploy/crds/crd-issuers.yaml"},
+	},
+	{
+		name: "prometheus-operator", module: "github.com/prometheus-operator/prometheus-operator", version: "v0.84.0",
+		sum: "h1:XXm7lKizTnnxeSwI01wjNAapKzw/4XAPdpcZqjRKgRU=", goModSum: "h1:02WWJf07/MNZgypq8yUOHDneJIs+KylWchtz/wEcACo=",
+		files: []string{
+			"example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+			"example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+		},
+	},
 }
 
 func neighbourNamed(name string) (*neighbour, error) {
@@ -164,6 +177,8 @@ func (s *supervisor) crds(name string) ([]*unstructured.Unstructured, error) {
 		}
 		unstructured.RemoveNestedField(object.Object, "spec", "conversion")
 		unstructured.RemoveNestedField(object.Object, "status")
+		// Those of cert-manager's CRDs are templates of its chart.
+		unstructured.RemoveNestedField(object.Object, "metadata", "labels")
 		unstructured.RemoveNestedField(object.Object, "metadata", "creationTimestamp")
 		crds = append(crds, object)
 	}

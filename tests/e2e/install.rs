@@ -1,0 +1,91 @@
+//! The manifests of `deploy/`, applied as a user applies them.
+
+use crate::services::{Space, fixed, with_model};
+use pointsman_core::settings::HOST_NAMESPACE;
+use pointsman_harness::{Options, workspace};
+use pointsman_tests::{Host, PolicyCluster, TestCluster, eventually};
+use serde_json::{Value, json};
+use std::fs;
+
+/// Applies a folder, and takes a warning for an error.
+fn apply(cluster: &TestCluster, folder: &str) {
+    let applied = cluster.kubectl(&["apply", "--server-side", "-k", &workspace().join(folder).to_string_lossy()]);
+    assert_eq!(applied.stderr, "", "{folder}: a warning, or an error");
+}
+
+/// Waits until all pods of the host are there: Pod Security has let them in.
+fn rolled_out(cluster: &TestCluster, folder: &str) {
+    let waited = cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "120s"]);
+    assert!(waited.success, "{folder}: {}", waited.stderr);
+}
+
+fn object(cluster: &TestCluster, kind: &str) -> Value {
+    serde_json::from_str(&cluster.kubectl(&["get", kind, "pointsman", "-n", HOST_NAMESPACE, "-o", "json"]).ok()).unwrap()
+}
+
+#[test]
+fn every_overlay_is_applied_without_a_warning_and_its_pods_pass_pod_security() {
+    let neighbours = ["cert-manager", "prometheus-operator"].map(str::to_owned).to_vec();
+    let cluster = TestCluster::start(&Options { neighbours: Some(neighbours), ..Options::default() });
+    apply(&cluster, "deploy/install");
+    rolled_out(&cluster, "deploy/install");
+    assert_eq!(object(&cluster, "deployment")["spec"]["replicas"], 2);
+    let privileged = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "privileged", "namespace": HOST_NAMESPACE},
+        "spec": {"containers": [{"name": "a", "image": "example.com/a:1", "securityContext": {"privileged": true}}]},
+    });
+    let refused = cluster.apply(&privileged);
+    assert!(refused.stderr.contains("violates PodSecurity \"restricted"), "it is enforced: {}", refused.stderr);
+
+    let overlays = fs::read_dir(workspace().join("deploy/overlays")).unwrap();
+    let mut overlays: Vec<String> = overlays.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    overlays.sort();
+    for overlay in &overlays {
+        let folder = format!("deploy/overlays/{overlay}");
+        apply(&cluster, &folder);
+        rolled_out(&cluster, &folder);
+    }
+    assert!(overlays.len() >= 6, "{overlays:?}");
+    let replicas = |folder: &str| {
+        apply(&cluster, folder);
+        object(&cluster, "deployment")["spec"]["replicas"].clone()
+    };
+    assert_eq!((replicas("deploy/overlays/single-replica"), replicas("deploy/install")), (json!(1), json!(2)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_applied_by_the_readme_serves_and_goes_again() {
+    let neighbours = Some(vec!["lws".to_owned()]);
+    let cluster = TestCluster::start(&Options { neighbours, ..Options::default() });
+    apply(&cluster, "crds");
+    apply(&cluster, "deploy/install");
+    rolled_out(&cluster, "deploy/install");
+    // No container runs here: the pods' program runs as the Deployment says, beside the pods.
+    let host = Host::start_as_deployed(&cluster, &object(&cluster, "deployment")).await;
+    host.ready().await;
+    let space = Space::on(&cluster, "first").await;
+    space.service("chat", with_model(json!({"engine": fixed(1)}))).await;
+    space.ready("chat").await;
+
+    host.stop();
+    let lease = || object(&cluster, "lease")["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(lease(), "", "given back");
+    let gone = cluster.kubectl(&["delete", "-k", &workspace().join("deploy/install").to_string_lossy()]);
+    assert!(gone.success, "{}", gone.stderr);
+    let left = cluster.kubectl(&["get", "deployments,pods,services", "-n", &space.0.name, "-o", "name"]).ok();
+    assert!(left.contains("deployment.apps/chat-engine"), "what serves goes on: {left}");
+    cluster.kubectl(&["delete", "isvc", "chat", "-n", &space.0.name, "--timeout", "60s"]).ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hardened_overlay_keeps_its_rule_enabled() {
+    let cluster = PolicyCluster::start().await;
+    apply(&cluster, "deploy/overlays/hardened");
+    let host = Host::start_as_deployed(&cluster, &object(&cluster, "deployment")).await;
+    let rule = "validationrule/hardened-pods";
+    let is_enabled = || cluster.kubectl(&["get", rule, "-o", "jsonpath={.spec.enabled}"]).stdout == "true";
+    eventually("it is made enabled", async || is_enabled().then_some(())).await;
+    cluster.kubectl(&["patch", rule, "--type", "merge", "-p", r#"{"spec":{"enabled":false}}"#]).ok();
+    eventually("it is enabled again", async || is_enabled().then_some(())).await;
+    host.stop();
+}
