@@ -208,10 +208,12 @@ impl Listed {
         listed
     }
 
-    /// Why nothing may be written yet: objects that are there would be taken for absent. What only some services need keeps nobody else
-    /// waiting.
+    /// Why nothing may be written yet: objects that are there would be taken for absent. A kind of subject that is listed needs its whole
+    /// role; that of a neighbour keeps nobody else waiting.
     fn obstacle(&self) -> Option<String> {
-        let indispensable = self.denied.iter().filter(|(_, role)| **role == permissions::BASE).map(|(resource, role)| (*resource, *role));
+        let subjects = SUBJECT_KINDS.iter().map(|kind| kind.resource).filter(|resource| self.done.contains(resource));
+        let needed: BTreeSet<&str> = subjects.filter_map(permissions::grants_list).chain([permissions::BASE]).collect();
+        let indispensable = self.denied.iter().filter(|(_, role)| needed.contains(*role)).map(|(resource, role)| (*resource, *role));
         if let Some(message) = denied_messages(&indispensable.collect()).pop() {
             return Some(message);
         }
@@ -330,7 +332,10 @@ async fn follow<K>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pointsman_core::subject_kind::ALL;
+    use pointsman_core::{
+        resource::{INFERENCE_SERVICE, LEADER_WORKER_SET, LLM_INFERENCE_SERVICE},
+        subject_kind::ALL,
+    };
     use serde_json::Value;
 
     #[test]
@@ -339,6 +344,21 @@ mod tests {
         let looked_at = |resource: &&Resource| [&NAMESPACE, &POD, &GATEWAY].contains(resource);
         let all: BTreeSet<&Resource> = ALL.iter().copied().filter(|resource| !asked(resource) && !looked_at(resource)).collect();
         assert_eq!(made().collect::<BTreeSet<_>>(), all);
+    }
+
+    #[test]
+    fn a_neighbour_that_is_denied_keeps_nobody_waiting_and_a_part_of_what_a_subject_needs_does() {
+        let obstacle = |done: &'static Resource, denied: &'static Resource| {
+            let kinds = [(done, Listing::Done), (denied, Listing::Denied)];
+            Listed::by(kinds.into_iter()).obstacle()
+        };
+        assert_eq!(obstacle(&LLM_INFERENCE_SERVICE, &LEADER_WORKER_SET), None);
+        assert_eq!(obstacle(&LLM_INFERENCE_SERVICE, &POD_DISRUPTION_BUDGET), None, "only InferenceServices have one");
+        let said = obstacle(&INFERENCE_SERVICE, &POD_DISRUPTION_BUDGET).unwrap();
+        assert_eq!(said, "the host has no right to list poddisruptionbudgets.policy: apply deploy/roles/ome");
+        assert_eq!(obstacle(&INFERENCE_SERVICE, &POD).unwrap(), "the host has no right to list pods: apply deploy/roles/base");
+        let pending = Listed::by([(&LEADER_WORKER_SET, Listing::Pending)].into_iter());
+        assert!(pending.obstacle().unwrap().contains("leaderworkersets"));
     }
 
     #[test]

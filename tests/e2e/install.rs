@@ -3,9 +3,12 @@
 use crate::services::{Space, fixed, with_model};
 use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_harness::{Options, workspace};
-use pointsman_tests::{Host, PolicyCluster, TestCluster, eventually};
+use pointsman_tests::{
+    CommandOutput, Host, PolicyCluster, TestCluster, eventually,
+    guide::{shell, steps},
+};
 use serde_json::{Value, json};
-use std::fs;
+use std::{fs, process::Command};
 
 /// Applies a folder, and takes a warning for an error.
 fn apply(cluster: &TestCluster, folder: &str) {
@@ -54,27 +57,34 @@ fn every_overlay_is_applied_without_a_warning_and_its_pods_pass_pod_security() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_applied_by_the_readme_serves_and_goes_again() {
-    let neighbours = Some(vec!["lws".to_owned()]);
-    let cluster = TestCluster::start(&Options { neighbours, ..Options::default() });
-    apply(&cluster, "crds");
-    apply(&cluster, "deploy/install");
-    rolled_out(&cluster, "deploy/install");
+async fn by_the_guide_a_service_gets_ready_doctor_is_content_and_all_goes_again() {
+    let cluster = TestCluster::start(&Options { neighbours: Some(vec!["lws".to_owned()]), ..Options::default() });
+    let clone = cluster.dir.join("clone");
+    fs::create_dir(&clone).unwrap();
+    for folder in ["crds", "deploy"] {
+        CommandOutput::by(Command::new("cp").arg("-r").arg(workspace().join(folder)).arg(&clone)).ok();
+    }
+    let guide = fs::read_to_string(workspace().join("docs/install.md")).unwrap();
+    let commands: Vec<String> = steps(&guide).into_iter().map(|step| step.commands).collect();
+    let [crds, install, doctor, removal] = &commands[..] else { panic!("{commands:#?}") };
+    shell(&cluster, &clone, crds).ok();
+    shell(&cluster, &clone, install).ok();
+    let deployment = object(&cluster, "deployment");
+    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "registry.example.com/pointsman:0.1.0");
     // No container runs here: the pods' program runs as the Deployment says, beside the pods.
-    let host = Host::start_as_deployed(&cluster, &object(&cluster, "deployment")).await;
+    let host = Host::start_as_deployed(&cluster, &deployment).await;
     host.ready().await;
     let space = Space::on(&cluster, "first").await;
     space.service("chat", with_model(json!({"engine": fixed(1)}))).await;
     space.ready("chat").await;
+    eventually("doctor is content", async || shell(&cluster, &clone, doctor).success.then_some(())).await;
 
     host.stop();
-    let lease = || object(&cluster, "lease")["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
-    assert_eq!(lease(), "", "given back");
-    let gone = cluster.kubectl(&["delete", "-k", &workspace().join("deploy/install").to_string_lossy()]);
-    assert!(gone.success, "{}", gone.stderr);
-    let left = cluster.kubectl(&["get", "deployments,pods,services", "-n", &space.0.name, "-o", "name"]).ok();
+    assert_eq!(object(&cluster, "lease")["spec"]["holderIdentity"].as_str().unwrap_or_default(), "", "given back");
+    shell(&cluster, &clone, removal).ok();
+    let left = space.kubectl(&["get", "deployments,services", "-o", "name"]).ok();
     assert!(left.contains("deployment.apps/chat-engine"), "what serves goes on: {left}");
-    cluster.kubectl(&["delete", "isvc", "chat", "-n", &space.0.name, "--timeout", "60s"]).ok();
+    space.kubectl(&["delete", "isvc", "chat", "--timeout", "60s"]).ok();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ mod cel;
 mod control_plane;
 mod corpus;
 mod crds;
+mod doctor;
 mod faults;
 mod foreign_crds;
 mod grants;

@@ -8,6 +8,7 @@ mod command;
 pub mod faults;
 pub mod fixtures;
 pub mod grants;
+pub mod guide;
 mod host;
 pub mod measure;
 mod policies;

@@ -8,6 +8,7 @@ mod compile;
 mod completions;
 mod controller;
 mod crds;
+mod doctor;
 mod explain;
 mod golden;
 mod live;
@@ -64,6 +65,8 @@ enum Command {
     Plugin(plugin::PluginArgs),
     /// Show which policy set decides and what a candidate changes; approve it, pause it, or roll back
     Policy(policy::PolicyArgs),
+    /// Examine an installation: what is wrong, and what to do
+    Doctor(doctor::DoctorArgs),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
     /// Write man pages, one for each subcommand
@@ -103,6 +106,7 @@ impl Cli {
             Command::Adopt(args) => Box::pin(adopt::run(args)).await,
             Command::Plugin(args) => plugin::run(args).await,
             Command::Policy(args) => policy::run(args).await,
+            Command::Doctor(args) => doctor::run(args).await,
             Command::Completions(args) => Ok(completions::run(&args)),
             Command::Man(args) => man::run(&args),
             Command::Compile(args) => Ok(compile::run(&args)),

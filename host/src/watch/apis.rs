@@ -42,6 +42,11 @@ impl Apis {
         self.served.contains(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
+    /// The same of any version.
+    pub fn serves_any_version(&self, group: &str, plural: &str) -> bool {
+        self.served.iter().any(|(its_group, _, its_plural)| its_group == group && its_plural == plural)
+    }
+
     /// Our kinds that the cluster doesn't serve, as `plural.group/version`.
     pub fn missing(&self) -> Vec<String> {
         our_kinds().filter(|kind| !self.serves(&kind.group, &kind.version, &kind.plural)).map(|kind| name(&kind)).collect()

@@ -6,56 +6,12 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, api::PostParams};
 use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE};
 use pointsman_harness::workspace;
-use pointsman_tests::{CommandOutput, Host, TestCluster, TestNamespace, eventually, pointsman};
+use pointsman_tests::{
+    CommandOutput, Host, TestCluster, TestNamespace, eventually,
+    guide::{Step, printed, shell, steps},
+};
 use serde_json::{Value, json};
-use std::{fs, path::Path, process::Command};
-
-/// A block of commands, and what is said of their output.
-struct Step {
-    commands: String,
-    output: Option<String>,
-}
-
-/// The steps of a guide: `sh` blocks, each with the `text` block that follows it.
-fn steps(guide: &str) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
-    // Every second part is within a block.
-    for block in guide.split("\n```").skip(1).step_by(2) {
-        let (language, content) = block.split_once('\n').unwrap();
-        match language {
-            "sh" => steps.push(Step { commands: content.to_owned(), output: None }),
-            "text" => steps.last_mut().unwrap().output = Some(content.to_owned()),
-            other => panic!("a block of {other:?} is neither commands nor their output"),
-        }
-    }
-    steps
-}
-
-/// Whether these lines are printed in this order. A line `...` stands for any lines, and at the end of one for its rest.
-fn printed(said: &str, expected: &str) -> bool {
-    let mut lines = said.lines().map(str::trim_end).filter(|line| !line.is_empty()).peekable();
-    let mut gap = false;
-    for expected in expected.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
-        if expected == "..." {
-            gap = true;
-            continue;
-        }
-        let same = |line: &&str| expected.strip_suffix("...").map_or(*line == expected, |start| line.starts_with(start));
-        let found = if gap { lines.any(|line| same(&line)) } else { lines.next().is_some_and(|line| same(&line)) };
-        if !found {
-            return false;
-        }
-        gap = false;
-    }
-    gap || lines.peek().is_none()
-}
-
-fn shell(cluster: &TestCluster, folder: &Path, commands: &str) -> CommandOutput {
-    let commands = format!("pointsman() {{ \"$POINTSMAN\" \"$@\"; }}\n{commands}");
-    let mut bash = Command::new("bash");
-    bash.args(["-euo", "pipefail", "-c", &commands]).current_dir(folder);
-    CommandOutput::by(bash.env("KUBECONFIG", &cluster.kubeconfig).env("POINTSMAN", pointsman()))
-}
+use std::fs;
 
 /// The cluster that the guide begins with.
 async fn prepare(cluster: &TestCluster) -> Space<'_> {

@@ -1,0 +1,131 @@
+//! The host's namespace, its pods, and who leads.
+
+use super::{Checked, Finding, Installation};
+use crate::permissions::ACCOUNT;
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        coordination::v1::Lease,
+        core::v1::{ConfigMap, Namespace, Pod, Secret},
+    },
+    jiff::Timestamp,
+};
+use kube::{Api, ResourceExt, api::ListParams};
+use std::collections::BTreeSet;
+
+/// The name of the Deployment and of the Lease.
+const NAME: &str = ACCOUNT;
+
+pub(super) async fn namespace(installation: &Installation) -> Checked {
+    let name = &installation.namespace;
+    Ok(vec![match Api::<Namespace>::all(installation.client.clone()).get_metadata_opt(name).await? {
+        Some(_) => Finding::ok(format!("{name} is there")),
+        None => Finding::wrong(
+            format!("the host's namespace {name} doesn't exist"),
+            "apply deploy/host/namespace.yaml, or name another with --namespace",
+        ),
+    }])
+}
+
+/// The Deployment of hosts, with its pods.
+pub(super) struct Deployed {
+    deployment: Option<Deployment>,
+    pods: Vec<Pod>,
+    /// What it mounts and isn't there, as a kind and a name.
+    absent: Vec<String>,
+}
+
+impl Deployed {
+    pub(super) async fn read(installation: &Installation) -> kube::Result<Self> {
+        let (client, namespace) = (&installation.client, &installation.namespace);
+        let deployment = Api::<Deployment>::namespaced(client.clone(), namespace).get_opt(NAME).await?;
+        let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+        let pods = pods.list(&ListParams::default().labels(&format!("app.kubernetes.io/name={NAME}"))).await?.items;
+        let mut absent = Vec::new();
+        let spec = deployment.as_ref().and_then(|deployment| deployment.spec.as_ref()).and_then(|spec| spec.template.spec.as_ref());
+        for volume in spec.and_then(|spec| spec.volumes.as_ref()).into_iter().flatten() {
+            if let Some(name) = volume.secret.as_ref().and_then(|secret| secret.secret_name.as_ref())
+                && Api::<Secret>::namespaced(client.clone(), namespace).get_metadata_opt(name).await?.is_none()
+            {
+                absent.push(format!("Secret {name}"));
+            }
+            if let Some(name) = volume.config_map.as_ref().map(|map| &map.name)
+                && Api::<ConfigMap>::namespaced(client.clone(), namespace).get_metadata_opt(name).await?.is_none()
+            {
+                absent.push(format!("ConfigMap {name}"));
+            }
+        }
+        Ok(Self { deployment, pods, absent })
+    }
+
+    /// The arguments of each pod.
+    fn arguments(&self) -> BTreeSet<Vec<String>> {
+        let containers = self.pods.iter().filter_map(|pod| pod.spec.as_ref()?.containers.first());
+        containers.map(|container| container.args.clone().unwrap_or_default()).collect()
+    }
+
+    /// Whether a host runs with a flag. Hosts outside of the cluster aren't seen.
+    pub(super) fn has_flag(&self, flag: &str) -> Option<bool> {
+        self.deployment.as_ref()?;
+        let is_flag = |argument: &String| argument == flag || argument.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='));
+        Some(self.arguments().iter().flatten().any(is_flag))
+    }
+
+    pub(super) fn check(&self) -> Vec<Finding> {
+        let Some(deployment) = &self.deployment else {
+            let remedy = "if hosts are to run in the cluster, apply deploy/install";
+            return vec![Finding::note(format!("there is no Deployment {NAME}; hosts that run elsewhere aren't seen"), remedy)];
+        };
+        let mut findings: Vec<Finding> = Vec::new();
+        for absent in &self.absent {
+            let message = format!("the Deployment {NAME} mounts the {absent}, which doesn't exist, so its pods don't start");
+            findings.push(Finding::wrong(message, "create it"));
+        }
+        let status = deployment.status.clone().unwrap_or_default();
+        let (ready, wanted) =
+            (status.ready_replicas.unwrap_or_default(), deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1));
+        findings.push(if ready >= wanted {
+            Finding::ok(format!("{ready} of {wanted} replicas are ready"))
+        } else {
+            let why: BTreeSet<String> = self.pods.iter().filter_map(waits_for).collect();
+            let why = if why.is_empty() { String::new() } else { format!(" ({})", why.into_iter().collect::<Vec<_>>().join("; ")) };
+            Finding::wrong(
+                format!("{ready} of {wanted} replicas are ready{why}"),
+                "`kubectl describe pods` and /readyz on port 8080 of each say why",
+            )
+        });
+        if self.arguments().len() > 1 {
+            findings.push(Finding::wrong(
+                "the pods run with different arguments, so what is decided depends on which of them leads",
+                "wait until the rollout has ended, and delete what isn't from it",
+            ));
+        }
+        findings
+    }
+}
+
+/// Why a container of a pod doesn't run.
+fn waits_for(pod: &Pod) -> Option<String> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let waiting = statuses.iter().find_map(|status| status.state.as_ref()?.waiting.as_ref())?;
+    let message = waiting.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+    Some(format!("{} is waiting, {}{message}", pod.name_any(), waiting.reason.clone().unwrap_or_default()))
+}
+
+pub(super) async fn leader(installation: &Installation) -> Checked {
+    const NOBODY: &str = "a host that is ready leads within seconds; its log says what keeps it from that";
+    let lease = Api::<Lease>::namespaced(installation.client.clone(), &installation.namespace).get_opt(NAME).await?;
+    let Some(spec) = lease.and_then(|lease| lease.spec) else {
+        return Ok(vec![Finding::wrong("no host has led yet", NOBODY)]);
+    };
+    let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
+        return Ok(vec![Finding::wrong("nobody leads, so nothing is decided", NOBODY)]);
+    };
+    let seconds = spec.renew_time.map_or(i64::MAX, |renewed| Timestamp::now().as_second().saturating_sub(renewed.0.as_second()));
+    let expired = seconds > i64::from(spec.lease_duration_seconds.unwrap_or_default());
+    Ok(vec![if expired {
+        Finding::wrong(format!("{holder} led, and renewed its Lease {seconds} s ago for the last time"), NOBODY)
+    } else {
+        Finding::ok(format!("{holder} leads"))
+    }])
+}

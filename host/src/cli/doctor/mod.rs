@@ -1,0 +1,126 @@
+//! `pointsman doctor`: what is wrong with an installation, and what to do. It only reads.
+
+mod definitions;
+mod hosts;
+mod policies;
+mod rights;
+mod webhook;
+
+use super::{
+    ClusterArgs,
+    output::{OutputArgs, columns},
+};
+use crate::{
+    problem::sentence,
+    watch::apis::{self, Apis},
+};
+use anyhow::{Context, Result};
+use clap::Args;
+use kube::Client;
+use pointsman_core::settings::HOST_NAMESPACE;
+use serde::Serialize;
+use std::{error::Error, process::ExitCode};
+
+#[derive(Args, Debug)]
+pub(super) struct DoctorArgs {
+    /// The host's own namespace.
+    #[arg(long, env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
+    namespace: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What is examined.
+#[allow(missing_debug_implementations)] // A Kubernetes client has none.
+struct Installation {
+    client: Client,
+    served: Apis,
+    namespace: String,
+}
+
+/// How something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    /// It may be meant.
+    Note,
+    Wrong,
+}
+
+/// What a check has found.
+#[derive(Debug, Serialize)]
+struct Finding {
+    state: State,
+    message: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+impl Finding {
+    fn ok(message: impl Into<String>) -> Self {
+        Self { state: State::Ok, message: message.into(), remedy: None }
+    }
+
+    fn note(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { state: State::Note, message: message.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn wrong(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { state: State::Wrong, message: message.into(), remedy: Some(remedy.into()) }
+    }
+}
+
+/// A finding, with the name of its check.
+#[derive(Debug, Serialize)]
+struct Line {
+    check: &'static str,
+    #[serde(flatten)]
+    finding: Finding,
+}
+
+/// The findings of a check, or why it can't be made.
+type Checked<E = kube::Error> = Result<Vec<Finding>, E>;
+
+fn unread(error: &(dyn Error + 'static)) -> Vec<Finding> {
+    vec![Finding::wrong(format!("this can't be checked: {}", sentence(error)), "try again, as a user who may read it")]
+}
+
+pub(super) async fn run(args: DoctorArgs) -> Result<ExitCode> {
+    let client = args.cluster.connect().await?;
+    let served = apis::discover(&client).await.context("asking the API server what it serves")?;
+    let installation = Installation { client, served, namespace: args.namespace };
+    let deployed = hosts::Deployed::read(&installation).await;
+    let checks = [
+        ("crds", definitions::ours(&installation).await.unwrap_or_else(|error| unread(&error))),
+        ("neighbours", definitions::neighbours(&installation)),
+        ("namespace", hosts::namespace(&installation).await.unwrap_or_else(|error| unread(&error))),
+        ("rights", rights::check(&installation).await.unwrap_or_else(|error| unread(&error))),
+        ("hosts", deployed.as_ref().map_or_else(|error| unread(error), hosts::Deployed::check)),
+        ("leader", hosts::leader(&installation).await.unwrap_or_else(|error| unread(&error))),
+        ("policies", policies::check(&installation).await.unwrap_or_else(|error| unread(&error))),
+        ("webhook", webhook::check(&installation, deployed.as_ref().ok()).await.unwrap_or_else(|error| unread(&error))),
+    ];
+    let lines = |(check, findings): (&'static str, Vec<Finding>)| findings.into_iter().map(move |finding| Line { check, finding });
+    let all: Vec<Line> = checks.into_iter().flat_map(lines).collect();
+    args.output.print(&all, || table(&all))?;
+    let wrong = all.iter().any(|line| line.finding.state == State::Wrong);
+    Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn table(lines: &[Line]) -> String {
+    let row = |line: &Line| {
+        let Finding { state, message, remedy } = &line.finding;
+        let state = match state {
+            State::Ok => "ok",
+            State::Note => "note",
+            State::Wrong => "WRONG",
+        };
+        let said = remedy.as_ref().map_or_else(|| message.clone(), |remedy| format!("{message}: {remedy}"));
+        [line.check.to_owned(), state.to_owned(), said]
+    };
+    columns(["CHECK", "STATE", "FINDING"], &lines.iter().map(row).collect::<Vec<_>>())
+}

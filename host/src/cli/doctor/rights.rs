@@ -1,0 +1,141 @@
+//! The rights of the ServiceAccount that hosts run as, as the API server grants them.
+
+use super::{Checked, Finding, Installation};
+use crate::permissions::{ACCOUNT, BASE, Feature, features};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::{Api, api::PostParams};
+use serde_json::Value;
+
+/// How many questions are asked at once.
+const AT_ONCE: usize = 8;
+
+pub(super) async fn check(installation: &Installation) -> Checked {
+    let asking = Asking::choose(installation).await?;
+    let mut findings = Vec::new();
+    for feature in features().iter().filter(|feature| is_needed(installation, feature)) {
+        let wanted = attributes(feature, &installation.namespace);
+        let total = wanted.len();
+        let answers = stream::iter(wanted).map(|right| async { asking.may(&right).await.map(|may| (!may).then_some(right)) });
+        let refused: Vec<ResourceAttributes> =
+            answers.buffer_unordered(AT_ONCE).try_filter_map(async |right| Ok(right)).try_collect().await?;
+        let Feature { name, .. } = feature;
+        let remedy = format!("apply deploy/roles/{name}");
+        let who = asking.who();
+        findings.push(if refused.is_empty() {
+            Finding::ok(format!("{who} has all rights of {name}"))
+        } else if refused.len() < total {
+            let mut names: Vec<String> = refused.iter().map(text).collect();
+            names.sort();
+            Finding::wrong(format!("{who} lacks rights of {name} ({})", names.join(", ")), remedy)
+        } else if *name == BASE {
+            Finding::wrong(format!("{who} has no right of {name}, without which no host gets ready"), remedy)
+        } else {
+            let message = format!("{who} has no right of {name}, so nothing that needs one is served");
+            Finding::note(message, format!("if that isn't meant, {remedy}"))
+        });
+    }
+    Ok(findings)
+}
+
+/// Whether the cluster has what a feature is for.
+fn is_needed(installation: &Installation, feature: &Feature) -> bool {
+    let Some(first) = feature.everywhere.first() else { return false };
+    let text = |field: &str| first[field][0].as_str().unwrap_or_default().to_owned();
+    feature.name == BASE || installation.served.serves_any_version(&text("apiGroups"), &text("resources"))
+}
+
+/// Each right as the API server is asked for it. A list by name isn't asked for: only the host's own fields select it.
+fn attributes(feature: &Feature, home: &str) -> Vec<ResourceAttributes> {
+    let list = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(|item| Some(item.as_str()?.to_owned())).collect()
+    };
+    let mut wanted = Vec::new();
+    for (rules, namespace) in [(&feature.everywhere, None), (&feature.at_home, Some(home.to_owned()))] {
+        for rule in rules {
+            let name = list(&rule["resourceNames"]).into_iter().next();
+            for group in list(&rule["apiGroups"]) {
+                for resource in list(&rule["resources"]) {
+                    let (resource, subresource) = match resource.split_once('/') {
+                        Some((resource, subresource)) => (resource.to_owned(), Some(subresource.to_owned())),
+                        None => (resource, None),
+                    };
+                    wanted.extend(list(&rule["verbs"]).into_iter().map(|verb| ResourceAttributes {
+                        group: Some(group.clone()),
+                        resource: Some(resource.clone()),
+                        subresource: subresource.clone(),
+                        verb: Some(verb),
+                        name: name.clone(),
+                        namespace: namespace.clone(),
+                        ..ResourceAttributes::default()
+                    }));
+                }
+            }
+        }
+    }
+    wanted
+}
+
+fn text(right: &ResourceAttributes) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    let subresource = right.subresource.as_ref().map(|subresource| format!("/{subresource}")).unwrap_or_default();
+    let group = right.group.as_ref().filter(|group| !group.is_empty()).map(|group| format!(".{group}")).unwrap_or_default();
+    format!("{} {}{subresource}{group}", part(&right.verb), part(&right.resource))
+}
+
+/// Whose rights are asked for.
+enum Asking<'a> {
+    /// Those of the ServiceAccount.
+    Account(&'a Installation),
+    /// Those of the user, who may not ask for others': the host itself, if it runs there.
+    User(&'a Installation),
+}
+
+impl<'a> Asking<'a> {
+    async fn choose(installation: &'a Installation) -> kube::Result<Self> {
+        let harmless =
+            ResourceAttributes { verb: Some("get".to_owned()), resource: Some("pods".to_owned()), ..ResourceAttributes::default() };
+        match Self::Account(installation).may(&harmless).await {
+            Ok(_) => Ok(Self::Account(installation)),
+            Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(Self::User(installation)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn who(&self) -> &'static str {
+        match self {
+            Self::Account(_) => "the ServiceAccount",
+            Self::User(_) => "you, the user of this kubeconfig,",
+        }
+    }
+
+    async fn may(&self, right: &ResourceAttributes) -> kube::Result<bool> {
+        let asked = PostParams::default();
+        let status = match self {
+            Self::Account(installation) => {
+                let home = &installation.namespace;
+                let spec = SubjectAccessReviewSpec {
+                    user: Some(format!("system:serviceaccount:{home}:{ACCOUNT}")),
+                    groups: Some(vec![
+                        "system:serviceaccounts".to_owned(),
+                        format!("system:serviceaccounts:{home}"),
+                        "system:authenticated".to_owned(),
+                    ]),
+                    resource_attributes: Some(right.clone()),
+                    ..SubjectAccessReviewSpec::default()
+                };
+                let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+                Api::<SubjectAccessReview>::all(installation.client.clone()).create(&asked, &review).await?.status
+            }
+            Self::User(installation) => {
+                let spec =
+                    SelfSubjectAccessReviewSpec { resource_attributes: Some(right.clone()), ..SelfSubjectAccessReviewSpec::default() };
+                let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+                Api::<SelfSubjectAccessReview>::all(installation.client.clone()).create(&asked, &review).await?.status
+            }
+        };
+        Ok(status.is_some_and(|status| status.allowed))
+    }
+}

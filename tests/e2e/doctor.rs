@@ -1,0 +1,86 @@
+//! `pointsman doctor`: it finds each way in which an installation is wrong, says what to do, and is content once that is done.
+
+use pointsman_core::settings::HOST_NAMESPACE;
+use pointsman_harness::{Options, workspace};
+use pointsman_tests::{Host, TestCluster, eventually};
+use serde_json::{Value, json};
+
+/// What it finds, as "check state: message: remedy", and its exit code.
+fn examine(cluster: &TestCluster) -> (Option<i32>, Vec<String>) {
+    let said = cluster.pointsman(&["doctor", "-o", "json"]);
+    let lines: Vec<Value> = serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", said.stdout, said.stderr));
+    let part = |line: &Value, field: &str| line[field].as_str().unwrap_or_default().to_owned();
+    let text =
+        |line: &Value| format!("{} {}: {}: {}", part(line, "check"), part(line, "state"), part(line, "message"), part(line, "remedy"));
+    (said.code, lines.iter().map(text).collect())
+}
+
+/// Waits until it finds something, which nothing else explains than what was just done.
+async fn finds(cluster: &TestCluster, what: &str, remedy: &str) {
+    eventually(what, async || {
+        let (_, lines) = examine(cluster);
+        lines.iter().any(|line| line.contains(what) && line.contains(remedy)).then_some(())
+    })
+    .await;
+}
+
+fn apply(cluster: &TestCluster, folder: &str) -> bool {
+    cluster
+        .kubectl(&["apply", "--server-side", "--force-conflicts", "-k", &workspace().join("deploy").join(folder).to_string_lossy()])
+        .success
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_finds_what_is_wrong_says_what_to_do_and_is_content_after_it() {
+    let cluster = TestCluster::start(&Options { neighbours: Some(vec!["lws".to_owned()]), ..Options::default() });
+    let (code, lines) = examine(&cluster);
+    assert_eq!(code, Some(1), "{lines:#?}");
+    for expected in [
+        "crds wrong: policyplugins.policy.pointsman.dev is missing, without which no host decides anything: run `pointsman crds install`",
+        "namespace wrong: the host's namespace pointsman-system doesn't exist: apply deploy/host/namespace.yaml",
+        "rights wrong: the ServiceAccount has no right of base, without which no host gets ready: apply deploy/roles/base",
+        "hosts note: there is no Deployment pointsman",
+        "leader wrong: no host has led yet",
+    ] {
+        assert!(lines.iter().any(|line| line.starts_with(expected)), "{expected}: {lines:#?}");
+    }
+
+    cluster.pointsman(&["crds", "install"]).ok();
+    // Without cert-manager, so that nobody makes the Secret.
+    assert!(!apply(&cluster, "overlays/webhook-cert-manager"), "there are no Certificates");
+    finds(&cluster, "mounts the Secret pointsman-webhook-certificate, which doesn't exist", "create it").await;
+    finds(&cluster, "validate.pointsman.dev has no caBundle", "its injector does").await;
+
+    assert!(apply(&cluster, "install"));
+    cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "120s"]).ok();
+    finds(&cluster, "no host runs with --webhook", "or delete the configurations").await;
+    for kind in ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"] {
+        cluster.kubectl(&["delete", kind, "pointsman"]).ok();
+    }
+    let deployment: Value =
+        serde_json::from_str(&cluster.kubectl(&["get", "deployment", "pointsman", "-n", HOST_NAMESPACE, "-o", "json"]).ok()).unwrap();
+    let host = Host::start_as_deployed(&cluster, &deployment).await;
+    host.ready().await;
+
+    cluster.kubectl(&["delete", "clusterrolebinding", "pointsman-leaderworkerset"]).ok();
+    finds(&cluster, "the ServiceAccount has no right of leaderworkerset", "apply deploy/roles/leaderworkerset").await;
+    let crd = "crd/policysets.policy.pointsman.dev";
+    let field = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/summary";
+    let patch = json!([{"op": "remove", "path": field}]).to_string();
+    // As an older host has installed it.
+    cluster.kubectl(&["patch", crd, "--type", "json", "-p", &patch, "--field-manager", "pointsman/crds"]).ok();
+    finds(&cluster, "policysets.policy.pointsman.dev is that of another version of Pointsman", "run `pointsman crds install`").await;
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": deployment["spec"]["template"]["spec"]});
+    pod["metadata"] = json!({"name": "another", "namespace": HOST_NAMESPACE, "labels": {"app.kubernetes.io/name": "pointsman"}});
+    pod["spec"]["containers"][0]["args"] = json!(["controller", "--pace=1"]);
+    cluster.apply(&pod).ok();
+    finds(&cluster, "the pods run with different arguments", "delete what isn't from it").await;
+
+    cluster.kubectl(&["delete", "pod", "another", "-n", HOST_NAMESPACE]).ok();
+    cluster.pointsman(&["crds", "install"]).ok();
+    assert!(apply(&cluster, "install"));
+    eventually("it is content", async || (examine(&cluster).0 == Some(0)).then_some(())).await;
+    let table = cluster.pointsman(&["doctor"]).ok();
+    assert!(table.starts_with("CHECK ") && !table.contains("WRONG") && table.contains("leads"), "{table}");
+    host.stop();
+}
