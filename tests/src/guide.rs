@@ -17,10 +17,10 @@ pub fn steps(guide: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     // Every second part is within a block.
     for block in guide.split("\n```").skip(1).step_by(2) {
-        let (language, content) = block.split_once('\n').unwrap();
+        let (language, content) = block.split_once('\n').expect("a block names its language");
         match language {
             "sh" => steps.push(Step { commands: content.to_owned(), output: None }),
-            "text" => steps.last_mut().unwrap().output = Some(content.to_owned()),
+            "text" => steps.last_mut().expect("output follows commands").output = Some(content.to_owned()),
             other => panic!("a block of {other:?} is neither commands nor their output"),
         }
     }

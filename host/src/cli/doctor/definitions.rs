@@ -22,7 +22,7 @@ pub(super) async fn ours(installation: &Installation) -> Checked<CrdError> {
                 findings.push(Finding::wrong(format!("{name} is missing, without which no host decides anything"), INSTALL));
             }
             Outcome::Missing => {
-                findings.push(Finding::note(format!("{name} is missing, so objects of this kind can't be created"), INSTALL))
+                findings.push(Finding::note(format!("{name} is missing, so objects of this kind can't be created"), INSTALL));
             }
             Outcome::Outdated => findings.push(Finding::wrong(format!("{name} is that of another version of Pointsman"), INSTALL)),
             Outcome::Foreign(comparison) if comparison.unusable.is_some() => {
