@@ -26,8 +26,6 @@ pub const BASE: &str = "base";
 const SEES: &[&str] = &["list", "watch"];
 /// What is created for a subject. An apply is a patch; for one that creates, the API server requires both verbs.
 const OWNS: &[&str] = &["create", "delete", "get", "list", "patch", "watch"];
-/// What outlives a plan that lacks it: files are never deleted.
-const KEEPS: &[&str] = &["create", "get", "list", "patch", "watch"];
 
 /// Something that a cluster may have switched on, with the rights that it takes.
 #[derive(Debug)]
@@ -115,8 +113,7 @@ pub fn features() -> Vec<Feature> {
                 subject(&INFERENCE_SERVICE),
                 rules(&[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME, &FINE_TUNED_WEIGHT], SEES),
                 rules(&SERVED_BY, OWNS),
-                rules(&[&POD_DISRUPTION_BUDGET, &NETWORK_POLICY], OWNS),
-                rules(&[&PERSISTENT_VOLUME_CLAIM], KEEPS),
+                rules(&[&POD_DISRUPTION_BUDGET, &NETWORK_POLICY, &PERSISTENT_VOLUME_CLAIM], OWNS),
                 granted(&access::sees_pods(Metadata::default())),
             ]
             .concat(),
