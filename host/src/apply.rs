@@ -321,7 +321,7 @@ impl Applier {
     pub async fn status(&self, subject: &Subject, before: &Value, status: &Value) -> Result<bool, ApplyError> {
         // Should somebody come again, that is to be told again.
         self.remember(&subject.key, |memory| memory.contest = None);
-        let (planned, live) = (fingerprint(&status.to_string()), fingerprint(&before.to_string()));
+        let (planned, live) = (fingerprint(status), fingerprint(before));
         if before == status || self.is_server_mutation(&subject.key, &subject.key, true, (planned, live)) {
             return Ok(false);
         }
@@ -342,7 +342,7 @@ impl Applier {
         let news = self.read(subject.key.resource, &made);
         let after = news.subject().map(Subject::status).unwrap_or_default();
         if after != *status {
-            self.record_server_mutation(&subject.key, &subject.key, true, (planned, fingerprint(&after.to_string())));
+            self.record_server_mutation(&subject.key, &subject.key, true, (planned, fingerprint(&after)));
         }
         // That is news only if somebody else has changed it too.
         let touches = !news.subject().is_some_and(|made| made.asks_the_same(subject));

@@ -304,15 +304,35 @@ proptest! {
     }
 }
 
+fn service(spec: &Value) -> Value {
+    json!({
+        "apiVersion": "serving.kserve.io/v1alpha1", "kind": "LLMInferenceService",
+        "metadata": {"name": "edited", "namespace": NAMESPACE, "uid": "12345678-1234-1234-1234-123456789abc", "generation": 1},
+        "spec": spec,
+    })
+}
+
+#[test]
+fn a_key_that_only_moves_changes_nothing() {
+    let with = |volume: Value| {
+        service(&json!({
+            "model": {"uri": "hf://example/llama", "name": "llama"},
+            "template": {"containers": [{"name": "main", "image": "example.com/vllm:1"}], "volumes": [volume]},
+        }))
+    };
+    let mut host = Host::start(Server::default(), with(json!({"name": "cache", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}})));
+    host.settle();
+    let version = host.server.version;
+    host.edit(&with(json!({"emptyDir": {"sizeLimit": "1Gi", "medium": "Memory"}, "name": "cache"})));
+    host.settle();
+    assert_eq!(host.server.version, version, "nothing is written");
+    host.edit(&with(json!({"emptyDir": {"sizeLimit": "2Gi", "medium": "Memory"}, "name": "cache"})));
+    host.settle();
+    assert!(host.server.version > version, "a value that changes is written");
+}
+
 #[test]
 fn a_key_that_an_earlier_plan_left_in_an_atomic_value_goes_whoever_looks_first() {
-    let service = |spec: Value| {
-        json!({
-            "apiVersion": "serving.kserve.io/v1alpha1", "kind": "LLMInferenceService",
-            "metadata": {"name": "edited", "namespace": NAMESPACE, "uid": "12345678-1234-1234-1234-123456789abc", "generation": 1},
-            "spec": spec,
-        })
-    };
     let template = |selector: Value, toleration: Value| {
         json!({
             "model": {"uri": "hf://example/llama", "name": "llama"},
@@ -321,8 +341,9 @@ fn a_key_that_an_earlier_plan_left_in_an_atomic_value_goes_whoever_looks_first()
             },
         })
     };
-    let before = service(template(json!({"gpu": "h100", "zone": ""}), json!({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"})));
-    let after = service(template(json!({"gpu": "h100"}), json!({"key": "gpu", "operator": "Exists"})));
+    let before =
+        service(&template(json!({"gpu": "h100", "zone": ""}), json!({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"})));
+    let after = service(&template(json!({"gpu": "h100"}), json!({"key": "gpu", "operator": "Exists"})));
     let mut host = Host::start(Server::default(), before);
     host.settle();
     let (_, made) = host.server.objects.iter().find(|(key, _)| key.resource.kind == "Deployment").unwrap();

@@ -127,7 +127,7 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.
     let cargo = build::cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready()).env(THREADS, threads());
     thorough(args, cargo).args(only).succeed("an end-to-end test")?;
-    if only.is_some() || !args.full {
+    if only.is_some() {
         return Ok(());
     }
     // All tests are needed for it: a right that a single one uses is used.

@@ -70,7 +70,7 @@ pub struct Object {
 impl Object {
     /// Puts one together.
     pub fn new(key: ObjectKey, body: Value) -> Self {
-        Self { key, fingerprint: fingerprint(&body.to_string()), body, yields_replicas: false }
+        Self { key, fingerprint: fingerprint(&body), body, yields_replicas: false }
     }
 
     /// The whole object, as it is written: it says by which plan.

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
+    mem::discriminant,
     sync::{Arc, Mutex},
 };
 
@@ -217,7 +218,7 @@ impl OwnedObject {
             let mut part = owned::part(&live, &manager(kind.unwrap_or_default()));
             let plan_hash = take_plan_hash(&mut part);
             let text = part.to_string();
-            let fingerprint = fingerprint(&text);
+            let fingerprint = fingerprint(&part);
             // Others may have changed what is theirs.
             let same = known.filter(|known| known.uid == uid && known.fingerprint == fingerprint);
             let owned = same.map_or_else(|| Owned::Text(text.into()), |known| locked(&known.owned).clone());
@@ -309,14 +310,37 @@ fn take_plan_hash(part: &mut Value) -> Option<PlanHash> {
 
 /// A fingerprint of what pods are made from.
 fn of_pods(resource: &Resource, planned: &Value) -> u64 {
-    let parts: Vec<Option<&Value>> = resource.pods().iter().map(|path| planned.pointer(path)).collect();
-    fingerprint(&serde_json::to_string(&parts).unwrap_or_default())
+    let mut hasher = DefaultHasher::new();
+    for path in resource.pods() {
+        planned.pointer(path).map(fingerprint).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
-/// A short digest of a text, to compare two states of one object within this process.
-pub fn fingerprint(text: &str) -> u64 {
+/// A short digest of a value, which the order of keys doesn't change: a service whose author only moves a key stays as it is.
+pub fn fingerprint(value: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
+    discriminant(value).hash(&mut hasher);
+    match value {
+        Value::Null => {}
+        Value::Bool(value) => value.hash(&mut hasher),
+        Value::Number(value) => value.hash(&mut hasher),
+        Value::String(value) => value.hash(&mut hasher),
+        Value::Array(items) => {
+            items.len().hash(&mut hasher);
+            for item in items {
+                fingerprint(item).hash(&mut hasher);
+            }
+        }
+        Value::Object(entries) => {
+            let entry = |(key, value): (&String, &Value)| {
+                let mut hasher = DefaultHasher::new();
+                (key, fingerprint(value)).hash(&mut hasher);
+                hasher.finish()
+            };
+            entries.iter().map(entry).fold(0, u64::wrapping_add).hash(&mut hasher);
+        }
+    }
     hasher.finish()
 }
 
