@@ -82,7 +82,7 @@ fn base() -> Feature {
         purpose: "Every host needs it.",
         everywhere: vec![
             rule("apiextensions.k8s.io", "customresourcedefinitions", &["get", "list", "watch"]),
-            rule(NAMESPACE.group, NAMESPACE.plural, &["get", "list", "watch"]),
+            rule(NAMESPACE.group, NAMESPACE.plural, SEES),
             rule(POD.group, POD.plural, SEES),
             rule("events.k8s.io", "events", &["create", "patch"]),
             rule(policy, POLICY_PLUGIN.plural, &["create", "list", "watch"]),
@@ -91,6 +91,8 @@ fn base() -> Feature {
             json!({"apiGroups": [policy], "resources": status, "verbs": ["patch"]}),
         ],
         at_home: vec![
+            // Only this one: a namespace counts as within itself.
+            rule(NAMESPACE.group, NAMESPACE.plural, &["get"]),
             rule("", "configmaps", &["create", "delete", "get", "list", "patch", "update", "watch"]),
             rule("coordination.k8s.io", "leases", &["create"]),
             named(rule("coordination.k8s.io", "leases", &["get", "update"]), ACCOUNT),

@@ -74,20 +74,31 @@ fn folder() -> Option<PathBuf> {
 fn read(audit_log: &Path) -> Record {
     let user = host_user();
     let mut used: BTreeMap<Right, u64> = BTreeMap::new();
-    let mut refused = BTreeSet::new();
+    let (mut allowed, mut refused) = (BTreeSet::new(), BTreeMap::new());
     let Ok(log) = fs::File::open(audit_log) else { return Record::default() };
     // Most lines are other users': whether one may be the host's shows before it is parsed.
     let lines = BufReader::new(log).lines().map_while(Result::ok).filter(|line| line.contains(&user));
     for event in lines.filter_map(|line| serde_json::from_str::<Value>(&line).ok()).filter(|event| event["user"]["username"] == *user) {
+        let request = request(&event);
         if let Some(message) = refusal(&event) {
-            refused.insert(message);
+            refused.insert(request, message);
             continue;
         }
+        allowed.insert(request);
         for right in rights(&event) {
             *used.entry(right).or_default() += 1;
         }
     }
-    Record { used: used.into_iter().collect(), refused }
+    // An API server that has just started knows of no role yet, and refuses what the same roles allow before and after.
+    refused.retain(|request, _| !allowed.contains(request));
+    Record { used: used.into_iter().collect(), refused: refused.into_values().collect() }
+}
+
+/// What was requested: the verb and the path.
+fn request(event: &Value) -> String {
+    let uri = event["requestURI"].as_str().unwrap_or_default();
+    let path = uri.split_once('?').map_or(uri, |(path, _)| path);
+    format!("{} {path}", event["verb"].as_str().unwrap_or_default())
 }
 
 /// What an event says that was refused for want of a right. Other reasons have the same code: a namespace that ends, a quota.
@@ -96,8 +107,7 @@ fn refusal(event: &Value) -> Option<String> {
     let is_refused = event["annotations"]["authorization.k8s.io/decision"] == "forbid"
         || event["responseStatus"]["code"] == 403
             && ["attempting to grant", "cannot create resource"].iter().any(|why| message.contains(why));
-    is_refused
-        .then(|| format!("{} {}: {message}", event["verb"].as_str().unwrap_or_default(), event["requestURI"].as_str().unwrap_or_default()))
+    is_refused.then(|| format!("{}: {message}", request(event)))
 }
 
 /// The rights that an allowed request took. An apply that creates takes two.

@@ -56,6 +56,9 @@ async fn a_route_hangs_on_the_gateway_that_is_named_and_leads_to_the_pool() {
     space.patch(&LLM_INFERENCE_SERVICE, "llama", json!({"spec": {"router": {"route": {"http": {"spec": {"rules": rules}}}}}})).await;
     let bare = |service: &Value| service["status"]["url"] == "http://llm.example.com";
     space.becomes(&LLM_INFERENCE_SERVICE, "llama", "its URL has no path", bare).await;
+
+    space.patch(&LLM_INFERENCE_SERVICE, "llama", json!({"spec": {"router": {"route": null, "gateway": null}}})).await;
+    space.goes(&HTTP_ROUTE, "llama-kserve-route").await;
 }
 
 #[tokio::test]
