@@ -12,6 +12,7 @@ mod doors;
 mod expressions;
 mod hostile;
 mod image;
+mod image_mirror;
 mod interfaces;
 mod labels_page;
 mod lookups;

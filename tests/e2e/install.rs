@@ -5,7 +5,7 @@ use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_harness::{Options, workspace};
 use pointsman_tests::{
     CommandOutput, Host, PolicyCluster, TestCluster, eventually,
-    guide::{shell, steps},
+    guide::{section, shell},
 };
 use serde_json::{Value, json};
 use std::{fs, process::Command};
@@ -65,8 +65,10 @@ async fn by_the_guide_a_service_gets_ready_doctor_is_content_and_all_goes_again(
         CommandOutput::by(Command::new("cp").arg("-r").arg(workspace().join(folder)).arg(&clone)).ok();
     }
     let guide = fs::read_to_string(workspace().join("docs/install.md")).unwrap();
-    let commands: Vec<String> = steps(&guide).into_iter().map(|step| step.commands).collect();
-    let [crds, install, doctor, removal] = &commands[..] else { panic!("{commands:#?}") };
+    let commands = section(&guide, "By kustomize");
+    let [crds, install, removal] = &commands[..] else { panic!("{commands:#?}") };
+    let commands = section(&guide, "Looking at it");
+    let [doctor] = &commands[..] else { panic!("{commands:#?}") };
     shell(&cluster, &clone, crds).ok();
     shell(&cluster, &clone, install).ok();
     let deployment = object(&cluster, "deployment");

@@ -3,6 +3,7 @@
 
 mod admission;
 mod cel;
+mod chart;
 mod control_plane;
 mod corpus;
 mod crds;

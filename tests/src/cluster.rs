@@ -2,8 +2,8 @@
 
 use crate::{
     CommandOutput, TEST_TIMEOUT,
-    command::{CACHE, compiled},
-    grants, pointsman,
+    command::{CACHE, compiled, helm_folders},
+    grants, helm, pointsman,
 };
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
@@ -164,6 +164,12 @@ impl TestCluster {
     pub fn kubectl(&self, args: &[&str]) -> CommandOutput {
         let cache = self.dir.join("kube-cache");
         CommandOutput::by(Command::new("kubectl").args(args).env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", cache))
+    }
+
+    /// Helm as the administrator.
+    pub fn helm(&self, args: &[&str]) -> CommandOutput {
+        let mut helm = Command::new(helm());
+        CommandOutput::by(helm_folders(helm.args(args).env("KUBECONFIG", &self.kubeconfig), &self.dir))
     }
 
     /// kubectl with an object on its stdin, as `kubectl apply -f -` takes it.

@@ -1,8 +1,8 @@
 //! Our own binaries and kubectl, run as a user runs them.
 
-use pointsman_harness::{forget_our_package, target_dir, workspace};
+use pointsman_harness::{cluster_dir, forget_our_package, target_dir, workspace};
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Output},
     sync::OnceLock,
 };
@@ -62,6 +62,17 @@ pub fn pointsman() -> PathBuf {
 pub fn xtask() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| built("xtask")).clone()
+}
+
+/// Helm, as the control plane's module builds it.
+pub fn helm() -> PathBuf {
+    cluster_dir().join("bin/helm")
+}
+
+/// Keeps what Helm stores about itself in a folder.
+pub(crate) fn helm_folders<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
+    let folders = [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")];
+    command.envs(folders.map(|(variable, name)| (variable, folder.join("helm").join(name))))
 }
 
 /// The cargo that runs us, in the environment of a user's shell.

@@ -1,6 +1,6 @@
 //! Guides whose commands are run as they stand there.
 
-use crate::{CommandOutput, TestCluster, pointsman};
+use crate::{CommandOutput, TestCluster, command::helm_folders, helm, pointsman};
 use std::{path::Path, process::Command};
 
 /// A block of commands, and what is said of their output.
@@ -27,6 +27,14 @@ pub fn steps(guide: &str) -> Vec<Step> {
     steps
 }
 
+/// The commands below a heading of a guide, up to the next of its level.
+pub fn section(guide: &str, heading: &str) -> Vec<String> {
+    let heading = format!("\n## {heading}\n");
+    let (_, text) = guide.split_once(&heading).unwrap_or_else(|| panic!("no heading{heading}"));
+    let text = text.split_once("\n## ").map_or(text, |(section, _)| section);
+    steps(text).into_iter().map(|step| step.commands).collect()
+}
+
 /// Whether these lines are printed in this order. A line `...` stands for any lines, and at the end of one for its rest.
 pub fn printed(said: &str, expected: &str) -> bool {
     let mut lines = said.lines().map(str::trim_end).filter(|line| !line.is_empty()).peekable();
@@ -46,10 +54,11 @@ pub fn printed(said: &str, expected: &str) -> bool {
     gap || lines.peek().is_none()
 }
 
-/// Runs commands, with `pointsman` as ours.
+/// Runs commands, with `pointsman` and `helm` as ours.
 pub fn shell(cluster: &TestCluster, folder: &Path, commands: &str) -> CommandOutput {
-    let commands = format!("pointsman() {{ \"$POINTSMAN\" \"$@\"; }}\n{commands}");
+    let commands = format!("pointsman() {{ \"$POINTSMAN\" \"$@\"; }}\nhelm() {{ \"$HELM\" \"$@\"; }}\n{commands}");
     let mut bash = Command::new("bash");
     bash.args(["-euo", "pipefail", "-c", &commands]).current_dir(folder);
-    CommandOutput::by(bash.env("KUBECONFIG", &cluster.kubeconfig).env("POINTSMAN", pointsman()))
+    bash.env("KUBECONFIG", &cluster.kubeconfig).env("POINTSMAN", pointsman()).env("HELM", helm());
+    CommandOutput::by(helm_folders(&mut bash, &cluster.dir))
 }

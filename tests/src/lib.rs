@@ -17,7 +17,7 @@ pub mod reload;
 pub mod rules;
 
 pub use cluster::{OwnClusterPermit, TestCluster, TestNamespace, client};
-pub use command::{CommandOutput, compiled, pointsman, xtask};
+pub use command::{CommandOutput, compiled, helm, pointsman, xtask};
 pub use host::Host;
 pub use pointsman_harness::plugins::example_plugin;
 pub use policies::{Engine, PolicyCluster, condition, plugin_bytes, with_other_digest, with_section};

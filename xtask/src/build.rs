@@ -105,12 +105,17 @@ pub(crate) fn kubernetes() -> Result<()> {
         ]
         .concat();
     }
-    let (server, manager) = (bin.join("pointsman-cluster"), bin.join("lws-manager"));
-    Sources { folders: &[&source], also: &ldflags }.unless_built(&out.join("stamp"), &[&server, &manager], || {
+    // Helm compares a chart's kubeVersion with these where it asks no cluster.
+    let package = "helm.sh/helm/v3/pkg/chartutil";
+    let helm_ldflags = format!("-s -w -X {package}.k8sVersionMajor={major} -X {package}.k8sVersionMinor={minor}");
+    let (server, manager, helm) = (bin.join("pointsman-cluster"), bin.join("lws-manager"), bin.join("helm"));
+    let also = format!("{ldflags} {helm_ldflags}");
+    Sources { folders: &[&source], also: &also }.unless_built(&out.join("stamp"), &[&server, &manager, &helm], || {
         tools::go()?;
-        println!("building the control plane (Kubernetes, etcd, kwok, LeaderWorkerSet); the first time this takes about ten minutes");
+        println!("building the control plane (Kubernetes, etcd, kwok, LeaderWorkerSet, Helm); the first time this takes about ten minutes");
         go("etcd, the control plane, kwok", &source, &["build", "-ldflags", &ldflags, "-o", &text(&server), "."])?;
         go("LeaderWorkerSet's manager", &source, &["build", "-ldflags", "-s -w", "-o", &text(&manager), "sigs.k8s.io/lws/cmd"])?;
+        go("Helm", &source, &["build", "-ldflags", &helm_ldflags, "-o", &text(&helm), "helm.sh/helm/v3/cmd/helm"])?;
         let fetch = Guarded::new(&server)?.args(["fetch", "--out"]).args([out.join("neighbours")]);
         logged(&out, "the neighbours' CRDs", fetch)
     })

@@ -14,6 +14,8 @@ pub struct Settings {
     pub config_namespace: String,
     /// The URL of the Prometheus that KEDA asks what the workload variant autoscaler wants.
     pub prometheus: Option<String>,
+    /// The registry that images come from which presets and policies name, rather than users.
+    pub image_mirror: Option<String>,
     /// The version of this host.
     pub version: String,
 }
@@ -36,6 +38,7 @@ impl Default for Settings {
             cluster_domain: "cluster.local".to_owned(),
             config_namespace: HOST_NAMESPACE.to_owned(),
             prometheus: None,
+            image_mirror: None,
             version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
         }
     }

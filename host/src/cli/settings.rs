@@ -22,6 +22,10 @@ pub(super) struct SettingsArgs {
     /// The Prometheus that KEDA asks how many replicas an LLMInferenceService with scaling.wva.keda is to have.
     #[arg(long, value_name = "URL", value_parser = url)]
     prometheus: Option<String>,
+    /// The registry, with a path if it has one, that images come from which no user names: those of the presets, and those that download
+    /// models. ghcr.io/llm-d/llm-d-inference-scheduler becomes REGISTRY/llm-d/llm-d-inference-scheduler.
+    #[arg(long, value_name = "REGISTRY", value_parser = registry)]
+    image_mirror: Option<String>,
 }
 
 pub(super) fn place(text: &str) -> Result<(String, String), String> {
@@ -41,6 +45,14 @@ fn url(text: &str) -> Result<String, String> {
     }
 }
 
+fn registry(text: &str) -> Result<String, String> {
+    let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".:-_/".contains(c);
+    if text.is_empty() || text.contains("//") || text.starts_with('/') || text.ends_with('/') || !text.chars().all(known) {
+        return Err("it is a registry as it stands before an image: no scheme, no slash at the end, as in mirror.example.com/ai".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 impl SettingsArgs {
     pub(super) fn settings(&self) -> Settings {
         let gateway = self.gateway.clone().zip(self.ingress_domain.clone());
@@ -49,6 +61,7 @@ impl SettingsArgs {
             cluster_domain: self.cluster_domain.clone(),
             config_namespace: self.config_namespace.clone(),
             prometheus: self.prometheus.clone(),
+            image_mirror: self.image_mirror.clone(),
             ..Settings::default()
         }
     }

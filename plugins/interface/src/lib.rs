@@ -14,6 +14,7 @@
 mod declare;
 
 pub mod image;
+mod images;
 pub mod metadata_propagation;
 pub mod plugin;
 pub mod pod_templating;
@@ -22,4 +23,5 @@ pub mod scheduling_scoring;
 mod types;
 pub mod version;
 
+pub use images::{IMAGE_MIRROR, mirrored};
 pub use types::{Entry, Fact, Failure, FailureKind, Question, Reason, Role, Subject, entry, lookup, reason};

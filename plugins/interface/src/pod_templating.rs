@@ -91,6 +91,11 @@ impl Request {
         read(&self.template, "the template")
     }
 
+    /// What the fact of that name says; nothing where there is no such fact.
+    pub fn fact<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failure> {
+        self.facts.iter().find(|fact| fact.name == name).map(|fact| read(&fact.value, name)).transpose()
+    }
+
     /// What the layer of that name says; nothing where there is no such layer.
     pub fn layer<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failure> {
         self.layers.iter().find(|layer| layer.name == name).map(Layer::content).transpose()

@@ -22,7 +22,7 @@ mod volume;
 
 use pod::Pod;
 use pointsman_plugin::{
-    Failure, Role,
+    Failure, IMAGE_MIRROR, Role, mirrored,
     pod_templating::{Answer, Request},
 };
 use rules::Rules;
@@ -85,6 +85,18 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// The same with the images from another registry that nobody has configured.
+    fn mirrored(&self, registry: &str) -> Self {
+        let image = |image: &str| if image == STORAGE_INITIALIZER { mirrored(image, registry) } else { image.to_owned() };
+        Self {
+            storage_initializer: image(&self.storage_initializer),
+            adapter_initializer: image(&self.adapter_initializer),
+            ..self.clone()
+        }
+    }
+}
+
 /// The layer `group`.
 #[derive(Debug, Deserialize)]
 struct Group {
@@ -103,6 +115,8 @@ pub fn template(config: &Config, request: Request) -> Result<Answer, Failure> {
     let Value::Object(mut frame) = request.template()? else {
         return Err("the template must be an object with metadata and spec; the host, or the plugin before this one, gives it".into());
     };
+    let mirrors = request.fact(IMAGE_MIRROR)?.map(|registry: String| config.mirrored(&registry));
+    let config = mirrors.as_ref().unwrap_or(config);
     let metadata = frame.remove("metadata");
     let frame = frame.remove("spec").filter(|spec| !spec.is_null());
     let rules = Rules::for_subject(&request.subject);

@@ -35,7 +35,7 @@ mod matrix;
 mod policy;
 
 pub use pointsman_interface::{
-    Entry, Fact, Failure, FailureKind, Question, Reason, Role, Subject, entry, lookup,
+    Entry, Fact, Failure, FailureKind, IMAGE_MIRROR, Question, Reason, Role, Subject, entry, lookup, mirrored,
     plugin::{Description, FeatureSet, Point},
     reason,
 };

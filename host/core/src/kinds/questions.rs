@@ -10,6 +10,7 @@ use crate::{
     plan::Decided,
     question::{strings, subject_with},
     resource::Resource,
+    settings::Settings,
     world::{
         ObjectKey, Read, Snapshot,
         child::{SUBJECT_KIND, VERSION},
@@ -18,7 +19,7 @@ use crate::{
 use pointsman_sandbox::{
     digest::Digested,
     point::{
-        Role, Subject,
+        Fact, IMAGE_MIRROR, Role, Subject,
         propagation::{Layer, Place as Where, Placed, Target},
         templating::Layer as Part,
     },
@@ -78,14 +79,17 @@ pub(super) struct MetadataQuestion<'a> {
 pub(super) struct Questions<'a> {
     pub(super) snapshot: &'a Snapshot,
     policies: &'a Pinned<'a>,
+    /// What policies are told of the settings.
+    facts: Digested<Vec<Fact>>,
     pub(super) reads: BTreeSet<Read>,
     pub(super) decisions: Vec<Decided>,
 }
 
 impl<'a> Questions<'a> {
-    pub(super) fn new(snapshot: &'a Snapshot, policies: &'a Pinned<'a>) -> Self {
+    pub(super) fn new(snapshot: &'a Snapshot, policies: &'a Pinned<'a>, settings: &Settings) -> Self {
+        let mirror = settings.image_mirror.iter().map(|mirror| Fact { name: IMAGE_MIRROR.to_owned(), value: json!(mirror).to_string() });
         let reads = BTreeSet::from([Read::Namespace(snapshot.subject.key.namespace.clone())]);
-        Self { snapshot, policies, reads, decisions: Vec::new() }
+        Self { snapshot, policies, facts: Digested::new(mirror.collect()).unwrap_or_default(), reads, decisions: Vec::new() }
     }
 
     pub(super) fn policies(&self) -> &Pinned<'a> {
@@ -112,8 +116,8 @@ impl<'a> Questions<'a> {
             layers: Digested::new(layers).unwrap_or_default(),
             admin_layers,
             template: Digested::new(frame).unwrap_or_default(),
+            facts: self.facts.clone(),
             now: Some(self.snapshot.now),
-            ..templating::Inputs::default()
         };
         let decision = self.policies.template(&inputs)?;
         let template = serde_json::from_str(&decision.answer.template).unwrap_or_default();

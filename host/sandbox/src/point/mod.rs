@@ -5,6 +5,6 @@ pub mod describe;
 pub mod v0_1;
 
 pub use pointsman_interface::{
-    Entry, Fact, Failure, FailureKind, Question, Reason, Role, Subject, image, metadata_propagation as propagation,
+    Entry, Fact, Failure, FailureKind, IMAGE_MIRROR, Question, Reason, Role, Subject, image, metadata_propagation as propagation, mirrored,
     pod_templating as templating, runtime_selection as selection, scheduling_scoring as scoring, version,
 };

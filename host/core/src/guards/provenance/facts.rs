@@ -2,6 +2,7 @@
 //! configurations.
 
 use super::said::Contents;
+use pointsman_sandbox::point::mirrored;
 use serde_json::Value;
 use std::{
     borrow::Cow,
@@ -30,6 +31,9 @@ const FIELDS_WITH_FACTS: [&str; 9] = [
     ".configMap.items[].key",
     ".configMap.items[].path",
 ];
+
+/// Where an image is.
+const IMAGE: &str = ".image";
 
 /// The folder of a node that a volume shows.
 const NODE: &str = ".volumes[].hostPath.path";
@@ -85,6 +89,13 @@ impl<'c> Configs<'c> {
         plugins.into_iter().map(|plugin| format!("{CONFIG}{plugin}")).collect()
     }
 
+    /// The configurations that hold an image, which comes from a mirror.
+    fn holding_mirrored(&self, image: &str, mirror: &str) -> Vec<String> {
+        let published = self.texts.iter().filter(|(text, _)| mirrored(text, mirror) == image);
+        let plugins: BTreeSet<&str> = published.flat_map(|(_, plugins)| plugins.iter().copied()).collect();
+        plugins.into_iter().map(|plugin| format!("{CONFIG}{plugin}")).collect()
+    }
+
     /// The configurations that hold a folder of nodes. What all models are below is no wish to show them all to one pod, and `/` is a
     /// separator sooner than a folder.
     fn holding_folder(&self, folder: &Value) -> Vec<String> {
@@ -126,12 +137,14 @@ pub(super) struct Facts<'a> {
     pub(super) ray: Option<&'a str>,
     /// The layer that tells how a model is split.
     pub(super) split: Option<&'a str>,
+    /// The registry that images come from which configurations name.
+    mirror: Option<&'a str>,
 }
 
 impl<'a> Facts<'a> {
     /// Reads them.
     pub(super) fn collect(contents: &'a Contents<'_>, configs: &Configs<'_>) -> Self {
-        let mut facts = Self::default();
+        let mut facts = Self { mirror: contents.mirror.as_deref(), ..Self::default() };
         for (layer, content) in contents.facts() {
             facts.add(layer, content);
             let text = |name: &str| content.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -195,7 +208,14 @@ impl<'a> Facts<'a> {
             Some(layers) => layers.iter().map(|layer| (*layer).to_owned()).collect(),
             None => self.paths.iter().filter(|path| told && *path == text).take(1).map(|_| "model".to_owned()).collect(),
         };
-        if by.is_empty() { configs.holding(value) } else { by }
+        if !by.is_empty() {
+            return by;
+        }
+        let by = configs.holding(value);
+        match self.mirror.filter(|_| by.is_empty() && at.place.ends_with(IMAGE)) {
+            Some(mirror) => configs.holding_mirrored(text, mirror),
+            None => by,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::decide::templating::{Inputs, Templated};
 use crate::subject_kind::{MainContainer, SUBJECT_KINDS, SubjectKind};
-use pointsman_sandbox::point::{Subject, templating::Layer};
+use pointsman_sandbox::point::{IMAGE_MIRROR, Subject, templating::Layer};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
@@ -34,6 +34,8 @@ pub(super) struct Contents<'a> {
     pub(super) layers: Vec<(&'a str, Value)>,
     /// What a layer's `config` stands for: a container with variables.
     configs: Vec<(usize, Value)>,
+    /// The registry that the plugins are told to take images from.
+    pub(super) mirror: Option<String>,
     /// The template that the plugins have made, if it can be read.
     pub(super) answer: Option<Value>,
 }
@@ -56,7 +58,8 @@ impl<'a> Contents<'a> {
             Some((number, json!({"env": entries})))
         };
         let configs = layers.iter().enumerate().filter_map(variables).collect();
-        Self { subject: &inputs.subject, layers, configs, answer: serde_json::from_str(&answer.template).ok() }
+        let mirror = inputs.facts.iter().find(|fact| fact.name == IMAGE_MIRROR).and_then(|fact| serde_json::from_str(&fact.value).ok());
+        Self { subject: &inputs.subject, layers, configs, mirror, answer: serde_json::from_str(&answer.template).ok() }
     }
 
     /// The layers that don't describe pods, but tell what is known: of the model, the storage ...

@@ -118,6 +118,9 @@ impl EffectiveSpec {
         // Containers are merged by their names, so that any layer may have given the image.
         let scheduler = bases.iter().map(|base| &base.spec).chain([&own]).any(preset::has_scheduler_of_its_own);
         let mut preset = preset::for_spec(&said, scheduler).map_err(|error| ("InvalidPreset", error))?;
+        if let Some(mirror) = &settings.image_mirror {
+            preset::mirror(&mut preset, mirror);
+        }
         scope.fill(&mut preset, "spec").map_err(|error| ("InvalidPreset", format!("The built-in preset can't be filled in: {error}.")))?;
         layers.push((PRESET.to_owned(), preset));
         let mut admin_layers = BTreeSet::from([PRESET.to_owned()]);

@@ -107,7 +107,7 @@ impl Kind for LlmInferenceServices {
 
     fn plan(&self, snapshot: &Snapshot, policies: &Pinned<'_>, settings: &Settings) -> Plan {
         let mut making = PlanBuilder {
-            asking: Questions::new(snapshot, policies),
+            asking: Questions::new(snapshot, policies, settings),
             settings,
             service: Service::default(),
             layers: Digested::default(),

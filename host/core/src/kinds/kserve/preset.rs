@@ -1,6 +1,7 @@
 //! The presets: what a service of a shape starts from, where it and its base configurations say nothing.
 
 use super::combine::merged;
+use pointsman_sandbox::point::mirrored;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
@@ -69,6 +70,22 @@ pub(super) fn for_spec(said: &Value, another_scheduler: bool) -> Result<Value, S
         }
     }
     Ok(preset)
+}
+
+/// Takes the images from another registry.
+pub(super) fn mirror(preset: &mut Value, registry: &str) {
+    match preset {
+        Value::Object(object) => {
+            for (key, value) in object {
+                match value {
+                    Value::String(image) if key == "image" => *image = mirrored(image, registry),
+                    value => mirror(value, registry),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(|value| mirror(value, registry)),
+        _ => {}
+    }
 }
 
 /// Whether a layer gives the scheduler an image.

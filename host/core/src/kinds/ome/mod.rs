@@ -159,7 +159,7 @@ impl Kind for InferenceServices {
         let mut making = PlanBuilder {
             snapshot,
             settings,
-            asking: Questions::new(snapshot, policies),
+            asking: Questions::new(snapshot, policies, settings),
             service: Service::default(),
             before: snapshot.subject.status(),
             conditions: Vec::new(),
