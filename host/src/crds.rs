@@ -49,7 +49,7 @@ impl fmt::Display for Outcome {
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {
     /// The API server refused or didn't answer.
-    #[error(transparent)]
+    #[error("{0}")]
     Kube(#[from] kube::Error),
     /// It took the CRD but doesn't serve the kind.
     #[error("the API server doesn't serve the kind after {} s; `kubectl describe crd {name}` tells why", ESTABLISH_TIMEOUT.as_secs())]

@@ -2,8 +2,12 @@
 
 use crate::services::{Space, fixed, with_model};
 use pointsman_core::settings::HOST_NAMESPACE;
-use pointsman_harness::{Options, workspace};
-use pointsman_tests::{CommandOutput, Host, TestCluster, eventually, guide::{section, shell}, helm, pointsman};
+use pointsman_harness::{Behaviour, Options, workspace};
+use pointsman_tests::{
+    CommandOutput, Host, TestCluster, eventually,
+    guide::{section, shell},
+    helm, pointsman,
+};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -123,8 +127,15 @@ fn the_chart_and_kustomize_make_the_same_objects_and_the_package_as_the_folder()
     let pairs = pairs(&folder);
     assert!(pairs.len() >= 9, "{pairs:?}");
     for (what, kustomization, values) in pairs {
-        let lint = CommandOutput::by(Command::new(helm()).args(["lint", "--strict", "--namespace", HOST_NAMESPACE, "--values"]).arg(&values).arg(deploy()));
-        assert!(lint.success && !lint.stdout.contains("[WARNING]") && !lint.stdout.contains("[ERROR]"), "{what}: {}{}", lint.stdout, lint.stderr);
+        let lint = CommandOutput::by(
+            Command::new(helm()).args(["lint", "--strict", "--namespace", HOST_NAMESPACE, "--values"]).arg(&values).arg(deploy()),
+        );
+        assert!(
+            lint.success && !lint.stdout.contains("[WARNING]") && !lint.stdout.contains("[ERROR]"),
+            "{what}: {}{}",
+            lint.stdout,
+            lint.stderr
+        );
         let (chart, kustomize) = (by_chart(&deploy(), &values), by_kustomize(&kustomization));
         assert_eq!(chart.keys().collect::<Vec<_>>(), kustomize.keys().collect::<Vec<_>>(), "{what}");
         for (key, object) in &chart {
@@ -166,11 +177,16 @@ fn wrong_values_are_refused_with_the_value_and_what_to_do() {
 /// Plays the kubelet for the job that installs the CRDs: runs what its container runs, by its ServiceAccount.
 async fn run_job(cluster: &TestCluster) {
     let pods = || {
-        let found = cluster.kubectl(&["get", "pods", "-n", HOST_NAMESPACE, "-l", "app.kubernetes.io/name=pointsman-crds", "-o", "json"]).ok();
+        let found =
+            cluster.kubectl(&["get", "pods", "-n", HOST_NAMESPACE, "-l", "app.kubernetes.io/name=pointsman-crds", "-o", "json"]).ok();
         serde_json::from_str::<Value>(&found).unwrap()["items"].as_array().cloned().unwrap()
     };
-    let running = async || pods().into_iter().find(|pod| pod["status"]["phase"] == "Running");
-    let pod = eventually("the job's pod runs", running).await;
+    let waits = async || pods().into_iter().find(|pod| pod["status"]["phase"] == "Pending");
+    let pod = eventually("the job has a pod", waits).await;
+    // A kubelet needs longer to start a container than the API server to learn of a role.
+    let user = format!("--as=system:serviceaccount:{HOST_NAMESPACE}:pointsman-crds");
+    let may = || cluster.kubectl(&["auth", "can-i", "create", "customresourcedefinitions", &user]).stdout.starts_with("yes");
+    eventually("the job may install CRDs", async || may().then_some(())).await;
     let container = &pod["spec"]["containers"][0];
     let account = cluster.kubeconfig_of_service_account(HOST_NAMESPACE, pod["spec"]["serviceAccountName"].as_str().unwrap()).unwrap();
     let args: Vec<&str> = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()).collect();
@@ -182,7 +198,8 @@ async fn run_job(cluster: &TestCluster) {
 }
 
 /// Runs commands of which one waits for the job.
-async fn with_job(cluster: &TestCluster, folder: &Path, commands: &str) {
+fn with_job(cluster: &TestCluster, folder: &Path, commands: &str) {
+    cluster.behave("crds", HOST_NAMESPACE, &BTreeMap::from([("app.kubernetes.io/name", "pointsman-crds")]), Behaviour::Pending).unwrap();
     let runtime = tokio::runtime::Handle::current();
     std::thread::scope(|scope| {
         let commands = scope.spawn(|| shell(cluster, folder, commands));
@@ -204,7 +221,7 @@ async fn by_the_guide_helm_installs_a_host_upgrades_and_removes_it() {
     let guide = fs::read_to_string(workspace().join("docs/install.md")).unwrap();
     let commands: Vec<String> = section(&guide, "By Helm");
     let [install, upgrade, removal] = &commands[..] else { panic!("{commands:#?}") };
-    with_job(&cluster, &clone, install).await;
+    with_job(&cluster, &clone, install);
     let left = cluster.kubectl(&["get", "clusterrole,clusterrolebinding", "-o", "name"]).ok();
     assert!(left.contains("pointsman-base") && !left.contains("pointsman-crds"), "the rights to install CRDs are gone: {left}");
     let host = Host::start_as_deployed(&cluster, &deployment(&cluster)).await;
@@ -214,7 +231,7 @@ async fn by_the_guide_helm_installs_a_host_upgrades_and_removes_it() {
     space.ready("chat").await;
     let pods = space.pod_uids("chat").await;
 
-    with_job(&cluster, &clone, upgrade).await;
+    with_job(&cluster, &clone, upgrade);
     let upgraded = deployment(&cluster);
     let args = &upgraded["spec"]["template"]["spec"]["containers"][0]["args"];
     assert!(args.as_array().unwrap().contains(&json!("--webhook=0.0.0.0:9443")), "{args}");
@@ -239,7 +256,18 @@ fn every_setting_is_installed_without_a_warning_and_its_pods_pass_pod_security()
     let folder = fresh("chart-values");
     for (what, _, values) in pairs(&folder) {
         let (chart, values) = (deploy().display().to_string(), values.display().to_string());
-        let upgrade = ["upgrade", "--install", "pointsman", &chart, "--namespace", HOST_NAMESPACE, "--values", &values, "--set", "crds.install=false"];
+        let upgrade = [
+            "upgrade",
+            "--install",
+            "pointsman",
+            &chart,
+            "--namespace",
+            HOST_NAMESPACE,
+            "--values",
+            &values,
+            "--set",
+            "crds.install=false",
+        ];
         let done = cluster.helm(&upgrade);
         assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{what}: {}", done.stdout);
         // Pods of some settings have no node here.

@@ -6,7 +6,8 @@ pub const IMAGE_MIRROR: &str = "imageMirror";
 
 /// The image in that registry, which keeps its path without the registry of its own.
 pub fn mirrored(image: &str, registry: &str) -> String {
-    let path = image.split_once('/').filter(|(first, _)| first.contains(['.', ':']) || *first == "localhost").map_or(image, |(_, path)| path);
+    let path =
+        image.split_once('/').filter(|(first, _)| first.contains(['.', ':']) || *first == "localhost").map_or(image, |(_, path)| path);
     format!("{registry}/{path}")
 }
 
