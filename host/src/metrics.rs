@@ -134,6 +134,9 @@ impl Collector for HostState {
             Only the leader counts them.";
         family(page, "pointsman_policy_set_turns", help, turns)?;
 
+        let help = "1 while a policy set waits for an approval, else 0. Only the leader knows.";
+        single(page, "pointsman_policy_set_awaits_approval", help, self.policies.awaits_approval().into())?;
+
         let plugins = set.members().iter().map(|member| {
             let version = member.bound.version.as_deref().unwrap_or_default();
             let labels = [("plugin", member.name()), ("digest", &member.bound.digest), ("version", version)];
@@ -169,7 +172,7 @@ fn family<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
 }
 
 /// A gauge without labels.
-fn single(page: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+pub(crate) fn single(page: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
     let gauge = ConstGauge::new(value);
     gauge.encode(page.encode_descriptor(name, help, None, gauge.metric_type())?)
 }

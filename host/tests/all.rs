@@ -16,6 +16,7 @@ mod image_mirror;
 mod interfaces;
 mod labels_page;
 mod lookups;
+mod metrics_page;
 mod parity;
 mod plans;
 mod plugin_cli;

@@ -31,7 +31,7 @@ roles: {kserve: false, leaderworkerset: false, knative: false, ray: false, gatew
         "all components, a mirror's image and a place for the pods",
         "resources: [DEPLOY/install]
 components: [DEPLOY/components/webhook, DEPLOY/components/cert-manager, DEPLOY/components/signatures, DEPLOY/components/hardened,
-  DEPLOY/components/service-monitor]
+  DEPLOY/components/service-monitor, DEPLOY/components/alerts, DEPLOY/components/dashboard]
 images: [{name: pointsman, newName: mirror.example.com/pointsman, newTag: '1'}]
 patches:
   - target: {kind: Deployment}
@@ -53,7 +53,9 @@ extraArgs: [--cluster-domain=example.local]
 webhook: {enabled: true, certManager: true}
 signatures: {required: true}
 enableRules: [hardened-pods]
-serviceMonitor: {enabled: true}",
+serviceMonitor: {enabled: true}
+alerts: {enabled: true}
+dashboard: {enabled: true}",
     ),
 ];
 

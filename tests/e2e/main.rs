@@ -17,6 +17,7 @@ mod knative;
 mod kubectl;
 mod leftovers;
 mod llm;
+mod monitoring;
 mod objects;
 mod partitions;
 mod permissions;

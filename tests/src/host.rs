@@ -85,6 +85,12 @@ impl<'a> Host<'a> {
         Self { cluster, part, address, log }
     }
 
+    /// The value of a series on its page of metrics, named as it stands there.
+    pub fn metric(&self, series: &str) -> Option<f64> {
+        let (_, page) = self.get("/metrics").ok()?;
+        page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    }
+
     /// The status code and body of one of its pages.
     pub fn get(&self, path: &str) -> std::io::Result<(u16, String)> {
         http_get(&self.address, path)

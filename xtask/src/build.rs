@@ -70,6 +70,9 @@ pub(crate) fn generate() -> Result<()> {
     let roles = ["test", "--workspace", "--lib", "permissions::tests::the_files"];
     cargo(&roles)?.env("POINTSMAN_UPDATE_ROLES", "1").succeed("generating deploy/roles")?;
     // See `host/core/src/rules/ome_keys/document.rs`, the test that compares them.
+    // See `host/tests/metrics_page.rs`, the test that compares them.
+    let metrics = ["test", "--workspace", "--test", "all", "metrics_page::the_page"];
+    cargo(&metrics)?.env("POINTSMAN_UPDATE_METRICS_PAGE", "1").succeed("generating the table of docs/metrics.md")?;
     let tables = ["test", "--workspace", "--lib", "rules::ome_keys::document"];
     cargo(&tables)?.env("POINTSMAN_UPDATE_LABELS_PAGE", "1").succeed("generating the tables of docs/labels-and-annotations.md")
 }

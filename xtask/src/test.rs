@@ -123,6 +123,7 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
             bail!("no end-to-end test has {name} in its name");
         }
     }
+    tools::promtool(&cluster_dir().join("bin"))?;
     let cluster = Cluster::start(&Options { progress: true, ..Options::default() })?;
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.
     let cargo = build::cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready()).env(THREADS, threads());

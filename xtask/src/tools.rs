@@ -1,8 +1,8 @@
 //! What must be on the machine, and what we add to it.
 
 use crate::guard::Guarded;
-use anyhow::{Result, anyhow, bail};
-use std::process::Command;
+use anyhow::{Context, Result, anyhow, bail};
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 type Version = (u32, u32, u32);
 
@@ -66,6 +66,30 @@ pub(crate) fn python() -> Result<String> {
 pub(crate) fn kubectl() -> Result<String> {
     let advice = "install it as https://kubernetes.io/docs/tasks/tools says, or put it on the PATH";
     at_least("kubectl", &["version", "--client", "-o", "json"], "\"gitVersion\": \"v", KUBECTL, advice)
+}
+
+/// Puts Prometheus' promtool into a folder, which checks the alerts: that of the PATH, or of Debian's package.
+pub(crate) fn promtool(folder: &Path) -> Result<()> {
+    let program = folder.join("promtool");
+    if program.exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    if let Some(path) = output("sh", &["-c", "command -v promtool"]) {
+        return symlink(path.trim(), &program).context("linking promtool");
+    }
+    println!("getting promtool from Debian's package prometheus");
+    let place = folder.join("prometheus-package");
+    fs::create_dir_all(&place)?;
+    let advice = "promtool is needed to check the alerts: install it (Debian and Ubuntu have it in the package prometheus), or put it on the PATH";
+    let download = || Guarded::new("apt-get")?.args(["download", "prometheus"]).dir(&place).succeed(advice);
+    // The lists of a machine that is new may be empty.
+    download().or_else(|_| Guarded::new("apt-get")?.args(["update", "--quiet=2"]).succeed(advice).and_then(|()| download()))?;
+    let package = fs::read_dir(&place)?.filter_map(Result::ok).map(|entry| entry.path()).find(|path| path.extension() == Some("deb".as_ref()));
+    let package = package.context(advice)?;
+    Guarded::new("dpkg-deb")?.args(["--extract"]).args([&package, &place]).succeed(advice)?;
+    fs::rename(place.join("usr/bin/promtool"), &program).context(advice)?;
+    fs::remove_dir_all(place).context("removing what isn't needed of Debian's package")
 }
 
 fn output(program: &str, args: &[&str]) -> Option<String> {

@@ -14,6 +14,7 @@ use crate::{
             Admission, AdmissionError, AdmissionServer, Certificates,
             certificates::{self, secret},
             counts::AdmissionCounts,
+            tls::{CertificateExpiry, CurrentCertificate},
         },
         health,
     },
@@ -188,17 +189,18 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         liveness: liveness.clone(),
         unlisted,
     };
-    let answered = webhook.is_some().then(|| Arc::clone(&admission.counts));
+    let (counts, shown) = (Arc::clone(&admission.counts), Arc::<CurrentCertificate>::default());
+    let answered = webhook.is_some().then(|| (&*counts, CertificateExpiry(Arc::clone(&shown))));
     let mut webhook = webhook.map(|listener| {
         let configuration = args.webhook.webhook_configuration.clone();
         let certificates = args.webhook.certificates(&namespace);
         let (client, leadership) = (client.clone(), leadership.clone());
-        let serving = AdmissionServer { listener, certificates, clients, configuration, namespace, client, leadership };
+        let serving = AdmissionServer { listener, certificates, shown, clients, configuration, namespace, client, leadership };
         // A task of its own, so that requests that have begun are answered while all else has ended.
         tokio::spawn(admission.serve(serving, is_set(stopping.clone())))
     });
     let readiness = health::Readiness { apis, obstacle, listed, shared, liveness };
-    let registry = health::registry(HostState { policies, pacer, leadership }, &reconciles, answered.as_deref());
+    let registry = health::registry(HostState { policies, pacer, leadership }, readiness.clone(), &reconciles, answered);
     let mut controlled = pin!(controller::run(inputs, is_set(ending)));
     tokio::select! {
         result = health::serve(listener, readiness, registry) => result.context("answering /healthz")?,

@@ -404,6 +404,11 @@ impl Keeper {
         }
     }
 
+    /// Whether the candidate waits for somebody who approves of it.
+    pub(super) fn awaits_approval(&self) -> bool {
+        self.candidate.as_ref().is_some_and(|candidate| matches!(candidate.verdict, Some(PromotionDecision::Approval(_))))
+    }
+
     async fn promote_candidate(&mut self) {
         let Some(candidate) = &self.candidate else { return };
         let (set, mut record, former) = (Arc::clone(&candidate.set), candidate.record.clone(), self.policies.active());

@@ -316,6 +316,7 @@ impl Keeper {
                 self.handle_done(done);
             }
             self.reconcile().await;
+            self.policies.set_awaits_approval(self.awaits_approval());
             drop(work);
         }
     }

@@ -1,9 +1,9 @@
 //! /healthz, /readyz and /metrics.
 
-use super::admission::counts::AdmissionCounts;
+use super::admission::{counts::AdmissionCounts, tls::CertificateExpiry};
 use crate::{
     liveness::Liveness,
-    metrics::{Format, HostState, Reconciles},
+    metrics::{Format, HostState, Reconciles, single},
     watch::{self as watches, Shared, apis::Apis},
 };
 use axum::{
@@ -16,8 +16,8 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use prometheus_client::registry::Registry;
-use std::{collections::BTreeSet, sync::Arc};
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, registry::Registry};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 use tokio::{net::TcpListener, sync::watch};
 
 /// What decides whether this host is ready.
@@ -35,13 +35,36 @@ pub struct Readiness {
     pub liveness: Liveness,
 }
 
+impl Readiness {
+    /// What keeps this host from being ready.
+    fn obstacles(&self) -> BTreeSet<String> {
+        let Self { apis, obstacle, listed, shared: _, liveness: _ } = self;
+        [apis.borrow().obstacle(), obstacle.borrow().clone(), listed.borrow().clone()].into_iter().flatten().collect()
+    }
+}
+
+impl Collector for Readiness {
+    fn encode(&self, mut page: DescriptorEncoder<'_>) -> fmt::Result {
+        single(&mut page, "pointsman_ready", "1 while /readyz answers ok, else 0.", self.obstacles().is_empty().into())?;
+        let denied = self.shared.lock().denied().len() as u64;
+        single(&mut page, "pointsman_denied_kinds", "Kinds that the host has no right to list; /readyz names them.", denied)
+    }
+}
+
 /// The metrics of this host: with the webhook's if it is served.
-pub fn registry(state: HostState, reconciles: &Reconciles, admission: Option<&AdmissionCounts>) -> Registry {
+pub fn registry(
+    state: HostState,
+    readiness: Readiness,
+    reconciles: &Reconciles,
+    admission: Option<(&AdmissionCounts, CertificateExpiry)>,
+) -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(state));
+    registry.register_collector(Box::new(readiness));
     reconciles.register(&mut registry);
-    if let Some(counts) = admission {
+    if let Some((counts, expiry)) = admission {
         counts.register(&mut registry);
+        registry.register_collector(Box::new(expiry));
     }
     registry
 }
@@ -75,14 +98,10 @@ async fn alive(State(readiness): State<Readiness>) -> (StatusCode, String) {
 /// Ready as soon as we know what the cluster serves and the recorded policies are in force, and while it serves what we can't do without. A
 /// right that only some services need is told, and takes nothing from others.
 async fn ready(State(readiness): State<Readiness>) -> (StatusCode, String) {
-    let Readiness { apis, obstacle, listed, shared, liveness: _ } = readiness;
-    let obstacles = [apis.borrow().obstacle(), obstacle.borrow().clone(), listed.borrow().clone()];
-    let (code, first) = if obstacles.iter().any(Option::is_some) {
-        (StatusCode::SERVICE_UNAVAILABLE, None)
-    } else {
-        (StatusCode::OK, Some("ok".to_owned()))
-    };
-    let denied = watches::denied_messages(shared.lock().denied());
-    let lines: BTreeSet<String> = obstacles.into_iter().flatten().chain(denied).collect();
+    let obstacles = readiness.obstacles();
+    let (code, first) =
+        if obstacles.is_empty() { (StatusCode::OK, Some("ok".to_owned())) } else { (StatusCode::SERVICE_UNAVAILABLE, None) };
+    let denied = watches::denied_messages(readiness.shared.lock().denied());
+    let lines: BTreeSet<String> = obstacles.into_iter().chain(denied).collect();
     (code, first.into_iter().chain(lines).map(|line| line + "\n").collect())
 }

@@ -16,11 +16,11 @@ use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
 /// The built-in policies.
-fn decide() -> &'static Policies {
-    static POLICIES: OnceLock<Policies> = OnceLock::new();
+pub(crate) fn decide() -> &'static Arc<Policies> {
+    static POLICIES: OnceLock<Arc<Policies>> = OnceLock::new();
     POLICIES.get_or_init(|| {
         let loader = Loader::new(Arc::clone(policies::engines()), policies::compilers());
-        Policies::new(builtins(&loader).unwrap(), Arc::new(Unheard))
+        Arc::new(Policies::new(builtins(&loader).unwrap(), Arc::new(Unheard)))
     })
 }
 

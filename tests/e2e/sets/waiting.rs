@@ -215,6 +215,11 @@ async fn a_plugin_that_would_restart_pods_waits_names_them_and_rolls_them_once_a
     names_them(&cluster, &space.0.name, &set);
     assert_eq!(workloads(&space).await, before, "nothing has changed");
 
+    let awaits = async |value: f64| {
+        let told = || host.metric("pointsman_policy_set_awaits_approval") == Some(value);
+        eventually("the metric says whether a set waits", async || told().then_some(())).await;
+    };
+    awaits(1.0).await;
     let looked = looks(&host);
     approve(&cluster, &set);
     for (.., deployment, _) in SERVED.iter().filter(|(.., gold)| *gold) {
@@ -244,6 +249,7 @@ async fn a_plugin_that_would_restart_pods_waits_names_them_and_rolls_them_once_a
         })
         .await;
     }
+    awaits(0.0).await;
     let (_, metrics) = host.get("/metrics").unwrap();
     for turn in ["waiting", "promoted"] {
         assert!(metrics.contains(&format!("pointsman_policy_set_turns_total{{turn=\"{turn}\"}} 1\n")), "{turn}: {metrics}");

@@ -36,7 +36,10 @@ use std::{
     cell::LazyCell,
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
@@ -150,6 +153,8 @@ pub struct Policies {
     tried: bool,
     /// How often a set was nominated, waited, was promoted or abandoned.
     turns: Mutex<BTreeMap<&'static str, u64>>,
+    /// Whether a set waits for an approval.
+    awaits_approval: AtomicBool,
     /// How the live subjects stand to the rules.
     tally: Tally,
 }
@@ -165,6 +170,7 @@ impl Policies {
             formers: ArcSwap::default(),
             tried: false,
             turns: Mutex::default(),
+            awaits_approval: AtomicBool::default(),
             tally: Tally::default(),
         }
     }
@@ -198,6 +204,16 @@ impl Policies {
     /// How often each turn was taken.
     pub fn turns(&self) -> BTreeMap<&'static str, u64> {
         locked(&self.turns).clone()
+    }
+
+    /// Takes whether a set waits for an approval.
+    pub fn set_awaits_approval(&self, awaits: bool) {
+        self.awaits_approval.store(awaits, Ordering::Relaxed);
+    }
+
+    /// Whether a set waits for an approval, as far as this host knows: the leader does.
+    pub fn awaits_approval(&self) -> bool {
+        self.awaits_approval.load(Ordering::Relaxed)
     }
 
     /// Decides by a set beside what is active: it is only tried, and neither told of nor held against a plugin.

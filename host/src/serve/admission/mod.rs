@@ -108,6 +108,8 @@ pub struct AdmissionServer {
     pub listener: TcpListener,
     /// With which certificates.
     pub certificates: Certificates,
+    /// The one that clients are shown now.
+    pub shown: Arc<CurrentCertificate>,
     /// The CAs of those who may ask; none where anybody may who reaches it.
     pub clients: Option<RootCertStore>,
     /// The name of the webhook configurations.
@@ -166,9 +168,9 @@ impl Room {
 impl Admission {
     /// Serves it until `stop`, and gives the last answers.
     pub async fn serve(self, serving: AdmissionServer, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), AdmissionError> {
-        let AdmissionServer { listener, certificates, clients, configuration, namespace, client, leadership } = serving;
+        let AdmissionServer { listener, certificates, shown, clients, configuration, namespace, client, leadership } = serving;
         let (bundle, told) = watch::channel(None);
-        let outlet = CertificateSink { shown: Arc::<CurrentCertificate>::default(), bundle };
+        let outlet = CertificateSink { shown, bundle };
         let listener = TlsListener::new(listener, Arc::clone(&outlet.shown), clients).map_err(AdmissionError::Listen)?;
         let (stopping, mut stopped) = watch::channel(false);
         let ending = async move {

@@ -1,9 +1,12 @@
 //! Listening by TLS, with a certificate that may be another for the next connection.
 
 use super::connections::{Connections, Place};
+use crate::metrics::single;
 use arc_swap::ArcSwapOption;
 use axum::serve::Listener;
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use std::{
+    fmt,
     future::poll_fn,
     io,
     net::SocketAddr,
@@ -29,6 +32,7 @@ use tokio_rustls::{
     },
     server::TlsStream,
 };
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// How long a client may take to say hello.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,6 +60,27 @@ impl CurrentCertificate {
     /// Whether there is one.
     pub fn any(&self) -> bool {
         self.0.load().is_some()
+    }
+}
+
+impl CurrentCertificate {
+    /// When it ends, in seconds since 1970.
+    pub fn expires(&self) -> Option<i64> {
+        let key = self.0.load_full()?;
+        let (_, certificate) = X509Certificate::from_der(key.cert.first()?).ok()?;
+        Some(certificate.validity().not_after.timestamp())
+    }
+}
+
+/// The metric that tells when the certificate ends.
+#[derive(Debug)]
+pub struct CertificateExpiry(pub Arc<CurrentCertificate>);
+
+impl Collector for CertificateExpiry {
+    fn encode(&self, mut page: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "When the certificate of the admission webhook ends, in seconds since 1970; 0 while there is none.";
+        let expires = self.0.expires().and_then(|expires| u64::try_from(expires).ok()).unwrap_or_default();
+        single(&mut page, "pointsman_webhook_certificate_expiry_timestamp_seconds", help, expires)
     }
 }
 
