@@ -266,6 +266,7 @@ impl Applier {
 
     /// Puts what came of a write into the world: the watch tells of it only later.
     fn take(&self, subject: &ObjectKey, made: &ObjectText, object: &Object, existed: bool) {
+        tracing::info!(object = %object.key, "{}", if existed { "updated" } else { "created" });
         let news = self.read(object.key.resource, made);
         if let Some(child) = news.child()
             && !child.settled(&object.body, object.fingerprint)
@@ -305,7 +306,10 @@ impl Applier {
         let request = Request::new(url(&child.key)).delete(&child.key.name, &params);
         let request = request.map_err(|error| ApplyError::Passing(child.key.to_string(), error.to_string()))?;
         match self.send(request).await {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                tracing::info!(object = %child.key, "deleted");
+                Ok(())
+            }
             Err(RequestError::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
             Err(error) => Err(api_error(&child.key, &error)),
         }

@@ -22,14 +22,14 @@ use pointsman_core::{
     contest::{Contest, ForeignStatusWriters},
     decide::Policies,
     kinds::{self, Kind},
-    plan::{NotOurs, Object, Plan, Status},
+    plan::{Decided, NotOurs, Object, Plan, Status},
     planning,
     pods::{PodImpact, restarts},
     settings::Settings,
     status::{APPLIED, Applied, RESTARTING, TransitionEvent, ready, settle},
     world::{ObjectKey, OwnedObject, Snapshot, Subject, Touched},
 };
-use pointsman_sandbox::sync::locked;
+use pointsman_sandbox::{digest::Digest, sync::locked};
 use serde_json::Map;
 use std::{
     collections::BTreeSet,
@@ -41,6 +41,7 @@ use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
+use tracing::{Instrument, Span, field};
 
 /// How many subjects are worked on at once, unless the host is told otherwise.
 pub const WORKERS: usize = 8;
@@ -220,7 +221,8 @@ impl Controller {
             let key = self.queue.next().await;
             if self.leadership.held() {
                 let work = self.liveness.begin(format!("reconciling the {key}"));
-                self.reconcile(&key).await;
+                let span = tracing::info_span!("reconcile", subject = %key, set = field::Empty, decisions = field::Empty);
+                self.reconcile(&key).instrument(span).await;
                 drop(work);
             }
             self.queue.done(&key);
@@ -312,6 +314,7 @@ impl Controller {
     /// it isn't its turn, that is what keeps them.
     fn plan(&self, kind: &dyn Kind, snapshot: &Snapshot) -> (Plan, Option<Applied>) {
         let key = &snapshot.subject.key;
+        Span::current().record("set", set_name(&self.policies.active().digest().to_string()));
         let plan = planning::plan(kind, snapshot.clone(), &self.policies, &self.settings);
         if !self.pacer.paces() {
             return (plan, None);
@@ -346,6 +349,7 @@ impl Controller {
             if kept.objects.as_ref().is_some_and(|objects| !restarts(snapshot, objects, &kept, insisted)) {
                 self.pacer.enqueue(key, was_ready, &work);
                 let on = set_name(&former.digest().to_string());
+                Span::current().record("set", &on);
                 let message = format!("The objects follow {on}. Under {set} the pods restart; the restart is queued.");
                 return (kept, Some(Applied::Waits(message)));
             }
@@ -367,7 +371,8 @@ impl Controller {
     /// Applies the plan and tells of it.
     async fn carry_out(&self, snapshot: &Snapshot, plan: Plan, instead: Option<Applied>) -> Result<(), ApplyError> {
         let subject = &snapshot.subject;
-        let Plan { objects, retained: keeps, status, reads, .. } = plan;
+        let Plan { objects, retained: keeps, status, reads, decisions, .. } = plan;
+        Span::current().record("decisions", Digest::of_all(decisions.iter().map(Decided::inputs)).short());
         // Noted before anything is awaited: what changes meanwhile comes again.
         self.shared.change(|world| world.read(&subject.key, snapshot.revision, reads));
         let applied = match &objects {

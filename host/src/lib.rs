@@ -9,6 +9,7 @@ pub mod keeper;
 pub mod leader;
 pub mod liveness;
 pub mod load;
+pub mod logging;
 pub mod metrics;
 pub mod pace;
 pub mod permissions;

@@ -47,8 +47,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The page of a host that has counted something of everything.
-async fn page() -> String {
+/// The page of a host that has counted something of everything. A client of Kubernetes needs a runtime.
+fn page() -> String {
     let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let (leadership, _campaign) = campaign(client, "none", "none", "none", Timing::default(), future::pending());
     let policies = Arc::clone(decide());
@@ -73,9 +73,9 @@ fn metrics(page: &str) -> BTreeMap<String, Metric> {
     let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
     for line in page.lines() {
         if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
-            metrics.entry(name.to_owned()).or_default().help = help.trim_end_matches('.').to_owned();
+            help.trim_end_matches('.').clone_into(&mut metrics.entry(name.to_owned()).or_default().help);
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
-            metrics.entry(name.to_owned()).or_default().kind = kind.to_owned();
+            kind.clone_into(&mut metrics.entry(name.to_owned()).or_default().kind);
         } else if let Some((series, labels)) = line.split_once('{') {
             let name = ["_bucket", "_sum", "_count"].iter().find_map(|end| series.strip_suffix(end)).unwrap_or(series);
             let metric = metrics.get_mut(name).unwrap_or_else(|| panic!("{series} isn't described"));
@@ -126,8 +126,9 @@ fn unknown(expression: &str, metrics: &BTreeMap<String, Metric>) -> Vec<String> 
             }
         };
         let matchers = expression[at + 1..].split('}').next().unwrap_or_default();
-        let grouped = expression.match_indices("by (").flat_map(|(by, head)| expression[by + head.len()..].split(')').next());
-        let asked = matchers.split("\",").filter_map(|matcher| matcher.split(['=', '!']).next()).chain(grouped.flat_map(|by| by.split(',')));
+        let grouped = expression.match_indices("by (").filter_map(|(by, head)| expression[by + head.len()..].split(')').next());
+        let asked =
+            matchers.split("\",").filter_map(|matcher| matcher.split(['=', '!']).next()).chain(grouped.flat_map(|by| by.split(',')));
         let asked = asked.map(str::trim).filter(|label| !label.is_empty());
         wrong.extend(asked.filter(|label| !labels.contains(label) && !ALWAYS.contains(label)).map(|label| format!("{name}{{{label}}}")));
     }
@@ -141,7 +142,7 @@ async fn the_page_has_the_table_of_the_code() {
     let begin = "<!-- metrics: written by `cargo xtask generate` -->\n";
     let (before, rest) = guide.split_once(begin).unwrap();
     let (_, after) = rest.split_once("<!-- end -->\n").unwrap();
-    let expected = format!("{before}{begin}\n{}\n<!-- end -->\n{after}", table(&metrics(&page().await)));
+    let expected = format!("{before}{begin}\n{}\n<!-- end -->\n{after}", table(&metrics(&page())));
     if env::var_os(UPDATE).is_some() {
         fs::write(&path, expected).unwrap();
         return;
@@ -151,7 +152,7 @@ async fn the_page_has_the_table_of_the_code() {
 
 #[tokio::test]
 async fn alerts_and_the_dashboard_ask_for_metrics_and_labels_that_there_are() {
-    let metrics = metrics(&page().await);
+    let metrics = metrics(&page());
     let components = root().join("deploy/components");
     let rule = fs::read_to_string(components.join("alerts/prometheus-rule.yaml")).unwrap();
     let dashboard = fs::read_to_string(components.join("dashboard/pointsman.json")).unwrap();
@@ -165,9 +166,8 @@ async fn alerts_and_the_dashboard_ask_for_metrics_and_labels_that_there_are() {
     let shown = panels.join("\n");
     let unshown: Vec<&String> = metrics.keys().filter(|name| !shown.contains(*name)).collect();
     assert!(unshown.is_empty(), "the dashboard doesn't show {unshown:?}");
-    assert_eq!(unknown("sum by (plugin) (workqueue_depth{nam=\"x\"}) > nothing{}", &metrics), [
-        "workqueue_depth{nam}",
-        "workqueue_depth{plugin}",
-        "nothing"
-    ]);
+    assert_eq!(
+        unknown("sum by (plugin) (workqueue_depth{nam=\"x\"}) > nothing{}", &metrics),
+        ["workqueue_depth{nam}", "workqueue_depth{plugin}", "nothing"]
+    );
 }

@@ -17,7 +17,11 @@ use pointsman_crds::{KINDS, policy::rule::ValidationRule};
 use pointsman_tests::{CommandOutput, Host, PolicyCluster, TestCluster, eventually, fixtures};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use std::{fmt::Debug, path::PathBuf};
+use std::{
+    fmt::Debug,
+    path::PathBuf,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 /// The host's namespace.
 const HOME: &str = pointsman_core::settings::HOST_NAMESPACE;
@@ -154,6 +158,10 @@ async fn who_writes_what_a_rule_refuses_is_told_and_a_changed_rule_counts_for_th
         metrics.contains(denied) && metrics.contains("controller_runtime_webhook_latency_seconds_count{webhook=\"/validate\"}"),
         "{metrics}"
     );
+    // It is renewed when a third of its 90 days is left.
+    let ends = host.metric("pointsman_webhook_certificate_expiry_timestamp_seconds").unwrap();
+    let days = (ends - SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()) / 86_400.0;
+    assert!((30.0..=90.0).contains(&days), "{days}");
     host.stop();
 }
 

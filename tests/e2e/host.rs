@@ -1,9 +1,12 @@
 //! The host by itself: it starts, becomes ready, notices what the cluster serves, and ends.
 
+use crate::services::{Space, fixed, with_model};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Namespace};
 use kube::{Api, api::PostParams};
-use pointsman_core::settings::HOST_NAMESPACE;
+use pointsman_core::{resource::DEPLOYMENT, settings::HOST_NAMESPACE};
+use pointsman_harness::http_request;
 use pointsman_tests::{Host, PolicyCluster, TestCluster, condition, eventually, grants::host_user};
+use serde_json::json;
 
 #[tokio::test]
 async fn the_host_becomes_ready_and_ends_in_good_order() {
@@ -106,4 +109,36 @@ async fn an_idle_host_writes_nothing_but_its_lease() {
     let later = of_host().split_off(settled);
     let writes: Vec<_> = later.iter().filter(|request| !is_lease(request) && !reads.contains(&request["verb"].as_str().unwrap())).collect();
     assert!(writes.is_empty(), "{writes:?}");
+}
+
+#[tokio::test]
+async fn what_is_logged_changes_while_the_host_runs_and_each_write_names_the_service_its_set_and_its_decisions() {
+    let cluster = PolicyCluster::start().await;
+    let host = Host::start(&cluster, &[]).await;
+    host.ready().await;
+    let change = |filter: &str| http_request(&host.address, "PUT", "/log-level", filter).unwrap();
+    assert_eq!(host.get("/log-level").unwrap(), (200, "info\n".to_owned()));
+    let (code, said) = change("inof");
+    assert_eq!((code, host.get("/log-level").unwrap().1.as_str()), (400, "info\n"));
+    assert!(said.starts_with("\"inof\" is neither a level (error, warn, info"), "{said}");
+    assert_eq!(change(&"a".repeat(2000)).0, 413);
+
+    let space = Space::on(&cluster, "logged").await;
+    let told = |name: &str| {
+        let object = format!("Deployment {}/{name}-engine", space.0.name);
+        host.logged().into_iter().find(|line| line["object"] == *object && line["message"] == "created")
+    };
+    assert_eq!(change("warn\n"), (200, "warn\n".to_owned()));
+    space.service("silent", with_model(json!({"engine": fixed(1)}))).await;
+    space.becomes(&DEPLOYMENT, "silent-engine", "it is there", |_| true).await;
+    assert_eq!(change("info").0, 200);
+    space.service("chat", with_model(json!({"engine": fixed(1)}))).await;
+    let created = async || told("chat");
+    let line = eventually("the log tells of the Deployment", created).await;
+    let span = &line["span"];
+    let set = cluster.kubectl(&["get", "policysets", "-o", "name"]).ok();
+    assert_eq!(span["subject"], format!("InferenceService {}/chat", space.0.name), "{line}");
+    assert!(set.contains(span["set"].as_str().unwrap()) && span["decisions"].as_str().unwrap().len() == 12, "{line} of {set}");
+    assert_eq!(told("silent"), None);
+    host.stop();
 }

@@ -76,12 +76,16 @@ fn each_alert_fires_for_what_it_is_about_and_none_while_all_is_well() {
     let rule: Value = serde_saphyr::from_str(&component("alerts/prometheus-rule.yaml")).unwrap();
     fs::write(folder.join("alerts.yaml"), rule["spec"].to_string()).unwrap();
     let dashboard: Value = serde_json::from_str(&component("dashboard/pointsman.json")).unwrap();
-    let records: Vec<Value> =
-        queries(&dashboard).into_iter().enumerate().map(|(number, query)| json!({"record": format!("query:{number}"), "expr": query})).collect();
+    let records: Vec<Value> = queries(&dashboard)
+        .into_iter()
+        .enumerate()
+        .map(|(number, query)| json!({"record": format!("query:{number}"), "expr": query}))
+        .collect();
     fs::write(folder.join("dashboard.yaml"), json!({"groups": [{"name": "dashboard", "rules": records}]}).to_string()).unwrap();
     promtool(&folder, &["check", "rules", "alerts.yaml", "dashboard.yaml"]).ok();
 
-    let names: BTreeSet<&str> = rule["spec"]["groups"][0]["rules"].as_array().unwrap().iter().map(|rule| rule["alert"].as_str().unwrap()).collect();
+    let names: BTreeSet<&str> =
+        rule["spec"]["groups"][0]["rules"].as_array().unwrap().iter().map(|rule| rule["alert"].as_str().unwrap()).collect();
     assert_eq!(WRONG.iter().map(|(alert, ..)| *alert).collect::<BTreeSet<_>>(), names, "each alert has what raises it");
     let guide = fs::read_to_string(workspace().join("docs/metrics.md")).unwrap();
     let untold: Vec<&&str> = names.iter().filter(|name| !guide.contains(&format!("\n| {name} |"))).collect();
@@ -91,8 +95,7 @@ fn each_alert_fires_for_what_it_is_about_and_none_while_all_is_well() {
             let values = wrong.filter(|(at, _)| *at == number).map_or(*values, |(_, values)| values);
             json!({"series": series, "values": values})
         });
-        let fired: Vec<Value> =
-            wrong.iter().map(|_| json!({"labels": format!("{{alertname=\"{name}\"}}"), "value": 1})).collect();
+        let fired: Vec<Value> = wrong.iter().map(|_| json!({"labels": format!("{{alertname=\"{name}\"}}"), "value": 1})).collect();
         let fires = json!({"expr": "count by (alertname) (ALERTS{alertstate=\"firing\"})", "eval_time": "175m", "exp_samples": fired});
         json!({"name": name, "interval": "1m", "input_series": series.collect::<Vec<_>>(), "promql_expr_test": [fires]})
     };
@@ -112,7 +115,12 @@ async fn the_api_server_counts_the_calls_of_the_webhook_that_fail_as_the_alert_e
     });
     let webhook = workspace().join("deploy/components/webhook/webhook.yaml");
     cluster.kubectl(&["apply", "--server-side", "-f", &webhook.to_string_lossy()]).ok();
-    let counted = || cluster.kubectl(&["get", "--raw", "/metrics"]).ok().contains(r#"apiserver_admission_webhook_fail_open_count{name="validate.pointsman.dev""#);
+    let counted = || {
+        cluster
+            .kubectl(&["get", "--raw", "/metrics"])
+            .ok()
+            .contains(r#"apiserver_admission_webhook_fail_open_count{name="validate.pointsman.dev""#)
+    };
     let service = json!({
         "apiVersion": INFERENCE_SERVICE.api_version(), "kind": INFERENCE_SERVICE.kind, "metadata": {"name": "chat", "namespace": "default"},
         "spec": {"model": {"name": "llama"}},

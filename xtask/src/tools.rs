@@ -81,11 +81,13 @@ pub(crate) fn promtool(folder: &Path) -> Result<()> {
     println!("getting promtool from Debian's package prometheus");
     let place = folder.join("prometheus-package");
     fs::create_dir_all(&place)?;
-    let advice = "promtool is needed to check the alerts: install it (Debian and Ubuntu have it in the package prometheus), or put it on the PATH";
+    let advice =
+        "promtool is needed to check the alerts: install it (Debian and Ubuntu have it in the package prometheus), or put it on the PATH";
     let download = || Guarded::new("apt-get")?.args(["download", "prometheus"]).dir(&place).succeed(advice);
     // The lists of a machine that is new may be empty.
     download().or_else(|_| Guarded::new("apt-get")?.args(["update", "--quiet=2"]).succeed(advice).and_then(|()| download()))?;
-    let package = fs::read_dir(&place)?.filter_map(Result::ok).map(|entry| entry.path()).find(|path| path.extension() == Some("deb".as_ref()));
+    let package =
+        fs::read_dir(&place)?.filter_map(Result::ok).map(|entry| entry.path()).find(|path| path.extension() == Some("deb".as_ref()));
     let package = package.context(advice)?;
     Guarded::new("dpkg-deb")?.args(["--extract"]).args([&package, &place]).succeed(advice)?;
     fs::rename(place.join("usr/bin/promtool"), &program).context(advice)?;

@@ -15,7 +15,7 @@ use crate::{
         child::{PLAN_HASH, PlanHash, fingerprint},
     },
 };
-use pointsman_sandbox::point::propagation::Target;
+use pointsman_sandbox::{digest::Digest, point::propagation::Target};
 use serde_json::{Map, Value};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -47,6 +47,17 @@ pub enum NotOurs {
     LeftAlone,
     /// Another controller works on it.
     Contested(Contest),
+}
+
+impl Decided {
+    /// The digest of the question.
+    pub fn inputs(&self) -> &Digest {
+        match self {
+            Self::Selection(_, decision) => &decision.inputs,
+            Self::Template(_, _, decision) => &decision.inputs,
+            Self::Metadata(_, _, decision) => &decision.inputs,
+        }
+    }
 }
 
 /// What is told of a subject that says so itself.

@@ -7,6 +7,7 @@ use crate::{
     keeper::{self, Options, start::Started},
     leader::{Timing, campaign},
     liveness::Liveness,
+    logging::{LogFormat, LogLevel},
     metrics::{HostState, Reconciles},
     pace::{self, Pacer},
     serve::{
@@ -21,13 +22,12 @@ use crate::{
     watch::{Shared, apis},
 };
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use pointsman_core::claims::{Claim, Claims};
 use pointsman_sandbox::isolate;
 use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_rustls::rustls::{RootCertStore, pki_types::ServerName};
-use tracing_subscriber::{EnvFilter, fmt};
 
 /// The name of the Lease that hosts take turns with.
 const LEASE: &str = "pointsman";
@@ -57,6 +57,7 @@ pub(super) struct ControllerArgs {
     #[command(flatten)]
     webhook: Box<WebhookArgs>,
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug.
+    /// `/log-level` changes it while the host runs.
     #[arg(long, value_name = "FILTER", env = "POINTSMAN_LOG", default_value = "info")]
     log_level: String,
     /// How it is logged.
@@ -114,16 +115,10 @@ impl WebhookArgs {
     }
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
-    Json,
-    Text,
-}
-
 pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
     let mut stopped = pin!(stop_signal()?);
-    start_logging(&args)?;
+    let log_level = LogLevel::start(&args.log_level, args.log_format).with_context(|| format!("--log-level {}", args.log_level))?;
     end_on_panic();
     let client = args.cluster.client().await?;
     let (unlisted, listed) = watch::channel(Some("the watches haven't begun yet".to_owned()));
@@ -203,7 +198,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let registry = health::registry(HostState { policies, pacer, leadership }, readiness.clone(), &reconciles, answered);
     let mut controlled = pin!(controller::run(inputs, is_set(ending)));
     tokio::select! {
-        result = health::serve(listener, readiness, registry) => result.context("answering /healthz")?,
+        result = health::serve(listener, readiness, registry, log_level) => result.context("answering /healthz")?,
         () = apis::keep(client, served) => bail!("the watch of CustomResourceDefinitions has stopped"),
         () = keep_policies => bail!("the watch of PolicyPlugins has stopped"),
         () = &mut controlled => bail!("the controller has stopped"),
@@ -247,18 +242,6 @@ fn end_on_panic() {
         tracing::error!("a task has panicked: the host ends");
         std::process::abort();
     });
-}
-
-fn start_logging(args: &ControllerArgs) -> Result<()> {
-    // The client logs each answer that it tries again as an error. What comes of a request in the end is logged by whoever has sent it.
-    let filter = format!("kube_client::client::builder=off,{}", args.log_level);
-    let filter = EnvFilter::try_new(filter).with_context(|| format!("--log-level {}", args.log_level))?;
-    let subscriber = fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match args.log_format {
-        LogFormat::Json => subscriber.json().flatten_event(true).init(),
-        LogFormat::Text => subscriber.init(),
-    }
-    Ok(())
 }
 
 /// Resolves on SIGTERM, as a kubelet sends it, and on Ctrl-C.

@@ -3,12 +3,13 @@
 use super::admission::{counts::AdmissionCounts, tls::CertificateExpiry};
 use crate::{
     liveness::Liveness,
+    logging::LogLevel,
     metrics::{Format, HostState, Reconciles, single},
     watch::{self as watches, Shared, apis::Apis},
 };
 use axum::{
     Router,
-    extract::State,
+    extract::{ConnectInfo, DefaultBodyLimit, State},
     http::{
         HeaderMap, StatusCode,
         header::{ACCEPT, CONTENT_TYPE},
@@ -17,8 +18,11 @@ use axum::{
     routing::get,
 };
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, registry::Registry};
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, net::SocketAddr, sync::Arc};
 use tokio::{net::TcpListener, sync::watch};
+
+/// In bytes.
+const LONGEST_FILTER: usize = 1 << 10;
 
 /// What decides whether this host is ready.
 #[derive(Clone, Debug)]
@@ -70,12 +74,34 @@ pub fn registry(
 }
 
 /// Answers until the process ends.
-pub async fn serve(listener: TcpListener, readiness: Readiness, registry: Registry) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener, readiness: Readiness, registry: Registry, log_level: LogLevel) -> std::io::Result<()> {
+    let levels = get(log_filter).put(change_log_filter).layer(DefaultBodyLimit::max(LONGEST_FILTER)).with_state(log_level);
     let routes = Router::new()
+        .route("/log-level", levels)
         .route("/healthz", get(alive).with_state(readiness.clone()))
         .route("/readyz", get(ready).with_state(readiness))
         .route("/metrics", get(metrics).with_state(Arc::new(registry)));
-    axum::serve(listener, routes).await
+    axum::serve(listener, routes.into_make_service_with_connect_info::<SocketAddr>()).await
+}
+
+async fn log_filter(State(level): State<LogLevel>) -> String {
+    level.filter() + "\n"
+}
+
+/// Whoever reaches this from within the pod was let in by Kubernetes: by a port that is forwarded, or a command in the pod.
+async fn change_log_filter(
+    State(level): State<LogLevel>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    filter: String,
+) -> (StatusCode, String) {
+    if !peer.ip().to_canonical().is_loopback() {
+        let advice = "only from within the pod: use `kubectl port-forward`, and the address 127.0.0.1";
+        return (StatusCode::FORBIDDEN, format!("the log level changes {advice}\n"));
+    }
+    match level.change(filter.trim()) {
+        Ok(()) => (StatusCode::OK, level.filter() + "\n"),
+        Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")),
+    }
 }
 
 async fn metrics(State(registry): State<Arc<Registry>>, headers: HeaderMap) -> Response {

@@ -8,9 +8,15 @@ use std::{
 
 /// The status code and body of a GET.
 pub fn http_get(address: &str, path: &str) -> io::Result<(u16, String)> {
+    http_request(address, "GET", path, "")
+}
+
+/// The status code and body that a request is answered with.
+pub fn http_request(address: &str, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}", body.len());
+    write!(stream, "{head}\r\n\r\n{body}")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "not an HTTP answer");

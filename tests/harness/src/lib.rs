@@ -11,7 +11,7 @@ mod processes;
 
 pub use cluster::{Behaviour, Cluster, Options};
 pub use host::{listening_address, log_lines};
-pub use http::http_get;
+pub use http::{http_get, http_request};
 pub use lost::lost;
 pub use processes::{RUN_MARK, processes_of_run};
 
