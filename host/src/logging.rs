@@ -39,14 +39,15 @@ impl fmt::Debug for LogLevel {
 
 /// Reads a filter. `EnvFilter` takes a misspelt level for a target of that name, and logs nothing.
 fn parse(filter: &str) -> Result<EnvFilter, FilterError> {
-    for directive in filter.split(',').map(str::trim) {
+    let directives: Vec<&str> = filter.split(',').map(str::trim).collect();
+    for &directive in &directives {
         let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
         if level.is_empty() || level.parse::<LevelFilter>().is_err() {
             return Err(FilterError(directive.to_owned()));
         }
     }
     // The client logs each answer that it tries again as an error. What comes of a request in the end is logged by whoever has sent it.
-    let whole = format!("kube_client::client::builder=off,{filter}");
+    let whole = format!("kube_client::client::builder=off,{}", directives.join(","));
     EnvFilter::try_new(whole).map_err(|_| FilterError(filter.to_owned()))
 }
 
