@@ -2,8 +2,9 @@
 
 use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_harness::{Options, workspace};
-use pointsman_tests::{Host, TestCluster, eventually};
+use pointsman_tests::{CommandOutput, Host, TestCluster, eventually};
 use serde_json::{Value, json};
+use std::process::Command;
 
 /// What it finds, as "check state: message: remedy", and its exit code.
 fn examine(cluster: &TestCluster) -> (Option<i32>, Vec<String>) {
@@ -83,4 +84,66 @@ async fn doctor_finds_what_is_wrong_says_what_to_do_and_is_content_after_it() {
     let table = cluster.pointsman(&["doctor"]).ok();
     assert!(table.starts_with("CHECK ") && !table.contains("WRONG") && table.contains("leads"), "{table}");
     host.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_looks_at_the_certificate_the_gateway_and_prometheus_and_packs_what_a_support_case_needs() {
+    let neighbours = ["gateway", "prometheus-operator"].map(str::to_owned).to_vec();
+    let cluster = TestCluster::start(&Options { neighbours: Some(neighbours), ..Options::default() });
+    cluster.pointsman(&["crds", "install"]).ok();
+    assert!(apply(&cluster, "overlays/webhook"));
+    cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "120s"]).ok();
+    finds(&cluster, "webhook wrong: the Secret pointsman-webhook has no certificate of the webhook in tls.crt", "its log says why").await;
+    finds(&cluster, "prometheus note: the cluster has Prometheus' operator", "add deploy/components/service-monitor").await;
+    finds(&cluster, "gateway note: hosts are told of no Gateway", "--gateway=NAMESPACE/NAME").await;
+
+    let deployment: Value =
+        serde_json::from_str(&cluster.kubectl(&["get", "deployment", "pointsman", "-n", HOST_NAMESPACE, "-o", "json"]).ok()).unwrap();
+    let host = Host::start_as_deployed(&cluster, &deployment).await;
+    host.ready().await;
+    finds(&cluster, "webhook ok: the webhook's certificate ends in ", "").await;
+    assert!(apply(&cluster, "overlays/service-monitor"));
+    finds(&cluster, "prometheus ok: Prometheus' operator is told of the hosts by the ServiceMonitor pointsman", "").await;
+    assert!(apply(&cluster, "overlays/webhook"));
+
+    let environment = json!([{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--gateway=default/edge"},
+        {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--prometheus=http://prometheus.monitoring.svc:9090"}]);
+    let patch = ["patch", "deployment", "pointsman", "-n", HOST_NAMESPACE, "--type", "json", "-p", &environment.to_string()];
+    cluster.kubectl(&patch).ok();
+    finds(&cluster, "gateway wrong: the Gateway default/edge of --gateway doesn't exist", "create it, or name another").await;
+    finds(&cluster, "prometheus wrong: no ready pod is behind the Service monitoring/prometheus of --prometheus", "name another").await;
+    let gateway = json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
+        "spec": {"gatewayClassName": "none", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]},
+    });
+    cluster.apply(&gateway).ok();
+    finds(&cluster, "gateway wrong: the Gateway default/edge isn't programmed (Waiting for controller)", "GatewayClass").await;
+
+    let service = json!({
+        "apiVersion": "ome.io/v1beta1", "kind": "InferenceService", "metadata": {"name": "chat", "namespace": "default"},
+        "spec": {"engine": {"runner": {"name": "ome-container", "image": "example.com/a:1", "env": [{"name": "HF_TOKEN", "value": "hunter2"}]}}},
+    });
+    cluster.apply(&service).ok();
+    // No kubelet runs here, and so the logs of pods can't be had.
+    let archive = cluster.dir.join("case.tar.gz").display().to_string();
+    let said = cluster.pointsman(&["doctor", "--bundle", &archive]);
+    for part in ["findings.json", "versions.json", "host/pods.json", "objects/inferenceservices.ome.io.json", "missing.txt", "It has no Secrets."] {
+        assert!(said.stderr.contains(part), "{part}: {}", said.stderr);
+    }
+    CommandOutput::by(Command::new("tar").args(["-xzf", &archive]).current_dir(&*cluster.dir)).ok();
+    let file = |name: &str| std::fs::read_to_string(cluster.dir.join("pointsman-bundle").join(name)).unwrap();
+    assert!(file("missing.txt").contains(".log: ") && file("host/configmaps.json").contains("pointsman"), "{}", file("missing.txt"));
+    let services = file("objects/inferenceservices.ome.io.json");
+    assert!(services.contains("HF_TOKEN") && !services.contains("hunter2"), "{services}");
+    let all = CommandOutput::by(Command::new("grep").args(["-rl", "PRIVATE KEY", "pointsman-bundle"]).current_dir(&*cluster.dir));
+    assert_eq!((all.code, all.stdout.as_str()), (Some(1), ""), "no key is in it");
+    let again = cluster.pointsman(&["doctor", "--bundle", &archive]);
+    assert!(again.stderr.contains("case.tar.gz") && again.stderr.contains("exists"), "{}", again.stderr);
+
+    // Nobody writes it again.
+    host.stop();
+    let another = cluster.kubectl(&["config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}"]).ok();
+    let bundle = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": another}]).to_string();
+    cluster.kubectl(&["patch", "validatingwebhookconfiguration", "pointsman", "--type", "json", "-p", &bundle]).ok();
+    finds(&cluster, "the caBundle of validate.pointsman.dev doesn't trust the certificate of the Secret pointsman-webhook", "the leader writes").await;
 }

@@ -1,7 +1,7 @@
 //! The host's namespace, its pods, and who leads.
 
 use super::{Checked, Finding, Installation};
-use crate::permissions::ACCOUNT;
+use crate::permissions::{ACCOUNT, WEBHOOK_SECRET};
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
@@ -69,6 +69,23 @@ impl Deployed {
         self.deployment.as_ref()?;
         let is_flag = |argument: &String| argument == flag || argument.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='));
         Some(self.arguments().iter().flatten().any(is_flag))
+    }
+
+    /// The value of a flag of the form --FLAG=VALUE.
+    pub(super) fn flag(&self, flag: &str) -> Option<String> {
+        self.arguments().iter().flatten().find_map(|argument| Some(argument.strip_prefix(flag)?.strip_prefix('=')?.to_owned()))
+    }
+
+    /// The Secret with the webhook's certificate: one that is mounted, or the host's own.
+    pub(super) fn webhook_secret(&self) -> &str {
+        let spec = self.deployment.as_ref().and_then(|deployment| deployment.spec.as_ref()?.template.spec.as_ref());
+        let mut secrets = spec.and_then(|spec| spec.volumes.as_ref()).into_iter().flatten().filter_map(|volume| volume.secret.as_ref());
+        secrets.find_map(|secret| secret.secret_name.as_deref()).unwrap_or(WEBHOOK_SECRET)
+    }
+
+    /// The names of the pods.
+    pub(super) fn pods(&self) -> Vec<String> {
+        self.pods.iter().map(ResourceExt::name_any).collect()
     }
 
     pub(super) fn check(&self) -> Vec<Finding> {

@@ -1,6 +1,8 @@
 //! `pointsman doctor`: what is wrong with an installation, and what to do. It only reads.
 
+mod bundle;
 mod definitions;
+mod environment;
 mod hosts;
 mod policies;
 mod rights;
@@ -19,13 +21,17 @@ use clap::Args;
 use kube::Client;
 use pointsman_core::settings::HOST_NAMESPACE;
 use serde::Serialize;
-use std::{error::Error, process::ExitCode};
+use std::{error::Error, path::PathBuf, process::ExitCode};
 
 #[derive(Args, Debug)]
 pub(super) struct DoctorArgs {
     /// The host's own namespace.
     #[arg(long, env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
     namespace: String,
+    /// Also writes what a support case needs into this archive, a .tar.gz that doesn't exist yet, and tells what is in it: the findings,
+    /// versions, objects without Secrets, and the log, metrics and readiness of each host.
+    #[arg(long, value_name = "FILE")]
+    bundle: Option<PathBuf>,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -102,11 +108,16 @@ pub(super) async fn run(args: DoctorArgs) -> Result<ExitCode> {
         ("hosts", deployed.as_ref().map_or_else(|error| unread(error), hosts::Deployed::check)),
         ("leader", hosts::leader(&installation).await.unwrap_or_else(|error| unread(&error))),
         ("policies", policies::check(&installation).await.unwrap_or_else(|error| unread(&error))),
+        ("gateway", environment::gateway(&installation, deployed.as_ref().ok()).await.unwrap_or_else(|error| unread(&error))),
+        ("prometheus", environment::prometheus(&installation, deployed.as_ref().ok()).await.unwrap_or_else(|error| unread(&error))),
         ("webhook", webhook::check(&installation, deployed.as_ref().ok()).await.unwrap_or_else(|error| unread(&error))),
     ];
     let lines = |(check, findings): (&'static str, Vec<Finding>)| findings.into_iter().map(move |finding| Line { check, finding });
     let all: Vec<Line> = checks.into_iter().flat_map(lines).collect();
     args.output.print(&all, || table(&all))?;
+    if let Some(file) = &args.bundle {
+        eprintln!("{}", bundle::write(&installation, deployed.as_ref().ok(), &all, file).await?);
+    }
     let wrong = all.iter().any(|line| line.finding.state == State::Wrong);
     Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

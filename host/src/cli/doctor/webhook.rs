@@ -1,11 +1,19 @@
 //! The admission webhook: its configurations, who answers, and the CAs that the API server trusts.
 
-use super::{Checked, Finding, Installation, hosts::Deployed};
-use k8s_openapi::api::{
-    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig},
-    discovery::v1::EndpointSlice,
+use super::{Checked, Finding, Installation, hosts::Deployed, unread};
+use crate::{
+    permissions::WEBHOOK_SECRET,
+    serve::admission::certificates::{certificates, expires, made::accepted},
 };
-use kube::{Api, api::ListParams};
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig},
+        core::v1::Secret,
+        discovery::v1::EndpointSlice,
+    },
+    jiff::Timestamp,
+};
+use kube::{Api, Client, api::ListParams};
 use std::collections::BTreeSet;
 
 /// The name of both configurations.
@@ -45,19 +53,14 @@ pub(super) async fn check(installation: &Installation, deployed: Option<&Deploye
             ));
         }
     }
+    findings.extend(certificate(installation, deployed.map_or(WEBHOOK_SECRET, Deployed::webhook_secret), &clients).await);
     let services: BTreeSet<(String, String)> = clients
         .iter()
         .filter_map(|(_, client)| client.service.as_ref())
         .map(|service| (service.namespace.clone(), service.name.clone()))
         .collect();
     for (namespace, name) in services {
-        let slices = Api::<EndpointSlice>::namespaced(client.clone(), &namespace);
-        let slices = slices.list(&ListParams::default().labels(&format!("kubernetes.io/service-name={name}"))).await?.items;
-        let is_ready = |slice: &EndpointSlice| {
-            let endpoints = slice.endpoints.iter().flatten();
-            endpoints.filter(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)).count()
-        };
-        findings.push(match slices.iter().map(is_ready).sum::<usize>() {
+        findings.push(match ready_endpoints(client, &namespace, &name).await? {
             0 => Finding::wrong(
                 format!("no ready pod is behind the Service {namespace}/{name}, so the API server goes on without the webhook"),
                 "see that the hosts are ready, and that the Service's selector matches them",
@@ -66,4 +69,49 @@ pub(super) async fn check(installation: &Installation, deployed: Option<&Deploye
         });
     }
     Ok(findings)
+}
+
+/// How many pods are ready behind a Service.
+pub(super) async fn ready_endpoints(client: &Client, namespace: &str, name: &str) -> kube::Result<usize> {
+    let slices = Api::<EndpointSlice>::namespaced(client.clone(), namespace);
+    let slices = slices.list(&ListParams::default().labels(&format!("kubernetes.io/service-name={name}"))).await?.items;
+    let is_ready = |slice: &EndpointSlice| {
+        let endpoints = slice.endpoints.iter().flatten();
+        endpoints.filter(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)).count()
+    };
+    Ok(slices.iter().map(is_ready).sum())
+}
+
+/// How long the certificate stands, and whether the API server trusts it.
+async fn certificate(installation: &Installation, name: &str, clients: &[(String, WebhookClientConfig)]) -> Vec<Finding> {
+    const RENEWAL: &str = "the leader renews its own 30 days before, and its log says why it didn't; with cert-manager look at the Certificate";
+    let secret = match Api::<Secret>::namespaced(installation.client.clone(), &installation.namespace).get_opt(name).await {
+        Ok(secret) => secret,
+        Err(error) => return unread(&error),
+    };
+    let data = secret.and_then(|secret| secret.data).unwrap_or_default();
+    let chain = data.get("tls.crt").map(|chain| String::from_utf8_lossy(&chain.0).into_owned()).unwrap_or_default();
+    let leaf = certificates("tls.crt", chain.as_bytes()).ok().and_then(|chain| chain.into_iter().next());
+    let Some(ends) = leaf.as_ref().and_then(expires) else {
+        return vec![Finding::wrong(format!("the Secret {name} has no certificate of the webhook in tls.crt"), RENEWAL)];
+    };
+    let now = Timestamp::now().as_second();
+    let days = (ends - now).div_euclid(24 * 60 * 60);
+    let mut findings = vec![match days {
+        ..0 => Finding::wrong(format!("the webhook's certificate ended {} days ago, so the API server goes on without the webhook", -days), RENEWAL),
+        0..7 => Finding::wrong(format!("the webhook's certificate ends in {days} days"), RENEWAL),
+        _ => Finding::ok(format!("the webhook's certificate ends in {days} days")),
+    }];
+    for (webhook, client) in clients {
+        let (Some(bundle), Some(service)) = (&client.ca_bundle, &client.service) else { continue };
+        let Ok(roots) = certificates("caBundle", &bundle.0) else { continue };
+        let host = format!("{}.{}.svc", service.name, service.namespace);
+        if days >= 0 && !accepted(&chain, &roots, &host, now.unsigned_abs()) {
+            findings.push(Finding::wrong(
+                format!("the caBundle of {webhook} doesn't trust the certificate of the Secret {name} for {host}"),
+                "the leader writes the caBundle, if it has the rights of deploy/roles/webhook; with cert-manager its injector does",
+            ));
+        }
+    }
+    findings
 }

@@ -17,6 +17,7 @@ use tokio_rustls::rustls::{
     },
     sign::CertifiedKey,
 };
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Why a certificate can't be shown.
 #[derive(Debug, thiserror::Error)]
@@ -45,10 +46,16 @@ pub struct CertificateSink {
 }
 
 /// The certificates of a PEM file.
-fn certificates(called: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+pub fn certificates(called: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| CertificateError::Pem(called, error))?;
     if found.is_empty() { Err(CertificateError::Missing(called)) } else { Ok(found) }
+}
+
+/// When a certificate ends, in seconds since 1970.
+pub fn expires(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Some(certificate.validity().not_after.timestamp())
 }
 
 /// The CAs of a PEM file, for clients whose certificates one of them has signed.

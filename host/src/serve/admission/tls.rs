@@ -1,6 +1,9 @@
 //! Listening by TLS, with a certificate that may be another for the next connection.
 
-use super::connections::{Connections, Place};
+use super::{
+    certificates::expires,
+    connections::{Connections, Place},
+};
 use crate::metrics::single;
 use arc_swap::ArcSwapOption;
 use axum::serve::Listener;
@@ -32,7 +35,6 @@ use tokio_rustls::{
     },
     server::TlsStream,
 };
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// How long a client may take to say hello.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -66,9 +68,7 @@ impl CurrentCertificate {
 impl CurrentCertificate {
     /// When it ends, in seconds since 1970.
     pub fn expires(&self) -> Option<i64> {
-        let key = self.0.load_full()?;
-        let (_, certificate) = X509Certificate::from_der(key.cert.first()?).ok()?;
-        Some(certificate.validity().not_after.timestamp())
+        expires(self.0.load_full()?.cert.first()?)
     }
 }
 

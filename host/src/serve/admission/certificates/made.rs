@@ -159,7 +159,7 @@ fn of_ca(made: u64) -> CertificateParams {
 }
 
 /// Whether a client that trusts these takes a leaf for a name.
-fn accepted(leaf: &str, roots: &[CertificateDer<'static>], name: &str, at: u64) -> bool {
+pub fn accepted(leaf: &str, roots: &[CertificateDer<'static>], name: &str, at: u64) -> bool {
     let Ok(chain) = certificates("tls.crt", leaf.as_bytes()) else { return false };
     let [leaf, intermediates @ ..] = &chain[..] else { return false };
     let Ok(name) = ServerName::try_from(name) else { return false };
