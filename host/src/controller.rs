@@ -9,7 +9,7 @@ use crate::{
     pace::{Observation, Pacer, RECHECK_INTERVAL, REPORT_INTERVAL, RestartPermission},
     problem::sentence,
     queue::Queue,
-    watch::{self, Shared, apis::Apis},
+    watch::{self, Extents, Shared, apis::Apis},
 };
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 use kube::{
@@ -128,6 +128,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         unlisted,
     } = inputs;
     let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(identity) };
+    let extents = Extents { namespaces: claims.namespaces.clone(), config_namespace: settings.config_namespace.clone() };
     let writing = fenced(client.clone(), leadership.clone());
     let controller = Arc::new(Controller {
         queue: Queue::default(),
@@ -145,7 +146,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
     });
     let listed = unlisted.subscribe();
     let mut tasks = JoinSet::new();
-    tasks.spawn(watch::keep(client, apis, shared, unlisted));
+    tasks.spawn(watch::keep(client, extents, apis, shared, unlisted));
     tasks.spawn(Arc::clone(&controller).enqueue_changes(changes, obstacle, listed));
     for _ in 0..workers.max(1) {
         tasks.spawn(Arc::clone(&controller).worker());

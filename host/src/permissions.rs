@@ -1,13 +1,16 @@
 //! What a host may do in a cluster, by what it is for. `cargo xtask generate` writes `deploy/roles` from it: a right that isn't here isn't
 //! granted to anybody.
+//!
+//! A host that serves some namespaces only (`--namespaces`) has the same rights in these namespaces, by a Role in each, and across all
+//! namespaces only those to what is in none.
 
 use pointsman_core::{
     objects::{Metadata, access},
     resource::{
         BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER,
         HTTP_ROUTE, INFERENCE_POOL, INFERENCE_SERVICE, KNATIVE_SERVICE, LEADER_WORKER_SET, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE,
-        NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, POLICY_PLUGIN, POLICY_SET, RAY_CLUSTER, ROLE, ROLE_BINDING,
-        Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME, VALIDATION_RULE,
+        NETWORK_POLICY, OF_PLANS, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, POLICY_PLUGIN, POLICY_SET, RAY_CLUSTER, ROLE,
+        ROLE_BINDING, Resource, SCALED_OBJECT, SERVED, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME, VALIDATION_RULE,
     },
     settings::HOST_NAMESPACE,
 };
@@ -21,6 +24,15 @@ pub const WEBHOOK_SECRET: &str = "pointsman-webhook";
 
 /// The feature that every host has.
 pub const BASE: &str = "base";
+
+/// Below `deploy/roles`, for a host that serves some namespaces only: what it may do in each of them.
+pub const IN_NAMESPACE: &str = "namespaced/tenant";
+
+/// The same: what it may do beside them.
+pub const BESIDE_NAMESPACES: &str = "namespaced/host";
+
+/// What is in no namespace, beside the kinds that plans and people use. Events about such objects are in the namespace `default`.
+const OF_CLUSTER: [&str; 4] = ["customresourcedefinitions", "events", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
 
 /// What is only seen.
 const SEES: &[&str] = &["list", "watch"];
@@ -156,6 +168,19 @@ pub fn features() -> Vec<Feature> {
     ]
 }
 
+/// Whether a host reads a kind in all namespaces, even if it serves only some: it is in none, or services name those of others.
+pub fn is_read_everywhere(resource: &Resource) -> bool {
+    !resource.namespaced || *resource == GATEWAY
+}
+
+/// Whether a rule is about what is in no namespace, or is read in all.
+fn is_for_everywhere(rule: &Value) -> bool {
+    let first = |field: &str| rule[field][0].as_str().unwrap_or_default();
+    let plural = first("resources").split('/').next().unwrap_or_default();
+    let known = OF_PLANS.iter().chain(SERVED).find(|resource| resource.group == first("apiGroups") && resource.plural == plural);
+    known.map_or(OF_CLUSTER.contains(&plural), |resource| is_read_everywhere(resource))
+}
+
 /// The feature whose role lets a host list a kind.
 pub fn grants_list(resource: &Resource) -> Option<&'static str> {
     let has = |list: &Value, name: &str| list.as_array().is_some_and(|list| list.iter().any(|item| item == name));
@@ -167,32 +192,59 @@ pub fn grants_list(resource: &Resource) -> Option<&'static str> {
 impl Feature {
     /// Its roles, and their bindings to the host's ServiceAccount.
     pub fn objects(&self) -> Vec<Value> {
+        [self.account(), self.role("ClusterRole", None, &self.everywhere), self.role("Role", Some(HOST_NAMESPACE), &self.at_home)].concat()
+    }
+
+    /// The rules of `everywhere` that a host needs in each namespace that it serves, if it serves only some.
+    pub fn in_namespace(&self) -> Vec<Value> {
+        self.everywhere.iter().filter(|rule| !is_for_everywhere(rule)).cloned().collect()
+    }
+
+    /// Those that it needs for all namespaces even then.
+    pub fn for_everywhere(&self) -> Vec<Value> {
+        self.everywhere.iter().filter(|rule| is_for_everywhere(rule)).cloned().collect()
+    }
+
+    /// The rules for the namespace of a host that serves only others: LLMInferenceServices build on configurations there.
+    pub fn beside_namespaces(&self) -> Vec<Value> {
+        let configurations = if self.name == "kserve" { rules(&[&LLM_CONFIG], SEES) } else { Vec::new() };
+        [self.at_home.clone(), configurations].concat()
+    }
+
+    /// What `objects` is to a host that serves some namespaces only: without what it may do in them.
+    pub fn host_objects(&self) -> Vec<Value> {
+        let everywhere = self.role("ClusterRole", None, &self.for_everywhere());
+        [self.account(), everywhere, self.role("Role", Some(HOST_NAMESPACE), &self.beside_namespaces())].concat()
+    }
+
+    /// The same, for one of these namespaces, which whoever applies it adds.
+    pub fn namespace_objects(&self) -> Vec<Value> {
+        self.role("Role", None, &self.in_namespace())
+    }
+
+    /// The ServiceAccount, which is part of the feature that every host has.
+    fn account(&self) -> Vec<Value> {
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": HOST_NAMESPACE}});
+        if self.name == BASE { vec![account] } else { Vec::new() }
+    }
+
+    /// A role with its binding, if there is anything to grant.
+    fn role(&self, kind: &str, namespace: Option<&str>, rules: &[Value]) -> Vec<Value> {
+        if rules.is_empty() {
+            return Vec::new();
+        }
         let name = format!("pointsman-{}", self.name);
-        let object = |kind: &str, namespace: Option<&str>, more: Value| {
-            let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}});
-            if let (Some(namespace), Some(metadata)) = (namespace, object["metadata"].as_object_mut()) {
-                metadata.insert("namespace".to_owned(), namespace.into());
-            }
-            if let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) {
-                object.extend(more);
-            }
-            object
+        let metadata = match namespace {
+            Some(namespace) => json!({"name": name, "namespace": namespace}),
+            None => json!({"name": name}),
         };
+        let api_version = "rbac.authorization.k8s.io/v1";
         let subjects = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOST_NAMESPACE}]);
-        let binding = |role: &str| json!({"roleRef": {"apiGroup": ROLE.group, "kind": role, "name": name}, "subjects": subjects});
-        let mut objects = Vec::new();
-        if self.name == BASE {
-            objects.push(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": HOST_NAMESPACE}}));
-        }
-        objects.extend([
-            object("ClusterRole", None, json!({"rules": self.everywhere})),
-            object("ClusterRoleBinding", None, binding("ClusterRole")),
-        ]);
-        if !self.at_home.is_empty() {
-            objects.push(object("Role", Some(HOST_NAMESPACE), json!({"rules": self.at_home})));
-            objects.push(object("RoleBinding", Some(HOST_NAMESPACE), binding("Role")));
-        }
-        objects
+        vec![
+            json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "rules": rules}),
+            json!({"apiVersion": api_version, "kind": format!("{kind}Binding"), "metadata": metadata,
+                "roleRef": {"apiGroup": ROLE.group, "kind": kind, "name": name}, "subjects": subjects}),
+        ]
     }
 }
 
@@ -225,21 +277,41 @@ mod tests {
             ),
         )]);
         for feature in &features {
-            files.insert(format!("{}/roles.yaml", feature.name), yaml(feature.purpose, &feature.objects()));
-            files.insert(format!("{}/kustomization.yaml", feature.name), kustomization(feature.purpose, &["roles.yaml".to_owned()]));
+            let mut folder = |name: String, objects: &[Value]| {
+                files.insert(format!("{name}/roles.yaml"), yaml(feature.purpose, objects));
+                files.insert(format!("{name}/kustomization.yaml"), kustomization(feature.purpose, &["roles.yaml".to_owned()]));
+            };
+            folder(feature.name.to_owned(), &feature.objects());
+            // What the webhook needs is in no namespace but the host's.
+            if feature.name != "webhook" {
+                for (parent, objects) in [(BESIDE_NAMESPACES, feature.host_objects()), (IN_NAMESPACE, feature.namespace_objects())] {
+                    if !objects.is_empty() {
+                        folder(format!("{parent}/{}", feature.name), &objects);
+                    }
+                }
+            }
+        }
+        let parents = [
+            (BESIDE_NAMESPACES, "What a host may do that serves some namespaces only, beside what it may do in them."),
+            (IN_NAMESPACE, "What such a host may do in a namespace that it serves. A kustomization for each namespace sets `namespace`."),
+        ];
+        for (parent, comment) in parents {
+            let is_there = |name: &&String| files.contains_key(&format!("{parent}/{name}/roles.yaml"));
+            let there: Vec<String> = common.iter().filter(is_there).cloned().collect();
+            files.insert(format!("{parent}/kustomization.yaml"), kustomization(comment, &there));
         }
         files
     }
 
     fn found(folder: &Path) -> Vec<String> {
-        let names = |folder: &Path| -> Vec<String> {
-            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
-        };
         let mut found: Vec<String> = Vec::new();
-        for name in names(folder) {
-            match folder.join(&name) {
-                file if file.is_file() => found.push(name),
-                folder => found.extend(names(&folder).into_iter().map(|file| format!("{name}/{file}"))),
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if entry.path().is_file() {
+                found.push(name);
+            } else {
+                found.extend(self::found(&entry.path()).into_iter().map(|file| format!("{name}/{file}")));
             }
         }
         found.sort();

@@ -19,12 +19,12 @@ use kube::{
 };
 use pointsman_core::{
     resource::{
-        FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, NAMESPACE, NETWORK_POLICY,
+        FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, NAMESPACE, NETWORK_POLICY,
         PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
     },
     subject_kind::SUBJECT_KINDS,
     workload::WORKLOADS,
-    world::{DeniedKinds, ObjectKey, ObjectUpdate, World, child::SUBJECT_KIND},
+    world::{DeniedKinds, MissingRole, ObjectKey, ObjectUpdate, World, child::SUBJECT_KIND},
 };
 use pointsman_sandbox::sync::locked;
 use serde::Deserialize;
@@ -127,8 +127,40 @@ impl Shared {
     }
 }
 
-/// One kind's watch.
+/// Whose objects are watched.
+#[derive(Clone, Debug, Default)]
+pub struct Extents {
+    /// All namespaces, if there are none.
+    pub namespaces: BTreeSet<String>,
+    /// Where LLMInferenceServiceConfigs are that services of every namespace can build on.
+    pub config_namespace: String,
+}
+
+impl Extents {
+    /// The namespaces whose objects of a kind are watched, each by a watch of its own; or everything at once.
+    fn places(&self, resource: &'static Resource) -> Vec<Option<String>> {
+        if self.namespaces.is_empty() || permissions::is_read_everywhere(resource) {
+            return vec![None];
+        }
+        let beside = (*resource == LLM_CONFIG).then_some(&self.config_namespace);
+        self.namespaces.iter().chain(beside.filter(|beside| !self.namespaces.contains(*beside))).cloned().map(Some).collect()
+    }
+
+    /// The role that grants what a watch needs.
+    fn role(&self, resource: &'static Resource, place: Option<&String>) -> MissingRole {
+        let feature = permissions::grants_list(resource).unwrap_or(permissions::BASE);
+        let folder = match place {
+            None if self.namespaces.is_empty() => feature.to_owned(),
+            Some(namespace) if self.namespaces.contains(namespace) => format!("{}/{feature}", permissions::IN_NAMESPACE),
+            _ => format!("{}/{feature}", permissions::BESIDE_NAMESPACES),
+        };
+        MissingRole { folder, namespaces: place.filter(|place| self.namespaces.contains(*place)).cloned().into_iter().collect() }
+    }
+}
+
+/// One kind's watch, in all namespaces or in one.
 struct Watch {
+    place: Option<String>,
     task: JoinHandle<()>,
     listing: watch::Receiver<Listing>,
 }
@@ -151,20 +183,30 @@ impl Drop for Watch {
 }
 
 /// Keeps the world what the cluster is. `obstacle` tells what hasn't been listed yet, until everything was. It never ends by itself.
-pub async fn keep(client: Client, mut apis: watch::Receiver<Apis>, shared: Shared, obstacle: watch::Sender<Option<String>>) {
-    let mut watches: BTreeMap<&'static Resource, Watch> = BTreeMap::new();
+pub async fn keep(
+    client: Client,
+    extents: Extents,
+    mut apis: watch::Receiver<Apis>,
+    shared: Shared,
+    obstacle: watch::Sender<Option<String>>,
+) {
+    let mut watches: BTreeMap<&'static Resource, Vec<Watch>> = BTreeMap::new();
     let (tell, mut told) = watch::channel(());
     loop {
         let served = apis.borrow_and_update().clone();
         for (resource, extent) in watched() {
             let serves = resource.neighbour.is_none() || served.serves(resource.group, resource.version, resource.plural);
             if served.known() && serves && !watches.contains_key(resource) {
-                watches.insert(resource, start(&client, resource, extent, &shared, tell.clone()));
+                let places = extents.places(resource).into_iter();
+                watches.insert(resource, places.map(|place| start(&client, resource, extent, place, &shared, tell.clone())).collect());
             } else if !serves && watches.remove(resource).is_some() {
                 shared.change(|world| world.keys(resource).iter().for_each(|key| world.remove(key)));
             }
         }
-        let listed = Listed::by(watches.iter().map(|(resource, watch)| (*resource, *watch.listing.borrow())));
+        let mut listed = Listed::default();
+        for (resource, watch) in watches.iter().flat_map(|(resource, watches)| watches.iter().map(|watch| (*resource, watch))) {
+            listed.note(resource, *watch.listing.borrow(), || extents.role(resource, watch.place.as_ref()));
+        }
         let now = if served.known() { listed.obstacle() } else { Some("the API server hasn't said yet what it serves".to_owned()) };
         if *shared.lock().denied() != listed.denied {
             for message in denied_messages(&listed.denied) {
@@ -190,22 +232,28 @@ pub async fn keep(client: Client, mut apis: watch::Receiver<Apis>, shared: Share
 /// What came of listing all kinds.
 #[derive(Debug, Default)]
 struct Listed {
+    /// Those that are listed wherever they are watched.
     done: BTreeSet<&'static Resource>,
     pending: BTreeSet<&'static Resource>,
     denied: DeniedKinds,
 }
 
 impl Listed {
-    fn by(kinds: impl Iterator<Item = (&'static Resource, Listing)>) -> Self {
-        let mut listed = Self::default();
-        for (resource, listing) in kinds {
-            match listing {
-                Listing::Done => _ = listed.done.insert(resource),
-                Listing::Pending => _ = listed.pending.insert(resource),
-                Listing::Denied => _ = listed.denied.insert(resource, permissions::grants_list(resource).unwrap_or(permissions::BASE)),
+    /// Takes what came of one watch of a kind.
+    fn note(&mut self, resource: &'static Resource, listing: Listing, role: impl FnOnce() -> MissingRole) {
+        match listing {
+            Listing::Done if self.pending.contains(resource) || self.denied.contains_key(resource) => return,
+            Listing::Done => _ = self.done.insert(resource),
+            Listing::Pending => _ = self.pending.insert(resource),
+            Listing::Denied => {
+                let MissingRole { folder, namespaces } = role();
+                let known = self.denied.entry(resource).or_insert(MissingRole { folder, namespaces: BTreeSet::new() });
+                known.namespaces.extend(namespaces);
             }
         }
-        listed
+        if listing != Listing::Done {
+            self.done.remove(resource);
+        }
     }
 
     /// Why nothing may be written yet: objects that are there would be taken for absent. A kind of subject that is listed needs its whole
@@ -213,7 +261,9 @@ impl Listed {
     fn obstacle(&self) -> Option<String> {
         let subjects = SUBJECT_KINDS.iter().map(|kind| kind.resource).filter(|resource| self.done.contains(resource));
         let needed: BTreeSet<&str> = subjects.filter_map(permissions::grants_list).chain([permissions::BASE]).collect();
-        let indispensable = self.denied.iter().filter(|(_, role)| needed.contains(*role)).map(|(resource, role)| (*resource, *role));
+        let is_needed = |resource: &Resource| permissions::grants_list(resource).is_none_or(|feature| needed.contains(feature));
+        let indispensable =
+            self.denied.iter().filter(|(resource, _)| is_needed(resource)).map(|(resource, role)| (*resource, role.clone()));
         if let Some(message) = denied_messages(&indispensable.collect()).pop() {
             return Some(message);
         }
@@ -224,12 +274,11 @@ impl Listed {
 
 /// What the host has no right to, and what to do: a sentence for each role.
 pub fn denied_messages(denied: &DeniedKinds) -> Vec<String> {
-    let mut kinds: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut kinds: BTreeMap<&MissingRole, Vec<String>> = BTreeMap::new();
     for (resource, role) in denied {
         kinds.entry(role).or_default().push(resource.crd_name());
     }
-    let message =
-        |(role, kinds): (&str, Vec<String>)| format!("the host has no right to list {}: apply deploy/roles/{role}", kinds.join(", "));
+    let message = |(role, kinds): (&MissingRole, Vec<String>)| format!("the host has no right to list {}: {role}", kinds.join(", "));
     kinds.into_iter().map(message).collect()
 }
 
@@ -238,11 +287,18 @@ fn is_denied(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
 }
 
-fn start(client: &Client, resource: &'static Resource, extent: Extent, shared: &Shared, tell: watch::Sender<()>) -> Watch {
+fn start(
+    client: &Client,
+    resource: &'static Resource,
+    extent: Extent,
+    place: Option<String>,
+    shared: &Shared,
+    tell: watch::Sender<()>,
+) -> Watch {
     let (listing, answered) = watch::channel(Listing::Pending);
     let config = watcher::Config::default().page_size(LIST_PAGE_SIZE);
     let config = if extent == Extent::Ours { config.labels(SUBJECT_KIND) } else { config };
-    let (client, shared, ar) = (client.clone(), shared.clone(), resource.api_resource());
+    let (client, shared, ar, within) = (client.clone(), shared.clone(), resource.api_resource(), place.clone());
     let task = tokio::spawn(async move {
         let said = move |now: Listing| {
             // Rights that are withdrawn later leave what is known as it is, like any watch that fails.
@@ -253,17 +309,20 @@ fn start(client: &Client, resource: &'static Resource, extent: Extent, shared: &
         };
         if extent == Extent::Metadata {
             let api: Api<PartialObjectMeta<kube::api::DynamicObject>> = Api::all_with(client, &ar);
-            follow(resource, api, config, shared, said, |seen| serde_json::to_string(&seen).unwrap_or_default().into()).await;
+            follow((resource, within), api, config, shared, said, |seen| serde_json::to_string(&seen).unwrap_or_default().into()).await;
         } else {
-            let api: Api<ObjectText> = Api::all_with(client, &ar);
-            follow(resource, api, config, shared, said, |seen| seen.text().into()).await;
+            let api: Api<ObjectText> = match &within {
+                Some(namespace) => Api::namespaced_with(client, namespace, &ar),
+                None => Api::all_with(client, &ar),
+            };
+            follow((resource, within), api, config, shared, said, |seen| seen.text().into()).await;
         }
     });
-    Watch { task, listing: answered }
+    Watch { place, task, listing: answered }
 }
 
 async fn follow<K>(
-    resource: &'static Resource,
+    (resource, within): (&'static Resource, Option<String>),
     api: Api<K>,
     config: watcher::Config,
     shared: Shared,
@@ -296,7 +355,8 @@ async fn follow<K>(
             Ok(Event::InitDone) => {
                 let there = std::mem::take(&mut there);
                 shared.change(|world| {
-                    for gone in world.keys(resource).difference(&there) {
+                    let is_listed = |key: &&ObjectKey| within.as_ref().is_none_or(|namespace| key.namespace == *namespace);
+                    for gone in world.keys(resource).difference(&there).filter(is_listed) {
                         world.remove(gone);
                     }
                 });
@@ -310,7 +370,7 @@ async fn follow<K>(
                 let key = key(&seen);
                 let version = seen.meta().resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or_default();
                 shared.change(|world| {
-                    world.advance_to(resource, version);
+                    world.advance_to(&key, version);
                     world.remove(&key);
                 });
             }
@@ -349,16 +409,46 @@ mod tests {
     #[test]
     fn a_neighbour_that_is_denied_keeps_nobody_waiting_and_a_part_of_what_a_subject_needs_does() {
         let obstacle = |done: &'static Resource, denied: &'static Resource| {
-            let kinds = [(done, Listing::Done), (denied, Listing::Denied)];
-            Listed::by(kinds.into_iter()).obstacle()
+            let mut listed = Listed::default();
+            for (resource, listing) in [(done, Listing::Done), (denied, Listing::Denied)] {
+                listed.note(resource, listing, || Extents::default().role(resource, None));
+            }
+            listed.obstacle()
         };
         assert_eq!(obstacle(&LLM_INFERENCE_SERVICE, &LEADER_WORKER_SET), None);
         assert_eq!(obstacle(&LLM_INFERENCE_SERVICE, &POD_DISRUPTION_BUDGET), None, "only InferenceServices have one");
         let said = obstacle(&INFERENCE_SERVICE, &POD_DISRUPTION_BUDGET).unwrap();
         assert_eq!(said, "the host has no right to list poddisruptionbudgets.policy: apply deploy/roles/ome");
         assert_eq!(obstacle(&INFERENCE_SERVICE, &POD).unwrap(), "the host has no right to list pods: apply deploy/roles/base");
-        let pending = Listed::by([(&LEADER_WORKER_SET, Listing::Pending)].into_iter());
+        let mut pending = Listed::default();
+        pending.note(&LEADER_WORKER_SET, Listing::Pending, || unreachable!());
         assert!(pending.obstacle().unwrap().contains("leaderworkersets"));
+    }
+
+    #[test]
+    fn a_host_of_some_namespaces_watches_these_and_says_where_a_role_is_missing() {
+        let namespaces = ["a", "b"].map(str::to_owned);
+        let extents = Extents { namespaces: BTreeSet::from(namespaces.clone()), config_namespace: "home".to_owned() };
+        let some = |namespaces: &[&str]| namespaces.iter().map(|namespace| Some((*namespace).to_owned())).collect::<Vec<_>>();
+        assert_eq!(extents.places(&POD), some(&["a", "b"]));
+        assert_eq!(extents.places(&LLM_CONFIG), some(&["a", "b", "home"]));
+        for everywhere in [&NAMESPACE, &GATEWAY] {
+            assert_eq!(extents.places(everywhere), [None]);
+        }
+        assert_eq!(Extents::default().places(&POD), [None]);
+
+        let mut listed = Listed::default();
+        for (place, listing) in ["a", "b"].into_iter().zip([Listing::Done, Listing::Denied]) {
+            listed.note(&POD, listing, || extents.role(&POD, Some(&place.to_owned())));
+        }
+        assert_eq!(listed.done, BTreeSet::new(), "it isn't listed in b");
+        assert_eq!(
+            listed.obstacle().unwrap(),
+            "the host has no right to list pods: apply deploy/roles/namespaced/tenant/base to the namespace b"
+        );
+        let role = |resource, place: Option<&str>| extents.role(resource, place.map(str::to_owned).as_ref()).to_string();
+        assert_eq!(role(&NAMESPACE, None), "apply deploy/roles/namespaced/host/base");
+        assert_eq!(role(&LLM_CONFIG, Some("home")), "apply deploy/roles/namespaced/host/kserve");
     }
 
     #[test]

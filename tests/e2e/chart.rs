@@ -255,6 +255,9 @@ fn every_setting_is_installed_without_a_warning_and_its_pods_pass_pod_security()
     let neighbours = ["cert-manager", "prometheus-operator"].map(str::to_owned).to_vec();
     let cluster = TestCluster::start(&Options { neighbours: Some(neighbours), ..Options::default() });
     cluster.kubectl(&["apply", "--server-side", "-f", &deploy().join("host/namespace.yaml").to_string_lossy()]).ok();
+    for namespace in ["team-a", "team-b"] {
+        cluster.kubectl(&["create", "namespace", namespace]).ok();
+    }
     let folder = fresh("chart-values");
     for (what, _, values) in pairs(&folder) {
         let (chart, values) = (deploy().display().to_string(), values.display().to_string());

@@ -95,23 +95,23 @@ async fn doctor_looks_at_the_certificate_the_gateway_and_prometheus_and_packs_wh
     cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "120s"]).ok();
     finds(&cluster, "webhook wrong: the Secret pointsman-webhook has no certificate of the webhook in tls.crt", "its log says why").await;
     finds(&cluster, "prometheus note: the cluster has Prometheus' operator", "add deploy/components/service-monitor").await;
-    finds(&cluster, "gateway note: hosts are told of no Gateway", "--gateway=NAMESPACE/NAME").await;
+    finds(&cluster, "gateway note: the hosts have no --gateway", "--gateway=NAMESPACE/NAME").await;
 
     let deployment: Value =
         serde_json::from_str(&cluster.kubectl(&["get", "deployment", "pointsman", "-n", HOST_NAMESPACE, "-o", "json"]).ok()).unwrap();
     let host = Host::start_as_deployed(&cluster, &deployment).await;
     host.ready().await;
-    finds(&cluster, "webhook ok: the webhook's certificate ends in ", "").await;
+    finds(&cluster, "webhook ok: the webhook's certificate expires in ", "").await;
     assert!(apply(&cluster, "overlays/service-monitor"));
-    finds(&cluster, "prometheus ok: Prometheus' operator is told of the hosts by the ServiceMonitor pointsman", "").await;
+    finds(&cluster, "prometheus ok: the ServiceMonitor pointsman lets Prometheus' operator find the hosts", "").await;
     assert!(apply(&cluster, "overlays/webhook"));
 
     let environment = json!([{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--gateway=default/edge"},
         {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--prometheus=http://prometheus.monitoring.svc:9090"}]);
     let patch = ["patch", "deployment", "pointsman", "-n", HOST_NAMESPACE, "--type", "json", "-p", &environment.to_string()];
     cluster.kubectl(&patch).ok();
-    finds(&cluster, "gateway wrong: the Gateway default/edge of --gateway doesn't exist", "create it, or name another").await;
-    finds(&cluster, "prometheus wrong: no ready pod is behind the Service monitoring/prometheus of --prometheus", "name another").await;
+    finds(&cluster, "gateway wrong: the Gateway default/edge of --gateway doesn't exist", "create it, or change the flag").await;
+    finds(&cluster, "prometheus wrong: no ready pod is behind the Service monitoring/prometheus of --prometheus", "change the flag").await;
     let gateway = json!({
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
         "spec": {"gatewayClassName": "none", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]},
@@ -127,7 +127,14 @@ async fn doctor_looks_at_the_certificate_the_gateway_and_prometheus_and_packs_wh
     // No kubelet runs here, and so the logs of pods can't be had.
     let archive = cluster.dir.join("case.tar.gz").display().to_string();
     let said = cluster.pointsman(&["doctor", "--bundle", &archive]);
-    for part in ["findings.json", "versions.json", "host/pods.json", "objects/inferenceservices.ome.io.json", "missing.txt", "It has no Secrets."] {
+    for part in [
+        "findings.json",
+        "versions.json",
+        "host/pods.json",
+        "objects/inferenceservices.ome.io.json",
+        "missing.txt",
+        "It contains no Secrets",
+    ] {
         assert!(said.stderr.contains(part), "{part}: {}", said.stderr);
     }
     CommandOutput::by(Command::new("tar").args(["-xzf", &archive]).current_dir(&*cluster.dir)).ok();
@@ -145,5 +152,10 @@ async fn doctor_looks_at_the_certificate_the_gateway_and_prometheus_and_packs_wh
     let another = cluster.kubectl(&["config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}"]).ok();
     let bundle = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": another}]).to_string();
     cluster.kubectl(&["patch", "validatingwebhookconfiguration", "pointsman", "--type", "json", "-p", &bundle]).ok();
-    finds(&cluster, "the caBundle of validate.pointsman.dev doesn't trust the certificate of the Secret pointsman-webhook", "the leader writes").await;
+    finds(
+        &cluster,
+        "the caBundle of validate.pointsman.dev doesn't trust the certificate of the Secret pointsman-webhook",
+        "the leader writes",
+    )
+    .await;
 }

@@ -33,6 +33,9 @@ fn every_overlay_is_applied_without_a_warning_and_its_pods_pass_pod_security() {
     apply(&cluster, "deploy/install");
     rolled_out(&cluster, "deploy/install");
     assert_eq!(object(&cluster, "deployment")["spec"]["replicas"], 2);
+    for namespace in ["team-a", "team-b"] {
+        cluster.kubectl(&["create", "namespace", namespace]).ok();
+    }
     let privileged = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "privileged", "namespace": HOST_NAMESPACE},
         "spec": {"containers": [{"name": "a", "image": "example.com/a:1", "securityContext": {"privileged": true}}]},

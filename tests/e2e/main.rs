@@ -18,6 +18,7 @@ mod kubectl;
 mod leftovers;
 mod llm;
 mod monitoring;
+mod namespaced;
 mod objects;
 mod partitions;
 mod permissions;

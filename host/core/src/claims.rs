@@ -1,7 +1,7 @@
 //! Which subjects this controller works on: what its configuration claims.
 
 use crate::{resource::Resource, subject_kind::SubjectKind, world::ObjectKey};
-use std::str::FromStr;
+use std::{collections::BTreeSet, str::FromStr};
 
 /// A kind, or one of its namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,15 +26,21 @@ impl FromStr for Claim {
     }
 }
 
-/// All that is claimed; everything, where nothing is said.
+/// All that is claimed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Claims(pub Vec<Claim>);
+pub struct Claims {
+    /// All kinds, if there are none.
+    pub kinds: Vec<Claim>,
+    /// All namespaces, if there are none.
+    pub namespaces: BTreeSet<String>,
+}
 
 impl Claims {
     /// Whether a subject is claimed.
     pub fn contains(&self, subject: &ObjectKey) -> bool {
         let of_namespace = |claim: &Claim| claim.namespace.as_ref().is_none_or(|namespace| *namespace == subject.namespace);
-        self.0.is_empty() || self.0.iter().any(|claim| claim.resource == subject.resource && of_namespace(claim))
+        (self.namespaces.is_empty() || self.namespaces.contains(&subject.namespace))
+            && (self.kinds.is_empty() || self.kinds.iter().any(|claim| claim.resource == subject.resource && of_namespace(claim)))
     }
 }
 
@@ -44,7 +50,7 @@ mod tests {
     use crate::resource::{INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
 
     fn claims(texts: &[&str]) -> Claims {
-        Claims(texts.iter().map(|text| text.parse().unwrap()).collect())
+        Claims { kinds: texts.iter().map(|text| text.parse().unwrap()).collect(), namespaces: BTreeSet::new() }
     }
 
     #[test]
@@ -57,6 +63,10 @@ mod tests {
         assert_eq!(held(Claims::default()), [true, true, true]);
         assert_eq!(held(claims(&["isvc"])), [true, false, false]);
         assert_eq!(held(claims(&["inferenceservices.ome.io", "LLMInferenceService:b"])), [true, false, true]);
+        let within = |namespace: &str, kinds: &[&str]| Claims { namespaces: BTreeSet::from([namespace.to_owned()]), ..claims(kinds) };
+        assert_eq!(held(within("a", &[])), [true, true, false]);
+        assert_eq!(held(within("a", &["llmisvc"])), [false, true, false]);
+        assert_eq!(held(within("a", &["llmisvc:b"])), [false, false, false]);
     }
 
     #[test]

@@ -44,6 +44,10 @@ pub(super) struct ControllerArgs {
     /// are left alone. By default it works on all.
     #[arg(long = "control", value_name = "KIND[:NAMESPACE]")]
     claims: Vec<Claim>,
+    /// The namespaces that this controller works in, separated by commas; it reads no others, and needs rights in these alone. By default
+    /// it works in all.
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = namespace)]
+    namespaces: Vec<String>,
     /// How many services are worked on at once; each uses one connection.
     #[arg(long, value_name = "NUMBER", default_value_t = controller::WORKERS)]
     workers: usize,
@@ -86,6 +90,14 @@ struct WebhookArgs {
     webhook_configuration: String,
 }
 
+fn namespace(name: &str) -> Result<String, String> {
+    let is_known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || !name.chars().all(is_known) {
+        return Err("it is the name of a namespace, or several with commas between them and no spaces".to_owned());
+    }
+    Ok(name.to_owned())
+}
+
 /// A name that a certificate can be for, and that clients find there.
 fn webhook_host(name: &str) -> Result<String, String> {
     match ServerName::try_from(name) {
@@ -122,7 +134,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     end_on_panic();
     let client = args.cluster.client().await?;
     let (unlisted, listed) = watch::channel(Some("the watches haven't begun yet".to_owned()));
-    let (shared, claims) = (Shared::default(), Claims(args.claims));
+    let (shared, claims) = (Shared::default(), Claims { kinds: args.claims, namespaces: args.namespaces.into_iter().collect() });
     let stage = LiveComparison::new(shared.clone(), claims.clone(), args.settings.settings(), listed.clone());
     let pacer = Arc::new(Pacer::new(Some(args.pace).filter(|most| *most > 0)));
     let liveness = Liveness::default();

@@ -24,7 +24,7 @@ pub use child::{ObjectKey, OwnedObject};
 pub(crate) use live::LAST_APPLIED;
 pub use pod::Pod;
 pub use readers::Read;
-pub use snapshot::{DeniedKinds, Snapshot, Surroundings};
+pub use snapshot::{DeniedKinds, MissingRole, Snapshot, Surroundings};
 pub use subject::Subject;
 pub use update::ObjectUpdate;
 
@@ -99,8 +99,8 @@ pub struct World {
     touched: BTreeSet<ObjectKey>,
     /// Whether what comes is from a list.
     relisting: bool,
-    /// The version that the watch of each kind has come to.
-    passed: HashMap<&'static Resource, u64>,
+    /// The version that the watch of each kind has come to, by namespace: each may have a watch of its own.
+    passed: HashMap<&'static Resource, HashMap<String, u64>>,
     /// What is known by an answer to a write alone: the watch hasn't come to it.
     answered: HashMap<ObjectKey, u64>,
     /// Touched only by what their objects and pods report, or by what older subjects have come to.
@@ -122,7 +122,7 @@ impl World {
 
     /// Takes what a watch has told.
     pub fn apply_update(&mut self, news: ObjectUpdate) {
-        self.advance_to(news.key.resource, news.version);
+        self.advance_to(&news.key, news.version);
         self.answered.remove(&news.key);
         self.store(news);
     }
@@ -138,17 +138,21 @@ impl World {
     /// Takes what the API server has answered to a write of ours. What the watch has passed already it knows better: the object may be
     /// gone since.
     pub fn apply_response(&mut self, news: ObjectUpdate) {
-        if self.passed.get(news.key.resource).is_some_and(|passed| news.version <= *passed) {
+        let passed = self.passed.get(news.key.resource).and_then(|passed| passed.get(&news.key.namespace));
+        if passed.is_some_and(|passed| news.version <= *passed) {
             return;
         }
         self.answered.insert(news.key.clone(), news.version);
         self.store(news);
     }
 
-    /// Takes it that a watch has come to a version.
-    pub fn advance_to(&mut self, resource: &'static Resource, version: u64) {
-        let passed = self.passed.entry(resource).or_default();
-        *passed = version.max(*passed);
+    /// Takes it that the watch of an object has come to a version.
+    pub fn advance_to(&mut self, key: &ObjectKey, version: u64) {
+        let passed = self.passed.entry(key.resource).or_default();
+        match passed.get_mut(&key.namespace) {
+            Some(passed) => *passed = version.max(*passed),
+            None => _ = passed.insert(key.namespace.clone(), version),
+        }
     }
 
     fn store(&mut self, news: ObjectUpdate) {
@@ -197,6 +201,7 @@ impl World {
             }
         } else if **resource == NAMESPACE {
             self.set_namespace(name, None);
+            self.passed.values_mut().for_each(|passed| _ = passed.remove(name));
         } else if **resource == BASE_MODEL || **resource == CLUSTER_BASE_MODEL {
             Arc::make_mut(&mut self.models).set(namespace, name, None);
             self.changed(&Read::Object(key.clone()));

@@ -13,11 +13,36 @@ use rpds::HashTrieMapSync;
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
 };
 
-/// Kinds that the host may not list, each with the role of `deploy/roles` that grants it.
-pub type DeniedKinds = BTreeMap<&'static Resource, &'static str>;
+/// Kinds that the host may not list, each with the role that grants it.
+pub type DeniedKinds = BTreeMap<&'static Resource, MissingRole>;
+
+/// A role that the host lacks: a folder of `deploy/roles`, and where to apply it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MissingRole {
+    /// Below `deploy/roles`.
+    pub folder: String,
+    /// The namespaces that lack it; none if it isn't a namespace's.
+    pub namespaces: BTreeSet<String>,
+}
+
+impl fmt::Display for MissingRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "apply deploy/roles/{}", self.folder)?;
+        match self.namespaces.len() {
+            0 => Ok(()),
+            1 => write!(f, " to the namespace {}", joined(&self.namespaces)),
+            _ => write!(f, " to the namespaces {}", joined(&self.namespaces)),
+        }
+    }
+}
+
+fn joined(namespaces: &BTreeSet<String>) -> String {
+    namespaces.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+}
 
 /// What rules may look up beside their object.
 #[derive(Clone, Debug, Default)]

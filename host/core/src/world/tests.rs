@@ -146,7 +146,7 @@ fn an_answer_to_a_write_brings_nothing_back_and_no_older_list_takes_it_away() {
     world.apply_response(news(&DEPLOYMENT, &deployment("uid-a", 10, 3)));
     world.apply_listed(news(&DEPLOYMENT, &deployment("uid-a", 8, 1)));
     assert_eq!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children[0].observed.available, 3);
-    world.advance_to(&DEPLOYMENT, 11);
+    world.advance_to(&key(&DEPLOYMENT, "a-engine"), 11);
     world.remove(&key(&DEPLOYMENT, "a-engine"));
     world.apply_response(news(&DEPLOYMENT, &deployment("uid-a", 10, 3)));
     assert!(world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().children.is_empty());

@@ -56,7 +56,7 @@ struct Bundle<'a> {
     missing: Vec<String>,
 }
 
-/// Writes the archive, and tells what is in it.
+/// Writes the archive, and lists what is in it.
 pub(super) async fn write(installation: &Installation, deployed: Option<&Deployed>, findings: &[Line], file: &Path) -> Result<String> {
     let context = || format!("--bundle {}", file.display());
     // First, so that nothing is gathered for a place that can't be written to. Only its owner may read it.
@@ -69,9 +69,9 @@ pub(super) async fn write(installation: &Installation, deployed: Option<&Deploye
     }
     pack(archive, &files).with_context(context)?;
     let rows: Vec<[String; 2]> = files.iter().map(|(name, content)| [name.clone(), content.len().to_string()]).collect();
-    let note = "It has no Secrets. Values of environment variables whose names sound secret are left out; arguments, URIs and logs are as they \
-        are: read them before you pass it on.";
-    Ok(format!("{} has:\n{}{note}", file.display(), columns(["FILE", "BYTES"], &rows)))
+    let note = "It contains no Secrets, and no values of environment variables whose names sound secret. Arguments, URIs and logs are \
+        unchanged: read them before you pass it on.";
+    Ok(format!("{} contains:\n{}{note}", file.display(), columns(["FILE", "BYTES"], &rows)))
 }
 
 fn pack(archive: std::fs::File, files: &[(String, Vec<u8>)]) -> std::io::Result<()> {

@@ -28,7 +28,7 @@ pub(super) struct DoctorArgs {
     /// The host's own namespace.
     #[arg(long, env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
     namespace: String,
-    /// Also writes what a support case needs into this archive, a .tar.gz that doesn't exist yet, and tells what is in it: the findings,
+    /// Also write what a support case needs to this archive, a .tar.gz that doesn't exist yet, and list what is in it: the findings,
     /// versions, objects without Secrets, and the log, metrics and readiness of each host.
     #[arg(long, value_name = "FILE")]
     bundle: Option<PathBuf>,
@@ -100,11 +100,13 @@ pub(super) async fn run(args: DoctorArgs) -> Result<ExitCode> {
     let served = apis::discover(&client).await.context("asking the API server what it serves")?;
     let installation = Installation { client, served, namespace: args.namespace };
     let deployed = hosts::Deployed::read(&installation).await;
+    let served_only = deployed.as_ref().ok().and_then(|deployed| deployed.flag("--namespaces"));
+    let namespaces: Vec<String> = served_only.iter().flat_map(|flag| flag.split(',')).map(str::to_owned).collect();
     let checks = [
         ("crds", definitions::ours(&installation).await.unwrap_or_else(|error| unread(&error))),
         ("neighbours", definitions::neighbours(&installation)),
         ("namespace", hosts::namespace(&installation).await.unwrap_or_else(|error| unread(&error))),
-        ("rights", rights::check(&installation).await.unwrap_or_else(|error| unread(&error))),
+        ("rights", rights::check(&installation, &namespaces).await.unwrap_or_else(|error| unread(&error))),
         ("hosts", deployed.as_ref().map_or_else(|error| unread(error), hosts::Deployed::check)),
         ("leader", hosts::leader(&installation).await.unwrap_or_else(|error| unread(&error))),
         ("policies", policies::check(&installation).await.unwrap_or_else(|error| unread(&error))),

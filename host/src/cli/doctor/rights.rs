@@ -1,7 +1,7 @@
 //! The rights of the ServiceAccount that hosts run as, as the API server grants them.
 
 use super::{Checked, Finding, Installation};
-use crate::permissions::{ACCOUNT, BASE, Feature, features};
+use crate::permissions::{ACCOUNT, BASE, BESIDE_NAMESPACES, Feature, IN_NAMESPACE, features};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -12,17 +12,25 @@ use serde_json::Value;
 /// How many questions are asked at once.
 const AT_ONCE: usize = 8;
 
-pub(super) async fn check(installation: &Installation) -> Checked {
+/// Of a host that serves these namespaces only, or all if there are none.
+pub(super) async fn check(installation: &Installation, namespaces: &[String]) -> Checked {
     let asking = Asking::choose(installation).await?;
     let mut findings = Vec::new();
     for feature in features().iter().filter(|feature| is_needed(installation, feature)) {
-        let wanted = attributes(feature, &installation.namespace);
+        let wanted = attributes(feature, &installation.namespace, namespaces);
         let total = wanted.len();
         let answers = stream::iter(wanted).map(|right| async { asking.may(&right).await.map(|may| (!may).then_some(right)) });
         let refused: Vec<ResourceAttributes> =
             answers.buffer_unordered(AT_ONCE).try_filter_map(async |right| Ok(right)).try_collect().await?;
         let Feature { name, .. } = feature;
-        let remedy = format!("apply deploy/roles/{name}");
+        // What the webhook needs is in none of them.
+        let remedy = if namespaces.is_empty() || feature.in_namespace().is_empty() {
+            format!("apply deploy/roles/{name}")
+        } else {
+            let beside =
+                if feature.host_objects().is_empty() { String::new() } else { format!(", and deploy/roles/{BESIDE_NAMESPACES}/{name}") };
+            format!("apply deploy/roles/{IN_NAMESPACE}/{name} to each of {}{beside}", namespaces.join(", "))
+        };
         let who = asking.who();
         findings.push(if refused.is_empty() {
             Finding::ok(format!("{who} has all rights of {name}"))
@@ -48,12 +56,19 @@ fn is_needed(installation: &Installation, feature: &Feature) -> bool {
 }
 
 /// Each right as the API server is asked for it. A list by name isn't asked for: only the host's own fields select it.
-fn attributes(feature: &Feature, home: &str) -> Vec<ResourceAttributes> {
+fn attributes(feature: &Feature, home: &str, namespaces: &[String]) -> Vec<ResourceAttributes> {
+    let within = |namespace: &str| Some(namespace.to_owned());
+    let granted: Vec<(Vec<Value>, Option<String>)> = if namespaces.is_empty() {
+        vec![(feature.everywhere.clone(), None), (feature.at_home.clone(), within(home))]
+    } else {
+        let tenants = namespaces.iter().map(|namespace| (feature.in_namespace(), within(namespace)));
+        tenants.chain([(feature.for_everywhere(), None), (feature.beside_namespaces(), within(home))]).collect()
+    };
     let list = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(|item| Some(item.as_str()?.to_owned())).collect()
     };
     let mut wanted = Vec::new();
-    for (rules, namespace) in [(&feature.everywhere, None), (&feature.at_home, Some(home.to_owned()))] {
+    for (rules, namespace) in granted {
         for rule in rules {
             let name = list(&rule["resourceNames"]).into_iter().next();
             for group in list(&rule["apiGroups"]) {
@@ -82,7 +97,8 @@ fn text(right: &ResourceAttributes) -> String {
     let part = |part: &Option<String>| part.clone().unwrap_or_default();
     let subresource = right.subresource.as_ref().map(|subresource| format!("/{subresource}")).unwrap_or_default();
     let group = right.group.as_ref().filter(|group| !group.is_empty()).map(|group| format!(".{group}")).unwrap_or_default();
-    format!("{} {}{subresource}{group}", part(&right.verb), part(&right.resource))
+    let place = right.namespace.as_ref().map(|namespace| format!(" in {namespace}")).unwrap_or_default();
+    format!("{} {}{subresource}{group}{place}", part(&right.verb), part(&right.resource))
 }
 
 /// Whose rights are asked for.

@@ -62,8 +62,8 @@ pub(super) async fn check(installation: &Installation, deployed: Option<&Deploye
     for (namespace, name) in services {
         findings.push(match ready_endpoints(client, &namespace, &name).await? {
             0 => Finding::wrong(
-                format!("no ready pod is behind the Service {namespace}/{name}, so the API server goes on without the webhook"),
-                "see that the hosts are ready, and that the Service's selector matches them",
+                format!("no ready pod is behind the Service {namespace}/{name}, so the API server skips the webhook"),
+                "check that the hosts are ready, and that the Service's selector matches them",
             ),
             ready => Finding::ok(format!("{ready} pods answer behind the Service {namespace}/{name}")),
         });
@@ -82,9 +82,9 @@ pub(super) async fn ready_endpoints(client: &Client, namespace: &str, name: &str
     Ok(slices.iter().map(is_ready).sum())
 }
 
-/// How long the certificate stands, and whether the API server trusts it.
+/// How long the certificate is valid, and whether the API server trusts it.
 async fn certificate(installation: &Installation, name: &str, clients: &[(String, WebhookClientConfig)]) -> Vec<Finding> {
-    const RENEWAL: &str = "the leader renews its own 30 days before, and its log says why it didn't; with cert-manager look at the Certificate";
+    const RENEWAL: &str = "the leader renews its own certificate 30 days before its end, and its log says why if it can't; with cert-manager, check the Certificate";
     let secret = match Api::<Secret>::namespaced(installation.client.clone(), &installation.namespace).get_opt(name).await {
         Ok(secret) => secret,
         Err(error) => return unread(&error),
@@ -98,9 +98,11 @@ async fn certificate(installation: &Installation, name: &str, clients: &[(String
     let now = Timestamp::now().as_second();
     let days = (ends - now).div_euclid(24 * 60 * 60);
     let mut findings = vec![match days {
-        ..0 => Finding::wrong(format!("the webhook's certificate ended {} days ago, so the API server goes on without the webhook", -days), RENEWAL),
-        0..7 => Finding::wrong(format!("the webhook's certificate ends in {days} days"), RENEWAL),
-        _ => Finding::ok(format!("the webhook's certificate ends in {days} days")),
+        ..0 => {
+            Finding::wrong(format!("the webhook's certificate expired {} days ago, so the API server skips the webhook", -days), RENEWAL)
+        }
+        0..7 => Finding::wrong(format!("the webhook's certificate expires in {days} days"), RENEWAL),
+        _ => Finding::ok(format!("the webhook's certificate expires in {days} days")),
     }];
     for (webhook, client) in clients {
         let (Some(bundle), Some(service)) = (&client.ca_bundle, &client.service) else { continue };
@@ -109,7 +111,7 @@ async fn certificate(installation: &Installation, name: &str, clients: &[(String
         if days >= 0 && !accepted(&chain, &roots, &host, now.unsigned_abs()) {
             findings.push(Finding::wrong(
                 format!("the caBundle of {webhook} doesn't trust the certificate of the Secret {name} for {host}"),
-                "the leader writes the caBundle, if it has the rights of deploy/roles/webhook; with cert-manager its injector does",
+                "the leader writes the caBundle if it has the rights of deploy/roles/webhook; with cert-manager, its injector writes it",
             ));
         }
     }
