@@ -7,6 +7,7 @@ mod demo;
 mod examples;
 mod features;
 mod guard;
+mod image;
 mod layers;
 mod scenarios;
 mod test;
@@ -35,6 +36,8 @@ enum Command {
     Bench(bench::Args),
     /// Runs the embedded control plane alone, until Ctrl-C.
     Cluster(demo::ClusterArgs),
+    /// Builds the container image of the host for linux/amd64 and linux/arm64, without a daemon.
+    Image(image::Args),
     /// Writes the generated files: `crds/yaml` and the tables of docs/labels-and-annotations.md.
     Generate {
         /// Writes down the built-in policies of this version as released: the last step before a release.
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Scenarios(args) => scenarios::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Cluster(args) => demo::run_cluster(&args),
+        Command::Image(args) => image::run(&args),
         Command::Generate { release: true } => build::record_release(),
         Command::Generate { release: false } => build::generate(),
         Command::Guard { command } => return guard::keep(&command),

@@ -1,6 +1,6 @@
 //! The checks and tests, in the order in which they fail fastest.
 
-use crate::{beside::Beside, build, examples, features, guard::Guarded, layers, tools};
+use crate::{beside::Beside, build, examples, features, guard::Guarded, image, layers, tools};
 use anyhow::{Context, Result, bail};
 use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, cluster_dir, forget_our_package, workspace};
 use std::{
@@ -41,6 +41,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         tools::node()?;
         tools::python()?;
     }
+    if args.full {
+        image::require_tools()?;
+    }
     if let Some(name) = &args.only {
         let mut control_plane = Beside::start("the control plane's build", build::control_plane);
         steps.run("building the end-to-end tests", build_end_to_end)?;
@@ -80,6 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         steps.run("end-to-end tests", || end_to_end(args, None))?;
     }
     if args.full {
+        steps.run("the image", image::trial)?;
         steps.run("licences and bans", licences)?;
     }
     steps.tell();

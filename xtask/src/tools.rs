@@ -19,10 +19,15 @@ const WASM_TARGETS: [&str; 2] = ["wasm32-unknown-unknown", "wasm32-wasip2"];
 /// Checks the compiler and adds the Wasm targets that are missing.
 pub(crate) fn rust() -> Result<()> {
     at_least("rustc", &["--version"], "rustc ", RUST, "install Rust with rustup (https://rustup.rs)")?;
+    targets(&WASM_TARGETS)
+}
+
+/// Adds those of the compiler's targets that are missing.
+pub(crate) fn targets(wanted: &[&str]) -> Result<()> {
     // Not rustup's list: a distribution's compiler may bring the targets without rustup.
     let sysroot = output("rustc", &["--print", "sysroot"]).ok_or_else(|| anyhow!("rustc doesn't tell its sysroot"))?;
-    let missing: Vec<_> =
-        WASM_TARGETS.into_iter().filter(|target| !std::path::Path::new(sysroot.trim()).join("lib/rustlib").join(target).exists()).collect();
+    let libraries = Path::new(sysroot.trim()).join("lib/rustlib");
+    let missing: Vec<_> = wanted.iter().copied().filter(|target| !libraries.join(target).exists()).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -33,7 +38,7 @@ pub(crate) fn rust() -> Result<()> {
         );
     }
     println!("adding the Rust targets {}", missing.join(" and "));
-    Guarded::new("rustup")?.args(["target", "add"]).args(missing).succeed("adding the Wasm targets (`rustup target add`)")
+    Guarded::new("rustup")?.args(["target", "add"]).args(missing).succeed("adding the Rust targets (`rustup target add`)")
 }
 
 /// Checks Go, which builds the control plane and an example, and tells what it says of its version.
@@ -51,10 +56,10 @@ pub(crate) fn node() -> Result<String> {
     Ok(said)
 }
 
-/// Checks Python, which builds an example, and tells what it says of its version.
+/// Checks Python, which builds an example and installs the image's C compiler, and tells what it says of its version.
 pub(crate) fn python() -> Result<String> {
-    let advice =
-        "it builds the example plugin in Python; install it, with its module venv, from https://www.python.org, or put it on the PATH";
+    let advice = "it builds the example plugin in Python, and installs the image's C compiler; install it, with its module venv, \
+        from https://www.python.org, or put it on the PATH";
     let said = at_least("python3", &["--version"], "Python ", PYTHON, advice)?;
     if output("python3", &["-c", "import ensurepip, venv"]).is_none() {
         bail!("python3 lacks the module venv or ensurepip: {advice} (Debian and Ubuntu have it in the package python3-venv)");
@@ -94,7 +99,8 @@ pub(crate) fn promtool(folder: &Path) -> Result<()> {
     fs::remove_dir_all(place).context("removing what isn't needed of Debian's package")
 }
 
-fn output(program: &str, args: &[&str]) -> Option<String> {
+/// What a program prints, if it succeeds.
+pub(crate) fn output(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
