@@ -7,6 +7,11 @@ use pointsman_sandbox::isolate;
 use std::process::ExitCode;
 use tokio::runtime::Runtime;
 
+/// See the workspace's Cargo.toml.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match run() {
         Ok(code) => code,
