@@ -20,6 +20,7 @@ use pointsman_core::{
     contest::Contest,
     plan::Object,
     resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT},
+    spans,
     status::difference,
     workload::Workload,
     world::{
@@ -34,6 +35,10 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
+};
+use tracing::{
+    Instrument, Span,
+    field::{Empty, display},
 };
 
 /// How often the same plan is written over an object within so long, before somebody else must be at work.
@@ -81,6 +86,14 @@ struct SubjectMemory {
     contest: Option<(String, String)>,
     /// Those of the workloads taken over with it that are gone.
     gone: HashSet<(String, ObjectKey)>,
+}
+
+/// The span of a request about an object. Its operation is a verb, or what of the object is written.
+pub fn request_span(operation: &'static str, object: &ObjectKey) -> Span {
+    tracing::debug_span!(
+        target: spans::TARGET, "request", otel.name = %format_args!("{operation} {}", object.resource.kind), otel.kind = "client", operation,
+        %object, otel.status_code = Empty, otel.status_description = Empty,
+    )
 }
 
 /// What came of telling that a subject is contested.
@@ -137,7 +150,7 @@ impl Applier {
         let Some(live) = live else {
             // Not forced: what has come there meanwhile is somebody else's.
             let made = self
-                .patch(key, manager, false, &object.written())
+                .patch("create", key, manager, false, &object.written())
                 .await
                 .map_err(|error| create_error(snapshot.subject.key.resource.noun(), key, &error))?;
             self.take(&snapshot.subject.key, &made, object, false);
@@ -159,12 +172,13 @@ impl Applier {
                 "apiVersion": key.resource.api_version(), "kind": key.resource.kind,
                 "metadata": {"name": key.name, "namespace": key.namespace, "uid": live.uid}, "spec": {"replicas": live.observed.replicas},
             });
-            self.patch(key, &format!("{manager}.replicas"), true, &held).await.map_err(|error| api_error(key, &error))?;
+            let owner = format!("{manager}.replicas");
+            self.patch("update", key, &owner, true, &held).await.map_err(|error| api_error(key, &error))?;
         }
         // Forced, so only over the object that is known: with its uid the API server refuses another that has come in its place.
         let mut whole = object.written();
         whole["metadata"]["uid"] = live.uid.as_str().into();
-        let made = self.patch(key, manager, true, &whole).await.map_err(|error| api_error(key, &error))?;
+        let made = self.patch("update", key, manager, true, &whole).await.map_err(|error| api_error(key, &error))?;
         self.take(&snapshot.subject.key, &made, object, true);
         Ok(())
     }
@@ -231,7 +245,8 @@ impl Applier {
     /// An object's metadata as the API server has it, if it is there.
     async fn get_metadata(&self, key: &ObjectKey) -> Result<Option<ObjectText>, ApplyError> {
         let request = Request::new(url(key)).get_metadata(&key.name, &GetParams::default());
-        match self.send(request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?).await {
+        let request = request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?;
+        match self.send("read", key, request).await {
             Err(RequestError::Api(status)) if status.code == 404 => Ok(None),
             there => there.map(Some).map_err(|error| api_error(key, &error)),
         }
@@ -305,7 +320,7 @@ impl Applier {
         };
         let request = Request::new(url(&child.key)).delete(&child.key.name, &params);
         let request = request.map_err(|error| ApplyError::Passing(child.key.to_string(), error.to_string()))?;
-        match self.send(request).await {
+        match self.send("delete", &child.key, request).await {
             Ok(_) => {
                 tracing::info!(object = %child.key, "deleted");
                 Ok(())
@@ -315,10 +330,17 @@ impl Applier {
         }
     }
 
-    async fn patch(&self, key: &ObjectKey, manager: &str, force: bool, whole: &Value) -> Result<ObjectText, RequestError> {
+    async fn patch(
+        &self,
+        operation: &'static str,
+        key: &ObjectKey,
+        manager: &str,
+        force: bool,
+        whole: &Value,
+    ) -> Result<ObjectText, RequestError> {
         let params = PatchParams { force, field_manager: Some(manager.to_owned()), ..PatchParams::default() };
         let request = Request::new(url(key)).patch(&key.name, &params, &Patch::Apply(whole));
-        self.send(request.map_err(|error| RequestError::Passing(error.to_string()))?).await
+        self.send(operation, key, request.map_err(|error| RequestError::Passing(error.to_string()))?).await
     }
 
     /// Writes the status of a subject. False if that would change nothing.
@@ -378,12 +400,19 @@ impl Applier {
         let ObjectKey { resource, name, .. } = &subject.key;
         let params = PatchParams { field_manager: Some(manager(resource.kind)), ..PatchParams::default() };
         let request = Request::new(url(&subject.key)).patch_subresource("status", name, &params, &Patch::Merge(patch));
-        self.send(request.map_err(|error| RequestError::Passing(error.to_string()))?).await
+        self.send("status", &subject.key, request.map_err(|error| RequestError::Passing(error.to_string()))?).await
     }
 
-    /// Sends a request; what changes something, only if we lead.
-    async fn send(&self, request: http::Request<Vec<u8>>) -> Result<ObjectText, RequestError> {
-        match self.client.request::<ObjectText>(request).await {
+    /// Sends a request about an object; what changes something, only if we lead.
+    async fn send(&self, operation: &'static str, object: &ObjectKey, request: http::Request<Vec<u8>>) -> Result<ObjectText, RequestError> {
+        let span = request_span(operation, object);
+        let answer = self.client.request::<ObjectText>(request).instrument(span.clone()).await;
+        // That there is no such object is an answer.
+        let found = |error: &&kube::Error| !matches!(error, kube::Error::Api(status) if status.code == 404);
+        if let Some(error) = answer.as_ref().err().filter(found) {
+            span.record("otel.status_code", "error").record("otel.status_description", display(sentence(error)));
+        }
+        match answer {
             Ok(answer) => Ok(answer),
             Err(kube::Error::Api(status)) => Err(RequestError::Api(status)),
             Err(error) => Err(match FenceError::find(&error) {

@@ -1,7 +1,9 @@
 //! Wiring: a change touches subjects, they queue up, and each is planned from a snapshot and brought about. Only on the leader.
 
+mod reconcile_spans;
+
 use crate::{
-    apply::{Applier, ApplyError, ContestReport},
+    apply::{Applier, ApplyError, ContestReport, request_span},
     keeper::sets::name as set_name,
     leader::{Leadership, fence::fenced},
     liveness::Liveness,
@@ -26,10 +28,12 @@ use pointsman_core::{
     planning,
     pods::{PodImpact, restarts},
     settings::Settings,
+    spans,
     status::{APPLIED, Applied, RESTARTING, TransitionEvent, ready, settle},
     world::{ObjectKey, OwnedObject, Snapshot, Subject, Touched},
 };
 use pointsman_sandbox::{digest::Digest, sync::locked};
+use reconcile_spans::ReconcileSpans;
 use serde_json::Map;
 use std::{
     collections::BTreeSet,
@@ -41,7 +45,7 @@ use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
-use tracing::{Instrument, Span, field};
+use tracing::{Instrument, field::Empty};
 
 /// How many subjects are worked on at once, unless the host is told otherwise.
 pub const WORKERS: usize = 8;
@@ -185,10 +189,10 @@ impl Controller {
             self.pacer.begin_new_set();
             self.start_next_restarts();
             loop {
-                let Touched { now, soon } = self.shared.lock().take_touched();
-                self.queue.add(now);
+                let (Touched { now, soon }, seen) = self.shared.take_touched();
+                self.queue.add_seen(now, seen);
                 for key in soon {
-                    self.queue.add_soon(key, REPORT_DELAY);
+                    self.queue.add_soon(key, REPORT_DELAY, seen);
                 }
                 self.reconciles.depth(self.queue.depth());
                 tokio::select! {
@@ -212,18 +216,19 @@ impl Controller {
 
     /// Everything, touched or not.
     fn all(&self) -> BTreeSet<ObjectKey> {
-        let mut world = self.shared.lock();
-        world.touch_all();
-        world.take_touched().now
+        self.shared.lock().touch_all();
+        let (touched, _) = self.shared.take_touched();
+        touched.now
     }
 
     async fn worker(self: Arc<Self>) {
         loop {
-            let key = self.queue.next().await;
+            let (key, since) = self.queue.next().await;
             if self.leadership.held() {
                 let work = self.liveness.begin(format!("reconciling the {key}"));
-                let span = tracing::info_span!("reconcile", subject = %key, set = field::Empty, decisions = field::Empty);
-                self.reconcile(&key).instrument(span).await;
+                let spans = ReconcileSpans::begin(&key, since);
+                let (log, trace) = (spans.log.clone(), spans.trace.clone());
+                self.reconcile(&key, &spans).instrument(trace).instrument(log).await;
                 drop(work);
             }
             self.queue.done(&key);
@@ -240,9 +245,10 @@ impl Controller {
         }
     }
 
-    async fn reconcile(&self, key: &ObjectKey) {
+    async fn reconcile(&self, key: &ObjectKey, spans: &ReconcileSpans) {
         let started = Timestamp::now();
-        let snapshot = self.shared.lock().snapshot(key, started.as_second().unsigned_abs());
+        let snapshot = tracing::debug_span!(target: spans::TARGET, "snapshot")
+            .in_scope(|| self.shared.lock().snapshot(key, started.as_second().unsigned_abs()));
         if snapshot.is_none() {
             self.applier.forget(key);
             locked(&self.strays).forget(key);
@@ -253,17 +259,20 @@ impl Controller {
             self.queue.reset_failures(key);
             self.pacer.forget(key);
             self.policies.tally().forget(key);
+            spans.result("Ignored");
             return;
         };
         // Its objects go with it: the garbage collector needs nobody's judgement.
         if snapshot.subject.deleting {
             self.pacer.forget(key);
             self.policies.tally().forget(key);
+            spans.result("Deleting");
             return;
         }
         // Half of what there is to choose from would make another choice. When the rest is listed, everything is looked at again.
         if !snapshot.is_complete() {
             self.pacer.forget(key);
+            spans.result("Incomplete");
             return;
         }
         let mut again = None;
@@ -271,15 +280,17 @@ impl Controller {
             Some(NotOurs::Contested(contest)) => Some(contest),
             _ => locked(&self.strays).record(&snapshot.subject),
         };
+        let contested = contest.is_some();
         let outcome = if let Some(contest) = contest {
             self.pacer.forget(key);
             self.policies.tally().forget(key);
             self.report_contest(&snapshot.subject, contest).await
         } else {
-            let (plan, instead) = tokio::task::block_in_place(|| self.plan(kind, &snapshot));
+            let (plan, instead, set) = tokio::task::block_in_place(|| self.plan(kind, &snapshot, spans));
+            spans.trace.record("set", set);
             self.policies.tally().note(key, plan.rule_results.clone());
             again = plan.recheck_after;
-            match self.carry_out(&snapshot, plan, instead).await {
+            match self.carry_out(&snapshot, plan, instead, spans).await {
                 Err(ApplyError::Contested(contest)) => {
                     self.pacer.forget(key);
                     self.policies.tally().forget(key);
@@ -291,6 +302,7 @@ impl Controller {
         };
         let well = !matches!(outcome, Err(ApplyError::Passing(..) | ApplyError::Refused { .. } | ApplyError::Contested(_)));
         self.reconciles.done(key.resource.kind, well, Timestamp::now().duration_since(started).as_secs_f64());
+        spans.outcome(contested, &outcome);
         match outcome {
             Ok(()) => {
                 self.queue.reset_failures(key);
@@ -312,14 +324,17 @@ impl Controller {
     }
 
     /// What is to become of a subject now, and what is told of that instead of that everything is as planned. Where its pods would restart and
-    /// it isn't its turn, that is what keeps them.
-    fn plan(&self, kind: &dyn Kind, snapshot: &Snapshot) -> (Plan, Option<Applied>) {
+    /// it isn't its turn, that is what keeps them. And by which set.
+    fn plan(&self, kind: &dyn Kind, snapshot: &Snapshot, spans: &ReconcileSpans) -> (Plan, Option<Applied>, String) {
         let key = &snapshot.subject.key;
-        Span::current().record("set", set_name(&self.policies.active().digest().to_string()));
-        let plan = planning::plan(kind, snapshot.clone(), &self.policies, &self.settings);
+        let set = set_name(&self.policies.active().digest().to_string());
+        spans.log.record("set", &set);
+        let plan = self.plan_by(&self.policies, kind, snapshot);
         if !self.pacer.paces() {
-            return (plan, None);
+            return (plan, None, set);
         }
+        let pace = tracing::debug_span!(target: spans::TARGET, "pace", permission = Empty);
+        let _within = pace.enter();
         let insisted = |object: &Object, live: &OwnedObject| self.applier.was_mutated_by_server(key, object, live);
         let work = PodImpact::assess(snapshot, &plan, insisted);
         let status = snapshot.subject.status();
@@ -335,50 +350,61 @@ impl Controller {
             own_edit: snapshot.subject.generation > status["observedGeneration"].as_i64() || asks,
         };
         let may = self.pacer.admit(key, seen);
+        pace.record("permission", tracing::field::debug(may));
         match may {
-            RestartPermission::GoOn => return (plan, None),
+            RestartPermission::GoOn => return (plan, None, set),
             // A former set would choose again, and that would be it.
-            RestartPermission::AsAsked if asks => return (plan, None),
-            RestartPermission::Restart(told) => return (plan, told.then_some(Applied::InTurn)),
+            RestartPermission::AsAsked if asks => return (plan, None, set),
+            RestartPermission::Restart(told) => return (plan, told.then_some(Applied::InTurn), set),
             RestartPermission::Wait | RestartPermission::AsAsked => {}
         }
-        let set = set_name(&self.policies.active().digest().to_string());
         // The newest set under which its pods stay is the one that it is on.
         let formers = self.policies.previous_sets();
         for former in formers.iter() {
-            let kept = planning::plan(kind, snapshot.clone(), &self.policies.with_set(Arc::clone(former)), &self.settings);
+            let kept = self.plan_by(&self.policies.with_set(Arc::clone(former)), kind, snapshot);
             if kept.objects.as_ref().is_some_and(|objects| !restarts(snapshot, objects, &kept, insisted)) {
                 self.pacer.enqueue(key, was_ready, &work);
                 let on = set_name(&former.digest().to_string());
-                Span::current().record("set", &on);
+                spans.log.record("set", &on);
                 let message = format!("The objects follow {on}. Under {set} the pods restart; the restart is queued.");
-                return (kept, Some(Applied::Waits(message)));
+                return (kept, Some(Applied::Waits(message)), on);
             }
         }
         if may == RestartPermission::AsAsked {
             // While a set is known to be bad, what is asked for is made by the one before.
             let former = formers.first().filter(|_| self.pacer.paused_reason().is_some());
-            let asked =
-                former.map(|former| planning::plan(kind, snapshot.clone(), &self.policies.with_set(Arc::clone(former)), &self.settings));
-            return (asked.unwrap_or(plan), None);
+            let Some(former) = former else { return (plan, None, set) };
+            let asked = self.plan_by(&self.policies.with_set(Arc::clone(former)), kind, snapshot);
+            return (asked, None, set_name(&former.digest().to_string()));
         }
         let message =
             format!("Existing objects are unchanged. Under {set} and the current inputs the pods restart; the restart is queued.");
         // What is told of its runtime and revisions is of what runs.
         let status = Status { fields: Map::new(), ..plan.status };
-        (Plan { objects: None, status, ..plan }, Some(Applied::Waits(message)))
+        (Plan { objects: None, status, ..plan }, Some(Applied::Waits(message)), set)
+    }
+
+    fn plan_by(&self, policies: &Policies, kind: &dyn Kind, snapshot: &Snapshot) -> Plan {
+        let set = || set_name(&policies.active().digest().to_string());
+        let span = tracing::debug_span!(target: spans::TARGET, "plan", set = set());
+        span.in_scope(|| planning::plan(kind, snapshot.clone(), policies, &self.settings))
     }
 
     /// Applies the plan and tells of it.
-    async fn carry_out(&self, snapshot: &Snapshot, plan: Plan, instead: Option<Applied>) -> Result<(), ApplyError> {
+    async fn carry_out(&self, snapshot: &Snapshot, plan: Plan, instead: Option<Applied>, spans: &ReconcileSpans) -> Result<(), ApplyError> {
         let subject = &snapshot.subject;
         let Plan { objects, retained: keeps, status, reads, decisions, .. } = plan;
-        Span::current().record("decisions", Digest::of_all(decisions.iter().map(Decided::inputs)).short());
+        let decided = Digest::of_all(decisions.iter().map(Decided::inputs)).short();
+        spans.log.record("decisions", &decided);
+        spans.trace.record("decisions", &decided);
         // Noted before anything is awaited: what changes meanwhile comes again.
         self.shared.change(|world| world.read(&subject.key, snapshot.revision, reads));
         let applied = match &objects {
             None => Ok(Applied::Held),
-            Some(objects) => self.applier.apply(snapshot, objects, &keeps).await.map(|()| Applied::Done),
+            Some(objects) => {
+                let span = tracing::debug_span!(target: spans::TARGET, "apply");
+                self.applier.apply(snapshot, objects, &keeps).instrument(span).await.map(|()| Applied::Done)
+            }
         };
         let (applied, failed) = match applied {
             Ok(applied) => (instead.unwrap_or(applied), None),
@@ -439,8 +465,9 @@ impl Controller {
             }
             let mut note = message;
             note.truncate(note.floor_char_boundary(NOTE));
+            let span = request_span("event", &subject.key);
             let event = Event { type_: EventType::Warning, reason, note: Some(note), action: "Reconciling".to_owned(), secondary: None };
-            if let Err(error) = self.recorder.publish(&event, &reference).await {
+            if let Err(error) = self.recorder.publish(&event, &reference).instrument(span).await {
                 tracing::warn!(subject = %subject.key, error = sentence(&error), "an event could not be written");
             }
         }

@@ -18,5 +18,6 @@ pub mod queue;
 pub mod revision;
 pub mod serve;
 pub mod source;
+pub mod traces;
 pub mod trust;
 pub mod watch;

@@ -1,12 +1,15 @@
 //! What is logged and how. What is logged may change while the host runs.
 
 use clap::ValueEnum;
+use pointsman_core::spans::TARGET;
 use pointsman_sandbox::sync::locked;
 use std::{
     fmt,
     sync::{Arc, Mutex},
 };
-use tracing_subscriber::{EnvFilter, filter::LevelFilter, fmt::layer, layer::SubscriberExt, reload, util::SubscriberInitExt};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry, filter::LevelFilter, fmt::layer, layer::SubscriberExt, reload, util::SubscriberInitExt,
+};
 
 /// How it is logged.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -47,19 +50,20 @@ fn parse(filter: &str) -> Result<EnvFilter, FilterError> {
         }
     }
     // The client logs each answer that it tries again as an error. What comes of a request in the end is logged by whoever has sent it.
-    let whole = format!("kube_client::client::builder=off,{}", directives.join(","));
+    // And spans of traces are for a collector.
+    let whole = format!("kube_client::client::builder=off,{TARGET}=off,{}", directives.join(","));
     EnvFilter::try_new(whole).map_err(|_| FilterError(filter.to_owned()))
 }
 
 impl LogLevel {
-    /// Begins to log to stderr.
-    pub fn start(filter: &str, format: LogFormat) -> Result<Self, FilterError> {
+    /// Begins to log to stderr, and to give spans to whatever makes traces. That has a filter of its own.
+    pub fn start(filter: &str, format: LogFormat, traces: Option<Box<dyn Layer<Registry> + Send + Sync>>) -> Result<Self, FilterError> {
         let (level, handle) = reload::Layer::new(parse(filter)?);
-        let subscriber = tracing_subscriber::registry().with(level);
+        let subscriber = tracing_subscriber::registry().with(traces);
         let lines = layer().with_writer(std::io::stderr);
         match format {
-            LogFormat::Json => subscriber.with(lines.json().flatten_event(true).with_span_list(false)).init(),
-            LogFormat::Text => subscriber.with(lines).init(),
+            LogFormat::Json => subscriber.with(lines.json().flatten_event(true).with_span_list(false).with_filter(level)).init(),
+            LogFormat::Text => subscriber.with(lines.with_filter(level)).init(),
         }
         // It fails once there is nothing that logs any more.
         let replace = Arc::new(move |filter| _ = handle.reload(filter));

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     hash::Hash,
     sync::{Mutex, MutexGuard},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use tokio::{
     sync::Notify,
@@ -28,23 +28,27 @@ pub struct Queue<K> {
 #[derive(Debug)]
 struct QueueState<K> {
     ready: VecDeque<K>,
-    waiting: HashSet<K>,
+    /// Those that are ready, and since when they should be worked on.
+    waiting: HashMap<K, SystemTime>,
     working: HashSet<K>,
     /// Added while it is being worked on.
-    again: HashSet<K>,
+    again: HashMap<K, SystemTime>,
     later: BTreeMap<(Instant, u64), K>,
-    due: HashMap<K, (Instant, u64)>,
+    due: HashMap<K, Due>,
     failures: HashMap<K, u32>,
     count: u64,
 }
+
+/// When a key is to be added, which of all such it is, and when what it is added for was seen: none if nothing was but time.
+type Due = (Instant, u64, Option<SystemTime>);
 
 impl<K> Default for Queue<K> {
     fn default() -> Self {
         let state = QueueState {
             ready: VecDeque::new(),
-            waiting: HashSet::new(),
+            waiting: HashMap::new(),
             working: HashSet::new(),
-            again: HashSet::new(),
+            again: HashMap::new(),
             later: BTreeMap::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
@@ -61,9 +65,14 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Adds keys. One that waits already waits once.
     pub fn add(&self, keys: impl IntoIterator<Item = K>) {
+        self.add_seen(keys, SystemTime::now());
+    }
+
+    /// Adds keys for something that was seen earlier.
+    pub fn add_seen(&self, keys: impl IntoIterator<Item = K>, seen: SystemTime) {
         let mut state = self.state();
         for key in keys {
-            state.add(key);
+            state.add(key, seen);
         }
         drop(state);
         self.news.notify_one();
@@ -71,30 +80,38 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Adds a key after a time, or sooner if it is due sooner already.
     pub fn add_after(&self, key: K, after: Duration) {
+        self.add_later(key, after, None);
+    }
+
+    fn add_later(&self, key: K, after: Duration, seen: Option<SystemTime>) {
         let mut state = self.state();
         let at = Instant::now() + after;
-        if state.due.get(&key).is_some_and(|(due, _)| *due <= at) {
-            return;
-        }
-        if let Some(due) = state.due.remove(&key) {
+        let mut first = seen;
+        if let Some((due, number, since)) = state.due.get_mut(&key) {
+            first = (*since).into_iter().chain(seen).min();
+            if *due <= at {
+                *since = first;
+                return;
+            }
+            let due = (*due, *number);
             state.later.remove(&due);
         }
         state.count += 1;
-        let due = (at, state.count);
-        state.later.insert(due, key.clone());
-        state.due.insert(key, due);
+        let number = state.count;
+        state.later.insert((at, number), key.clone());
+        state.due.insert(key, (at, number, first));
         drop(state);
         self.news.notify_one();
     }
 
     /// Adds a key after a time because something was reported of it. One that failed and waits goes on waiting: a report is no remedy.
-    pub fn add_soon(&self, key: K, after: Duration) {
+    pub fn add_soon(&self, key: K, after: Duration, seen: SystemTime) {
         let waits = {
             let state = self.state();
             state.failures.contains_key(&key) && state.due.contains_key(&key)
         };
         if !waits {
-            self.add_after(key, after);
+            self.add_later(key, after, Some(seen));
         }
     }
 
@@ -120,20 +137,20 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.state().failures.remove(key);
     }
 
-    /// The next key. It must be given back with `done`.
-    pub async fn next(&self) -> K {
+    /// The next key, and since when it should be worked on: the first of what was seen, or when it was due. It must be given back with `done`.
+    pub async fn next(&self) -> (K, SystemTime) {
         loop {
             let wake = {
                 let mut state = self.state();
                 state.promote_due();
                 if let Some(key) = state.ready.pop_front() {
-                    state.waiting.remove(&key);
+                    let since = state.waiting.remove(&key).unwrap_or_else(SystemTime::now);
                     state.working.insert(key.clone());
                     if !state.ready.is_empty() {
                         // Another worker may sleep.
                         self.news.notify_one();
                     }
-                    return key;
+                    return (key, since);
                 }
                 state.later.keys().next().map(|(at, _)| *at)
             };
@@ -151,8 +168,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     pub fn done(&self, key: &K) {
         let mut state = self.state();
         state.working.remove(key);
-        if state.again.remove(key) {
-            state.add(key.clone());
+        if let Some(since) = state.again.remove(key) {
+            state.add(key.clone(), since);
             drop(state);
             self.news.notify_one();
         }
@@ -171,12 +188,17 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash> QueueState<K> {
-    fn add(&mut self, key: K) {
-        if self.working.contains(&key) {
-            self.again.insert(key);
-        } else if self.waiting.insert(key.clone()) {
-            self.ready.push_back(key);
-        }
+    /// Adds a key. Of several times the first counts.
+    fn add(&mut self, key: K, seen: SystemTime) {
+        let since = if self.working.contains(&key) {
+            self.again.entry(key).or_insert(seen)
+        } else {
+            self.waiting.entry(key).or_insert_with_key(|key| {
+                self.ready.push_back(key.clone());
+                seen
+            })
+        };
+        *since = seen.min(*since);
     }
 
     /// Moves what is due.
@@ -186,9 +208,11 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
             if entry.key().0 > now {
                 return;
             }
-            let key = entry.remove();
-            self.due.remove(&key);
-            self.add(key);
+            let ((at, _), key) = entry.remove_entry();
+            let seen = self.due.remove(&key).and_then(|(_, _, seen)| seen);
+            // All workers may have been busy when it was due.
+            let since = seen.or_else(|| SystemTime::now().checked_sub(now - at));
+            self.add(key, since.unwrap_or_else(SystemTime::now));
         }
     }
 }
@@ -202,7 +226,7 @@ mod tests {
     async fn what_is_added_twice_is_worked_on_once() {
         let queue = Queue::default();
         queue.add(["a", "b", "a"]);
-        assert_eq!((queue.depth(), queue.next().await, queue.next().await), (2, "a", "b"));
+        assert_eq!((queue.depth(), queue.next().await.0, queue.next().await.0), (2, "a", "b"));
         assert!(queue.next().now_or_never().is_none());
     }
 
@@ -210,11 +234,11 @@ mod tests {
     async fn what_is_added_while_it_is_worked_on_comes_again_afterwards() {
         let queue = Queue::default();
         queue.add(["a"]);
-        let key = queue.next().await;
+        let (key, _) = queue.next().await;
         queue.add(["a", "a"]);
         assert!(queue.next().now_or_never().is_none());
         queue.done(&key);
-        assert_eq!(queue.next().await, "a");
+        assert_eq!(queue.next().await.0, "a");
         queue.done(&"a");
         assert!(queue.next().now_or_never().is_none());
     }
@@ -226,7 +250,7 @@ mod tests {
         for _ in 0..3 {
             queue.retry("a");
             let before = Instant::now();
-            let key = queue.next().await;
+            let (key, _) = queue.next().await;
             waited.push(before.elapsed().as_millis());
             queue.done(&key);
         }
@@ -242,7 +266,7 @@ mod tests {
     async fn a_report_does_not_shorten_the_wait_after_a_failure() {
         let queue = Queue::default();
         queue.retry("a");
-        queue.add_soon("a", Duration::from_millis(1));
+        queue.add_soon("a", Duration::from_millis(1), SystemTime::now());
         let before = Instant::now();
         queue.next().await;
         assert_eq!((before.elapsed().as_millis(), queue.failures(&"a")), (100, 1));
@@ -255,9 +279,34 @@ mod tests {
         queue.add_after("a", Duration::from_secs(1));
         queue.add_after("a", Duration::from_secs(30));
         let before = Instant::now();
-        let key = queue.next().await;
+        let (key, _) = queue.next().await;
         assert_eq!(before.elapsed().as_secs(), 1);
         queue.done(&key);
         assert!(queue.next().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_all_that_a_key_is_added_for_what_was_seen_first_counts() {
+        let at = |second| SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        let queue = Queue::default();
+        queue.add_seen(["a"], at(2));
+        queue.add_seen(["a"], at(1));
+        queue.add_seen(["a"], at(3));
+        assert_eq!(queue.next().await, ("a", at(1)));
+        queue.add_seen(["a"], at(5));
+        queue.add_seen(["a"], at(4));
+        queue.done(&"a");
+        assert_eq!(queue.next().await, ("a", at(4)), "what comes while it is worked on is for the next time");
+        queue.done(&"a");
+
+        queue.add_after("a", Duration::from_mins(1));
+        queue.add_soon("a", Duration::from_secs(1), at(7));
+        queue.add_soon("a", Duration::from_secs(2), at(6));
+        assert_eq!(queue.next().await, ("a", at(6)));
+        queue.done(&"a");
+        queue.add_after("a", Duration::from_secs(1));
+        let before = SystemTime::now();
+        let (_, since) = queue.next().await;
+        assert!(since >= before, "where nothing was seen, the time at which it was due counts");
     }
 }

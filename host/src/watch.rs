@@ -24,7 +24,7 @@ use pointsman_core::{
     },
     subject_kind::SUBJECT_KINDS,
     workload::WORKLOADS,
-    world::{DeniedKinds, MissingRole, ObjectKey, ObjectUpdate, World, child::SUBJECT_KIND},
+    world::{DeniedKinds, MissingRole, ObjectKey, ObjectUpdate, Touched, World, child::SUBJECT_KIND},
 };
 use pointsman_sandbox::sync::locked;
 use serde::Deserialize;
@@ -34,6 +34,7 @@ use std::{
     fmt::Debug,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard},
+    time::SystemTime,
 };
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -95,11 +96,13 @@ const LIST_PAGE_SIZE: u32 = 100;
 pub struct Shared {
     world: Arc<Mutex<World>>,
     news: Arc<watch::Sender<u64>>,
+    /// When the first of the changes was seen whose subjects nobody has taken yet. The world is locked whenever this is.
+    seen: Arc<Mutex<Option<SystemTime>>>,
 }
 
 impl Default for Shared {
     fn default() -> Self {
-        Self { world: Arc::default(), news: Arc::new(watch::Sender::new(0)) }
+        Self { world: Arc::default(), news: Arc::new(watch::Sender::new(0)), seen: Arc::default() }
     }
 }
 
@@ -113,12 +116,24 @@ impl Shared {
     pub fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
         let (done, touched) = {
             let mut world = self.lock();
-            (change(&mut world), world.is_touched())
+            let done = change(&mut world);
+            let touched = world.is_touched();
+            if touched {
+                locked(&self.seen).get_or_insert_with(SystemTime::now);
+            }
+            (done, touched)
         };
         if touched {
             self.news.send_modify(|count| *count += 1);
         }
         done
+    }
+
+    /// The subjects that changes have touched, and since when the first of them waits. Whoever queues them is woken by each change, so that the
+    /// others have hardly waited less.
+    pub fn take_touched(&self) -> (Touched, SystemTime) {
+        let mut world = self.lock();
+        (world.take_touched(), locked(&self.seen).take().unwrap_or_else(SystemTime::now))
     }
 
     /// Counts up when subjects were touched.

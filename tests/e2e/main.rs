@@ -30,4 +30,5 @@ mod services;
 mod sets;
 mod takeover;
 mod tenants;
+mod traces;
 mod validation;

@@ -112,6 +112,11 @@ impl<'a> Host<'a> {
         log_lines(&self.log)
     }
 
+    /// The file that it logs to, which stays when it ends.
+    pub fn log(&self) -> PathBuf {
+        self.log.clone()
+    }
+
     /// Ends it in good order.
     pub fn stop(self) {
         self.cluster.stop_part(&self.part).unwrap_or_else(|error| panic!("{error}"));

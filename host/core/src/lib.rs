@@ -22,6 +22,7 @@ pub mod resource;
 pub mod rules;
 pub mod selector;
 pub mod settings;
+pub mod spans;
 pub mod status;
 pub mod structural;
 pub mod subject_kind;

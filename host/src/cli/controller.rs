@@ -1,6 +1,6 @@
 //! `pointsman controller`.
 
-use super::{ClusterArgs, policies::PolicyArgs, settings::SettingsArgs};
+use super::{ClusterArgs, policies::PolicyArgs, settings::SettingsArgs, traces::TracesArgs};
 use crate::{
     comparison::LiveComparison,
     controller,
@@ -67,6 +67,8 @@ pub(super) struct ControllerArgs {
     /// How it is logged.
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     log_format: LogFormat,
+    #[command(flatten)]
+    traces: TracesArgs,
 }
 
 #[derive(Args, Debug)]
@@ -130,7 +132,8 @@ impl WebhookArgs {
 pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
     let mut stopped = pin!(stop_signal()?);
-    let log_level = LogLevel::start(&args.log_level, args.log_format).with_context(|| format!("--log-level {}", args.log_level))?;
+    let (traces, layer) = args.traces.start(&args.policies)?.unzip();
+    let log_level = LogLevel::start(&args.log_level, args.log_format, layer).with_context(|| format!("--log-level {}", args.log_level))?;
     end_on_panic();
     let client = args.cluster.client().await?;
     let (unlisted, listed) = watch::channel(Some("the watches haven't begun yet".to_owned()));
@@ -207,7 +210,10 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         tokio::spawn(admission.serve(serving, is_set(stopping.clone())))
     });
     let readiness = health::Readiness { apis, obstacle, listed, shared, liveness };
-    let registry = health::registry(HostState { policies, pacer, leadership }, readiness.clone(), &reconciles, answered);
+    let mut registry = health::registry(HostState { policies, pacer, leadership }, readiness.clone(), &reconciles, answered);
+    if let Some(traces) = &traces {
+        traces.counts().register(&mut registry);
+    }
     let mut controlled = pin!(controller::run(inputs, is_set(ending)));
     tokio::select! {
         result = health::serve(listener, readiness, registry, log_level) => result.context("answering /healthz")?,
@@ -223,6 +229,9 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let code = give_back(&stop, campaign).await?;
     if webhook.is_some() {
         ended(&mut webhook).await?;
+    }
+    if let Some(traces) = traces {
+        traces.flush().await;
     }
     Ok(code)
 }

@@ -21,6 +21,7 @@ mod policy;
 pub mod render;
 mod rule;
 mod settings;
+mod traces;
 mod yaml;
 
 use anyhow::{Context, Result};

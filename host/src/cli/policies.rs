@@ -77,6 +77,19 @@ fn most(text: &str) -> Result<IntOrString, String> {
 }
 
 impl PolicyArgs {
+    /// The host's own namespace.
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// This host's name.
+    pub(super) fn identity(&self) -> String {
+        self.identity.clone().unwrap_or_else(|| {
+            let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            format!("{machine}-{}", std::process::id())
+        })
+    }
+
     pub(super) fn settings(&self, stage: LiveComparison, pacer: Arc<Pacer>, liveness: Liveness) -> Result<SandboxOptions> {
         let strategy = self.update_strategy.map(|type_| UpdateStrategy {
             type_,
@@ -97,13 +110,9 @@ impl PolicyArgs {
             Some(folder) => Trust::load(folder, self.require_signatures).context("--trusted-keys")?,
             None => Trust { required: self.require_signatures, ..Trust::default() },
         };
-        let identity = self.identity.clone().unwrap_or_else(|| {
-            let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            format!("{machine}-{}", std::process::id())
-        });
         let options = Options {
             namespace: self.namespace.clone(),
-            identity,
+            identity: self.identity(),
             directory: self.plugin_dir.clone(),
             namespaces,
             sources: SOURCES,

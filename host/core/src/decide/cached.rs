@@ -6,10 +6,12 @@ use super::{
     member::Member,
     set::applies_at,
 };
+use crate::{point::name, spans};
 use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::{call::CallError, digest::Digest, limits::LARGEST_KEPT, point::Subject};
 use serde::Serialize;
 use std::sync::Arc;
+use tracing::{Span, field::Empty};
 
 /// A question whose answers are cached.
 ///
@@ -55,12 +57,36 @@ const IN_MEMORY: usize = 2;
 impl Pinned<'_> {
     /// The cached decision, or a new one, which is cached unless something transient failed.
     pub(super) fn decide<Question: CachedQuestion>(&self, question: &Question) -> Result<Arc<Decision<Question::Answer>>, Undecided> {
-        let (point, subject, inputs) = (Question::POINT, question.subject(), question.digest());
+        let (point, inputs) = (name(Question::POINT), question.digest());
+        let span = tracing::debug_span!(
+            target: spans::TARGET, "decide", otel.name = %format_args!("decide {point}"), point, inputs = inputs.short(), cached = Empty,
+            outcome = Empty, otel.status_code = Empty, otel.status_description = Empty,
+        );
+        let decided = span.in_scope(|| self.find_or_ask(question, inputs, &span));
+        match &decided {
+            Ok(_) => span.record("outcome", "Decided"),
+            Err(undecided) => {
+                span.record("outcome", undecided.reason()).record("otel.status_code", "error");
+                span.record("otel.status_description", tracing::field::display(undecided))
+            }
+        };
+        decided
+    }
+
+    fn find_or_ask<Question: CachedQuestion>(
+        &self,
+        question: &Question,
+        inputs: Digest,
+        span: &Span,
+    ) -> Result<Arc<Decision<Question::Answer>>, Undecided> {
+        let (point, subject) = (Question::POINT, question.subject());
         // Whether the subject has objects decides only who may be the fallback of a plugin: if each has answered it makes no difference.
         let of_all = self.key(question, &inputs);
         let of_standing = || Digest::of_all([&of_all, &marker(&[self.standing as u8])]);
         let find = |key: &Digest| self.policies.cache.get::<CachedDecision<Question::Answer>>(key);
-        if let Some(cached) = find(&of_all).or_else(|| find(&of_standing())) {
+        let cached = find(&of_all).or_else(|| find(&of_standing()));
+        span.record("cached", cached.is_some());
+        if let Some(cached) = cached {
             if let (Ok(decision), Some((answer, size))) = (&cached.decided, cached.answer) {
                 // It is used, too.
                 self.policies.cache.share(answer, Arc::clone(&decision.answer), size);

@@ -19,6 +19,7 @@ use crate::{
     decide::{health::HealthChange, member::Member, set::ActiveSet},
     point::name,
     rules::tally::Tally,
+    spans,
 };
 use arc_swap::ArcSwap;
 use pointsman_crds::policy::plugin::PolicyPoint;
@@ -26,8 +27,10 @@ use pointsman_sandbox::{
     cache::Cache,
     call::{CallError, Spent},
     digest::{Digest, Digested},
+    engine::Use,
     evaluator::Outcome,
     limits::DECISION_CACHE,
+    plugin::Plugin,
     point::Subject,
     sync::locked,
     text::printable_line,
@@ -42,6 +45,7 @@ use std::{
     },
     time::Instant,
 };
+use tracing::field::Empty;
 
 /// Whether a part of a question is left out of its image, because it is empty.
 fn is_empty<T>(list: &Digested<Vec<T>>) -> bool {
@@ -333,6 +337,38 @@ impl Pinned<'_> {
     /// Whether a plugin isn't asked about a subject because it failed too often.
     fn is_quarantined(&self, member: &Member, subject: &Subject) -> bool {
         !self.policies.tried && member.health.is_quarantined(&subject.namespace, self.since)
+    }
+
+    /// Calls a plugin that is bound to a policy point, and notes what comes of it.
+    fn call<Answer>(
+        &self,
+        point: PolicyPoint,
+        member: &Member,
+        subject: &Subject,
+        ask: impl FnOnce(&Plugin) -> Result<(Answer, Spent), CallError>,
+    ) -> Result<Answer, CallError> {
+        let use_ = if point == PolicyPoint::SchedulingScoring { Use::Hot } else { Use::ControlPlane };
+        let outcome = member.plugin(use_).and_then(|plugin| {
+            let (name, digest) = (member.name(), member.bound.digest.as_str());
+            let span = tracing::debug_span!(
+                target: spans::TARGET, "call", otel.name = %format_args!("call {name}"), plugin = name, digest, point = self::name(point),
+                outcome = Empty, fuel = Empty, otel.status_code = Empty, otel.status_description = Empty,
+            );
+            let outcome = span.in_scope(|| ask(plugin));
+            match &outcome {
+                Ok((_, spent)) => {
+                    span.record("outcome", "Answered");
+                    // Spans know no unsigned numbers.
+                    spent.fuel.and_then(|fuel| i64::try_from(fuel).ok()).map(|fuel| span.record("fuel", fuel));
+                }
+                Err(error) => {
+                    span.record("outcome", error.reason()).record("otel.status_code", "error");
+                    span.record("otel.status_description", tracing::field::display(error));
+                }
+            }
+            outcome
+        });
+        self.noted(member, subject, outcome)
     }
 
     /// Notes what came of one call, and tells it.

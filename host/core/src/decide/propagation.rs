@@ -4,9 +4,8 @@ use super::{Decision, Pinned, Undecided, cached::CachedQuestion, chain::Fault};
 use crate::decide::member::Member;
 use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::{
-    call::{CallError, Spent},
+    call::CallError,
     digest::{Digest, Digested},
-    engine::Use,
     point::{
         Fact, Reason, Subject,
         propagation::{Answer, Dropped, Layer, Placed, RequestRef, Target},
@@ -99,7 +98,7 @@ impl Pinned<'_> {
     /// Lets one plugin go on with the labels and annotations.
     fn carry(&self, member: &Member, inputs: &Inputs, so_far: &mut Propagated) -> Result<(), CallError> {
         let now = inputs.now_for(member);
-        let outcome: Result<(Answer, Spent), CallError> = member.plugin(Use::ControlPlane).and_then(|plugin| {
+        let answer: Answer = self.call(Inputs::POINT, member, inputs.subject(), |plugin| {
             let (mut answer, spent) = plugin.propagate(RequestRef { now, ..inputs.request(&so_far.labels, &so_far.annotations) })?;
             // Whatever the order of its answer, the next plugin and the object see one.
             answer.labels.sort();
@@ -114,8 +113,7 @@ impl Pinned<'_> {
                 return Err(CallError::TooLarge(format!("its annotations have {annotations} bytes; the limit is {most}")));
             }
             Ok((answer, spent))
-        });
-        let answer = self.noted(member, inputs.subject(), outcome)?;
+        })?;
         so_far.labels = answer.labels;
         so_far.annotations = answer.annotations;
         let plugin = || member.name().to_owned();

@@ -9,7 +9,6 @@ use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::{
     call::CallError,
     digest::Digest,
-    engine::Use,
     point::{
         Question, Subject,
         scoring::{RequestRef, Term},
@@ -120,8 +119,7 @@ impl Pinned<'_> {
             return Ok(vec![0.5; candidates.rows()]);
         }
         let request = RequestRef { question, columns, matrix: &matrix, facts: &[] };
-        let outcome = member.plugin(Use::Hot).and_then(|plugin| plugin.score(request));
-        self.noted(member, subject, outcome)
+        self.call(PolicyPoint::SchedulingScoring, member, subject, |plugin| plugin.score(request))
     }
 
     /// Says why one candidate got its scores: what each plugin in line says.
@@ -133,8 +131,7 @@ impl Pinned<'_> {
             let columns = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
             let request = RequestRef { question, columns, matrix: &matrix, facts: &[] };
             let row = u32::try_from(row).unwrap_or(u32::MAX);
-            let outcome = member.plugin(Use::Hot).and_then(|plugin| plugin.explain(request, row));
-            let terms = self.noted(&member, subject, outcome);
+            let terms = self.call(PolicyPoint::SchedulingScoring, &member, subject, |plugin| plugin.explain(request, row));
             Explained { plugin: member.name().to_owned(), terms }
         });
         explained.collect()

@@ -9,7 +9,6 @@ use crate::decide::member::Member;
 use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::{
     digest::{Digest, Digested},
-    engine::Use,
     point::{
         Fact, Reason, Subject,
         selection::{Accelerator, Candidate, Current, Demand, Eligible, Model, RequestRef, Verdict},
@@ -125,8 +124,7 @@ impl Pinned<'_> {
 
     fn judge(&self, member: &Member, inputs: &Inputs) -> Result<Vec<Verdict>, pointsman_sandbox::call::CallError> {
         let now = inputs.now_for(member);
-        let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| plugin.judge(RequestRef { now, ..inputs.request() }));
-        self.noted(member, inputs.subject(), outcome)
+        self.call(Inputs::POINT, member, inputs.subject(), |plugin| plugin.judge(RequestRef { now, ..inputs.request() }))
     }
 }
 

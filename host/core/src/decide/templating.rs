@@ -10,7 +10,6 @@ use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::{
     call::CallError,
     digest::{Digest, Digested},
-    engine::Use,
     limits::{LARGEST_TEMPLATE, MAX_OPERATIONS},
     point::{
         Fact, Reason, Role, Subject, image,
@@ -121,7 +120,7 @@ impl Pinned<'_> {
     /// Lets one plugin go on with the template.
     fn lay(&self, member: &Member, inputs: &Inputs, so_far: &mut Templated) -> Result<(), CallError> {
         let now = inputs.now_for(member);
-        let outcome = member.plugin(Use::ControlPlane).and_then(|plugin| {
+        let (template, answer) = self.call(Inputs::POINT, member, inputs.subject(), |plugin| {
             let (answer, spent) = plugin.template(RequestRef { now, ..inputs.request(&so_far.template) })?;
             let number = answer.operations.len();
             if number > MAX_OPERATIONS {
@@ -151,8 +150,7 @@ impl Pinned<'_> {
                 return Err(CallError::TooLarge(format!("its template has {size} bytes; the limit is {LARGEST_TEMPLATE}")));
             }
             Ok(((template, answer), spent))
-        });
-        let (template, answer) = self.noted(member, inputs.subject(), outcome)?;
+        })?;
         so_far.template = template;
         let plugin = || member.name().to_owned();
         so_far.steps.extend(answer.operations.into_iter().map(|operation| Step { plugin: plugin(), operation }));

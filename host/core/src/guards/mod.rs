@@ -12,6 +12,7 @@ use crate::{
         lookups::LookupContext,
         visible::{namespace, object},
     },
+    spans,
     world::{ObjectKey, Read, Snapshot},
 };
 use pointsman_crds::policy::rule::RuleStage;
@@ -24,6 +25,7 @@ use pointsman_sandbox::{
 use provenance::AdminConfigs;
 use serde_json::Value;
 use std::{cell::OnceCell, collections::BTreeSet, sync::Arc, time::Duration};
+use tracing::{Span, field::Empty};
 
 /// Whether the subject breaks no rule.
 pub const VALID: &str = "Valid";
@@ -51,6 +53,11 @@ pub(crate) fn evaluate_match_conditions(snapshot: &Snapshot, policies: &mut Pinn
     let subject = || of_subject(snapshot).to_string().into();
     let namespace = || (!key.namespace.is_empty()).then(|| namespace(&key.namespace, &*snapshot.namespace_labels).to_string().into());
     policies.evaluate_match_conditions(&question::subject(snapshot), subject, namespace);
+}
+
+/// The span in which the rules of a stage are evaluated.
+fn rules_span(stage: &'static str) -> Span {
+    tracing::debug_span!(target: spans::TARGET, "rules", otel.name = %format_args!("rules {stage}"), stage, cached = Empty)
 }
 
 /// What the rules say of a plan: of its subject first, and of its objects.
@@ -83,6 +90,8 @@ impl<'a> PlanGuard<'a> {
         if rules.for_stage(RuleStage::Input).next().is_none() {
             return Default::default();
         }
+        let span = rules_span("Input");
+        let _within = span.enter();
         let namespace = self.namespace().unwrap_or_default();
         let object = Digest::of_all(&[Digest::hash(self.subject().as_bytes()), Digest::hash(namespace.as_bytes())]);
         let about = OnceCell::new();
@@ -96,7 +105,8 @@ impl<'a> PlanGuard<'a> {
             let case = RuleInput { stage: RuleStage::Input, about, operation: None, root: &mut root, around, lane: Lane::Work };
             rules.judge_some(case, |rule| rule.looks_up() == around.is_some())
         };
-        let of_object = self.kept(&[*rules.digest(RuleStage::Input), object], || vec![judge(None)]).first().cloned().unwrap_or_default();
+        let of_object = self.kept(&span, &[*rules.digest(RuleStage::Input), object], || vec![judge(None)]);
+        let of_object = of_object.first().cloned().unwrap_or_default();
         if !rules.for_stage(RuleStage::Input).any(|rule| rule.looks_up()) {
             return (Arc::new(of_object), BTreeSet::new());
         }
@@ -113,13 +123,15 @@ impl<'a> PlanGuard<'a> {
         if rules.for_stage(RuleStage::Output).next().is_none() {
             return Arc::default();
         }
+        let span = rules_span("Output");
+        let _within = span.enter();
         let namespace = self.namespace().unwrap_or_default();
         let mut parts = vec![*rules.digest(RuleStage::Output), Digest::hash(self.subject().as_bytes()), Digest::hash(namespace.as_bytes())];
         parts.extend(objects.iter().map(|object| Digest::hash(object.manifest().to_string().as_bytes())));
         // Who asked for what, and what was answered.
         parts.extend(plan.decisions.iter().flat_map(provenance::digests));
         parts.push(*self.policies.set().configs_digest());
-        self.kept(&parts, || objects.iter().map(|object| self.judge_object(object, plan)).collect())
+        self.kept(&span, &parts, || objects.iter().map(|object| self.judge_object(object, plan)).collect())
     }
 
     fn judge_object(&self, object: &Object, plan: &Plan) -> Judgement {
@@ -158,9 +170,11 @@ impl<'a> PlanGuard<'a> {
     }
 
     /// What was found of the same before, or is found now; that is kept if it would be found again.
-    fn kept(&self, parts: &[Digest], judge: impl FnOnce() -> Vec<Judgement>) -> Arc<Vec<Judgement>> {
+    fn kept(&self, span: &Span, parts: &[Digest], judge: impl FnOnce() -> Vec<Judgement>) -> Arc<Vec<Judgement>> {
         let key = Digest::of_all(parts);
-        if let Some(kept) = self.policies.cache().get::<Vec<Judgement>>(&key) {
+        let kept = self.policies.cache().get::<Vec<Judgement>>(&key);
+        span.record("cached", kept.is_some());
+        if let Some(kept) = kept {
             return kept;
         }
         let judged = Arc::new(judge());

@@ -1,0 +1,50 @@
+//! What the command line says of traces.
+
+use super::policies::PolicyArgs;
+use crate::traces::{Endpoint, Origin, TraceLayer, Traces};
+use anyhow::{Context, Result};
+use clap::Args;
+
+#[derive(Args, Debug)]
+pub(super) struct TracesArgs {
+    /// The collector to which a trace of each reconcile is sent by OTLP over HTTP, such as http://collector.monitoring:4318; the path /v1/traces
+    /// is added. By default none is.
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    otlp_endpoint: Option<String>,
+    /// The part of all reconciles whose traces are sent: 1, the default, is each, and 0.1 one in ten.
+    #[arg(long, value_name = "RATIO", env = "OTEL_TRACES_SAMPLER_ARG")]
+    otlp_sample: Option<String>,
+}
+
+fn ratio(text: &str) -> Result<f64> {
+    let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.with_context(|| format!("{text:?} is no part of all: write a number from 0 to 1"))
+}
+
+impl TracesArgs {
+    /// Begins to send traces, if there is where to.
+    pub(super) fn start(&self, policies: &PolicyArgs) -> Result<Option<(Traces, TraceLayer)>> {
+        // Variables of these names may be there for other programs. An empty one counts as none, and where nothing is sent, none counts.
+        let given = |value: &'_ Option<String>| value.clone().filter(|value| !value.is_empty());
+        let Some(url) = given(&self.otlp_endpoint) else { return Ok(None) };
+        let endpoint: Endpoint = url.parse().context("--otlp-endpoint")?;
+        let sample = given(&self.otlp_sample).as_deref().map_or(Ok(1.0), ratio).context("--otlp-sample")?;
+        let origin = Origin { identity: &policies.identity(), namespace: policies.namespace() };
+        Traces::start(&endpoint, sample, origin).map(Some).context("--otlp-endpoint")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_a_number_from_0_to_1() {
+        for (text, number) in [("0", 0.0), ("0.25", 0.25), ("1", 1.0)] {
+            assert!((ratio(text).unwrap() - number).abs() < f64::EPSILON);
+        }
+        for wrong in ["", "-0.1", "1.1", "NaN", "10%"] {
+            assert!(ratio(wrong).unwrap_err().to_string().ends_with("write a number from 0 to 1"), "{wrong}");
+        }
+    }
+}

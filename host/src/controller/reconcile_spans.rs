@@ -1,0 +1,55 @@
+//! What the log and a trace say of one reconcile.
+
+use crate::apply::ApplyError;
+use pointsman_core::{spans, world::ObjectKey};
+use std::time::SystemTime;
+use tracing::{
+    Span,
+    field::{Empty, display},
+};
+
+/// The spans of one reconcile. All lines of the log are within the one, and the trace is what is below the other.
+pub(super) struct ReconcileSpans {
+    pub(super) log: Span,
+    pub(super) trace: Span,
+}
+
+impl ReconcileSpans {
+    /// Begins both. The trace covers the time in the queue too.
+    pub(super) fn begin(key: &ObjectKey, since: SystemTime) -> Self {
+        let log = tracing::info_span!("reconcile", subject = %key, set = Empty, decisions = Empty);
+        let trace = tracing::debug_span!(
+            target: spans::TARGET, spans::RECONCILE, { spans::BEGIN } = nanoseconds(since), subject = %key, set = Empty, decisions = Empty,
+            result = Empty, otel.status_code = Empty, otel.status_description = Empty,
+        );
+        let queued = || drop(tracing::debug_span!(target: spans::TARGET, "queue", { spans::BEGIN } = nanoseconds(since)));
+        trace.in_scope(queued);
+        Self { log, trace }
+    }
+
+    /// Tells in a word what has come of it.
+    pub(super) fn result(&self, result: &str) {
+        self.trace.record("result", result);
+    }
+
+    pub(super) fn outcome(&self, contested: bool, outcome: &Result<(), ApplyError>) {
+        self.result(match outcome {
+            Ok(()) if contested => "Contested",
+            Ok(()) => "Done",
+            Err(ApplyError::Contested(_)) => "Contested",
+            Err(ApplyError::NotLeading) => "NotLeading",
+            Err(ApplyError::Outdated) => "Outdated",
+            Err(ApplyError::Passing(..)) => "Retrying",
+            Err(ApplyError::Refused { reason, .. }) => reason,
+        });
+        if let Err(error @ (ApplyError::Passing(..) | ApplyError::Refused { .. })) = outcome {
+            self.trace.record("otel.status_code", "error").record("otel.status_description", display(error));
+        }
+    }
+}
+
+/// Since 1970, as a span has it.
+fn nanoseconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or_default()
+}

@@ -1,0 +1,164 @@
+//! Traces of reconciles, sent to a collector by OTLP over HTTP.
+//!
+//! Spans end up in a bounded queue, from which one task sends them. Nobody waits for a collector: what doesn't fit into the queue, or can't be
+//! sent, is dropped and counted.
+
+mod collector;
+mod queue;
+
+use collector::Collector;
+use http::Uri;
+use opentelemetry::{KeyValue, trace::TracerProvider};
+use opentelemetry_otlp::{ExporterBuildError, Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::{
+    Resource,
+    trace::{Sampler, SdkTracerProvider, SpanExporter as _},
+};
+use pointsman_core::spans::{RECONCILE, TARGET};
+pub use queue::SpanCounts;
+use queue::SpanQueue;
+use std::{str::FromStr, time::Duration};
+use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
+use tracing::{Metadata, subscriber::Interest};
+use tracing_subscriber::{
+    Layer, Registry,
+    filter::{DynFilterFn, LevelFilter},
+    layer::Context,
+};
+
+/// How long the host waits for the collector when it ends. The lease was given back by then.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What is below the address of a collector, by OTLP.
+const PATH: &str = "/v1/traces";
+
+/// Where a collector is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint(Uri);
+
+/// Why an address isn't that of a collector.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no URL of a collector: write one such as http://collector.monitoring:4318, without credentials or a query")]
+pub struct EndpointError(String);
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        let error = || EndpointError(text.to_owned());
+        let uri: Uri = text.parse().map_err(|_| error())?;
+        let known = uri.scheme_str().is_some_and(|scheme| ["http", "https"].contains(&scheme));
+        let plain = uri.authority().is_some_and(|authority| !authority.as_str().contains('@')) && uri.query().is_none();
+        if known && plain { Ok(Self(uri)) } else { Err(error()) }
+    }
+}
+
+impl Endpoint {
+    /// The address of what takes traces.
+    fn traces(&self) -> String {
+        self.0.to_string().trim_end_matches('/').to_owned() + PATH
+    }
+}
+
+/// Why no traces can be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum TracesError {
+    /// There is no client for the collector.
+    #[error(transparent)]
+    Client(#[from] kube::Error),
+    /// A setting is wrong that the exporter takes from the environment.
+    #[error(transparent)]
+    Exporter(#[from] ExporterBuildError),
+}
+
+/// What makes spans of traces, as a part of what logs.
+pub type TraceLayer = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// The host that traces are from.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Its name among the hosts.
+    pub identity: &'a str,
+    /// Its namespace.
+    pub namespace: &'a str,
+}
+
+/// The task that sends spans.
+#[derive(Debug)]
+pub struct Traces {
+    counts: SpanCounts,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Traces {
+    /// Begins to send what the layer sees: of all reconciles this part, from 0 to 1.
+    pub fn start(endpoint: &Endpoint, sample: f64, origin: Origin<'_>) -> Result<(Self, TraceLayer), TracesError> {
+        let collector = Collector::new(&endpoint.0)?;
+        let failure = collector.failure();
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(collector)
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(endpoint.traces())
+            .with_timeout(collector::EXPORT_TIMEOUT);
+        let mut exporter = exporter.build()?;
+        let resource = resource(origin);
+        exporter.set_resource(&resource);
+        let counts = SpanCounts::default();
+        let (queue, spans) = SpanQueue::new(counts.clone());
+        let layer = layer(queue, sample, resource);
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(spans.send(exporter, failure, stopped));
+        Ok((Self { counts, stop, task }, layer))
+    }
+
+    /// What was sent and what was dropped.
+    pub fn counts(&self) -> &SpanCounts {
+        &self.counts
+    }
+
+    /// Sends what is queued and ends. It waits for a collector a bounded time.
+    pub async fn flush(mut self) {
+        _ = self.stop.send(());
+        if timeout(FLUSH_TIMEOUT, &mut self.task).await.is_err() {
+            self.task.abort();
+            tracing::warn!("the collector takes longer than {} s: the last spans are dropped", FLUSH_TIMEOUT.as_secs());
+        }
+    }
+}
+
+fn resource(Origin { identity, namespace }: Origin<'_>) -> Resource {
+    let attributes = [
+        KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+        KeyValue::new("service.instance.id", identity.to_owned()),
+        KeyValue::new("k8s.namespace.name", namespace.to_owned()),
+    ];
+    Resource::builder().with_service_name("pointsman").with_attributes(attributes).build()
+}
+
+/// Makes spans, and puts those that have ended into a queue. Whatever is logged plays no part in it.
+fn layer(queue: SpanQueue, sample: f64, resource: Resource) -> TraceLayer {
+    // A trace is sampled as a whole.
+    let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample)));
+    let provider = SdkTracerProvider::builder().with_resource(resource).with_sampler(sampler).with_span_processor(queue).build();
+    let spans = tracing_opentelemetry::layer()
+        .with_tracer(provider.tracer("pointsman"))
+        // Parents are those of `tracing`, which follow a task from thread to thread.
+        .with_context_activation(false)
+        .with_location(false)
+        .with_threads(false)
+        .with_target(false)
+        .with_tracked_inactivity(false);
+    // Plans are made outside reconciles too, for comparisons and the webhook.
+    let within = |of: &Metadata<'_>, around: &Context<'_, Registry>| {
+        of.target() == TARGET && (of.name() == RECONCILE || around.lookup_current().is_some())
+    };
+    let filter = DynFilterFn::new(within)
+        .with_callsite_filter(|of| if of.target() == TARGET { Interest::sometimes() } else { Interest::never() })
+        .with_max_level_hint(LevelFilter::DEBUG);
+    spans.with_filter(filter).boxed()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! Traces of reconciles, as a collector gets them from a host.
+
+use crate::services::{Space, fixed, home, own_cluster, with_model};
+use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::post};
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse},
+    common::v1::{KeyValue, any_value::Value as Any},
+    trace::v1::Span,
+};
+use pointsman_core::resource::{DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER};
+use pointsman_tests::{Host, PolicyCluster, TestCluster, eventually};
+use prost::Message;
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex},
+    time::{SystemTime, UNIX_EPOCH},
+};
+use tokio::net::TcpListener;
+
+/// A span with the attributes of its resource.
+#[derive(Clone, Debug)]
+struct Taken {
+    span: Span,
+    attributes: BTreeMap<String, Value>,
+    resource: BTreeMap<String, Value>,
+}
+
+impl Taken {
+    fn is(&self, key: &str, value: impl Into<Value>) -> bool {
+        self.attributes.get(key) == Some(&value.into())
+    }
+}
+
+fn attributes(list: Vec<KeyValue>) -> BTreeMap<String, Value> {
+    let number = list.len();
+    let value = |attribute: KeyValue| match attribute.value.and_then(|value| value.value) {
+        Some(Any::StringValue(text)) => text.into(),
+        Some(Any::IntValue(number)) => number.into(),
+        Some(Any::BoolValue(is)) => is.into(),
+        other => panic!("{} is {other:?}", attribute.key),
+    };
+    let attributes: BTreeMap<String, Value> = list.into_iter().map(|attribute| (attribute.key.clone(), value(attribute))).collect();
+    assert_eq!(attributes.len(), number, "each attribute is there once: {attributes:?}");
+    attributes
+}
+
+/// A collector.
+#[derive(Clone, Debug, Default)]
+struct Collector(Arc<Mutex<Vec<Taken>>>);
+
+impl Collector {
+    /// Starts it, and tells its URL.
+    async fn start() -> (Self, String) {
+        let collector = Self::default();
+        let url = serve(Router::new().route("/v1/traces", post(take)).with_state(collector.clone())).await;
+        (collector, url)
+    }
+
+    /// The traces of a subject that have come to their end, in the order in which they began: a root is the last of its spans to end.
+    fn traces(&self, subject: &str) -> Vec<Vec<Taken>> {
+        let all = self.0.lock().unwrap().clone();
+        let mut roots: Vec<&Taken> = all.iter().filter(|taken| taken.span.name == "reconcile" && taken.is("subject", subject)).collect();
+        roots.sort_by_key(|root| root.span.start_time_unix_nano);
+        let trace = |root: &Taken| all.iter().filter(|taken| taken.span.trace_id == root.span.trace_id).cloned().collect();
+        roots.into_iter().map(trace).collect()
+    }
+}
+
+async fn serve(routes: Router) -> String {
+    let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    url
+}
+
+async fn take(State(Collector(taken)): State<Collector>, body: Bytes) -> (StatusCode, Vec<u8>) {
+    let request = ExportTraceServiceRequest::decode(body).unwrap();
+    for of_resource in request.resource_spans {
+        let resource = attributes(of_resource.resource.unwrap().attributes);
+        for span in of_resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
+            let attributes = attributes(span.attributes.clone());
+            taken.lock().unwrap().push(Taken { span, attributes, resource: resource.clone() });
+        }
+    }
+    (StatusCode::OK, ExportTraceServiceResponse::default().encode_to_vec())
+}
+
+/// The span that a span is below.
+fn parent<'t>(trace: &'t [Taken], below: &Taken) -> Option<&'t Taken> {
+    trace.iter().find(|taken| taken.span.span_id == below.span.parent_span_id)
+}
+
+/// The only span of a name.
+fn only<'t>(trace: &'t [Taken], name: &str) -> &'t Taken {
+    let spans: Vec<&Taken> = trace.iter().filter(|taken| taken.span.name == name).collect();
+    let names: Vec<&str> = trace.iter().map(|taken| taken.span.name.as_str()).collect();
+    let [span] = spans[..] else { panic!("{} spans {name} among {names:?}", spans.len()) };
+    span
+}
+
+/// Ends a host, which must end well.
+fn end(cluster: &TestCluster, host: Host<'_>) {
+    let part = host.part.clone();
+    host.stop();
+    let parts = cluster.control(&json!({"do": "status"})).unwrap();
+    let stopped = parts["parts"].as_array().unwrap().iter().find(|status| status["name"] == *part).unwrap();
+    assert_eq!(stopped["exit"], 0, "{stopped}");
+}
+
+#[tokio::test]
+async fn a_trace_leads_from_what_the_watch_saw_through_each_policy_to_each_write() {
+    let cluster = PolicyCluster::start().await;
+    let (collector, url) = Collector::start().await;
+    let host = Host::start(&cluster, &["--otlp-endpoint", &url, "--log-level", "debug"]).await;
+    host.ready().await;
+    let space = Space::on(&cluster, "traced").await;
+    let before = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap();
+    space.service("chat", with_model(json!({"engine": {"minReplicas": 1, "maxReplicas": 3}}))).await;
+    space.becomes(&HORIZONTAL_POD_AUTOSCALER, "chat-engine", "it is there", |_| true).await;
+    let subject = format!("InferenceService {}/chat", space.0.name);
+    let writes = |trace: &[Taken]| trace.iter().any(|taken| taken.span.name == "create Deployment");
+    let trace = async || collector.traces(&subject).into_iter().find(|trace| writes(trace));
+    let trace = eventually("the trace of the first writes has come", trace).await;
+
+    let root = only(&trace, "reconcile");
+    assert!(root.span.parent_span_id.is_empty() && root.span.start_time_unix_nano >= before, "{root:?}");
+    let set = root.attributes["set"].as_str().unwrap();
+    assert!(cluster.kubectl(&["get", "policysets", "-o", "name"]).ok().contains(set), "{set}");
+    assert!(root.is("result", "Done") && root.attributes["decisions"].as_str().unwrap().len() == 12, "{root:?}");
+    for (key, value) in
+        [("service.name", "pointsman"), ("service.version", env!("CARGO_PKG_VERSION")), ("k8s.namespace.name", "pointsman-system")]
+    {
+        assert_eq!(root.resource[key], value);
+    }
+    assert!(root.resource["service.instance.id"].as_str().unwrap().len() > 1);
+    for taken in trace.iter().filter(|taken| taken.span.span_id != root.span.span_id) {
+        let above = parent(&trace, taken).unwrap_or_else(|| panic!("{taken:?} is below nothing"));
+        let (outer, inner) = (&above.span, &taken.span);
+        assert!(
+            outer.start_time_unix_nano <= inner.start_time_unix_nano
+                && inner.start_time_unix_nano <= inner.end_time_unix_nano
+                && inner.end_time_unix_nano <= outer.end_time_unix_nano,
+            "{taken:?} isn't within {above:?}"
+        );
+    }
+    assert_eq!(only(&trace, "queue").span.start_time_unix_nano, root.span.start_time_unix_nano, "the wait in the queue is part of it");
+    let (plan, apply) = (only(&trace, "plan"), only(&trace, "apply"));
+    for below in ["queue", "snapshot", "plan", "pace", "apply"] {
+        assert_eq!(only(&trace, below).span.parent_span_id, root.span.span_id, "{below}");
+    }
+    assert!(plan.is("set", set) && only(&trace, "pace").is("permission", "GoOn"));
+    for stage in ["rules Input", "rules Output"] {
+        let rules = only(&trace, stage);
+        assert!(rules.span.parent_span_id == plan.span.span_id && rules.is("cached", false), "{rules:?}");
+    }
+    for plugin in ["runtime-selection", "pod-templating", "metadata-propagation"] {
+        let call = trace.iter().find(|taken| taken.span.name == format!("call {plugin}")).unwrap_or_else(|| panic!("no call of {plugin}"));
+        assert!(call.is("plugin", plugin) && call.is("point", plugin) && call.is("outcome", "Answered"), "{call:?}");
+        assert!(call.attributes["digest"].as_str().unwrap().starts_with("sha256:") && call.attributes["fuel"].as_i64().unwrap() > 0);
+        let decided = parent(&trace, call).unwrap();
+        assert!(decided.span.name == format!("decide {plugin}") && decided.is("cached", false) && decided.is("outcome", "Decided"));
+        assert_eq!(decided.span.parent_span_id, plan.span.span_id);
+    }
+    let created = trace.iter().filter(|taken| taken.is("operation", "create"));
+    let written: BTreeSet<String> = created
+        .map(|taken| {
+            assert_eq!(taken.span.parent_span_id, apply.span.span_id);
+            let object = taken.attributes["object"].as_str().unwrap().replace(&format!("{}/", space.0.name), "");
+            assert!(taken.span.name == format!("create {}", object.split(' ').next().unwrap()) && taken.span.kind == 3, "{taken:?}");
+            object
+        })
+        .collect();
+    assert!(written.len() > 2 && written == space.made().await, "{written:?}");
+    let tells = || collector.traces(&subject).iter().flatten().any(|taken| taken.span.name == "status InferenceService");
+    eventually("a status is written within a trace", async || tells().then_some(())).await;
+
+    // What the Deployment reports changes no question.
+    space.patch_status(&DEPLOYMENT, "chat-engine", json!({"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1})).await;
+    let cached = |trace: &Vec<Taken>| {
+        let mut decided = trace.iter().filter(|taken| taken.span.name.starts_with("decide ")).peekable();
+        decided.peek().is_some() && decided.all(|taken| taken.is("cached", true))
+    };
+    let again = eventually("another reconcile asks nobody", async || collector.traces(&subject).into_iter().find(cached)).await;
+    assert!(!again.iter().any(|taken| taken.span.name.starts_with("call ") || taken.is("operation", "create")), "{again:?}");
+    let (first, second) = (&root.attributes["decisions"], &only(&again, "reconcile").attributes["decisions"]);
+    assert_eq!(first, second, "equal questions have an equal digest");
+
+    // At level debug the log has spans of others too, and none of these.
+    let ours = host.logged().into_iter().filter(|line| line["span"]["subject"] == *subject).collect::<Vec<_>>();
+    let fields: BTreeSet<&String> = ours.iter().flat_map(|line| line["span"].as_object().unwrap().keys()).collect();
+    assert_eq!(fields.into_iter().collect::<Vec<_>>(), ["decisions", "name", "set", "subject"]);
+    let names: BTreeSet<String> = host.logged().iter().filter_map(|line| line["span"]["name"].as_str().map(str::to_owned)).collect();
+    assert!(names.contains("reconcile") && names.is_subset(&["reconcile", "HTTP"].map(str::to_owned).into()), "{names:?}");
+    end(&cluster, host);
+}
+
+#[tokio::test]
+async fn a_collector_that_is_absent_or_hangs_costs_no_service_anything_and_is_told_once() {
+    let cluster = own_cluster(Some(&[]));
+    home(&cluster).await;
+    let space = Space::on(&cluster, "untraced").await;
+    let told = |host: &Host<'_>| {
+        host.logged()
+            .into_iter()
+            .filter(|line| line["message"].as_str().is_some_and(|text| text.starts_with("traces can't be sent")))
+            .collect::<Vec<_>>()
+    };
+    let dropped = |host: &Host<'_>| host.metric(r#"pointsman_trace_spans_total{outcome="dropped"}"#).unwrap_or_default();
+
+    // A port at which nobody listens.
+    let gone = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap();
+    let url = format!("http://{}", gone.local_addr().unwrap());
+    drop(gone);
+    let host = Host::start(&cluster, &["--otlp-endpoint", &url]).await;
+    host.ready().await;
+    let mut before = 0.0;
+    for name in ["first", "second"] {
+        space.serves(name, with_model(json!({"engine": fixed(1)}))).await;
+        before = eventually("spans are dropped", async || Some(dropped(&host)).filter(|dropped| *dropped > before)).await;
+    }
+    let lines = told(&host);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0]["error"].as_str().unwrap().contains("onnection refused"), "{lines:?}");
+    end(&cluster, host);
+
+    let url = serve(Router::new().fallback(future::pending::<StatusCode>)).await;
+    let host = Host::start(&cluster, &["--otlp-endpoint", &url]).await;
+    host.ready().await;
+    space.serves("third", with_model(json!({"engine": fixed(1)}))).await;
+    // By then the collector has been asked.
+    eventually("the collector is told to hang", async || (!told(&host).is_empty()).then_some(())).await;
+    space.serves("fourth", with_model(json!({"engine": fixed(1)}))).await;
+    let log = host.log();
+    end(&cluster, host);
+    let messages: Vec<String> =
+        pointsman_harness::log_lines(&log).iter().filter_map(|line| Some(line["message"].as_str()?.to_owned())).collect();
+    let at = |text: &str| messages.iter().position(|message| message.starts_with(text));
+    let (released, given_up) = (at("gave the lease back"), at("the collector takes longer"));
+    assert!(released.is_some() && given_up.is_none_or(|given_up| released < Some(given_up)), "{messages:?}");
+}
