@@ -280,7 +280,7 @@ impl Controller {
             Some(NotOurs::Contested(contest)) => Some(contest),
             _ => locked(&self.strays).record(&snapshot.subject),
         };
-        let contested = contest.is_some();
+        let mut contested = contest.is_some();
         let outcome = if let Some(contest) = contest {
             self.pacer.forget(key);
             self.policies.tally().forget(key);
@@ -292,6 +292,7 @@ impl Controller {
             again = plan.recheck_after;
             match self.carry_out(&snapshot, plan, instead, spans).await {
                 Err(ApplyError::Contested(contest)) => {
+                    contested = true;
                     self.pacer.forget(key);
                     self.policies.tally().forget(key);
                     again = contest.recheck_after();
@@ -324,7 +325,7 @@ impl Controller {
     }
 
     /// What is to become of a subject now, and what is told of that instead of that everything is as planned. Where its pods would restart and
-    /// it isn't its turn, that is what keeps them. And by which set.
+    /// it isn't its turn, that is what keeps them. The last is the name of the set that it was planned under.
     fn plan(&self, kind: &dyn Kind, snapshot: &Snapshot, spans: &ReconcileSpans) -> (Plan, Option<Applied>, String) {
         let key = &snapshot.subject.key;
         let set = set_name(&self.policies.active().digest().to_string());

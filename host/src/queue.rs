@@ -39,7 +39,7 @@ struct QueueState<K> {
     count: u64,
 }
 
-/// When a key is to be added, which of all such it is, and when what it is added for was seen: none if nothing was but time.
+/// When a key is to be added, the number of this entry, and when the event was seen that it is added for; none for a timer.
 type Due = (Instant, u64, Option<SystemTime>);
 
 impl<K> Default for Queue<K> {
@@ -68,7 +68,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.add_seen(keys, SystemTime::now());
     }
 
-    /// Adds keys for something that was seen earlier.
+    /// Adds keys for an event that was seen earlier.
     pub fn add_seen(&self, keys: impl IntoIterator<Item = K>, seen: SystemTime) {
         let mut state = self.state();
         for key in keys {
@@ -137,7 +137,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.state().failures.remove(key);
     }
 
-    /// The next key, and since when it should be worked on: the first of what was seen, or when it was due. It must be given back with `done`.
+    /// The next key, and since when it should be worked on: when the first event was seen, or a timer was due. It must be given back with `done`.
     pub async fn next(&self) -> (K, SystemTime) {
         loop {
             let wake = {

@@ -129,8 +129,8 @@ impl Shared {
         done
     }
 
-    /// The subjects that changes have touched, and since when the first of them waits. Whoever queues them is woken by each change, so that the
-    /// others have hardly waited less.
+    /// The subjects that changes have touched, and when the first of these changes was seen. Each change wakes whoever queues them, so the other
+    /// changes were seen at about the same time.
     pub fn take_touched(&self) -> (Touched, SystemTime) {
         let mut world = self.lock();
         (world.take_touched(), locked(&self.seen).take().unwrap_or_else(SystemTime::now))

@@ -1,24 +1,26 @@
 //! Traces of reconciles, as a collector gets them from a host.
 
 use crate::services::{Space, fixed, home, own_cluster, with_model};
-use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::post};
+use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::post, serve::Listener};
 use opentelemetry_proto::tonic::{
     collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse},
     common::v1::{KeyValue, any_value::Value as Any},
     trace::v1::Span,
 };
 use pointsman_core::resource::{DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER};
+use pointsman_harness::log_lines;
 use pointsman_tests::{Host, PolicyCluster, TestCluster, eventually};
 use prost::Message;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    future,
+    future, io,
     net::{Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex},
     time::{SystemTime, UNIX_EPOCH},
 };
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::{TlsAcceptor, rustls::ServerConfig, server::TlsStream};
 
 /// A span with the attributes of its resource.
 #[derive(Clone, Debug)]
@@ -52,11 +54,25 @@ fn attributes(list: Vec<KeyValue>) -> BTreeMap<String, Value> {
 struct Collector(Arc<Mutex<Vec<Taken>>>);
 
 impl Collector {
-    /// Starts it, and tells its URL.
+    /// Starts it. Returns its URL too.
     async fn start() -> (Self, String) {
         let collector = Self::default();
         let url = serve(Router::new().route("/v1/traces", post(take)).with_state(collector.clone())).await;
         (collector, url)
+    }
+
+    /// The same over TLS, and its certificate as PEM.
+    async fn start_with_tls() -> (Self, String, String) {
+        let collector = Self::default();
+        let routes = Router::new().route("/v1/traces", post(take)).with_state(collector.clone());
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = made.signing_key.serialize_der().try_into().unwrap();
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+        let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap();
+        let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+        let listener = TlsListener(listener, Arc::new(config).into());
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        (collector, url, made.cert.pem())
     }
 
     /// The traces of a subject that have come to their end, in the order in which they began: a root is the last of its spans to end.
@@ -66,6 +82,26 @@ impl Collector {
         roots.sort_by_key(|root| root.span.start_time_unix_nano);
         let trace = |root: &Taken| all.iter().filter(|taken| taken.span.trace_id == root.span.trace_id).cloned().collect();
         roots.into_iter().map(trace).collect()
+    }
+}
+
+struct TlsListener(TcpListener, TlsAcceptor);
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        loop {
+            let (stream, peer) = self.0.accept().await.unwrap();
+            if let Ok(stream) = self.1.accept(stream).await {
+                return (stream, peer);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
     }
 }
 
@@ -101,13 +137,16 @@ fn only<'t>(trace: &'t [Taken], name: &str) -> &'t Taken {
     span
 }
 
-/// Ends a host, which must end well.
-fn end(cluster: &TestCluster, host: Host<'_>) {
-    let part = host.part.clone();
+/// Ends a host, which must end well. Returns the last lines of its log.
+fn end(cluster: &TestCluster, host: Host<'_>) -> Vec<String> {
+    let (part, log) = (host.part.clone(), host.log());
     host.stop();
+    let messages: Vec<String> = log_lines(&log).iter().filter_map(|line| Some(line["message"].as_str()?.to_owned())).collect();
+    let last = messages[messages.len().saturating_sub(20)..].to_vec();
     let parts = cluster.control(&json!({"do": "status"})).unwrap();
     let stopped = parts["parts"].as_array().unwrap().iter().find(|status| status["name"] == *part).unwrap();
-    assert_eq!(stopped["exit"], 0, "{stopped}");
+    assert_eq!(stopped["exit"], 0, "{stopped}: {last:#?}");
+    last
 }
 
 #[tokio::test]
@@ -174,8 +213,8 @@ async fn a_trace_leads_from_what_the_watch_saw_through_each_policy_to_each_write
         })
         .collect();
     assert!(written.len() > 2 && written == space.made().await, "{written:?}");
-    let tells = || collector.traces(&subject).iter().flatten().any(|taken| taken.span.name == "status InferenceService");
-    eventually("a status is written within a trace", async || tells().then_some(())).await;
+    let written = || collector.traces(&subject).iter().flatten().any(|taken| taken.span.name == "status InferenceService");
+    eventually("a status is written within a trace", async || written().then_some(())).await;
 
     // What the Deployment reports changes no question.
     space.patch_status(&DEPLOYMENT, "chat-engine", json!({"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1})).await;
@@ -195,14 +234,21 @@ async fn a_trace_leads_from_what_the_watch_saw_through_each_policy_to_each_write
     let names: BTreeSet<String> = host.logged().iter().filter_map(|line| line["span"]["name"].as_str().map(str::to_owned)).collect();
     assert!(names.contains("reconcile") && names.is_subset(&["reconcile", "HTTP"].map(str::to_owned).into()), "{names:?}");
     end(&cluster, host);
+
+    let (collector, url, certificate) = Collector::start_with_tls().await;
+    let file = cluster.folder("collector").join("ca.pem");
+    std::fs::write(&file, certificate).unwrap();
+    let host = Host::start_in(&cluster, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &url), ("SSL_CERT_FILE", file.to_str().unwrap())]).await;
+    eventually("a trace has come over TLS", async || collector.traces(&subject).pop()).await;
+    end(&cluster, host);
 }
 
 #[tokio::test]
-async fn a_collector_that_is_absent_or_hangs_costs_no_service_anything_and_is_told_once() {
+async fn a_collector_that_is_absent_or_hangs_costs_no_service_anything_and_is_logged_once() {
     let cluster = own_cluster(Some(&[]));
     home(&cluster).await;
     let space = Space::on(&cluster, "untraced").await;
-    let told = |host: &Host<'_>| {
+    let failures = |host: &Host<'_>| {
         host.logged()
             .into_iter()
             .filter(|line| line["message"].as_str().is_some_and(|text| text.starts_with("traces can't be sent")))
@@ -221,7 +267,7 @@ async fn a_collector_that_is_absent_or_hangs_costs_no_service_anything_and_is_to
         space.serves(name, with_model(json!({"engine": fixed(1)}))).await;
         before = eventually("spans are dropped", async || Some(dropped(&host)).filter(|dropped| *dropped > before)).await;
     }
-    let lines = told(&host);
+    let lines = failures(&host);
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0]["error"].as_str().unwrap().contains("onnection refused"), "{lines:?}");
     end(&cluster, host);
@@ -231,12 +277,9 @@ async fn a_collector_that_is_absent_or_hangs_costs_no_service_anything_and_is_to
     host.ready().await;
     space.serves("third", with_model(json!({"engine": fixed(1)}))).await;
     // By then the collector has been asked.
-    eventually("the collector is told to hang", async || (!told(&host).is_empty()).then_some(())).await;
+    eventually("the host logs that the collector hangs", async || (!failures(&host).is_empty()).then_some(())).await;
     space.serves("fourth", with_model(json!({"engine": fixed(1)}))).await;
-    let log = host.log();
-    end(&cluster, host);
-    let messages: Vec<String> =
-        pointsman_harness::log_lines(&log).iter().filter_map(|line| Some(line["message"].as_str()?.to_owned())).collect();
+    let messages = end(&cluster, host);
     let at = |text: &str| messages.iter().position(|message| message.starts_with(text));
     let (released, given_up) = (at("gave the lease back"), at("the collector takes longer"));
     assert!(released.is_some() && given_up.is_none_or(|given_up| released < Some(given_up)), "{messages:?}");

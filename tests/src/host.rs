@@ -36,6 +36,12 @@ impl<'a> Host<'a> {
         Self::launch(cluster, kubeconfig, arguments, BTreeMap::new()).await
     }
 
+    /// The same as the ServiceAccount that hosts run as, without flags and in an environment.
+    pub async fn start_in(cluster: &'a TestCluster, environment: &[(&str, &str)]) -> Self {
+        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self::launch(cluster, &cluster.host_kubeconfig(), vec!["controller".to_owned()], environment).await
+    }
+
     /// Starts what the container of a Deployment runs: by its arguments, its environment and its ServiceAccount, with folders of the cluster's in
     /// place of its mounts. Ports are free ones.
     pub async fn start_as_deployed(cluster: &'a TestCluster, deployment: &Value) -> Self {

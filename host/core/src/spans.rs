@@ -6,5 +6,5 @@ pub const TARGET: &str = "pointsman-traces";
 /// The name of the span that is the root of a trace. Outside it there are none.
 pub const RECONCILE: &str = "reconcile";
 
-/// The field of a span that began before it was made: nanoseconds since 1970.
+/// The field of a span that began before it was created: nanoseconds since 1970.
 pub const BEGIN: &str = "begin";

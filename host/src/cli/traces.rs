@@ -1,4 +1,4 @@
-//! What the command line says of traces.
+//! The flags of traces.
 
 use super::policies::PolicyArgs;
 use crate::traces::{Endpoint, Origin, TraceLayer, Traces};
@@ -22,9 +22,9 @@ fn ratio(text: &str) -> Result<f64> {
 }
 
 impl TracesArgs {
-    /// Begins to send traces, if there is where to.
+    /// Starts to send traces, if there is a collector.
     pub(super) fn start(&self, policies: &PolicyArgs) -> Result<Option<(Traces, TraceLayer)>> {
-        // Variables of these names may be there for other programs. An empty one counts as none, and where nothing is sent, none counts.
+        // Variables of these names may be set for other programs. An empty one counts as none, and without a collector a wrong ratio is no error.
         let given = |value: &'_ Option<String>| value.clone().filter(|value| !value.is_empty());
         let Some(url) = given(&self.otlp_endpoint) else { return Ok(None) };
         let endpoint: Endpoint = url.parse().context("--otlp-endpoint")?;

@@ -1,4 +1,4 @@
-//! What the log and a trace say of one reconcile.
+//! The spans of one reconcile: one for the lines of the log, and the root of a trace.
 
 use crate::apply::ApplyError;
 use pointsman_core::{spans, world::ObjectKey};
@@ -8,7 +8,7 @@ use tracing::{
     field::{Empty, display},
 };
 
-/// The spans of one reconcile. All lines of the log are within the one, and the trace is what is below the other.
+/// Two spans, because a trace has fields and a begin that the log has not.
 pub(super) struct ReconcileSpans {
     pub(super) log: Span,
     pub(super) trace: Span,
@@ -27,11 +27,12 @@ impl ReconcileSpans {
         Self { log, trace }
     }
 
-    /// Tells in a word what has come of it.
+    /// Records the result, in one word.
     pub(super) fn result(&self, result: &str) {
         self.trace.record("result", result);
     }
 
+    /// Records what came of a plan, or that another controller contests the subject.
     pub(super) fn outcome(&self, contested: bool, outcome: &Result<(), ApplyError>) {
         self.result(match outcome {
             Ok(()) if contested => "Contested",

@@ -20,7 +20,7 @@ pub(super) const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of an answer is read.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
-/// Why the last request failed: of that the exporter tells only that there was an error of the network.
+/// Why the last request failed. The error of the exporter doesn't have that.
 pub(super) type LastFailure = Arc<Mutex<Option<String>>>;
 
 /// A collector.
@@ -37,13 +37,13 @@ impl fmt::Debug for Collector {
 }
 
 impl Collector {
-    /// A client of the server of a URL. The system's CAs say who it is.
+    /// A client of the server of a URL, which the system's CAs verify.
     pub(super) fn new(url: &Uri) -> kube::Result<Self> {
         let mut server = url.clone().into_parts();
         // The requests have the path.
         server.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
         let mut config = Config::new(Uri::from_parts(server).map_err(|error| kube::Error::HttpError(error.into()))?);
-        // The exporter knows which requests it may repeat.
+        // The exporter retries by itself.
         config.default_retry = false;
         if url.scheme() == Some(&Scheme::HTTP) {
             // An image may be without CAs.

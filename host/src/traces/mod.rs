@@ -27,16 +27,16 @@ use tracing_subscriber::{
 };
 
 /// How long the host waits for the collector when it ends. The lease was given back by then.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is below the address of a collector, by OTLP.
+/// The path for traces below the URL of a collector, by OTLP.
 const PATH: &str = "/v1/traces";
 
 /// Where a collector is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(Uri);
 
-/// Why an address isn't that of a collector.
+/// Why a URL isn't that of a collector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no URL of a collector: write one such as http://collector.monitoring:4318, without credentials or a query")]
 pub struct EndpointError(String);
@@ -54,27 +54,27 @@ impl FromStr for Endpoint {
 }
 
 impl Endpoint {
-    /// The address of what takes traces.
+    /// The URL for traces.
     fn traces(&self) -> String {
         self.0.to_string().trim_end_matches('/').to_owned() + PATH
     }
 }
 
-/// Why no traces can be sent.
+/// Why the host can't send traces.
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {
     /// There is no client for the collector.
     #[error(transparent)]
     Client(#[from] kube::Error),
-    /// A setting is wrong that the exporter takes from the environment.
+    /// A variable of the environment is wrong that the exporter reads.
     #[error(transparent)]
     Exporter(#[from] ExporterBuildError),
 }
 
-/// What makes spans of traces, as a part of what logs.
+/// The layer beside that of the log which turns spans of `tracing` into those of traces.
 pub type TraceLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// The host that traces are from.
+/// The host that sends traces.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
     /// Its name among the hosts.
@@ -92,7 +92,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Begins to send what the layer sees: of all reconciles this part, from 0 to 1.
+    /// Starts to send what the layer gets. `sample` is the part of all reconciles, from 0 to 1.
     pub fn start(endpoint: &Endpoint, sample: f64, origin: Origin<'_>) -> Result<(Self, TraceLayer), TracesError> {
         let collector = Collector::new(&endpoint.0)?;
         let failure = collector.failure();
@@ -113,12 +113,12 @@ impl Traces {
         Ok((Self { counts, stop, task }, layer))
     }
 
-    /// What was sent and what was dropped.
+    /// How many spans were sent and how many dropped.
     pub fn counts(&self) -> &SpanCounts {
         &self.counts
     }
 
-    /// Sends what is queued and ends. It waits for a collector a bounded time.
+    /// Sends what is queued and ends. It waits a limited time for the collector.
     pub async fn flush(mut self) {
         _ = self.stop.send(());
         if timeout(FLUSH_TIMEOUT, &mut self.task).await.is_err() {
@@ -137,7 +137,7 @@ fn resource(Origin { identity, namespace }: Origin<'_>) -> Resource {
     Resource::builder().with_service_name("pointsman").with_attributes(attributes).build()
 }
 
-/// Makes spans, and puts those that have ended into a queue. Whatever is logged plays no part in it.
+/// Creates the spans of traces, and puts those that have ended into the queue. The filter of the log plays no part.
 fn layer(queue: SpanQueue, sample: f64, resource: Resource) -> TraceLayer {
     // A trace is sampled as a whole.
     let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample)));

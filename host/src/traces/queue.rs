@@ -22,10 +22,10 @@ use tokio::{
     time::timeout,
 };
 
-/// How many spans wait at most: about 4 MiB.
+/// The maximum number of spans in the queue: about 4 MiB.
 const MAX_QUEUED_SPANS: usize = 4096;
 
-/// How many spans are sent at once.
+/// The maximum number of spans in a request.
 const MAX_BATCH_SPANS: usize = 512;
 
 /// How long spans are gathered, if there are fewer.
@@ -62,7 +62,7 @@ impl SpanCounts {
     }
 }
 
-/// Where spans go that end.
+/// The end of the queue that spans are added to.
 #[derive(Debug)]
 pub(super) struct SpanQueue {
     spans: Sender<SpanData>,
@@ -96,7 +96,7 @@ impl SpanProcessor for SpanQueue {
     }
 }
 
-/// Moves the begin of a span to where its field says. A span of `tracing` begins when it is made.
+/// Moves the begin of a span to the time in its field. A span of `tracing` begins when it is created.
 fn set_begin(span: &mut SpanData) {
     let Some(at) = span.attributes.iter().position(|attribute| attribute.key.as_str() == BEGIN) else { return };
     if let Value::I64(nanoseconds) = span.attributes.remove(at).value
@@ -106,7 +106,7 @@ fn set_begin(span: &mut SpanData) {
     }
 }
 
-/// The other end of the queue.
+/// The end of the queue that spans are sent from.
 #[derive(Debug)]
 pub(super) struct QueuedSpans {
     spans: Receiver<SpanData>,
@@ -114,7 +114,7 @@ pub(super) struct QueuedSpans {
 }
 
 impl QueuedSpans {
-    /// Sends spans until `stop`, and what is queued by then. Each batch is sent once; whether it is tried again is for the exporter to say.
+    /// Sends spans until `stop`, and what is queued by then. A batch that fails is dropped; the exporter has retried by then.
     pub(super) async fn send(mut self, exporter: impl SpanExporter, failure: LastFailure, mut stop: oneshot::Receiver<()>) {
         let (mut batch, mut failing, mut stopping) = (Vec::new(), false, false);
         loop {
@@ -153,7 +153,7 @@ impl QueuedSpans {
         }
     }
 
-    /// Waits until there are enough spans for a batch, or some have waited long enough. None come any more if there are none then.
+    /// Waits until there are enough spans for a batch, or some have waited long enough. There are none afterwards only if no more can come.
     async fn fill(&mut self, batch: &mut Vec<SpanData>) {
         if batch.is_empty() {
             self.spans.recv_many(batch, MAX_BATCH_SPANS).await;

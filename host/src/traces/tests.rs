@@ -136,7 +136,7 @@ async fn what_does_not_fit_into_the_queue_is_dropped_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collector_that_refuses_is_told_once_until_it_takes_spans_again() {
+async fn that_a_collector_refuses_spans_is_logged_once_until_it_takes_them_again() {
     let (layer, spans, counts) = pipeline(1.0);
     reconciles(layer, 4096);
     let (collector, warnings) = (Fake::default(), Arc::<AtomicUsize>::default());
@@ -174,7 +174,7 @@ fn a_collector_is_an_http_server_and_its_path_is_that_of_traces() {
 }
 
 #[test]
-fn a_trace_says_which_host_it_is_from() {
+fn a_trace_names_its_host() {
     let resource = origin();
     let of = |key: &'static str| resource.get(&key.into()).map(|value| value.to_string());
     assert_eq!(of("service.name").as_deref(), Some("pointsman"));
