@@ -68,7 +68,7 @@ pub(super) struct ControllerArgs {
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     log_format: LogFormat,
     #[command(flatten)]
-    traces: TracesArgs,
+    traces: Box<TracesArgs>,
 }
 
 #[derive(Args, Debug)]
