@@ -351,7 +351,7 @@ impl Controller {
             own_edit: snapshot.subject.generation > status["observedGeneration"].as_i64() || asks,
         };
         let may = self.pacer.admit(key, seen);
-        pace.record("permission", tracing::field::debug(may));
+        pace.record("permission", may.name());
         match may {
             RestartPermission::GoOn => return (plan, None, set),
             // A former set would choose again, and that would be it.

@@ -128,6 +128,18 @@ pub enum RestartPermission {
     AsAsked,
 }
 
+impl RestartPermission {
+    /// Its name, for traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::GoOn => "GoOn",
+            Self::Restart(_) => "Restart",
+            Self::Wait => "Wait",
+            Self::AsAsked => "AsAsked",
+        }
+    }
+}
+
 /// What is to be known of a subject whose plan was made.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a> {
