@@ -291,7 +291,7 @@ impl Keeper {
         let mut progress = pacer.progress();
         self.config_maps.want(&self.places());
         let mut counting = interval(COUNT_INTERVAL);
-        // Those that passed while there was nothing to count must not come all at once: what still changes would look settled.
+        // Those that passed while the keeper was busy must not come all at once: what still changes would look settled.
         counting.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let again = self.wakes_at();
@@ -303,7 +303,13 @@ impl Keeper {
                 () = changed(&mut files) => self.look_at_files(),
                 // It is told below.
                 _ = progress.changed() => {}
-                _ = counting.tick(), if self.uncounted() => self.count(),
+                // Nothing wakes the keeper when the counts of rules change: it checks by itself.
+                _ = counting.tick() => {
+                    if !self.uncounted() {
+                        continue;
+                    }
+                    self.count();
+                }
                 () = sleep_until_some(again) => self.retry(),
                 else => return,
             }
