@@ -99,7 +99,7 @@ fn base() -> Feature {
             rule("events.k8s.io", "events", &["create", "patch"]),
             rule(policy, POLICY_PLUGIN.plural, &["create", "list", "watch"]),
             rule(policy, POLICY_SET.plural, &["create", "delete", "get", "list", "patch", "watch"]),
-            rule(policy, VALIDATION_RULE.plural, &["create", "list", "update", "watch"]),
+            rule(policy, VALIDATION_RULE.plural, &["create", "list", "patch", "watch"]),
             json!({"apiGroups": [policy], "resources": status, "verbs": ["patch"]}),
         ],
         at_home: vec![

@@ -17,7 +17,7 @@ use pointsman_core::{
     },
 };
 use pointsman_crds::policy::rule::{RuleCounts, ValidationRule, ValidationRuleStatus};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
 
@@ -220,9 +220,12 @@ impl Keeper {
             let written = match self.rules.get(&name) {
                 None => api.create(&parameters, &rule).await,
                 Some(there) => {
-                    let mut rule = rule;
-                    rule.metadata.resource_version = there.resource_version();
-                    api.replace(&name, &parameters, &rule).await
+                    let mut changes = merge_patch(&json!(there), &json!(rule));
+                    let (labels, annotations) = (&rule.metadata.labels, &rule.metadata.annotations);
+                    changes["metadata"] =
+                        json!({"resourceVersion": there.resource_version(), "labels": labels, "annotations": annotations});
+                    let parameters = PatchParams { field_manager: parameters.field_manager, ..PatchParams::default() };
+                    api.patch(&name, &parameters, &Patch::Merge(&changes)).await
                 }
             };
             match written {
@@ -366,5 +369,28 @@ fn status(rule: &ValidationRule, known: &RuleState<'_>, now: &super::Time) -> Va
             })
             .or(before.counts),
         rejects: known.counted.as_ref().map_or(before.rejects, |count| count.named.clone()),
+    }
+}
+
+/// What makes one object of another, as a JSON merge patch. What neither has stays as it is: a newer host's fields.
+fn merge_patch(before: &Value, after: &Value) -> Value {
+    let (Value::Object(before), Value::Object(after)) = (before, after) else { return after.clone() };
+    let gone = before.keys().filter(|name| !after.contains_key(*name)).map(|name| (name.clone(), Value::Null));
+    let differs = after.iter().filter(|(name, value)| before.get(*name) != Some(*value));
+    let changed =
+        differs.map(|(name, value)| (name.clone(), before.get(name).map_or_else(|| value.clone(), |was| merge_patch(was, value))));
+    gone.chain(changed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merge_patch_has_what_differs_and_nothing_else() {
+        let before = json!({"spec": {"enabled": false, "old": 1, "list": [1, 2], "same": {"a": 1}}, "kind": "A"});
+        let after = json!({"spec": {"enabled": true, "new": {"b": 2}, "list": [2], "same": {"a": 1}}, "kind": "A"});
+        assert_eq!(merge_patch(&before, &after), json!({"spec": {"enabled": true, "old": null, "new": {"b": 2}, "list": [2]}}));
+        assert_eq!(merge_patch(&after, &after), json!({}));
     }
 }
