@@ -25,7 +25,7 @@ pub enum Outcome {
     /// It is ours and as it should be.
     Unchanged,
     /// It is ours and differs; nothing was written.
-    Outdated,
+    Outdated(Comparison),
     /// It is missing; nothing was written.
     Missing,
     /// Somebody else installed it: compared and left alone.
@@ -38,7 +38,7 @@ impl fmt::Display for Outcome {
             Self::Installed => write!(f, "installed"),
             Self::Updated => write!(f, "updated"),
             Self::Unchanged => write!(f, "unchanged"),
-            Self::Outdated => write!(f, "outdated: `pointsman crds install` updates it"),
+            Self::Outdated(_) => write!(f, "outdated: `pointsman crds install` updates it"),
             Self::Missing => write!(f, "missing: `pointsman crds install` installs it"),
             Self::Foreign(comparison) => write!(f, "not ours, left as it is: {comparison}"),
         }
@@ -72,7 +72,7 @@ pub async fn install(client: &Client, crd: &CustomResourceDefinition, write: boo
         Some(found) => {
             let established = is_crd_established().matches_object(Some(&found));
             match standing(crd, &found) {
-                Outcome::Outdated if write => {
+                Outcome::Outdated(_) if write => {
                     // Client-side apply would keep a copy in an annotation, which has no room for schemas of this size.
                     api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(crd)).await?;
                     (Outcome::Updated, established)
@@ -99,14 +99,19 @@ async fn create(api: &Api<CustomResourceDefinition>, crd: &CustomResourceDefinit
 }
 
 /// How an installed CRD stands to ours.
-fn standing(crd: &CustomResourceDefinition, found: &CustomResourceDefinition) -> Outcome {
+pub(crate) fn standing(crd: &CustomResourceDefinition, found: &CustomResourceDefinition) -> Outcome {
     if !is_ours(found) {
         Outcome::Foreign(compare(crd, found))
     } else if same(crd, found) {
         Outcome::Unchanged
     } else {
-        Outcome::Outdated
+        Outcome::Outdated(compare(crd, found))
     }
+}
+
+/// Whether the CRD itself says that it is ours. Whoever applies our files by kubectl is its field manager.
+pub(crate) fn is_labelled_ours(crd: &CustomResourceDefinition) -> bool {
+    crd.labels().get("app.kubernetes.io/managed-by").is_some_and(|manager| manager == "pointsman")
 }
 
 /// Ours is what we alone have a say in: once somebody else has written to the spec, it is theirs.

@@ -4,10 +4,12 @@
 //! regard to who took it meanwhile (its patches carry no resource version), and goes on saying that it leads while the API server
 //! doesn't answer, even after the lease has expired.
 
+pub mod agreement;
 pub mod fence;
 mod record;
 
 use crate::problem::sentence;
+use agreement::Agreement;
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::{
     Api, Client,
@@ -85,13 +87,15 @@ impl Leadership {
 /// Takes part in the election for the lease of that name, until `stop`. The future does it; when `stop` is there, it gives the lease
 /// back and ends. Whatever needs the leadership must have stopped by then. Dropped before, it leaves the lease to expire.
 ///
-/// The identity must be that of one process, such as a pod's name: who has the same is taken for the same.
+/// The identity must be that of one process, such as a pod's name: who has the same is taken for the same. `agreement` compares this host's
+/// settings with the leader's.
 pub fn campaign<S: Future<Output = ()> + Send>(
     client: Client,
     namespace: &str,
     name: &str,
     identity: &str,
     timing: Timing,
+    agreement: Agreement,
     stop: S,
 ) -> (Leadership, impl Future<Output = ()> + Send + use<S>) {
     let (leads, leadership) = watch::channel(None);
@@ -100,6 +104,7 @@ pub fn campaign<S: Future<Output = ()> + Send>(
         name: name.to_owned(),
         candidate: Candidate::new(identity, timing.lease),
         timing,
+        agreement,
         lease: None,
         leads,
         failing: false,
@@ -112,6 +117,7 @@ struct Election {
     name: String,
     candidate: Candidate,
     timing: Timing,
+    agreement: Agreement,
     /// The lease as we wrote it last: it can be renewed without being read again.
     lease: Option<Lease>,
     leads: watch::Sender<Option<Instant>>,
@@ -195,13 +201,19 @@ impl Election {
         if let Some(holder) = self.candidate.observe(spec, Instant::now()) {
             tracing::info!(lease = self.name, holder, "another host leads");
         }
-        let Some(spec) = self.candidate.wanted(spec, Instant::now(), Timestamp::now()) else { return Ok(false) };
-        let written = if let Some(found) = found {
-            // It carries the version that was read, so only one of those who saw it free gets it.
-            self.api.replace(&self.name, &PostParams::default(), &Lease { spec: Some(spec), ..found }).await?
+        let Some(spec) = self.candidate.wanted(spec, Instant::now(), Timestamp::now()) else {
+            self.agreement.compare(found.as_ref());
+            return Ok(false);
+        };
+        let there = found.is_some();
+        // It carries the version that was read, so only one of those who saw it free gets it.
+        let mut lease = Lease { spec: Some(spec), ..found.unwrap_or_default() };
+        self.agreement.announce(&mut lease, self.candidate.identity());
+        let written = if there {
+            self.api.replace(&self.name, &PostParams::default(), &lease).await?
         } else {
-            let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-            self.api.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await?
+            lease.metadata = ObjectMeta { name: Some(self.name.clone()), ..lease.metadata };
+            self.api.create(&PostParams::default(), &lease).await?
         };
         self.lease = Some(written);
         Ok(true)

@@ -18,6 +18,18 @@ pub fn sentence(error: &(dyn Error + 'static)) -> String {
     said
 }
 
+/// Whether the API server refused a request for want of a right.
+pub fn is_forbidden(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 403) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 /// Something that is wrong with a PolicyPlugin or a ValidationRule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -38,6 +50,13 @@ impl Problem {
 mod tests {
     use super::*;
     use kube::{core::Status, runtime::watcher};
+
+    #[test]
+    fn a_refusal_is_found_below_what_was_tried() {
+        let answer = |code| kube::Error::Api(Box::new(Status::failure("no", "Forbidden").with_code(code)));
+        assert!(is_forbidden(&answer(403)) && is_forbidden(&watcher::Error::InitialListFailed(answer(403))));
+        assert!(!is_forbidden(&answer(404)) && !is_forbidden(&std::io::Error::other("a file")));
+    }
 
     #[test]
     fn of_the_api_server_s_answer_the_message_is_told_once() {

@@ -1,6 +1,7 @@
 //! The watches that fill the world: a task a kind, for as long as the cluster serves it.
 
 pub mod apis;
+mod outdated;
 pub mod seen;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use crate::planning::decide;
 use pointsman::{
-    leader::{Timing, campaign},
+    leader::{Timing, agreement::Agreement, campaign},
     liveness::Liveness,
     metrics::{Format, HostState, Reconciles},
     pace::Pacer,
@@ -50,7 +50,7 @@ fn root() -> PathBuf {
 /// The page of a host that has counted something of everything. A client of Kubernetes needs a runtime.
 fn page() -> String {
     let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let (leadership, _campaign) = campaign(client, "none", "none", "none", Timing::default(), future::pending());
+    let (leadership, _campaign) = campaign(client, "none", "none", "none", Timing::default(), Agreement::default(), future::pending());
     let policies = Arc::clone(decide());
     policies.count_transition("nominated");
     let (reconciles, counts) = (Reconciles::default(), AdmissionCounts::default());
@@ -62,6 +62,8 @@ fn page() -> String {
         listed: watch::channel(None).1,
         shared: Shared::default(),
         liveness: Liveness::default(),
+        differs: watch::channel(None).1,
+        certificate: None,
     };
     let state = HostState { policies, pacer: Arc::new(Pacer::new(None)), leadership };
     let expiry = CertificateExpiry(Arc::<CurrentCertificate>::default());

@@ -15,7 +15,7 @@ use pointsman::{
         Options,
         start::{SandboxOptions, Started, start},
     },
-    leader::{Timing, campaign},
+    leader::{Timing, agreement::Agreement, campaign},
     liveness::Liveness,
     pace::Pacer,
     source::{SOURCES, Source, config_map::Namespaces},
@@ -214,7 +214,8 @@ impl Engine {
         let (stop, stopping) = watch::channel(false);
         let mut stopping_too = stopping.clone();
         let resign = async move { _ = stopping_too.wait_for(|stop| *stop).await };
-        let (leadership, campaign) = campaign(client.clone(), HOST_NAMESPACE, "pointsman", identity, Timing::default(), resign);
+        let (leadership, campaign) =
+            campaign(client.clone(), HOST_NAMESPACE, "pointsman", identity, Timing::default(), Agreement::default(), resign);
         let options = Options {
             namespace: HOST_NAMESPACE.to_owned(),
             identity: identity.to_owned(),

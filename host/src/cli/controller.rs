@@ -5,7 +5,11 @@ use crate::{
     comparison::LiveComparison,
     controller,
     keeper::{self, Options, start::Started},
-    leader::{Timing, campaign},
+    leader::{
+        Timing,
+        agreement::{Agreement, SharedSettings},
+        campaign,
+    },
     liveness::Liveness,
     logging::{LogFormat, LogLevel},
     metrics::{HostState, Reconciles},
@@ -22,7 +26,7 @@ use crate::{
     watch::{Shared, apis},
 };
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{ArgMatches, Args, Command};
 use pointsman_core::claims::{Claim, Claims};
 use pointsman_sandbox::isolate;
 use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
@@ -32,8 +36,29 @@ use tokio_rustls::rustls::{RootCertStore, pki_types::ServerName};
 /// The name of the Lease that hosts take turns with.
 const LEASE: &str = "pointsman";
 
+/// The name of this subcommand.
+pub(super) const SUBCOMMAND: &str = "controller";
+
+/// Flags that may differ from host to host: they don't decide what it writes.
+const OWN_FLAGS: [&str; 10] =
+    ["kubeconfig", "context", "namespace", "identity", "workers", "listen", "log-level", "log-format", "cache", "cache-key"];
+
+/// The values of all other flags, given or not.
+pub(super) fn shared_settings(matches: &ArgMatches) -> SharedSettings {
+    let command = ControllerArgs::augment_args(Command::new(SUBCOMMAND));
+    let flags = command.get_arguments().filter_map(|flag| Some((flag.get_long()?.to_owned(), flag.get_id().as_str())));
+    let shared = flags.filter(|(name, _)| !OWN_FLAGS.contains(&name.as_str())).map(|(name, id)| {
+        let values = matches.try_get_raw(id).ok().flatten().into_iter().flatten();
+        (name, values.map(|value| value.to_string_lossy().into_owned()).collect())
+    });
+    SharedSettings(shared.collect())
+}
+
 #[derive(Args, Debug)]
 pub(super) struct ControllerArgs {
+    /// What all hosts must have in common.
+    #[arg(skip)]
+    pub(super) shared: SharedSettings,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -160,7 +185,9 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let (stop, stopping) = watch::channel(false);
     let Options { namespace, identity, .. } = &settings.options;
     let (namespace, identity) = (namespace.clone(), identity.clone());
-    let (leadership, campaign) = campaign(client.clone(), &namespace, LEASE, &identity, Timing::default(), is_set(stopping.clone()));
+    let (agreement, differs) = Agreement::new(args.shared);
+    let (leadership, campaign) =
+        campaign(client.clone(), &namespace, LEASE, &identity, Timing::default(), agreement, is_set(stopping.clone()));
     let campaign = tokio::spawn(campaign);
 
     let started = tokio::select! {
@@ -201,6 +228,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     };
     let (counts, shown) = (Arc::clone(&admission.counts), Arc::<CurrentCertificate>::default());
     let answered = webhook.is_some().then(|| (&*counts, CertificateExpiry(Arc::clone(&shown))));
+    let certificate = webhook.is_some().then(|| Arc::clone(&shown));
     let mut webhook = webhook.map(|listener| {
         let configuration = args.webhook.webhook_configuration.clone();
         let certificates = args.webhook.certificates(&namespace);
@@ -281,6 +309,22 @@ fn stop_signal() -> Result<impl Future<Output = ()>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_must_have_all_flags_in_common_but_those_that_are_a_host_s_own() {
+        let command = || ControllerArgs::augment_args(Command::new(SUBCOMMAND));
+        for own in OWN_FLAGS {
+            assert!(command().get_arguments().any(|flag| flag.get_long() == Some(own)), "there is no --{own}");
+        }
+        let matches = command().get_matches_from([SUBCOMMAND, "--pace=3", "--control=llmisvc:a", "--control=isvc", "--workers=9"]);
+        let SharedSettings(shared) = shared_settings(&matches);
+        assert_eq!(
+            (&shared["pace"][..], &shared["control"][..]),
+            (&["3".to_owned()][..], &["llmisvc:a".to_owned(), "isvc".to_owned()][..])
+        );
+        assert_eq!((&shared["cluster-domain"][..], &shared["gateway"][..]), (&["cluster.local".to_owned()][..], &[][..]));
+        assert!(!shared.contains_key("workers"), "{shared:?}");
+    }
 
     #[test]
     fn a_host_of_the_webhook_is_what_a_certificate_can_be_for() {

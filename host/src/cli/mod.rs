@@ -92,7 +92,13 @@ impl Cli {
             command = command.bin_name("kubectl pointsman");
         }
         let mut matches = command.get_matches();
-        Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit())
+        // Parsing takes the values out.
+        let shared = matches.subcommand_matches(controller::SUBCOMMAND).map(controller::shared_settings);
+        let mut parsed = Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
+        if let (Command::Controller(args), Some(shared)) = (&mut parsed.command, shared) {
+            args.shared = shared;
+        }
+        parsed
     }
 
     /// Runs the subcommand that was asked for.

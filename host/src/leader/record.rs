@@ -23,6 +23,11 @@ impl Candidate {
         Self { identity: identity.to_owned(), lease, seen: None }
     }
 
+    /// Who it is.
+    pub(super) fn identity(&self) -> &str {
+        &self.identity
+    }
+
     /// Who holds the lease, as far as was seen.
     pub(super) fn holder(&self) -> Option<&str> {
         self.seen.as_ref().and_then(|(seen, _)| holder(seen))

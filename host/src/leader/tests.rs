@@ -90,7 +90,8 @@ impl Server {
         let stopped = async move {
             stopped.await.ok();
         };
-        let (leadership, campaign) = campaign(self.client(), "pointsman", "host", identity, Timing::default(), stopped);
+        let (leadership, campaign) =
+            campaign(self.client(), "pointsman", "host", identity, Timing::default(), Agreement::default(), stopped);
         Host { leadership, stop, campaign: tokio::spawn(campaign) }
     }
 }

@@ -1,6 +1,9 @@
 //! /healthz, /readyz and /metrics.
 
-use super::admission::{counts::AdmissionCounts, tls::CertificateExpiry};
+use super::admission::{
+    counts::AdmissionCounts,
+    tls::{CertificateExpiry, CurrentCertificate},
+};
 use crate::{
     liveness::Liveness,
     logging::LogLevel,
@@ -37,13 +40,25 @@ pub struct Readiness {
     pub shared: Shared,
     /// What is being done.
     pub liveness: Liveness,
+    /// How this host's flags differ from the leader's, or none.
+    pub differs: watch::Receiver<Option<String>>,
+    /// The webhook's certificate, if this host answers the webhook.
+    pub certificate: Option<Arc<CurrentCertificate>>,
 }
 
 impl Readiness {
     /// What keeps this host from being ready.
     fn obstacles(&self) -> BTreeSet<String> {
-        let Self { apis, obstacle, listed, shared: _, liveness: _ } = self;
-        [apis.borrow().obstacle(), obstacle.borrow().clone(), listed.borrow().clone()].into_iter().flatten().collect()
+        let Self { apis, obstacle, listed, certificate, .. } = self;
+        let certificate = certificate.as_ref().and_then(|certificate| certificate.obstacle());
+        [apis.borrow().obstacle(), obstacle.borrow().clone(), listed.borrow().clone(), certificate].into_iter().flatten().collect()
+    }
+
+    /// What an administrator should fix, although all services that can be served are.
+    fn notes(&self) -> Vec<String> {
+        let Self { apis, shared, differs, .. } = self;
+        let denied = watches::denied_messages(shared.lock().denied());
+        denied.into_iter().chain(apis.borrow().outdated().map(str::to_owned)).chain(differs.borrow().clone()).collect()
     }
 }
 
@@ -121,13 +136,13 @@ async fn alive(State(readiness): State<Readiness>) -> (StatusCode, String) {
     }
 }
 
-/// Ready as soon as we know what the cluster serves and the recorded policies are in force, and while it serves what we can't do without. A
-/// right that only some services need is told, and takes nothing from others.
+/// Ready as soon as we know what the cluster serves, the recorded policies are in force and the webhook has its certificate, and while the
+/// cluster serves what we can't do without. Notes follow: a right that only some services need, a CRD without some fields,
+/// flags that differ from the leader's. They don't change Ready, since a rollout of other flags or CRDs would never end otherwise.
 async fn ready(State(readiness): State<Readiness>) -> (StatusCode, String) {
     let obstacles = readiness.obstacles();
     let (code, first) =
         if obstacles.is_empty() { (StatusCode::OK, Some("ok".to_owned())) } else { (StatusCode::SERVICE_UNAVAILABLE, None) };
-    let denied = watches::denied_messages(readiness.shared.lock().denied());
-    let lines: BTreeSet<String> = obstacles.into_iter().chain(denied).collect();
+    let lines: BTreeSet<String> = obstacles.into_iter().chain(readiness.notes()).collect();
     (code, first.into_iter().chain(lines).map(|line| line + "\n").collect())
 }

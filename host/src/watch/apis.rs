@@ -1,7 +1,8 @@
 //! Which kinds the cluster serves, kept up to date: ours and the neighbours' come and go while we run.
 
+use super::outdated::InstalledCrds;
 use crate::problem::sentence;
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
@@ -29,6 +30,8 @@ pub struct Apis {
     known: bool,
     /// group, version, plural name.
     served: BTreeSet<(String, String, String)>,
+    /// What our CRDs lack that are older than this host, a sentence each.
+    outdated: Vec<String>,
 }
 
 impl Apis {
@@ -50,6 +53,11 @@ impl Apis {
     /// Our kinds that the cluster doesn't serve, as `plural.group/version`.
     pub fn missing(&self) -> Vec<String> {
         our_kinds().filter(|kind| !self.serves(&kind.group, &kind.version, &kind.plural)).map(|kind| name(&kind)).collect()
+    }
+
+    /// What our CRDs lack that are older than this host, a sentence each. The host works with what they have.
+    pub fn outdated(&self) -> impl Iterator<Item = &str> {
+        self.outdated.iter().map(String::as_str)
     }
 
     /// Why we can't work, if so.
@@ -75,27 +83,26 @@ fn name(kind: &ApiResource) -> String {
 pub async fn keep(client: Client, served: watch::Sender<Apis>) {
     // Only that something changed matters, so the metadata is enough: a CRD of ours is up to a megabyte.
     let crds = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone());
-    let changes = watcher::watcher(crds, watcher::Config::default()).default_backoff().filter_map(notable);
+    let changes = watcher::watcher(crds, watcher::Config::default()).default_backoff();
     // An installation touches a dozen of them at once.
     let mut changes = pin!(changes.ready_chunks(64));
+    let mut installed = InstalledCrds::default();
     let mut settled = false;
     loop {
-        settled = match if settled { Ok(changes.next().await) } else { timeout(DISCOVERY_DELAY, changes.next()).await } {
-            Ok(Some(_)) => false,
+        let change = next_notable(&mut changes, &mut installed);
+        settled = match if settled { Ok(change.await) } else { timeout(DISCOVERY_DELAY, change).await } {
+            Ok(Some(())) => false,
             Ok(None) => return,
             Err(_) => true,
         };
-        match discover(&client).await {
-            Ok(now) => {
-                served.send_if_modified(|before| {
-                    let differs = *before != now;
-                    if differs {
-                        tracing::info!(missing = now.missing().join(", "), "the kinds that the cluster serves have changed");
-                        *before = now;
-                    }
-                    differs
-                });
-            }
+        let discovered = discover(&client).await.map(|now| publish(&served, now));
+        // Afterwards: who waits for the kinds doesn't wait until each CRD of ours was read.
+        let compared = match discovered {
+            Ok(()) => installed.outdated(&client).await,
+            Err(error) => Err(error),
+        };
+        match compared {
+            Ok(outdated) => _ = served.send_if_modified(|apis| std::mem::replace(&mut apis.outdated, outdated.clone()) != outdated),
             Err(error) => {
                 tracing::warn!(error = sentence(&error), "asking the API server what it serves; trying again");
                 settled = false;
@@ -104,14 +111,46 @@ pub async fn keep(client: Client, served: watch::Sender<Apis>) {
     }
 }
 
-/// Passes on what may change the kinds that are served.
-async fn notable<K>(event: watcher::Result<Event<K>>) -> Option<()> {
+/// Waits for what may change the kinds that are served, and records everything that comes before.
+async fn next_notable(
+    changes: &mut (impl Stream<Item = Vec<watcher::Result<Event<PartialObjectMeta<CustomResourceDefinition>>>>> + Unpin),
+    installed: &mut InstalledCrds,
+) -> Option<()> {
+    loop {
+        let events = changes.next().await?;
+        for event in &events {
+            installed.record(event);
+        }
+        if events.iter().any(is_notable) {
+            return Some(());
+        }
+    }
+}
+
+/// Publishes the kinds, if they have changed.
+fn publish(served: &watch::Sender<Apis>, now: Apis) {
+    served.send_if_modified(|before| {
+        let now = Apis { outdated: before.outdated.clone(), ..now };
+        let differs = *before != now;
+        if differs {
+            tracing::info!(missing = now.missing().join(", "), "the kinds that the cluster serves have changed");
+            if let Some(obstacle) = now.obstacle() {
+                tracing::warn!("{obstacle}");
+            }
+            *before = now;
+        }
+        differs
+    });
+}
+
+/// Whether this may change the kinds that are served.
+fn is_notable<K>(event: &watcher::Result<Event<K>>) -> bool {
     match event {
-        Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => Some(()),
-        Ok(Event::Init | Event::InitApply(_)) => None,
+        Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => true,
+        Ok(Event::Init | Event::InitApply(_)) => false,
         Err(error) => {
-            tracing::warn!(error = sentence(&error), "watching CustomResourceDefinitions; trying again");
-            None
+            tracing::warn!(error = sentence(error), "watching CustomResourceDefinitions; trying again");
+            false
         }
     }
 }
@@ -143,7 +182,7 @@ pub async fn discover(client: &Client) -> kube::Result<Apis> {
         Err(error) => Err(error),
     });
     served.extend(futures::future::try_join_all(asked).await?.into_iter().flatten());
-    Ok(Apis { known: true, served })
+    Ok(Apis { known: true, served, outdated: Vec::new() })
 }
 
 /// Whether the API server has accepted a CRD, and serves this version of it.

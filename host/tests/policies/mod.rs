@@ -26,7 +26,7 @@ pub(crate) fn module(package: &str) -> Vec<u8> {
 
 /// Where this build's program, and the tests with it, keep what was compiled from test to test.
 pub(crate) fn cache() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-cache")
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache/plugins")
 }
 
 /// Compiles with this build's program. Plugins are asked by the draft if they speak it.

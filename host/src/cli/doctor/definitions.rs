@@ -24,10 +24,25 @@ pub(super) async fn ours(installation: &Installation) -> Checked<CrdError> {
             Outcome::Missing => {
                 findings.push(Finding::note(format!("{name} is missing, so objects of this kind can't be created"), INSTALL));
             }
-            Outcome::Outdated => findings.push(Finding::wrong(format!("{name} is that of another version of Pointsman"), INSTALL)),
+            Outcome::Outdated(comparison) if comparison.compatible() => {
+                let message = format!("{name} is that of another version of Pointsman, and lacks nothing of this one");
+                findings.push(Finding::note(message, format!("if it is older, {INSTALL}")));
+            }
+            Outcome::Outdated(comparison) => {
+                findings.push(Finding::wrong(format!("{name} is that of another version of Pointsman, and {comparison}"), INSTALL));
+            }
             Outcome::Foreign(comparison) if comparison.unusable.is_some() => {
                 let message = format!("{name} was installed by somebody else, and {comparison}");
                 findings.push(Finding::wrong(message, "install a version that docs/crds.md names"));
+            }
+            // Nobody else has this group, so whoever installed it did so from our files.
+            Outcome::Foreign(comparison) if !comparison.compatible() && crd.spec.group == POLICY_PLUGIN.group => {
+                let message = format!("{name} is that of another version of Pointsman, and {comparison}");
+                findings.push(Finding::wrong(message, "run `kubectl apply --server-side -k crds`"));
+            }
+            Outcome::Foreign(comparison) if !comparison.compatible() => {
+                let message = format!("{name} was installed by somebody else, and {comparison}");
+                findings.push(Finding::note(message, "if a service needs such a field, install a version that has it"));
             }
             _ => good += 1,
         }

@@ -6,12 +6,12 @@ use k8s_openapi::{
     api::{
         apps::v1::Deployment,
         coordination::v1::Lease,
-        core::v1::{ConfigMap, Namespace, Pod, Secret},
+        core::v1::{ConfigMap, Container, Namespace, Pod, Secret},
     },
     jiff::Timestamp,
 };
 use kube::{Api, ResourceExt, api::ListParams};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of the Deployment and of the Lease.
 const NAME: &str = ACCOUNT;
@@ -64,6 +64,16 @@ impl Deployed {
         containers.map(|container| container.args.clone().unwrap_or_default()).collect()
     }
 
+    /// What each pod is set to: its arguments, and the variables that its manifest gives a value.
+    fn settings(&self) -> BTreeSet<(Vec<String>, BTreeMap<String, String>)> {
+        let containers = self.pods.iter().filter_map(|pod| pod.spec.as_ref()?.containers.first());
+        let variables = |container: &Container| {
+            let given = container.env.iter().flatten().filter_map(|variable| Some((variable.name.clone(), variable.value.clone()?)));
+            given.collect()
+        };
+        containers.map(|container| (container.args.clone().unwrap_or_default(), variables(container))).collect()
+    }
+
     /// Whether a host runs with a flag. Hosts outside of the cluster aren't seen.
     pub(super) fn has_flag(&self, flag: &str) -> Option<bool> {
         self.deployment.as_ref()?;
@@ -96,7 +106,12 @@ impl Deployed {
         let mut findings: Vec<Finding> = Vec::new();
         for absent in &self.absent {
             let message = format!("the Deployment {NAME} mounts the {absent}, which doesn't exist, so its pods don't start");
-            findings.push(Finding::wrong(message, "create it"));
+            let remedy = if absent.starts_with("Secret ") && self.flag("--webhook-certs").is_some() {
+                "create it; where cert-manager does, `kubectl describe certificate` reports why it doesn't"
+            } else {
+                "create it"
+            };
+            findings.push(Finding::wrong(message, remedy));
         }
         let status = deployment.status.clone().unwrap_or_default();
         let (ready, wanted) =
@@ -111,9 +126,9 @@ impl Deployed {
                 "`kubectl describe pods` and /readyz on port 8080 of each say why",
             )
         });
-        if self.arguments().len() > 1 {
+        if self.settings().len() > 1 {
             findings.push(Finding::wrong(
-                "the pods run with different arguments, so what is decided depends on which of them leads",
+                "the pods run with different arguments or variables, so the outcome depends on which of them leads",
                 "wait until the rollout has ended, and delete what isn't from it",
             ));
         }

@@ -93,7 +93,9 @@ async fn certificate(installation: &Installation, name: &str, clients: &[(String
     let chain = data.get("tls.crt").map(|chain| String::from_utf8_lossy(&chain.0).into_owned()).unwrap_or_default();
     let leaf = certificates("tls.crt", chain.as_bytes()).ok().and_then(|chain| chain.into_iter().next());
     let Some(ends) = leaf.as_ref().and_then(expires) else {
-        return vec![Finding::wrong(format!("the Secret {name} has no certificate of the webhook in tls.crt"), RENEWAL)];
+        const CREATION: &str = "a host creates it, if it runs with --webhook and has the rights of deploy/roles/webhook, and its log says why it \
+                                didn't; with cert-manager look at the Certificate";
+        return vec![Finding::wrong(format!("the Secret {name} has no certificate of the webhook in tls.crt"), CREATION)];
     };
     let now = Timestamp::now().as_second();
     let days = (ends - now).div_euclid(24 * 60 * 60);

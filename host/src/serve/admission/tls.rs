@@ -51,24 +51,37 @@ const AFTER_A_FAILURE: Duration = Duration::from_millis(500);
 
 /// The certificate that clients are shown; none until there is one, and no connection succeeds until then.
 #[derive(Debug, Default)]
-pub struct CurrentCertificate(ArcSwapOption<CertifiedKey>);
+pub struct CurrentCertificate {
+    shown: ArcSwapOption<CertifiedKey>,
+    /// Why there is none, and what to do.
+    absent: ArcSwapOption<String>,
+}
 
 impl CurrentCertificate {
     /// Shows another from now on. Connections that are there stay.
     pub fn show(&self, key: CertifiedKey) {
-        self.0.store(Some(Arc::new(key)));
+        self.shown.store(Some(Arc::new(key)));
     }
 
     /// Whether there is one.
     pub fn any(&self) -> bool {
-        self.0.load().is_some()
+        self.shown.load().is_some()
     }
-}
 
-impl CurrentCertificate {
+    /// Notes why none could be had, and what to do. One that is shown stays.
+    pub fn note_failure(&self, why: &str) {
+        self.absent.store(Some(Arc::new(why.to_owned())));
+    }
+
+    /// What keeps the webhook from answering, or none.
+    pub fn obstacle(&self) -> Option<String> {
+        let why = || self.absent.load_full().map_or_else(|| "it hasn't been read yet".to_owned(), |why| (*why).clone());
+        (!self.any()).then(|| format!("the webhook has no certificate: {}", why()))
+    }
+
     /// When it ends, in seconds since 1970.
     pub fn expires(&self) -> Option<i64> {
-        expires(self.0.load_full()?.cert.first()?)
+        expires(self.shown.load_full()?.cert.first()?)
     }
 }
 
@@ -86,7 +99,7 @@ impl Collector for CertificateExpiry {
 
 impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.load_full()
+        self.shown.load_full()
     }
 }
 

@@ -9,6 +9,10 @@ use std::{
 };
 use tokio_rustls::rustls::sign::CertifiedKey;
 
+/// What to do about a directory without a certificate.
+const REMEDY: &str = "put tls.crt and tls.key into the folder of --webhook-certs; where cert-manager fills it, `kubectl describe certificate` \
+                      reports why it doesn't";
+
 /// Why nothing is read from a directory.
 #[derive(Debug, thiserror::Error)]
 enum ReadError {
@@ -35,8 +39,9 @@ pub fn keep(directory: PathBuf, outlet: CertificateSink) -> io::Result<impl Futu
                 }
                 Err(error) if error.to_string() != complaint => {
                     complaint = error.to_string();
+                    outlet.shown.note_failure(&format!("{complaint}: {REMEDY}"));
                     let stays = if outlet.shown.any() { "the former one stays" } else { "the webhook can't be talked to" };
-                    tracing::warn!(directory = %directory.display(), error = complaint, "the certificate can't be used; {stays}");
+                    tracing::warn!(directory = %directory.display(), error = complaint, "the certificate can't be used; {stays}: {REMEDY}");
                 }
                 Err(_) => {}
             }
@@ -94,6 +99,29 @@ mod tests {
         fs::write(directory.path().join("tls.key"), "broken").unwrap();
         fill(directory.path(), &other);
         tokio::time::timeout(within, told.wait_for(|told| told.as_ref() == Some(&other.bundle))).await.unwrap().unwrap();
+        keeping.abort();
+    }
+
+    #[tokio::test]
+    async fn why_there_is_no_certificate_is_known_until_there_is_one() {
+        let directory = TempDir::new().unwrap();
+        let outlet = CertificateSink { shown: Arc::default(), bundle: watch::channel(None).0 };
+        let keeping = tokio::spawn(keep(directory.path().to_owned(), outlet.clone()).unwrap());
+        let becomes = async |what: &str, expected: &dyn Fn(Option<String>) -> bool| {
+            let mut looks = tokio::time::interval(Duration::from_millis(10));
+            let until = async {
+                while !expected(outlet.shown.obstacle()) {
+                    looks.tick().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_mins(1), until).await.unwrap_or_else(|_| panic!("{what}: {:?}", outlet.shown.obstacle()));
+        };
+        let empty = |said: Option<String>| {
+            said.is_some_and(|said| said.starts_with("the webhook has no certificate: tls.crt can't be read") && said.ends_with(REMEDY))
+        };
+        becomes("the folder is empty", &empty).await;
+        fill(directory.path(), &made());
+        becomes("it is there", &|said| said.is_none()).await;
         keeping.abort();
     }
 

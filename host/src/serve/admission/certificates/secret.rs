@@ -5,7 +5,11 @@ use super::{
     CertificateSink,
     made::{self, SelfSignedKeys},
 };
-use crate::{leader::Leadership, permissions::WEBHOOK_SECRET, problem::sentence};
+use crate::{
+    leader::Leadership,
+    permissions::WEBHOOK_SECRET,
+    problem::{is_forbidden, sentence},
+};
 use futures::StreamExt;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
@@ -13,7 +17,7 @@ use kube::{
     api::{ObjectMeta, PostParams},
     runtime::{WatchStreamExt, watcher},
 };
-use std::{collections::BTreeMap, pin::pin, time::Duration};
+use std::{collections::BTreeMap, error::Error, pin::pin, time::Duration};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// Its name.
@@ -42,7 +46,7 @@ pub async fn keep(client: Client, namespace: &str, names: Vec<String>, leadershi
                 Ok(watcher::Event::InitDone) => keeper.found = listed.take().map_or(Found::Missing, Found::from_secret),
                 Ok(watcher::Event::Apply(secret)) => keeper.found = Found::from_secret(secret),
                 Ok(watcher::Event::Delete(_)) => keeper.found = Found::Missing,
-                Err(error) => keeper.complain(format!("it can't be read: {}", sentence(&error))),
+                Err(error) => keeper.complain(format!("it can't be read: {}", advised(&error))),
             },
             _ = looks.tick() => {}
         }
@@ -124,7 +128,7 @@ impl Keeper {
             }
             // Somebody else was first, and the watch tells what he has written.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => self.found = Found::Unknown,
-            Ok(Err(error)) => self.complain(format!("it can't be written: {}", sentence(&error))),
+            Ok(Err(error)) => self.complain(format!("it can't be written: {}", advised(&error))),
             Err(_) => self.complain("it can't be written: the API server doesn't answer".to_owned()),
         }
     }
@@ -146,10 +150,17 @@ impl Keeper {
 
     fn complain(&mut self, complaint: String) {
         if complaint != self.complaint {
+            self.outlet.shown.note_failure(&format!("the Secret {NAME}: {complaint}"));
             tracing::warn!(secret = NAME, error = complaint, "the webhook's certificates can't be kept; trying again");
             self.complaint = complaint;
         }
     }
+}
+
+/// An error, with what to do where a right is missing.
+fn advised(error: &(dyn Error + 'static)) -> String {
+    let advice = if is_forbidden(error) { ": apply deploy/roles/webhook" } else { "" };
+    format!("{}{advice}", sentence(error))
 }
 
 fn kept(secret: &Secret) -> SelfSignedKeys {
