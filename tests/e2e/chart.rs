@@ -2,12 +2,8 @@
 
 use crate::services::{Space, fixed, with_model};
 use pointsman_core::settings::HOST_NAMESPACE;
-use pointsman_harness::{Behaviour, Options, workspace};
-use pointsman_tests::{
-    CommandOutput, Host, TestCluster, eventually,
-    guide::{section, shell},
-    helm, pointsman,
-};
+use pointsman_harness::{Options, workspace};
+use pointsman_tests::{CommandOutput, Host, TestCluster, guide::blocks, helm, kubelet::Kubelet, pointsman};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -176,40 +172,6 @@ fn wrong_values_are_refused_with_the_value_and_what_to_do() {
     assert!(why.contains("install with --namespace pointsman-system"), "{why}");
 }
 
-/// Plays the kubelet for the job that installs the CRDs: runs what its container runs, by its ServiceAccount.
-async fn run_job(cluster: &TestCluster) {
-    let pods = || {
-        let found =
-            cluster.kubectl(&["get", "pods", "-n", HOST_NAMESPACE, "-l", "app.kubernetes.io/name=pointsman-crds", "-o", "json"]).ok();
-        serde_json::from_str::<Value>(&found).unwrap()["items"].as_array().cloned().unwrap()
-    };
-    let waits = async || pods().into_iter().find(|pod| pod["status"]["phase"] == "Pending");
-    let pod = eventually("the job has a pod", waits).await;
-    // A kubelet needs longer to start a container than the API server to learn of a role.
-    let user = format!("--as=system:serviceaccount:{HOST_NAMESPACE}:pointsman-crds");
-    let may = || cluster.kubectl(&["auth", "can-i", "create", "customresourcedefinitions", &user]).stdout.starts_with("yes");
-    eventually("the job may install CRDs", async || may().then_some(())).await;
-    let container = &pod["spec"]["containers"][0];
-    let account = cluster.kubeconfig_of_service_account(HOST_NAMESPACE, pod["spec"]["serviceAccountName"].as_str().unwrap()).unwrap();
-    let args: Vec<&str> = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()).collect();
-    let run = CommandOutput::by(Command::new(pointsman()).args(args).env("KUBECONFIG", account));
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{}", run.stdout);
-    let done = json!({"status": {"phase": "Succeeded", "conditions": [{"type": "Ready", "status": "False"}]}}).to_string();
-    let name = pod["metadata"]["name"].as_str().unwrap();
-    cluster.kubectl(&["patch", "pod", name, "-n", HOST_NAMESPACE, "--subresource", "status", "--type", "merge", "-p", &done]).ok();
-}
-
-/// Runs commands of which one waits for the job.
-fn with_job(cluster: &TestCluster, folder: &Path, commands: &str) {
-    cluster.behave("crds", HOST_NAMESPACE, &BTreeMap::from([("app.kubernetes.io/name", "pointsman-crds")]), Behaviour::Pending).unwrap();
-    let runtime = tokio::runtime::Handle::current();
-    std::thread::scope(|scope| {
-        let commands = scope.spawn(|| shell(cluster, folder, commands));
-        tokio::task::block_in_place(|| runtime.block_on(run_job(cluster)));
-        commands.join().unwrap().ok();
-    });
-}
-
 fn deployment(cluster: &TestCluster) -> Value {
     serde_json::from_str(&cluster.kubectl(&["get", "deployment", "pointsman", "-n", HOST_NAMESPACE, "-o", "json"]).ok()).unwrap()
 }
@@ -220,10 +182,10 @@ async fn by_the_guide_helm_installs_a_host_upgrades_and_removes_it() {
     let clone = cluster.dir.join("clone");
     fs::create_dir(&clone).unwrap();
     CommandOutput::by(Command::new("cp").arg("-r").arg(deploy()).arg(&clone)).ok();
-    let guide = fs::read_to_string(workspace().join("docs/install.md")).unwrap();
-    let commands: Vec<String> = section(&guide, "By Helm");
+    let commands = blocks("install.md", "By Helm");
     let [install, upgrade, removal] = &commands[..] else { panic!("{commands:#?}") };
-    with_job(&cluster, &clone, install);
+    let mut kubelet = Kubelet::for_jobs(&cluster, &[("registry.example.com/pointsman:0.1.0", pointsman())]);
+    kubelet.during(|| install.run(&cluster, &clone)).ok();
     let left = cluster.kubectl(&["get", "clusterrole,clusterrolebinding", "-o", "name"]).ok();
     assert!(left.contains("pointsman-base") && !left.contains("pointsman-crds"), "the rights to install CRDs are gone: {left}");
     let host = Host::start_as_deployed(&cluster, &deployment(&cluster)).await;
@@ -233,7 +195,7 @@ async fn by_the_guide_helm_installs_a_host_upgrades_and_removes_it() {
     space.ready("chat").await;
     let pods = space.pod_uids("chat").await;
 
-    with_job(&cluster, &clone, upgrade);
+    kubelet.during(|| upgrade.run(&cluster, &clone)).ok();
     let upgraded = deployment(&cluster);
     let args = &upgraded["spec"]["template"]["spec"]["containers"][0]["args"];
     assert!(args.as_array().unwrap().contains(&json!("--webhook=0.0.0.0:9443")), "{args}");
@@ -244,7 +206,7 @@ async fn by_the_guide_helm_installs_a_host_upgrades_and_removes_it() {
     assert_eq!(space.pod_uids("chat").await, pods, "no pod has restarted");
 
     host.stop();
-    shell(&cluster, &clone, removal).ok();
+    removal.run(&cluster, &clone).ok();
     let left = cluster.kubectl(&["get", "clusterroles,deployments,validatingwebhookconfigurations", "-A", "-o", "name"]).ok();
     assert!(!left.contains("pointsman") && left.contains("deployment.apps/chat-engine"), "{left}");
     space.kubectl(&["delete", "isvc", "chat", "--timeout", "60s"]).ok();

@@ -17,7 +17,7 @@ fn examine(cluster: &TestCluster) -> (Option<i32>, Vec<String>) {
 }
 
 /// Waits until it finds something, which nothing else explains than what was just done.
-async fn finds(cluster: &TestCluster, what: &str, remedy: &str) {
+pub(crate) async fn finds(cluster: &TestCluster, what: &str, remedy: &str) {
     eventually(what, async || {
         let (_, lines) = examine(cluster);
         lines.iter().any(|line| line.contains(what) && line.contains(remedy)).then_some(())
@@ -75,7 +75,7 @@ async fn doctor_finds_what_is_wrong_says_what_to_do_and_is_content_after_it() {
     pod["metadata"] = json!({"name": "another", "namespace": HOST_NAMESPACE, "labels": {"app.kubernetes.io/name": "pointsman"}});
     pod["spec"]["containers"][0]["args"] = json!(["controller", "--pace=1"]);
     cluster.apply(&pod).ok();
-    finds(&cluster, "the pods run with different arguments", "delete what isn't from it").await;
+    finds(&cluster, "the pods run with different arguments or variables", "delete what isn't from it").await;
 
     cluster.kubectl(&["delete", "pod", "another", "-n", HOST_NAMESPACE]).ok();
     cluster.pointsman(&["crds", "install"]).ok();

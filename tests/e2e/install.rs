@@ -3,10 +3,7 @@
 use crate::services::{Space, fixed, with_model};
 use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_harness::{Options, workspace};
-use pointsman_tests::{
-    CommandOutput, Host, PolicyCluster, TestCluster, eventually,
-    guide::{section, shell},
-};
+use pointsman_tests::{CommandOutput, Host, PolicyCluster, TestCluster, eventually, guide::blocks};
 use serde_json::{Value, json};
 use std::{fs, process::Command};
 
@@ -67,13 +64,12 @@ async fn by_the_guide_a_service_gets_ready_doctor_is_content_and_all_goes_again(
     for folder in ["crds", "deploy"] {
         CommandOutput::by(Command::new("cp").arg("-r").arg(workspace().join(folder)).arg(&clone)).ok();
     }
-    let guide = fs::read_to_string(workspace().join("docs/install.md")).unwrap();
-    let commands = section(&guide, "By kustomize");
+    let commands = blocks("install.md", "By kustomize");
     let [crds, install, removal] = &commands[..] else { panic!("{commands:#?}") };
-    let commands = section(&guide, "Looking at it");
+    let commands = blocks("install.md", "Looking at it");
     let [doctor] = &commands[..] else { panic!("{commands:#?}") };
-    shell(&cluster, &clone, crds).ok();
-    shell(&cluster, &clone, install).ok();
+    crds.run(&cluster, &clone).ok();
+    install.run(&cluster, &clone).ok();
     let deployment = object(&cluster, "deployment");
     assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "registry.example.com/pointsman:0.1.0");
     // No container runs here: the pods' program runs as the Deployment says, beside the pods.
@@ -82,11 +78,11 @@ async fn by_the_guide_a_service_gets_ready_doctor_is_content_and_all_goes_again(
     let space = Space::on(&cluster, "first").await;
     space.service("chat", with_model(json!({"engine": fixed(1)}))).await;
     space.ready("chat").await;
-    eventually("doctor is content", async || shell(&cluster, &clone, doctor).success.then_some(())).await;
+    eventually("doctor is content", async || doctor.run(&cluster, &clone).success.then_some(())).await;
 
     host.stop();
     assert_eq!(object(&cluster, "lease")["spec"]["holderIdentity"].as_str().unwrap_or_default(), "", "given back");
-    shell(&cluster, &clone, removal).ok();
+    removal.run(&cluster, &clone).ok();
     let left = space.kubectl(&["get", "deployments,services", "-o", "name"]).ok();
     assert!(left.contains("deployment.apps/chat-engine"), "what serves goes on: {left}");
     space.kubectl(&["delete", "isvc", "chat", "--timeout", "60s"]).ok();

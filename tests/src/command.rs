@@ -49,7 +49,12 @@ pub(crate) const CACHE: &str = "POINTSMAN_CACHE";
 /// Where hosts keep what they compile, unless a test gives them another folder: with an empty one, each compiles the built-in policies and
 /// the evaluator anew, for seconds.
 pub fn compiled() -> PathBuf {
-    target_dir().join("tmp/plugins-cache")
+    cache_volume().join("plugins")
+}
+
+/// What stands for the volume of the shipped Deployment in which that folder is.
+pub(crate) fn cache_volume() -> PathBuf {
+    target_dir().join("tmp/cache")
 }
 
 /// The host's binary, up to date, or the one that `POINTSMAN_BINARY` names.

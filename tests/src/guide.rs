@@ -1,7 +1,12 @@
 //! Guides whose commands are run as they stand there.
 
 use crate::{CommandOutput, TestCluster, command::helm_folders, helm, pointsman};
-use std::{path::Path, process::Command};
+use pointsman_harness::workspace;
+use std::{
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 /// A block of commands, and what is said of their output.
 #[derive(Debug)]
@@ -15,9 +20,7 @@ pub struct Step {
 /// The steps of a guide: `sh` blocks, each with the `text` block that follows it.
 pub fn steps(guide: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
-    // Every second part is within a block.
-    for block in guide.split("\n```").skip(1).step_by(2) {
-        let (language, content) = block.split_once('\n').expect("a block names its language");
+    for (language, content) in fenced(guide) {
         match language {
             "sh" => steps.push(Step { commands: content.to_owned(), output: None }),
             "text" => steps.last_mut().expect("output follows commands").output = Some(content.to_owned()),
@@ -27,12 +30,64 @@ pub fn steps(guide: &str) -> Vec<Step> {
     steps
 }
 
-/// The commands below a heading of a guide, up to the next of its level.
-pub fn section(guide: &str, heading: &str) -> Vec<String> {
-    let heading = format!("\n## {heading}\n");
-    let (_, text) = guide.split_once(&heading).unwrap_or_else(|| panic!("no heading{heading}"));
-    let text = text.split_once("\n## ").map_or(text, |(section, _)| section);
-    steps(text).into_iter().map(|step| step.commands).collect()
+/// A block of commands of a guide. Whoever takes it runs it: the test fails if it is dropped before.
+#[derive(Debug)]
+pub struct Block {
+    commands: String,
+    ran: AtomicBool,
+}
+
+impl Block {
+    /// The commands as they stand there.
+    pub fn commands(&self) -> &str {
+        &self.commands
+    }
+
+    /// Runs them.
+    pub fn run(&self, cluster: &TestCluster, folder: &Path) -> CommandOutput {
+        self.run_with(cluster, folder, "")
+    }
+
+    /// Runs them after commands that play what no container or kubelet does here.
+    pub fn run_with(&self, cluster: &TestCluster, folder: &Path, before: &str) -> CommandOutput {
+        self.ran.store(true, Ordering::Relaxed);
+        shell(cluster, folder, &format!("{before}\n{}", self.commands))
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        assert!(*self.ran.get_mut() || std::thread::panicking(), "no test runs\n{}", self.commands);
+    }
+}
+
+/// The text of a page of `docs`.
+pub fn page(name: &str) -> String {
+    let file = workspace().join("docs").join(name);
+    std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// The blocks of commands below a heading of a page of `docs`, up to the next of its level.
+pub fn blocks(name: &str, heading: &str) -> Vec<Block> {
+    let page = page(name);
+    let section = sections(&page).into_iter().find_map(|(its, text)| (its == heading).then_some(text));
+    let section = section.unwrap_or_else(|| panic!("{name} has no heading {heading}"));
+    let is_run =
+        |(language, text): (&str, &str)| (language == "sh").then(|| Block { commands: text.to_owned(), ran: AtomicBool::default() });
+    fenced(section).into_iter().filter_map(is_run).collect()
+}
+
+/// The headings of a page with the text below each; what comes before the first has none.
+pub fn sections(page: &str) -> Vec<(&str, &str)> {
+    let mut parts = page.split("\n## ");
+    let first = parts.next().map(|text| ("", text));
+    first.into_iter().chain(parts.map(|part| part.split_once('\n').unwrap_or((part, "")))).collect()
+}
+
+/// The fenced blocks of a text, each with its language.
+pub fn fenced(text: &str) -> Vec<(&str, &str)> {
+    // Every second part is within a block.
+    text.split("\n```").skip(1).step_by(2).map(|block| block.split_once('\n').expect("a block names its language")).collect()
 }
 
 /// Whether these lines are printed in this order. A line `...` stands for any lines, and at the end of one for its rest.
@@ -59,6 +114,8 @@ pub fn shell(cluster: &TestCluster, folder: &Path, commands: &str) -> CommandOut
     let commands = format!("pointsman() {{ \"$POINTSMAN\" \"$@\"; }}\nhelm() {{ \"$HELM\" \"$@\"; }}\n{commands}");
     let mut bash = Command::new("bash");
     bash.args(["-euo", "pipefail", "-c", &commands]).current_dir(folder);
+    // By itself, kubectl would take what an earlier cluster at this port served for what there is.
+    bash.env("KUBECACHEDIR", cluster.dir.join("kube-cache"));
     bash.env("KUBECONFIG", &cluster.kubeconfig).env("POINTSMAN", pointsman()).env("HELM", helm());
     CommandOutput::by(helm_folders(&mut bash, &cluster.dir))
 }

@@ -1,15 +1,16 @@
 //! The host, running against a test's cluster.
 
 use crate::{
-    TestCluster,
-    command::{CACHE, compiled},
+    CommandOutput, TestCluster,
+    command::{CACHE, cache_volume, compiled},
     eventually, pointsman,
 };
 use pointsman_harness::{http_get, listening_address, log_lines};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    process::Command,
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -33,7 +34,7 @@ impl<'a> Host<'a> {
     /// The same with another kubeconfig.
     pub async fn start_as(cluster: &'a TestCluster, kubeconfig: &Path, flags: &[&str]) -> Self {
         let arguments = ["controller"].iter().chain(flags).map(ToString::to_string).collect();
-        Self::launch(cluster, kubeconfig, arguments, BTreeMap::new()).await
+        Self::launch(cluster, &pointsman(), kubeconfig, arguments, BTreeMap::new()).await
     }
 
     /// The same as the ServiceAccount that hosts run as, without flags and in an environment.
@@ -45,15 +46,25 @@ impl<'a> Host<'a> {
     /// Starts what the container of a Deployment runs: by its arguments, its environment and its ServiceAccount, with folders of the cluster's in
     /// place of its mounts. Ports are free ones.
     pub async fn start_as_deployed(cluster: &'a TestCluster, deployment: &Value) -> Self {
+        let mut pod = deployment["spec"]["template"].clone();
+        pod["metadata"]["namespace"] = deployment["metadata"]["namespace"].clone();
+        pod["metadata"]["name"] = format!("{}-0", deployment["metadata"]["name"].as_str().unwrap_or_default()).into();
+        Self::start_as_pod(cluster, &pointsman(), &pod).await
+    }
+
+    /// Starts what the first container of a pod runs: by its arguments, its environment and its ServiceAccount, with folders of the cluster's
+    /// in place of its mounts. Ports are free ones.
+    pub async fn start_as_pod(cluster: &'a TestCluster, program: &Path, pod: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        let namespace = text(&deployment["metadata"]["namespace"]);
-        let pod = &deployment["spec"]["template"]["spec"];
-        let container = &pod["containers"][0];
+        let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
+        let container = &pod["spec"]["containers"][0];
         let mounts: Vec<(String, String)> = list(&container["volumeMounts"])
             .iter()
             .map(|mount| {
-                let folder = cluster.dir.join("mounts").join(text(&mount["name"]));
+                // What is compiled already needn't be for each pod again.
+                let shared = (mount["name"] == "cache").then(cache_volume);
+                let folder = shared.unwrap_or_else(|| cluster.dir.join("mounts").join(text(&mount["name"])));
                 std::fs::create_dir_all(&folder).expect("making a folder for a mount");
                 (text(&mount["mountPath"]), folder.display().to_string())
             })
@@ -65,23 +76,24 @@ impl<'a> Host<'a> {
         let value = |variable: &Value| match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
             None => mounted(text(&variable["value"])),
             Some("metadata.namespace") => namespace.clone(),
-            Some("metadata.name") => format!("{}-0", text(&deployment["metadata"]["name"])),
+            Some("metadata.name") => name.clone(),
             Some(other) => panic!("a variable from {other}"),
         };
         let environment = list(&container["env"]).iter().map(|variable| (text(&variable["name"]), value(variable))).collect();
-        let account = cluster.kubeconfig_of_service_account(&namespace, &text(&pod["serviceAccountName"]));
-        Self::launch(cluster, &account.unwrap_or_else(|error| panic!("{error}")), arguments, environment).await
+        let account = cluster.kubeconfig_of_service_account(&namespace, &text(&pod["spec"]["serviceAccountName"]));
+        Self::launch(cluster, program, &account.unwrap_or_else(|error| panic!("{error}")), arguments, environment).await
     }
 
     async fn launch(
         cluster: &'a TestCluster,
+        program: &Path,
         kubeconfig: &Path,
         arguments: Vec<String>,
         mut environment: BTreeMap<String, String>,
     ) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let part = format!("host-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let mut command = vec![pointsman().display().to_string()];
+        let mut command = vec![program.display().to_string()];
         command.extend(arguments);
         command.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
         let always = [("KUBECONFIG", kubeconfig.to_owned()), (CACHE, compiled())];
@@ -95,6 +107,27 @@ impl<'a> Host<'a> {
     pub fn metric(&self, series: &str) -> Option<f64> {
         let (_, page) = self.get("/metrics").ok()?;
         page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    /// How many times it has looked at a subject.
+    pub fn reconciles(&self) -> u64 {
+        let Ok((_, page)) = self.get("/metrics") else { return 0 };
+        let counts = page.lines().filter(|line| line.starts_with("controller_runtime_reconcile_total"));
+        counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+
+    /// What the supervisor knows of its process.
+    fn process(&self) -> Value {
+        let status = self.cluster.control(&json!({"do": "status"})).unwrap_or_else(|error| panic!("{error}"));
+        let parts = status["parts"].as_array().cloned().unwrap_or_default();
+        parts.into_iter().find(|part| part["name"] == *self.part).expect("it was started")
+    }
+
+    /// Ends it as a kubelet does, and waits until it has ended. Tells its exit code.
+    pub async fn terminate(&self) -> i64 {
+        let pid = self.process()["pid"].to_string();
+        CommandOutput::by(Command::new("kill").args(["-TERM", &pid])).ok();
+        eventually("the host has ended", async || self.process()["exit"].as_i64()).await
     }
 
     /// The status code and body of one of its pages.

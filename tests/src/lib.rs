@@ -10,6 +10,7 @@ pub mod fixtures;
 pub mod grants;
 pub mod guide;
 mod host;
+pub mod kubelet;
 pub mod measure;
 mod policies;
 pub mod relay;

@@ -28,7 +28,7 @@ use pointsman_core::{
     subject_kind::SUBJECT_KINDS,
     world::child::SUBJECT_KIND,
 };
-use pointsman_tests::{CommandOutput, Host, TestCluster, TestNamespace, eventually};
+use pointsman_tests::{CommandOutput, Host, TestCluster, TestNamespace, eventually, grants::host_user};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -356,6 +356,30 @@ impl<'a> Space<'a> {
     pub(crate) fn kubectl(&self, args: &[&str]) -> CommandOutput {
         self.0.cluster.kubectl(&[&["-n", &self.0.name], args].concat())
     }
+}
+
+/// What hosts have written, but for the Lease, and how often they have written that.
+pub(crate) fn writes_and_renewals(cluster: &TestCluster) -> (Vec<String>, usize) {
+    let host = host_user();
+    let all = writes(cluster, |request| request["user"]["username"] == *host);
+    let (renewals, others): (Vec<String>, Vec<String>) = all.into_iter().partition(|write| write.contains(" leases/"));
+    (others, renewals.len())
+}
+
+/// Waits until hosts write nothing but their Lease.
+pub(crate) async fn hosts_rest(cluster: &TestCluster) {
+    let (mut before, mut since) = writes_and_renewals(cluster);
+    let last = LastSeen::default();
+    eventually("the hosts write nothing but their Lease", async || {
+        let (now, renewals) = writes_and_renewals(cluster);
+        if now != before {
+            last.note(format!("{:#?}", &now[before.len()..]));
+            (before, since) = (now, renewals);
+        }
+        // Whatever is still to be reported is reported within 5 s, and it is renewed every 2 s.
+        (renewals >= since + 4).then_some(())
+    })
+    .await;
 }
 
 /// The writes of our hosts, as `verb resource/name/subresource`.

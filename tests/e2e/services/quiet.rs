@@ -50,15 +50,8 @@ async fn beats(cluster: &TestCluster, number: usize) {
     eventually("the lease is renewed", async || (requests(cluster).1 >= before + number).then_some(())).await;
 }
 
-/// How many times a host has looked at a service.
-fn looks(host: &Host<'_>) -> u64 {
-    let Ok((_, metrics)) = host.get("/metrics") else { return 0 };
-    let counts = metrics.lines().filter(|line| line.starts_with("controller_runtime_reconcile_total"));
-    counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
-}
-
 async fn has_looked(host: &Host<'_>, times: u64) {
-    eventually("the host has looked", async || (looks(host) >= times).then_some(())).await;
+    eventually("the host has looked", async || (host.reconciles() >= times).then_some(())).await;
 }
 
 async fn all_pods(space: &Space<'_>) -> BTreeSet<String> {
@@ -150,7 +143,7 @@ async fn services_that_work_are_left_alone_through_touches_resyncs_restarts_and_
     let so_far = written(&cluster, 0).len();
 
     // A touch that changes nothing, and a second one as kubectl makes it.
-    let before = looks(&host);
+    let before = host.reconciles();
     space.kubectl(&["annotate", "inferenceservices", "--all", "pointsman.dev/note=nothing"]).ok();
     has_looked(&host, before + services().len() as u64).await;
     let (name, spec, _) = services().remove(0);
@@ -177,10 +170,18 @@ async fn services_that_work_are_left_alone_through_touches_resyncs_restarts_and_
 
     // Another process, that has decided nothing yet.
     host.stop();
+    let before = requests(&cluster).0.len();
     let leader = Host::start(&cluster, &[]).await;
     has_looked(&leader, services().len() as u64).await;
-    // It asks once more what the cluster serves.
-    beats(&cluster, 3).await;
+    eventually("it has read our CRDs, and asked once more what the cluster serves", async || {
+        let later = requests(&cluster).0.split_off(before);
+        let last = later
+            .iter()
+            .rposition(|request| request["verb"] == "get" && request["objectRef"]["resource"] == "customresourcedefinitions")?;
+        let all_read = later[last]["objectRef"]["name"].as_str()?.starts_with("validationrules.");
+        (all_read && later[last..].iter().any(|request| request["requestURI"] == "/apis")).then_some(())
+    })
+    .await;
     rests(&cluster).await;
     assert_eq!(written(&cluster, so_far), [""; 0], "after a restart");
 
