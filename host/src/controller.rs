@@ -109,8 +109,8 @@ struct Controller {
     liveness: Liveness,
 }
 
-/// How long tasks may take to end: that of a plan, and no write goes out any more.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+/// How long tasks may take to end. No write goes out any more, and another host is to lead within a second: a longer plan is dropped.
+const END_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Runs until `stop`. Its tasks have ended then.
 pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {

@@ -1,12 +1,16 @@
 //! The host by itself: it starts, becomes ready, notices what the cluster serves, and ends.
 
 use crate::services::{Space, fixed, with_model};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Namespace};
+use k8s_openapi::{
+    api::{coordination::v1::Lease, core::v1::Namespace},
+    jiff::Timestamp,
+};
 use kube::{Api, api::PostParams};
 use pointsman_core::{resource::DEPLOYMENT, settings::HOST_NAMESPACE};
 use pointsman_harness::http_request;
 use pointsman_tests::{Host, PolicyCluster, TestCluster, condition, eventually, grants::host_user};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::time::Duration;
 
 #[tokio::test]
 async fn the_host_becomes_ready_and_ends_in_good_order() {
@@ -56,6 +60,50 @@ async fn a_host_that_is_ended_while_it_starts_or_plans_ends_well_and_gives_the_l
     cluster.apply(&serde_json::json!({"apiVersion": "v1", "kind": "List", "items": (0..60).map(service).collect::<Vec<_>>()})).ok();
     ended(host);
     assert_eq!(holder().await, None, "the lease is given back");
+}
+
+/// How long after SIGTERM a host's Lease was free, by the clock that this process and the API server share.
+async fn released_after(cluster: &TestCluster, host: Host<'_>) -> Duration {
+    let begun = Timestamp::now();
+    assert_eq!(host.terminate().await, 0);
+    let leases = Api::<Lease>::namespaced(cluster.client().await, HOST_NAMESPACE);
+    assert_eq!(leases.get("pointsman").await.unwrap().spec.unwrap().holder_identity, None, "it is free");
+    let user = host_user();
+    let is_release = |request: &&Value| {
+        request["user"]["username"] == *user && request["objectRef"]["resource"] == "leases" && request["verb"] == "update"
+    };
+    let requests = cluster.requests();
+    let last = requests.iter().filter(is_release).next_back().and_then(|request| request["stageTimestamp"].as_str()).unwrap();
+    last.parse::<Timestamp>().unwrap().duration_since(begun).try_into().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn the_lease_is_free_a_second_after_sigterm_at_the_latest_even_while_services_are_planned() {
+    /// A machine with other work may be late, but not each time.
+    const TRIES: usize = 5;
+    let cluster = PolicyCluster::start().await;
+    let service = |number: usize| {
+        let spec = json!({"model": {"uri": "hf://example/llama"}});
+        let metadata = json!({"name": format!("busy-{number}"), "namespace": "default"});
+        json!({"apiVersion": "serving.kserve.io/v1alpha1", "kind": "LLMInferenceService", "metadata": metadata, "spec": spec})
+    };
+    let mut number = 0;
+    for busy in [false, true] {
+        let mut durations = Vec::new();
+        while durations.last().is_none_or(|last| *last > Duration::from_secs(1)) {
+            assert!(durations.len() < TRIES, "busy: {busy}: {durations:?}");
+            let host = Host::start(&cluster, &[]).await;
+            host.ready().await;
+            eventually("it leads", async || (host.metric("pointsman_leader") == Some(1.0)).then_some(())).await;
+            if busy {
+                let items: Vec<Value> = (number..number + 60).map(service).collect();
+                number += 60;
+                cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items})).ok();
+            }
+            durations.push(released_after(&cluster, host).await);
+        }
+        println!("busy: {busy}: the Lease is free after {durations:?}");
+    }
 }
 
 #[tokio::test]
