@@ -73,7 +73,7 @@ async fn released_after(cluster: &TestCluster, host: Host<'_>) -> Duration {
         request["user"]["username"] == *user && request["objectRef"]["resource"] == "leases" && request["verb"] == "update"
     };
     let requests = cluster.requests();
-    let last = requests.iter().filter(is_release).next_back().and_then(|request| request["stageTimestamp"].as_str()).unwrap();
+    let last = requests.iter().rfind(is_release).and_then(|request| request["stageTimestamp"].as_str()).unwrap();
     last.parse::<Timestamp>().unwrap().duration_since(begun).try_into().unwrap_or_default()
 }
 

@@ -32,5 +32,6 @@ mod sets;
 mod takeover;
 mod tenants;
 mod traces;
+mod upgrade;
 mod validation;
 mod wrong_installs;

@@ -95,7 +95,7 @@ async fn upgrades(cluster: &TestCluster, kubelet: &mut Kubelet<'_>, services: &S
     let needless = services.writes().split_off(writes.len());
     if is_full() {
         println!("written by hosts of another version: {needless:#?}");
-        let objects: Vec<_> = needless.iter().filter(|write| services.is_object(write)).collect();
+        let objects: Vec<_> = needless.iter().filter(|write| Services::is_object(write)).collect();
         assert!(objects.is_empty(), "{objects:#?}");
     } else {
         assert!(needless.is_empty(), "{needless:#?}");
@@ -117,7 +117,7 @@ async fn the_first_version_is_upgraded_beside_a_hundred_services_and_removed_by_
     let [crds, install, removal] = &commands[..] else { panic!("{commands:#?}") };
     crds.run(&cluster, &kustomize).ok();
     kubelet.during(|| install.run(&cluster, &kustomize)).ok();
-    let services = Services::create(Space::on(&cluster, "upgraded").await).await;
+    let services = Services::create(Space::on(&cluster, "upgraded").await);
     services.all_ready().await;
     settled(&cluster, &mut kubelet, &services).await;
 

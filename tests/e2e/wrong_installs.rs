@@ -31,8 +31,9 @@ impl Said<'_> {
 }
 
 fn apply(cluster: &TestCluster, path: &str) {
-    let flag = if path.ends_with(".yaml") { "-f" } else { "-k" };
-    cluster.kubectl(&["apply", "--server-side", "--force-conflicts", flag, &workspace().join("deploy").join(path).to_string_lossy()]).ok();
+    let path = workspace().join("deploy").join(path);
+    let flag = if path.is_dir() { "-k" } else { "-f" };
+    cluster.kubectl(&["apply", "--server-side", "--force-conflicts", flag, &path.to_string_lossy()]).ok();
 }
 
 /// Writes a CRD of ours as another version of `crds install` would.
@@ -137,7 +138,7 @@ async fn a_missing_right_other_flags_and_a_webhook_without_its_certificate_are_r
     finds(&cluster, "the Secret pointsman-webhook has no certificate of the webhook", "the rights of deploy/roles/webhook").await;
     apply(&cluster, "roles/webhook");
     host.ready().await;
-    finds(&cluster, "webhook ok: the webhook's certificate ends in ", "").await;
+    finds(&cluster, "webhook ok: the webhook's certificate expires in ", "").await;
     host.stop();
 
     let folder = cluster.dir.join("certificates");

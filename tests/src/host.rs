@@ -40,11 +40,10 @@ impl<'a> Host<'a> {
     /// The same as the ServiceAccount that hosts run as, without flags and in an environment.
     pub async fn start_in(cluster: &'a TestCluster, environment: &[(&str, &str)]) -> Self {
         let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Self::launch(cluster, &cluster.host_kubeconfig(), vec!["controller".to_owned()], environment).await
+        Self::launch(cluster, &pointsman(), &cluster.host_kubeconfig(), vec!["controller".to_owned()], environment).await
     }
 
-    /// Starts what the container of a Deployment runs: by its arguments, its environment and its ServiceAccount, with folders of the cluster's in
-    /// place of its mounts. Ports are free ones.
+    /// Starts what the container of a Deployment runs, as its first pod.
     pub async fn start_as_deployed(cluster: &'a TestCluster, deployment: &Value) -> Self {
         let mut pod = deployment["spec"]["template"].clone();
         pod["metadata"]["namespace"] = deployment["metadata"]["namespace"].clone();

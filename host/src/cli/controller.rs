@@ -40,8 +40,20 @@ const LEASE: &str = "pointsman";
 pub(super) const SUBCOMMAND: &str = "controller";
 
 /// Flags that may differ from host to host: they don't decide what it writes.
-const OWN_FLAGS: [&str; 10] =
-    ["kubeconfig", "context", "namespace", "identity", "workers", "listen", "log-level", "log-format", "cache", "cache-key"];
+const OWN_FLAGS: [&str; 12] = [
+    "kubeconfig",
+    "context",
+    "namespace",
+    "identity",
+    "workers",
+    "listen",
+    "log-level",
+    "log-format",
+    "cache",
+    "cache-key",
+    "otlp-endpoint",
+    "otlp-sample",
+];
 
 /// The values of all other flags, given or not.
 pub(super) fn shared_settings(matches: &ArgMatches) -> SharedSettings {
@@ -137,6 +149,14 @@ fn webhook_host(name: &str) -> Result<String, String> {
 }
 
 impl WebhookArgs {
+    /// Where the webhook is answered, if it is.
+    async fn listen(&self) -> Result<Option<TcpListener>> {
+        let Some(address) = self.webhook else { return Ok(None) };
+        let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address} for the webhook"))?;
+        tracing::info!(webhook = %listener.local_addr()?, "answering the admission webhook");
+        Ok(Some(listener))
+    }
+
     /// The CAs of clients, if they need one.
     fn clients(&self) -> Result<Option<RootCertStore>> {
         let Some(file) = &self.webhook_client_ca else { return Ok(None) };
@@ -169,15 +189,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let settings = args.policies.settings(stage, Arc::clone(&pacer), liveness.clone())?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz and /metrics");
-    let webhook = match args.webhook.webhook {
-        Some(address) => {
-            let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address} for the webhook"))?;
-            tracing::info!(webhook = %listener.local_addr()?, "answering the admission webhook");
-            Some(listener)
-        }
-        None => None,
-    };
-
+    let webhook = args.webhook.listen().await?;
     let clients = args.webhook.clients()?;
 
     // First those that write end, then the lease is given back.
@@ -237,7 +249,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         // A task of its own, so that requests that have begun are answered while all else has ended.
         tokio::spawn(admission.serve(serving, is_set(stopping.clone())))
     });
-    let readiness = health::Readiness { apis, obstacle, listed, shared, liveness };
+    let readiness = health::Readiness { apis, obstacle, listed, shared, liveness, differs, certificate };
     let mut registry = health::registry(HostState { policies, pacer, leadership }, readiness.clone(), &reconciles, answered);
     if let Some(traces) = &traces {
         traces.counts().register(&mut registry);

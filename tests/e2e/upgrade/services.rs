@@ -12,7 +12,7 @@ const NUMBER: usize = 50;
 pub(super) struct Services<'a>(Space<'a>);
 
 impl<'a> Services<'a> {
-    pub(super) async fn create(space: Space<'a>) -> Self {
+    pub(super) fn create(space: Space<'a>) -> Self {
         let resources = [&INFERENCE_SERVICE, &LLM_INFERENCE_SERVICE];
         let specs = [with_model(json!({"engine": fixed(1)})), json!({"model": {"uri": "hf://example/llama"}})];
         let both = resources.into_iter().zip(&specs);
@@ -69,7 +69,7 @@ impl<'a> Services<'a> {
     }
 
     /// Whether a write is one of what services are made of.
-    pub(super) fn is_object(&self, write: &str) -> bool {
+    pub(super) fn is_object(write: &str) -> bool {
         let ours = ["inferenceservice-", "llminferenceservice-"].iter().any(|name| write.contains(&format!("/{name}")));
         ours && !write.ends_with("/status") && !write.contains("events/")
     }
