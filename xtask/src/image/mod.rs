@@ -55,7 +55,6 @@ impl Platform {
 }
 
 /// What an image is built from.
-#[derive(Clone)]
 pub(crate) struct Commit {
     /// With `-dirty` if the tree has changes that aren't committed.
     revision: String,
@@ -129,7 +128,7 @@ fn build(platforms: &[&'static Platform], commit: &Commit) -> Result<(Toolchain,
         eprintln!("warning: the tree has changes that aren't committed: the image is marked as dirty, and nobody can build it again");
     }
     let targets: Vec<_> = platforms.iter().map(|platform| platform.target).collect();
-    let toolchain = Toolchain::install(&home.join("tools"), &targets, commit)?;
+    let toolchain = Toolchain::install(&home.join("tools"), &targets)?;
     let sboms = sbom::Generator::install(&home.join("tools"))?;
 
     let license = fs::read(workspace().join("LICENSE")).context("reading LICENSE")?;

@@ -1,6 +1,5 @@
 //! Builds for musl: a C compiler for the crates that contain C, and no path of this machine in the outcome.
 
-use super::Commit;
 use crate::{build, guard::Guarded, tools};
 use anyhow::{Context, Result, anyhow, bail};
 use pointsman_harness::{target_dir, workspace};
@@ -24,14 +23,13 @@ const RESERVED: &str = "-DMI_DEFAULT_ARENA_RESERVE=65536L";
 pub(crate) struct Toolchain {
     folder: PathBuf,
     zig: PathBuf,
-    commit: Commit,
     /// Folders of this machine, and their names in what is built. Of those that fit rustc takes the last.
     renamed: Vec<(PathBuf, String)>,
 }
 
 impl Toolchain {
     /// Adds the targets to Rust, and installs Zig below `folder` unless it is there.
-    pub(crate) fn install(folder: &Path, targets: &[&str], commit: &Commit) -> Result<Self> {
+    pub(crate) fn install(folder: &Path, targets: &[&str]) -> Result<Self> {
         tools::targets(targets)?;
         let zig = folder.join("zig/ziglang/zig");
         let requirements = workspace().join(ZIG);
@@ -47,7 +45,7 @@ impl Toolchain {
                 .args([&packages, Path::new("--requirement"), &requirements]);
             build::logged(folder, "Zig", install)
         })?;
-        let toolchain = Self { folder: folder.to_owned(), zig, commit: commit.clone(), renamed: renamed()? };
+        let toolchain = Self { folder: folder.to_owned(), zig, renamed: renamed()? };
         toolchain.write_rustc()?;
         targets.iter().try_for_each(|target| toolchain.write_wrappers(target))?;
         Ok(toolchain)
@@ -69,7 +67,9 @@ impl Toolchain {
             .env(&format!("CFLAGS_{lower}"), RESERVED)
             .env("ZIG_GLOBAL_CACHE_DIR", &cache)
             .env("ZIG_LOCAL_CACHE_DIR", &cache)
-            .env("SOURCE_DATE_EPOCH", self.commit.seconds.to_string());
+            // mimalloc contains the time of its compilation. The commit's would depend on what was built before: neither cargo nor Zig compiles
+            // it again for another time.
+            .env("SOURCE_DATE_EPOCH", "0");
         Ok(cargo)
     }
 
