@@ -1,6 +1,7 @@
 //! From a snapshot of the cluster to a plan, and nothing else: no Kubernetes client, no runtime, no server. That is a property of this crate's
 //! dependencies. The order of the modules is in docs/architecture.md, and a check holds it.
 
+pub mod allocation;
 pub mod claims;
 pub mod compare;
 pub mod condition;

@@ -1,0 +1,216 @@
+//! Those that wait, the best first: a place that is free, one that is about to be, or that of somebody who is worth less.
+
+use super::{
+    Blocker, Entry, HYSTERESIS, Held, ObjectName, Phase, SleepReason, Stays, Waiting,
+    amounts::Amounts,
+    decide::Decision,
+    victims::{Victims, choose},
+};
+use std::{cmp::Reverse, collections::BTreeMap};
+
+/// How many of those who take the memory are named.
+const MAX_BLOCKERS: usize = 3;
+
+/// A model that is asked for, with those that it needs and that have no place either: all are admitted together.
+#[derive(Debug)]
+struct Unit {
+    root: usize,
+    score: f64,
+    /// The largest first.
+    members: Vec<usize>,
+}
+
+/// Where the members of a unit come to, and who goes for them. It can be undone.
+#[derive(Debug, Default)]
+struct Trial {
+    places: Vec<(usize, usize)>,
+    victims: Vec<usize>,
+}
+
+impl Decision<'_> {
+    pub(super) fn admit(&mut self) {
+        // What found no room, by the nodes that it may run on: nothing that needs as much finds any while nobody goes.
+        let mut blocked: BTreeMap<(usize, &[String]), Vec<Amounts>> = BTreeMap::new();
+        for unit in self.units() {
+            let Unit { root, ref members, .. } = unit;
+            if members.is_empty() {
+                self.wait_for_dependency(root);
+                continue;
+            }
+            let alone = (members.len() == 1).then(|| {
+                let model = self.model(members[0]);
+                ((self.room.pool_of[members[0]], &model.tolerations[..]), model.needs)
+            });
+            let is_hopeless =
+                alone.is_some_and(|(nodes, needs)| blocked.get(&nodes).is_some_and(|known| known.iter().any(|known| known.fit(needs))));
+            let found = if is_hopeless { None } else { self.find(&unit) };
+            match found {
+                Some((trial, true)) => {
+                    for (at, node) in trial.places {
+                        let name = self.room.nodes[node].0.clone();
+                        self.entries[at] =
+                            Some(Entry::Waiting(Waiting { node: Some(name.clone()), is_coming: true, ..Waiting::default() }));
+                        self.step(at, Some(Held { node: name, amounts: self.model(at).needs, phase: Phase::Admitted }), root);
+                    }
+                }
+                Some((trial, false)) => {
+                    for &at in &trial.victims {
+                        // It was taken off already, so that the others of the unit see it.
+                        let held = self.model(at).held.clone().unwrap_or_default();
+                        let phase = Phase::Draining(SleepReason::Evicted(ObjectName::new(self.key(root))));
+                        self.step(at, Some(Held { phase, ..held }), root);
+                    }
+                    if !trial.victims.is_empty() {
+                        blocked.clear();
+                    }
+                    for (at, node) in trial.places {
+                        self.entries[at] = Some(Entry::Waiting(self.waiting(at, Some(node), &unit, true)));
+                    }
+                }
+                None => {
+                    if let Some((nodes, needs)) = alone {
+                        blocked.entry(nodes).or_default().push(needs);
+                    }
+                    for &at in members {
+                        self.entries[at] = Some(Entry::Waiting(self.waiting(at, None, &unit, false)));
+                    }
+                }
+            }
+            if self.phases[root].is_none() && !members.contains(&root) {
+                self.wait_for_dependency(root);
+            }
+        }
+    }
+
+    /// What waits, in the order in which it is served.
+    fn units(&mut self) -> Vec<Unit> {
+        let asked: Vec<usize> = (0..self.models.len()).filter(|&at| self.phases[at].is_none() && self.is_asked_for(at)).collect();
+        let mut units = Vec::new();
+        for root in asked {
+            // Whom the policies exclude waits last.
+            let score = self.scores[root].unwrap_or(f64::NEG_INFINITY);
+            let needed: Vec<usize> = self.graph.with_needs(root).into_iter().filter(|&at| !self.model(at).external).collect();
+            if let Some(&refused) = needed.iter().find(|&&at| matches!(self.entries[at], Some(Entry::Refused(_)))) {
+                self.refuse_for(root, refused);
+                continue;
+            }
+            let is_leaving = |at: &usize| self.phases[*at].as_ref().is_some_and(|phase| *phase != Phase::Admitted);
+            let mut members: Vec<usize> = needed.iter().copied().filter(|&at| self.phases[at].is_none()).collect();
+            if needed.iter().any(is_leaving) {
+                members.clear();
+            }
+            members.sort_by_key(|&at| (Reverse(self.model(at).needs.memory), at));
+            units.push(Unit { root, score, members });
+        }
+        let order = |unit: &Unit| (self.model(unit.root).created, unit.root);
+        units.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| order(a).cmp(&order(b))));
+        units
+    }
+
+    /// One that it needs is on its way out, and comes back afterwards.
+    fn wait_for_dependency(&mut self, root: usize) {
+        let is_absent = |at: &usize| *at != root && !self.model(*at).external && self.phases[*at] != Some(Phase::Admitted);
+        let dependency = self.graph.with_needs(root).into_iter().find(is_absent).map(|at| self.key(at).clone());
+        self.entries[root] = Some(Entry::Waiting(Waiting { dependency, ..Waiting::default() }));
+    }
+
+    /// Room for all of a unit, and whether it is there now.
+    fn find(&mut self, unit: &Unit) -> Option<(Trial, bool)> {
+        // Members may have got a place by a unit before.
+        let members: Vec<usize> = unit.members.iter().copied().filter(|&at| self.phases[at].is_none()).collect();
+        self.place(&members, None).map(|trial| (trial, true)).or_else(|| Some((self.place(&members, Some(unit))?, false)))
+    }
+
+    /// Takes room for all, or for none. With a unit, the room need not be there yet, and others may go for it.
+    fn place(&mut self, members: &[usize], unit: Option<&Unit>) -> Option<Trial> {
+        let mut trial = Trial::default();
+        for &at in members {
+            let model = self.model(at);
+            let node = self.room.best_fit(at, model, unit.is_none()).or_else(|| self.make_room(at, unit?, &mut trial));
+            let Some(node) = node else {
+                self.undo(&trial, unit.is_none());
+                return None;
+            };
+            if unit.is_none() {
+                self.room.free[node] -= model.needs;
+            }
+            self.room.later[node] -= model.needs;
+            trial.places.push((at, node));
+        }
+        Some(trial)
+    }
+
+    fn undo(&mut self, trial: &Trial, now: bool) {
+        for &(at, node) in &trial.places {
+            let needs = self.model(at).needs;
+            if now {
+                self.room.free[node] += needs;
+            }
+            self.room.later[node] += needs;
+        }
+        for &at in &trial.victims {
+            self.go(at, false);
+        }
+    }
+
+    /// Takes the room of one that goes, or gives it back.
+    fn go(&mut self, at: usize, goes: bool) {
+        let Some(held) = &self.model(at).held else { return };
+        let Some(node) = self.room.find(&held.node) else { return };
+        let phase = Phase::Draining(SleepReason::Idle);
+        (self.phases[at], self.room.later[node]) = if goes {
+            (Some(phase), self.room.later[node] + held.amounts)
+        } else {
+            (Some(Phase::Admitted), self.room.later[node] - held.amounts)
+        };
+    }
+
+    /// Has the smallest set of others go that are worth less.
+    fn make_room(&mut self, at: usize, unit: &Unit, trial: &mut Trial) -> Option<usize> {
+        let model = self.model(at);
+        let mut best: Option<(Victims, usize)> = None;
+        for &node in &self.room.pools[self.room.pool_of[at]] {
+            if !self.room.takes(node, model) || self.room.placed[node].is_empty() {
+                continue;
+            }
+            let candidates = self.candidates(node, |victim| self.is_worth_less(victim, unit));
+            let found = choose(model.needs, self.room.later[node], candidates);
+            if let Some(found) = found.filter(|found| best.as_ref().is_none_or(|(best, _)| found.is_better(best))) {
+                best = Some((found, node));
+            }
+        }
+        let (found, node) = best?;
+        for victim in found.models {
+            self.go(victim, true);
+            trial.victims.push(victim);
+        }
+        Some(node)
+    }
+
+    fn is_worth_less(&self, victim: usize, unit: &Unit) -> bool {
+        let needs = |at: usize| self.graph.with_needs(unit.root).contains(&at);
+        self.scores[victim].is_none_or(|score| score + HYSTERESIS < unit.score) && !needs(victim)
+    }
+
+    /// Why a model waits: on the node where it has its place once others have gone, or where most is free.
+    fn waiting(&self, at: usize, node: Option<usize>, unit: &Unit, is_coming: bool) -> Waiting {
+        let model = self.model(at);
+        let open = self.room.pools[self.room.pool_of[at]].iter().copied().filter(|&node| self.room.takes(node, model));
+        let could = |node: &usize| model.needs.fit(self.room.capacity[*node]);
+        let node = node.or_else(|| open.filter(could).max_by_key(|&node| (self.room.later[node].memory, Reverse(node))));
+        let dependency = (unit.root != at).then(|| self.key(at).clone());
+        let Some(node) = node else { return Waiting { dependency, ..Waiting::default() } };
+        let mut blockers: Vec<Blocker> = self.room.placed[node].iter().map(|&other| self.blocker(other, unit)).collect();
+        blockers.sort_by(|a, b| (a.stays, Reverse(a.idle), &a.model).cmp(&(b.stays, Reverse(b.idle), &b.model)));
+        blockers.truncate(MAX_BLOCKERS);
+        Waiting { node: Some(self.room.nodes[node].0.clone()), free: self.room.free[node], blockers, is_coming, dependency: None }
+    }
+
+    fn blocker(&self, at: usize, unit: &Unit) -> Blocker {
+        let model = self.model(at);
+        let worth = if self.is_worth_less(at, unit) { Stays::NotEnough } else { Stays::RanksHigher };
+        let needed = self.graph.needed_by[at].iter().any(|&other| self.phases[other].is_some() && self.stays(other).is_some());
+        let stays = self.stays(at).unwrap_or(if needed { Stays::Needed } else { worth });
+        Blocker { model: self.key(at).clone(), memory: model.needs.memory, idle: model.activity.idle(self.now), stays }
+    }
+}

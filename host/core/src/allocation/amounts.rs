@@ -1,0 +1,74 @@
+//! What a pod takes of a node, and what a node has.
+
+use serde::Serialize;
+use std::ops::{Add, AddAssign, Sub, SubAssign};
+
+/// What of a node a model's pod needs. Signed, because a node may be overcommitted by others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Amounts {
+    /// Bytes.
+    pub memory: i64,
+    /// Thousandths of a processor.
+    pub cpu: i64,
+    /// Whole GPUs.
+    pub gpus: i64,
+    /// Slots for pods.
+    pub pods: i64,
+}
+
+impl Amounts {
+    /// Whether this much is there.
+    pub fn fit(self, free: Self) -> bool {
+        // A pod that needs nothing of something fits even where there is less than nothing of it.
+        let fits = |need: i64, free: i64| need == 0 || need <= free;
+        fits(self.memory, free.memory) && fits(self.cpu, free.cpu) && fits(self.gpus, free.gpus) && fits(self.pods, free.pods)
+    }
+
+    /// The larger of each.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        self.each(other, i64::max)
+    }
+
+    /// The smaller of each.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        self.each(other, i64::min)
+    }
+
+    fn each(self, other: Self, of: impl Fn(i64, i64) -> i64) -> Self {
+        Self {
+            memory: of(self.memory, other.memory),
+            cpu: of(self.cpu, other.cpu),
+            gpus: of(self.gpus, other.gpus),
+            pods: of(self.pods, other.pods),
+        }
+    }
+}
+
+impl Add for Amounts {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        self.each(other, i64::saturating_add)
+    }
+}
+
+impl Sub for Amounts {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        self.each(other, i64::saturating_sub)
+    }
+}
+
+impl AddAssign for Amounts {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl SubAssign for Amounts {
+    fn sub_assign(&mut self, other: Self) {
+        *self = *self - other;
+    }
+}

@@ -1,0 +1,323 @@
+//! The decision itself: first what becomes of those that have a place, then those that wait, the best first.
+
+use super::{
+    Activity, Entry, Features, Held, Ledger, Model, Node, Phase, Refusal, Scorer, SleepReason, Stays, Step,
+    amounts::Amounts,
+    graph::Graph,
+    room::Room,
+    victims::{Candidate, choose},
+};
+use crate::world::ObjectKey;
+use std::collections::BTreeMap;
+
+/// How soon to look again while a model waits: what it is worth grows with its age, and others get idle.
+const RECHECK: u64 = 30;
+
+/// A decision in the making. Models and nodes are known by their positions.
+pub(super) struct Decision<'a> {
+    pub(super) models: Vec<(&'a ObjectKey, &'a Model)>,
+    pub(super) graph: Graph,
+    pub(super) room: Room<'a>,
+    pub(super) now: u64,
+    /// How far each model with a place is, after the steps.
+    pub(super) phases: Vec<Option<Phase>>,
+    /// Which are asked for, or needed by one that is.
+    pub(super) wanted: Vec<bool>,
+    pub(super) scores: Vec<Option<f64>>,
+    pub(super) entries: Vec<Option<Entry>>,
+    pub(super) steps: Vec<Step>,
+    next: Option<u64>,
+}
+
+/// Decides who has a place.
+pub fn allocate(nodes: &BTreeMap<String, Node>, models: &BTreeMap<ObjectKey, Model>, now: u64, score: &mut Scorer<'_>) -> Ledger {
+    let models: Vec<_> = models.iter().collect();
+    let mut decision = Decision {
+        graph: Graph::new(&models),
+        room: Room::new(nodes, &models),
+        now,
+        phases: models.iter().map(|(_, model)| model.held.as_ref().map(|held| held.phase.clone())).collect(),
+        wanted: vec![false; models.len()],
+        scores: vec![None; models.len()],
+        entries: vec![None; models.len()],
+        steps: Vec::new(),
+        next: None,
+        models,
+    };
+    decision.refuse();
+    decision.note_wanted();
+    decision.move_on();
+    decision.score(score);
+    decision.relieve_nodes();
+    decision.admit();
+    decision.finish()
+}
+
+impl<'a> Decision<'a> {
+    pub(super) fn model(&self, at: usize) -> &'a Model {
+        self.models[at].1
+    }
+
+    pub(super) fn key(&self, at: usize) -> &'a ObjectKey {
+        self.models[at].0
+    }
+
+    /// Looks again at a time, unless it is over.
+    fn recheck_at(&mut self, at: u64) {
+        if at > self.now {
+            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        }
+    }
+
+    /// Notes what is to be written about a model's place.
+    pub(super) fn step(&mut self, at: usize, held: Option<Held>, with: usize) {
+        self.phases[at] = held.as_ref().map(|held| held.phase.clone());
+        self.steps.push(Step { model: self.key(at).clone(), held, with: self.key(with).clone() });
+    }
+
+    /// Puts a model with a place to sleep.
+    pub(super) fn drain(&mut self, at: usize, reason: SleepReason, with: usize) {
+        let Some(held) = &self.model(at).held else { return };
+        if let Some(node) = self.room.find(&held.node) {
+            self.room.later[node] += held.amounts;
+        }
+        self.step(at, Some(Held { phase: Phase::Draining(reason), ..held.clone() }), with);
+    }
+
+    /// Those that can't be run as they are. What runs already stays.
+    fn refuse(&mut self) {
+        for at in 0..self.models.len() {
+            let model = self.model(at);
+            if model.external || model.off || model.held.is_some() {
+                continue;
+            }
+            let refusal = self.graph.refused[at].clone().or_else(|| self.room.refusal(at, model));
+            self.entries[at] = refusal.map(Entry::Refused);
+        }
+    }
+
+    /// Whether somebody asks for a model itself.
+    pub(super) fn is_asked_for(&self, at: usize) -> bool {
+        let model = self.model(at);
+        let Model { external, off, activity, .. } = model;
+        if *external || *off || self.entries[at].is_some() {
+            return false;
+        }
+        let recently = activity.last_request.is_some_and(|last| self.now.saturating_sub(last) < model.cooldown);
+        // One that has never run is started, so that whoever creates it sees whether it works.
+        activity.waiting > 0 || activity.in_flight > 0 || recently || !activity.ran
+    }
+
+    fn note_wanted(&mut self) {
+        for at in 0..self.models.len() {
+            if self.is_asked_for(at) {
+                for needed in self.graph.with_needs(at) {
+                    self.wanted[needed] |= !self.model(needed).external && self.entries[needed].is_none();
+                }
+            }
+        }
+    }
+
+    /// Whether one that depends on a model has a place still, or is to get one.
+    fn is_needed(&self, at: usize) -> bool {
+        self.graph.needed_by[at].iter().any(|&dependant| self.wanted[dependant] || self.phases[dependant].is_some())
+    }
+
+    /// Why a model with a place keeps it, whoever else asks for it; none if it may go.
+    pub(super) fn stays(&self, at: usize) -> Option<Stays> {
+        if self.phases[at] != Some(Phase::Admitted) {
+            return Some(Stays::Leaving);
+        }
+        let model = self.model(at);
+        let Activity { in_flight, waiting, ready_since, .. } = &model.activity;
+        let Some(ready) = ready_since else { return Some(Stays::Starting) };
+        if *in_flight > 0 || *waiting > 0 {
+            Some(Stays::Busy)
+        } else if self.now.saturating_sub(*ready) < model.residency {
+            Some(Stays::Resident)
+        } else if model.activity.is_seen() {
+            None
+        } else {
+            Some(Stays::Unseen)
+        }
+    }
+
+    /// What becomes of those that have a place.
+    fn move_on(&mut self) {
+        for at in 0..self.models.len() {
+            let model = self.model(at);
+            let Some(held) = &model.held else {
+                self.recover(at);
+                continue;
+            };
+            let next = |phase: Phase| Some(Held { phase, ..held.clone() });
+            let node = self.room.find(&held.node);
+            match (&held.phase, node) {
+                // No request can be in flight where there is no node.
+                (Phase::Admitted | Phase::Draining(_), None) => self.step(at, next(Phase::Stopping), at),
+                (Phase::Admitted, Some(node)) => self.keep(at, held, node),
+                (Phase::Draining(SleepReason::Idle), Some(node)) if self.wanted[at] => {
+                    self.room.later[node] -= held.amounts;
+                    self.step(at, next(Phase::Admitted), at);
+                }
+                (Phase::Draining(_), Some(_)) => {
+                    let is_last = self.graph.needed_by[at].iter().all(|&dependant| self.phases[dependant].is_none());
+                    if model.activity.drained && is_last {
+                        self.step(at, next(Phase::Stopping), at);
+                    }
+                }
+                (Phase::Stopping, _) => {
+                    if model.activity.scaled_to_zero && model.pods.is_empty() {
+                        self.step(at, None, at);
+                        if let Some(node) = node {
+                            self.room.free[node] += held.amounts;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives a place to one that runs without: what was written of it is lost.
+    fn recover(&mut self, at: usize) {
+        let model = self.model(at);
+        let Some((name, amounts)) = model.pods.first().filter(|_| !model.external && !model.activity.scaled_to_zero) else { return };
+        let Some(node) = self.room.find(name) else { return };
+        let held = Held { node: name.clone(), amounts: model.needs.max(*amounts), phase: Phase::Admitted };
+        self.room.free[node] -= held.amounts - *amounts;
+        self.room.later[node] -= held.amounts;
+        self.room.placed[node].push(at);
+        self.entries[at] = None;
+        self.step(at, Some(held), at);
+    }
+
+    /// Looks whether an admitted model keeps its place.
+    fn keep(&mut self, at: usize, held: &Held, node: usize) {
+        let model = self.model(at);
+        if model.off || model.external {
+            return self.drain(at, SleepReason::Off, at);
+        }
+        let is_here = self.room.pools[self.room.pool_of[at]].contains(&node);
+        let more = model.needs - held.amounts;
+        if is_here && more != Amounts::default() && more.max(Amounts::default()).fit(self.room.free[node].min(self.room.later[node])) {
+            self.room.free[node] -= more;
+            self.room.later[node] -= more;
+            return self.step(at, Some(Held { amounts: model.needs, ..held.clone() }), at);
+        }
+        // It moves only to where there is room: whoever edits a spec doesn't mean to lose what runs.
+        if (!is_here || more != Amounts::default()) && self.room.best_fit(at, model, true).is_some_and(|elsewhere| elsewhere != node) {
+            return self.drain(at, SleepReason::Misplaced, at);
+        }
+        let Activity { ready_since, last_request, .. } = &model.activity;
+        let Some((ready, last)) = ready_since.zip(*last_request) else { return };
+        let ends = (last + model.cooldown).max(ready + model.residency);
+        if ends > self.now {
+            self.recheck_at(ends);
+        } else if self.stays(at).is_none() && !self.wanted[at] && !self.is_needed(at) {
+            self.drain(at, SleepReason::Idle, at);
+        }
+    }
+
+    /// Has those scored that wait and those that may go.
+    fn score(&mut self, score: &mut Scorer<'_>) {
+        let waits = |at: &usize| self.phases[*at].is_none() && self.is_asked_for(*at);
+        if !(0..self.models.len()).any(|at| waits(&at)) {
+            return;
+        }
+        let scored: Vec<usize> =
+            (0..self.models.len()).filter(|at| waits(at) || self.phases[*at].is_some() && self.stays(*at).is_none()).collect();
+        let rows: Vec<(&ObjectKey, Features)> = scored.iter().map(|&at| (self.key(at), self.features(at))).collect();
+        let scores = score(&rows);
+        for (at, score) in scored.into_iter().zip(scores) {
+            self.scores[at] = score;
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "scores need no more digits")]
+    fn features(&self, at: usize) -> Features {
+        let model = self.model(at);
+        let activity = &model.activity;
+        let is_resident = self.phases[at].is_some();
+        let dependants = self.graph.needed_by[at].iter().filter(|&&other| self.wanted[other] || self.phases[other].is_some()).count();
+        Features {
+            priority: model.priority,
+            memory_bytes: model.needs.memory as f64,
+            idle_seconds: if is_resident { activity.idle(self.now) as f64 } else { f64::NAN },
+            waiting_requests: activity.waiting as f64,
+            wakes_per_hour: f64::from(activity.wakes),
+            load_seconds: activity.start_seconds.unwrap_or(f64::NAN),
+            dependants: dependants as f64,
+            pool_pressure: self.room.pressure(self.room.pool_of[at]),
+            age_seconds: self.now.saturating_sub(model.created) as f64,
+            resident: f64::from(u8::from(is_resident)),
+        }
+    }
+
+    /// Puts some to sleep where more is set aside than there is: the node has shrunk, or others' pods have come.
+    fn relieve_nodes(&mut self) {
+        for node in 0..self.room.nodes.len() {
+            let later = self.room.later[node];
+            let lacks = Amounts::default() - later.min(Amounts::default());
+            if lacks == Amounts::default() || self.room.placed[node].is_empty() {
+                continue;
+            }
+            let found = choose(lacks, Amounts::default(), self.candidates(node, |_| true));
+            for at in found.into_iter().flat_map(|found| found.models) {
+                self.drain(at, SleepReason::Overcommitted, at);
+            }
+            self.recheck_at(self.now + RECHECK);
+        }
+    }
+
+    /// Those of a node that may go, each with those that depend on it.
+    pub(super) fn candidates(&self, node: usize, may_go: impl Fn(usize) -> bool) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for &at in &self.room.placed[node] {
+            let models: Vec<usize> = self.graph.with_dependants(at).into_iter().filter(|&at| self.phases[at].is_some()).collect();
+            if models.iter().any(|&at| self.stays(at).is_some() || !may_go(at)) {
+                continue;
+            }
+            let held = models.iter().filter_map(|&at| self.model(at).held.as_ref());
+            let here = held.filter(|held| self.room.find(&held.node) == Some(node));
+            let frees = here.fold(Amounts::default(), |sum, held| sum + held.amounts);
+            let score = models.iter().filter_map(|&at| self.scores[at]).fold(0.0, f64::max);
+            candidates.push(Candidate { models, frees, score });
+        }
+        candidates
+    }
+
+    fn finish(mut self) -> Ledger {
+        for at in 0..self.models.len() {
+            let entry = self.entry(at);
+            if matches!(entry, Entry::Waiting(_)) {
+                self.recheck_at(self.now + RECHECK);
+            }
+            self.entries[at] = Some(entry);
+        }
+        let entries = self.models.iter().zip(self.entries).filter_map(|((key, _), entry)| Some(((*key).clone(), entry?))).collect();
+        Ledger { entries, steps: self.steps, next: self.next }
+    }
+
+    fn entry(&self, at: usize) -> Entry {
+        let model = self.model(at);
+        if let Some(held) = &model.held {
+            let needs = &self.graph.needs[at];
+            let is_ready = |needed: &usize| self.model(*needed).external || self.model(*needed).activity.ready_since.is_some();
+            let starts_after = needs.iter().filter(|needed| !is_ready(needed)).map(|&needed| self.key(needed).clone()).collect();
+            let unseen = self.stays(at) == Some(Stays::Unseen);
+            return Entry::Placed { held: held.clone(), unseen, starts_after };
+        }
+        match &self.entries[at] {
+            Some(entry) => entry.clone(),
+            None if model.external => Entry::External,
+            None if self.wanted[at] => Entry::Waiting(super::Waiting::default()),
+            None => Entry::Asleep,
+        }
+    }
+
+    /// Refuses a model for the sake of one that it needs.
+    pub(super) fn refuse_for(&mut self, at: usize, needed: usize) {
+        let path = [at, needed].map(|at| self.model(at).name.clone()).to_vec();
+        self.entries[at] = Some(Entry::Refused(Refusal::DependencyOff(path)));
+    }
+}
