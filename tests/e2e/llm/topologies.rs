@@ -86,4 +86,7 @@ async fn prefill_and_decode_come_apart_each_on_one_node_or_several_with_a_schedu
     assert_eq!(scheduler["spec"]["serviceAccountName"], "llama-epp-sa");
     let args = scheduler["spec"]["containers"][0]["args"].to_string();
     assert!(args.contains("llama-inference-pool") && args.contains(&space.0.name), "{args}");
+    // The host deletes what the scheduler no longer needs.
+    space.patch(&LLM_INFERENCE_SERVICE, "llama", json!({"spec": {"router": null, "prefill": null}})).await;
+    space.goes(&INFERENCE_POOL, "llama-inference-pool").await;
 }
