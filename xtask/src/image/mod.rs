@@ -24,6 +24,9 @@ pub(crate) struct Args {
     /// Builds only for this platform. The image's digest is then another one.
     #[arg(long, value_name = "PLATFORM", value_parser = Platform::parse)]
     platform: Option<&'static Platform>,
+    /// Builds for all platforms and tries the images, as `cargo xtask test --full` does.
+    #[arg(long, conflicts_with = "platform")]
+    trial: bool,
 }
 
 /// What an image is built for.
@@ -105,6 +108,10 @@ pub(crate) struct Image {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     tools::rust()?;
+    if args.trial {
+        require_tools()?;
+        return trial();
+    }
     let platforms: Vec<_> = PLATFORMS.iter().filter(|platform| args.platform.is_none_or(|only| only == *platform)).collect();
     let commit = Commit::head()?;
     let (_, image) = build(&platforms, &commit)?;
