@@ -79,6 +79,12 @@ async fn by_the_guide_a_service_gets_ready_doctor_is_content_and_all_goes_again(
     space.service("chat", with_model(json!({"engine": fixed(1)}))).await;
     space.ready("chat").await;
     eventually("doctor is content", async || doctor.run(&cluster, &clone).success.then_some(())).await;
+    let commands = blocks("install.md", "A first service");
+    let [first, why] = &commands[..] else { panic!("{commands:#?}") };
+    let said = first.run(&cluster, &clone).ok();
+    assert!(said.contains("http://qwen-kserve-workload-svc.default.svc.cluster.local:8000") && said.contains("True"), "{said}");
+    let said = why.run(&cluster, &clone).ok();
+    assert!(said.contains("MainWorkloadReady") && said.contains("pod-templating"), "{said}");
 
     host.stop();
     assert_eq!(object(&cluster, "lease")["spec"]["holderIdentity"].as_str().unwrap_or_default(), "", "given back");
