@@ -173,14 +173,20 @@ fn pod_templating_answers_alike_natively_fresh_and_warm() {
 }
 
 #[test]
-fn the_defaults_that_leave_things_as_they_are_answer_alike_natively_fresh_and_warm() {
-    let none = || config::<sdk::NoConfig>("{}");
-    let native = |_: &str, question: &Scoring| {
+fn scheduling_scoring_answers_alike_natively_fresh_and_warm() {
+    use pointsman_sandbox::point::scoring::Scores;
+    use pointsman_scheduling_scoring as policy;
+    let native = |text: &str, question: &Scoring| {
         let (question, matrix) = asked(question);
-        let scores = pointsman_scheduling_scoring::score(&none(), question, &matrix).map_err(|failure| failure.message)?;
-        Ok(json(&sdk::scheduling_scoring::Scores(scores)))
+        let scores = policy::score(&config(text), question, &matrix).map_err(|failure| failure.message)?;
+        Ok(json(&(sdk::scheduling_scoring::Scores(scores), policy::explain(&config(text), question, &matrix, 0))))
     };
-    agree("pointsman-scheduling-scoring", &["{}"], |dice| Scoring::new(dice, 3), native, &|plugin, question| {
-        plugin.score(question.request()).map(|(scores, spent)| (json(&pointsman_sandbox::point::scoring::Scores(scores)), spent))
+    let configs = ["{}", r#"{"memoryAdmission":{"priority":-2.5,"demand":0}}"#];
+    let columns = u32::try_from(policy::FEATURES.len()).unwrap();
+    let memory = |dice: &mut Dice| Scoring { question: pointsman_sandbox::point::Question::MemoryAdmission, ..Scoring::new(dice, columns) };
+    agree("pointsman-scheduling-scoring", &configs, memory, native, &|plugin, question| {
+        let (scores, spent) = plugin.score(question.request())?;
+        let (reasons, _) = plugin.explain(question.request(), 0)?;
+        Ok((json(&(Scores(scores), reasons)), spent))
     });
 }

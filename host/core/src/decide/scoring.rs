@@ -32,9 +32,19 @@ pub const fn features(question: Question) -> &'static [&'static str] {
             "gang-placed",
             "gang-here",
         ],
-        Question::MemoryAdmission => {
-            &["priority", "memory-bytes", "requests-per-second", "idle-seconds", "load-seconds", "resident", "waiting-requests"]
-        }
+        Question::MemoryAdmission => &[
+            "priority",
+            "memory-bytes",
+            "requests-per-second",
+            "idle-seconds",
+            "load-seconds",
+            "resident",
+            "waiting-requests",
+            "wakes-per-hour",
+            "dependants",
+            "pool-pressure",
+            "age-seconds",
+        ],
         Question::EndpointPick => &[
             "queue-length",
             "running-requests",

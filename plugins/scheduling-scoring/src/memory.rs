@@ -1,0 +1,163 @@
+//! What a model is worth having in memory: a weighted mean of parts, each from 0 to 1. Models that wait and idle models are scored by the
+//! same parts, so that one can be weighed against the other.
+
+use crate::NEUTRAL;
+use pointsman_plugin::scheduling_scoring::Term;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// The columns of the matrix.
+pub const FEATURES: [&str; 10] = [
+    "resident",
+    "priority",
+    "waiting-requests",
+    "idle-seconds",
+    "age-seconds",
+    "load-seconds",
+    "wakes-per-hour",
+    "dependants",
+    "memory-bytes",
+    "pool-pressure",
+];
+
+// Where a part is in the middle between its ends.
+const PRIORITY: f64 = 10.0;
+const IDLE_SECONDS: f64 = 120.0;
+const WAIT_SECONDS: f64 = 300.0;
+const LOAD_SECONDS: f64 = 60.0;
+const WAKES: f64 = 4.0;
+const MEMORY_GIB: f64 = 64.0;
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// How many parts a score has.
+const PARTS: usize = 7;
+
+/// How much each part counts beside the others. Below 0 it counts the other way around; 0 leaves it out.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Weights {
+    /// A higher `pointsman.dev/priority` is worth more: 10 counts three quarters, 0 half, -10 a quarter.
+    priority: f64,
+    /// A waiting model is worth more with each request that waits for it; an idle one less, the longer it idles: half after 2 minutes.
+    demand: f64,
+    /// A waiting model is worth more, the longer it waits: half after 5 minutes.
+    wait: f64,
+    /// An idle model that takes long to start is worth more, a waiting one less: half at a minute.
+    load: f64,
+    /// An idle model that was woken often in the last hour is worth more, a waiting one less: half at 4 times.
+    wakes: f64,
+    /// A model that others depend on, which are awake or wait, is worth more with each: half with one.
+    dependants: f64,
+    /// The fuller the pool, the less a large model is worth: half at 64 GiB in a full one.
+    size: f64,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self { priority: 4.0, demand: 3.0, wait: 1.0, load: 1.0, wakes: 0.5, dependants: 1.0, size: 0.5 }
+    }
+}
+
+/// The row of a model; what isn't known is NaN.
+#[derive(Clone, Copy)]
+struct Row {
+    is_resident: bool,
+    priority: f64,
+    waiting: f64,
+    idle: f64,
+    age: f64,
+    load: f64,
+    wakes: f64,
+    dependants: f64,
+    gib: f64,
+    pressure: f64,
+}
+
+impl Row {
+    fn new(given: &[f64]) -> Self {
+        let mut values = [f64::NAN; FEATURES.len()];
+        values.iter_mut().zip(given).for_each(|(value, given)| *value = *given);
+        let [resident, priority, waiting, idle, age, load, wakes, dependants, memory, pressure] = values;
+        Self { is_resident: resident > 0.5, priority, waiting, idle, age, load, wakes, dependants, gib: memory / GIB, pressure }
+    }
+
+    /// The parts in the order of `Weights::in_order`, each from 0 to 1, or NaN.
+    fn parts(&self) -> [f64; PARTS] {
+        // What speaks for an idle model speaks against a waiting one.
+        let kept = |share: f64| if self.is_resident { share } else { 1.0 - share };
+        [
+            f64::midpoint(share(self.priority.abs(), PRIORITY).copysign(self.priority), 1.0),
+            if self.is_resident { 1.0 - share(self.idle, IDLE_SECONDS) } else { share(self.waiting + 0.5, 1.0) },
+            if self.is_resident { 0.0 } else { share(self.age, WAIT_SECONDS) },
+            kept(share(self.load, LOAD_SECONDS)),
+            kept(share(self.wakes, WAKES)),
+            share(self.dependants, 1.0),
+            1.0 - self.pressure.clamp(0.0, 1.0) * share(self.gib, MEMORY_GIB),
+        ]
+    }
+
+    /// What each part is made from: a code, and the beginning of a sentence.
+    fn sources(&self) -> [(&'static str, String); PARTS] {
+        let seconds = |value: f64, known: &str, unknown: &str| {
+            if value.is_nan() { unknown.to_owned() } else { format!("{known} {value} s") }
+        };
+        let demand = if self.is_resident {
+            seconds(self.idle, "It has been idle for", "Nobody knows how long it has been idle")
+        } else {
+            format!("{} requests wait for it", self.waiting)
+        };
+        let wait = if self.is_resident {
+            "It isn't waiting".to_owned()
+        } else {
+            seconds(self.age, "It has been waiting for", "Nobody knows how long it has been waiting")
+        };
+        [
+            ("Priority", format!("Its priority is {}", self.priority)),
+            ("Demand", demand),
+            ("Wait", wait),
+            ("Load", seconds(self.load, "Until it is ready, it takes", "Nobody has seen it start")),
+            ("Wakes", format!("It was woken {} times in the last hour", self.wakes)),
+            ("Dependants", format!("{} models that are awake or wait need it", self.dependants)),
+            ("Size", format!("It takes {:.1} GiB, and {:.0} % of its pool are taken", self.gib, self.pressure * 100.0)),
+        ]
+    }
+}
+
+/// How far a value is on the way from 0 to infinity: half at `middle`.
+fn share(value: f64, middle: f64) -> f64 {
+    if value == f64::INFINITY { 1.0 } else { value.clamp(0.0, f64::MAX) / (value.clamp(0.0, f64::MAX) + middle) }
+}
+
+impl Weights {
+    fn in_order(&self) -> [f64; PARTS] {
+        [self.priority, self.demand, self.wait, self.load, self.wakes, self.dependants, self.size]
+    }
+
+    /// How much all of them count together.
+    fn total(&self) -> f64 {
+        self.in_order().iter().map(|weight| weight.abs()).sum()
+    }
+
+    pub(crate) fn score(&self, row: &[f64]) -> f64 {
+        let total = self.total();
+        let parts = self.in_order().into_iter().zip(Row::new(row).parts());
+        if total > 0.0 { parts.map(|(weight, part)| weight.abs() * counted(part, weight)).sum::<f64>() / total } else { NEUTRAL }
+    }
+
+    pub(crate) fn explain(&self, row: &[f64]) -> Vec<Term> {
+        let (row, total) = (Row::new(row), self.total());
+        let parts = self.in_order().into_iter().zip(row.parts()).zip(row.sources());
+        let term = |((weight, part), (code, source)): ((f64, f64), (&'static str, String))| {
+            let counted = counted(part, weight);
+            Term::new(code, format!("{source}: {counted:.2} of 1, and counts {weight} of {total}."), weight.abs() * counted / total)
+        };
+        parts.filter(|((weight, _), _)| *weight != 0.0).map(term).collect()
+    }
+}
+
+/// A part as it counts. What isn't known says nothing.
+fn counted(part: f64, weight: f64) -> f64 {
+    let part = if part.is_nan() { NEUTRAL } else { part };
+    if weight < 0.0 { 1.0 - part } else { part }
+}
