@@ -1,8 +1,7 @@
 //! The subject of a question as policies see it.
 
-use crate::world::Snapshot;
+use crate::{objects::strings, world::Snapshot};
 use pointsman_sandbox::point::{Entry, Subject};
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// A subject as policies see it.
@@ -30,10 +29,4 @@ pub fn subject(snapshot: &Snapshot) -> Subject {
 /// The entries of a map, as policies see them.
 pub fn entries(map: &BTreeMap<String, String>) -> Vec<Entry> {
     map.iter().map(|(key, value)| Entry { key: key.clone(), value: value.clone() }).collect()
-}
-
-/// A map of an object's metadata.
-pub fn strings(value: &Value) -> BTreeMap<String, String> {
-    let map = value.as_object().into_iter().flatten();
-    map.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
 }

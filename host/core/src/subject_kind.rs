@@ -41,6 +41,10 @@ pub struct MainContainer {
     pub may_be_renamed: bool,
 }
 
+/// The label that every object which we make carries, and every pod: its value is the kind of the subject. Only what has it is
+/// watched. It never changes, so it never restarts a pod.
+pub const SUBJECT_KIND: &str = "pointsman.dev/subject-kind";
+
 /// The labels by which the subject and the component of an `InferenceService`'s pods are known.
 pub const SUBJECT: &str = "serving.ome.io/inferenceservice";
 /// See [`SUBJECT`].

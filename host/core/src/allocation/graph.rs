@@ -1,7 +1,7 @@
 //! Who depends on whom.
 
 use super::{Model, Refusal};
-use crate::world::ObjectKey;
+use crate::key::ObjectKey;
 use std::collections::{BTreeMap, HashMap};
 
 /// The dependencies of all models, by their positions.

@@ -5,8 +5,9 @@ pub mod provenance;
 use crate::{
     condition::Condition,
     decide::Pinned,
+    objects::strings,
     plan::{Object, Plan, UndecidedSteps},
-    question::{self, entries, strings},
+    question::{self, entries},
     rules::{
         judge::{Finding, Judgement, RuleInput, sentence},
         lookups::LookupContext,

@@ -176,7 +176,7 @@ fn hash(templates: &[&Value]) -> String {
 }
 
 fn labels(value: &Value) -> Labels {
-    crate::question::strings(value)
+    crate::objects::strings(value)
 }
 
 /// Where an object says which pods it is about.

@@ -6,9 +6,9 @@ use crate::{
         propagation::{self, Propagated},
         templating,
     },
-    objects::Metadata,
+    objects::{Metadata, strings},
     plan::Decided,
-    question::{strings, subject_with},
+    question::subject_with,
     resource::Resource,
     settings::Settings,
     world::{

@@ -37,6 +37,12 @@ impl Metadata {
     }
 }
 
+/// A map of an object's metadata.
+pub fn strings(value: &Value) -> BTreeMap<String, String> {
+    let map = value.as_object().into_iter().flatten();
+    map.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+}
+
 /// The longest value of a label.
 const LABEL: usize = 63;
 

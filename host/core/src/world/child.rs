@@ -1,11 +1,13 @@
 //! What is kept of an object that was made for a subject: what we own of it, and what it tells of its state.
 
 use super::{
+    ObjectKey,
     adopted::Adopted,
     live::{self, Live},
     owned::{self, Match},
     workload_status::{self, KnativeStatus},
 };
+pub use crate::subject_kind::SUBJECT_KIND;
 use crate::{
     resource::Resource,
     workload::{Workload, WorkloadStatus},
@@ -19,29 +21,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// The label that every object which we make carries, and every pod: its value is the kind of the subject. Only what has it is
-/// watched. It never changes, so it never restarts a pod.
-pub const SUBJECT_KIND: &str = "pointsman.dev/subject-kind";
-
 /// The prefix of our field managers; the kind of the subject in lower case follows.
 pub const FIELD_MANAGER_PREFIX: &str = "pointsman/";
-
-/// What names an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// Its kind.
-    pub resource: &'static Resource,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl std::fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}/{}", self.resource.display_name(), self.namespace, self.name)
-    }
-}
 
 /// An object that was made for a subject.
 #[derive(Debug)]

@@ -20,7 +20,8 @@ mod update;
 pub mod workload_status;
 pub mod writers;
 
-pub use child::{ObjectKey, OwnedObject};
+pub use crate::key::ObjectKey;
+pub use child::OwnedObject;
 pub(crate) use live::LAST_APPLIED;
 pub use pod::Pod;
 pub use readers::Read;

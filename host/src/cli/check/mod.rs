@@ -27,8 +27,9 @@ use pointsman_core::{
     condition::Condition,
     decide::{Policies, Unheard, set::ActiveSet},
     guards::{ALLOWED, VALID},
+    objects::strings,
     plan::{NotOurs, Plan, left_alone},
-    question, structural,
+    structural,
     subject_kind::ALL,
     world::ObjectKey,
 };
@@ -155,7 +156,7 @@ impl CheckRun {
 
     fn note_namespace(&mut self, document: &Document) {
         let metadata = document.object.get("metadata").unwrap_or(&Value::Null);
-        self.namespaces.note(metadata["name"].as_str().unwrap_or_default(), question::strings(&metadata["labels"]));
+        self.namespaces.note(metadata["name"].as_str().unwrap_or_default(), strings(&metadata["labels"]));
     }
 
     /// Plans the services with which nothing is wrong, and tells what the rules of stage Output say of their objects.

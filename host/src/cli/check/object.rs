@@ -10,7 +10,8 @@ use crate::{
     serve::admission::kinds,
 };
 use pointsman_core::{
-    question::{entries, strings},
+    objects::strings,
+    question::entries,
     resource::Resource,
     rules::visible,
     rules::{

@@ -18,7 +18,8 @@ use crate::{
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use pointsman_core::{
-    question::{entries, strings},
+    objects::strings,
+    question::entries,
     rules::visible,
     rules::{
         Rules,

@@ -5,7 +5,8 @@ use super::{kinds, verdict::AdmissionVerdict};
 use k8s_openapi::jiff::Timestamp;
 use pointsman_core::{
     claims::Claims,
-    question::{entries, strings},
+    objects::strings,
+    question::entries,
     resource::{Resource, VALIDATION_RULE},
     rules::visible,
     rules::{

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     kinds::questions::{PodRole, Questions},
-    question::strings,
+    objects::strings,
     resource::{DEPLOYMENT, LEADER_WORKER_SET, Resource},
     settings::Settings,
 };

@@ -1,7 +1,7 @@
 //! What a service says, read and checked.
 
 use super::{ACCEPTED, PlanError, predictor::Predictor};
-use crate::{kinds::questions::Questions, question::strings, rules::ome_keys::STORAGE_URI, world::ome::Component};
+use crate::{kinds::questions::Questions, objects::strings, rules::ome_keys::STORAGE_URI, world::ome::Component};
 use pointsman_crds::ome::{
     component::KedaConfig,
     inference_service::{ModelRef, ServingRuntimeRef},

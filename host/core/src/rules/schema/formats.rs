@@ -1,10 +1,8 @@
 //! The forms that a schema can ask of a text.
 
+use crate::duration;
 use k8s_openapi::jiff::civil::Date;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-/// The units of a duration.
-const UNITS: [&str; 8] = ["ns", "us", "\u{b5}s", "\u{3bc}s", "ms", "s", "m", "h"];
 
 /// Whether the API server looks at a format, and we do. Dashes in its name don't count.
 pub(super) fn known(format: &str) -> bool {
@@ -18,7 +16,7 @@ pub(super) fn is(format: &str, text: &str) -> bool {
     match &*plain(format) {
         "datetime" => date_time(text),
         "date" => date(text),
-        "duration" => duration(text),
+        "duration" => duration::parse(text).is_some(),
         "uri" => uri(text),
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
@@ -78,26 +76,6 @@ fn date_time(text: &str) -> bool {
         zone.is_some_and(|(hours, minutes)| digits(hours, 2) && digits(minutes, 2))
     };
     date(day) && clock && (zone.eq_ignore_ascii_case("z") || offset(zone))
-}
-
-fn duration(text: &str) -> bool {
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest == "0" {
-        return true;
-    }
-    let mut parts = 0;
-    while !rest.is_empty() {
-        let after = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-        let Some(number) = rest.strip_suffix(after) else { return false };
-        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
-        let Some((unit, next)) = after.split_at_checked(end) else { return false };
-        if number.parse::<f64>().is_err() || !UNITS.contains(&unit) {
-            return false;
-        }
-        rest = next;
-        parts += 1;
-    }
-    parts > 0
 }
 
 fn uri(text: &str) -> bool {
