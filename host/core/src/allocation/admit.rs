@@ -33,7 +33,9 @@ impl Decision<'_> {
         let mut blocked: BTreeMap<(usize, &[String]), Vec<Amounts>> = BTreeMap::new();
         for unit in self.units() {
             let Unit { root, ref members, .. } = unit;
-            if members.is_empty() {
+            // One may have been put to sleep for a unit before.
+            let is_leaving = |at: usize| self.phases[at].as_ref().is_some_and(|phase| *phase != Phase::Admitted);
+            if self.graph.with_needs(root).into_iter().any(is_leaving) {
                 self.wait_for_dependency(root);
                 continue;
             }
@@ -72,7 +74,9 @@ impl Decision<'_> {
                         blocked.entry(nodes).or_default().push(needs);
                     }
                     for &at in members {
-                        self.entries[at] = Some(Entry::Waiting(self.waiting(at, None, &unit, false)));
+                        if at == root || self.entries[at].is_none() {
+                            self.entries[at] = Some(Entry::Waiting(self.waiting(at, None, &unit, false)));
+                        }
                     }
                 }
             }
@@ -94,11 +98,7 @@ impl Decision<'_> {
                 self.refuse_for(root, refused);
                 continue;
             }
-            let is_leaving = |at: &usize| self.phases[*at].as_ref().is_some_and(|phase| *phase != Phase::Admitted);
             let mut members: Vec<usize> = needed.iter().copied().filter(|&at| self.phases[at].is_none()).collect();
-            if needed.iter().any(is_leaving) {
-                members.clear();
-            }
             members.sort_by_key(|&at| (Reverse(self.model(at).needs.memory), at));
             units.push(Unit { root, score, members });
         }
@@ -131,10 +131,7 @@ impl Decision<'_> {
                 self.undo(&trial, unit.is_none());
                 return None;
             };
-            if unit.is_none() {
-                self.room.free[node] -= model.needs;
-            }
-            self.room.later[node] -= model.needs;
+            self.room.take(node, model.needs, unit.is_none());
             trial.places.push((at, node));
         }
         Some(trial)
@@ -143,10 +140,7 @@ impl Decision<'_> {
     fn undo(&mut self, trial: &Trial, now: bool) {
         for &(at, node) in &trial.places {
             let needs = self.model(at).needs;
-            if now {
-                self.room.free[node] += needs;
-            }
-            self.room.later[node] += needs;
+            self.room.give_back(node, needs, now);
         }
         for &at in &trial.victims {
             self.go(at, false);
@@ -157,12 +151,13 @@ impl Decision<'_> {
     fn go(&mut self, at: usize, goes: bool) {
         let Some(held) = &self.model(at).held else { return };
         let Some(node) = self.room.find(&held.node) else { return };
-        let phase = Phase::Draining(SleepReason::Idle);
-        (self.phases[at], self.room.later[node]) = if goes {
-            (Some(phase), self.room.later[node] + held.amounts)
+        if goes {
+            self.phases[at] = Some(Phase::Draining(SleepReason::Idle));
+            self.room.give_back(node, held.amounts, false);
         } else {
-            (Some(Phase::Admitted), self.room.later[node] - held.amounts)
-        };
+            self.phases[at] = Some(Phase::Admitted);
+            self.room.take(node, held.amounts, false);
+        }
     }
 
     /// Has the smallest set of others go that are worth less.
@@ -198,12 +193,19 @@ impl Decision<'_> {
         let open = self.room.pools[self.room.pool_of[at]].iter().copied().filter(|&node| self.room.takes(node, model));
         let could = |node: &usize| model.needs.fit(self.room.capacity[*node]);
         let node = node.or_else(|| open.filter(could).max_by_key(|&node| (self.room.later[node].memory, Reverse(node))));
-        let dependency = (unit.root != at).then(|| self.key(at).clone());
-        let Some(node) = node else { return Waiting { dependency, ..Waiting::default() } };
+        let wanted_by = (unit.root != at).then(|| self.key(unit.root).clone());
+        let Some(node) = node else { return Waiting { wanted_by, ..Waiting::default() } };
         let mut blockers: Vec<Blocker> = self.room.placed[node].iter().map(|&other| self.blocker(other, unit)).collect();
         blockers.sort_by(|a, b| (a.stays, Reverse(a.idle), &a.model).cmp(&(b.stays, Reverse(b.idle), &b.model)));
         blockers.truncate(MAX_BLOCKERS);
-        Waiting { node: Some(self.room.nodes[node].0.clone()), free: self.room.free[node], blockers, is_coming, dependency: None }
+        Waiting {
+            node: Some(self.room.nodes[node].0.clone()),
+            free: self.room.free[node],
+            blockers,
+            is_coming,
+            dependency: None,
+            wanted_by,
+        }
     }
 
     fn blocker(&self, at: usize, unit: &Unit) -> Blocker {

@@ -7,7 +7,7 @@ use super::{
     room::Room,
     victims::{Candidate, choose},
 };
-use crate::world::ObjectKey;
+use crate::key::ObjectKey;
 use std::collections::BTreeMap;
 
 /// How soon to look again while a model waits: what it is worth grows with its age, and others get idle.
@@ -79,7 +79,7 @@ impl<'a> Decision<'a> {
     pub(super) fn drain(&mut self, at: usize, reason: SleepReason, with: usize) {
         let Some(held) = &self.model(at).held else { return };
         if let Some(node) = self.room.find(&held.node) {
-            self.room.later[node] += held.amounts;
+            self.room.give_back(node, held.amounts, false);
         }
         self.step(at, Some(Held { phase: Phase::Draining(reason), ..held.clone() }), with);
     }
@@ -109,11 +109,14 @@ impl<'a> Decision<'a> {
     }
 
     fn note_wanted(&mut self) {
-        for at in 0..self.models.len() {
-            if self.is_asked_for(at) {
-                for needed in self.graph.with_needs(at) {
-                    self.wanted[needed] |= !self.model(needed).external && self.entries[needed].is_none();
-                }
+        for at in (0..self.models.len()).filter(|&at| self.is_asked_for(at)).collect::<Vec<_>>() {
+            let needed = self.graph.with_needs(at);
+            // Without all of them it can't run, and the others are of no use to it.
+            if needed.iter().any(|&needed| matches!(self.entries[needed], Some(Entry::Refused(_)))) {
+                continue;
+            }
+            for needed in needed {
+                self.wanted[needed] |= !self.model(needed).external;
             }
         }
     }
@@ -156,8 +159,8 @@ impl<'a> Decision<'a> {
                 // No request can be in flight where there is no node.
                 (Phase::Admitted | Phase::Draining(_), None) => self.step(at, next(Phase::Stopping), at),
                 (Phase::Admitted, Some(node)) => self.keep(at, held, node),
-                (Phase::Draining(SleepReason::Idle), Some(node)) if self.wanted[at] => {
-                    self.room.later[node] -= held.amounts;
+                (Phase::Draining(reason), Some(node)) if self.comes_back(at, reason) => {
+                    self.room.take(node, held.amounts, false);
                     self.step(at, next(Phase::Admitted), at);
                 }
                 (Phase::Draining(_), Some(_)) => {
@@ -178,6 +181,16 @@ impl<'a> Decision<'a> {
         }
     }
 
+    /// Whether one that is on its way out stays nevertheless: somebody asks for it again, or one that depends on it has a place to stay.
+    fn comes_back(&self, at: usize, reason: &SleepReason) -> bool {
+        let has_dependant = || self.graph.needed_by[at].iter().any(|&other| self.phases[other] == Some(Phase::Admitted));
+        match reason {
+            SleepReason::Off => false,
+            SleepReason::Idle => self.wanted[at] || has_dependant(),
+            _ => has_dependant(),
+        }
+    }
+
     /// Gives a place to one that runs without: what was written of it is lost.
     fn recover(&mut self, at: usize) {
         let model = self.model(at);
@@ -194,18 +207,21 @@ impl<'a> Decision<'a> {
     /// Looks whether an admitted model keeps its place.
     fn keep(&mut self, at: usize, held: &Held, node: usize) {
         let model = self.model(at);
-        if model.off || model.external {
+        // Without what it depends on it can't serve, and that one waits for it to go first.
+        if model.off || model.external || matches!(self.graph.refused[at], Some(Refusal::DependencyOff(_))) {
             return self.drain(at, SleepReason::Off, at);
         }
         let is_here = self.room.pools[self.room.pool_of[at]].contains(&node);
-        let more = model.needs - held.amounts;
-        if is_here && more != Amounts::default() && more.max(Amounts::default()).fit(self.room.free[node].min(self.room.later[node])) {
-            self.room.free[node] -= more;
-            self.room.later[node] -= more;
+        let changes = model.needs != held.amounts;
+        // Its pod takes what it takes until another one is in its place.
+        let pods = self.room.pods(node, model);
+        let more = model.needs.max(pods) - held.amounts.max(pods);
+        if is_here && changes && more.max(Amounts::default()).fit(self.room.free[node].min(self.room.later[node])) {
+            self.room.take(node, more, true);
             return self.step(at, Some(Held { amounts: model.needs, ..held.clone() }), at);
         }
         // It moves only to where there is room: whoever edits a spec doesn't mean to lose what runs.
-        if (!is_here || more != Amounts::default()) && self.room.best_fit(at, model, true).is_some_and(|elsewhere| elsewhere != node) {
+        if (!is_here || changes) && self.room.best_fit(at, model, true).is_some_and(|elsewhere| elsewhere != node) {
             return self.drain(at, SleepReason::Misplaced, at);
         }
         let Activity { ready_since, last_request, .. } = &model.activity;
@@ -238,6 +254,8 @@ impl<'a> Decision<'a> {
         let model = self.model(at);
         let activity = &model.activity;
         let is_resident = self.phases[at].is_some();
+        let since = if is_resident { activity.ready_since } else { activity.waiting_since.or(activity.last_request) };
+        let since = since.unwrap_or(model.created);
         let dependants = self.graph.needed_by[at].iter().filter(|&&other| self.wanted[other] || self.phases[other].is_some()).count();
         Features {
             priority: model.priority,
@@ -248,7 +266,8 @@ impl<'a> Decision<'a> {
             load_seconds: activity.start_seconds.unwrap_or(f64::NAN),
             dependants: dependants as f64,
             pool_pressure: self.room.pressure(self.room.pool_of[at]),
-            age_seconds: self.now.saturating_sub(model.created) as f64,
+            age_seconds: self.now.saturating_sub(since) as f64,
+            requests_per_second: activity.requests_per_second.unwrap_or(f64::NAN),
             resident: f64::from(u8::from(is_resident)),
         }
     }
@@ -310,7 +329,10 @@ impl<'a> Decision<'a> {
         match &self.entries[at] {
             Some(entry) => entry.clone(),
             None if model.external => Entry::External,
-            None if self.wanted[at] => Entry::Waiting(super::Waiting::default()),
+            None if self.wanted[at] => {
+                let wanted_by = self.graph.needed_by[at].iter().find(|&&other| self.wanted[other]).map(|&other| self.key(other).clone());
+                Entry::Waiting(super::Waiting { wanted_by, ..super::Waiting::default() })
+            }
             None => Entry::Asleep,
         }
     }

@@ -5,13 +5,16 @@ mod admit;
 pub mod amounts;
 mod decide;
 mod graph;
+pub mod inputs;
 mod room;
 mod victims;
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 
-use crate::world::ObjectKey;
+use crate::key::ObjectKey;
 use amounts::Amounts;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
@@ -119,7 +122,7 @@ pub enum SleepReason {
     Idle,
     /// Another one needs its memory.
     Evicted(ObjectName),
-    /// Its spec says that it sleeps.
+    /// Its spec says that it sleeps, or that of a model that it depends on.
     Off,
     /// It no longer fits where it is: its node, its selector or its needs are others.
     Misplaced,
@@ -151,6 +154,10 @@ pub struct Activity {
     pub in_flight: u64,
     /// Requests that wait for it to wake.
     pub waiting: u64,
+    /// Since when the oldest of them waits.
+    pub waiting_since: Option<u64>,
+    /// Over the last minute.
+    pub requests_per_second: Option<f64>,
     /// When the last request came.
     pub last_request: Option<u64>,
     /// Since when it has been ready; none if it isn't.
@@ -199,8 +206,10 @@ pub struct Features {
     pub dependants: f64,
     /// Which share of the pool's memory is taken, from 0 to 1.
     pub pool_pressure: f64,
-    /// Since it was created.
+    /// Since when it waits, or since when it has been ready.
     pub age_seconds: f64,
+    /// Over the last minute; NaN if no gateway has counted.
+    pub requests_per_second: f64,
     /// 1 if it has a place, else 0.
     pub resident: f64,
 }
@@ -265,6 +274,8 @@ pub struct Waiting {
     pub is_coming: bool,
     /// The dependency that has no place, if it isn't the model itself.
     pub dependency: Option<ObjectKey>,
+    /// The model that it waits with, if nobody asks for it but for the sake of that one: both are admitted together.
+    pub wanted_by: Option<ObjectKey>,
 }
 
 /// Who takes memory that another one waits for.

@@ -1,7 +1,7 @@
 //! What is free on the nodes: now, and once those have gone that are on their way.
 
 use super::{Model, Node, Phase, Refusal, amounts::Amounts};
-use crate::world::ObjectKey;
+use crate::key::ObjectKey;
 use std::collections::{BTreeMap, HashMap};
 
 /// The nodes with what is free on them, by their positions.
@@ -80,6 +80,25 @@ impl<'a> Room<'a> {
                 self.later[node] -= held.amounts;
             }
         }
+    }
+
+    /// What a model's pods take on a node.
+    pub(super) fn pods(&self, node: usize, model: &Model) -> Amounts {
+        let here = model.pods.iter().filter(|(name, _)| self.find(name) == Some(node));
+        here.fold(Amounts::default(), |sum, (_, amounts)| sum + *amounts)
+    }
+
+    /// Takes off what a model is about to have: later, and now unless others must go first.
+    pub(super) fn take(&mut self, node: usize, amounts: Amounts, now: bool) {
+        if now {
+            self.free[node] -= amounts;
+        }
+        self.later[node] -= amounts;
+    }
+
+    /// Undoes `take`.
+    pub(super) fn give_back(&mut self, node: usize, amounts: Amounts, now: bool) {
+        self.take(node, Amounts::default() - amounts, now);
     }
 
     pub(super) fn find(&self, node: &str) -> Option<usize> {

@@ -1,0 +1,353 @@
+//! Nodes, pods and models as an allocation takes them, read from the objects.
+
+use super::{Closed, Model, Node, amounts::Amounts};
+use crate::{
+    duration,
+    objects::strings,
+    quantity,
+    resource::INFERENCE_MODEL,
+    subject_kind::{APP_NAME, SUBJECT_KIND},
+};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The annotation of a node that limits what models may take of its memory: a quantity.
+pub const MEMORY_BUDGET: &str = "pointsman.dev/memory-budget";
+
+/// The annotation of a model that says how important it is: a number; more is more important.
+pub const PRIORITY: &str = "pointsman.dev/priority";
+
+/// The annotation of a model that says how long it stays awake at least: a duration.
+pub const RESIDENCY: &str = "pointsman.dev/minimum-residency";
+
+/// How long a model stays awake at least unless its annotation says otherwise, in seconds: loading it has cost minutes of a GPU.
+pub const DEFAULT_RESIDENCY: u64 = 300;
+
+/// How long after the last request a model is put to sleep unless it says otherwise, in seconds: the default of the CRD.
+const DEFAULT_COOLDOWN: u64 = 600;
+
+/// The resource that GPUs are, and the key of the taint that keeps other pods from their nodes.
+pub const GPU: &str = "nvidia.com/gpu";
+
+/// The conditions that keep pods away have taints as well, and so has a cordoned node.
+const NODE_TAINTS: &str = "node.kubernetes.io/";
+
+const MILLI: i128 = 1_000_000;
+const WHOLE: i128 = 1_000_000_000;
+
+/// A quantity in whole parts of a unit, rounded up. Quantities that no machine has are as large as they get.
+fn rounded(value: &str, unit: i128) -> i64 {
+    let parsed = quantity::parse_text(value).unwrap_or_default();
+    i64::try_from(parsed.div_euclid(unit) + i128::from(parsed.rem_euclid(unit) > 0)).unwrap_or(i64::MAX)
+}
+
+/// Amounts by the names of resources.
+type Resources = BTreeMap<String, Text>;
+
+/// A quantity, which clients may write as a number.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Word(String),
+    Number(serde_json::Number),
+}
+
+impl Amounts {
+    fn from_resources(resources: &Resources) -> Self {
+        let amount = |name: &str, unit: i128| match resources.get(name) {
+            Some(Text::Word(word)) => rounded(word, unit),
+            Some(Text::Number(number)) => rounded(&number.to_string(), unit),
+            None => 0,
+        };
+        Self { memory: amount("memory", WHOLE), cpu: amount("cpu", MILLI), gpus: amount(GPU, WHOLE), pods: amount("pods", WHOLE) }
+    }
+}
+
+impl Node {
+    /// Reads a node, with what is wrong with its annotation. What other pods request of it isn't known here.
+    pub fn from_object(text: &str) -> (String, Self, Option<String>) {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Object {
+            metadata: Metadata,
+            spec: Spec,
+            status: Status,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Metadata {
+            name: String,
+            labels: BTreeMap<String, String>,
+            annotations: BTreeMap<String, String>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Spec {
+            unschedulable: bool,
+            taints: Vec<Taint>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Taint {
+            key: String,
+            effect: String,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Status {
+            allocatable: Resources,
+            conditions: Vec<Condition>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Condition {
+            r#type: String,
+            status: String,
+        }
+        let Object { metadata, spec, status } = serde_json::from_str(text).unwrap_or_default();
+        let is_ready = status.conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True");
+        let closed = if spec.unschedulable {
+            Some(Closed::Cordoned)
+        } else if is_ready {
+            None
+        } else {
+            Some(Closed::NotReady)
+        };
+        let (memory_budget, problem) = match metadata.annotations.get(MEMORY_BUDGET) {
+            None => (None, None),
+            Some(text) if quantity::parse_text(text).is_some_and(|budget| budget >= 0) => (Some(rounded(text, WHOLE)), None),
+            Some(text) => (None, Some(format!("{MEMORY_BUDGET} is {text:?}, which is no amount of memory: write it like 64Gi"))),
+        };
+        let keeps_away = |taint: &Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
+        let is_told_otherwise = |key: &str| closed.is_some() && key.starts_with(NODE_TAINTS);
+        let taints = spec.taints.into_iter().filter(keeps_away).map(|taint| taint.key).filter(|key| !is_told_otherwise(key)).collect();
+        let node = Self {
+            labels: metadata.labels,
+            allocatable: Amounts::from_resources(&status.allocatable),
+            memory_budget,
+            others: Amounts::default(),
+            closed,
+            taints,
+        };
+        (metadata.name, node, problem)
+    }
+}
+
+/// What a pod takes of its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodUsage {
+    /// The node.
+    pub node: String,
+    /// What it requests.
+    pub amounts: Amounts,
+    /// The namespace and the label of the model that it belongs to, if it says that it belongs to one.
+    pub model: Option<(String, String)>,
+}
+
+impl PodUsage {
+    /// Reads a pod. One without a node takes nothing yet, and one that has ended takes nothing any more.
+    pub fn from_object(text: &str) -> Option<Self> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Object {
+            metadata: Metadata,
+            spec: Spec,
+            status: Status,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Metadata {
+            namespace: String,
+            labels: BTreeMap<String, String>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        struct Spec {
+            node_name: String,
+            containers: Vec<Container>,
+            init_containers: Vec<Container>,
+            overhead: Resources,
+            resources: Requirements,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        struct Container {
+            resources: Requirements,
+            restart_policy: String,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Requirements {
+            requests: Resources,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Status {
+            phase: String,
+        }
+        let Object { metadata, spec, status } = serde_json::from_str(text).ok()?;
+        if spec.node_name.is_empty() || matches!(&*status.phase, "Succeeded" | "Failed") {
+            return None;
+        }
+        let requests = |container: &Container| Amounts::from_resources(&container.resources.requests);
+        let mut running = spec.containers.iter().map(requests).fold(Amounts::default(), |sum, container| sum + container);
+        // Sidecars go on running; the others of the init containers run one after the other, beside the sidecars that were started before.
+        let (mut sidecars, mut starting) = (Amounts::default(), Amounts::default());
+        for container in &spec.init_containers {
+            if container.restart_policy == "Always" {
+                sidecars += requests(container);
+                starting = starting.max(sidecars);
+            } else {
+                starting = starting.max(sidecars + requests(container));
+            }
+        }
+        running = (running + sidecars).max(starting);
+        // What is requested for the whole pod replaces the sum of its containers'.
+        let whole = Amounts::from_resources(&spec.resources.requests);
+        running.memory = if whole.memory > 0 { whole.memory } else { running.memory };
+        running.cpu = if whole.cpu > 0 { whole.cpu } else { running.cpu };
+        let amounts = Amounts { pods: 1, ..running + Amounts::from_resources(&spec.overhead) };
+        let is_model = metadata.labels.get(SUBJECT_KIND).is_some_and(|kind| kind == INFERENCE_MODEL.kind);
+        let model = metadata.labels.get(APP_NAME).filter(|_| is_model).map(|label| (metadata.namespace, label.clone()));
+        Some(Self { node: spec.node_name, amounts, model })
+    }
+}
+
+impl Model {
+    /// Reads what a model's object says, and what of it can't be read. Its place, its pods and what was seen of it aren't there.
+    pub fn from_content(content: &Value, created: u64) -> (Self, Vec<String>) {
+        let mut problems = Vec::new();
+        let spec = &content["spec"];
+        let annotations = strings(&content["metadata"]["annotations"]);
+        let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
+        let request = |resource: &str| {
+            let resources = &spec["resources"];
+            ["requests", "limits"].into_iter().find_map(|list| resources[list][resource].as_str())
+        };
+        let declared = rounded(&text("memory"), WHOLE);
+        let gpus = request("gpu").map_or(0, |gpus| rounded(gpus, WHOLE));
+        let needs = Amounts {
+            memory: request("memory").map_or(0, |memory| rounded(memory, WHOLE)).max(declared),
+            cpu: request("cpu").map_or(0, |cpu| rounded(cpu, MILLI)),
+            gpus,
+            pods: 1,
+        };
+        let cooldown = spec["cooldownPeriod"].as_str().map_or(Some(DEFAULT_COOLDOWN), duration::seconds).unwrap_or_else(|| {
+            let given = text("cooldownPeriod");
+            problems.push(format!("spec.cooldownPeriod {given:?} is no duration, so 10m is used: write it like 15m or 1h30m"));
+            DEFAULT_COOLDOWN
+        });
+        let residency = annotations.get(RESIDENCY).map_or(Some(DEFAULT_RESIDENCY), |text| duration::seconds(text)).unwrap_or_else(|| {
+            let given = &annotations[RESIDENCY];
+            problems.push(format!("the annotation {RESIDENCY} is {given:?}, which is no duration, so 5m is used: write it like 2m"));
+            DEFAULT_RESIDENCY
+        });
+        let number = |text: &String| text.parse::<f64>().ok().filter(|number| number.is_finite());
+        let priority = annotations.get(PRIORITY).map_or(Some(0.0), number).unwrap_or_else(|| {
+            let given = &annotations[PRIORITY];
+            problems.push(format!("the annotation {PRIORITY} is {given:?}, which is no number, so 0 is used: write it like 10 or -10"));
+            0.0
+        });
+        let selector = spec["nodeSelector"].as_object().map(|_| strings(&spec["nodeSelector"]));
+        let dependencies = spec["dependencies"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        let model = Self {
+            name: text("modelName"),
+            selector: selector.unwrap_or_else(|| BTreeMap::from([("inference-pool".to_owned(), "default".to_owned())])),
+            needs,
+            tolerations: if gpus > 0 { vec![GPU.to_owned()] } else { Vec::new() },
+            dependencies: dependencies.collect(),
+            external: text("containerImage").is_empty(),
+            off: spec["maxReplicas"].as_i64() == Some(0),
+            cooldown,
+            residency,
+            priority,
+            created,
+            ..Self::default()
+        };
+        (model, problems)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const GIB: i64 = 1 << 30;
+
+    #[test]
+    fn a_node_is_closed_while_it_is_cordoned_or_not_ready_and_its_budget_must_be_an_amount() {
+        let read = |spec: Value, ready: &str, budget: &str| {
+            let node = json!({
+                "metadata": {"name": "n", "labels": {"a": "b"}, "annotations": {MEMORY_BUDGET: budget}}, "spec": spec,
+                "status": {
+                    "allocatable": {"memory": "64Gi", "cpu": "7500m", GPU: "8", "pods": 110},
+                    "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}],
+                },
+            });
+            Node::from_object(&node.to_string())
+        };
+        let (name, node, problem) = read(json!({}), "True", "32Gi");
+        let allocatable = Amounts { memory: 64 * GIB, cpu: 7500, gpus: 8, pods: 110 };
+        assert_eq!(
+            (name.as_str(), node.allocatable, node.memory_budget, node.closed, problem),
+            ("n", allocatable, Some(32 * GIB), None, None)
+        );
+        assert_eq!(read(json!({}), "Unknown", "1Gi").1.closed, Some(Closed::NotReady));
+        let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
+        let tainted = json!({"unschedulable": true, "taints": [
+            taint("node.kubernetes.io/unschedulable", "NoSchedule"), taint(GPU, "NoSchedule"), taint("soft", "PreferNoSchedule"),
+        ]});
+        let (_, node, problem) = read(tainted, "True", "much");
+        assert_eq!((node.closed, node.taints, node.memory_budget), (Some(Closed::Cordoned), vec![GPU.to_owned()], None));
+        assert!(problem.unwrap().contains("\"much\""));
+    }
+
+    #[test]
+    fn a_pod_takes_what_the_scheduler_counts() {
+        let requests = |cpu: &str, memory: &str| json!({"requests": {"cpu": cpu, "memory": memory}});
+        let pod = |more: Value| {
+            let mut pod = json!({
+                "metadata": {"namespace": "ml", "labels": {SUBJECT_KIND: "InferenceModel", APP_NAME: "llama"}},
+                "spec": {"nodeName": "n", "containers": [{"resources": requests("1", "2Gi")}, {"resources": requests("500m", "1Gi")}]},
+                "status": {"phase": "Running"},
+            });
+            pod["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            PodUsage::from_object(&pod.to_string())
+        };
+        let plain = pod(json!({})).unwrap();
+        assert_eq!(plain.amounts, Amounts { memory: 3 * GIB, cpu: 1500, gpus: 0, pods: 1 });
+        assert_eq!(plain.model, Some(("ml".to_owned(), "llama".to_owned())));
+        let init = json!({"initContainers": [
+            {"resources": requests("100m", "1Gi"), "restartPolicy": "Always"}, {"resources": requests("1", "8Gi")},
+        ], "overhead": {"memory": "1Gi"}});
+        assert_eq!(pod(init).unwrap().amounts, Amounts { memory: 10 * GIB, cpu: 1600, gpus: 0, pods: 1 });
+        let whole = json!({"resources": requests("4", "16Gi")});
+        assert_eq!(pod(whole).unwrap().amounts, Amounts { memory: 16 * GIB, cpu: 4000, gpus: 0, pods: 1 });
+        assert_eq!(pod(json!({"nodeName": ""})), None);
+        let ended = r#"{"spec": {"nodeName": "n"}, "status": {"phase": "Succeeded"}}"#;
+        assert_eq!(PodUsage::from_object(ended), None);
+    }
+
+    #[test]
+    fn a_model_needs_the_larger_of_what_it_declares_and_requests() {
+        let read =
+            |spec: Value, annotations: Value| Model::from_content(&json!({"metadata": {"annotations": annotations}, "spec": spec}), 7);
+        let (model, problems) = read(
+            json!({
+                "modelName": "llama", "memory": "80Gi", "backendUrl": "http://a:8000", "cooldownPeriod": "15m", "containerImage": "vllm",
+                "dependencies": ["tokens"], "resources": {"requests": {"cpu": "8", "memory": "90Gi"}, "limits": {"gpu": "1"}},
+            }),
+            json!({PRIORITY: "2.5", RESIDENCY: "2m"}),
+        );
+        assert_eq!(problems, Vec::<String>::new());
+        assert_eq!(model.needs, Amounts { memory: 90 * GIB, cpu: 8000, gpus: 1, pods: 1 });
+        assert_eq!((model.cooldown, model.residency, model.external, model.off), (900, 120, false, false));
+        assert_eq!((model.tolerations, model.selector["inference-pool"].as_str()), (vec![GPU.to_owned()], "default"));
+        assert!((model.priority - 2.5).abs() < f64::EPSILON);
+        let (model, problems) = read(json!({"memory": "1Gi", "maxReplicas": 0}), json!({PRIORITY: "NaN", RESIDENCY: "soon"}));
+        assert!(model.external && model.off && model.priority == 0.0 && model.residency == DEFAULT_RESIDENCY);
+        assert!(problems[0].contains("\"soon\"") && problems[1].contains("\"NaN\""), "{problems:?}");
+    }
+}
