@@ -122,6 +122,8 @@ pub struct Status {
     pub fields: Map<String, Value>,
     /// The conditions that this kind may tell: one that it doesn't tell now goes.
     pub types: &'static [&'static str],
+    /// What Ready says once nothing is missing: a reason and a message. None: as most kinds say it.
+    pub ready: Option<(&'static str, &'static str)>,
     /// What the subject can be ready without, because it runs by what was decided before.
     pub undecided: UndecidedSteps,
 }

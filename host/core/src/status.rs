@@ -57,7 +57,7 @@ pub fn settle(
 ) -> (Value, Vec<TransitionEvent>) {
     let known = before["conditions"].as_array();
     let kept = is_applied(before, generation) && planned.undecided != UndecidedSteps::None;
-    let Status { mut conditions, mut fields, types, undecided } = planned;
+    let Status { mut conditions, mut fields, types, ready: words, undecided } = planned;
     conditions.push(match applied {
         Applied::Held if kept => Condition::unknown(
             APPLIED,
@@ -83,6 +83,11 @@ pub fn settle(
         UndecidedSteps::All if kept => {}
         UndecidedSteps::Some(steps) if kept => conditions.push(ready_without(&conditions, &[&steps[..], &[APPLIED]].concat())),
         _ => conditions.push(ready(&conditions)),
+    }
+    if let (Some(ready), Some((reason, message))) = (conditions.last_mut().filter(|last| last.type_ == READY), words)
+        && ready.status == Some(true)
+    {
+        (ready.reason, ready.message) = (reason.to_owned(), message.to_owned());
     }
     let mut events = Vec::new();
     let told = conditions.into_iter().map(|condition| {

@@ -45,6 +45,9 @@ fn rounded(value: &str, unit: i128) -> i64 {
 /// Amounts by the names of resources.
 type Resources = BTreeMap<String, Text>;
 
+/// The same, of several lists.
+type MergedResources<'r> = BTreeMap<&'r String, &'r Text>;
+
 /// A quantity, which clients may write as a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -54,8 +57,8 @@ enum Text {
 }
 
 impl Amounts {
-    fn from_resources(resources: &Resources) -> Self {
-        let amount = |name: &str, unit: i128| match resources.get(name) {
+    fn from_resources(resources: &MergedResources<'_>) -> Self {
+        let amount = |name: &str, unit: i128| match resources.get(&name.to_owned()) {
             Some(Text::Word(word)) => rounded(word, unit),
             Some(Text::Number(number)) => rounded(&number.to_string(), unit),
             None => 0,
@@ -124,7 +127,7 @@ impl Node {
         let taints = spec.taints.into_iter().filter(keeps_away).map(|taint| taint.key).filter(|key| !is_told_otherwise(key)).collect();
         let node = Self {
             labels: metadata.labels,
-            allocatable: Amounts::from_resources(&status.allocatable),
+            allocatable: Amounts::from_resources(&status.allocatable.iter().collect()),
             memory_budget,
             others: Amounts::default(),
             closed,
@@ -180,6 +183,7 @@ impl PodUsage {
         #[serde(default)]
         struct Requirements {
             requests: Resources,
+            limits: Resources,
         }
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -190,7 +194,11 @@ impl PodUsage {
         if spec.node_name.is_empty() || matches!(&*status.phase, "Succeeded" | "Failed") {
             return None;
         }
-        let requests = |container: &Container| Amounts::from_resources(&container.resources.requests);
+        // The API server takes a limit for a request that isn't given; a planned pod has not been there yet.
+        let requests = |container: &Container| {
+            let Requirements { requests, limits } = &container.resources;
+            Amounts::from_resources(&limits.iter().chain(requests).collect())
+        };
         let mut running = spec.containers.iter().map(requests).fold(Amounts::default(), |sum, container| sum + container);
         // Sidecars go on running; the others of the init containers run one after the other, beside the sidecars that were started before.
         let (mut sidecars, mut starting) = (Amounts::default(), Amounts::default());
@@ -204,10 +212,10 @@ impl PodUsage {
         }
         running = (running + sidecars).max(starting);
         // What is requested for the whole pod replaces the sum of its containers'.
-        let whole = Amounts::from_resources(&spec.resources.requests);
+        let whole = Amounts::from_resources(&spec.resources.requests.iter().collect());
         running.memory = if whole.memory > 0 { whole.memory } else { running.memory };
         running.cpu = if whole.cpu > 0 { whole.cpu } else { running.cpu };
-        let amounts = Amounts { pods: 1, ..running + Amounts::from_resources(&spec.overhead) };
+        let amounts = Amounts { pods: 1, ..running + Amounts::from_resources(&spec.overhead.iter().collect()) };
         let is_model = metadata.labels.get(SUBJECT_KIND).is_some_and(|kind| kind == INFERENCE_MODEL.kind);
         let model = metadata.labels.get(APP_NAME).filter(|_| is_model).map(|label| (metadata.namespace, label.clone()));
         Some(Self { node: spec.node_name, amounts, model })

@@ -8,6 +8,7 @@ mod graph;
 pub mod inputs;
 mod room;
 mod victims;
+mod words;
 
 #[cfg(test)]
 mod simulation;
@@ -20,6 +21,7 @@ use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
 
 pub use decide::allocate;
+pub use words::{memory_text, time_text};
 
 /// A waiting model takes the place of an idle one only if its score is higher by this much: otherwise two models of nearly equal worth would
 /// take turns.
@@ -332,4 +334,11 @@ pub enum Refusal {
     UnknownDependency(Vec<String>),
     /// A dependency sleeps for good, or can't be run: the path to it.
     DependencyOff(Vec<String>),
+}
+
+impl Refusal {
+    /// Whether other nodes would do, rather than another model.
+    pub fn is_about_room(&self) -> bool {
+        matches!(self, Self::NoNodes | Self::TooLarge { .. })
+    }
 }

@@ -2,6 +2,7 @@
 //! calls the API.
 
 pub mod adoption;
+pub mod eh_ops;
 mod gateways;
 pub mod kserve;
 pub mod ome;

@@ -4,6 +4,7 @@
 //! kept is pruned to what plans and statuses are made from.
 
 pub mod adopted;
+mod allocated;
 pub mod child;
 pub mod listener;
 pub mod live;
@@ -29,9 +30,11 @@ pub use snapshot::{DeniedKinds, MissingRole, Snapshot, Surroundings};
 pub use subject::Subject;
 pub use update::ObjectUpdate;
 
+use crate::allocation::Entry;
 use crate::resource::{
     BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, LLM_CONFIG, NAMESPACE, POD, Resource, SERVING_RUNTIME,
 };
+use allocated::Allocated;
 use ome::{Models, RuntimeView, Runtimes, WeightView};
 use pointsman_sandbox::sync::locked;
 use readers::Readers;
@@ -84,6 +87,8 @@ pub struct World {
     runtimes: Arc<Runtimes>,
     weights: Arc<Scoped<WeightView>>,
     configs: Arc<Scoped<Value>>,
+    /// The entries of the last ledger.
+    allocated: Allocated,
     /// What subjects may name. It changes with every word of a Gateway, and a snapshot copies it.
     named: HashTrieMapSync<ObjectKey, Arc<ReferencedObject>>,
     /// Whose each of the pods is that are kept.
@@ -279,6 +284,15 @@ impl World {
         }
     }
 
+    /// Takes the entries of another ledger: the subjects whose entries differ are touched, and no others.
+    pub fn set_allocated(&mut self, entries: &BTreeMap<ObjectKey, Entry>) {
+        let changed = self.allocated.replace(entries);
+        if !changed.is_empty() {
+            self.revision += 1;
+            self.touched.extend(changed.into_iter().filter(|key| self.subjects.contains_key(key)));
+        }
+    }
+
     /// The kinds that the host may not list.
     pub fn denied(&self) -> &DeniedKinds {
         &self.denied
@@ -360,6 +374,7 @@ impl World {
             runtimes: Arc::clone(&self.runtimes),
             weights: Arc::clone(&self.weights),
             configs: Arc::clone(&self.configs),
+            allocated: self.allocated.get(key).cloned(),
             crowd: self.crowd.clone(),
             referenced: self.named.clone(),
             children: self.children.get(&subject.owner_key()).into_iter().flat_map(BTreeMap::values).cloned().collect(),
@@ -397,6 +412,15 @@ impl World {
 
     fn changed(&mut self, read: &Read) {
         self.touched.extend(self.readers.changed(read, self.revision));
+    }
+
+    /// Takes an object as a subject, whether its kind is known as one of subjects or not.
+    #[cfg(test)]
+    pub(crate) fn put_subject_object(&mut self, resource: &'static Resource, object: &Value) {
+        let text = object.to_string();
+        let live = live::Live::parse(&text);
+        let word = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
+        self.put_subject(Subject::from_live(ObjectKey { resource, namespace: word("namespace"), name: word("name") }, &live));
     }
 
     /// Touches those that are newer than a subject and have counted who is older.

@@ -7,7 +7,7 @@ use super::{
     scoped::Scoped,
     subjects_by_age::SubjectsByAge,
 };
-use crate::{resource::Resource, subject_kind::SubjectKind};
+use crate::{allocation::Entry, resource::Resource, subject_kind::SubjectKind};
 use k8s_openapi::jiff::Timestamp;
 use rpds::HashTrieMapSync;
 use serde_json::Value;
@@ -74,6 +74,8 @@ pub struct Snapshot {
     pub weights: Arc<Scoped<WeightView>>,
     /// The parts that specs are built on, of `LLMInferenceServiceConfigs`.
     pub configs: Arc<Scoped<Value>>,
+    /// What the allocation has decided about the subject.
+    pub allocated: Option<Arc<Entry>>,
     /// All subjects by their age.
     pub crowd: SubjectsByAge,
     /// What subjects may name.

@@ -226,7 +226,7 @@ impl PlanBuilder<'_> {
         conditions.extend(parts.conditions);
         Plan {
             objects: found.objects,
-            status: Status { conditions, fields, types: &[], undecided },
+            status: Status { conditions, fields, types: &[], ready: None, undecided },
             reads: self.asking.reads,
             decisions: self.asking.decisions,
             recheck_after: again,

@@ -1,0 +1,189 @@
+//! What people read of an allocation: amounts, durations, and why a model has no place.
+
+use super::{Blocker, Refusal, SleepReason, Stays, Waiting, amounts::Amounts};
+use std::fmt::Write;
+
+/// An amount of memory, in the largest unit in which it is whole, or else with one digit after the point.
+pub fn memory_text(bytes: i64) -> String {
+    const UNITS: [(&str, i64); 4] = [("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
+    let bytes = bytes.max(0);
+    if let Some((unit, size)) = UNITS.into_iter().find(|(_, size)| bytes >= *size && bytes % size == 0) {
+        return format!("{}{unit}", bytes / size);
+    }
+    match UNITS.into_iter().find(|(_, size)| bytes >= *size) {
+        Some((unit, size)) => format!("{}.{}{unit}", bytes / size, bytes % size * 10 / size),
+        None => bytes.to_string(),
+    }
+}
+
+/// A time in the two largest of its units: `2h5m`, `40s`.
+pub fn time_text(seconds: u64) -> String {
+    let units = [("d", seconds / 86_400), ("h", seconds / 3600 % 24), ("m", seconds / 60 % 60), ("s", seconds % 60)];
+    let from = units.iter().position(|(_, number)| *number > 0).unwrap_or(units.len() - 1);
+    let shown = units.iter().skip(from).take(2).filter(|(unit, number)| *number > 0 || *unit == units[from].0);
+    shown.map(|(unit, number)| format!("{number}{unit}")).collect()
+}
+
+impl Amounts {
+    /// Of what there is too little, with how much is needed and how much is there; empty if all fits.
+    pub fn lacking(self, free: Self) -> String {
+        let lacks = |need: i64, free: i64, number: &dyn Fn(i64) -> String, what: &str| {
+            (need > 0 && need > free).then(|| format!("{}{what} ({} free)", number(need), number(free.max(0))))
+        };
+        let (gpus, pods) = (if self.gpus == 1 { " GPU" } else { " GPUs" }, if self.pods == 1 { " pod slot" } else { " pod slots" });
+        let parts = [
+            lacks(self.memory, free.memory, &memory_text, " of memory"),
+            lacks(self.cpu, free.cpu, &|milli| format!("{milli}m"), " of CPU"),
+            lacks(self.gpus, free.gpus, &|number| number.to_string(), gpus),
+            lacks(self.pods, free.pods, &|number| number.to_string(), pods),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl SleepReason {
+    /// Why a model goes to sleep, as a sentence.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Idle => "Nobody has asked for it during its cooldown period.".to_owned(),
+            Self::Evicted(by) => format!("The model {by} needs its memory."),
+            Self::Off => "spec.maxReplicas is 0, here or in a model that it depends on.".to_owned(),
+            Self::Misplaced => "It moves: where it is, it no longer fits what it needs and selects.".to_owned(),
+            Self::Overcommitted => "Its node has less memory for models than they have reserved.".to_owned(),
+        }
+    }
+}
+
+impl Blocker {
+    /// Who takes how much, for how long nobody has asked for it, and why it stays.
+    fn sentence(&self) -> String {
+        let stays = match self.stays {
+            Stays::Leaving => "is going to sleep",
+            Stays::NotEnough => "could sleep, which would not be enough",
+            Stays::RanksHigher => "ranks as high by the policies, or nearly",
+            Stays::Resident => "hasn't been awake for its minimum residency",
+            Stays::Starting => "is starting",
+            Stays::Busy => "is answering requests",
+            Stays::Needed => "is needed by a model that is awake",
+            Stays::Unseen => "is never put to sleep, because no gateway has seen its traffic",
+        };
+        let (key, memory) = (&self.model, memory_text(self.memory));
+        format!("{}/{} takes {memory}, has been idle for {} and {stays}", key.namespace, key.name, time_text(self.idle))
+    }
+}
+
+impl Waiting {
+    /// Why a model that needs this much waits, and what would let it in.
+    pub fn sentence(&self, needs: Amounts) -> String {
+        if let Some(dependency) = &self.dependency {
+            return format!("It waits for {}/{}, which it depends on and which has no place yet.", dependency.namespace, dependency.name);
+        }
+        let mut text = match &self.wanted_by {
+            Some(by) => format!("{}/{} depends on it, and both are admitted together. ", by.namespace, by.name),
+            None => String::new(),
+        };
+        let Some(node) = &self.node else {
+            text += "None of its nodes takes new pods: they are cordoned, not Ready, or have taints that it doesn't tolerate.";
+            return text;
+        };
+        let lacking = needs.lacking(self.free);
+        _ = match (self.is_coming, lacking.is_empty()) {
+            (true, true) => write!(text, "Its place on the node {node} is being reserved."),
+            (true, false) => write!(text, "It gets a place on the node {node} once others have gone. It needs {lacking}."),
+            (false, true) => write!(text, "What is free on the node {node} is kept for a model that ranks higher."),
+            (false, false) => write!(text, "Nearest is the node {node}. It needs {lacking}."),
+        };
+        if !self.blockers.is_empty() {
+            let blockers: Vec<String> = self.blockers.iter().map(Blocker::sentence).collect();
+            _ = write!(text, " There, {}.", blockers.join("; "));
+        }
+        if !self.is_coming && self.blockers.iter().any(|blocker| blocker.stays == Stays::RanksHigher) {
+            text += " To let it in, raise its annotation pointsman.dev/priority, or lower that of another.";
+        }
+        text
+    }
+}
+
+impl Refusal {
+    /// Why a model can't be run, and what to do.
+    pub fn sentence(&self, needs: Amounts) -> String {
+        match self {
+            Self::NameTaken(key) => format!(
+                "The older model {}/{} has the same spec.modelName, by which clients ask: delete one of the two, or create this one again \
+                 under another name.",
+                key.namespace, key.name
+            ),
+            Self::NoNodes => "No node has the labels of spec.nodeSelector: label a node, or select others.".to_owned(),
+            Self::TooLarge { node, capacity } => format!(
+                "It fits no node. The largest that spec.nodeSelector selects is {node}: it needs {}. Lower what it needs, or select larger \
+                 nodes.",
+                needs.lacking(*capacity)
+            ),
+            Self::Circle(path) => {
+                format!("Its dependencies form a cycle, {}: remove one of them from spec.dependencies.", path.join(" -> "))
+            }
+            Self::UnknownDependency(path) => format!(
+                "The dependency {} ({}) is the modelName of no model in its namespace: create that model, or remove it from \
+                 spec.dependencies.",
+                path.last().map_or("", String::as_str),
+                path.join(" -> ")
+            ),
+            Self::DependencyOff(path) => format!(
+                "The dependency {} ({}) can't run: set its spec.maxReplicas to 1, or see why by its conditions.",
+                path.last().map_or("", String::as_str),
+                path.join(" -> ")
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{key::ObjectKey, resource::INFERENCE_MODEL};
+
+    const GIB: i64 = 1 << 30;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey { resource: &INFERENCE_MODEL, namespace: "ml".to_owned(), name: name.to_owned() }
+    }
+
+    fn memory(gib: i64) -> Amounts {
+        Amounts { memory: gib * GIB, cpu: 0, gpus: 1, pods: 1 }
+    }
+
+    #[test]
+    fn amounts_and_times_are_short() {
+        let texts = [0, 512, 80 * GIB, 3 << 29, 5 << 40, 1536 << 10].map(memory_text);
+        assert_eq!(texts, ["0", "512", "80Gi", "1536Mi", "5Ti", "1536Ki"]);
+        assert_eq!(memory_text(80 * GIB + 1), "80.0Gi");
+        assert_eq!([0, 40, 60, 95, 7500, 90_000].map(time_text), ["0s", "40s", "1m", "1m35s", "2h5m", "1d1h"]);
+    }
+
+    #[test]
+    fn a_waiting_model_says_who_blocks_it_for_how_long_those_are_idle_and_what_would_let_it_in() {
+        let blocker = |stays| Blocker { model: key("chat"), memory: 60 * GIB, idle: 95, stays };
+        let waiting =
+            Waiting { node: Some("n1".to_owned()), free: memory(20), blockers: vec![blocker(Stays::RanksHigher)], ..Waiting::default() };
+        assert_eq!(
+            waiting.sentence(memory(40)),
+            "Nearest is the node n1. It needs 40Gi of memory (20Gi free). There, ml/chat takes 60Gi, has been idle for 1m35s \
+             and ranks as high by the policies, or nearly. To let it in, raise its annotation pointsman.dev/priority, or lower that of another."
+        );
+        let coming = Waiting { is_coming: true, blockers: vec![blocker(Stays::Leaving)], ..waiting };
+        assert!(coming.sentence(memory(40)).starts_with("It gets a place on the node n1 once others have gone."));
+        assert!(
+            Waiting { wanted_by: Some(key("a")), ..Waiting::default() }.sentence(memory(1)).contains("None of its nodes takes new pods")
+        );
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_change() {
+        let large = Refusal::TooLarge { node: "n1".to_owned(), capacity: Amounts { gpus: 0, ..memory(100) } };
+        let text = large.sentence(memory(200));
+        assert!(text.contains("n1: it needs 200Gi of memory (100Gi free); 1 GPU (0 free)"), "{text}");
+        let path = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        assert!(Refusal::Circle(path(&["a", "b", "a"])).sentence(memory(1)).contains("a -> b -> a"));
+        assert!(Refusal::UnknownDependency(path(&["a", "c"])).sentence(memory(1)).starts_with("The dependency c (a -> c)"));
+    }
+}

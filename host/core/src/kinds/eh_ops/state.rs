@@ -1,0 +1,109 @@
+//! What is told of a model: its place, its Deployment, and the fields of the page.
+
+use super::{ALLOCATED, AVAILABLE, PlanBuilder, reasons};
+use crate::{
+    allocation::{Entry, Phase, memory_text},
+    condition::{Condition, DECIDED},
+    kinds::workload_health::{AvailabilityPolicy, WorkloadHealth},
+    resource::DEPLOYMENT,
+    world::OwnedObject,
+};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+impl PlanBuilder<'_> {
+    pub(super) fn deployment(&self) -> Option<&Arc<OwnedObject>> {
+        let snapshot = self.asking.snapshot;
+        snapshot.child(&DEPLOYMENT, &snapshot.subject.key.name)
+    }
+
+    /// The conditions, `stopped` among them.
+    pub(super) fn conditions(&self, stopped: Option<&Condition>) -> Vec<Condition> {
+        let mut told = vec![self.allocated()];
+        if !matches!(self.entry.as_deref(), None | Some(Entry::External)) {
+            told.push(Condition::satisfied(DECIDED, "Decided", "The policies have said what the objects look like."));
+        }
+        told.push(self.available());
+        if let Some(stopped) = stopped {
+            match told.iter_mut().find(|told| told.type_ == stopped.type_) {
+                Some(told) => *told = stopped.clone(),
+                None => told.insert(0, stopped.clone()),
+            }
+        }
+        told
+    }
+
+    /// Whether the model has a place, and why not.
+    fn allocated(&self) -> Condition {
+        let no = |reason: &str, message: String| Condition::no(ALLOCATED, reason, message);
+        let unknown = |message: String| Condition::unknown(ALLOCATED, reasons::PENDING, message);
+        let needs = self.model.needs;
+        let told = match self.entry.as_deref() {
+            None => unknown("No place has been decided for it yet.".to_owned()),
+            Some(Entry::External) => {
+                let message = "It has no spec.containerImage: requests go to spec.backendUrl, and no memory is reserved for it.";
+                Condition::satisfied(ALLOCATED, "External", message)
+            }
+            Some(Entry::Asleep) if self.model.off => {
+                no(reasons::SCALED_TO_ZERO, "It sleeps, because spec.maxReplicas is 0. To have it run, set that to 1.".to_owned())
+            }
+            Some(Entry::Asleep) => no(reasons::SCALED_TO_ZERO, "It sleeps, because nobody asks for it. A request wakes it.".to_owned()),
+            Some(Entry::Placed { held, starts_after, unseen }) => match &held.phase {
+                Phase::Draining(reason) => {
+                    no(reasons::SCALED_TO_ZERO, format!("It goes to sleep once the requests in flight are answered. {}", reason.sentence()))
+                }
+                Phase::Stopping => no(reasons::SCALED_TO_ZERO, format!("Its pod on the node {} ends.", held.node)),
+                Phase::Admitted if !starts_after.is_empty() => {
+                    let names: Vec<String> = starts_after.iter().map(|key| format!("{}/{}", key.namespace, key.name)).collect();
+                    unknown(format!("It starts once these are Ready, which it depends on: {}.", names.join(", ")))
+                }
+                Phase::Admitted => {
+                    let reserved = format!("{} are reserved for it on the node {}.", memory_text(held.amounts.memory), held.node);
+                    let bypass = " It is never put to sleep, because no gateway has seen a request for it since it was Ready.";
+                    Condition::satisfied(ALLOCATED, "Admitted", if *unseen { reserved + bypass } else { reserved })
+                }
+            },
+            Some(Entry::Waiting(waiting)) if waiting.is_coming || waiting.dependency.is_some() => unknown(waiting.sentence(needs)),
+            Some(Entry::Waiting(waiting)) => no(reasons::INSUFFICIENT_MEMORY, waiting.sentence(needs)),
+            Some(Entry::Refused(refusal)) => {
+                no(if refusal.is_about_room() { reasons::INSUFFICIENT_MEMORY } else { reasons::FAILED }, refusal.sentence(needs))
+            }
+        };
+        let message = [vec![told.message], self.problems.iter().map(|problem| format!("Note: {problem}.")).collect()].concat().join(" ");
+        Condition { message, ..told }
+    }
+
+    /// Whether the Deployment works, in the page's words.
+    fn available(&self) -> Condition {
+        if matches!(self.entry.as_deref(), Some(Entry::External)) {
+            return Condition::satisfied(AVAILABLE, reasons::DEPLOYED, "It runs elsewhere: nothing here says whether it works.");
+        }
+        let Some(live) = self.deployment() else {
+            return if self.runs() {
+                Condition::unknown(AVAILABLE, reasons::DEPLOYING, "Its Deployment isn't available yet.")
+            } else {
+                Condition::no(AVAILABLE, reasons::SCALED_TO_ZERO, "It has no pods for now.")
+            };
+        };
+        let WorkloadHealth { condition, .. } =
+            WorkloadHealth::observe(AVAILABLE, live, self.asking.snapshot.pods.iter(), AvailabilityPolicy::AsItSays);
+        let is_stopped = live.observed.replicas == Some(0);
+        match condition.status {
+            Some(true) if is_stopped => Condition::no(AVAILABLE, reasons::SCALED_TO_ZERO, "It has no pods for now."),
+            Some(true) => Condition::satisfied(AVAILABLE, reasons::DEPLOYED, condition.message),
+            Some(false) => Condition::no(AVAILABLE, reasons::FAILED, condition.message),
+            None => Condition::unknown(AVAILABLE, reasons::DEPLOYING, condition.message),
+        }
+    }
+
+    /// The fields of the status.
+    pub(super) fn fields(&self) -> Map<String, Value> {
+        let (current, available) = self.deployment().map_or((0, 0), |live| (live.observed.current, live.observed.available));
+        let is_served = match self.entry.as_deref() {
+            Some(Entry::External) => true,
+            Some(Entry::Placed { held, .. }) => held.phase == Phase::Admitted && available > 0,
+            _ => false,
+        };
+        Map::from_iter([("ready".to_owned(), json!(is_served)), ("replicas".to_owned(), json!(current))])
+    }
+}

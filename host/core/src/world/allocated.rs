@@ -1,0 +1,31 @@
+//! What the allocation has decided about each subject that it is about.
+
+use super::ObjectKey;
+use crate::allocation::Entry;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// The entries of the last ledger.
+#[derive(Debug, Default)]
+pub(super) struct Allocated(BTreeMap<ObjectKey, Arc<Entry>>);
+
+impl Allocated {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<Entry>> {
+        self.0.get(key)
+    }
+
+    /// Takes the entries of another ledger, and returns the subjects whose entries differ.
+    pub(super) fn replace(&mut self, entries: &BTreeMap<ObjectKey, Entry>) -> BTreeSet<ObjectKey> {
+        let mut changed: BTreeSet<ObjectKey> = self.0.keys().filter(|key| !entries.contains_key(*key)).cloned().collect();
+        self.0.retain(|key, _| entries.contains_key(key));
+        for (key, entry) in entries {
+            if self.0.get(key).is_none_or(|known| **known != *entry) {
+                self.0.insert(key.clone(), Arc::new(entry.clone()));
+                changed.insert(key.clone());
+            }
+        }
+        changed
+    }
+}
