@@ -79,22 +79,22 @@ impl Pool {
 }
 
 fn allocations(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("allocation");
+    let mut group = criterion.benchmark_group("an allocation of 5,000 models on 500 nodes");
     group.sample_size(20);
     let mut pool = Pool::full();
     assert!(pool.allocate().steps.is_empty());
-    group.bench_function("nothing-changed", |bencher| bencher.iter(|| black_box(pool.allocate())));
+    group.bench_function("nothing changed", |bencher| bencher.iter(|| black_box(pool.allocate())));
     let sleeping = pool.models.iter().find(|(_, model)| model.held.is_none()).unwrap().0.clone();
     pool.models.get_mut(&sleeping).unwrap().activity.waiting = 1;
     assert!(!pool.allocate().steps.is_empty());
-    group.bench_function("a-request-wakes-one", |bencher| bencher.iter(|| black_box(pool.allocate())));
+    group.bench_function("a request", |bencher| bencher.iter(|| black_box(pool.allocate())));
     pool.models.values_mut().filter(|model| model.held.is_none()).for_each(|model| model.activity.waiting = 1);
-    group.bench_function("all-asleep-are-woken", |bencher| bencher.iter(|| black_box(pool.allocate())));
+    group.bench_function("all are woken", |bencher| bencher.iter(|| black_box(pool.allocate())));
     pool.models.values_mut().for_each(|model| {
         (model.held, model.pods) = (None, Vec::new());
         model.activity = Activity { waiting: 1, ..Activity::default() };
     });
-    group.bench_function("from-scratch", |bencher| bencher.iter(|| black_box(pool.allocate())));
+    group.bench_function("from scratch", |bencher| bencher.iter(|| black_box(pool.allocate())));
     group.finish();
 }
 
