@@ -84,6 +84,16 @@ async fn a_missing_namespace_and_other_crds_are_reported_and_healed_without_a_re
     Said { ready: true, sentence: &older, remedy: ": run `kubectl apply --server-side -k crds`" }.by(&host).await;
     finds(&cluster, &format!("{crd} is that of another version of Pointsman"), "run `kubectl apply --server-side -k crds`").await;
     host.stop();
+
+    // As an uninstallation leaves a pod that runs on for a while.
+    cluster.kubectl(&["create", "serviceaccount", "replaced"]).ok();
+    let replaced = cluster.kubeconfig_of_service_account("default", "replaced").unwrap();
+    for verb in ["delete", "create"] {
+        cluster.kubectl(&[verb, "serviceaccount", "replaced"]).ok();
+    }
+    let host = Host::start_as(&cluster, &replaced, &[]).await;
+    Said { ready: false, sentence: "it rejects the host's token", remedy: "delete the host's pods" }.by(&host).await;
+    host.stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,6 +28,8 @@ const DISCOVERY_DELAY: Duration = Duration::from_secs(2);
 pub struct Apis {
     /// Whether the API server has been asked at all.
     known: bool,
+    /// Why it couldn't be asked, until it is known.
+    failure: Option<String>,
     /// group, version, plural name.
     served: BTreeSet<(String, String, String)>,
     /// What our CRDs lack that are older than this host, a sentence each.
@@ -63,7 +65,8 @@ impl Apis {
     /// Why we can't work, if so.
     pub fn obstacle(&self) -> Option<String> {
         if !self.known {
-            return Some("the API server hasn't answered yet".to_owned());
+            let failure = self.failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
+            return Some(format!("the API server hasn't answered yet{failure}"));
         }
         let missing: Vec<_> = self.missing().into_iter().filter(|kind| kind.contains(POLICY_GROUP)).collect();
         (!missing.is_empty())
@@ -104,10 +107,24 @@ pub async fn keep(client: Client, served: watch::Sender<Apis>) {
         match compared {
             Ok(outdated) => _ = served.send_if_modified(|apis| std::mem::replace(&mut apis.outdated, outdated.clone()) != outdated),
             Err(error) => {
-                tracing::warn!(error = sentence(&error), "asking the API server what it serves; trying again");
+                let failure = describe(&error);
+                tracing::warn!(error = failure, "asking the API server what it serves; trying again");
+                served.send_if_modified(|apis| !apis.known && apis.failure.replace(failure.clone()) != Some(failure));
                 settled = false;
             }
         }
+    }
+}
+
+/// What is wrong, and what to do about the one failure that doesn't pass by itself.
+fn describe(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if status.code == 401 => format!(
+            "it rejects the host's token ({}): if the ServiceAccount was deleted and created again, delete the host's pods, whose tokens are \
+             those of the old one",
+            sentence(error)
+        ),
+        error => sentence(error),
     }
 }
 
@@ -182,7 +199,7 @@ pub async fn discover(client: &Client) -> kube::Result<Apis> {
         Err(error) => Err(error),
     });
     served.extend(futures::future::try_join_all(asked).await?.into_iter().flatten());
-    Ok(Apis { known: true, served, outdated: Vec::new() })
+    Ok(Apis { known: true, failure: None, served, outdated: Vec::new() })
 }
 
 /// Whether the API server has accepted a CRD, and serves this version of it.

@@ -1,11 +1,12 @@
 //! The default policy at pod-templating: what the pods of a service look like.
 //!
-//! It merges what the layers say of a pod, the weakest first, and adds what the model and the GPUs need. It does so as OME and KServe
-//! do, each for its kind. Where they err, it doesn't: an override without a name blanks no name, a list that is given replaces the weaker
+//! It merges what the layers say of a pod, the weakest first, and adds what the model and the GPUs need. It does so as OME, KServe
+//! and eh-ops do, each for its kind. Where they err, it doesn't: an override without a name blanks no name, a list that is given replaces the weaker
 //! one and isn't split at quotes, two sources of a volume don't mix, and placeholders aren't escaped for HTML.
 
 mod adapters;
 mod arguments;
+mod eh_ops;
 mod engine;
 mod initializer;
 mod kserve;

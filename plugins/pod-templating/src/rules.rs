@@ -1,6 +1,6 @@
 //! What differs from one kind of service to another.
 
-use crate::{Config, kserve, ome, pod::Pod};
+use crate::{Config, eh_ops, kserve, ome, pod::Pod};
 use pointsman_plugin::{Failure, Reason, Role, Subject, pod_templating::Request};
 
 /// The rules for the pods of one kind.
@@ -22,6 +22,7 @@ impl Rules {
     pub(crate) fn for_subject(subject: &Subject) -> &'static Self {
         match (&*subject.group, &*subject.kind) {
             ("serving.kserve.io", "LLMInferenceService") => &kserve::RULES,
+            ("inference.eh-ops.io", "InferenceModel") => &eh_ops::RULES,
             _ => &ome::RULES,
         }
     }

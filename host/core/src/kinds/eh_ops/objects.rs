@@ -67,7 +67,7 @@ impl PlanBuilder<'_> {
         let name = self.asking.snapshot.subject.key.name.clone();
         let key = self.key(&DEPLOYMENT, &name);
         let place = PodRole { role: Role::Server, group: None };
-        let layer = Layer { name: "model".to_owned(), content: json!({ "pod": self.pod() }).to_string() };
+        let layer = Layer { name: "user".to_owned(), content: json!({ "pod": self.pod() }).to_string() };
         let question = TemplateQuestion { layers: vec![layer], admin_layers: Vec::new(), frame: json!({"metadata": {}, "spec": {}}) };
         let template = self.asking.template(&self.subject, place, question, &key);
         let mut template = template.map_err(|undecided| self.undecided(&undecided))?;
