@@ -16,6 +16,8 @@ const MAX_BLOCKERS: usize = 3;
 struct Unit {
     root: usize,
     score: f64,
+    /// The root, and all that it needs.
+    needs: Vec<usize>,
     /// The largest first.
     members: Vec<usize>,
 }
@@ -35,7 +37,7 @@ impl Decision<'_> {
             let Unit { root, ref members, .. } = unit;
             // One may have been put to sleep for a unit before.
             let is_leaving = |at: usize| self.phases[at].as_ref().is_some_and(|phase| *phase != Phase::Admitted);
-            if self.graph.with_needs(root).into_iter().any(is_leaving) {
+            if unit.needs.iter().copied().any(is_leaving) {
                 self.wait_for_dependency(root);
                 continue;
             }
@@ -93,14 +95,15 @@ impl Decision<'_> {
         for root in asked {
             // Whom the policies exclude waits last.
             let score = self.scores[root].unwrap_or(f64::NEG_INFINITY);
-            let needed: Vec<usize> = self.graph.with_needs(root).into_iter().filter(|&at| !self.model(at).external).collect();
+            let needs = self.graph.with_needs(root);
+            let needed: Vec<usize> = needs.iter().copied().filter(|&at| !self.model(at).external).collect();
             if let Some(&refused) = needed.iter().find(|&&at| matches!(self.entries[at], Some(Entry::Refused(_)))) {
                 self.refuse_for(root, refused);
                 continue;
             }
             let mut members: Vec<usize> = needed.iter().copied().filter(|&at| self.phases[at].is_none()).collect();
             members.sort_by_key(|&at| (Reverse(self.model(at).needs.memory), at));
-            units.push(Unit { root, score, members });
+            units.push(Unit { root, score, needs, members });
         }
         let order = |unit: &Unit| (self.model(unit.root).created, unit.root);
         units.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| order(a).cmp(&order(b))));
@@ -183,8 +186,7 @@ impl Decision<'_> {
     }
 
     fn is_worth_less(&self, victim: usize, unit: &Unit) -> bool {
-        let needs = |at: usize| self.graph.with_needs(unit.root).contains(&at);
-        self.scores[victim].is_none_or(|score| score + HYSTERESIS < unit.score) && !needs(victim)
+        self.scores[victim].is_none_or(|score| score + HYSTERESIS < unit.score) && !unit.needs.contains(&victim)
     }
 
     /// Why a model waits: on the node where it has its place once others have gone, or where most is free.

@@ -242,7 +242,9 @@ impl<'a> Decision<'a> {
         }
         let scored: Vec<usize> =
             (0..self.models.len()).filter(|at| waits(at) || self.phases[*at].is_some() && self.stays(*at).is_none()).collect();
-        let rows: Vec<(&ObjectKey, Features)> = scored.iter().map(|&at| (self.key(at), self.features(at))).collect();
+        let pressures: Vec<f64> = (0..self.room.pools.len()).map(|pool| self.room.pressure(pool)).collect();
+        let rows: Vec<(&ObjectKey, Features)> =
+            scored.iter().map(|&at| (self.key(at), self.features(at, pressures[self.room.pool_of[at]]))).collect();
         let scores = score(&rows);
         for (at, score) in scored.into_iter().zip(scores) {
             self.scores[at] = score;
@@ -250,7 +252,7 @@ impl<'a> Decision<'a> {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "scores need no more digits")]
-    fn features(&self, at: usize) -> Features {
+    fn features(&self, at: usize, pool_pressure: f64) -> Features {
         let model = self.model(at);
         let activity = &model.activity;
         let is_resident = self.phases[at].is_some();
@@ -265,7 +267,7 @@ impl<'a> Decision<'a> {
             wakes_per_hour: f64::from(activity.wakes),
             load_seconds: activity.start_seconds.unwrap_or(f64::NAN),
             dependants: dependants as f64,
-            pool_pressure: self.room.pressure(self.room.pool_of[at]),
+            pool_pressure,
             age_seconds: self.now.saturating_sub(since) as f64,
             requests_per_second: activity.requests_per_second.unwrap_or(f64::NAN),
             resident: f64::from(u8::from(is_resident)),
@@ -292,6 +294,14 @@ impl<'a> Decision<'a> {
     pub(super) fn candidates(&self, node: usize, may_go: impl Fn(usize) -> bool) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for &at in &self.room.placed[node] {
+            // Most have no dependants, and in a full pool all of them are looked at for each that waits.
+            if self.graph.needed_by[at].is_empty() {
+                if self.stays(at).is_none() && may_go(at) {
+                    let frees = self.model(at).held.as_ref().map(|held| held.amounts).unwrap_or_default();
+                    candidates.push(Candidate { models: vec![at], frees, score: self.scores[at].unwrap_or_default() });
+                }
+                continue;
+            }
             let models: Vec<usize> = self.graph.with_dependants(at).into_iter().filter(|&at| self.phases[at].is_some()).collect();
             if models.iter().any(|&at| self.stays(at).is_some() || !may_go(at)) {
                 continue;
