@@ -83,6 +83,7 @@ fn allocations(criterion: &mut Criterion) {
     group.sample_size(20);
     let mut pool = Pool::full();
     assert!(pool.allocate().steps.is_empty());
+    println!("{} of {MODELS} models are awake", pool.models.values().filter(|model| model.held.is_some()).count());
     group.bench_function("nothing changed", |bencher| bencher.iter(|| black_box(pool.allocate())));
     let sleeping = pool.models.iter().find(|(_, model)| model.held.is_none()).unwrap().0.clone();
     pool.models.get_mut(&sleeping).unwrap().activity.waiting = 1;
