@@ -1,4 +1,5 @@
 //! The policy as an ordinary function: no Wasm is needed to test it.
+#![allow(clippy::unwrap_used)]
 
 use pointsman_plugin::scheduling_scoring::{Matrix, Question};
 use pointsman_scheduling_scoring::{Config, FEATURES, explain, score};

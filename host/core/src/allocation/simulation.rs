@@ -91,7 +91,7 @@ impl Cluster {
         let model = |at: usize| {
             // Pools overlap: some models may run on half of the nodes only.
             let mut selector = pool("default", at);
-            if at % 3 != 0 {
+            if !at.is_multiple_of(3) {
                 selector.remove("half");
             }
             // Chains and a diamond; nothing goes in a circle.
@@ -105,7 +105,7 @@ impl Cluster {
             let model = Model {
                 name: format!("m{at}"),
                 selector,
-                needs: needs(5 + at as i64 * 2),
+                needs: needs(5 + 2 * i64::try_from(at).unwrap()),
                 dependencies,
                 cooldown: COOLDOWN,
                 residency: RESIDENCY,

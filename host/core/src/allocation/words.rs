@@ -21,7 +21,7 @@ pub fn time_text(seconds: u64) -> String {
     let units = [("d", seconds / 86_400), ("h", seconds / 3600 % 24), ("m", seconds / 60 % 60), ("s", seconds % 60)];
     let from = units.iter().position(|(_, number)| *number > 0).unwrap_or(units.len() - 1);
     let shown = units.iter().skip(from).take(2).filter(|(unit, number)| *number > 0 || *unit == units[from].0);
-    shown.map(|(unit, number)| format!("{number}{unit}")).collect()
+    shown.map(|(unit, number)| format!("{number}{unit}")).collect::<Vec<_>>().concat()
 }
 
 impl Amounts {

@@ -2,6 +2,8 @@
 //!
 //! Where it runs and whether it is awake is for the allocation to say; the plan makes the objects of that.
 
+#![allow(clippy::unnecessary_box_returns, reason = "a step's error is large, and boxed wherever it is made")]
+
 mod backend;
 mod objects;
 mod state;
@@ -138,7 +140,6 @@ impl PlanBuilder<'_> {
 }
 
 impl PlanError {
-    #[allow(clippy::unnecessary_box_returns, reason = "a step's error is large, and boxed wherever it is made")]
     fn new(condition: Condition) -> Box<Self> {
         Box::new(Self { condition, again: None, undecided: false })
     }

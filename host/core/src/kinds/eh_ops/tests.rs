@@ -22,7 +22,7 @@ fn placed(phase: Phase) -> Entry {
 }
 
 /// What is planned for a model of 80 GiB with this entry. No policy decides.
-fn planned(spec: Value, entry: Option<Entry>) -> Plan {
+fn planned(spec: &Value, entry: Option<Entry>) -> Plan {
     let mut world = World::default();
     let mut whole = json!({"modelName": "llama", "memory": "80Gi", "backendUrl": "http://llama:8000", "containerImage": "vllm"});
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -59,27 +59,27 @@ fn each_state_of_a_place_has_its_reason() {
         (Entry::Refused(Refusal::NoNodes), "Some(false) InsufficientMemory: No node has the labels of spec.nodeSelector"),
         (Entry::Refused(Refusal::NameTaken(key("other"))), "Some(false) Failed: The older model ml/other has the same spec.modelName"),
     ] {
-        let plan = planned(json!({}), Some(entry));
+        let plan = planned(&json!({}), Some(entry));
         let text = told(&plan, ALLOCATED);
         assert!(text.starts_with(expected), "{text}");
     }
-    let off = planned(json!({"maxReplicas": 0}), Some(Entry::Asleep));
+    let off = planned(&json!({"maxReplicas": 0}), Some(Entry::Asleep));
     assert!(told(&off, ALLOCATED).contains("spec.maxReplicas is 0"));
 }
 
 #[test]
 fn nothing_changes_while_no_place_is_decided_or_what_it_needs_is_not_reserved() {
-    let plan = planned(json!({}), None);
+    let plan = planned(&json!({}), None);
     assert!(plan.objects.is_none() && told(&plan, ALLOCATED).starts_with("None Pending"));
     let larger = Entry::Placed { held: held(40, Phase::Admitted), unseen: false, starts_after: Vec::new() };
-    let plan = planned(json!({}), Some(larger));
+    let plan = planned(&json!({}), Some(larger));
     let text = told(&plan, ALLOCATED);
     assert!(plan.objects.is_none() && text.contains("InsufficientMemory") && text.contains("80Gi of memory (40Gi free)"), "{text}");
 }
 
 #[test]
 fn an_external_model_has_no_objects_and_is_ready() {
-    let plan = planned(json!({"containerImage": ""}), Some(Entry::External));
+    let plan = planned(&json!({"containerImage": ""}), Some(Entry::External));
     assert_eq!(plan.objects.as_ref().map(Vec::len), Some(0));
     assert!(told(&plan, AVAILABLE).starts_with("Some(true) Deployed"));
     assert_eq!(plan.status.fields["ready"], json!(true));
@@ -97,7 +97,7 @@ fn an_external_model_has_no_objects_and_is_ready() {
 
 #[test]
 fn without_a_policy_the_objects_stay_and_the_condition_says_so() {
-    let plan = planned(json!({}), Some(placed(Phase::Admitted)));
+    let plan = planned(&json!({}), Some(placed(Phase::Admitted)));
     assert!(plan.objects.is_none() && told(&plan, DECIDED).starts_with("Some(false)"));
     assert_eq!(plan.status.undecided, UndecidedSteps::Some(vec![DECIDED]));
 }
