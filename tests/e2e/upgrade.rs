@@ -132,7 +132,10 @@ async fn the_first_version_is_upgraded_beside_a_hundred_services_and_removed_by_
     traces.match_page("`kubectl delete -k my-cluster`").await;
     services.delete_one_per_kind();
 
-    // The same services go on under an installation by Helm.
+    // The same services go on under an installation by Helm. Its built-in policies may be others than those that were active last.
+    let commands = blocks("operate.md", "Removing it");
+    let [namespace, sets, crds] = &commands[..] else { panic!("{commands:#?}") };
+    sets.run(&cluster, &chart).ok();
     let commands = blocks("install.md", "By Helm");
     let [install, webhook, removal] = &commands[..] else { panic!("{commands:#?}") };
     kubelet.during(|| install.run(&cluster, &chart)).ok();
@@ -148,8 +151,6 @@ async fn the_first_version_is_upgraded_beside_a_hundred_services_and_removed_by_
     traces.match_page("`helm uninstall`").await;
     services.delete_one_per_kind();
 
-    let commands = blocks("operate.md", "Removing it");
-    let [namespace, crds] = &commands[..] else { panic!("{commands:#?}") };
     namespace.run(&cluster, &chart).ok();
     crds.run(&cluster, &chart).ok();
     eventually("nothing is left, but the namespace of the services", async || traces.left().is_empty().then_some(())).await;
