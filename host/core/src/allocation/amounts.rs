@@ -37,12 +37,12 @@ impl Amounts {
         self.each(other, i64::min)
     }
 
-    fn each(self, other: Self, of: impl Fn(i64, i64) -> i64) -> Self {
+    fn each(self, other: Self, combine: impl Fn(i64, i64) -> i64) -> Self {
         Self {
-            memory: of(self.memory, other.memory),
-            cpu: of(self.cpu, other.cpu),
-            gpus: of(self.gpus, other.gpus),
-            pods: of(self.pods, other.pods),
+            memory: combine(self.memory, other.memory),
+            cpu: combine(self.cpu, other.cpu),
+            gpus: combine(self.gpus, other.gpus),
+            pods: combine(self.pods, other.pods),
         }
     }
 }

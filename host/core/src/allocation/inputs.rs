@@ -123,8 +123,8 @@ impl Node {
             Some(text) => (None, Some(format!("{MEMORY_BUDGET} is {text:?}, which is no amount of memory: write it like 64Gi"))),
         };
         let keeps_away = |taint: &Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
-        let is_told_otherwise = |key: &str| closed.is_some() && key.starts_with(NODE_TAINTS);
-        let taints = spec.taints.into_iter().filter(keeps_away).map(|taint| taint.key).filter(|key| !is_told_otherwise(key)).collect();
+        let is_implied = |key: &str| closed.is_some() && key.starts_with(NODE_TAINTS);
+        let taints = spec.taints.into_iter().filter(keeps_away).map(|taint| taint.key).filter(|key| !is_implied(key)).collect();
         let node = Self {
             labels: metadata.labels,
             allocatable: Amounts::from_resources(&status.allocatable.iter().collect()),

@@ -1,4 +1,4 @@
-//! What is told of a model: its place, its Deployment, and the fields of the page.
+//! The status of a model: its place, its Deployment, and the fields of the page.
 
 use super::{ALLOCATED, AVAILABLE, PlanBuilder, reasons};
 use crate::{
@@ -19,18 +19,18 @@ impl PlanBuilder<'_> {
 
     /// The conditions, `stopped` among them.
     pub(super) fn conditions(&self, stopped: Option<&Condition>) -> Vec<Condition> {
-        let mut told = vec![self.allocated()];
+        let mut conditions = vec![self.allocated()];
         if !matches!(self.entry.as_deref(), None | Some(Entry::External)) {
-            told.push(Condition::satisfied(DECIDED, "Decided", "The policies have said what the objects look like."));
+            conditions.push(Condition::satisfied(DECIDED, "Decided", "The policies have said what the objects look like."));
         }
-        told.push(self.available());
+        conditions.push(self.available());
         if let Some(stopped) = stopped {
-            match told.iter_mut().find(|told| told.type_ == stopped.type_) {
-                Some(told) => *told = stopped.clone(),
-                None => told.insert(0, stopped.clone()),
+            match conditions.iter_mut().find(|condition| condition.type_ == stopped.type_) {
+                Some(condition) => *condition = stopped.clone(),
+                None => conditions.insert(0, stopped.clone()),
             }
         }
-        told
+        conditions
     }
 
     /// Whether the model has a place, and why not.
@@ -38,7 +38,7 @@ impl PlanBuilder<'_> {
         let no = |reason: &str, message: String| Condition::no(ALLOCATED, reason, message);
         let unknown = |message: String| Condition::unknown(ALLOCATED, reasons::PENDING, message);
         let needs = self.model.needs;
-        let told = match self.entry.as_deref() {
+        let condition = match self.entry.as_deref() {
             None => unknown("No place has been decided for it yet.".to_owned()),
             Some(Entry::External) => {
                 let message = "It has no spec.containerImage: requests go to spec.backendUrl, and no memory is reserved for it.";
@@ -69,8 +69,9 @@ impl PlanBuilder<'_> {
                 no(if refusal.is_about_room() { reasons::INSUFFICIENT_MEMORY } else { reasons::FAILED }, refusal.sentence(needs))
             }
         };
-        let message = [vec![told.message], self.problems.iter().map(|problem| format!("Note: {problem}.")).collect()].concat().join(" ");
-        Condition { message, ..told }
+        let message =
+            [vec![condition.message], self.problems.iter().map(|problem| format!("Note: {problem}.")).collect()].concat().join(" ");
+        Condition { message, ..condition }
     }
 
     /// Whether the Deployment works, in the page's words.

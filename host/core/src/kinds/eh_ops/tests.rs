@@ -34,7 +34,7 @@ fn planned(spec: &Value, entry: Option<Entry>) -> Plan {
 }
 
 /// A condition as text: status, reason and message.
-fn told(plan: &Plan, type_: &str) -> String {
+fn condition_text(plan: &Plan, type_: &str) -> String {
     let condition = plan.status.conditions.iter().find(|condition| condition.type_ == type_).unwrap();
     format!("{:?} {}: {}", condition.status, condition.reason, condition.message)
 }
@@ -60,20 +60,20 @@ fn each_state_of_a_place_has_its_reason() {
         (Entry::Refused(Refusal::NameTaken(key("other"))), "Some(false) Failed: The older model ml/other has the same spec.modelName"),
     ] {
         let plan = planned(&json!({}), Some(entry));
-        let text = told(&plan, ALLOCATED);
+        let text = condition_text(&plan, ALLOCATED);
         assert!(text.starts_with(expected), "{text}");
     }
     let off = planned(&json!({"maxReplicas": 0}), Some(Entry::Asleep));
-    assert!(told(&off, ALLOCATED).contains("spec.maxReplicas is 0"));
+    assert!(condition_text(&off, ALLOCATED).contains("spec.maxReplicas is 0"));
 }
 
 #[test]
 fn nothing_changes_while_no_place_is_decided_or_what_it_needs_is_not_reserved() {
     let plan = planned(&json!({}), None);
-    assert!(plan.objects.is_none() && told(&plan, ALLOCATED).starts_with("None Pending"));
+    assert!(plan.objects.is_none() && condition_text(&plan, ALLOCATED).starts_with("None Pending"));
     let larger = Entry::Placed { held: held(40, Phase::Admitted), unseen: false, starts_after: Vec::new() };
     let plan = planned(&json!({}), Some(larger));
-    let text = told(&plan, ALLOCATED);
+    let text = condition_text(&plan, ALLOCATED);
     assert!(plan.objects.is_none() && text.contains("InsufficientMemory") && text.contains("80Gi of memory (40Gi free)"), "{text}");
 }
 
@@ -81,7 +81,7 @@ fn nothing_changes_while_no_place_is_decided_or_what_it_needs_is_not_reserved() 
 fn an_external_model_has_no_objects_and_is_ready() {
     let plan = planned(&json!({"containerImage": ""}), Some(Entry::External));
     assert_eq!(plan.objects.as_ref().map(Vec::len), Some(0));
-    assert!(told(&plan, AVAILABLE).starts_with("Some(true) Deployed"));
+    assert!(condition_text(&plan, AVAILABLE).starts_with("Some(true) Deployed"));
     assert_eq!(plan.status.fields["ready"], json!(true));
     let (status, _) = crate::status::settle(
         &Value::Null,
@@ -98,7 +98,7 @@ fn an_external_model_has_no_objects_and_is_ready() {
 #[test]
 fn without_a_policy_the_objects_stay_and_the_condition_says_so() {
     let plan = planned(&json!({}), Some(placed(Phase::Admitted)));
-    assert!(plan.objects.is_none() && told(&plan, DECIDED).starts_with("Some(false)"));
+    assert!(plan.objects.is_none() && condition_text(&plan, DECIDED).starts_with("Some(false)"));
     assert_eq!(plan.status.undecided, UndecidedSteps::Some(vec![DECIDED]));
 }
 
