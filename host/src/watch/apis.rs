@@ -90,9 +90,9 @@ pub async fn keep(client: Client, served: watch::Sender<Apis>) {
     // An installation touches a dozen of them at once.
     let mut changes = pin!(changes.ready_chunks(64));
     let mut installed = InstalledCrds::default();
-    let mut settled = false;
+    let (mut settled, mut is_watched, mut last_failure) = (false, true, None);
     loop {
-        let change = next_notable(&mut changes, &mut installed);
+        let change = next_notable(&mut changes, &mut installed, &mut is_watched);
         settled = match if settled { Ok(change.await) } else { timeout(DISCOVERY_DELAY, change).await } {
             Ok(Some(())) => false,
             Ok(None) => return,
@@ -105,11 +105,18 @@ pub async fn keep(client: Client, served: watch::Sender<Apis>) {
             Err(error) => Err(error),
         };
         match compared {
-            Ok(outdated) => _ = served.send_if_modified(|apis| std::mem::replace(&mut apis.outdated, outdated.clone()) != outdated),
+            Ok(outdated) => {
+                last_failure = None;
+                served.send_if_modified(|apis| std::mem::replace(&mut apis.outdated, outdated.clone()) != outdated);
+            }
             Err(error) => {
                 let failure = describe(&error);
-                tracing::warn!(error = failure, "asking the API server what it serves; trying again");
-                served.send_if_modified(|apis| !apis.known && apis.failure.replace(failure.clone()) != Some(failure));
+                // It is asked every two seconds.
+                if last_failure.as_ref() != Some(&failure) {
+                    tracing::warn!(error = failure, "asking the API server what it serves; trying again");
+                }
+                served.send_if_modified(|apis| !apis.known && apis.failure.replace(failure.clone()).as_ref() != Some(&failure));
+                last_failure = Some(failure);
                 settled = false;
             }
         }
@@ -132,11 +139,21 @@ fn describe(error: &kube::Error) -> String {
 async fn next_notable(
     changes: &mut (impl Stream<Item = Vec<watcher::Result<Event<PartialObjectMeta<CustomResourceDefinition>>>>> + Unpin),
     installed: &mut InstalledCrds,
+    is_watched: &mut bool,
 ) -> Option<()> {
     loop {
         let events = changes.next().await?;
         for event in &events {
             installed.record(event);
+            match event {
+                // It comes before each list, also before one that fails.
+                Ok(Event::Init) => {}
+                Ok(_) => *is_watched = true,
+                Err(error) if std::mem::replace(is_watched, false) => {
+                    tracing::warn!(error = sentence(error), "watching CustomResourceDefinitions; trying again");
+                }
+                Err(_) => {}
+            }
         }
         if events.iter().any(is_notable) {
             return Some(());
@@ -162,14 +179,7 @@ fn publish(served: &watch::Sender<Apis>, now: Apis) {
 
 /// Whether this may change the kinds that are served.
 fn is_notable<K>(event: &watcher::Result<Event<K>>) -> bool {
-    match event {
-        Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => true,
-        Ok(Event::Init | Event::InitApply(_)) => false,
-        Err(error) => {
-            tracing::warn!(error = sentence(error), "watching CustomResourceDefinitions; trying again");
-            false
-        }
-    }
+    matches!(event, Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone))
 }
 
 /// Asks the API server once.
