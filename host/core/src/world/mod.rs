@@ -6,6 +6,8 @@
 pub mod adopted;
 mod allocated;
 pub mod child;
+mod children;
+mod failing_pods;
 pub mod listener;
 pub mod live;
 pub mod ome;
@@ -227,17 +229,6 @@ impl World {
         }
     }
 
-    fn remove_child(&mut self, key: &ObjectKey) {
-        let Some(owner) = self.owners.remove(key) else { return };
-        self.touch_owner(&owner);
-        if let Some(children) = self.children.get_mut(&owner) {
-            children.remove(key);
-            if children.is_empty() {
-                self.children.remove(&owner);
-            }
-        }
-    }
-
     fn set_named(&mut self, key: &ObjectKey, named: Option<ReferencedObject>) {
         if self.named.get(key).map(|known| &**known) == named.as_ref() {
             return;
@@ -346,16 +337,6 @@ impl World {
     pub fn touch(&mut self, Touched { now, soon }: Touched) {
         self.touched.extend(now);
         self.reported.extend(soon);
-    }
-
-    /// Whose an object is, if it is known: a subject, or one that is gone.
-    pub fn owner(&self, key: &ObjectKey) -> Option<Option<&ObjectKey>> {
-        self.owners.get(key).map(|owner| self.uids.get(owner))
-    }
-
-    /// What is known of an object that was made for a subject.
-    pub fn child(&self, key: &ObjectKey) -> Option<Arc<OwnedObject>> {
-        self.children.get(self.owners.get(key)?)?.get(key).cloned()
     }
 
     /// All subjects.
@@ -485,72 +466,6 @@ impl World {
             self.changed(&Read::Candidates(key.namespace.clone()));
         }
         self.changed(&Read::Object(key));
-    }
-
-    /// Of a pod that works there is nothing to know: what runs it counts those.
-    fn put_pod(&mut self, pod: Pod) {
-        let of = (pod.kind.clone(), pod.namespace.clone(), pod.subject.clone());
-        let place = (pod.namespace.clone(), pod.name.clone());
-        // Somebody may have changed its labels.
-        let known = self.whose.get(&place).and_then(|whose| Some((whose == &of, self.pods.get(whose)?.get(&pod.name)?)));
-        if !self.relisting && known.is_some_and(|(_, before)| before.version > pod.version) {
-            return;
-        }
-        let works = pod.failure.is_none() || pod.deleting;
-        let same = match known {
-            Some((same, before)) => same && Pod { version: pod.version, ..(**before).clone() } == pod,
-            None => works,
-        };
-        if known.is_some_and(|(same, _)| works || !same) {
-            self.remove_pod(&place.0, &place.1);
-        }
-        if !works {
-            self.whose.insert(place, of.clone());
-            self.pods.entry(of.clone()).or_default().insert(pod.name.clone(), Arc::new(pod));
-        }
-        if !same {
-            self.reported.extend(self.labels.get(&of).cloned());
-        }
-    }
-
-    fn remove_pod(&mut self, namespace: &str, name: &str) {
-        let Some(of) = self.whose.remove(&(namespace.to_owned(), name.to_owned())) else { return };
-        if let Some(pods) = self.pods.get_mut(&of) {
-            pods.remove(name);
-            if pods.is_empty() {
-                self.pods.remove(&of);
-            }
-        }
-        self.reported.extend(self.labels.get(&of).cloned());
-    }
-
-    fn put_child(&mut self, child: OwnedObject) {
-        let key = child.key.clone();
-        let known = self.child(&key);
-        if !self.relisting && known.as_ref().is_some_and(|known| known.uid == child.uid && known.version > child.version) {
-            return;
-        }
-        let news = known.as_ref().is_none_or(|known| known.differs(&child));
-        let Some(owner) = child.owner.clone() else {
-            // Nobody's any more: whose it was makes it anew, or finds out why it can't.
-            self.remove_child(&key);
-            return;
-        };
-        let owner = (key.namespace.clone(), owner);
-        if let Some(before) = self.owners.insert(key.clone(), owner.clone())
-            && before != owner
-        {
-            self.touch_owner(&before);
-            self.children.get_mut(&before).map(|children| children.remove(&key));
-        }
-        self.children.entry(owner.clone()).or_default().insert(key, Arc::new(child));
-        if news {
-            self.touch_owner(&owner);
-        }
-    }
-
-    fn touch_owner(&mut self, owner: &Owner) {
-        self.reported.extend(self.uids.get(owner).cloned());
     }
 }
 

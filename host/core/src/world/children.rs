@@ -1,0 +1,56 @@
+//! The objects that were made for subjects, by their owners.
+
+use super::{ObjectKey, OwnedObject, Owner, World};
+use std::sync::Arc;
+
+impl World {
+    /// Whose an object is, if it is known: a subject, or one that is gone.
+    pub fn owner(&self, key: &ObjectKey) -> Option<Option<&ObjectKey>> {
+        self.owners.get(key).map(|owner| self.uids.get(owner))
+    }
+
+    /// What is known of an object that was made for a subject.
+    pub fn child(&self, key: &ObjectKey) -> Option<Arc<OwnedObject>> {
+        self.children.get(self.owners.get(key)?)?.get(key).cloned()
+    }
+
+    pub(super) fn put_child(&mut self, child: OwnedObject) {
+        let key = child.key.clone();
+        let known = self.child(&key);
+        if !self.relisting && known.as_ref().is_some_and(|known| known.uid == child.uid && known.version > child.version) {
+            return;
+        }
+        let news = known.as_ref().is_none_or(|known| known.differs(&child));
+        let Some(owner) = child.owner.clone() else {
+            // Nobody's any more: whose it was makes it anew, or finds out why it can't.
+            self.remove_child(&key);
+            return;
+        };
+        let owner = (key.namespace.clone(), owner);
+        if let Some(before) = self.owners.insert(key.clone(), owner.clone())
+            && before != owner
+        {
+            self.touch_owner(&before);
+            self.children.get_mut(&before).map(|children| children.remove(&key));
+        }
+        self.children.entry(owner.clone()).or_default().insert(key, Arc::new(child));
+        if news {
+            self.touch_owner(&owner);
+        }
+    }
+
+    pub(super) fn remove_child(&mut self, key: &ObjectKey) {
+        let Some(owner) = self.owners.remove(key) else { return };
+        self.touch_owner(&owner);
+        if let Some(children) = self.children.get_mut(&owner) {
+            children.remove(key);
+            if children.is_empty() {
+                self.children.remove(&owner);
+            }
+        }
+    }
+
+    pub(super) fn touch_owner(&mut self, owner: &Owner) {
+        self.reported.extend(self.uids.get(owner).cloned());
+    }
+}
