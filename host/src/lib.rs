@@ -5,6 +5,7 @@ pub mod cli;
 pub mod comparison;
 pub mod controller;
 pub mod crds;
+pub mod gateway;
 pub mod keeper;
 pub mod leader;
 pub mod liveness;

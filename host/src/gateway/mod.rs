@@ -1,0 +1,3 @@
+//! What the gateway in front of models is made of. No subcommand runs it yet.
+
+pub mod json_model;
