@@ -4,50 +4,9 @@
 //! allowed. So what servers read differently is refused: a name that is there twice or in capitals (Go ignores case), a byte order mark and
 //! UTF-16 (Python accepts both), and anything behind the object.
 
-use thiserror::Error;
-
-/// The longest name of a model, in bytes.
-pub const MAX_MODEL: usize = 256;
-
-/// How deep objects and arrays may be nested.
-const MAX_DEPTH: u32 = 128;
+use super::{MAX_DEPTH, MAX_MODEL, Malformed};
 
 const MODEL: &[u8] = b"model";
-
-/// Why a body can't be routed. Each says what to change.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Malformed {
-    /// It begins with something else.
-    #[error("the body must be a JSON object in UTF-8")]
-    NotAnObject,
-    /// At this byte, counted from 0.
-    #[error("the body isn't valid JSON: byte {0} isn't expected there")]
-    Syntax(u64),
-    /// It has ended within the object.
-    #[error("the body ends before its JSON object does")]
-    Truncated,
-    /// It has no model.
-    #[error("the body has no model: set `model` to the name of one")]
-    NoModel,
-    /// The model isn't a name.
-    #[error("`model` must be a string")]
-    NotAString,
-    /// The name is empty.
-    #[error("`model` is empty: set it to the name of a model")]
-    Empty,
-    /// The name is too long.
-    #[error("`model` is longer than {MAX_MODEL} bytes")]
-    TooLong,
-    /// There are two.
-    #[error("the body has `model` twice: remove one of them")]
-    Twice,
-    /// Some servers would take it for the model.
-    #[error("the body has a field that differs from `model` by capitals alone: write it in small letters")]
-    Capitals,
-    /// It is nested too deep.
-    #[error("the body nests objects and arrays deeper than {MAX_DEPTH}")]
-    TooDeep,
-}
 
 /// Where in the body a scan is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
