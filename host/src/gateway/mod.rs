@@ -1,5 +1,6 @@
 //! What the gateway in front of models is made of. No subcommand runs it yet.
 
+pub mod address;
 pub mod form_model;
 pub mod json_model;
 
