@@ -9,14 +9,8 @@ pub fn key(key: &str) -> Result<(), &'static str> {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
     };
-    if let Some(prefix) = prefix {
-        let label = |label: &str| {
-            let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-            !label.is_empty() && label.chars().all(inner) && !label.starts_with('-') && !label.ends_with('-')
-        };
-        if prefix.len() > 253 || !prefix.split('.').all(label) {
-            return Err("what is before the / must be a DNS name of lower case and at most 253 characters");
-        }
+    if prefix.is_some_and(|prefix| prefix.len() > 253 || !prefix.split('.').all(dns_label)) {
+        return Err("what is before the / must be a DNS name of lower case and at most 253 characters");
     }
     if name.is_empty() || !word(name) {
         return Err("it has 1 to 63 letters, digits, - _ and ., and begins and ends with a letter or digit");
@@ -31,6 +25,17 @@ pub fn label_value(value: &str) -> Result<(), &'static str> {
     } else {
         Err("it has at most 63 letters, digits, - _ and ., and begins and ends with a letter or digit")
     }
+}
+
+/// Whether a text is a part of a DNS name of lower case, of any length.
+pub fn dns_label(text: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !text.is_empty() && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// Whether a Service may be called so: its name has a letter first and 63 characters at most.
+pub fn service_name(text: &str) -> bool {
+    text.len() <= 63 && text.starts_with(|c: char| c.is_ascii_lowercase()) && dns_label(text)
 }
 
 fn word(text: &str) -> bool {

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use pointsman_core::point::name;
 use pointsman_crds::policy::plugin::PolicyPoint;
+use pointsman_sandbox::words::service_name;
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -40,9 +41,7 @@ enum Language {
 }
 
 fn plugin_name(text: &str) -> Result<String, String> {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let framed = text.starts_with(|c: char| c.is_ascii_lowercase()) && !text.ends_with('-');
-    if framed && text.len() <= 63 && text.chars().all(fits) {
+    if service_name(text) {
         Ok(text.to_owned())
     } else {
         Err("a plugin's name has up to 63 lowercase letters, digits and hyphens, a letter first and no hyphen last".to_owned())

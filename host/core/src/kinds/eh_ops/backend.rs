@@ -1,5 +1,7 @@
 //! Which Service of its own namespace a model's `backendUrl` points at.
 
+use pointsman_sandbox::words;
+
 /// A Service, and the port that is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Backend {
@@ -25,13 +27,7 @@ impl Backend {
         let mut labels = host.trim_end_matches('.').split('.');
         let service = labels.next()?;
         let is_own = labels.next().is_none_or(|label| label == namespace) && labels.next().is_none_or(|label| label == "svc");
-        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        // A Service's name has a letter first and 63 characters at most.
-        let is_name = service.starts_with(|c: char| c.is_ascii_lowercase())
-            && service.len() <= 63
-            && !service.ends_with('-')
-            && service.chars().all(inner);
-        (is_own && is_name).then(|| Self { service: service.to_owned(), port })
+        (is_own && words::service_name(service)).then(|| Self { service: service.to_owned(), port })
     }
 }
 

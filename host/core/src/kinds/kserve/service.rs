@@ -14,7 +14,7 @@ use pointsman_crds::kserve::{
     router::SchedulerSpec,
     spec::{ParallelismSpec, WorkloadSpec},
 };
-use pointsman_sandbox::{digest::Digested, point};
+use pointsman_sandbox::{digest::Digested, point, words};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// The longest name of a service: `-kserve-workload-svc` comes behind it, and a Service's name has 63 characters at most.
@@ -152,8 +152,7 @@ impl Service {
         let grouped = spec.workload.worker.is_some() || spec.prefill.as_ref().is_some_and(|prefill| prefill.worker.is_some());
         let most = if grouped { LONGEST_OF_GROUPS } else { LONGEST_NAME };
         let name = &self.name;
-        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if name.len() > most || !name.starts_with(|c: char| c.is_ascii_lowercase()) || name.ends_with('-') || !name.chars().all(inner) {
+        if name.len() > most || !words::service_name(name) {
             let message = format!(
                 "The name {name} can't be that of its Services and pods: it begins with a lower-case letter, has lower-case letters, digits \
                  and -, and {most} characters at most{}. Make the service anew under another name.",

@@ -6,7 +6,7 @@ use pointsman_crds::ome::{
     component::KedaConfig,
     inference_service::{ModelRef, ServingRuntimeRef},
 };
-use pointsman_sandbox::{digest::Digested, point};
+use pointsman_sandbox::{digest::Digested, point, words};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -97,12 +97,7 @@ impl Service {
     pub(super) fn check(&self) -> Result<(), Box<PlanError>> {
         let refused = |reason: &str, message: String| Err(PlanError::new(ACCEPTED, reason, message, "InvalidPredictorSpec"));
         let name = &self.name;
-        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if name.len() > MAX_NAME_LENGTH
-            || !name.starts_with(|c: char| c.is_ascii_lowercase())
-            || name.ends_with('-')
-            || !name.chars().all(inner)
-        {
+        if name.len() > MAX_NAME_LENGTH || !words::service_name(name) {
             let message = format!(
                 "The name {name} can't be that of a Service: it begins with a lower-case letter, has lower-case letters, digits and -, and \
                  {MAX_NAME_LENGTH} characters at most. Make the service anew under another name."

@@ -2,6 +2,7 @@
 
 use crate::duration;
 use k8s_openapi::jiff::civil::Date;
+use pointsman_sandbox::words::dns_label;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Whether the API server looks at a format, and we do. Dashes in its name don't count.
@@ -25,7 +26,7 @@ pub(super) fn is(format: &str, text: &str) -> bool {
         "uuid" => uuid(text),
         "hostname" => hostname(text),
         "byte" => base64(text),
-        "k8sshortname" => text.len() <= 63 && label(text),
+        "k8sshortname" => text.len() <= 63 && dns_label(text),
         "k8slongname" => subdomain(text),
         _ => true,
     }
@@ -33,13 +34,7 @@ pub(super) fn is(format: &str, text: &str) -> bool {
 
 /// Whether a text is a DNS name of lower case, as names of objects are.
 pub(super) fn subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(label)
-}
-
-/// Whether a text is one part of such a name.
-pub(super) fn label(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    !text.is_empty() && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+    text.len() <= 253 && text.split('.').all(dns_label)
 }
 
 fn plain(format: &str) -> String {

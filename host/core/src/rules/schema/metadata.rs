@@ -1,6 +1,6 @@
 //! What every object has: its name, its labels and annotations.
 
-use super::{Step, Violation, formats};
+use super::{Step, Violation};
 use pointsman_sandbox::words::{self, MAX_ANNOTATIONS_BYTES};
 use serde_json::{Map, Value};
 
@@ -90,7 +90,7 @@ fn subdomain(text: &str) -> Vec<String> {
     if text.len() > 253 {
         flaws.push(too_long(253));
     }
-    if !text.split('.').all(formats::label) {
+    if !text.split('.').all(words::dns_label) {
         flaws.push(format!("{OF_SUBDOMAIN} (e.g. 'example.com', regex used for validation is '{LABEL}(\\.{LABEL})*')"));
     }
     flaws
@@ -101,8 +101,8 @@ fn label(text: &str) -> Vec<String> {
     if text.len() > 63 {
         flaws.push(too_long(63));
     }
-    if !formats::label(text) {
-        let dots = text.contains('.') && text.split('.').all(formats::label);
+    if !words::dns_label(text) {
+        let dots = text.contains('.') && text.split('.').all(words::dns_label);
         flaws.push(if dots {
             "must not contain dots".to_owned()
         } else {
