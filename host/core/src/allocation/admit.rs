@@ -38,7 +38,7 @@ impl Decision<'_> {
             // One may have been put to sleep for a unit before.
             let is_leaving = |at: usize| self.phases[at].as_ref().is_some_and(|phase| *phase != Phase::Admitted);
             if unit.needs.iter().copied().any(is_leaving) {
-                self.wait_for_dependency(root);
+                self.wait_for_dependency(&unit);
                 continue;
             }
             let alone = (members.len() == 1).then(|| {
@@ -83,7 +83,7 @@ impl Decision<'_> {
                 }
             }
             if self.phases[root].is_none() && !members.contains(&root) {
-                self.wait_for_dependency(root);
+                self.wait_for_dependency(&unit);
             }
         }
     }
@@ -111,10 +111,10 @@ impl Decision<'_> {
     }
 
     /// One that it needs is on its way out, and comes back afterwards.
-    fn wait_for_dependency(&mut self, root: usize) {
-        let is_absent = |at: &usize| *at != root && !self.model(*at).external && self.phases[*at] != Some(Phase::Admitted);
-        let dependency = self.graph.with_needs(root).into_iter().find(is_absent).map(|at| self.key(at).clone());
-        self.entries[root] = Some(Entry::Waiting(Waiting { dependency, ..Waiting::default() }));
+    fn wait_for_dependency(&mut self, unit: &Unit) {
+        let is_absent = |at: &usize| *at != unit.root && !self.model(*at).external && self.phases[*at] != Some(Phase::Admitted);
+        let dependency = unit.needs.iter().copied().find(is_absent).map(|at| self.key(at).clone());
+        self.entries[unit.root] = Some(Entry::Waiting(Waiting { dependency, ..Waiting::default() }));
     }
 
     /// Room for all of a unit, and whether it is there now.

@@ -45,9 +45,6 @@ fn rounded(value: &str, unit: i128) -> i64 {
 /// Amounts by the names of resources.
 type Resources = BTreeMap<String, Text>;
 
-/// The same, of several lists.
-type MergedResources<'r> = BTreeMap<&'r String, &'r Text>;
-
 /// A quantity, which clients may write as a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -56,9 +53,19 @@ enum Text {
     Number(serde_json::Number),
 }
 
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    name: String,
+    namespace: String,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+}
+
 impl Amounts {
-    fn from_resources(resources: &MergedResources<'_>) -> Self {
-        let amount = |name: &str, unit: i128| match resources.get(&name.to_owned()) {
+    /// Each by the first of the lists that has it.
+    fn from_resources(lists: &[&Resources]) -> Self {
+        let amount = |name: &str, unit: i128| match lists.iter().find_map(|list| list.get(name)) {
             Some(Text::Word(word)) => rounded(word, unit),
             Some(Text::Number(number)) => rounded(&number.to_string(), unit),
             None => 0,
@@ -76,13 +83,6 @@ impl Node {
             metadata: Metadata,
             spec: Spec,
             status: Status,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Metadata {
-            name: String,
-            labels: BTreeMap<String, String>,
-            annotations: BTreeMap<String, String>,
         }
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -127,7 +127,7 @@ impl Node {
         let taints = spec.taints.into_iter().filter(keeps_away).map(|taint| taint.key).filter(|key| !is_implied(key)).collect();
         let node = Self {
             labels: metadata.labels,
-            allocatable: Amounts::from_resources(&status.allocatable.iter().collect()),
+            allocatable: Amounts::from_resources(&[&status.allocatable]),
             memory_budget,
             others: Amounts::default(),
             closed,
@@ -157,12 +157,6 @@ impl PodUsage {
             metadata: Metadata,
             spec: Spec,
             status: Status,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Metadata {
-            namespace: String,
-            labels: BTreeMap<String, String>,
         }
         #[derive(Default, Deserialize)]
         #[serde(default, rename_all = "camelCase")]
@@ -197,7 +191,7 @@ impl PodUsage {
         // The API server takes a limit for a request that isn't given; a planned pod has not been there yet.
         let requests = |container: &Container| {
             let Requirements { requests, limits } = &container.resources;
-            Amounts::from_resources(&limits.iter().chain(requests).collect())
+            Amounts::from_resources(&[requests, limits])
         };
         let mut running = spec.containers.iter().map(requests).fold(Amounts::default(), |sum, container| sum + container);
         // Sidecars go on running; the others of the init containers run one after the other, beside the sidecars that were started before.
@@ -212,10 +206,10 @@ impl PodUsage {
         }
         running = (running + sidecars).max(starting);
         // What is requested for the whole pod replaces the sum of its containers'.
-        let whole = Amounts::from_resources(&spec.resources.requests.iter().collect());
+        let whole = Amounts::from_resources(&[&spec.resources.requests]);
         running.memory = if whole.memory > 0 { whole.memory } else { running.memory };
         running.cpu = if whole.cpu > 0 { whole.cpu } else { running.cpu };
-        let amounts = Amounts { pods: 1, ..running + Amounts::from_resources(&spec.overhead.iter().collect()) };
+        let amounts = Amounts { pods: 1, ..running + Amounts::from_resources(&[&spec.overhead]) };
         let is_model = metadata.labels.get(SUBJECT_KIND).is_some_and(|kind| kind == INFERENCE_MODEL.kind);
         let model = metadata.labels.get(APP_NAME).filter(|_| is_model).map(|label| (metadata.namespace, label.clone()));
         Some(Self { node: spec.node_name, amounts, model })

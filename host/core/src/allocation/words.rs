@@ -1,6 +1,6 @@
 //! What people read of an allocation: amounts, durations, and why a model has no place.
 
-use super::{Blocker, Refusal, SleepReason, Stays, Waiting, amounts::Amounts};
+use super::{Blocker, ObjectName, Refusal, SleepReason, Stays, Waiting, amounts::Amounts};
 use std::fmt::Write;
 
 /// An amount of memory, in the largest unit in which it is whole, or else with one digit after the point.
@@ -25,17 +25,17 @@ pub fn time_text(seconds: u64) -> String {
 }
 
 impl Amounts {
-    /// Of what there is too little, with how much is needed and how much is there; empty if all fits.
-    pub fn lacking(self, free: Self) -> String {
-        let lacks = |need: i64, free: i64, number: &dyn Fn(i64) -> String, what: &str| {
-            (need > 0 && need > free).then(|| format!("{}{what} ({} free)", number(need), number(free.max(0))))
+    /// Of what there is too little, with how much is needed, how much is there, and a word for that; empty if all fits.
+    pub fn lacking(self, there: Self, word: &str) -> String {
+        let lacks = |need: i64, there: i64, number: &dyn Fn(i64) -> String, what: &str| {
+            (need > 0 && need > there).then(|| format!("{}{what} ({} {word})", number(need), number(there.max(0))))
         };
         let (gpus, pods) = (if self.gpus == 1 { " GPU" } else { " GPUs" }, if self.pods == 1 { " pod slot" } else { " pod slots" });
         let parts = [
-            lacks(self.memory, free.memory, &memory_text, " of memory"),
-            lacks(self.cpu, free.cpu, &|milli| format!("{milli}m"), " of CPU"),
-            lacks(self.gpus, free.gpus, &|number| number.to_string(), gpus),
-            lacks(self.pods, free.pods, &|number| number.to_string(), pods),
+            lacks(self.memory, there.memory, &memory_text, " of memory"),
+            lacks(self.cpu, there.cpu, &|milli| format!("{milli}m"), " of CPU"),
+            lacks(self.gpus, there.gpus, &|number| number.to_string(), gpus),
+            lacks(self.pods, there.pods, &|number| number.to_string(), pods),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
@@ -67,8 +67,8 @@ impl Blocker {
             Stays::Needed => "is needed by a model that is awake",
             Stays::Unseen => "is never put to sleep, because no gateway has seen its traffic",
         };
-        let (key, memory) = (&self.model, memory_text(self.memory));
-        format!("{}/{} takes {memory}, has been idle for {} and {stays}", key.namespace, key.name, time_text(self.idle))
+        let (model, memory) = (ObjectName::new(&self.model), memory_text(self.memory));
+        format!("{model} takes {memory}, has been idle for {} and {stays}", time_text(self.idle))
     }
 }
 
@@ -76,17 +76,17 @@ impl Waiting {
     /// Why a model that needs this much waits, and what would let it in.
     pub fn sentence(&self, needs: Amounts) -> String {
         if let Some(dependency) = &self.dependency {
-            return format!("It waits for {}/{}, which it depends on and which has no place yet.", dependency.namespace, dependency.name);
+            return format!("It waits for {}, which it depends on and which has no place yet.", ObjectName::new(dependency));
         }
         let mut text = match &self.wanted_by {
-            Some(by) => format!("{}/{} depends on it, and both are admitted together. ", by.namespace, by.name),
+            Some(by) => format!("{} depends on it, and both are admitted together. ", ObjectName::new(by)),
             None => String::new(),
         };
         let Some(node) = &self.node else {
             text += "None of its nodes takes new pods: they are cordoned, not Ready, or have taints that it doesn't tolerate.";
             return text;
         };
-        let lacking = needs.lacking(self.free);
+        let lacking = needs.lacking(self.free, "free");
         _ = match (self.is_coming, lacking.is_empty()) {
             (true, true) => write!(text, "Its place on the node {node} is being reserved."),
             (true, false) => write!(text, "It gets a place on the node {node} once others have gone. It needs {lacking}."),
@@ -109,15 +109,15 @@ impl Refusal {
     pub fn sentence(&self, needs: Amounts) -> String {
         match self {
             Self::NameTaken(key) => format!(
-                "The older model {}/{} has the same spec.modelName, by which clients ask: delete one of the two, or create this one again \
+                "The older model {} has the same spec.modelName, by which clients ask: delete one of the two, or create this one again \
                  under another name.",
-                key.namespace, key.name
+                ObjectName::new(key)
             ),
             Self::NoNodes => "No node has the labels of spec.nodeSelector: label a node, or select others.".to_owned(),
             Self::TooLarge { node, capacity } => format!(
                 "It fits no node. The largest that spec.nodeSelector selects is {node}: it needs {}. Lower what it needs, or select larger \
                  nodes.",
-                needs.lacking(*capacity)
+                needs.lacking(*capacity, "free")
             ),
             Self::Circle(path) => {
                 format!("Its dependencies form a cycle, {}: remove one of them from spec.dependencies.", path.join(" -> "))

@@ -117,10 +117,10 @@ impl PlanBuilder<'_> {
     fn objects(&mut self) -> Result<Vec<Object>, Box<PlanError>> {
         match self.entry.as_deref() {
             // Nothing is known of its place: what there is stays.
-            None => Err(PlanError::new(Condition::unknown(ALLOCATED, reasons::PENDING, "No place has been decided for it yet."))),
+            None => Err(PlanError::new(self.allocated())),
             Some(Entry::External) => Ok(Vec::new()),
             Some(Entry::Placed { held, .. }) if !self.model.needs.fit(held.amounts) => {
-                let lacking = self.model.needs.lacking(held.amounts);
+                let lacking = self.model.needs.lacking(held.amounts, "free");
                 let message = format!(
                     "It keeps its place on the node {} as it was before its needs changed: it needs {lacking}. It changes as soon as a node has \
                      room for that.",

@@ -125,7 +125,7 @@ impl PlanBuilder<'_> {
     /// What is requested: memory as `spec.memory` says where nothing else is said, and GPUs under their name in Kubernetes, in both lists.
     fn resources(&self) -> Value {
         let given = &self.spec["resources"];
-        let gpu = ["limits", "requests"].into_iter().find_map(|list| given[list]["gpu"].as_str());
+        let gpus = Some(self.model.needs.gpus).filter(|gpus| *gpus > 0);
         let mut resources = Map::new();
         for list in ["requests", "limits"] {
             let mut amounts = Map::new();
@@ -134,7 +134,7 @@ impl PlanBuilder<'_> {
             }
             let memory = given[list]["memory"].as_str().or_else(|| self.default_memory(list));
             amounts.extend(memory.map(|memory| ("memory".to_owned(), memory.into())));
-            amounts.extend(gpu.filter(|gpu| *gpu != "0").map(|gpu| (GPU.to_owned(), gpu.into())));
+            amounts.extend(gpus.map(|gpus| (GPU.to_owned(), gpus.to_string().into())));
             resources.insert(list.to_owned(), amounts.into());
         }
         resources.into()
@@ -163,7 +163,7 @@ fn fits_reservation(spec: &Value, held: &Held) -> Result<(), Box<PlanError>> {
         "A policy at pod-templating makes its pod larger than what is reserved on the node {}: it takes {}. Raise spec.memory and spec.resources \
          to what the pod takes, or change the policy.",
         held.node,
-        takes.lacking(held.amounts).replace(" free)", " reserved)")
+        takes.lacking(held.amounts, "reserved")
     );
     Err(PlanError::new(Condition::no(ALLOCATED, reasons::FAILED, message)))
 }

@@ -2,7 +2,7 @@
 
 use super::{ALLOCATED, AVAILABLE, PlanBuilder, reasons};
 use crate::{
-    allocation::{Entry, Phase, memory_text},
+    allocation::{Entry, ObjectName, Phase, memory_text},
     condition::{Condition, DECIDED},
     kinds::workload_health::{AvailabilityPolicy, WorkloadHealth},
     resource::DEPLOYMENT,
@@ -34,7 +34,7 @@ impl PlanBuilder<'_> {
     }
 
     /// Whether the model has a place, and why not.
-    fn allocated(&self) -> Condition {
+    pub(super) fn allocated(&self) -> Condition {
         let no = |reason: &str, message: String| Condition::no(ALLOCATED, reason, message);
         let unknown = |message: String| Condition::unknown(ALLOCATED, reasons::PENDING, message);
         let needs = self.model.needs;
@@ -54,7 +54,7 @@ impl PlanBuilder<'_> {
                 }
                 Phase::Stopping => no(reasons::SCALED_TO_ZERO, format!("Its pod on the node {} ends.", held.node)),
                 Phase::Admitted if !starts_after.is_empty() => {
-                    let names: Vec<String> = starts_after.iter().map(|key| format!("{}/{}", key.namespace, key.name)).collect();
+                    let names: Vec<String> = starts_after.iter().map(|key| ObjectName::new(key).to_string()).collect();
                     unknown(format!("It starts once these are Ready, which it depends on: {}.", names.join(", ")))
                 }
                 Phase::Admitted => {
