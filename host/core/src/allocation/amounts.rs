@@ -1,11 +1,11 @@
 //! What a pod takes of a node, and what a node has.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
 /// What of a node a model's pod needs. Signed, because a node may be overcommitted by others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Amounts {
     /// Bytes.
     pub memory: i64,

@@ -6,6 +6,7 @@ pub mod amounts;
 mod decide;
 mod graph;
 pub mod inputs;
+pub mod records;
 mod room;
 mod victims;
 mod words;
@@ -17,7 +18,7 @@ mod tests;
 
 use crate::key::ObjectKey;
 use amounts::Amounts;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
 pub use decide::allocate;
@@ -106,7 +107,7 @@ pub struct Held {
 }
 
 /// How far a model with a place is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// It runs there, or starts.
     #[default]
@@ -118,7 +119,7 @@ pub enum Phase {
 }
 
 /// Why a model goes to sleep.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum SleepReason {
     /// Nobody has asked for it during its cooldown period.
     Idle,
@@ -133,7 +134,7 @@ pub enum SleepReason {
 }
 
 /// A model as it is stored and shown: NAMESPACE/NAME.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectName(pub String);
 
 impl ObjectName {
