@@ -3,6 +3,7 @@
 mod reconcile_spans;
 
 use crate::{
+    allocator::{self, Settled},
     apply::{Applier, ApplyError, ContestReport, request_span},
     keeper::sets::name as set_name,
     leader::{Leadership, fence::fenced},
@@ -19,6 +20,7 @@ use kube::{
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use pointsman_core::{
+    allocation::{Entry, Phase},
     claims::Claims,
     condition::{CONTESTED, READY},
     contest::{Contest, ForeignStatusWriters},
@@ -64,6 +66,8 @@ const NOTE: usize = 1024;
 pub struct Inputs {
     /// The cluster.
     pub client: Client,
+    /// The namespace of the hosts.
+    pub namespace: String,
     /// Which kinds it serves.
     pub apis: channel::Receiver<Apis>,
     /// What decides.
@@ -107,6 +111,7 @@ struct Controller {
     leadership: Leadership,
     reconciles: Arc<Reconciles>,
     liveness: Liveness,
+    settled: Arc<Settled>,
 }
 
 /// How long tasks may take to end. No write goes out any more, and another host is to lead within a second: a longer plan is dropped.
@@ -116,6 +121,7 @@ const END_PATIENCE: Duration = Duration::from_millis(500);
 pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
     let Inputs {
         client,
+        namespace,
         apis,
         policies,
         changes,
@@ -147,9 +153,22 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         leadership,
         reconciles,
         liveness,
+        settled: Arc::default(),
     });
     let listed = unlisted.subscribe();
+    let allocator = allocator::Inputs {
+        client: client.clone(),
+        leadership: controller.leadership.clone(),
+        shared: shared.clone(),
+        claims: controller.claims.clone(),
+        policies: Arc::clone(&controller.policies),
+        changes: changes.clone(),
+        namespace,
+        settled: Arc::clone(&controller.settled),
+        obstacles: [listed.clone(), obstacle.clone()],
+    };
     let mut tasks = JoinSet::new();
+    tasks.spawn(allocator::run(allocator));
     tasks.spawn(watch::keep(client, extents, apis, shared, unlisted));
     tasks.spawn(Arc::clone(&controller).enqueue_changes(changes, obstacle, listed));
     for _ in 0..workers.max(1) {
@@ -262,15 +281,15 @@ impl Controller {
             spans.result("Ignored");
             return;
         };
-        // Its objects go with it: the garbage collector needs nobody's judgement.
-        if snapshot.subject.deleting {
+        // Its objects go with it: the garbage collector needs nobody's judgement. What has memory gives it back first.
+        if snapshot.subject.deleting && snapshot.allocated.is_none() {
             self.pacer.forget(key);
             self.policies.tally().forget(key);
             spans.result("Deleting");
             return;
         }
         // Half of what there is to choose from would make another choice. When the rest is listed, everything is looked at again.
-        if !snapshot.is_complete() {
+        if !snapshot.is_complete() && !matches!(theirs, Some(NotOurs::Contested(_))) {
             self.pacer.forget(key);
             spans.result("Incomplete");
             return;
@@ -407,6 +426,11 @@ impl Controller {
                 self.applier.apply(snapshot, objects, &keeps).instrument(span).await.map(|()| Applied::Done)
             }
         };
+        if let (Ok(Applied::Done), Some(Entry::Placed { held, .. })) = (&applied, snapshot.allocated.as_deref())
+            && held.phase == Phase::Stopping
+        {
+            self.settled.note(&subject.key, held.since);
+        }
         let (applied, failed) = match applied {
             Ok(applied) => (instead.unwrap_or(applied), None),
             Err(ApplyError::Refused { reason, message }) => {

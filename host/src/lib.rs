@@ -1,5 +1,6 @@
 //! Pointsman's host: what waits, listens and writes. What plugins are is `pointsman-sandbox`, and what becomes of a subject `pointsman-core`.
 
+pub mod allocator;
 pub mod apply;
 pub mod cli;
 pub mod comparison;

@@ -8,9 +8,10 @@ use pointsman_core::{
     objects::{Metadata, access},
     resource::{
         BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER,
-        HTTP_ROUTE, INFERENCE_POOL, INFERENCE_SERVICE, KNATIVE_SERVICE, LEADER_WORKER_SET, LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE,
-        NETWORK_POLICY, OF_PLANS, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, POLICY_PLUGIN, POLICY_SET, RAY_CLUSTER, ROLE,
-        ROLE_BINDING, Resource, SCALED_OBJECT, SERVED, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME, VALIDATION_RULE,
+        HTTP_ROUTE, INFERENCE_MODEL, INFERENCE_POOL, INFERENCE_SERVICE, KNATIVE_SERVICE, LEADER_WORKER_SET, LLM_CONFIG,
+        LLM_INFERENCE_SERVICE, NAMESPACE, NETWORK_POLICY, OF_PLANS, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, POLICY_PLUGIN,
+        POLICY_SET, RAY_CLUSTER, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVED, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME,
+        VALIDATION_RULE,
     },
     settings::HOST_NAMESPACE,
 };
@@ -25,6 +26,9 @@ pub const WEBHOOK_SECRET: &str = "pointsman-webhook";
 /// The feature that every host has.
 pub const BASE: &str = "base";
 
+/// The feature of InferenceModels.
+pub const EH_OPS: &str = "eh-ops";
+
 /// Below `deploy/roles`, for a host that serves some namespaces only: what it may do in each of them.
 pub const IN_NAMESPACE: &str = "namespaced/tenant";
 
@@ -32,7 +36,8 @@ pub const IN_NAMESPACE: &str = "namespaced/tenant";
 pub const BESIDE_NAMESPACES: &str = "namespaced/host";
 
 /// What is in no namespace, beside the kinds that plans and people use. Events about such objects are in the namespace `default`.
-const OF_CLUSTER: [&str; 4] = ["customresourcedefinitions", "events", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+const OF_CLUSTER: [&str; 5] =
+    ["customresourcedefinitions", "events", "mutatingwebhookconfigurations", "nodes", "validatingwebhookconfigurations"];
 
 /// What is only seen.
 const SEES: &[&str] = &["list", "watch"];
@@ -145,6 +150,19 @@ pub fn features() -> Vec<Feature> {
             .concat(),
             at_home: Vec::new(),
         },
+        Feature {
+            name: EH_OPS,
+            purpose: "It serves InferenceModels.",
+            // Its finalizer is in the object's metadata. Who gets memory depends on what every pod of a node takes.
+            everywhere: [
+                subject(&INFERENCE_MODEL),
+                rules(&[&INFERENCE_MODEL], &["patch"]),
+                rules(&[&DEPLOYMENT, &SERVICE], OWNS),
+                vec![rule("", "nodes", SEES)],
+            ]
+            .concat(),
+            at_home: Vec::new(),
+        },
         neighbour("leaderworkerset", "Services run on groups of nodes.", &[&LEADER_WORKER_SET]),
         neighbour("knative", "InferenceServices scale to zero by Knative.", &[&KNATIVE_SERVICE]),
         neighbour("ray", "InferenceServices run on Ray.", &[&RAY_CLUSTER]),
@@ -200,9 +218,10 @@ impl Feature {
         self.everywhere.iter().filter(|rule| !is_for_everywhere(rule)).cloned().collect()
     }
 
-    /// Those that it needs for all namespaces even then.
+    /// Those that it needs for all namespaces even then. What InferenceModels may take of a node depends on its pods, whosever they are.
     pub fn for_everywhere(&self) -> Vec<Value> {
-        self.everywhere.iter().filter(|rule| is_for_everywhere(rule)).cloned().collect()
+        let pods = if self.name == EH_OPS { rules(&[&POD], SEES) } else { Vec::new() };
+        self.everywhere.iter().filter(|rule| is_for_everywhere(rule)).cloned().chain(pods).collect()
     }
 
     /// The rules for the namespace of a host that serves only others: LLMInferenceServices build on configurations there.

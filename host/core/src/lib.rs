@@ -12,6 +12,7 @@ pub mod explain;
 pub mod guards;
 pub mod key;
 pub mod kinds;
+pub mod memory_admission;
 pub mod objects;
 pub mod patch;
 pub mod plan;

@@ -34,7 +34,8 @@ fn whole(kind: &dyn Kind, mut snapshot: Snapshot, policies: &Policies, settings:
     guards::evaluate_match_conditions(&snapshot, &mut policies);
     let mut plan = kind.plan(&snapshot, &policies, settings);
     adoption::keep(&snapshot, plan.objects.as_mut());
-    let mut plan = PlanGuard::new(&snapshot, &policies).enforce(plan);
+    // Nothing is made for one that is being deleted, and no rule may keep it from going.
+    let mut plan = if snapshot.subject.deleting { plan } else { PlanGuard::new(&snapshot, &policies).enforce(plan) };
     plan.retained = adoption::retained_objects(&snapshot);
     plan.not_ours = theirs(&snapshot);
     plan.status.conditions.push(match &plan.not_ours {

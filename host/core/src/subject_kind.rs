@@ -1,8 +1,8 @@
 //! The kinds of subject, as data: what everything below the kinds knows of each. What becomes of a subject is in `kinds`.
 
 use crate::resource::{
-    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE, OF_PLANS, Resource,
-    SERVING_RUNTIME,
+    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_MODEL, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE,
+    OF_PLANS, Resource, SERVING_RUNTIME,
 };
 use std::sync::LazyLock;
 
@@ -21,6 +21,8 @@ pub struct SubjectKind {
     pub reads: &'static [&'static Resource],
     /// The container that a layer means which names none.
     pub main_container: MainContainer,
+    /// Whether its subjects compete for the memory of nodes: none is planned before the allocation has decided about it.
+    pub competes: bool,
 }
 
 /// The labels by which pods are found.
@@ -50,7 +52,8 @@ pub const SUBJECT: &str = "serving.ome.io/inferenceservice";
 /// See [`SUBJECT`].
 pub const COMPONENT: &str = "serving.ome.io/component";
 
-/// The labels by which the subject and the component of an `LLMInferenceService`'s pods are known: upstream selects by them.
+/// The labels by which the subject and the component of an `LLMInferenceService`'s pods are known, and of an `InferenceModel`'s: upstream
+/// selects by them. Which of the two it is, [`SUBJECT_KIND`] says.
 pub const APP_NAME: &str = "app.kubernetes.io/name";
 /// See [`APP_NAME`].
 pub const APP_COMPONENT: &str = "app.kubernetes.io/component";
@@ -58,8 +61,11 @@ pub const APP_COMPONENT: &str = "app.kubernetes.io/component";
 /// The main container of an `InferenceService`'s pods, unless a runner has another.
 pub const OME_CONTAINER: &str = "ome-container";
 
+/// The container that serves in an `InferenceModel`'s pod.
+pub const INFERENCE_CONTAINER: &str = "inference";
+
 /// All of them: a further kind is a line here, and one in `kinds`.
-pub static SUBJECT_KINDS: [SubjectKind; 2] = [
+pub static SUBJECT_KINDS: [SubjectKind; 3] = [
     SubjectKind {
         resource: &INFERENCE_SERVICE,
         short_names: &["isvc"],
@@ -67,6 +73,7 @@ pub static SUBJECT_KINDS: [SubjectKind; 2] = [
         pod_labels: PodLabels { subject: SUBJECT, component: COMPONENT },
         reads: &[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME],
         main_container: MainContainer { name: OME_CONTAINER, may_be_renamed: true },
+        competes: false,
     },
     SubjectKind {
         resource: &LLM_INFERENCE_SERVICE,
@@ -75,6 +82,16 @@ pub static SUBJECT_KINDS: [SubjectKind; 2] = [
         pod_labels: PodLabels { subject: APP_NAME, component: APP_COMPONENT },
         reads: &[&LLM_CONFIG],
         main_container: MainContainer { name: "main", may_be_renamed: false },
+        competes: false,
+    },
+    SubjectKind {
+        resource: &INFERENCE_MODEL,
+        short_names: &["infmodel"],
+        noun: "model",
+        pod_labels: PodLabels { subject: APP_NAME, component: APP_COMPONENT },
+        reads: &[],
+        main_container: MainContainer { name: INFERENCE_CONTAINER, may_be_renamed: false },
+        competes: true,
     },
 ];
 
@@ -145,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_kinds_share_a_word_or_the_label_that_finds_their_pods() {
+    fn no_two_kinds_share_a_word() {
         for (at, kind) in SUBJECT_KINDS.iter().enumerate() {
             for other in &SUBJECT_KINDS[at + 1..] {
                 assert!(
@@ -154,7 +171,6 @@ mod tests {
                     kind.resource.kind,
                     other.resource.kind
                 );
-                assert_ne!(kind.pod_labels.subject, other.pod_labels.subject);
             }
         }
     }

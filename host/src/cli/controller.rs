@@ -223,6 +223,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let reconciles = Arc::<Reconciles>::default();
     let inputs = controller::Inputs {
         client: client.clone(),
+        namespace: namespace.clone(),
         apis: apis.clone(),
         policies: Arc::clone(&policies),
         changes,

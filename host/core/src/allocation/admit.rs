@@ -54,7 +54,7 @@ impl Decision<'_> {
                         let name = self.room.nodes[node].0.clone();
                         self.entries[at] =
                             Some(Entry::Waiting(Waiting { node: Some(name.clone()), is_coming: true, ..Waiting::default() }));
-                        self.step(at, Some(Held { node: name, amounts: self.model(at).needs, phase: Phase::Admitted }), root);
+                        self.step(at, Some(Held { node: name, amounts: self.model(at).needs, ..Held::default() }), root);
                     }
                 }
                 Some((trial, false)) => {
@@ -186,7 +186,8 @@ impl Decision<'_> {
     }
 
     fn is_worth_less(&self, victim: usize, unit: &Unit) -> bool {
-        self.scores[victim].is_none_or(|score| score + HYSTERESIS < unit.score) && !unit.needs.contains(&victim)
+        // Nobody goes for one that the policies don't rank: if they fail, all stay where they are.
+        unit.score.is_finite() && self.scores[victim].is_none_or(|score| score + HYSTERESIS < unit.score) && !unit.needs.contains(&victim)
     }
 
     /// Why a model waits: on the node where it has its place once others have gone, or where most is free.
@@ -212,7 +213,13 @@ impl Decision<'_> {
 
     fn blocker(&self, at: usize, unit: &Unit) -> Blocker {
         let model = self.model(at);
-        let worth = if self.is_worth_less(at, unit) { Stays::NotEnough } else { Stays::RanksHigher };
+        let worth = if self.is_worth_less(at, unit) {
+            Stays::NotEnough
+        } else if unit.score.is_finite() {
+            Stays::RanksHigher
+        } else {
+            Stays::Unranked
+        };
         let needed = self.graph.needed_by[at].iter().any(|&other| self.phases[other].is_some() && self.stays(other).is_some());
         let stays = self.stays(at).unwrap_or(if needed { Stays::Needed } else { worth });
         Blocker { model: self.key(at).clone(), memory: model.needs.memory, idle: model.activity.idle(self.now), stays }

@@ -196,7 +196,7 @@ impl<'a> Decision<'a> {
         let model = self.model(at);
         let Some((name, amounts)) = model.pods.first().filter(|_| !model.external && !model.activity.scaled_to_zero) else { return };
         let Some(node) = self.room.find(name) else { return };
-        let held = Held { node: name.clone(), amounts: model.needs.max(*amounts), phase: Phase::Admitted };
+        let held = Held { node: name.clone(), amounts: model.needs.max(*amounts), ..Held::default() };
         self.room.free[node] -= held.amounts - *amounts;
         self.room.later[node] -= held.amounts;
         self.room.placed[node].push(at);

@@ -8,6 +8,7 @@ use crate::{
     resource::INFERENCE_MODEL,
     subject_kind::{APP_NAME, SUBJECT_KIND},
 };
+use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -54,10 +55,12 @@ enum Text {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct Metadata {
     name: String,
     namespace: String,
+    creation_timestamp: Option<String>,
+    deletion_timestamp: Option<String>,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
 }
@@ -137,19 +140,30 @@ impl Node {
     }
 }
 
-/// What a pod takes of its node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A pod, as far as it matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodUsage {
-    /// The node.
+    /// Its node; empty while it has none.
     pub node: String,
     /// What it requests.
     pub amounts: Amounts,
     /// The namespace and the label of the model that it belongs to, if it says that it belongs to one.
     pub model: Option<(String, String)>,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// Since when it has been ready, if it is.
+    pub ready_since: Option<u64>,
+    /// Whether one of its containers has ended before.
+    pub restarted: bool,
+}
+
+/// A moment in seconds since 1970.
+fn seconds(time: &str) -> Option<u64> {
+    time.parse::<Timestamp>().ok().and_then(|time| u64::try_from(time.as_second()).ok())
 }
 
 impl PodUsage {
-    /// Reads a pod. One without a node takes nothing yet, and one that has ended takes nothing any more.
+    /// Reads a pod. One that has ended takes nothing any more.
     pub fn from_object(text: &str) -> Option<Self> {
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -180,12 +194,26 @@ impl PodUsage {
             limits: Resources,
         }
         #[derive(Default, Deserialize)]
-        #[serde(default)]
+        #[serde(default, rename_all = "camelCase")]
         struct Status {
             phase: String,
+            conditions: Vec<Condition>,
+            container_statuses: Vec<ContainerStatus>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        struct Condition {
+            r#type: String,
+            status: String,
+            last_transition_time: Option<String>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        struct ContainerStatus {
+            restart_count: i64,
         }
         let Object { metadata, spec, status } = serde_json::from_str(text).ok()?;
-        if spec.node_name.is_empty() || matches!(&*status.phase, "Succeeded" | "Failed") {
+        if matches!(&*status.phase, "Succeeded" | "Failed") {
             return None;
         }
         // The API server takes a limit for a request that isn't given; a planned pod has not been there yet.
@@ -212,7 +240,17 @@ impl PodUsage {
         let amounts = Amounts { pods: 1, ..running + Amounts::from_resources(&[&spec.overhead]) };
         let is_model = metadata.labels.get(SUBJECT_KIND).is_some_and(|kind| kind == INFERENCE_MODEL.kind);
         let model = metadata.labels.get(APP_NAME).filter(|_| is_model).map(|label| (metadata.namespace, label.clone()));
-        Some(Self { node: spec.node_name, amounts, model })
+        let is_ready = |condition: &&Condition| condition.r#type == "Ready" && condition.status == "True";
+        let ready = status.conditions.iter().find(is_ready).filter(|_| metadata.deletion_timestamp.is_none());
+        let created = metadata.creation_timestamp.as_deref().and_then(seconds).unwrap_or_default();
+        Some(Self {
+            node: spec.node_name,
+            amounts,
+            model,
+            created,
+            ready_since: ready.map(|ready| ready.last_transition_time.as_deref().and_then(seconds).unwrap_or(created)),
+            restarted: status.container_statuses.iter().any(|container| container.restart_count > 0),
+        })
     }
 }
 
@@ -327,7 +365,7 @@ mod tests {
         assert_eq!(pod(init).unwrap().amounts, Amounts { memory: 10 * GIB, cpu: 1600, gpus: 0, pods: 1 });
         let whole = json!({"resources": requests("4", "16Gi")});
         assert_eq!(pod(whole).unwrap().amounts, Amounts { memory: 16 * GIB, cpu: 4000, gpus: 0, pods: 1 });
-        assert_eq!(pod(json!({"nodeName": ""})), None);
+        assert_eq!(pod(json!({"nodeName": ""})).unwrap().node, "");
         let ended = r#"{"spec": {"nodeName": "n"}, "status": {"phase": "Succeeded"}}"#;
         assert_eq!(PodUsage::from_object(ended), None);
     }

@@ -3,6 +3,7 @@
 
 mod admit;
 pub mod amounts;
+pub mod cluster;
 mod decide;
 mod graph;
 pub mod inputs;
@@ -104,6 +105,8 @@ pub struct Held {
     pub amounts: Amounts,
     /// How far it is.
     pub phase: Phase,
+    /// Since when, in milliseconds since 1970, as it is written. An allocation leaves it as it is.
+    pub since: u64,
 }
 
 /// How far a model with a place is.
@@ -134,7 +137,7 @@ pub enum SleepReason {
 }
 
 /// A model as it is stored and shown: NAMESPACE/NAME.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectName(pub String);
 
 impl ObjectName {
@@ -303,6 +306,8 @@ pub enum Stays {
     NotEnough,
     /// The policies rank it as high, or nearly.
     RanksHigher,
+    /// The policies exclude the one that waits, or couldn't decide.
+    Unranked,
     /// It hasn't been awake for its minimum residency.
     Resident,
     /// It starts.

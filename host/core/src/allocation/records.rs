@@ -42,12 +42,16 @@ pub struct Reservation {
     pub phase: Phase,
     /// Since when it has been that far, in milliseconds since 1970. A gateway confirms a draining by this number.
     pub since: u64,
+    /// The model that it was admitted for, if it isn't its own. Places on several nodes can't be written at once, and that of this model is
+    /// written last.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub root: Option<ObjectName>,
 }
 
 impl Reservation {
     /// As an allocation reads it.
     pub fn held(&self, node: &str) -> Held {
-        Held { node: node.to_owned(), amounts: self.amounts, phase: self.phase.clone() }
+        Held { node: node.to_owned(), amounts: self.amounts, phase: self.phase.clone(), since: self.since }
     }
 }
 
@@ -92,7 +96,8 @@ mod tests {
     fn what_is_written_is_read_again_and_stays_as_it_is_for_other_versions() {
         let evicted = Phase::Draining(SleepReason::Evicted(ObjectName("ml/large".to_owned())));
         let amounts = Amounts { memory: 1 << 30, cpu: 500, gpus: 1, pods: 1 };
-        let places = Reservations::from([(ObjectName("ml/llama".to_owned()), Reservation { amounts, phase: evicted, since: 7 })]);
+        let places =
+            Reservations::from([(ObjectName("ml/llama".to_owned()), Reservation { amounts, phase: evicted, since: 7, root: None })]);
         let text = r#"{"ml/llama":{"amounts":{"memory":1073741824,"cpu":500,"gpus":1,"pods":1},"phase":{"Draining":{"Evicted":"ml/large"}},"since":7}}"#;
         assert_eq!(serde_json::to_string(&places).unwrap(), text);
         assert_eq!(serde_json::from_str::<Reservations>(text).unwrap(), places);

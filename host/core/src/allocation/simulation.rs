@@ -181,7 +181,7 @@ impl Cluster {
             let Simulated { model, ready_at, answers, waiting, .. } = simulated;
             answers.retain(|ends| *ends > now);
             match model.held.clone() {
-                Some(Held { node, amounts, phase: Phase::Admitted | Phase::Draining(_) }) if self.nodes[&node].1 => {
+                Some(Held { node, amounts, phase: Phase::Admitted | Phase::Draining(_), .. }) if self.nodes[&node].1 => {
                     let may_start = model.dependencies.iter().all(|name| ready[name]);
                     if model.pods.is_empty() && may_start {
                         *ready_at = Some(now + 30);

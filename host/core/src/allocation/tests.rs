@@ -33,7 +33,7 @@ fn asleep(gib: i64) -> Model {
 
 /// One that runs on a node, has been ready for long, and was asked for the last time so many seconds ago.
 fn running(gib: i64, on: &str, idle: u64) -> Model {
-    let held = Held { node: on.to_owned(), amounts: memory(gib), phase: Phase::Admitted };
+    let held = Held { node: on.to_owned(), amounts: memory(gib), phase: Phase::Admitted, since: 0 };
     let activity = Activity {
         last_request: Some(NOW - idle),
         ready_since: Some(NOW - 4000),

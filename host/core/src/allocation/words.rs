@@ -47,7 +47,7 @@ impl SleepReason {
         match self {
             Self::Idle => "Nobody has asked for it during its cooldown period.".to_owned(),
             Self::Evicted(by) => format!("The model {by} needs its memory."),
-            Self::Off => "spec.maxReplicas is 0, here or in a model that it depends on.".to_owned(),
+            Self::Off => "spec.maxReplicas is 0, or it is being deleted; or that is so of a model that it depends on.".to_owned(),
             Self::Misplaced => "It moves: where it is, it no longer fits what it needs and selects.".to_owned(),
             Self::Overcommitted => "Its node has less memory for models than they have reserved.".to_owned(),
         }
@@ -61,6 +61,7 @@ impl Blocker {
             Stays::Leaving => "is going to sleep",
             Stays::NotEnough => "could sleep, which would not be enough",
             Stays::RanksHigher => "ranks as high by the policies, or nearly",
+            Stays::Unranked => "stays, because no policy at scheduling-scoring ranks the model that waits",
             Stays::Resident => "hasn't been awake for its minimum residency",
             Stays::Starting => "is starting",
             Stays::Busy => "is answering requests",

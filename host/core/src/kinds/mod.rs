@@ -39,7 +39,7 @@ pub trait Kind: Debug + Send + Sync {
 }
 
 /// All of them, each with its line in `subject_kind`.
-static KINDS: [&dyn Kind; 2] = [&ome::InferenceServices, &kserve::LlmInferenceServices];
+static KINDS: [&dyn Kind; 3] = [&ome::InferenceServices, &kserve::LlmInferenceServices, &eh_ops::InferenceModels];
 
 /// The kind whose subjects are objects of this kind.
 pub fn find(resource: &Resource) -> Option<&'static dyn Kind> {

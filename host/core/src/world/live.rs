@@ -42,6 +42,7 @@ pub struct Metadata<'a> {
     #[serde(borrow)]
     creation_timestamp: Option<Cow<'a, str>>,
     deletion_timestamp: Option<IgnoredAny>,
+    pub(super) finalizers: Vec<String>,
     #[serde(borrow)]
     pub(super) labels: Option<&'a RawValue>,
     #[serde(borrow)]

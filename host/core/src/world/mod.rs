@@ -36,6 +36,7 @@ use crate::allocation::Entry;
 use crate::resource::{
     BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, LLM_CONFIG, NAMESPACE, POD, Resource, SERVING_RUNTIME,
 };
+use crate::subject_kind::SubjectKind;
 use allocated::Allocated;
 use ome::{Models, RuntimeView, Runtimes, WeightView};
 use pointsman_sandbox::sync::locked;
@@ -91,6 +92,7 @@ pub struct World {
     configs: Arc<Scoped<Value>>,
     /// The entries of the last ledger.
     allocated: Allocated,
+    unallocated: Option<Arc<str>>,
     /// What subjects may name. It changes with every word of a Gateway, and a snapshot copies it.
     named: HashTrieMapSync<ObjectKey, Arc<ReferencedObject>>,
     /// Whose each of the pods is that are kept.
@@ -284,6 +286,16 @@ impl World {
         }
     }
 
+    /// Takes it that nothing can be decided about those that compete, and why; or that it can.
+    pub fn set_unallocated(&mut self, why: Option<String>) {
+        if self.unallocated.as_deref() != why.as_deref() {
+            self.revision += 1;
+            self.unallocated = why.map(Into::into);
+            let competes = |key: &&ObjectKey| SubjectKind::find(key.resource).is_some_and(|kind| kind.competes);
+            self.touched.extend(self.subjects.keys().filter(competes).cloned());
+        }
+    }
+
     /// The kinds that the host may not list.
     pub fn denied(&self) -> &DeniedKinds {
         &self.denied
@@ -356,6 +368,7 @@ impl World {
             weights: Arc::clone(&self.weights),
             configs: Arc::clone(&self.configs),
             allocated: self.allocated.get(key).cloned(),
+            unallocated: self.unallocated.clone(),
             crowd: self.crowd.clone(),
             referenced: self.named.clone(),
             children: self.children.get(&subject.owner_key()).into_iter().flat_map(BTreeMap::values).cloned().collect(),

@@ -76,6 +76,8 @@ pub struct Snapshot {
     pub configs: Arc<Scoped<Value>>,
     /// What the allocation has decided about the subject.
     pub allocated: Option<Arc<Entry>>,
+    /// Why nothing can be decided about it, if so.
+    pub unallocated: Option<Arc<str>>,
     /// All subjects by their age.
     pub crowd: SubjectsByAge,
     /// What subjects may name.
@@ -95,9 +97,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether everything was listed that a plan of the subject reads: half of what there is to choose from would make another choice.
+    /// Whether everything is known that a plan of the subject reads: half of what there is to choose from would make another choice.
     pub fn is_complete(&self) -> bool {
-        SubjectKind::find(self.subject.key.resource).is_none_or(|kind| kind.reads.iter().all(|resource| self.serves(resource)))
+        SubjectKind::find(self.subject.key.resource).is_none_or(|kind| {
+            let is_allocated = !kind.competes || self.allocated.is_some() || self.unallocated.is_some();
+            is_allocated && kind.reads.iter().all(|resource| self.serves(resource))
+        })
     }
 
     /// What an undecided plan means for the subject's objects, as the beginning of a sentence.

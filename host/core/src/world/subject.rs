@@ -43,6 +43,8 @@ pub struct Subject {
     pub generation: Option<i64>,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// What keeps it from being gone then.
+    pub finalizers: Vec<String>,
     /// Its name as a label's value: its pods and objects carry it.
     pub label: String,
     /// What it says of who works on it.
@@ -92,6 +94,7 @@ impl Subject {
             version: live.version(),
             generation: live.metadata.generation,
             deleting: live.deleting(),
+            finalizers: live.metadata.finalizers.clone(),
             label: label_value(&key.name).into_owned(),
             control,
             adopted,

@@ -42,6 +42,7 @@ mod reasons {
     pub(super) const INSUFFICIENT_MEMORY: &str = "InsufficientMemory";
     pub(super) const SCALED_TO_ZERO: &str = "ScaledToZero";
     pub(super) const PENDING: &str = "Pending";
+    pub(super) const TERMINATING: &str = "Terminating";
 }
 
 /// Why there is no plan for the objects: the condition that says it.
@@ -110,6 +111,10 @@ impl PlanBuilder<'_> {
         }
     }
 
+    fn is_deleted(&self) -> bool {
+        self.asking.snapshot.subject.deleting
+    }
+
     fn is_running(&self) -> bool {
         self.deployment().is_some_and(|live| live.observed.replicas.unwrap_or(1) > 0)
     }
@@ -118,6 +123,9 @@ impl PlanBuilder<'_> {
         match self.entry.as_deref() {
             // Nothing is known of its place: what there is stays.
             None => Err(PlanError::new(self.allocated())),
+            // No policy is asked what goes: one that fails would keep the model from being deleted.
+            Some(Entry::Placed { held, .. }) if self.is_deleted() && held.phase != Phase::Stopping => Err(PlanError::new(self.allocated())),
+            Some(_) if self.is_deleted() => Ok(Vec::new()),
             Some(Entry::External) => Ok(Vec::new()),
             Some(Entry::Placed { held, .. }) if !self.model.needs.fit(held.amounts) => {
                 let lacking = self.model.needs.lacking(held.amounts, "free");

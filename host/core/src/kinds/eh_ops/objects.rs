@@ -11,7 +11,7 @@ use crate::{
     objects::{Metadata, label_value, network, workload},
     plan::Object,
     resource::{DEPLOYMENT, Resource, SERVICE},
-    subject_kind::{APP_COMPONENT, APP_NAME},
+    subject_kind::{APP_COMPONENT, APP_NAME, INFERENCE_CONTAINER},
     world::ObjectKey,
 };
 use pointsman_sandbox::{
@@ -20,9 +20,6 @@ use pointsman_sandbox::{
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-
-/// The name of the container that serves.
-pub(super) const CONTAINER: &str = "inference";
 
 /// The port on which it answers.
 const PORT: i64 = 8080;
@@ -103,7 +100,7 @@ impl PlanBuilder<'_> {
         let probe = |failures: i64| json!({"httpGet": {"path": HEALTH, "port": PORT}, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": failures});
         let mut pod = json!({
             "containers": [{
-                "name": CONTAINER,
+                "name": INFERENCE_CONTAINER,
                 "image": text("containerImage"),
                 "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
                 "env": [

@@ -39,7 +39,18 @@ impl PlanBuilder<'_> {
         let unknown = |message: String| Condition::unknown(ALLOCATED, reasons::PENDING, message);
         let needs = self.model.needs;
         let condition = match self.entry.as_deref() {
-            None => unknown("No place has been decided for it yet.".to_owned()),
+            None => match &self.asking.snapshot.unallocated {
+                Some(why) => unknown(format!("Which models have memory can't be decided: {why}.")),
+                None => unknown("No place has been decided for it yet.".to_owned()),
+            },
+            Some(Entry::Placed { held, .. }) if self.is_deleted() => {
+                let message = match held.phase {
+                    Phase::Stopping => format!("It is being deleted: its pod on the node {} ends.", held.node),
+                    _ => "It is being deleted, once the requests in flight are answered.".to_owned(),
+                };
+                no(reasons::TERMINATING, message)
+            }
+            Some(_) if self.is_deleted() => no(reasons::TERMINATING, "It is being deleted.".to_owned()),
             Some(Entry::External) => {
                 let message = "It has no spec.containerImage: requests go to spec.backendUrl, and no memory is reserved for it.";
                 Condition::satisfied(ALLOCATED, "External", message)

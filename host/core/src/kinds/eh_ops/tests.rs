@@ -14,7 +14,7 @@ fn key(name: &str) -> ObjectKey {
 }
 
 fn held(gib: i64, phase: Phase) -> Held {
-    Held { node: "n1".to_owned(), amounts: Amounts { memory: gib * GIB, cpu: 0, gpus: 0, pods: 1 }, phase }
+    Held { node: "n1".to_owned(), amounts: Amounts { memory: gib * GIB, cpu: 0, gpus: 0, pods: 1 }, phase, since: 0 }
 }
 
 fn placed(phase: Phase) -> Entry {

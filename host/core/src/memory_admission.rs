@@ -1,0 +1,102 @@
+//! Has the policies score the models that compete for memory: the question memory-admission at scheduling-scoring.
+
+use crate::{
+    allocation::Features,
+    decide::{
+        Pinned, Undecided,
+        scoring::{Candidates, features},
+    },
+    key::ObjectKey,
+    resource::INFERENCE_MODEL,
+};
+use pointsman_sandbox::point::{Question, Subject};
+
+/// Scores models, a row each. Where the policies can't decide, nobody is scored, and `failed` says why: nobody goes for another then.
+pub fn score(policies: &Pinned<'_>, rows: &[(&ObjectKey, Features)], failed: &mut Option<Undecided>) -> Vec<Option<f64>> {
+    // It is about many models, so it has the kind of one and no name.
+    let subject = Subject {
+        group: INFERENCE_MODEL.group.to_owned(),
+        version: INFERENCE_MODEL.version.to_owned(),
+        kind: INFERENCE_MODEL.kind.to_owned(),
+        ..Subject::default()
+    };
+    let values: Vec<f64> = rows.iter().flat_map(|(_, row)| columns(row)).collect();
+    let candidates = Candidates { features: features(Question::MemoryAdmission), values: &values };
+    match policies.score(&subject, Question::MemoryAdmission, candidates) {
+        Ok(decision) => decision.answer.0.clone(),
+        Err(undecided) => {
+            *failed = Some(undecided);
+            vec![None; rows.len()]
+        }
+    }
+}
+
+/// In the order of the names in `decide::scoring`.
+fn columns(row: &Features) -> [f64; 11] {
+    let Features {
+        priority,
+        memory_bytes,
+        idle_seconds,
+        waiting_requests,
+        wakes_per_hour,
+        load_seconds,
+        dependants,
+        pool_pressure,
+        age_seconds,
+        requests_per_second,
+        resident,
+    } = *row;
+    [
+        priority,
+        memory_bytes,
+        requests_per_second,
+        idle_seconds,
+        load_seconds,
+        resident,
+        waiting_requests,
+        wakes_per_hour,
+        dependants,
+        pool_pressure,
+        age_seconds,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{Policies, Standing, Unheard, set::ActiveSet};
+    use std::sync::Arc;
+
+    const ROW: Features = Features {
+        priority: 0.0,
+        memory_bytes: 1.0,
+        requests_per_second: 2.0,
+        idle_seconds: 3.0,
+        load_seconds: 4.0,
+        resident: 5.0,
+        waiting_requests: 6.0,
+        wakes_per_hour: 7.0,
+        dependants: 8.0,
+        pool_pressure: 9.0,
+        age_seconds: 10.0,
+    };
+
+    #[test]
+    fn each_column_has_its_name() {
+        let names = features(Question::MemoryAdmission);
+        let fields = format!("{ROW:?}").replace('_', "-");
+        for (at, (name, value)) in names.iter().zip(columns(&ROW)).enumerate() {
+            assert!(fields.contains(&format!("{name}: {value:.1}")), "column {at} is {name}, and has {value}: {fields}");
+        }
+        assert_eq!(names.len(), columns(&ROW).len());
+    }
+
+    #[test]
+    fn without_a_policy_nobody_is_scored() {
+        let policies = Policies::new(ActiveSet::new(Vec::new()), Arc::new(Unheard));
+        let key = ObjectKey { resource: &INFERENCE_MODEL, namespace: "ml".to_owned(), name: "llama".to_owned() };
+        let mut failed = None;
+        assert_eq!(score(&policies.pin(Standing::Running), &[(&key, ROW)], &mut failed), [None]);
+        assert!(failed.is_some());
+    }
+}

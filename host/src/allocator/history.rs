@@ -1,0 +1,95 @@
+//! What is remembered of models while they sleep, in annotations of their Deployments: a host that starts anew reads it there.
+
+use super::places::MANAGER;
+use k8s_openapi::{api::apps::v1::Deployment, jiff::Timestamp};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use pointsman_core::{allocation::cluster::History, resource::INFERENCE_MODEL, subject_kind::SUBJECT_KIND, world::ObjectKey};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// When the last request came: the page's annotation.
+const LAST_REQUEST: &str = "inference.eh-ops.io/last-request-time";
+
+/// How long it took to start, in seconds.
+const START_SECONDS: &str = "pointsman.dev/start-seconds";
+
+/// When it was admitted during the last hour: times with commas between them.
+const WAKES: &str = "pointsman.dev/wakes";
+
+/// How often a model's are written at most, in seconds.
+pub(super) const WRITE_INTERVAL: u64 = 60;
+
+fn time_text(seconds: u64) -> Option<String> {
+    Timestamp::from_second(i64::try_from(seconds).ok()?).ok().map(|time| time.to_string())
+}
+
+fn seconds(text: &str) -> Option<u64> {
+    text.parse::<Timestamp>().ok().and_then(|time| u64::try_from(time.as_second()).ok())
+}
+
+/// What the annotations say.
+fn read(annotations: &BTreeMap<String, String>) -> History {
+    History {
+        last_request: annotations.get(LAST_REQUEST).and_then(|text| seconds(text)),
+        start_seconds: annotations.get(START_SECONDS).and_then(|text| text.parse().ok()).filter(|number: &f64| number.is_finite()),
+        wakes: annotations.get(WAKES).into_iter().flat_map(|text| text.split(',')).filter_map(seconds).collect(),
+    }
+}
+
+/// As annotations.
+fn write(history: &History) -> BTreeMap<&'static str, String> {
+    let wakes: Vec<String> = history.wakes.iter().filter_map(|wake| time_text(*wake)).collect();
+    let mut annotations = BTreeMap::new();
+    annotations.extend(history.last_request.and_then(time_text).map(|text| (LAST_REQUEST, text)));
+    annotations.extend(history.start_seconds.map(|seconds| (START_SECONDS, seconds.to_string())));
+    annotations.extend((!wakes.is_empty()).then(|| (WAKES, wakes.join(","))));
+    annotations
+}
+
+/// Reads them all. `namespaces` are those that the host serves, none meaning all.
+pub(super) async fn load(client: &Client, namespaces: &BTreeSet<String>) -> kube::Result<BTreeMap<ObjectKey, History>> {
+    let apis: Vec<Api<Deployment>> = if namespaces.is_empty() {
+        vec![Api::all(client.clone())]
+    } else {
+        namespaces.iter().map(|namespace| Api::namespaced(client.clone(), namespace)).collect()
+    };
+    let ours = ListParams::default().labels(&format!("{SUBJECT_KIND}={}", INFERENCE_MODEL.kind));
+    let mut histories = BTreeMap::new();
+    for api in apis {
+        for deployment in api.list_metadata(&ours).await? {
+            let (namespace, name) = (deployment.namespace().unwrap_or_default(), deployment.name_any());
+            histories.insert(ObjectKey { resource: &INFERENCE_MODEL, namespace, name }, read(deployment.annotations()));
+        }
+    }
+    Ok(histories)
+}
+
+/// Writes them onto a model's Deployment. Without one there is nothing to write them onto, and nothing lost: it has never run.
+pub(super) async fn save(client: &Client, model: &ObjectKey, history: &History) -> kube::Result<()> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), &model.namespace);
+    let patch = json!({"metadata": {"annotations": write(history)}});
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    match api.patch_metadata(&model.name, &params, &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        answer => answer.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_read_as_it_was_written() {
+        let history = History { last_request: Some(1_764_000_000), start_seconds: Some(12.5), wakes: vec![1_764_000_000, 1_764_000_060] };
+        let written = write(&history);
+        assert_eq!(written[LAST_REQUEST], "2025-11-24T16:00:00Z");
+        assert_eq!(written[WAKES], "2025-11-24T16:00:00Z,2025-11-24T16:01:00Z");
+        let annotations: BTreeMap<String, String> = written.into_iter().map(|(key, text)| (key.to_owned(), text)).collect();
+        assert_eq!(read(&annotations), history);
+        assert_eq!(read(&BTreeMap::from([(LAST_REQUEST.to_owned(), "soon".to_owned())])), History::default());
+    }
+}

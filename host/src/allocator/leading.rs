@@ -1,0 +1,411 @@
+//! One term of a leader: what it knows of models, the rounds of allocating and writing, and what it remembers.
+
+use super::{
+    Inputs, history,
+    places::Places,
+    requests::{has_ended, is_conflict, set_finalizers, some_at_once},
+    steps::{Batch, admissions, batches, stops},
+    stores::{Obstacle, Stores},
+};
+use crate::{leader::fence::fenced, problem::sentence};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use pointsman_core::{
+    allocation::{
+        self, Entry, Held, Ledger, Model, Step,
+        cluster::{self, Cluster, History, ModelObject, Stray},
+        records::GATEWAY_ACTIVITY,
+    },
+    decide::Standing,
+    memory_admission, planning,
+    resource::{DEPLOYMENT, INFERENCE_MODEL},
+    world::{ObjectKey, Snapshot, Subscriber},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// The finalizer of the page: a model stays until its memory is free.
+const FINALIZER: &str = "inference.eh-ops.io/finalizer";
+
+/// How long changes are gathered: they come in bursts.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// After how long a write is tried again that has failed: at first, and at most.
+const RETRY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(15)];
+
+/// How often an allocation is made in a row. Each makes at least one step further, and the next change begins anew.
+const MAX_ROUNDS: usize = 16;
+
+/// What is needed to change a model's finalizers.
+struct KnownModel {
+    version: u64,
+    finalizers: Vec<String>,
+}
+
+/// What a leader knows.
+pub(super) struct Leading {
+    inputs: Arc<Inputs>,
+    /// Writes only while we lead.
+    client: Client,
+    touched: Arc<Subscriber>,
+    models: BTreeMap<ObjectKey, KnownModel>,
+    objects: BTreeMap<ObjectKey, ModelObject>,
+    stores: Option<Stores>,
+    places: Places,
+    /// Whether `places` and `histories` are what the cluster has.
+    is_loaded: bool,
+    histories: BTreeMap<ObjectKey, History>,
+    /// What was written of them, and when.
+    saved: BTreeMap<ObjectKey, (u64, History)>,
+    /// The models that plans know to have a place.
+    placed: BTreeSet<ObjectKey>,
+    /// The last number given to a reservation.
+    since: u64,
+    /// Why the policies couldn't decide, as it was logged last.
+    undecided: Option<String>,
+    failures: u32,
+}
+
+fn now_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+impl Leading {
+    pub(super) fn new(inputs: Arc<Inputs>) -> Self {
+        let touched = inputs.shared.lock().subscribe();
+        let client = fenced(inputs.client.clone(), inputs.leadership.clone());
+        Self {
+            places: Places::new(client.clone(), &inputs.namespace),
+            client,
+            touched,
+            inputs,
+            models: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            stores: None,
+            is_loaded: false,
+            histories: BTreeMap::new(),
+            saved: BTreeMap::new(),
+            placed: BTreeSet::new(),
+            since: 0,
+            undecided: None,
+            failures: 0,
+        }
+    }
+
+    /// Allocates after each change, until it is dropped.
+    pub(super) async fn run(&mut self) {
+        let mut news = self.inputs.shared.news();
+        let mut settled = self.inputs.settled.0.subscribe();
+        let mut changes = self.inputs.changes.clone();
+        let all = self.inputs.shared.lock().keys(&INFERENCE_MODEL);
+        self.read_models(all);
+        loop {
+            let again = match self.allocate().await {
+                Ok(again) => {
+                    self.failures = 0;
+                    again
+                }
+                Err(error) => {
+                    self.is_loaded = false;
+                    self.failures += 1;
+                    // That happens after a change of the leader.
+                    if !is_conflict(&error) {
+                        tracing::warn!(error = sentence(&error), "what is reserved for models can't be written; trying again");
+                    }
+                    let [least, most] = RETRY;
+                    Some(Instant::now() + (least * 2_u32.saturating_pow(self.failures - 1)).min(most))
+                }
+            };
+            let stores = self.stores.as_ref().map(Stores::changed);
+            let stores_changed = async {
+                match stores {
+                    Some(mut changed) => _ = changed.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let due = async {
+                match again {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = news.changed() => {}
+                _ = settled.changed() => {}
+                _ = changes.changed() => {}
+                () = stores_changed => {}
+                () = due => {}
+            }
+            sleep(GATHER).await;
+            let touched = self.inputs.shared.lock().followed(&self.touched);
+            self.read_models(touched.into_iter().filter(|key| *key.resource == INFERENCE_MODEL));
+        }
+    }
+
+    /// Reads what has become of models.
+    fn read_models(&mut self, keys: impl IntoIterator<Item = ObjectKey>) {
+        for key in keys {
+            let snapshot = self.inputs.shared.lock().snapshot(&key, 0);
+            let ours = snapshot.filter(|snapshot| self.inputs.claims.contains(&key) && planning::theirs(snapshot).is_none());
+            match ours {
+                None => {
+                    self.models.remove(&key);
+                    self.objects.remove(&key);
+                }
+                Some(snapshot) => {
+                    let subject = &snapshot.subject;
+                    self.objects.insert(key.clone(), model_object(&snapshot));
+                    self.models.insert(key, KnownModel { version: subject.version, finalizers: subject.finalizers.clone() });
+                }
+            }
+        }
+    }
+
+    /// Allocates and writes until nothing is left to write. Says when to look again although nothing has changed.
+    async fn allocate(&mut self) -> kube::Result<Option<Instant>> {
+        if self.objects.is_empty() {
+            self.stores = None;
+            self.is_loaded = false;
+            self.publish(&Ledger::default());
+            return Ok(None);
+        }
+        let Inputs { client, namespace, claims, .. } = &*self.inputs;
+        let stores = self.stores.get_or_insert_with(|| Stores::start(client, namespace, !claims.namespaces.is_empty()));
+        let removed = {
+            let mut seen = stores.lock();
+            match seen.obstacle() {
+                None => {}
+                Some(Obstacle::Pending) => return Ok(None),
+                Some(Obstacle::Failed(why)) => {
+                    drop(seen);
+                    self.inputs.shared.change(|world| world.set_unallocated(Some(why)));
+                    return Ok(None);
+                }
+            }
+            self.places.note(&seen.reserved);
+            std::mem::take(&mut seen.removed)
+        };
+        if !self.is_loaded || self.places.knows(&removed) {
+            self.load().await?;
+        }
+        let mut is_fresh = false;
+        for _ in 0..MAX_ROUNDS {
+            let (cluster::Inputs { models, strays, .. }, ledger, gone) = self.decide();
+            if ledger.steps.is_empty() && strays.is_empty() {
+                self.publish(&ledger);
+                self.remember(&models).await;
+                self.release_deleted(&models).await;
+                let next = ledger.next.map(|next| Instant::now() + Duration::from_secs(next.saturating_sub(now_seconds()).max(1)));
+                return Ok(next.into_iter().chain(gone).min());
+            }
+            let held = |key: &ObjectKey| models.get(key).and_then(|model| model.held.clone());
+            if !is_fresh && ledger.steps.iter().any(|step| stops(held, step)) {
+                // One that has come just now may route to a model that the others have left.
+                self.refresh_gateways().await?;
+                is_fresh = true;
+                continue;
+            }
+            let steps = self.checked(&models, ledger.steps.clone()).await?;
+            if steps.is_empty() && strays.is_empty() {
+                self.publish(&ledger);
+                return Ok(Some(Instant::now() + RETRY[1]));
+            }
+            self.write(&models, &steps, &strays).await?;
+        }
+        Ok(Some(Instant::now()))
+    }
+
+    /// Reads what is reserved and remembered, as it is.
+    async fn load(&mut self) -> kube::Result<()> {
+        if self.histories.is_empty() {
+            self.histories = history::load(&self.client, &self.inputs.claims.namespaces).await?;
+            self.saved = self.histories.iter().map(|(key, history)| (key.clone(), (0, history.clone()))).collect();
+        }
+        self.places.load().await?;
+        let unfinished = self.with_cluster(|cluster, objects, placed| cluster.unfinished(objects, |key| placed.contains(key)));
+        if !unfinished.is_empty() {
+            let places = self.places.by_node();
+            let [first, _] = batches(&places, |_| None, &[], &unfinished, || 0);
+            self.places.write(first).await?;
+        }
+        self.is_loaded = true;
+        Ok(())
+    }
+
+    /// Has something worked out from what the watches have seen.
+    fn with_cluster<T>(&self, work: impl FnOnce(&Cluster<'_>, &BTreeMap<ObjectKey, ModelObject>, &BTreeSet<ObjectKey>) -> T) -> T
+    where
+        T: Default,
+    {
+        let Some(stores) = &self.stores else { return T::default() };
+        let seen = stores.lock();
+        let settled = self.inputs.settled.0.borrow();
+        let cluster = Cluster {
+            nodes: &seen.nodes,
+            pods: &seen.pods,
+            gateways: seen.living_gateways(Instant::now()).0,
+            places: self.places.by_node(),
+            histories: &self.histories,
+            settled: &settled,
+        };
+        work(&cluster, &self.objects, &self.placed)
+    }
+
+    /// One allocation, and when the next gateway counts as gone.
+    fn decide(&mut self) -> (cluster::Inputs, Ledger, Option<Instant>) {
+        let now = now_seconds();
+        let inputs = self.with_cluster(|cluster, objects, _| cluster.inputs(objects, now));
+        let gone = self.stores.as_ref().and_then(|stores| stores.lock().living_gateways(Instant::now()).1);
+        let mut failed = None;
+        let ledger = tokio::task::block_in_place(|| {
+            let policies = self.inputs.policies.pin(Standing::Running);
+            allocation::allocate(&inputs.nodes, &inputs.models, now, &mut |rows| memory_admission::score(&policies, rows, &mut failed))
+        });
+        let undecided = failed.map(|failed| failed.to_string());
+        if undecided.is_some() && undecided != self.undecided {
+            let why = undecided.as_deref().unwrap_or_default();
+            tracing::warn!("the policies at scheduling-scoring can't rank models, so none is put to sleep for another: {why}");
+        }
+        self.undecided = undecided;
+        (inputs, ledger, gone)
+    }
+
+    fn publish(&mut self, ledger: &Ledger) {
+        self.placed =
+            ledger.entries.iter().filter(|(_, entry)| matches!(entry, Entry::Placed { .. })).map(|(key, _)| key.clone()).collect();
+        self.inputs.shared.change(|world| {
+            world.set_unallocated(None);
+            world.set_allocated(&ledger.entries);
+        });
+    }
+
+    /// Lists the gateways, as they are and not as a watch has seen them.
+    async fn refresh_gateways(&self) -> kube::Result<()> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.inputs.namespace);
+        let list = api.list(&ListParams::default().labels(GATEWAY_ACTIVITY)).await?;
+        if let Some(stores) = &self.stores {
+            let mut seen = stores.lock();
+            for map in list {
+                seen.put_gateway(map.name_any(), &map);
+            }
+        }
+        Ok(())
+    }
+
+    /// The steps that may be written: before one that gives memory away its pods are looked for once more, and a model that gets a place has
+    /// the finalizer.
+    async fn checked(&self, models: &BTreeMap<ObjectKey, Model>, steps: Vec<Step>) -> kube::Result<Vec<Step>> {
+        let held = |key: &ObjectKey| models.get(key).and_then(|model| model.held.clone());
+        let admitted: BTreeSet<ObjectKey> = admissions(held, &steps).into_iter().cloned().collect();
+        let mut requests = Vec::new();
+        for (key, known) in admitted.iter().filter_map(|key| Some((key, self.models.get(key)?))) {
+            if !known.finalizers.iter().any(|known| known == FINALIZER) {
+                let finalizers = known.finalizers.iter().cloned().chain([FINALIZER.to_owned()]).collect();
+                let (client, key, version) = (self.client.clone(), key.clone(), known.version);
+                requests.push(async move { (key.clone(), set_finalizers(client, key, version, finalizers).await) });
+            }
+        }
+        let answers = some_at_once(requests).await;
+        let left_out: BTreeSet<ObjectKey> = answers.into_iter().filter(|(_, done)| !done).map(|(key, _)| key).collect();
+        let mut checked = Vec::new();
+        for step in steps {
+            let is_left_out = left_out.contains(&step.model) || admitted.contains(&step.model) && left_out.contains(&step.with);
+            if !is_left_out && (step.held.is_some() || has_ended(self.client.clone(), &step.model).await?) {
+                checked.push(step);
+            }
+        }
+        Ok(checked)
+    }
+
+    async fn write(&mut self, models: &BTreeMap<ObjectKey, Model>, steps: &[Step], strays: &[Stray]) -> kube::Result<()> {
+        let held = |key: &ObjectKey| -> Option<Held> { models.get(key)?.held.clone() };
+        let mut since = self.since;
+        let next_since = || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+            since = u64::try_from(now).unwrap_or(u64::MAX).max(since + 1);
+            since
+        };
+        let [first, second]: [Batch; 2] = batches(&self.places.by_node(), held, steps, strays, next_since);
+        self.since = since;
+        self.places.write(first).await?;
+        self.places.write(second).await?;
+        let now = now_seconds();
+        for key in admissions(held, steps) {
+            self.histories.entry(key.clone()).or_default().note_wake(now);
+        }
+        Ok(())
+    }
+
+    /// Notes what was seen of models, and writes what has changed, each once in a while.
+    async fn remember(&mut self, models: &BTreeMap<ObjectKey, Model>) {
+        self.histories.retain(|key, _| models.contains_key(key));
+        self.saved.retain(|key, _| models.contains_key(key));
+        let now = now_seconds();
+        for (key, model) in models {
+            let activity = &model.activity;
+            if activity.last_request.is_none() && activity.ready_since.is_none() {
+                continue;
+            }
+            let history = self.histories.entry(key.clone()).or_default();
+            history.last_request = history.last_request.max(activity.last_request);
+            if activity.ready_since.is_some() {
+                history.start_seconds = activity.start_seconds.or(Some(0.0));
+            }
+        }
+        let due = |key: &ObjectKey, history: &History| {
+            self.saved.get(key).is_none_or(|(at, saved)| saved != history && now.saturating_sub(*at) >= history::WRITE_INTERVAL)
+        };
+        let has_deployment = |key: &ObjectKey| self.objects.get(key).is_some_and(|object| object.has_deployment);
+        let due: Vec<(ObjectKey, History)> = self
+            .histories
+            .iter()
+            .filter(|(key, history)| has_deployment(key) && due(key, history))
+            .map(|(key, history)| (key.clone(), history.clone()))
+            .collect();
+        let mut requests = Vec::new();
+        for (key, history) in due {
+            let client = self.client.clone();
+            requests.push(async move { (history::save(&client, &key, &history).await, key, history) });
+        }
+        let answers = some_at_once(requests).await;
+        for (answer, key, history) in answers {
+            match answer {
+                Ok(()) => _ = self.saved.insert(key, (now, history)),
+                Err(error) => tracing::debug!(subject = %key, error = sentence(&error), "what is remembered of it can't be written"),
+            }
+        }
+    }
+
+    /// Lets those go that are being deleted and have no memory any more.
+    async fn release_deleted(&self, models: &BTreeMap<ObjectKey, Model>) {
+        let mut requests = Vec::new();
+        for (key, known) in &self.models {
+            let is_deleted = self.objects.get(key).is_some_and(|object| object.deleting);
+            let is_free = models.get(key).is_none_or(|model| model.held.is_none() && model.pods.is_empty());
+            if is_deleted && is_free && known.finalizers.iter().any(|known| known == FINALIZER) {
+                let others = known.finalizers.iter().filter(|known| *known != FINALIZER).cloned().collect();
+                requests.push(set_finalizers(self.client.clone(), key.clone(), known.version, others));
+            }
+        }
+        some_at_once(requests).await;
+    }
+}
+
+/// What an allocation reads of a model's own object and its Deployment.
+fn model_object(snapshot: &Snapshot) -> ModelObject {
+    let subject = &snapshot.subject;
+    let created = subject.created.and_then(|created| u64::try_from(created.as_second()).ok()).unwrap_or_default();
+    let (model, _) = Model::from_content(&subject.content(), created);
+    let deployment = snapshot.child(&DEPLOYMENT, &subject.key.name).map(|deployment| &deployment.observed);
+    ModelObject {
+        model,
+        deleting: subject.deleting,
+        has_deployment: deployment.is_some(),
+        scaled_to_zero: deployment
+            .is_none_or(|observed| observed.replicas == Some(0) && observed.current == 0 && observed.current_generation()),
+    }
+}

@@ -1,0 +1,139 @@
+//! Writes what is reserved: a ConfigMap a node, each replaced as a whole and only in the version that is known, so that of two hosts that both
+//! take themselves for the leader one fails.
+
+use super::stores::ReservedOnNode;
+use futures::{StreamExt, stream};
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+    core::params::Preconditions,
+};
+use pointsman_core::{
+    allocation::records::{NODE, PLACES, RESERVATIONS, Reservations},
+    objects::label_value,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The field manager of reservations, and of what is remembered of models.
+pub(super) const MANAGER: &str = "pointsman/allocation";
+
+/// How many are written at once.
+const WRITES_AT_ONCE: usize = 8;
+
+/// What is reserved, as it was written or read last.
+#[allow(missing_debug_implementations)] // A Kubernetes client has none.
+pub(super) struct Places {
+    api: Api<ConfigMap>,
+    /// By the names of the ConfigMaps.
+    known: BTreeMap<String, ReservedOnNode>,
+    /// Those that were deleted, with the version in which they were known: the watch may be behind.
+    gone: BTreeMap<String, u64>,
+}
+
+/// The name of a node's ConfigMap.
+fn config_map_name(node: &str) -> String {
+    label_value(&format!("pointsman-node-{node}")).into_owned()
+}
+
+impl Places {
+    pub(super) fn new(client: Client, namespace: &str) -> Self {
+        Self { api: Api::namespaced(client, namespace), known: BTreeMap::new(), gone: BTreeMap::new() }
+    }
+
+    /// Reads all, as they are and not as a watch has seen them.
+    pub(super) async fn load(&mut self) -> kube::Result<()> {
+        let list = self.api.list(&ListParams::default().labels(RESERVATIONS)).await?;
+        self.gone.clear();
+        self.known = list.iter().filter_map(|map| Some((map.name_any(), ReservedOnNode::from_config_map(map)?))).collect();
+        Ok(())
+    }
+
+    /// Takes what the watch has seen, where that is newer.
+    pub(super) fn note(&mut self, seen: &BTreeMap<String, ReservedOnNode>) {
+        for (name, object) in seen {
+            let is_old = self.gone.get(name).is_some_and(|version| object.version <= *version)
+                || self.known.get(name).is_some_and(|known| object.version <= known.version);
+            if !is_old {
+                self.known.insert(name.clone(), object.clone());
+            }
+        }
+    }
+
+    /// Whether one of these is known.
+    pub(super) fn knows(&self, names: &BTreeSet<String>) -> bool {
+        names.iter().any(|name| self.known.contains_key(name))
+    }
+
+    /// What is reserved, by the nodes.
+    pub(super) fn by_node(&self) -> BTreeMap<String, Reservations> {
+        self.known.values().map(|known| (known.node.clone(), known.places.clone())).collect()
+    }
+
+    /// Writes what is reserved on nodes. Where one fails, the others are written, and what is known must be read anew.
+    pub(super) async fn write(&mut self, nodes: BTreeMap<String, Reservations>) -> kube::Result<()> {
+        let requests = nodes.into_iter().map(|(node, places)| {
+            let name = config_map_name(&node);
+            let version = self.known.get(&name).map(|known| known.version);
+            let api = self.api.clone();
+            async move { write(&api, &node, &name, version, &places).await.map(|written| (name, version, written)) }
+        });
+        let answers: Vec<kube::Result<_>> = stream::iter(requests).buffer_unordered(WRITES_AT_ONCE).collect().await;
+        for answer in answers {
+            let (name, version, written) = answer?;
+            match written {
+                Some(written) => _ = self.known.insert(name, written),
+                None => {
+                    self.known.remove(&name);
+                    self.gone.extend(version.map(|version| (name, version)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes one, known in a version or not there yet. None: nothing is reserved there any more.
+async fn write(
+    api: &Api<ConfigMap>,
+    node: &str,
+    name: &str,
+    version: Option<u64>,
+    places: &Reservations,
+) -> kube::Result<Option<ReservedOnNode>> {
+    let version = version.map(|version| version.to_string());
+    if places.is_empty() {
+        if version.is_some() {
+            let preconditions = Some(Preconditions { resource_version: version, uid: None });
+            api.delete(name, &DeleteParams { preconditions, ..DeleteParams::default() }).await?;
+        }
+        return Ok(None);
+    }
+    let places = serde_json::to_string(places).map_err(kube::Error::SerdeError)?;
+    let is_new = version.is_none();
+    let map = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some([(RESERVATIONS.to_owned(), "true".to_owned())].into()),
+            resource_version: version,
+            ..ObjectMeta::default()
+        },
+        data: Some([(NODE.to_owned(), node.to_owned()), (PLACES.to_owned(), places)].into()),
+        ..ConfigMap::default()
+    };
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let written = if is_new { api.create(&params, &map).await? } else { api.replace(name, &params, &map).await? };
+    Ok(ReservedOnNode::from_config_map(&written))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_s_name_of_any_length_gives_the_name_of_a_config_map() {
+        assert_eq!(config_map_name("gpu-1.example"), "pointsman-node-gpu-1.example");
+        let (long, longer) = (config_map_name(&"n".repeat(250)), config_map_name(&"n".repeat(251)));
+        assert!(long.len() <= 63 && long != longer);
+    }
+}

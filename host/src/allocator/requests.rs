@@ -1,0 +1,56 @@
+//! Requests about single models.
+
+use super::places::MANAGER;
+use crate::problem::sentence;
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+};
+use pointsman_core::{
+    allocation::inputs::PodUsage,
+    objects::label_value,
+    resource::INFERENCE_MODEL,
+    subject_kind::{APP_NAME, SUBJECT_KIND},
+    world::ObjectKey,
+};
+use serde_json::json;
+
+/// How many requests about models are on their way at once.
+const AT_ONCE: usize = 8;
+
+/// Sends requests, some at a time.
+pub(super) async fn some_at_once<T>(requests: Vec<impl Future<Output = T>>) -> Vec<T> {
+    stream::iter(requests).buffer_unordered(AT_ONCE).collect().await
+}
+
+/// Whether a request has failed because the object has changed meanwhile.
+pub(super) fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+/// Replaces a model's finalizers, in the version that is known. Says whether it did: else it is gone, or has changed and comes again.
+pub(super) async fn set_finalizers(client: Client, key: ObjectKey, version: u64, finalizers: Vec<String>) -> bool {
+    let api: Api<DynamicObject> = Api::namespaced_with(client, &key.namespace, &INFERENCE_MODEL.api_resource());
+    let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": version.to_string()}});
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    match api.patch_metadata(&key.name, &params, &Patch::Merge(patch)).await {
+        Ok(_) => true,
+        Err(error) => {
+            let is_expected = is_conflict(&error) || matches!(&error, kube::Error::Api(status) if status.code == 404);
+            if !is_expected {
+                tracing::warn!(subject = %key, error = sentence(&error), "its finalizers can't be written; trying again");
+            }
+            false
+        }
+    }
+}
+
+/// Whether a model surely has no pod that could take memory still.
+pub(super) async fn has_ended(client: Client, model: &ObjectKey) -> kube::Result<bool> {
+    let api: Api<Pod> = Api::namespaced(client, &model.namespace);
+    let labels = format!("{SUBJECT_KIND}={},{APP_NAME}={}", INFERENCE_MODEL.kind, label_value(&model.name));
+    let pods = api.list(&ListParams::default().labels(&labels)).await?;
+    Ok(pods.iter().all(|pod| serde_json::to_string(pod).is_ok_and(|text| PodUsage::from_object(&text).is_none())))
+}

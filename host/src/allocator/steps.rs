@@ -1,0 +1,154 @@
+//! From the steps of a ledger to what is to be written on which node, and in which order.
+
+use pointsman_core::{
+    allocation::{
+        Held, ObjectName, Phase, Step,
+        cluster::Stray,
+        records::{Reservation, Reservations},
+    },
+    key::ObjectKey,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is written on nodes at once: nothing of it needs something else to be written before.
+pub(super) type Batch = BTreeMap<String, Reservations>;
+
+/// What is to be written, one batch after the other.
+///
+/// A model whose dependencies come to other nodes is in the second: whoever finds them without it knows that the host has ended in between.
+pub(super) fn batches(
+    places: &BTreeMap<String, Reservations>,
+    held: impl Fn(&ObjectKey) -> Option<Held>,
+    steps: &[Step],
+    strays: &[Stray],
+    mut since: impl FnMut() -> u64,
+) -> [Batch; 2] {
+    let mut after = places.clone();
+    for (node, name) in strays {
+        if let Some(reservations) = after.get_mut(node) {
+            reservations.remove(name);
+        }
+    }
+    let admitted = |step: &&Step| held(&step.model).is_none() && step.held.is_some();
+    // The nodes of each unit that is admitted.
+    let mut nodes: BTreeMap<&ObjectKey, BTreeSet<&str>> = BTreeMap::new();
+    for step in steps.iter().filter(admitted) {
+        nodes.entry(&step.with).or_default().extend(step.held.as_ref().map(|held| held.node.as_str()));
+    }
+    let mut last: Vec<(String, ObjectName, Reservation)> = Vec::new();
+    for step in steps {
+        let name = ObjectName::new(&step.model);
+        let before = held(&step.model);
+        let Some(now) = &step.held else {
+            if let Some(reservations) = before.and_then(|before| after.get_mut(&before.node)) {
+                reservations.remove(&name);
+            }
+            continue;
+        };
+        let known = before.as_ref().and_then(|before| places.get(&before.node)?.get(&name));
+        let is_as_far = before.as_ref().is_some_and(|before| before.phase == now.phase);
+        let reservation = Reservation {
+            amounts: now.amounts,
+            phase: now.phase.clone(),
+            since: known.filter(|_| is_as_far).map_or_else(&mut since, |known| known.since),
+            root: match known {
+                Some(known) => known.root.clone(),
+                None => (step.with != step.model).then(|| ObjectName::new(&step.with)),
+            },
+        };
+        let is_root = before.is_none() && step.with == step.model;
+        if is_root && nodes.get(&step.model).is_some_and(|nodes| nodes.len() > 1) {
+            last.push((now.node.clone(), name, reservation));
+        } else {
+            after.entry(now.node.clone()).or_default().insert(name, reservation);
+        }
+    }
+    let first: Batch =
+        after.iter().filter(|(node, now)| places.get(*node) != Some(*now)).map(|(node, now)| (node.clone(), now.clone())).collect();
+    let mut second = Batch::new();
+    for (node, name, reservation) in last {
+        second.entry(node.clone()).or_insert_with(|| after.get(&node).cloned().unwrap_or_default()).insert(name, reservation);
+    }
+    [first, second]
+}
+
+/// The models that steps admit.
+pub(super) fn admissions<'s>(held: impl Fn(&ObjectKey) -> Option<Held>, steps: &'s [Step]) -> Vec<&'s ObjectKey> {
+    steps.iter().filter(|step| step.held.is_some() && held(&step.model).is_none()).map(|step| &step.model).collect()
+}
+
+/// Whether a step ends the pods of a model whose requests gateways may still answer.
+pub(super) fn stops(held: impl Fn(&ObjectKey) -> Option<Held>, step: &Step) -> bool {
+    let was_draining = held(&step.model).is_some_and(|held| matches!(held.phase, Phase::Draining(_)));
+    was_draining && step.held.as_ref().is_some_and(|held| held.phase == Phase::Stopping)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pointsman_core::{
+        allocation::{SleepReason, amounts::Amounts},
+        resource::INFERENCE_MODEL,
+    };
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey { resource: &INFERENCE_MODEL, namespace: "ml".to_owned(), name: name.to_owned() }
+    }
+
+    fn name(name: &str) -> ObjectName {
+        ObjectName(format!("ml/{name}"))
+    }
+
+    fn place(node: &str, phase: Phase) -> Held {
+        Held { node: node.to_owned(), amounts: Amounts::default(), phase, since: 0 }
+    }
+
+    fn step(model: &str, held: Option<Held>, with: &str) -> Step {
+        Step { model: key(model), held, with: key(with) }
+    }
+
+    #[test]
+    fn a_model_is_written_after_its_dependencies_on_other_nodes() {
+        let steps = [
+            step("llama", Some(place("a", Phase::Admitted)), "llama"),
+            step("tokens", Some(place("b", Phase::Admitted)), "llama"),
+            step("alone", Some(place("a", Phase::Admitted)), "alone"),
+            step("here", Some(place("c", Phase::Admitted)), "pair"),
+            step("pair", Some(place("c", Phase::Admitted)), "pair"),
+        ];
+        let [first, second] = batches(&BTreeMap::new(), |_| None, &steps, &[], || 5);
+        let names = |batch: &Batch| {
+            batch
+                .iter()
+                .map(|(node, places)| (node.clone(), places.keys().map(|name| name.0.clone()).collect::<Vec<_>>()))
+                .collect::<Vec<_>>()
+        };
+        let on = |node: &str, names: &[&str]| (node.to_owned(), names.iter().map(|name| format!("ml/{name}")).collect::<Vec<_>>());
+        assert_eq!(names(&first), [on("a", &["alone"]), on("b", &["tokens"]), on("c", &["here", "pair"])]);
+        assert_eq!(names(&second), [on("a", &["alone", "llama"])]);
+        assert_eq!((&first["b"][&name("tokens")].root, &second["a"][&name("llama")].root), (&Some(name("llama")), &None));
+    }
+
+    #[test]
+    fn a_place_keeps_its_time_until_it_is_further_and_strays_go() {
+        let reservation = |phase: Phase| Reservation { phase, since: 3, root: Some(name("root")), ..Reservation::default() };
+        let known = [("grows", Phase::Admitted), ("sleeps", Phase::Admitted), ("goes", Phase::Stopping), ("stray", Phase::Admitted)];
+        let places =
+            BTreeMap::from([("a".to_owned(), known.iter().map(|(model, phase)| (name(model), reservation(phase.clone()))).collect())]);
+        let held = |key: &ObjectKey| known.iter().find(|(name, _)| *name == key.name).map(|(_, phase)| place("a", phase.clone()));
+        let larger = Held { amounts: Amounts { memory: 9, ..Amounts::default() }, ..place("a", Phase::Admitted) };
+        let steps = [
+            step("grows", Some(larger), "grows"),
+            step("sleeps", Some(place("a", Phase::Draining(SleepReason::Idle))), "sleeps"),
+            step("goes", None, "goes"),
+        ];
+        let [first, second] = batches(&places, held, &steps, &[("a".to_owned(), name("stray"))], || 8);
+        let places = &first["a"];
+        assert_eq!((places.len(), second.len()), (2, 0));
+        assert_eq!((places[&name("grows")].since, places[&name("grows")].amounts.memory), (3, 9));
+        assert_eq!((places[&name("sleeps")].since, &places[&name("sleeps")].root), (8, &Some(name("root"))));
+        assert_eq!(batches(&BTreeMap::new(), held, &[], &[], || 8), [Batch::new(), Batch::new()], "what is as it was isn't written");
+        assert!(stops(|_| Some(place("a", Phase::Draining(SleepReason::Off))), &step("x", Some(place("a", Phase::Stopping)), "x")));
+        assert!(!stops(held, &steps[1]) && admissions(held, &steps).is_empty());
+    }
+}

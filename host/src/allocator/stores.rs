@@ -1,0 +1,331 @@
+//! What an allocation reads of the cluster beside the models: nodes, all pods, what is reserved, and what gateways have seen. It is watched only on
+//! the leader, and only while there are models.
+
+use crate::{
+    permissions,
+    problem::{is_forbidden, sentence},
+    watch::seen::ObjectText,
+};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client, Resource,
+    api::ApiResource,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use pointsman_core::{
+    allocation::{
+        Node,
+        inputs::PodUsage,
+        records::{ACTIVITY, GATEWAY_ACTIVITY, GATEWAY_PATIENCE, GatewayActivity, NODE, PLACES, RESERVATIONS, Reservations},
+    },
+    world::MissingRole,
+};
+use pointsman_sandbox::sync::locked;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
+
+/// How many objects are listed at once: their JSON is in memory together.
+const LIST_PAGE_SIZE: u32 = 500;
+
+/// The namespace and the name of an object.
+type Name = (String, String);
+
+/// What the watches have seen.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) nodes: BTreeMap<String, Node>,
+    /// What is wrong with the annotations of some.
+    problems: BTreeMap<String, String>,
+    pub(super) pods: BTreeMap<Name, PodUsage>,
+    /// The ConfigMaps with what is reserved.
+    pub(super) reserved: BTreeMap<String, ReservedOnNode>,
+    /// Those that are gone since they were asked for last.
+    pub(super) removed: BTreeSet<String>,
+    pub(super) gateways: BTreeMap<String, Gateway>,
+    /// The kinds that haven't been listed yet, each with why, if that is known.
+    unlisted: BTreeMap<&'static str, Option<String>>,
+}
+
+/// A ConfigMap with what is reserved on a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReservedOnNode {
+    pub(super) node: String,
+    pub(super) version: u64,
+    pub(super) places: Reservations,
+}
+
+/// A gateway, as its ConfigMap says.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    pub(super) activity: GatewayActivity,
+    /// When that was seen. Its own clock doesn't matter.
+    seen: Instant,
+}
+
+/// The watches, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Stores {
+    seen: Arc<Mutex<Seen>>,
+    changed: watch::Receiver<u64>,
+    _tasks: JoinSet<()>,
+}
+
+impl Seen {
+    /// What keeps an allocation from being made, if anything.
+    pub(super) fn obstacle(&self) -> Option<Obstacle> {
+        let known = self.unlisted.values().flatten().next().cloned();
+        known.map(Obstacle::Failed).or_else(|| (!self.unlisted.is_empty()).then_some(Obstacle::Pending))
+    }
+
+    /// What the gateways have seen that live, and when the next of them counts as gone unless it writes.
+    pub(super) fn living_gateways(&self, now: Instant) -> (BTreeMap<String, GatewayActivity>, Option<Instant>) {
+        let patience = Duration::from_secs(GATEWAY_PATIENCE);
+        let living = self.gateways.iter().filter(|(_, gateway)| now < gateway.seen + patience);
+        let activities = living.clone().map(|(name, gateway)| (name.clone(), gateway.activity.clone())).collect();
+        (activities, living.map(|(_, gateway)| gateway.seen + patience).min())
+    }
+
+    /// Takes what a gateway has written, unless that is known.
+    pub(super) fn put_gateway(&mut self, name: String, map: &ConfigMap) {
+        let activity = map.data.as_ref().and_then(|data| serde_json::from_str(data.get(ACTIVITY)?).ok()).unwrap_or_default();
+        match self.gateways.get(&name) {
+            Some(known) if known.activity == activity => {}
+            _ => _ = self.gateways.insert(name, Gateway { activity, seen: Instant::now() }),
+        }
+    }
+
+    fn put(&mut self, kind: &'static str, name: &Name, text: &str) {
+        match kind {
+            NODES => {
+                let (name, node, problem) = Node::from_object(text);
+                match problem {
+                    Some(problem) if self.problems.get(&name) != Some(&problem) => {
+                        tracing::warn!(node = name, "the annotation {problem}; until then, models may take all that other pods leave");
+                        self.problems.insert(name.clone(), problem);
+                    }
+                    Some(_) => {}
+                    None => _ = self.problems.remove(&name),
+                }
+                self.nodes.insert(name, node);
+            }
+            PODS => match PodUsage::from_object(text) {
+                Some(pod) => _ = self.pods.insert(name.clone(), pod),
+                None => _ = self.pods.remove(name),
+            },
+            PLACES_KIND => {
+                let map = serde_json::from_str(text).unwrap_or_default();
+                if let Some(reserved) = ReservedOnNode::from_config_map(&map) {
+                    self.reserved.insert(name.1.clone(), reserved);
+                }
+            }
+            _ => self.put_gateway(name.1.clone(), &serde_json::from_str(text).unwrap_or_default()),
+        }
+    }
+
+    fn remove(&mut self, kind: &'static str, name: &Name) {
+        match kind {
+            NODES => {
+                self.nodes.remove(&name.1);
+                self.problems.remove(&name.1);
+            }
+            PODS => _ = self.pods.remove(name),
+            PLACES_KIND => {
+                self.reserved.remove(&name.1);
+                self.removed.insert(name.1.clone());
+            }
+            _ => _ = self.gateways.remove(&name.1),
+        }
+    }
+
+    fn names(&self, kind: &'static str) -> Vec<Name> {
+        let unspaced = |name: &String| (String::new(), name.clone());
+        match kind {
+            NODES => self.nodes.keys().map(unspaced).collect(),
+            PODS => self.pods.keys().cloned().collect(),
+            PLACES_KIND => self.reserved.keys().map(unspaced).collect(),
+            _ => self.gateways.keys().map(unspaced).collect(),
+        }
+    }
+}
+
+/// Why no allocation can be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// Not everything was listed yet.
+    Pending,
+    /// Something can't be listed: a sentence.
+    Failed(String),
+}
+
+impl ReservedOnNode {
+    /// Reads a ConfigMap; none if it isn't one of a node's.
+    pub(super) fn from_config_map(map: &ConfigMap) -> Option<Self> {
+        let data = map.data.as_ref()?;
+        // What can't be read is written anew, by what runs.
+        let unread = |error: &serde_json::Error| {
+            tracing::warn!(config_map = map.metadata.name, "its key {PLACES} can't be read, and counts as empty: {error}");
+        };
+        Some(Self {
+            node: data.get(NODE)?.clone(),
+            version: map.metadata.resource_version.as_ref()?.parse().ok()?,
+            places: serde_json::from_str(data.get(PLACES)?).inspect_err(unread).unwrap_or_default(),
+        })
+    }
+}
+
+const NODES: &str = "nodes";
+const PODS: &str = "pods";
+/// The two kinds of ConfigMap, as messages name them.
+const PLACES_KIND: &str = "configmaps with reservations";
+const GATEWAYS_KIND: &str = "configmaps of gateways";
+
+impl Stores {
+    /// Begins to watch. `limited` says whether the host serves some namespaces only.
+    pub(super) fn start(client: &Client, namespace: &str, limited: bool) -> Self {
+        let kinds = [NODES, PODS, PLACES_KIND, GATEWAYS_KIND];
+        let seen = Seen { unlisted: kinds.into_iter().map(|kind| (kind, None)).collect(), ..Seen::default() };
+        let seen = Arc::new(Mutex::new(seen));
+        let (tell, changed) = watch::channel(0);
+        let feature =
+            if limited { format!("{}/{}", permissions::BESIDE_NAMESPACES, permissions::EH_OPS) } else { permissions::EH_OPS.to_owned() };
+        let mut tasks = JoinSet::new();
+        for kind in kinds {
+            let all = watcher::Config::default().page_size(LIST_PAGE_SIZE);
+            let core = |kind: &str, plural: &str| ApiResource {
+                group: String::new(),
+                version: "v1".to_owned(),
+                api_version: "v1".to_owned(),
+                kind: kind.to_owned(),
+                plural: plural.to_owned(),
+            };
+            let maps = || Api::namespaced_with(client.clone(), namespace, &core("ConfigMap", "configmaps"));
+            let (api, config): (Api<ObjectText>, _) = match kind {
+                NODES => (Api::all_with(client.clone(), &core("Node", NODES)), all),
+                PODS => (Api::all_with(client.clone(), &core("Pod", PODS)), all),
+                PLACES_KIND => (maps(), all.labels(RESERVATIONS)),
+                _ => (maps(), all.labels(GATEWAY_ACTIVITY)),
+            };
+            let role = match kind {
+                NODES => feature.clone(),
+                PODS if limited => feature.clone(),
+                _ => permissions::BASE.to_owned(),
+            };
+            let role = MissingRole { folder: role, namespaces: BTreeSet::new() };
+            tasks.spawn(follow(kind, api, config, role, Arc::clone(&seen), tell.clone()));
+        }
+        Self { seen, changed, _tasks: tasks }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
+        locked(&self.seen)
+    }
+
+    /// Counts up with each change.
+    pub(super) fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.clone()
+    }
+}
+
+async fn follow(
+    kind: &'static str,
+    api: Api<ObjectText>,
+    config: watcher::Config,
+    role: MissingRole,
+    seen: Arc<Mutex<Seen>>,
+    tell: watch::Sender<u64>,
+) {
+    let name = |object: &ObjectText| {
+        let meta = object.meta();
+        (meta.namespace.clone().filter(|_| kind == PODS).unwrap_or_default(), meta.name.clone().unwrap_or_default())
+    };
+    let mut events = pin!(watcher::watcher(api, config).default_backoff());
+    let mut there = BTreeSet::new();
+    let mut complained = false;
+    while let Some(event) = events.next().await {
+        let mut seen = locked(&seen);
+        match event {
+            Ok(Event::Init) => {
+                there.clear();
+                continue;
+            }
+            Ok(Event::InitApply(object)) => {
+                let name = name(&object);
+                seen.put(kind, &name, object.text());
+                there.insert(name);
+                continue;
+            }
+            Ok(Event::InitDone) => {
+                for gone in seen.names(kind).into_iter().filter(|name| !there.contains(name)) {
+                    seen.remove(kind, &gone);
+                }
+                seen.unlisted.remove(kind);
+                there.clear();
+            }
+            Ok(Event::Apply(object)) => seen.put(kind, &name(&object), object.text()),
+            Ok(Event::Delete(object)) => seen.remove(kind, &name(&object)),
+            Err(error) => {
+                if !std::mem::replace(&mut complained, true) {
+                    tracing::warn!(error = sentence(&error), kind, "watching; trying again");
+                }
+                let why = if is_forbidden(&error) {
+                    format!("the host has no right to list {kind}: {role}")
+                } else {
+                    format!("{kind} can't be listed: {}", sentence(&error))
+                };
+                // What fails later is caught up with.
+                match seen.unlisted.get_mut(kind) {
+                    Some(known) => *known = Some(why),
+                    None => continue,
+                }
+            }
+        }
+        complained = false;
+        tell.send_modify(|count| *count += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_config_map_of_a_node_is_read_and_one_that_is_broken_counts_as_empty() {
+        let read = |data: serde_json::Value| {
+            let map = json!({"metadata": {"name": "pointsman-node-a", "resourceVersion": "7"}, "data": data});
+            ReservedOnNode::from_config_map(&serde_json::from_value(map).unwrap())
+        };
+        let places = r#"{"ml/llama":{"amounts":{"memory":5},"phase":"Stopping","since":3}}"#;
+        let whole = read(json!({"node": "a", "places": places})).unwrap();
+        assert_eq!((whole.node.as_str(), whole.version, whole.places.len()), ("a", 7, 1));
+        assert!(read(json!({"node": "a", "places": "["})).unwrap().places.is_empty());
+        assert_eq!(read(json!({"places": places})), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gateway_that_writes_nothing_new_for_a_while_counts_as_gone() {
+        let mut seen = Seen::default();
+        let map = |written: u64| {
+            serde_json::from_value(json!({"data": {"activity": json!({"written": written, "models": {}}).to_string()}})).unwrap()
+        };
+        let living = |seen: &Seen| seen.living_gateways(Instant::now()).0.len();
+        seen.put_gateway("a".to_owned(), &map(1));
+        tokio::time::advance(Duration::from_secs(GATEWAY_PATIENCE - 1)).await;
+        assert_eq!(living(&seen), 1);
+        // A list brings what is known already.
+        seen.put_gateway("a".to_owned(), &map(1));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(living(&seen), 0);
+        seen.put_gateway("a".to_owned(), &map(2));
+        assert_eq!(living(&seen), 1);
+    }
+}
