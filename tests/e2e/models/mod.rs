@@ -1,0 +1,151 @@
+//! InferenceModels end to end: models that compete for the memory of nodes, on an embedded control plane with its real controllers.
+
+mod admission;
+
+use crate::services::{Space, home};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use pointsman_core::{
+    allocation::{
+        ObjectName,
+        records::{ACTIVITY, GATEWAY_ACTIVITY, GATEWAY_PREFIX, GatewayActivity, ModelActivity, PLACES, RESERVATIONS, Reservations},
+    },
+    resource::INFERENCE_MODEL,
+    settings::HOST_NAMESPACE,
+};
+use pointsman_tests::eventually;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Nodes of a test's own: a label selects them, and only pods that want GPUs come there.
+struct Pool<'s, 'c> {
+    space: &'s Space<'c>,
+    name: String,
+}
+
+impl<'s, 'c> Pool<'s, 'c> {
+    /// With a node for each amount of memory.
+    fn new(space: &'s Space<'c>, memory: &[&str]) -> Self {
+        let pool = Self { space, name: space.0.name.clone() };
+        let nodes: Vec<Value> = memory.iter().enumerate().map(|(at, memory)| pool.node_yaml(at, memory)).collect();
+        space.0.cluster.add_nodes(&json!({ "nodes": nodes }).to_string()).unwrap();
+        pool
+    }
+
+    fn node_yaml(&self, at: usize, memory: &str) -> Value {
+        json!({
+            "name": self.node(at), "labels": {"inference-pool": self.name, "at": at.to_string()},
+            "taints": [{"key": "nvidia.com/gpu", "value": "", "effect": "NoSchedule"}],
+            "capacity": {"cpu": "64", "memory": memory, "nvidia.com/gpu": "64"},
+        })
+    }
+
+    fn node(&self, at: usize) -> String {
+        format!("{}-{at}", self.name)
+    }
+
+    /// The name by which clients ask for a model: no other test has it.
+    fn model_name(&self, name: &str) -> String {
+        format!("{}-{name}", self.name)
+    }
+
+    /// Creates a model that stays awake no longer than it is asked for.
+    async fn create(&self, name: &str, memory: &str, more: Value) {
+        let mut spec = json!({
+            "modelName": self.model_name(name), "memory": memory, "backendUrl": format!("http://{name}:8000"),
+            "containerImage": "example.com/vllm:1", "nodeSelector": {"inference-pool": self.name}, "resources": {"requests": {"gpu": "1"}},
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let annotations = json!({"pointsman.dev/minimum-residency": "0s"});
+        self.space.create(&INFERENCE_MODEL, name, json!({"metadata": {"annotations": annotations}, "spec": spec})).await;
+    }
+
+    async fn says(&self, name: &str, type_: &str, status: &str, reason: &str) -> String {
+        self.space.says_of(&INFERENCE_MODEL, name, type_, status, reason).await
+    }
+
+    async fn ready(&self, name: &str) {
+        self.says(name, "Ready", "True", "Deployed").await;
+    }
+
+    /// What is reserved for models of this namespace: the node and the place of each.
+    async fn reserved(&self) -> BTreeMap<String, (String, pointsman_core::allocation::records::Reservation)> {
+        let api: Api<ConfigMap> = Api::namespaced(self.space.0.client.clone(), HOST_NAMESPACE);
+        let maps = api.list(&kube::api::ListParams::default().labels(RESERVATIONS)).await.unwrap();
+        let mut reserved = BTreeMap::new();
+        for data in maps.into_iter().filter_map(|map| map.data) {
+            let places: Reservations = serde_json::from_str(&data[PLACES]).unwrap();
+            for (ObjectName(name), place) in places {
+                if let Some(name) = name.strip_prefix(&format!("{}/", self.space.0.name)) {
+                    assert!(reserved.insert(name.to_owned(), (data["node"].clone(), place)).is_none(), "{name} has two places");
+                }
+            }
+        }
+        reserved
+    }
+
+    /// Waits until what is reserved is as expected.
+    async fn reserves(&self, what: &str, expected: &[(&str, usize)]) {
+        let expected: BTreeMap<String, String> = expected.iter().map(|(name, at)| ((*name).to_owned(), self.node(*at))).collect();
+        let last = crate::services::LastSeen::default();
+        eventually(what, async || {
+            let reserved = self.reserved().await;
+            last.note(format!("{reserved:?}"));
+            let nodes: BTreeMap<String, String> = reserved.into_iter().map(|(name, (node, _))| (name, node)).collect();
+            (nodes == expected).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Now, in seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// What a gateway writes about the models of a test. It is played here openly: the real one has tests of its own.
+struct PlayedGateway<'p, 's, 'c> {
+    pool: &'p Pool<'s, 'c>,
+    api: Api<ConfigMap>,
+}
+
+impl<'p, 's, 'c> PlayedGateway<'p, 's, 'c> {
+    fn new(pool: &'p Pool<'s, 'c>) -> Self {
+        Self { pool, api: Api::namespaced(pool.space.0.client.clone(), HOST_NAMESPACE) }
+    }
+
+    fn name(&self) -> String {
+        format!("{GATEWAY_PREFIX}{}", self.pool.name)
+    }
+
+    /// Writes what it has seen.
+    async fn writes(&self, models: &[(&str, ModelActivity)]) {
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
+        let models = models.iter().map(|(name, seen)| (ObjectName(format!("{}/{name}", self.pool.space.0.name)), seen.clone()));
+        let activity = GatewayActivity { written: WRITTEN.fetch_add(1, Ordering::Relaxed), models: models.collect() };
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name(), "labels": {GATEWAY_ACTIVITY: "true"}},
+            "data": {ACTIVITY: serde_json::to_string(&activity).unwrap()},
+        });
+        self.api.patch(&self.name(), &PatchParams::apply("test").force(), &Patch::Apply(map)).await.unwrap();
+    }
+
+    /// It ends.
+    async fn leaves(&self) {
+        self.api.delete(&self.name(), &kube::api::DeleteParams::default()).await.unwrap();
+    }
+}
+
+/// A space on the shared control plane, with a pool of nodes of this much memory.
+async fn shared_space(what: &str) -> Space<'static> {
+    let space = Space::shared_bare(what).await;
+    home(space.0.cluster).await;
+    space
+}
