@@ -69,7 +69,7 @@ pub async fn run(inputs: Inputs) {
                 if listed.wait_for(Option::is_none).await.is_ok() && in_force.wait_for(Option::is_none).await.is_ok() {
                     leading.run().await;
                 }
-                std::future::pending().await
+                std::future::pending::<()>().await;
             } => {}
         }
         // Another host decides now. What it says isn't known here.

@@ -81,12 +81,11 @@ impl Places {
         let answers: Vec<kube::Result<_>> = stream::iter(requests).buffer_unordered(WRITES_AT_ONCE).collect().await;
         for answer in answers {
             let (name, version, written) = answer?;
-            match written {
-                Some(written) => _ = self.known.insert(name, written),
-                None => {
-                    self.known.remove(&name);
-                    self.gone.extend(version.map(|version| (name, version)));
-                }
+            if let Some(written) = written {
+                self.known.insert(name, written);
+            } else {
+                self.known.remove(&name);
+                self.gone.extend(version.map(|version| (name, version)));
             }
         }
         Ok(())

@@ -73,7 +73,7 @@ pub(super) fn batches(
 }
 
 /// The models that steps admit.
-pub(super) fn admissions<'s>(held: impl Fn(&ObjectKey) -> Option<Held>, steps: &'s [Step]) -> Vec<&'s ObjectKey> {
+pub(super) fn admissions(held: impl Fn(&ObjectKey) -> Option<Held>, steps: &[Step]) -> Vec<&ObjectKey> {
     steps.iter().filter(|step| step.held.is_some() && held(&step.model).is_none()).map(|step| &step.model).collect()
 }
 

@@ -1,8 +1,10 @@
 //! InferenceModels end to end: models that compete for the memory of nodes, on an embedded control plane with its real controllers.
 
 mod admission;
+mod nodes;
+mod specs;
 
-use crate::services::{Space, home};
+use crate::services::{LastSeen, Space, condition, home};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
@@ -71,6 +73,13 @@ impl<'s, 'c> Pool<'s, 'c> {
         self.space.says_of(&INFERENCE_MODEL, name, type_, status, reason).await
     }
 
+    /// Waits until its condition Allocated says this.
+    async fn explains(&self, name: &str, text: &str) -> String {
+        let message = |model: &Value| condition(model, "Allocated")["message"].as_str().unwrap_or_default().to_owned();
+        let expected = |model: &Value| message(model).contains(text);
+        message(&self.space.becomes(&INFERENCE_MODEL, name, &format!("it says {text:?}"), expected).await)
+    }
+
     async fn ready(&self, name: &str) {
         self.says(name, "Ready", "True", "Deployed").await;
     }
@@ -94,7 +103,7 @@ impl<'s, 'c> Pool<'s, 'c> {
     /// Waits until what is reserved is as expected.
     async fn reserves(&self, what: &str, expected: &[(&str, usize)]) {
         let expected: BTreeMap<String, String> = expected.iter().map(|(name, at)| ((*name).to_owned(), self.node(*at))).collect();
-        let last = crate::services::LastSeen::default();
+        let last = LastSeen::default();
         eventually(what, async || {
             let reserved = self.reserved().await;
             last.note(format!("{reserved:?}"));

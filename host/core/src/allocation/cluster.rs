@@ -104,7 +104,7 @@ impl Cluster<'_> {
             let activity = self.activity(key, object, held.as_ref(), &pods, &seen, now);
             let pods = pods.into_iter().map(|pod| (pod.node.clone(), pod.amounts)).collect();
             let off = object.model.off || object.deleting;
-            (key.clone(), Model { held, pods, activity, off, ..object.model.clone() })
+            (key.clone(), Model { off, held, pods, activity, ..object.model.clone() })
         });
         let models = models.collect();
         strays.sort();

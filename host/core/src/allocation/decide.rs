@@ -104,8 +104,9 @@ impl<'a> Decision<'a> {
             return false;
         }
         let recently = activity.last_request.is_some_and(|last| self.now.saturating_sub(last) < model.cooldown);
-        // One that has never run is started, so that whoever creates it sees whether it works.
-        activity.waiting > 0 || activity.in_flight > 0 || recently || !activity.ran
+        // One that has never run is started, so that whoever creates it sees whether it works. One that no gateway has ever seen may be asked
+        // for all the time: when its node goes, it comes to another.
+        activity.waiting > 0 || activity.in_flight > 0 || recently || !activity.ran || activity.last_request.is_none()
     }
 
     fn note_wanted(&mut self) {

@@ -1,0 +1,101 @@
+//! Nodes that go, shrink or are cordoned, and the memory that others take of them.
+
+use super::{ModelActivity, PlayedGateway, Pool, now, shared_space};
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use pointsman_core::{
+    allocation::inputs::MEMORY_BUDGET,
+    resource::{INFERENCE_MODEL, POD},
+};
+use serde_json::{Value, json};
+
+fn nodes(pool: &Pool<'_, '_>) -> Api<Node> {
+    Api::all(pool.space.0.client.clone())
+}
+
+async fn patch(pool: &Pool<'_, '_>, at: usize, change: Value) {
+    nodes(pool).patch(&pool.node(at), &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+}
+
+/// The memory of a node is another amount: the kubelet reports it.
+async fn resize(pool: &Pool<'_, '_>, at: usize, memory: &str) {
+    let status = json!({"status": {"allocatable": {"memory": memory}, "capacity": {"memory": memory}}});
+    nodes(pool).patch_status(&pool.node(at), &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_cordoned_or_whose_budget_is_used_takes_no_model_until_that_is_over() {
+    let space = shared_space("cordoned").await;
+    let pool = Pool::new(&space, &["100Gi"]);
+    patch(&pool, 0, json!({"spec": {"unschedulable": true}})).await;
+    pool.create("llama", "60Gi", json!({})).await;
+    let message = pool.says("llama", "Allocated", "False", "InsufficientMemory").await;
+    assert!(message.starts_with("None of its nodes takes new pods: they are cordoned, not Ready, or have taints"), "{message}");
+    patch(&pool, 0, json!({"spec": {"unschedulable": false}, "metadata": {"annotations": {MEMORY_BUDGET: "50Gi"}}})).await;
+    pool.explains("llama", "it needs 60Gi of memory (50Gi free)").await;
+    patch(&pool, 0, json!({"metadata": {"annotations": {MEMORY_BUDGET: "80Gi"}}})).await;
+    pool.ready("llama").await;
+    // What runs goes on while its node is cordoned.
+    patch(&pool, 0, json!({"spec": {"unschedulable": true}})).await;
+    pool.create("mistral", "10Gi", json!({})).await;
+    pool.says("mistral", "Allocated", "False", "InsufficientMemory").await;
+    pool.ready("llama").await;
+    pool.reserves("only one has a place", &[("llama", 0)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_others_take_memory_and_a_node_that_shrinks_has_a_model_sleep_that_nobody_asks_for() {
+    let space = shared_space("shrinks").await;
+    let pool = Pool::new(&space, &["100Gi"]);
+    let requests = json!({"requests": {"memory": "50Gi"}});
+    let foreign = json!({"spec": {
+        "nodeName": pool.node(0), "containers": [{"name": "other", "image": "example.com/other:1", "resources": requests}],
+    }});
+    space.create(&POD, "other", foreign).await;
+    pool.create("llama", "40Gi", json!({})).await;
+    pool.ready("llama").await;
+    pool.create("mistral", "40Gi", json!({})).await;
+    let message = pool.says("mistral", "Allocated", "False", "InsufficientMemory").await;
+    assert!(message.contains("It needs 40Gi of memory (10Gi free)"), "{message}");
+    space.api(&POD).delete("other", &DeleteParams::default().grace_period(0)).await.unwrap();
+    pool.ready("mistral").await;
+
+    let gateway = PlayedGateway::new(&pool);
+    let seen = ModelActivity { last_request: Some(now() + 2), ..ModelActivity::default() };
+    let busy = ModelActivity { in_flight: 1, ..seen.clone() };
+    gateway.writes(&[("llama", busy.clone()), ("mistral", seen.clone())]).await;
+    resize(&pool, 0, "60Gi").await;
+    let message = pool.says("mistral", "Allocated", "False", "ScaledToZero").await;
+    assert!(message.contains("Its node has less memory for models than they have reserved"), "{message}");
+    let (_, place) = pool.reserved().await["mistral"].clone();
+    gateway.writes(&[("llama", busy), ("mistral", ModelActivity { drained: Some(place.since), ..seen })]).await;
+    pool.reserves("the other stays", &[("llama", 0)]).await;
+    pool.ready("llama").await;
+    gateway.leaves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overlapping_pools_share_their_nodes_and_models_of_a_node_that_is_gone_come_elsewhere() {
+    let space = shared_space("overlap").await;
+    let pool = Pool::new(&space, &["100Gi", "40Gi"]);
+    let first = json!({"nodeSelector": {"inference-pool": pool.name, "at": "0"}});
+    pool.create("llama", "60Gi", first.clone()).await;
+    pool.ready("llama").await;
+    // Whichever selector finds it, the memory is there once.
+    pool.create("whole", "40Gi", json!({})).await;
+    pool.ready("whole").await;
+    pool.reserves("the smallest hole that fits is taken", &[("llama", 0), ("whole", 0)]).await;
+    pool.create("more", "40Gi", first).await;
+    let message = pool.says("more", "Allocated", "False", "InsufficientMemory").await;
+    assert!(message.contains("(0 free)"), "{message}");
+    space.delete(&INFERENCE_MODEL, "more").await;
+
+    nodes(&pool).delete(&pool.node(0), &DeleteParams::default()).await.unwrap();
+    pool.reserves("the one that may run on the other node is there", &[("whole", 1)]).await;
+    pool.ready("whole").await;
+    let message = pool.says("llama", "Allocated", "False", "InsufficientMemory").await;
+    assert!(message.starts_with("No node has the labels of spec.nodeSelector"), "{message}");
+}
