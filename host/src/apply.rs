@@ -19,7 +19,7 @@ use kube::{
 use pointsman_core::{
     contest::Contest,
     plan::Object,
-    resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT},
+    resource::{HORIZONTAL_POD_AUTOSCALER, INFERENCE_MODEL, Resource, SCALED_OBJECT},
     spans,
     status::difference,
     workload::Workload,
@@ -341,6 +341,25 @@ impl Applier {
         let params = PatchParams { force, field_manager: Some(manager.to_owned()), ..PatchParams::default() };
         let request = Request::new(url(key)).patch(&key.name, &params, &Patch::Apply(whole));
         self.send(operation, key, request.map_err(|error| RequestError::Passing(error.to_string()))?).await
+    }
+
+    /// Takes the pods of a workload away, and leaves all else of it as it is.
+    pub async fn scale_to_zero(&self, workload: &OwnedObject) -> Result<(), ApplyError> {
+        let key = &workload.key;
+        let patch = json!({"metadata": {"resourceVersion": workload.version.to_string()}, "spec": {"replicas": 0}});
+        let params = PatchParams { field_manager: Some(manager(INFERENCE_MODEL.kind)), ..PatchParams::default() };
+        let request = Request::new(url(key)).patch(&key.name, &params, &Patch::Merge(patch));
+        let request = request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?;
+        match self.send("patch", key, request).await {
+            Ok(made) => {
+                tracing::info!(object = %key, "scaled to zero");
+                self.answered(self.read(key.resource, &made), true);
+                Ok(())
+            }
+            Err(RequestError::Api(status)) if status.code == 404 => Ok(()),
+            Err(RequestError::Api(status)) if status.code == 409 => Err(ApplyError::Outdated),
+            Err(error) => Err(api_error(key, &error)),
+        }
     }
 
     /// Writes the status of a subject. False if that would change nothing.

@@ -29,6 +29,7 @@ use pointsman_core::{
     plan::{Decided, NotOurs, Object, Plan, Status},
     planning,
     pods::{PodImpact, restarts},
+    resource::DEPLOYMENT,
     settings::Settings,
     spans,
     status::{APPLIED, Applied, RESTARTING, TransitionEvent, ready, settle},
@@ -419,16 +420,20 @@ impl Controller {
         spans.trace.record("decisions", &decided);
         // Noted before anything is awaited: what changes meanwhile comes again.
         self.shared.change(|world| world.read(&subject.key, snapshot.revision, reads));
+        let stopping = snapshot.allocated.as_deref().and_then(|entry| match entry {
+            Entry::Placed { held, .. } if held.phase == Phase::Stopping => Some(held),
+            _ => None,
+        });
         let applied = match &objects {
+            // Others wait for its memory: nothing that keeps its objects from being planned, of whomever it is, may keep that.
+            None if stopping.is_some() => self.scale_to_zero(snapshot).await.map(|()| Applied::Held),
             None => Ok(Applied::Held),
             Some(objects) => {
                 let span = tracing::debug_span!(target: spans::TARGET, "apply");
                 self.applier.apply(snapshot, objects, &keeps).instrument(span).await.map(|()| Applied::Done)
             }
         };
-        if let (Ok(Applied::Done), Some(Entry::Placed { held, .. })) = (&applied, snapshot.allocated.as_deref())
-            && held.phase == Phase::Stopping
-        {
+        if let (Ok(_), Some(held)) = (&applied, stopping) {
             self.settled.note(&subject.key, held.since);
         }
         let (applied, failed) = match applied {
@@ -455,6 +460,15 @@ impl Controller {
             self.emit_events(subject, turned).await;
         }
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Takes a model's pod away, whatever keeps its objects from being planned.
+    async fn scale_to_zero(&self, snapshot: &Snapshot) -> Result<(), ApplyError> {
+        let key = &snapshot.subject.key;
+        match snapshot.child(&DEPLOYMENT, &key.name).filter(|workload| workload.observed.replicas != Some(0)) {
+            Some(workload) => self.applier.scale_to_zero(workload).await,
+            None => Ok(()),
+        }
     }
 
     /// Leaves a subject to whoever else works on it, and says so.

@@ -1,7 +1,10 @@
 //! InferenceModels end to end: models that compete for the memory of nodes, on an embedded control plane with its real controllers.
 
 mod admission;
+mod gateway;
 mod nodes;
+mod observed;
+mod random;
 mod specs;
 
 use crate::services::{LastSeen, Space, condition, home};

@@ -5,6 +5,7 @@ mod admit;
 pub mod amounts;
 pub mod cluster;
 mod decide;
+mod forecast;
 mod graph;
 pub mod inputs;
 pub mod records;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
 pub use decide::allocate;
+pub use forecast::forecast;
 pub use words::{memory_text, time_text};
 
 /// A waiting model takes the place of an idle one only if its score is higher by this much: otherwise two models of nearly equal worth would

@@ -28,7 +28,8 @@ fn model(gib: i64) -> Model {
 
 /// One that sleeps.
 fn asleep(gib: i64) -> Model {
-    Model { activity: Activity { ran: true, scaled_to_zero: true, ..Activity::default() }, ..model(gib) }
+    let activity = Activity { ran: true, last_request: Some(NOW - 4500), scaled_to_zero: true, ..Activity::default() };
+    Model { activity, ..model(gib) }
 }
 
 /// One that runs on a node, has been ready for long, and was asked for the last time so many seconds ago.

@@ -127,7 +127,7 @@ impl PlanBuilder<'_> {
             Some(Entry::Placed { held, .. }) if self.is_deleted() && held.phase != Phase::Stopping => Err(PlanError::new(self.allocated())),
             Some(_) if self.is_deleted() => Ok(Vec::new()),
             Some(Entry::External) => Ok(Vec::new()),
-            Some(Entry::Placed { held, .. }) if !self.model.needs.fit(held.amounts) => {
+            Some(Entry::Placed { held, .. }) if held.phase != Phase::Stopping && !self.model.needs.fit(held.amounts) => {
                 let lacking = self.model.needs.lacking(held.amounts, "free");
                 let message = format!(
                     "It keeps its place on the node {} as it was before its needs changed: it needs {lacking}. It changes as soon as a node has \

@@ -3,7 +3,7 @@
 use super::{ALLOCATED, PlanBuilder, PlanError, backend::Backend, reasons};
 use crate::{
     allocation::{
-        Entry, Held,
+        Entry, Held, Phase,
         inputs::{GPU, PodUsage},
     },
     condition::Condition,
@@ -69,7 +69,9 @@ impl PlanBuilder<'_> {
         let template = self.asking.template(&self.subject, place, question, &key);
         let mut template = template.map_err(|undecided| self.undecided(&undecided))?;
         if let Some(Entry::Placed { held, .. }) = self.entry.as_deref() {
-            fits_reservation(&template["spec"], held)?;
+            if held.phase != Phase::Stopping {
+                fits_reservation(&template["spec"], held)?;
+            }
             pin(&mut template["spec"], &held.node);
         }
         let role = Some(Role::Server);

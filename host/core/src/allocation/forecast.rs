@@ -1,0 +1,78 @@
+//! What comes of allocations when everything that is written takes its effect: who has a place in the end, for files that describe a cluster.
+
+use super::{Entry, Features, Held, Ledger, Model, Node, Phase, allocate};
+use crate::key::ObjectKey;
+use std::collections::BTreeMap;
+
+/// How often one is made at most. Each step of the longest chain of dependencies takes one, and each model that sleeps for another three.
+const MAX_ROUNDS: usize = 1_000;
+
+/// The entries in the end: pods start and end at once, and gateways have nothing in flight.
+pub fn forecast(
+    nodes: &BTreeMap<String, Node>,
+    models: &BTreeMap<ObjectKey, Model>,
+    now: u64,
+    score: &mut dyn FnMut(&[(&ObjectKey, Features)]) -> Vec<Option<f64>>,
+) -> BTreeMap<ObjectKey, Entry> {
+    let mut models = models.clone();
+    let mut ledger = Ledger::default();
+    for _ in 0..MAX_ROUNDS {
+        ledger = allocate(nodes, &models, now, score);
+        let mut moved = !ledger.steps.is_empty();
+        for step in ledger.steps {
+            if let Some(model) = models.get_mut(&step.model) {
+                model.held = step.held;
+            }
+        }
+        for (key, model) in &mut models {
+            let starts = matches!(ledger.entries.get(key), Some(Entry::Placed { starts_after, .. }) if starts_after.is_empty());
+            match &model.held {
+                Some(Held { phase: Phase::Admitted, node, amounts, .. }) if starts && model.activity.ready_since.is_none() => {
+                    model.pods = vec![(node.clone(), *amounts)];
+                    model.activity.ready_since = Some(now);
+                    moved = true;
+                }
+                Some(Held { phase: Phase::Draining(_), .. }) => model.activity.drained = true,
+                Some(Held { phase: Phase::Stopping, .. }) => {
+                    model.pods.clear();
+                    model.activity.ready_since = None;
+                    model.activity.scaled_to_zero = true;
+                }
+                _ => {}
+            }
+        }
+        if !moved {
+            break;
+        }
+        ledger.steps = Vec::new();
+    }
+    ledger.entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{allocation::amounts::Amounts, resource::INFERENCE_MODEL};
+
+    fn amounts(memory: i64) -> Amounts {
+        Amounts { memory, cpu: 0, gpus: 0, pods: 1 }
+    }
+
+    #[test]
+    fn models_come_to_their_nodes_with_their_dependencies_and_the_rest_waits() {
+        let node = Node { allocatable: Amounts { pods: 10, ..amounts(100) }, ..Node::default() };
+        let nodes = BTreeMap::from([("a".to_owned(), node.clone()), ("b".to_owned(), node)]);
+        let key = |name: &str| ObjectKey { resource: &INFERENCE_MODEL, namespace: "ml".to_owned(), name: name.to_owned() };
+        let model = |name: &str, memory: i64, created: u64, dependencies: &[&str]| {
+            let dependencies = dependencies.iter().map(ToString::to_string).collect();
+            let model = Model { name: name.to_owned(), needs: amounts(memory), dependencies, created, ..Model::default() };
+            (key(name), model)
+        };
+        let models = BTreeMap::from([model("llama", 60, 1, &["tokens"]), model("tokens", 60, 2, &[]), model("late", 50, 3, &[])]);
+        let entries = forecast(&nodes, &models, 9, &mut |rows| vec![Some(0.5); rows.len()]);
+        for name in ["llama", "tokens"] {
+            assert!(matches!(&entries[&key(name)], Entry::Placed { starts_after, .. } if starts_after.is_empty()), "{entries:?}");
+        }
+        assert!(matches!(&entries[&key("late")], Entry::Waiting(waiting) if !waiting.blockers.is_empty()), "{entries:?}");
+    }
+}

@@ -1,0 +1,136 @@
+//! A gateway that is played openly: it answers requests for as long as they take, holds those whose model sleeps, and confirms that models
+//! are drained. The real one has tests of its own.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, ListParams, ObjectList, Patch, PatchParams},
+};
+use pointsman_core::{
+    allocation::{
+        ObjectName, Phase,
+        records::{
+            ACTIVITY, GATEWAY_ACTIVITY, GATEWAY_PREFIX, GatewayActivity, ModelActivity, PLACES, RESERVATIONS, Reservation, Reservations,
+        },
+    },
+    resource::INFERENCE_MODEL,
+    settings::HOST_NAMESPACE,
+};
+use serde_json::json;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+/// A request.
+struct Asked {
+    model: ObjectName,
+    takes: Duration,
+    since: u64,
+    /// Until when it is answered, once it is.
+    answered: Option<Instant>,
+}
+
+pub(super) struct Gateway {
+    client: Client,
+    namespace: String,
+    name: String,
+    requests: Vec<Asked>,
+    last: BTreeMap<ObjectName, u64>,
+    written: u64,
+    /// How many requests it has answered.
+    pub(super) answered: usize,
+}
+
+impl Gateway {
+    pub(super) fn new(client: Client, namespace: &str, name: &str) -> Self {
+        let name = format!("{GATEWAY_PREFIX}{name}");
+        Self { client, namespace: namespace.to_owned(), name, requests: Vec::new(), last: BTreeMap::new(), written: 0, answered: 0 }
+    }
+
+    pub(super) fn ask(&mut self, model: &str, takes: Duration) {
+        let model = ObjectName(format!("{}/{model}", self.namespace));
+        self.requests.push(Asked { model, takes, since: super::now(), answered: None });
+    }
+
+    /// How many requests are waiting or being answered.
+    pub(super) fn open(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Those that wait are given up, as clients do.
+    pub(super) fn give_up(&mut self) {
+        self.requests.retain(|request| request.answered.is_some());
+    }
+
+    /// Whether the node is gone on which a model has its place.
+    async fn has_no_node(&self, maps: &ObjectList<ConfigMap>, model: &ObjectName) -> bool {
+        let data = maps.iter().filter_map(|map| map.data.as_ref());
+        let there = data.filter(|data| serde_json::from_str::<Reservations>(&data[PLACES]).unwrap().contains_key(model));
+        for data in there {
+            if Api::<Node>::all(self.client.clone()).get_opt(&data["node"]).await.unwrap().is_some() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Looks at what there is, answers what it can, and writes what it has seen.
+    pub(super) async fn tick(&mut self) {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), HOST_NAMESPACE);
+        let all = maps.list(&ListParams::default().labels(RESERVATIONS)).await.unwrap();
+        let read = |map: &ConfigMap| Some(serde_json::from_str::<Reservations>(&map.data.as_ref()?[PLACES]).unwrap());
+        let places: BTreeMap<ObjectName, Reservation> = all.iter().filter_map(read).flatten().collect();
+        let models: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &INFERENCE_MODEL.api_resource());
+        let models = models.list(&ListParams::default()).await.unwrap();
+        let name = |model: &DynamicObject| ObjectName(format!("{}/{}", self.namespace, model.metadata.name.clone().unwrap()));
+        let ready: BTreeMap<ObjectName, bool> =
+            models.iter().map(|model| (name(model), model.data.pointer("/status/ready") == Some(&json!(true)))).collect();
+        let admitted: BTreeSet<&ObjectName> =
+            places.iter().filter(|(_, place)| place.phase == Phase::Admitted).map(|(name, _)| name).collect();
+        self.requests.retain(|request| ready.contains_key(&request.model));
+        for request in &mut self.requests {
+            if request.answered.is_none() && admitted.contains(&request.model) && ready[&request.model] {
+                request.answered = Some(Instant::now() + request.takes);
+                self.last.insert(request.model.clone(), super::now());
+            }
+        }
+        let before = self.requests.len();
+        self.requests.retain(|request| request.answered.is_none_or(|until| until > Instant::now()));
+        self.answered += before - self.requests.len();
+        let mut seen: BTreeMap<ObjectName, ModelActivity> = BTreeMap::new();
+        for (model, last) in self.last.iter().filter(|(model, _)| ready.contains_key(*model)) {
+            seen.entry(model.clone()).or_default().last_request = Some(*last);
+        }
+        for request in &self.requests {
+            let activity = seen.entry(request.model.clone()).or_default();
+            if request.answered.is_some() {
+                activity.in_flight += 1;
+            } else {
+                activity.waiting += 1;
+                activity.waiting_since = activity.waiting_since.into_iter().chain([request.since]).min();
+                activity.last_request = activity.last_request.max(Some(request.since));
+            }
+        }
+        for (model, place) in &places {
+            if place.phase == Phase::Stopping && self.has_no_node(&all, model).await {
+                // Its node is gone, and the requests with it: clients ask again.
+                self.requests.iter_mut().filter(|request| request.model == *model).for_each(|request| request.answered = None);
+                seen.remove(model);
+                continue;
+            }
+            let in_flight = seen.get(model).map_or(0, |activity| activity.in_flight);
+            assert!(place.phase != Phase::Stopping || in_flight == 0, "{model} is stopped while {in_flight} requests are answered");
+            if matches!(place.phase, Phase::Draining(_)) && in_flight == 0 {
+                seen.entry(model.clone()).or_default().drained = Some(place.since);
+            }
+        }
+        self.written += 1;
+        let activity = GatewayActivity { written: self.written, models: seen };
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name, "labels": {GATEWAY_ACTIVITY: "true"}},
+            "data": {ACTIVITY: serde_json::to_string(&activity).unwrap()},
+        });
+        maps.patch(&self.name, &PatchParams::apply("test").force(), &Patch::Apply(map)).await.unwrap();
+    }
+}

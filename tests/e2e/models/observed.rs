@@ -1,0 +1,138 @@
+//! The state of a cluster at one moment, and what it must never be: worked out here from the API's objects alone.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, VersionMatch},
+};
+use pointsman_core::allocation::{
+    ObjectName,
+    records::{PLACES, RESERVATIONS, Reservations},
+};
+use pointsman_core::settings::HOST_NAMESPACE;
+use std::collections::BTreeMap;
+
+const GIB: i64 = 1 << 30;
+
+/// An amount of memory as these tests write it, in GiB: `60Gi`, or bytes in a reservation.
+fn gib(text: &str) -> i64 {
+    text.strip_suffix("Gi").unwrap_or_else(|| panic!("{text} is written otherwise")).parse().unwrap()
+}
+
+/// Everything at one version of the storage.
+pub(super) struct Moment {
+    pub(super) places: BTreeMap<String, Reservations>,
+    pods: Vec<Pod>,
+    pub(super) nodes: BTreeMap<String, Node>,
+}
+
+impl Moment {
+    /// The nodes are those with this label.
+    pub(super) async fn now(client: &Client, pool: &str) -> Self {
+        loop {
+            let maps: Api<ConfigMap> = Api::namespaced(client.clone(), HOST_NAMESPACE);
+            let maps = maps.list(&ListParams::default().labels(RESERVATIONS)).await.unwrap();
+            let version = maps.metadata.resource_version.clone().unwrap();
+            let at = ListParams::default().at(&version).matching(VersionMatch::Exact);
+            let pods = Api::<Pod>::all(client.clone()).list(&at).await;
+            let nodes = Api::<Node>::all(client.clone()).list(&at.labels(&format!("inference-pool={pool}"))).await;
+            // What is too old by now was compacted away.
+            let (Ok(pods), Ok(nodes)) = (pods, nodes) else { continue };
+            let places = maps.into_iter().filter_map(|map| map.data);
+            let places = places.map(|data| (data["node"].clone(), serde_json::from_str(&data[PLACES]).unwrap())).collect();
+            let nodes = nodes.into_iter().map(|node| (node.name_any(), node)).collect();
+            return Self { places, pods: pods.items, nodes };
+        }
+    }
+
+    /// The GiB that a pod takes of its node.
+    fn memory(pod: &Pod) -> i64 {
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let requests = containers.filter_map(|container| container.resources.as_ref()?.requests.as_ref()?.get("memory"));
+        requests.map(|memory| gib(&memory.0)).sum()
+    }
+
+    /// The pods of a node that haven't ended, each with the model that it belongs to.
+    fn pods<'m>(&'m self, node: &'m str) -> impl Iterator<Item = (Option<ObjectName>, &'m Pod)> {
+        let here = self.pods.iter().filter(move |pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node));
+        let ended = |pod: &&Pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            matches!(phase, Some("Succeeded" | "Failed"))
+        };
+        here.filter(move |pod| !ended(pod)).map(|pod| {
+            let is_model = pod.labels().get("pointsman.dev/subject-kind").is_some_and(|kind| kind == "InferenceModel");
+            let name = pod.labels().get("app.kubernetes.io/name").filter(|_| is_model);
+            (name.map(|name| ObjectName(format!("{}/{name}", pod.namespace().unwrap_or_default()))), pod)
+        })
+    }
+
+    /// The GiB of a node that models may take.
+    pub(super) fn capacity(&self, node: &str) -> i64 {
+        let Some(found) = self.nodes.get(node) else { return 0 };
+        let allocatable = gib(&found.status.as_ref().unwrap().allocatable.as_ref().unwrap()["memory"].0);
+        let others: i64 = self.pods(node).filter(|(model, _)| model.is_none()).map(|(_, pod)| Self::memory(pod)).sum();
+        let budget = found.annotations().get("pointsman.dev/memory-budget").map(|budget| gib(budget));
+        (allocatable - others).min(budget.unwrap_or(i64::MAX))
+    }
+
+    /// The GiB of a node that models have: what is reserved for each, or what its pods take if that is more.
+    pub(super) fn taken(&self, node: &str) -> i64 {
+        let mut taken: BTreeMap<ObjectName, i64> = BTreeMap::new();
+        for (model, pod) in self.pods(node) {
+            if let Some(model) = model {
+                *taken.entry(model).or_default() += Self::memory(pod);
+            }
+        }
+        for (model, place) in self.places.get(node).into_iter().flatten() {
+            let pods = taken.entry(model.clone()).or_default();
+            *pods = (*pods).max(place.amounts.memory / GIB);
+        }
+        taken.values().sum()
+    }
+
+    /// The pods of models on all nodes: when each has become Ready, in seconds since 1970.
+    pub(super) fn ready_pods(&self) -> BTreeMap<ObjectName, i64> {
+        let mut ready = BTreeMap::new();
+        for node in self.nodes.keys() {
+            for (model, pod) in self.pods(node) {
+                let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+                let since = conditions
+                    .filter(|condition| condition.type_ == "Ready" && condition.status == "True")
+                    .find_map(|condition| condition.last_transition_time.as_ref());
+                ready.extend(model.zip(since.map(|since| since.0.as_second())));
+            }
+        }
+        ready
+    }
+}
+
+/// Watches over the nodes of a pool: what models have of one must never grow beyond what it has for them.
+#[derive(Default)]
+pub(super) struct Watchdog {
+    /// What models had of each node when it was seen last, and what it had for them the last few times: a decision that was made a moment
+    /// ago may have seen that.
+    before: BTreeMap<String, (i64, Vec<i64>)>,
+    pub(super) moments: usize,
+}
+
+impl Watchdog {
+    /// How many former capacities count.
+    const KEPT: usize = 20;
+
+    pub(super) fn check(&mut self, moment: &Moment) {
+        self.moments += 1;
+        for node in moment.nodes.keys() {
+            let (taken, capacity) = (moment.taken(node), moment.capacity(node));
+            let (before, capacities) = self.before.entry(node.clone()).or_default();
+            let most = capacities.iter().copied().chain([capacity]).max().unwrap();
+            assert!(
+                taken <= most || taken <= *before,
+                "models have {taken} GiB of {node}, before {before}; it has {capacities:?}, {capacity}"
+            );
+            *before = taken;
+            capacities.push(capacity);
+            let surplus = capacities.len().saturating_sub(Self::KEPT);
+            capacities.drain(..surplus);
+        }
+    }
+}

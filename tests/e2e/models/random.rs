@@ -1,0 +1,320 @@
+//! Random operations over many models and nodes, with two hosts of which one is killed now and then: models never get more of a node than it
+//! has, none is stopped while requests are answered, none goes before its time, and in the end each is Ready or says truly why it waits.
+
+use super::{
+    gateway::Gateway,
+    observed::{Moment, Watchdog},
+};
+use crate::services::{LastSeen, Space, condition, home, own_cluster};
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+};
+use pointsman_core::{
+    allocation::{ObjectName, Phase, SleepReason},
+    resource::{INFERENCE_MODEL, POD},
+};
+use pointsman_tests::{Host, TestCluster, eventually, is_full};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+const MODELS: u64 = 80;
+const NODES: u64 = 12;
+const GATEWAYS: u64 = 2;
+
+/// How long a model stays awake at least, in seconds.
+const RESIDENCY: i64 = 2;
+
+/// How many operations come before everybody looks at what there is.
+const AT_ONCE: u64 = 8;
+
+/// How long clients wait in the end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often a host is killed: once in so many operations.
+const KILL_EVERY: u64 = 400;
+
+struct Run<'a> {
+    cluster: &'a TestCluster,
+    space: Space<'a>,
+    hosts: Vec<Host<'a>>,
+    gateways: Vec<Gateway>,
+    watchdog: Watchdog,
+    random: u64,
+    /// When each reservation was seen to be on its way out.
+    leaving: BTreeMap<ObjectName, u64>,
+    /// When the pods of models have become Ready.
+    ready: BTreeMap<ObjectName, i64>,
+}
+
+fn node(at: u64) -> String {
+    format!("gpu-{at}")
+}
+
+fn model(at: u64) -> String {
+    format!("model-{at}")
+}
+
+impl<'a> Run<'a> {
+    async fn start(cluster: &'a TestCluster) -> Self {
+        home(cluster).await;
+        let space = Space::bare(cluster, "random").await;
+        let mut run = Self {
+            cluster,
+            hosts: Vec::new(),
+            gateways: Vec::new(),
+            watchdog: Watchdog::default(),
+            random: std::env::var("POINTSMAN_TEST_SEED").map_or(20_261_125, |seed| seed.parse().unwrap()),
+            leaving: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            space,
+        };
+        let nodes: Vec<Value> = (0..NODES).map(|at| run.node_yaml(at)).collect();
+        cluster.add_nodes(&json!({ "nodes": nodes }).to_string()).unwrap();
+        for at in 0..GATEWAYS {
+            run.gateways.push(Gateway::new(run.space.0.client.clone(), &run.space.0.name, &at.to_string()));
+        }
+        for _ in 0..2 {
+            run.hosts.push(Host::start(cluster, &[]).await);
+        }
+        run
+    }
+
+    fn pool(&self) -> &str {
+        &self.space.0.name
+    }
+
+    fn node_yaml(&self, at: u64) -> Value {
+        json!({
+            "name": node(at), "labels": {"inference-pool": self.pool(), "half": (at % 2).to_string()},
+            "taints": [{"key": "nvidia.com/gpu", "value": "", "effect": "NoSchedule"}],
+            "capacity": {"cpu": "64", "memory": format!("{}Gi", 60 + 20 * (at % 3)), "nvidia.com/gpu": "64"},
+        })
+    }
+
+    /// The next number below a bound. The generator of POSIX's `drand48`, whose upper bits are good enough for a choice.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_mul(0x5_deec_e66d).wrapping_add(11);
+        (self.random >> 16) % bound
+    }
+
+    fn nodes(&self) -> Api<Node> {
+        Api::all(self.space.0.client.clone())
+    }
+
+    async fn patch_node(&mut self, change: Value) {
+        let name = node(self.below(NODES));
+        // It may be gone.
+        self.nodes().patch(&name, &PatchParams::default(), &Patch::Merge(change)).await.ok();
+    }
+
+    /// What a model's spec says that is created or changed.
+    fn spec(&mut self, at: u64) -> Value {
+        let mut selector = json!({"inference-pool": self.pool()});
+        if self.below(3) == 0 {
+            selector["half"] = self.below(2).to_string().into();
+        }
+        // Those with high numbers may depend on those with low ones, so that there is no cycle.
+        let depends = at >= MODELS / 2 && self.below(5) == 0;
+        let dependencies = if depends { json!([model(self.below(MODELS / 2))]) } else { json!([]) };
+        json!({
+            "modelName": model(at), "memory": format!("{}Gi", 5 + 5 * self.below(9)), "backendUrl": format!("http://{}:8000", model(at)),
+            "containerImage": "example.com/vllm:1", "nodeSelector": selector, "dependencies": dependencies,
+            "cooldownPeriod": "20s", "maxReplicas": u64::from(self.below(20) > 0), "resources": {"requests": {"gpu": "1"}},
+        })
+    }
+
+    async fn operate(&mut self) {
+        let (at, api) = (self.below(MODELS), self.space.api(&INFERENCE_MODEL));
+        match self.below(100) {
+            0..56 => {
+                let (gateway, takes) = (self.below(GATEWAYS), Duration::from_millis(self.below(2000)));
+                self.gateways[usize::try_from(gateway).unwrap()].ask(&model(at), takes);
+            }
+            56..72 => {
+                let spec = self.spec(at);
+                let annotations = json!({
+                    "pointsman.dev/minimum-residency": format!("{RESIDENCY}s"), "pointsman.dev/priority": self.below(100).to_string(),
+                });
+                let object = json!({
+                    "apiVersion": INFERENCE_MODEL.api_version(), "kind": INFERENCE_MODEL.kind,
+                    "metadata": {"name": model(at), "annotations": annotations}, "spec": spec,
+                });
+                // It may be there, or on its way out.
+                api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.ok();
+            }
+            72..78 => {
+                let spec = self.spec(at);
+                api.patch(&model(at), &PatchParams::default(), &Patch::Merge(json!({ "spec": spec }))).await.ok();
+            }
+            78..83 => drop(api.delete(&model(at), &DeleteParams::default()).await),
+            83..87 => {
+                let cordoned = self.below(2) == 0;
+                self.patch_node(json!({"spec": {"unschedulable": cordoned}})).await;
+            }
+            87..90 => {
+                let budget = (self.below(2) == 0).then(|| "60Gi");
+                self.patch_node(json!({"metadata": {"annotations": {"pointsman.dev/memory-budget": budget}}})).await;
+            }
+            90..93 => {
+                let name = node(self.below(NODES));
+                let status = json!({"status": {"allocatable": {"memory": format!("{}Gi", 40 + 20 * self.below(4))}}});
+                self.nodes().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.ok();
+            }
+            93..97 => {
+                let requests = json!({"requests": {"memory": format!("{}Gi", 5 + self.below(25))}});
+                let name = format!("foreign-{}", self.below(6));
+                let pod = json!({
+                    "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+                    "spec": {"nodeName": node(self.below(NODES)), "containers": [
+                        {"name": "other", "image": "example.com/other:1", "resources": requests},
+                    ]},
+                });
+                let pods = self.space.api(&POD);
+                if pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.is_err() {
+                    pods.delete(&name, &DeleteParams::default().grace_period(0)).await.ok();
+                }
+            }
+            _ => {
+                let at = self.below(NODES);
+                if self.nodes().delete(&node(at), &DeleteParams::default()).await.is_err() {
+                    self.cluster.add_nodes(&json!({ "nodes": [self.node_yaml(at)] }).to_string()).unwrap();
+                }
+            }
+        }
+    }
+
+    /// Looks at what there is, and lets gateways do the same.
+    async fn look(&mut self) {
+        for gateway in &mut self.gateways {
+            gateway.tick().await;
+        }
+        let moment = Moment::now(&self.space.0.client, &self.space.0.name).await;
+        self.watchdog.check(&moment);
+        self.ready.extend(moment.ready_pods());
+        for (model, place) in moment.places.values().flatten() {
+            let Phase::Draining(reason) = &place.phase else { continue };
+            if self.leaving.insert(model.clone(), place.since) == Some(place.since) {
+                continue;
+            }
+            // Its pod is there still: it goes only once it is drained.
+            if matches!(reason, SleepReason::Idle | SleepReason::Evicted(_) | SleepReason::Overcommitted) {
+                let ready = moment.ready_pods().get(model).or(self.ready.get(model)).copied();
+                let ready = ready.unwrap_or_else(|| panic!("{model} goes to sleep, and was never Ready"));
+                let since = i64::try_from(place.since / 1000).unwrap();
+                assert!(since - ready >= RESIDENCY, "{model} goes {} s after it was Ready: {reason:?}", since - ready);
+            }
+        }
+    }
+
+    async fn kill_one(&mut self) {
+        let at = usize::try_from(self.below(2)).unwrap();
+        self.cluster.kill_part(&self.hosts[at].part).unwrap();
+        self.hosts[at] = Host::start(self.cluster, &[]).await;
+    }
+
+    /// Everything is as good as it gets: all nodes are there, and nobody takes of them.
+    async fn heal(&mut self) {
+        for at in 0..NODES {
+            let name = node(at);
+            if self.nodes().get_opt(&name).await.unwrap().is_none() {
+                self.cluster.add_nodes(&json!({ "nodes": [self.node_yaml(at)] }).to_string()).unwrap();
+            }
+            let change = json!({"spec": {"unschedulable": false}});
+            self.nodes().patch(&name, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+        }
+        let pods = self.space.api(&POD);
+        for at in 0..6 {
+            pods.delete(&format!("foreign-{at}"), &DeleteParams::default().grace_period(0)).await.ok();
+        }
+    }
+
+    async fn models(&self) -> Vec<Value> {
+        let models: Vec<DynamicObject> = self.space.api(&INFERENCE_MODEL).list(&ListParams::default()).await.unwrap().items;
+        models.iter().map(|model| serde_json::to_value(model).unwrap()).collect()
+    }
+
+    /// What isn't as it must be in the end.
+    async fn flaws(&self) -> Vec<String> {
+        let moment = Moment::now(&self.space.0.client, &self.space.0.name).await;
+        let placed: BTreeMap<&ObjectName, &Phase> = moment.places.values().flatten().map(|(name, place)| (name, &place.phase)).collect();
+        let mut flaws = Vec::new();
+        for model in self.models().await {
+            let name = ObjectName(format!("{}/{}", self.pool(), model["metadata"]["name"].as_str().unwrap()));
+            let allocated = condition(&model, "Allocated");
+            let message = allocated["message"].as_str().unwrap_or_default();
+            if model["metadata"]["deletionTimestamp"].is_string() {
+                flaws.push(format!("{name} isn't gone"));
+                continue;
+            }
+            match placed.get(&name) {
+                Some(Phase::Admitted) if model["status"]["ready"] != true => {
+                    flaws.push(format!("{name} has a place and isn't Ready: {message}"))
+                }
+                Some(Phase::Admitted) => {}
+                Some(phase) => flaws.push(format!("{name} is {phase:?}")),
+                None if allocated["status"] == "True" => flaws.push(format!("{name} has no place, and says: {message}")),
+                None => flaws.extend(self.untrue(&moment, &model, &message)),
+            }
+        }
+        flaws
+    }
+
+    /// Why a model that has no place doesn't tell the truth about that, if so.
+    fn untrue(&self, moment: &Moment, model: &Value, message: &str) -> Option<String> {
+        let name = model["metadata"]["name"].as_str().unwrap();
+        let needs: i64 = model["spec"]["memory"].as_str()?.strip_suffix("Gi")?.parse().ok()?;
+        if !message.contains("It needs") || model["spec"]["dependencies"].as_array().is_some_and(|list| !list.is_empty()) {
+            return None;
+        }
+        let selects = |node: &Node| {
+            let half = model["spec"]["nodeSelector"]["half"].as_str();
+            half.is_none() || node.labels().get("half").map(String::as_str) == half
+        };
+        let room = moment.nodes.iter().filter(|(_, node)| selects(node)).map(|(node, _)| moment.capacity(node) - moment.taken(node));
+        let most = room.max().unwrap_or_default();
+        (most >= needs).then(|| format!("{name} needs {needs} Gi and a node has {most}: {message}"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_happens_models_get_no_more_memory_than_there_is_and_nobody_busy_is_stopped() {
+    let cluster = own_cluster(Some(&[]));
+    let mut run = Run::start(&cluster).await;
+    let operations = if is_full() { 20_000 } else { 1_000 };
+    for at in 1..=operations {
+        run.operate().await;
+        if at % AT_ONCE == 0 {
+            run.look().await;
+        }
+        if at % KILL_EVERY == 0 {
+            run.kill_one().await;
+        }
+    }
+    run.heal().await;
+    // Whoever waits is served, or given up: until then nobody may say truly that it waits.
+    let begun = Instant::now();
+    eventually("requests are answered", async || {
+        run.look().await;
+        let is_over = run.gateways.iter().all(|gateway| gateway.open() == 0) || begun.elapsed() > PATIENCE;
+        is_over.then_some(())
+    })
+    .await;
+    run.gateways.iter_mut().for_each(Gateway::give_up);
+    let last = LastSeen::default();
+    eventually("each model is Ready, or says truly why it waits", async || {
+        run.look().await;
+        let flaws = run.flaws().await;
+        last.note(format!("{flaws:#?}"));
+        flaws.is_empty().then_some(())
+    })
+    .await;
+    let answered: usize = run.gateways.iter().map(|gateway| gateway.answered).sum();
+    let slept: BTreeSet<&ObjectName> = run.leaving.keys().collect();
+    println!("{} requests answered, {} models put to sleep, {} states looked at", answered, slept.len(), run.watchdog.moments);
+    assert!(answered > 100 && slept.len() > 10, "the test has tried little: {answered} answered, {} put to sleep", slept.len());
+}
