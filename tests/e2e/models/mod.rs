@@ -1,6 +1,7 @@
 //! InferenceModels end to end: models that compete for the memory of nodes, on an embedded control plane with its real controllers.
 
 mod admission;
+mod crashes;
 mod gateway;
 mod nodes;
 mod observed;

@@ -30,7 +30,7 @@ const GATEWAYS: u64 = 2;
 const RESIDENCY: i64 = 2;
 
 /// How many operations come before everybody looks at what there is.
-const AT_ONCE: u64 = 8;
+const AT_ONCE: u64 = 16;
 
 /// How long clients wait in the end.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,13 +1,16 @@
 //! A proxy between a host and the API server. Some of what comes through it meets a fault, and all that a host writes is noted.
 
+mod crash;
 mod fault;
 mod ledger;
 mod proxy;
 
+pub use crash::CrashPoint;
 pub use fault::{Call, Fault, Verb};
 pub use ledger::{Ledger, Number};
 pub use proxy::{Proxy, Reach};
 
+use crash::Crashes;
 use http::StatusCode;
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -33,6 +36,8 @@ struct State {
     random: u64,
     left: usize,
     injected: BTreeMap<Fault, usize>,
+    /// Where hosts end, if they do at writes.
+    crashes: Option<Crashes>,
     /// Earlier answers to the same list, the oldest first.
     lists: HashMap<String, VecDeque<Vec<u8>>>,
 }

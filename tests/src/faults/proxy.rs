@@ -1,6 +1,6 @@
 //! The proxy of one host: HTTP without TLS on its side, and a client of its own on the other.
 
-use super::{Call, Fault, Faults, Number, Verb};
+use super::{Call, CrashPoint, Fault, Faults, Number, Verb};
 use axum::body::{Body, Bytes, to_bytes};
 use futures::{Stream, StreamExt, stream};
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
@@ -136,6 +136,13 @@ impl Way {
             *request.headers_mut() = passed_on(&head.headers);
             request
         };
+        if let Some(point) = self.faults.crash_point(&call, &body) {
+            if point == CrashPoint::After {
+                self.pass_on(&call, request()).await?;
+            }
+            // The host ends before it learns anything.
+            return std::future::pending().await;
+        }
         let Some(fault) = self.faults.choose(&call) else { return self.pass_on(&call, request()).await };
         match fault {
             Fault::Refused => {

@@ -1,0 +1,55 @@
+//! A host that ends right before one of its writes, or right after it and before the answer: at each kind of write, once in each way.
+
+use super::{Call, Faults};
+use std::collections::BTreeMap;
+use tokio::sync::watch;
+
+/// Where in a write a host ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashPoint {
+    /// Nothing is done.
+    Before,
+    /// It is done, and nobody hears the answer.
+    After,
+}
+
+/// The writes at which hosts end.
+#[derive(Debug)]
+pub(super) struct Crashes {
+    concerns: fn(&Call) -> bool,
+    /// How often each kind of write was met: the request, and the words of its body that aren't numbers.
+    met: BTreeMap<String, usize>,
+    happened: watch::Sender<usize>,
+}
+
+impl Faults {
+    /// From now on hosts end at these writes. Counts up with each, and who is told ends the host.
+    pub fn crash_at(&self, concerns: fn(&Call) -> bool) -> watch::Receiver<usize> {
+        let (happened, seen) = watch::channel(0);
+        self.state().crashes = Some(Crashes { concerns, met: BTreeMap::new(), happened });
+        seen
+    }
+
+    /// The writes at which hosts have ended, each with how often it was met.
+    pub fn crashes(&self) -> BTreeMap<String, usize> {
+        self.state().crashes.as_ref().map(|crashes| crashes.met.clone()).unwrap_or_default()
+    }
+
+    /// Whether the host is to end at this write.
+    pub(super) fn crash_point(&self, call: &Call, body: &[u8]) -> Option<CrashPoint> {
+        let mut state = self.state();
+        let crashes = state.crashes.as_mut().filter(|crashes| call.is_leaders() && (crashes.concerns)(call))?;
+        // Times and versions differ each time.
+        let words: String = String::from_utf8_lossy(body).chars().filter(|c| !c.is_ascii_digit()).collect();
+        let path = call.target.split('?').next().unwrap_or_default();
+        let met = crashes.met.entry(format!("{} {path} {words}", call.method)).or_default();
+        *met += 1;
+        let point = match *met {
+            1 => CrashPoint::Before,
+            2 => CrashPoint::After,
+            _ => return None,
+        };
+        crashes.happened.send_modify(|count| *count += 1);
+        Some(point)
+    }
+}
