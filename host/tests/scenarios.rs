@@ -105,7 +105,10 @@ fn give(case: &Path, loader: &Loader, plugins: &Path) -> Result<Given, String> {
     for line in lines(&case.join("args")) {
         let mut parts = line.splitn(2, ' ');
         let (flag, value) = (parts.next().unwrap_or_default().to_owned(), parts.next());
-        let value = value.map(|value| if flag == "-f" { case.join(value).display().to_string() } else { value.to_owned() });
+        let value =
+            value.map(
+                |value| if ["-f", "--nodes"].contains(&flag.as_str()) { case.join(value).display().to_string() } else { value.to_owned() },
+            );
         words.push(flag);
         words.extend(value);
     }

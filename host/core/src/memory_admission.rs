@@ -1,15 +1,18 @@
-//! Has the policies score the models that compete for memory: the question memory-admission at scheduling-scoring.
+//! An allocation with what the world knows of models, and with the policies that score them: the question memory-admission at
+//! scheduling-scoring.
 
 use crate::{
-    allocation::Features,
+    allocation::{self, Entry, Features, Model, cluster::ModelObject},
     decide::{
         Pinned, Undecided,
         scoring::{Candidates, features},
     },
     key::ObjectKey,
-    resource::INFERENCE_MODEL,
+    resource::{DEPLOYMENT, INFERENCE_MODEL},
+    world::{Snapshot, World},
 };
 use pointsman_sandbox::point::{Question, Subject};
+use std::collections::BTreeMap;
 
 /// Scores models, a row each. Where the policies can't decide, nobody is scored, and `failed` says why: nobody goes for another then.
 pub fn score(policies: &Pinned<'_>, rows: &[(&ObjectKey, Features)], failed: &mut Option<Undecided>) -> Vec<Option<f64>> {
@@ -29,6 +32,44 @@ pub fn score(policies: &Pinned<'_>, rows: &[(&ObjectKey, Features)], failed: &mu
             vec![None; rows.len()]
         }
     }
+}
+
+/// What an allocation reads of a model's own object and its Deployment.
+pub fn model_object(snapshot: &Snapshot) -> ModelObject {
+    let subject = &snapshot.subject;
+    let created = subject.created.and_then(|created| u64::try_from(created.as_second()).ok()).unwrap_or_default();
+    let (model, _) = Model::from_content(&subject.content(), created);
+    let deployment = snapshot.child(&DEPLOYMENT, &subject.key.name).map(|deployment| &deployment.observed);
+    ModelObject {
+        model,
+        deleting: subject.deleting,
+        has_deployment: deployment.is_some(),
+        scaled_to_zero: deployment
+            .is_none_or(|observed| observed.replicas == Some(0) && observed.current == 0 && observed.current_generation()),
+    }
+}
+
+/// All models of a world.
+pub fn model_objects(world: &World) -> BTreeMap<ObjectKey, ModelObject> {
+    let snapshots = world.keys(&INFERENCE_MODEL).into_iter().filter_map(|key| Some((world.snapshot(&key, 0)?, key)));
+    snapshots.map(|(snapshot, key)| (key, model_object(&snapshot))).collect()
+}
+
+/// What is so of models of whose nodes nothing is known: those that nothing else refuses are planned as if they ran.
+pub fn assumed(objects: &BTreeMap<ObjectKey, ModelObject>) -> BTreeMap<ObjectKey, Entry> {
+    let models = objects.iter().map(|(key, object)| (key.clone(), object.model.clone())).collect();
+    let mut entries = allocation::allocate(&BTreeMap::new(), &models, 0, &mut |rows| vec![None; rows.len()]).entries;
+    for entry in entries.values_mut() {
+        let is_about_room = match entry {
+            Entry::Refused(refusal) => refusal.is_about_room(),
+            Entry::External | Entry::Asleep => false,
+            _ => true,
+        };
+        if is_about_room {
+            *entry = Entry::Assumed;
+        }
+    }
+    entries
 }
 
 /// In the order of the names in `decide::scoring`.

@@ -18,8 +18,8 @@ use pointsman_core::{
     },
     decide::Standing,
     memory_admission, planning,
-    resource::{DEPLOYMENT, INFERENCE_MODEL},
-    world::{ObjectKey, Snapshot, Subscriber},
+    resource::INFERENCE_MODEL,
+    world::{ObjectKey, Subscriber},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -158,7 +158,7 @@ impl Leading {
                 }
                 Some(snapshot) => {
                     let subject = &snapshot.subject;
-                    self.objects.insert(key.clone(), model_object(&snapshot));
+                    self.objects.insert(key.clone(), memory_admission::model_object(&snapshot));
                     self.models.insert(key, KnownModel { version: subject.version, finalizers: subject.finalizers.clone() });
                 }
             }
@@ -392,20 +392,5 @@ impl Leading {
             }
         }
         some_at_once(requests).await;
-    }
-}
-
-/// What an allocation reads of a model's own object and its Deployment.
-fn model_object(snapshot: &Snapshot) -> ModelObject {
-    let subject = &snapshot.subject;
-    let created = subject.created.and_then(|created| u64::try_from(created.as_second()).ok()).unwrap_or_default();
-    let (model, _) = Model::from_content(&subject.content(), created);
-    let deployment = snapshot.child(&DEPLOYMENT, &subject.key.name).map(|deployment| &deployment.observed);
-    ModelObject {
-        model,
-        deleting: subject.deleting,
-        has_deployment: deployment.is_some(),
-        scaled_to_zero: deployment
-            .is_none_or(|observed| observed.replicas == Some(0) && observed.current == 0 && observed.current_generation()),
     }
 }

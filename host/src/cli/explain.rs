@@ -14,7 +14,7 @@ use std::process::ExitCode;
 #[derive(Args, Debug)]
 pub(super) struct ExplainArgs {
     /// A service of the cluster, such as inferenceservice/llama-chat or isvc/llama-chat. Without one, the services in the files.
-    #[arg(value_name = "KIND/NAME", conflicts_with_all = ["files", "without", "only", "plugin_dir"])]
+    #[arg(value_name = "KIND/NAME", conflicts_with_all = ["files", "without", "only", "plugin_dir", "nodes"])]
     subject: Option<String>,
     #[command(flatten)]
     view: ViewArgs,

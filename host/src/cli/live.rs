@@ -3,6 +3,7 @@
 use super::{
     ClusterArgs,
     cache::CacheArgs,
+    memory::observe,
     offline::{Offline, OfflineArgs},
     output::OutputArgs,
     render::loader,
@@ -17,7 +18,7 @@ use kube::{
 use pointsman_core::{
     decide::{Policies, Unheard, set::ActiveSet},
     objects::label_value,
-    resource::{FINE_TUNED_WEIGHT, GATEWAY, LLM_CONFIG, NAMESPACE, POD, REFERENCED_KINDS, Resource},
+    resource::{DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, INFERENCE_MODEL, LLM_CONFIG, NAMESPACE, POD, REFERENCED_KINDS, Resource},
     rules::Rules,
     subject_kind::{ALL, SUBJECT_KINDS, SubjectKind},
     world::{ObjectKey, World, child::SUBJECT_KIND},
@@ -221,6 +222,11 @@ pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
         source.put(&mut world, resource, &key.namespace, &selector).await?;
     }
     world.set_available(source.available.clone());
+    if *key.resource == INFERENCE_MODEL {
+        source.put(&mut world, &INFERENCE_MODEL, "", "").await?;
+        source.put(&mut world, &DEPLOYMENT, "", &format!("{SUBJECT_KIND}={}", INFERENCE_MODEL.kind)).await?;
+        observe(&source, &mut world, &policies, &offline.host_namespace).await?;
+    }
     Ok(Offline { world, subjects: vec![key], policies, settings: offline.settings.settings(), notes })
 }
 

@@ -13,6 +13,7 @@ mod explain;
 mod golden;
 mod live;
 mod man;
+mod memory;
 pub mod offline;
 mod output;
 mod plugin;

@@ -1,6 +1,6 @@
 //! What comes of allocations when everything that is written takes its effect: who has a place in the end, for files that describe a cluster.
 
-use super::{Entry, Features, Held, Ledger, Model, Node, Phase, allocate};
+use super::{Entry, Held, Ledger, Model, Node, Phase, Scorer, allocate};
 use crate::key::ObjectKey;
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub fn forecast(
     nodes: &BTreeMap<String, Node>,
     models: &BTreeMap<ObjectKey, Model>,
     now: u64,
-    score: &mut dyn FnMut(&[(&ObjectKey, Features)]) -> Vec<Option<f64>>,
+    score: &mut Scorer<'_>,
 ) -> BTreeMap<ObjectKey, Entry> {
     let mut models = models.clone();
     let mut ledger = Ledger::default();

@@ -252,6 +252,8 @@ pub struct Step {
 pub enum Entry {
     /// It is only routed to.
     External,
+    /// Nothing is known of nodes: it is planned as if it had a place on some node.
+    Assumed,
     /// It sleeps.
     Asleep,
     /// It has a place, which is written. `unseen` says that its traffic may bypass the gateways, so that it isn't put to sleep.

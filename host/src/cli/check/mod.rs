@@ -9,6 +9,7 @@ mod refused;
 
 use super::{
     cache::CacheArgs,
+    memory::{Machines, simulate},
     offline::{
         Offline, OfflineArgs,
         fields::InvalidObject,
@@ -24,14 +25,16 @@ use clap::Args;
 use finding::{Finding, Report, Severity, SkippedCheck};
 use object::{Namespaces, Object};
 use pointsman_core::{
+    allocation::{Entry, Refusal},
     condition::Condition,
     decide::{Policies, Unheard, set::ActiveSet},
     guards::{ALLOWED, VALID},
+    kinds::eh_ops::ALLOCATED,
     objects::strings,
     plan::{NotOurs, Plan, left_alone},
     structural,
     subject_kind::ALL,
-    world::ObjectKey,
+    world::{ObjectKey, Snapshot},
 };
 use pointsman_sandbox::{cache::Cache, evaluator::Evaluator, limits::DECISION_CACHE, text::sentence};
 use serde_json::{Map, Value};
@@ -106,7 +109,9 @@ fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     }
     // What nobody has looked for can't stand against a plan either.
     let rules = if args.complete { set.rules().clone() } else { set.rules().of_objects_alone() };
-    let mut report = survey.planned(set.ruled(rules), offline);
+    let machines = Machines::from_documents(files::read(&offline.nodes)?)?;
+    let machines = (!offline.nodes.is_empty()).then_some(&machines);
+    let mut report = survey.planned(set.ruled(rules), offline, machines, args.complete);
     report.settle();
     Ok((report, problems))
 }
@@ -160,25 +165,25 @@ impl CheckRun {
     }
 
     /// Plans the services with which nothing is wrong, and tells what the rules of stage Output say of their objects.
-    fn planned(mut self, set: ActiveSet, args: &OfflineArgs) -> Report {
+    fn planned(mut self, set: ActiveSet, args: &OfflineArgs, machines: Option<&Machines>, complete: bool) -> Report {
         let of_key = |objects: &[Object], key: &ObjectKey| objects.iter().position(|object| object.is(key));
         let good = |key: &ObjectKey| of_key(&self.objects, key).and_then(|at| self.objects.get(at)).is_some_and(|object| !object.is_bad());
         let subjects = self.gathered.subjects.iter().filter(|key| good(key)).cloned().collect();
         let mut world = self.gathered.world;
         world.set_available(ALL.iter().copied().filter(|resource| !args.without.contains(resource)).collect());
-        let offline = Offline {
-            world,
-            subjects,
-            policies: Policies::new(set, Arc::new(Unheard)),
-            settings: args.settings.settings(),
-            notes: Vec::new(),
-        };
+        let policies = Policies::new(set, Arc::new(Unheard));
+        simulate(&mut world, &policies, machines);
+        let offline = Offline { world, subjects, policies, settings: args.settings.settings(), notes: Vec::new() };
         for planned in offline.plans() {
             let Some(object) = of_key(&self.objects, &planned.subject.key).and_then(|at| self.objects.get_mut(at)) else { continue };
             let allowed = planned.plan.status.conditions.iter().find(|condition| condition.type_ == ALLOWED);
             // Nothing comes of a service that is left alone, whatever is said of its plan.
             let severity = allowed.filter(|_| planned.plan.not_ours != Some(NotOurs::LeftAlone)).and_then(severity);
-            if let (Some(severity), Some(Condition { message, .. })) = (severity, allowed) {
+            let allocated = planned.plan.status.conditions.iter().find(|condition| condition.type_ == ALLOCATED);
+            let unallocated = offline.world.snapshot(&planned.subject.key, 0).and_then(|snapshot| unallocated(&snapshot, complete));
+            if let (Some(severity), Some(Condition { message, .. })) = (unallocated, allocated) {
+                object.findings.push(Finding::new(severity, &object.place, &object.named, String::new(), message.clone()));
+            } else if let (Some(severity), Some(Condition { message, .. })) = (severity, allowed) {
                 object.findings.push(Finding::new(severity, &object.place, &object.named, String::new(), message.clone()));
             } else if planned.plan.objects.is_none() {
                 self.report.unplanned.push(SkippedCheck {
@@ -199,6 +204,16 @@ fn severity(allowed: &Condition) -> Option<Severity> {
         Some(false) => Some(Severity::Error),
         Some(true) if allowed.emits_event => Some(Severity::Warning),
         Some(true) | None => None,
+    }
+}
+
+/// Whether a model can't have memory, and how bad that is. A model that another one depends on may be in other files.
+fn unallocated(snapshot: &Snapshot, complete: bool) -> Option<Severity> {
+    match snapshot.allocated.as_deref()? {
+        Entry::Refused(Refusal::UnknownDependency(_) | Refusal::DependencyOff(_)) if !complete => None,
+        Entry::Refused(_) => Some(Severity::Error),
+        Entry::Waiting(_) => Some(Severity::Warning),
+        _ => None,
     }
 }
 

@@ -5,7 +5,10 @@ pub(super) mod files;
 pub(super) mod objects;
 pub(super) mod policies;
 
-use super::settings::SettingsArgs;
+use super::{
+    memory::{Machines, simulate},
+    settings::SettingsArgs,
+};
 use crate::load::Loader;
 use anyhow::Result;
 use clap::Args;
@@ -42,6 +45,10 @@ pub struct OfflineArgs {
     /// The host's own namespace: ConfigMaps with plugins are looked for there where a source names no namespace.
     #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
     pub(super) host_namespace: String,
+    /// A file with the nodes of a cluster, and with pods that take of them, as `kubectl get nodes,pods -A -o yaml` writes them; may be repeated.
+    /// InferenceModels are admitted by simulation, and who has memory where is printed. Without it each is planned as if it had.
+    #[arg(long = "nodes", value_name = "FILE|FOLDER")]
+    pub(super) nodes: Vec<PathBuf>,
     /// The folder of plugins that PolicyPlugins take from source.file; by default that of the file that the PolicyPlugin is in.
     #[arg(long, value_name = "FOLDER")]
     pub(super) plugin_dir: Option<PathBuf>,
@@ -86,16 +93,19 @@ impl Offline {
         let available = ALL.iter().copied().filter(|resource| !args.without.contains(resource));
         gathered.world.set_available(available.collect());
         let mut notes = gathered.notes();
-        let OfflineObjects { world, mut subjects, .. } = gathered;
+        let OfflineObjects { mut world, mut subjects, .. } = gathered;
+        let policies = Policies::new(set, Arc::new(Unheard));
+        let machines = Machines::from_documents(files::read(&args.nodes)?)?;
+        notes.extend(simulate(&mut world, &policies, (!args.nodes.is_empty()).then_some(&machines)));
         if subjects.is_empty() {
-            notes.push("there is no InferenceService in the files".to_owned());
+            notes.push("there is nothing in the files that is served".to_owned());
         } else if !args.only.is_empty() {
             subjects.retain(|key| args.only.iter().any(|(namespace, name)| *namespace == key.namespace && *name == key.name));
             if subjects.is_empty() {
-                notes.push("there is no InferenceService of that name in the files (--for)".to_owned());
+                notes.push("there is nothing of that name in the files that is served (--for)".to_owned());
             }
         }
-        Ok(Self { world, subjects, policies: Policies::new(set, Arc::new(Unheard)), settings: args.settings.settings(), notes })
+        Ok(Self { world, subjects, policies, settings: args.settings.settings(), notes })
     }
 
     /// The plan of each subject, in order. One that is being deleted has none.

@@ -6,6 +6,7 @@ use super::{file::PluginFile, push::configuration};
 use crate::{
     cli::{
         live::{Source, ViewArgs},
+        memory::observe,
         offline::{Offline, OfflineArgs},
         output::Output,
         render, settings,
@@ -19,7 +20,7 @@ use clap::{ArgGroup, Args};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, api::ListParams};
 use pointsman_core::{
-    decide::{member::Member, set::ActiveSet},
+    decide::{Policies, member::Member, set::ActiveSet},
     world::ObjectKey,
 };
 use pointsman_crds::policy::{
@@ -27,8 +28,9 @@ use pointsman_crds::policy::{
     set::{PolicySet, PolicySetPhase, PolicySetPlugin},
 };
 use pointsman_sandbox::{
+    cache::Cache,
     digest::{Digest, sorted},
-    limits::MAX_CONFIG_MAP_PARTS,
+    limits::{DECISION_CACHE, MAX_CONFIG_MAP_PARTS},
 };
 use scene::{Scene, text};
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
@@ -43,6 +45,7 @@ const CHANGES: u8 = 2;
     mut_arg("namespace", |arg| arg.default_value("").hide_default_value(true).help(NAMESPACE)),
     mut_arg("without", |arg| arg.requires("files")),
     mut_arg("plugin_dir", |arg| arg.requires("files")),
+    mut_arg("nodes", |arg| arg.requires("files")),
     after_help = "Exit code: 0 if nothing changes, 2 if something does, 1 if that can't be told."
 )]
 pub(super) struct DiffArgs {
@@ -125,6 +128,7 @@ async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
     for rules in [before.rules(), after.rules()] {
         source.crowd(&mut world, rules, namespace).await?;
     }
+    observe(&source, &mut world, &Policies::for_comparison(&before, Arc::new(Cache::new(DECISION_CACHE))), host_namespace).await?;
     Ok(Scene { world, subjects, settings: settings.settings(), before, after, files: false })
 }
 

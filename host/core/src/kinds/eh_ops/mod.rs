@@ -30,7 +30,7 @@ use std::{sync::Arc, time::Duration};
 pub struct InferenceModels;
 
 /// Whether the model has a place in memory.
-const ALLOCATED: &str = "Allocated";
+pub const ALLOCATED: &str = "Allocated";
 /// Whether its Deployment works.
 const AVAILABLE: &str = "Available";
 
@@ -107,6 +107,7 @@ impl PlanBuilder<'_> {
         match self.entry.as_deref() {
             // A pod that runs goes on while what it depends on restarts.
             Some(Entry::Placed { held, starts_after, .. }) if held.phase != Phase::Stopping => starts_after.is_empty() || self.is_running(),
+            Some(Entry::Assumed) => true,
             _ => false,
         }
     }

@@ -55,6 +55,9 @@ impl PlanBuilder<'_> {
                 let message = "It has no spec.containerImage: requests go to spec.backendUrl, and no memory is reserved for it.";
                 Condition::satisfied(ALLOCATED, "External", message)
             }
+            Some(Entry::Assumed) => {
+                unknown("Without nodes it isn't known where it would run, and whether. To learn it, give --nodes FILE.".to_owned())
+            }
             Some(Entry::Asleep) if self.model.off => {
                 no(reasons::SCALED_TO_ZERO, "It sleeps, because spec.maxReplicas is 0. To have it run, set that to 1.".to_owned())
             }
