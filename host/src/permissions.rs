@@ -5,6 +5,7 @@
 //! namespaces only those to what is in none.
 
 use pointsman_core::{
+    allocation::records::GATEWAY_PREFIX,
     objects::{Metadata, access},
     resource::{
         BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER,
@@ -19,6 +20,12 @@ use serde_json::{Value, json};
 
 /// The ServiceAccount that hosts run as.
 pub const ACCOUNT: &str = "pointsman";
+
+/// The ServiceAccount that gateways run as. Strangers reach them, so they have no right of a host.
+pub const GATEWAY_ACCOUNT: &str = "pointsman-gateway";
+
+/// How many gateways there may be: RBAC limits what each writes by its name.
+const MAX_GATEWAYS: usize = 10;
 
 /// The Secret with the certificates that the host makes for its webhook.
 pub const WEBHOOK_SECRET: &str = "pointsman-webhook";
@@ -186,6 +193,44 @@ pub fn features() -> Vec<Feature> {
     ]
 }
 
+/// The ServiceAccount of gateways, its roles and their bindings.
+pub fn gateway_objects() -> Vec<Value> {
+    // The API server can't limit a creation by name. What is there already, such as the record of the active policies, can't be changed by it.
+    let mut own = rule("", "configmaps", &["delete", "get", "patch"]);
+    own["resourceNames"] = (0..MAX_GATEWAYS).map(|number| format!("{GATEWAY_PREFIX}{number}")).collect();
+    let everywhere =
+        [rules(&[&INFERENCE_MODEL, &NAMESPACE], SEES), vec![rule("authentication.k8s.io", "tokenreviews", &["create"])]].concat();
+    let at_home = [rule("", "configmaps", &["create", "list", "watch"]), own];
+    [
+        account(GATEWAY_ACCOUNT),
+        role(GATEWAY_ACCOUNT, GATEWAY_ACCOUNT, "ClusterRole", None, &everywhere),
+        role(GATEWAY_ACCOUNT, GATEWAY_ACCOUNT, "Role", Some(HOST_NAMESPACE), &at_home),
+    ]
+    .concat()
+}
+
+fn account(name: &str) -> Vec<Value> {
+    vec![json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": HOST_NAMESPACE}})]
+}
+
+/// A role with its binding to a ServiceAccount, if there is anything to grant.
+fn role(name: &str, account: &str, kind: &str, namespace: Option<&str>, rules: &[Value]) -> Vec<Value> {
+    if rules.is_empty() {
+        return Vec::new();
+    }
+    let metadata = match namespace {
+        Some(namespace) => json!({"name": name, "namespace": namespace}),
+        None => json!({"name": name}),
+    };
+    let api_version = "rbac.authorization.k8s.io/v1";
+    let subjects = json!([{"kind": "ServiceAccount", "name": account, "namespace": HOST_NAMESPACE}]);
+    vec![
+        json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "rules": rules}),
+        json!({"apiVersion": api_version, "kind": format!("{kind}Binding"), "metadata": metadata,
+            "roleRef": {"apiGroup": ROLE.group, "kind": kind, "name": name}, "subjects": subjects}),
+    ]
+}
+
 /// Whether a host reads a kind in all namespaces, even if it serves only some: it is in none, or services name those of others.
 pub fn is_read_everywhere(resource: &Resource) -> bool {
     !resource.namespaced || *resource == GATEWAY
@@ -243,27 +288,12 @@ impl Feature {
 
     /// The ServiceAccount, which is part of the feature that every host has.
     fn account(&self) -> Vec<Value> {
-        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": HOST_NAMESPACE}});
-        if self.name == BASE { vec![account] } else { Vec::new() }
+        if self.name == BASE { account(ACCOUNT) } else { Vec::new() }
     }
 
     /// A role with its binding, if there is anything to grant.
     fn role(&self, kind: &str, namespace: Option<&str>, rules: &[Value]) -> Vec<Value> {
-        if rules.is_empty() {
-            return Vec::new();
-        }
-        let name = format!("pointsman-{}", self.name);
-        let metadata = match namespace {
-            Some(namespace) => json!({"name": name, "namespace": namespace}),
-            None => json!({"name": name}),
-        };
-        let api_version = "rbac.authorization.k8s.io/v1";
-        let subjects = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOST_NAMESPACE}]);
-        vec![
-            json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "rules": rules}),
-            json!({"apiVersion": api_version, "kind": format!("{kind}Binding"), "metadata": metadata,
-                "roleRef": {"apiGroup": ROLE.group, "kind": kind, "name": name}, "subjects": subjects}),
-        ]
+        role(&format!("pointsman-{}", self.name), ACCOUNT, kind, namespace, rules)
     }
 }
 
@@ -352,6 +382,14 @@ mod tests {
             let there = fs::read_to_string(folder.join(name)).unwrap_or_default();
             assert!(there == *text, "deploy/roles/{name} isn't that of the code: run `cargo xtask generate`");
         }
+        let (file, text) = (folder.join("../gateway/roles.yaml"), yaml("What the gateway may do.", &gateway_objects()));
+        if env::var_os(UPDATE).is_some() {
+            fs::write(&file, &text).unwrap();
+        }
+        assert!(
+            fs::read_to_string(&file).unwrap_or_default() == text,
+            "deploy/gateway/roles.yaml isn't that of the code: run `cargo xtask generate`"
+        );
         assert_eq!(found(&folder), expected.keys().cloned().collect::<Vec<_>>(), "deploy/roles holds other files");
     }
 }
