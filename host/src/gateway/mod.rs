@@ -1,8 +1,29 @@
-//! What the gateway in front of models is made of. No subcommand runs it yet.
+//! The gateway in front of models: a reverse proxy that routes by the model in a request's body, and holds requests while a model wakes.
+//!
+//! `server` takes connections and `proxy` answers requests: `callers` and `quota` decide who may ask, `scan` finds the model, `catalog` and
+//! `model` when the request may go, and `backend` sends it.
 
 pub mod address;
+pub mod backend;
+pub mod body;
+pub mod callers;
+pub mod catalog;
+pub mod counts;
+pub mod error;
 pub mod form_model;
+pub mod headers;
 pub mod json_model;
+pub mod limits;
+pub mod model;
+pub mod proxy;
+pub mod quota;
+pub mod record;
+pub mod resolve;
+pub mod response;
+pub mod scan;
+pub mod server;
+pub mod target;
+pub mod usage;
 
 use thiserror::Error;
 

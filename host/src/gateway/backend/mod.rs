@@ -1,0 +1,196 @@
+//! Connections to backends: kept for the next request, made anew if none is left, and not at all while a backend fails.
+
+mod breaker;
+mod connect;
+mod pool;
+
+use super::{
+    body::RequestBody,
+    error::GatewayError,
+    limits::Limits,
+    resolve::Resolver,
+    target::{Server, Target},
+};
+use breaker::Breaker;
+use connect::Connector;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use pointsman_sandbox::sync::locked;
+pub use pool::Connection;
+use pool::Pool;
+use std::{
+    collections::HashMap,
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
+
+/// How long to wait before each further attempt to connect: a Service lists a pod a moment after it is ready.
+const RETRY_DELAYS: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_secs(1)];
+
+/// How many servers' failures are remembered.
+const MAX_SERVERS: usize = 10_000;
+
+/// What is known of all backends.
+#[derive(Debug)]
+pub struct Backends {
+    connector: Connector,
+    pool: Pool,
+    breakers: Mutex<HashMap<Server, Breaker>>,
+    limits: Arc<Limits>,
+    retries: AtomicU64,
+}
+
+/// An answer that has begun, and the connection that it comes on.
+#[derive(Debug)]
+pub struct Answer {
+    /// The answer.
+    pub response: Response<Incoming>,
+    /// To be given back once the answer has ended.
+    pub connection: Connection,
+}
+
+impl Backends {
+    /// Connects by these rules. The TLS settings are for backends whose URL begins with https.
+    pub fn new(resolver: Resolver, tls: Arc<ClientConfig>, limits: Arc<Limits>) -> Self {
+        let connector = Connector { resolver, tls, within: limits.connect_timeout };
+        Self { connector, pool: Pool::default(), breakers: Mutex::default(), limits, retries: AtomicU64::new(0) }
+    }
+
+    /// Attempts to connect beyond the first.
+    pub fn retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    /// How many servers aren't connected to now because they fail.
+    pub fn broken(&self) -> usize {
+        let now = Instant::now();
+        locked(&self.breakers).values().filter(|breaker| breaker.is_broken(now)).count()
+    }
+
+    /// Closes connections that nobody has used for a while.
+    pub fn sweep(&self) {
+        self.pool.sweep();
+    }
+
+    /// Sends a request, and waits until its answer begins. Nothing is sent twice: only a request of which no byte has left is tried again.
+    pub async fn send(&self, target: &Target, mut request: Request<RequestBody>) -> Result<Answer, GatewayError> {
+        let server = &target.server;
+        let failure = request.body().failure();
+        let own = || failure.get().cloned();
+        for fresh in [false, true] {
+            let kept = if fresh { None } else { self.pool.take(server) };
+            let (mut connection, is_kept) = match kept {
+                Some(kept) => (kept, true),
+                None => (self.connect(server).await?, false),
+            };
+            let sent = timeout(self.limits.backend_timeout, connection.send(request)).await;
+            match sent {
+                Err(_) => {
+                    let seconds = self.limits.backend_timeout.as_secs();
+                    return Err(own().unwrap_or_else(|| {
+                        GatewayError::backend_timeout(format!("The backend's answer hasn't begun within {seconds} seconds."))
+                    }));
+                }
+                Ok(Ok(response)) => {
+                    self.record(server, true);
+                    return Ok(Answer { response, connection });
+                }
+                Ok(Err(mut error)) => match error.take_message() {
+                    // The backend had closed it.
+                    Some(unsent) if is_kept => request = unsent,
+                    _ => {
+                        if let Some(own) = own() {
+                            return Err(own);
+                        }
+                        self.record(server, false);
+                        tracing::debug!(?server, error = %error.error(), "a backend ended the connection before its answer");
+                        let message = "The backend ended the connection before its answer began.";
+                        return Err(GatewayError::backend_unavailable(message, None));
+                    }
+                },
+            }
+        }
+        Err(GatewayError::backend_unavailable("The backend closes its connections before a request is sent.", None))
+    }
+
+    async fn connect(&self, server: &Server) -> Result<Connection, GatewayError> {
+        if let Some(wait) = self.try_pass(server) {
+            let seconds = wait.as_secs() + 1;
+            let message = format!("The backend has failed repeatedly and isn't asked for now: try again in {seconds} s.");
+            return Err(GatewayError::backend_unavailable(message, Some(seconds)));
+        }
+        let mut delays = RETRY_DELAYS.iter();
+        loop {
+            let error = match self.connector.connect(server).await {
+                Ok(stream) => match self.pool.open(server, stream).await {
+                    Ok(connection) => return Ok(connection),
+                    Err(error) => io::Error::other(error),
+                },
+                Err(error) => error,
+            };
+            let is_final =
+                matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput);
+            match delays.next() {
+                Some(delay) if !is_final => {
+                    self.retries.fetch_add(1, Ordering::Relaxed);
+                    sleep(*delay).await;
+                }
+                _ => {
+                    self.record(server, false);
+                    tracing::debug!(?server, %error, "a backend can't be connected to");
+                    return Err(GatewayError::backend_unavailable(format!("The backend can't be reached: {}.", reason(&error)), None));
+                }
+            }
+        }
+    }
+
+    /// How long nobody may connect to it, if so.
+    fn try_pass(&self, server: &Server) -> Option<Duration> {
+        let (now, trial) = (Instant::now(), self.limits.connect_timeout);
+        locked(&self.breakers).get_mut(server).and_then(|breaker| breaker.try_pass(now, trial).err())
+    }
+
+    fn record(&self, server: &Server, well: bool) {
+        let mut breakers = locked(&self.breakers);
+        if well {
+            breakers.remove(server);
+        } else if breakers.len() < MAX_SERVERS || breakers.contains_key(server) {
+            breakers.entry(server.clone()).or_default().fail(Instant::now());
+        }
+    }
+
+    /// Takes a connection back whose answer has ended.
+    pub fn give_back(self: &Arc<Self>, connection: Connection) {
+        let backends = Arc::clone(self);
+        tokio::spawn(async move { backends.pool.give_back(connection).await });
+    }
+}
+
+/// The TLS settings for backends: they must show certificates of the system's CAs, or of these.
+pub fn tls_settings(further: &[CertificateDer<'static>]) -> Result<ClientConfig, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    for certificate in further {
+        roots.add(certificate.clone())?;
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions()?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// What a client learns of a failure: the gateway's own refusals whole, of the network no more than the kind, for addresses aren't for clients.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied if error.get_ref().is_some() => error.to_string(),
+        io::ErrorKind::ConnectionRefused => "it refuses connections".to_owned(),
+        io::ErrorKind::TimedOut => "it doesn't answer".to_owned(),
+        io::ErrorKind::InvalidData => "its certificate isn't trusted, or it doesn't speak TLS".to_owned(),
+        io::ErrorKind::NotFound => "its name has no address".to_owned(),
+        _ => "the connection fails".to_owned(),
+    }
+}

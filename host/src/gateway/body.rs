@@ -1,0 +1,203 @@
+//! The body of a request on its way to a backend: first what was buffered to find its model, then the rest as it comes, which is scanned too.
+
+use super::{error::GatewayError, limits::Limits, scan::Scan};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    pin::Pin,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, ready},
+};
+use tokio::time::{Sleep, sleep};
+
+/// How much all requests have buffered together.
+#[derive(Clone, Debug, Default)]
+pub struct Buffered(Arc<AtomicUsize>);
+
+impl Buffered {
+    /// In bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a body has ended before its end.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BodyError(String);
+
+/// A body.
+#[derive(Debug)]
+pub struct RequestBody {
+    /// What has come and isn't sent yet.
+    prefix: VecDeque<Bytes>,
+    prefix_bytes: usize,
+    rest: Option<Incoming>,
+    scan: Option<Scan>,
+    passed: Arc<AtomicU64>,
+    limits: Arc<Limits>,
+    buffered: Buffered,
+    pause: Option<Pin<Box<Sleep>>>,
+    failure: Arc<OnceLock<GatewayError>>,
+}
+
+impl RequestBody {
+    /// The body of a request. What counts its bytes is shared with whoever logs them.
+    pub fn new(incoming: Incoming, limits: Arc<Limits>, buffered: Buffered, passed: Arc<AtomicU64>) -> Self {
+        let (prefix, failure) = (VecDeque::new(), Arc::default());
+        Self { prefix, prefix_bytes: 0, rest: Some(incoming), scan: None, passed, limits, buffered, pause: None, failure }
+    }
+
+    /// Why it has failed, once it has.
+    pub fn failure(&self) -> Arc<OnceLock<GatewayError>> {
+        Arc::clone(&self.failure)
+    }
+
+    /// Reads until the model is known, and no further.
+    pub async fn find_model(&mut self, content_type: Option<&str>) -> Result<String, GatewayError> {
+        let mut scan = Scan::new(content_type).map_err(|malformed| GatewayError::malformed(&malformed))?;
+        loop {
+            let Some(chunk) = poll_fn(|context| self.poll_rest(context)).await.map_err(|_| self.error())? else {
+                return scan.finish().map_err(|malformed| GatewayError::malformed(&malformed));
+            };
+            scan.read(&chunk).map_err(|malformed| GatewayError::malformed(&malformed))?;
+            if !self.buffer(chunk) {
+                let message = format!(
+                    "No `model` is in the first {} bytes of the body, or the gateway buffers too much for now: put `model` before large fields.",
+                    self.prefix_bytes
+                );
+                return Err(GatewayError::too_large(message));
+            }
+            if let Some(model) = scan.model() {
+                let model = model.to_owned();
+                // A second one may still come.
+                self.scan = Some(scan);
+                return Ok(model);
+            }
+        }
+    }
+
+    /// Reads a little further while the request waits, so that a client that leaves is noticed. False if there is nothing more to read, or no
+    /// room for it.
+    pub async fn read_ahead(&mut self) -> Result<bool, GatewayError> {
+        if self.prefix_bytes >= self.limits.buffered_bytes || self.buffered.bytes() >= self.limits.all_buffered_bytes {
+            return Ok(false);
+        }
+        let Some(chunk) = poll_fn(|context| self.poll_rest(context)).await.map_err(|_| self.error())? else { return Ok(false) };
+        self.scan(&chunk).map_err(|_| self.error())?;
+        Ok(self.buffer(chunk))
+    }
+
+    fn error(&self) -> GatewayError {
+        self.failure.get().cloned().unwrap_or_else(|| GatewayError::invalid("The body ends before its end."))
+    }
+
+    /// Keeps a chunk; false if that is more than there is room for.
+    fn buffer(&mut self, chunk: Bytes) -> bool {
+        self.prefix_bytes += chunk.len();
+        let all = self.buffered.0.fetch_add(chunk.len(), Ordering::Relaxed) + chunk.len();
+        self.prefix.push_back(chunk);
+        self.prefix_bytes <= self.limits.buffered_bytes && all <= self.limits.all_buffered_bytes
+    }
+
+    fn scan(&mut self, chunk: &[u8]) -> Result<(), BodyError> {
+        match self.scan.as_mut().map_or(Ok(()), |scan| scan.read(chunk)) {
+            Ok(()) => Ok(()),
+            Err(malformed) => Err(self.fail(GatewayError::malformed(&malformed))),
+        }
+    }
+
+    fn fail(&mut self, error: GatewayError) -> BodyError {
+        let message = error.message.clone();
+        self.failure.set(error).ok();
+        self.rest = None;
+        BodyError(message)
+    }
+
+    /// The next chunk that comes. Trailers of requests don't pass.
+    fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyError>> {
+        loop {
+            let Some(rest) = self.rest.as_mut() else { return Poll::Ready(Ok(None)) };
+            match Pin::new(rest).poll_frame(context) {
+                Poll::Pending => {
+                    let within = self.limits.body_timeout;
+                    let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(within)));
+                    ready!(pause.as_mut().poll(context));
+                    return Poll::Ready(Err(self.fail(GatewayError::too_slow())));
+                }
+                Poll::Ready(None) => {
+                    self.rest = None;
+                    return Poll::Ready(Ok(None));
+                }
+                Poll::Ready(Some(Err(_))) => {
+                    return Poll::Ready(Err(self.fail(GatewayError::invalid("The body isn't complete, or its chunks aren't valid."))));
+                }
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.pause = None;
+                    let Ok(chunk) = frame.into_data() else { continue };
+                    let passed = self.passed.fetch_add(chunk.len() as u64, Ordering::Relaxed) + chunk.len() as u64;
+                    if passed > self.limits.body_bytes {
+                        let message = format!("The body has more than {} bytes.", self.limits.body_bytes);
+                        return Poll::Ready(Err(self.fail(GatewayError::too_large(message))));
+                    }
+                    if !chunk.is_empty() {
+                        return Poll::Ready(Ok(Some(chunk)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn unbuffer(&mut self, bytes: usize) {
+        self.prefix_bytes -= bytes;
+        self.buffered.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let body = self.get_mut();
+        if let Some(chunk) = body.prefix.pop_front() {
+            body.unbuffer(chunk.len());
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        if body.failure.get().is_some() {
+            return Poll::Ready(Some(Err(BodyError("the body has failed".to_owned()))));
+        }
+        let chunk = match ready!(body.poll_rest(context)) {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return Poll::Ready(None),
+            Err(error) => return Poll::Ready(Some(Err(error))),
+        };
+        if let Err(error) = body.scan(&chunk) {
+            return Poll::Ready(Some(Err(error)));
+        }
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.prefix.is_empty() && self.failure.get().is_none() && self.rest.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+        let before = self.prefix_bytes as u64;
+        match rest.exact() {
+            Some(exact) => SizeHint::with_exact(before + exact),
+            None => SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        self.unbuffer(self.prefix_bytes);
+    }
+}

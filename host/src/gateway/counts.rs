@@ -1,0 +1,138 @@
+//! The gateway's metrics. The names of models are those of the catalog, and keys those of the configuration, so that no client can add series.
+
+use super::{backend::Backends, body::Buffered, catalog::Models, usage::Tokens};
+use crate::metrics::single;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{MetricType, counter::ConstCounter, counter::Counter, family::Family, gauge::ConstGauge, histogram::Histogram},
+    registry::Registry,
+};
+use std::{fmt, sync::Arc};
+
+/// The upper bounds of the buckets of a request's duration, in seconds.
+const SECONDS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 1800.0];
+
+/// What stands for a model that isn't in the catalog, and for a caller without a name.
+pub const NONE: &str = "";
+
+/// How many models and callers have series of their own; further ones are counted together.
+const MAX_SERIES: usize = 1000;
+
+/// What stands for all further ones.
+const OTHERS: &str = "others";
+
+type Labels<const N: usize> = [(&'static str, String); N];
+
+/// What is counted where it happens.
+#[derive(Debug)]
+pub struct GatewayCounts {
+    requests: Family<Labels<2>, Counter>,
+    seconds: Family<Labels<1>, Histogram>,
+    first_byte: Family<Labels<1>, Histogram>,
+    held: Family<Labels<1>, Histogram>,
+    tokens: Family<Labels<3>, Counter>,
+    unreported: Family<Labels<1>, Counter>,
+    models: std::sync::Mutex<std::collections::BTreeSet<String>>,
+    callers: std::sync::Mutex<std::collections::BTreeSet<String>>,
+}
+
+impl Default for GatewayCounts {
+    fn default() -> Self {
+        let histogram = || Histogram::new(SECONDS);
+        Self {
+            requests: Family::default(),
+            seconds: Family::new_with_constructor(histogram),
+            first_byte: Family::new_with_constructor(histogram),
+            held: Family::new_with_constructor(histogram),
+            tokens: Family::default(),
+            unreported: Family::default(),
+            models: std::sync::Mutex::default(),
+            callers: std::sync::Mutex::default(),
+        }
+    }
+}
+
+fn bounded(known: &std::sync::Mutex<std::collections::BTreeSet<String>>, name: &str) -> String {
+    let mut known = pointsman_sandbox::sync::locked(known);
+    if known.contains(name) || known.len() < MAX_SERIES && known.insert(name.to_owned()) { name.to_owned() } else { OTHERS.to_owned() }
+}
+
+impl GatewayCounts {
+    /// Counts an answered request. The model is one of the catalog, or none.
+    pub fn answered(&self, model: Option<&str>, status: u16, seconds: f64, first_byte: Option<f64>, held: Option<f64>) {
+        let model = bounded(&self.models, model.unwrap_or(NONE));
+        self.requests.get_or_create(&[("model", model.clone()), ("code", status.to_string())]).inc();
+        self.seconds.get_or_create(&[("model", model.clone())]).observe(seconds);
+        if let Some(first_byte) = first_byte {
+            self.first_byte.get_or_create(&[("model", model.clone())]).observe(first_byte);
+        }
+        if let Some(held) = held {
+            self.held.get_or_create(&[("model", model)]).observe(held);
+        }
+    }
+
+    /// Counts what an answer has used, and whether it has said so.
+    pub fn used(&self, model: &str, caller: &str, tokens: Option<Tokens>, reported: bool) {
+        let (model, caller) = (bounded(&self.models, model), bounded(&self.callers, caller));
+        if !reported {
+            self.unreported.get_or_create(&[("model", model.clone())]).inc();
+        }
+        let Some(tokens) = tokens else { return };
+        for (kind, count) in [("input", tokens.input), ("output", tokens.output)] {
+            self.tokens.get_or_create(&[("model", model.clone()), ("caller", caller.clone()), ("kind", kind.to_owned())]).inc_by(count);
+        }
+    }
+
+    /// Adds these metrics to those of the page.
+    pub fn register(&self, registry: &mut Registry) {
+        let Self { requests, seconds, first_byte, held, tokens, unreported, .. } = self;
+        registry.register("pointsman_gateway_requests", "Requests, by model and status of the answer", requests.clone());
+        registry.register("pointsman_gateway_request_seconds", "Duration of a request until the end of its answer", seconds.clone());
+        let help = "Duration of a request until its answer begins";
+        registry.register("pointsman_gateway_first_byte_seconds", help, first_byte.clone());
+        registry.register("pointsman_gateway_held_seconds", "How long a request was held", held.clone());
+        registry.register("pointsman_gateway_tokens", "Tokens, by model, caller and kind (input or output)", tokens.clone());
+        let help = "Successful answers without `usage`; of streams each event counts as a token";
+        registry.register("pointsman_gateway_answers_without_usage", help, unreported.clone());
+    }
+}
+
+/// What is read while the page is written.
+#[derive(Debug)]
+pub struct GatewayState {
+    /// The models.
+    pub models: Arc<Models>,
+    /// The backends.
+    pub backends: Arc<Backends>,
+    /// What is buffered.
+    pub buffered: Buffered,
+}
+
+impl Collector for GatewayState {
+    fn encode(&self, mut page: DescriptorEncoder<'_>) -> fmt::Result {
+        let catalog = self.models.catalog();
+        let entries: Vec<_> = catalog.entries().take(MAX_SERIES).collect();
+        for (name, help) in [
+            ("pointsman_gateway_in_flight", "Requests in flight to a model."),
+            ("pointsman_gateway_held", "Requests that are held for a model."),
+            ("pointsman_gateway_routable", "1 while requests go to a model, else 0."),
+        ] {
+            let mut family = page.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for entry in &entries {
+                let value = match name {
+                    "pointsman_gateway_in_flight" => entry.model.in_flight(),
+                    "pointsman_gateway_held" => entry.model.queued() as u64,
+                    _ => entry.model.is_open().into(),
+                };
+                ConstGauge::new(value).encode(family.encode_family(&[("model", entry.name.as_str())])?)?;
+            }
+        }
+        single(&mut page, "pointsman_gateway_buffered_bytes", "Bytes of requests that are buffered.", self.buffered.bytes() as u64)?;
+        let help = "Backends that aren't connected to for now because they fail.";
+        single(&mut page, "pointsman_gateway_broken_backends", help, self.backends.broken() as u64)?;
+        let help = "Attempts to connect to a backend beyond the first";
+        let retries = ConstCounter::new(self.backends.retries());
+        retries.encode(page.encode_descriptor("pointsman_gateway_connect_retries", help, None, MetricType::Counter)?)
+    }
+}

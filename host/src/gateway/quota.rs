@@ -1,0 +1,192 @@
+//! How much callers may use: requests and tokens in a minute, and tokens in a day, by key and by namespace. Each gateway counts for itself.
+
+use super::{callers::Caller, error::GatewayError, model::now};
+use pointsman_sandbox::sync::locked;
+use serde::Deserialize;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, RwLock},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// How many callers' use is remembered; those who have used nothing lately are forgotten first.
+const MAX_KNOWN: usize = 10_000;
+
+const DAY: u64 = 24 * 60 * 60;
+
+/// What one key or namespace may use; none is any amount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Quota {
+    /// Requests in a minute.
+    pub requests_per_minute: Option<u32>,
+    /// Tokens in a minute, of requests and answers.
+    pub tokens_per_minute: Option<u64>,
+    /// Tokens in a day, which begins at midnight UTC.
+    pub tokens_per_day: Option<u64>,
+}
+
+/// Fills with time, up to its size, and may be overdrawn: what a request uses is known after it.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    left: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn full(size: f64, at: Instant) -> Self {
+        Self { left: size, at }
+    }
+
+    fn fill(&mut self, size: f64, now: Instant) {
+        self.left = size.min(self.left + size * now.duration_since(self.at).as_secs_f64() / 60.0);
+        self.at = now;
+    }
+
+    /// How long until so much is there.
+    fn wait(&self, size: f64, wanted: f64) -> Option<Duration> {
+        (self.left < wanted).then(|| Duration::from_secs_f64(((wanted - self.left) * 60.0 / size.max(f64::MIN_POSITIVE)).min(3600.0)))
+    }
+}
+
+#[derive(Debug)]
+struct Used {
+    requests: Bucket,
+    tokens: Bucket,
+    day: u64,
+    day_tokens: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Who {
+    Key(String),
+    Namespace(String),
+}
+
+/// The quotas, and what was used of them.
+#[derive(Debug, Default)]
+pub struct Quotas {
+    namespaces: RwLock<BTreeMap<String, Quota>>,
+    used: Mutex<HashMap<Who, Used>>,
+}
+
+#[allow(clippy::cast_precision_loss)] // Quotas are far below 2^52.
+fn size(quota: Option<u64>) -> f64 {
+    quota.unwrap_or(u64::MAX) as f64
+}
+
+impl Quotas {
+    /// Sets the quotas of namespaces. What was used stays.
+    pub fn set_namespaces(&self, quotas: BTreeMap<String, Quota>) {
+        *self.namespaces.write().unwrap_or_else(std::sync::PoisonError::into_inner) = quotas;
+    }
+
+    fn of_caller(&self, caller: &Caller) -> Vec<(Who, Quota)> {
+        let namespaces = self.namespaces.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let namespace = caller.namespace.as_ref();
+        let of_namespace = namespace.and_then(|name| Some((Who::Namespace(name.clone()), *namespaces.get(name)?)));
+        let of_key = (caller.quota != Quota::default()).then(|| (Who::Key(caller.name.clone()), caller.quota));
+        of_key.into_iter().chain(of_namespace).collect()
+    }
+
+    /// Takes a request, or answers when the next may come. It counts only if all quotas allow it.
+    pub fn take(&self, caller: &Caller) -> Result<(), GatewayError> {
+        let quotas = self.of_caller(caller);
+        if quotas.is_empty() {
+            return Ok(());
+        }
+        let (instant, second) = (Instant::now(), now());
+        let mut used = locked(&self.used);
+        if used.len() >= MAX_KNOWN {
+            used.retain(|_, used| used.day == second / DAY && instant.duration_since(used.requests.at) < Duration::from_mins(1));
+        }
+        for (who, quota) in &quotas {
+            let (requests, tokens) = (size(quota.requests_per_minute.map(u64::from)), size(quota.tokens_per_minute));
+            let used = used.entry(who.clone()).or_insert_with(|| Used {
+                requests: Bucket::full(requests, instant),
+                tokens: Bucket::full(tokens, instant),
+                day: second / DAY,
+                day_tokens: 0,
+            });
+            used.requests.fill(requests, instant);
+            used.tokens.fill(tokens, instant);
+            if used.day != second / DAY {
+                (used.day, used.day_tokens) = (second / DAY, 0);
+            }
+            let refused = |what: String, wait: Duration| {
+                let whose = match who {
+                    Who::Key(name) => format!("The key {name}"),
+                    Who::Namespace(name) => format!("The namespace {name}"),
+                };
+                let seconds = wait.as_secs() + 1;
+                Err(GatewayError::rate_limited(format!("{whose} has used its {what}: try again in {seconds} s."), seconds))
+            };
+            if let (Some(quota), Some(wait)) = (quota.requests_per_minute, used.requests.wait(requests, 1.0)) {
+                return refused(format!("{quota} requests per minute"), wait);
+            }
+            if let (Some(quota), Some(wait)) = (quota.tokens_per_minute, used.tokens.wait(tokens, 1.0)) {
+                return refused(format!("{quota} tokens per minute"), wait);
+            }
+            if let Some(quota) = quota.tokens_per_day.filter(|quota| used.day_tokens >= *quota) {
+                return refused(format!("{quota} tokens per day"), Duration::from_secs(DAY - second % DAY));
+            }
+        }
+        for (who, _) in &quotas {
+            if let Some(used) = used.get_mut(who) {
+                used.requests.left -= 1.0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts what an answer has used.
+    pub fn use_tokens(&self, caller: &Caller, tokens: u64) {
+        let quotas = self.of_caller(caller);
+        let mut used = locked(&self.used);
+        for (who, _) in quotas {
+            if let Some(used) = used.get_mut(&who) {
+                #[allow(clippy::cast_precision_loss)] // Far below 2^52.
+                let tokens_float = tokens as f64;
+                used.tokens.left -= tokens_float;
+                used.day_tokens = used.day_tokens.saturating_add(tokens);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(quota: Quota) -> Caller {
+        Caller { name: "a".to_owned(), namespace: Some("ml".to_owned()), quota, ..Caller::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_come_back_with_time() {
+        let (quotas, caller) = (Quotas::default(), caller(Quota { requests_per_minute: Some(2), ..Quota::default() }));
+        assert!(quotas.take(&caller).is_ok() && quotas.take(&caller).is_ok());
+        let error = quotas.take(&caller).unwrap_err();
+        assert_eq!((error.code, error.retry_after), ("rate_limit_exceeded", Some(31)));
+        tokio::time::advance(Duration::from_secs(31)).await;
+        assert!(quotas.take(&caller).is_ok() && quotas.take(&caller).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_may_be_overdrawn_once_and_count_for_the_namespace_too() {
+        let (quotas, caller) = (Quotas::default(), caller(Quota { tokens_per_minute: Some(60), ..Quota::default() }));
+        quotas.set_namespaces(BTreeMap::from([("ml".to_owned(), Quota { tokens_per_day: Some(100), ..Quota::default() })]));
+        quotas.take(&caller).unwrap();
+        quotas.use_tokens(&caller, 90);
+        let error = quotas.take(&caller).unwrap_err();
+        assert!(error.message.contains("60 tokens per minute"), "{error:?}");
+        assert_eq!(error.retry_after, Some(32));
+        tokio::time::advance(Duration::from_secs(32)).await;
+        quotas.take(&caller).unwrap();
+        quotas.use_tokens(&caller, 10);
+        tokio::time::advance(Duration::from_mins(1)).await;
+        let error = quotas.take(&caller).unwrap_err();
+        assert!(error.message.starts_with("The namespace ml has used its 100 tokens per day"), "{error:?}");
+    }
+}
