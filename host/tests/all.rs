@@ -10,6 +10,7 @@ mod compile;
 mod config;
 mod doors;
 mod expressions;
+mod gateway;
 mod hostile;
 mod image;
 mod image_mirror;

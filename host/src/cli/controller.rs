@@ -307,7 +307,7 @@ fn end_on_panic() {
 }
 
 /// Resolves on SIGTERM, as a kubelet sends it, and on Ctrl-C.
-fn stop_signal() -> Result<impl Future<Output = ()>> {
+pub(super) fn stop_signal() -> Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;

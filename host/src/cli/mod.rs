@@ -10,6 +10,7 @@ mod controller;
 mod crds;
 mod doctor;
 mod explain;
+mod gateway;
 mod golden;
 mod live;
 mod man;
@@ -51,6 +52,8 @@ pub struct Cli {
 enum Command {
     /// Run the controller
     Controller(controller::ControllerArgs),
+    /// Run the gateway: a proxy that routes OpenAI's API by the model in a request, and holds requests while a model wakes
+    Gateway(Box<gateway::GatewayArgs>),
     /// Print, install or check the CustomResourceDefinitions
     Crds(crds::CrdsArgs),
     /// Print what the controller would apply for the subjects in files, without a cluster
@@ -106,6 +109,7 @@ impl Cli {
     pub async fn run(self) -> Result<ExitCode> {
         match self.command {
             Command::Controller(args) => Box::pin(controller::run(args)).await,
+            Command::Gateway(args) => Box::pin(gateway::run(*args)).await,
             Command::Crds(args) => crds::run(args).await,
             Command::Render(args) => render::run(&args),
             Command::Explain(args) => Box::pin(explain::run(args)).await,

@@ -4,6 +4,14 @@ use clap::Args;
 use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_core::settings::{Gateway, Settings};
 
+/// What names of Services end with.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ClusterDomainArgs {
+    /// The cluster's own domain.
+    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
+    pub(super) cluster_domain: String,
+}
+
 /// What an administrator sets for all subjects.
 #[derive(Args, Clone, Debug)]
 pub(super) struct SettingsArgs {
@@ -13,9 +21,8 @@ pub(super) struct SettingsArgs {
     /// The domain of the host names there: a service is NAME.NAMESPACE.DOMAIN.
     #[arg(long, value_name = "DOMAIN", requires = "gateway")]
     ingress_domain: Option<String>,
-    /// The cluster's own domain.
-    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
-    cluster_domain: String,
+    #[command(flatten)]
+    cluster: ClusterDomainArgs,
     /// Where LLMInferenceServiceConfigs are that services of every namespace can build on.
     #[arg(long, value_name = "NAMESPACE", default_value = HOST_NAMESPACE)]
     config_namespace: String,
@@ -58,7 +65,7 @@ impl SettingsArgs {
         let gateway = self.gateway.clone().zip(self.ingress_domain.clone());
         Settings {
             gateway: gateway.map(|((namespace, name), domain)| Gateway { namespace, name, domain }),
-            cluster_domain: self.cluster_domain.clone(),
+            cluster_domain: self.cluster.cluster_domain.clone(),
             config_namespace: self.config_namespace.clone(),
             prometheus: self.prometheus.clone(),
             image_mirror: self.image_mirror.clone(),

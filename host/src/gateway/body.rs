@@ -76,6 +76,7 @@ impl RequestBody {
                 let model = model.to_owned();
                 // A second one may still come.
                 self.scan = Some(scan);
+                self.check_end().map_err(|_| self.error())?;
                 return Ok(model);
             }
         }
@@ -87,8 +88,10 @@ impl RequestBody {
         if self.prefix_bytes >= self.limits.buffered_bytes || self.buffered.bytes() >= self.limits.all_buffered_bytes {
             return Ok(false);
         }
-        let Some(chunk) = poll_fn(|context| self.poll_rest(context)).await.map_err(|_| self.error())? else { return Ok(false) };
-        self.scan(&chunk).map_err(|_| self.error())?;
+        let Some(chunk) = poll_fn(|context| self.poll_rest(context)).await.map_err(|_| self.error())? else {
+            return self.check_end().map(|()| false).map_err(|_| self.error());
+        };
+        self.scan(&chunk).and_then(|()| self.check_end()).map_err(|_| self.error())?;
         Ok(self.buffer(chunk))
     }
 
@@ -108,6 +111,17 @@ impl RequestBody {
         match self.scan.as_mut().map_or(Ok(()), |scan| scan.read(chunk)) {
             Ok(()) => Ok(()),
             Err(malformed) => Err(self.fail(GatewayError::malformed(&malformed))),
+        }
+    }
+
+    /// Checks, once nothing more comes, that what has come is whole. The last part isn't sent before.
+    fn check_end(&mut self) -> Result<(), BodyError> {
+        if !self.rest.as_ref().is_none_or(Body::is_end_stream) {
+            return Ok(());
+        }
+        match self.scan.take().map(Scan::finish) {
+            Some(Err(malformed)) => Err(self.fail(GatewayError::malformed(&malformed))),
+            _ => Ok(()),
         }
     }
 
@@ -171,15 +185,12 @@ impl Body for RequestBody {
         if body.failure.get().is_some() {
             return Poll::Ready(Some(Err(BodyError("the body has failed".to_owned()))));
         }
-        let chunk = match ready!(body.poll_rest(context)) {
-            Ok(Some(chunk)) => chunk,
-            Ok(None) => return Poll::Ready(None),
-            Err(error) => return Poll::Ready(Some(Err(error))),
-        };
-        if let Err(error) = body.scan(&chunk) {
-            return Poll::Ready(Some(Err(error)));
-        }
-        Poll::Ready(Some(Ok(Frame::data(chunk))))
+        let next = ready!(body.poll_rest(context)).and_then(|chunk| {
+            body.scan(chunk.as_deref().unwrap_or_default())?;
+            body.check_end()?;
+            Ok(chunk)
+        });
+        Poll::Ready(next.transpose().map(|chunk| chunk.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {

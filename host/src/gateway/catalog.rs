@@ -147,10 +147,10 @@ impl Models {
             entries.entry(name.clone()).or_insert_with(|| Arc::new(Entry { name, model, allowed, created }));
         }
         for (key, since) in drains.iter().filter(|(key, _)| !present.contains(*key)) {
-            self.state(&mut known, key).set_gate(Gate::Closed { drain: Some(*since), answer: gone(key) });
+            self.state(&mut known, key).set_gate(Gate::Refused { drain: Some(*since), answer: gone(key) });
         }
         for (key, model) in known.iter().filter(|(key, _)| !present.contains(*key) && !drains.contains_key(*key)) {
-            model.set_gate(Gate::Refused(gone(key)));
+            model.set_gate(Gate::Refused { drain: None, answer: gone(key) });
         }
         // What is in flight to a model that was deleted still counts if its place drains later.
         known.retain(|key, model| present.contains(key) || drains.contains_key(key) || !model.is_idle());
@@ -159,7 +159,7 @@ impl Models {
 
     /// The state of a model, which begins as one that isn't there: its first gate is a change that hosts may wait for.
     fn state(&self, known: &mut BTreeMap<ObjectName, Arc<Model>>, key: &ObjectName) -> Arc<Model> {
-        let begin = || Arc::new(Model::new(key.clone(), Arc::clone(&self.shared), Gate::Refused(gone(key))));
+        let begin = || Arc::new(Model::new(key.clone(), Arc::clone(&self.shared), Gate::Refused { drain: None, answer: gone(key) }));
         Arc::clone(known.entry(key.clone()).or_insert_with(begin))
     }
 }

@@ -33,7 +33,21 @@ pub enum Gate {
         answer: GatewayError,
     },
     /// They are answered so at once.
-    Refused(GatewayError),
+    Refused {
+        /// As above.
+        drain: Option<u64>,
+        /// The answer.
+        answer: GatewayError,
+    },
+}
+
+impl Gate {
+    fn drain(&self) -> Option<u64> {
+        match self {
+            Self::Open(_) => None,
+            Self::Closed { drain, .. } | Self::Refused { drain, .. } => *drain,
+        }
+    }
 }
 
 /// Seconds since 1970.
@@ -141,16 +155,14 @@ impl Model {
             if state.gate == gate {
                 return;
             }
-            let urgent = match &gate {
-                Gate::Closed { drain, .. } => drain.is_some() && state.in_flight == 0 || !state.queue.is_empty(),
-                _ => false,
-            };
-            self.shared.change(urgent);
+            let is_drained = gate.drain().is_some() && state.in_flight == 0;
+            let is_wanted = matches!(gate, Gate::Closed { .. }) && !state.queue.is_empty();
+            self.shared.change(is_drained || is_wanted);
             state.gate = gate;
             match &state.gate {
-                Gate::Refused(error) => {
-                    let error = error.clone();
-                    std::mem::take(&mut state.queue).into_values().map(|waiter| (waiter, error.clone())).collect()
+                Gate::Refused { answer, .. } => {
+                    let answer = answer.clone();
+                    std::mem::take(&mut state.queue).into_values().map(|waiter| (waiter, answer.clone())).collect()
                 }
                 _ => Vec::new(),
             }
@@ -171,7 +183,7 @@ impl Model {
             state.arrivals.pop_first();
         }
         let closed = match &state.gate {
-            Gate::Refused(error) => return Admission::Refused(error.clone()),
+            Gate::Refused { answer, .. } => return Admission::Refused(answer.clone()),
             Gate::Open(target) if state.queue.is_empty() && self.has_room(state.in_flight) => {
                 let target = Arc::clone(target);
                 state.in_flight += 1;
@@ -244,8 +256,7 @@ impl Model {
     /// The answer to a request whose time to wait has ended.
     fn late(&self) -> GatewayError {
         match &locked(&self.state).gate {
-            Gate::Closed { answer, .. } => answer.clone(),
-            Gate::Refused(error) => error.clone(),
+            Gate::Closed { answer, .. } | Gate::Refused { answer, .. } => answer.clone(),
             Gate::Open(_) => {
                 let message = format!("The model {} answers as many requests as the gateway sends to it: try again later.", self.key);
                 GatewayError::overloaded(message)
@@ -256,10 +267,7 @@ impl Model {
     /// What hosts learn of it; none if there is nothing.
     pub fn activity(&self) -> Option<ModelActivity> {
         let state = locked(&self.state);
-        let drained = match &state.gate {
-            Gate::Closed { drain, .. } if state.in_flight == 0 => *drain,
-            _ => None,
-        };
+        let drained = state.gate.drain().filter(|_| state.in_flight == 0);
         if state.last_request.is_none() && drained.is_none() {
             return None;
         }
@@ -302,7 +310,7 @@ impl Drop for InFlight {
             state.in_flight = state.in_flight.saturating_sub(1);
             // A long answer keeps a model busy until its end.
             state.last_request = Some(now());
-            let drained = state.in_flight == 0 && matches!(state.gate, Gate::Closed { drain: Some(_), .. });
+            let drained = state.in_flight == 0 && state.gate.drain().is_some();
             self.model.shared.change(drained);
         }
         self.model.grant();
@@ -422,7 +430,7 @@ mod tests {
         let model = model(0, 1, closed(None));
         let mut waiting = queued(&model, 0);
         assert!(matches!(model.admit(0), Admission::Refused(error) if error.code == "overloaded"));
-        model.set_gate(Gate::Refused(GatewayError::model_not_found("a")));
+        model.set_gate(Gate::Refused { drain: None, answer: GatewayError::model_not_found("a") });
         assert_eq!(waiting.granted().await.unwrap_err().code, "model_not_found");
         assert!(model.is_idle());
     }

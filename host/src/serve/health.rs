@@ -90,13 +90,30 @@ pub fn registry(
 
 /// Answers until the process ends.
 pub async fn serve(listener: TcpListener, readiness: Readiness, registry: Registry, log_level: LogLevel) -> std::io::Result<()> {
-    let levels = get(log_filter).put(change_log_filter).layer(DefaultBodyLimit::max(LONGEST_FILTER)).with_state(log_level);
-    let routes = Router::new()
-        .route("/log-level", levels)
+    let routes = common_routes(registry, log_level)
         .route("/healthz", get(alive).with_state(readiness.clone()))
-        .route("/readyz", get(ready).with_state(readiness))
-        .route("/metrics", get(metrics).with_state(Arc::new(registry)));
+        .route("/readyz", get(ready).with_state(readiness));
     axum::serve(listener, routes.into_make_service_with_connect_info::<SocketAddr>()).await
+}
+
+/// Answers for a gateway until the process ends. It is ready while nothing keeps it from that.
+pub async fn serve_gateway(
+    listener: TcpListener,
+    obstacle: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    registry: Registry,
+    log_level: LogLevel,
+) -> std::io::Result<()> {
+    let ready = get(async move || match obstacle() {
+        None => (StatusCode::OK, "ok\n".to_owned()),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    });
+    let routes = common_routes(registry, log_level).route("/healthz", get(async || "ok\n")).route("/readyz", ready);
+    axum::serve(listener, routes.into_make_service_with_connect_info::<SocketAddr>()).await
+}
+
+fn common_routes(registry: Registry, log_level: LogLevel) -> Router {
+    let levels = get(log_filter).put(change_log_filter).layer(DefaultBodyLimit::max(LONGEST_FILTER)).with_state(log_level);
+    Router::new().route("/log-level", levels).route("/metrics", get(metrics).with_state(Arc::new(registry)))
 }
 
 async fn log_filter(State(level): State<LogLevel>) -> String {

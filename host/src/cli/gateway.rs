@@ -1,0 +1,354 @@
+//! `pointsman gateway`.
+
+use super::{ClusterArgs, controller::stop_signal, settings::ClusterDomainArgs};
+use crate::{
+    gateway::{
+        backend::{Backends, tls_settings},
+        callers::{Authentication, Keys},
+        catalog::Models,
+        cluster::{Watches, activity::ActivityMap, review::reviewer},
+        counts::GatewayState,
+        key_folder,
+        limits::Limits,
+        model::Shared,
+        proxy::{PATHS, Proxy, Rules},
+        quota::Quotas,
+        resolve::{Override, Resolver},
+        server,
+    },
+    logging::{LogFormat, LogLevel},
+    serve::{
+        admission::{
+            certificates::{CertificateSink, certificates, directory},
+            tls::CurrentCertificate,
+        },
+        health,
+    },
+};
+use anyhow::{Context, Result, anyhow, bail};
+use arc_swap::ArcSwap;
+use clap::Args;
+use pointsman_core::{duration, quantity, settings::HOST_NAMESPACE};
+use prometheus_client::registry::Registry;
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    pin::pin,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::sleep};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{ServerConfig, crypto::ring},
+};
+
+#[derive(Args, Debug)]
+pub(super) struct GatewayArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// The hosts' namespace: places of models and what gateways have seen are written there.
+    #[arg(long, env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
+    namespace: String,
+    /// This gateway's name among those of the cluster; by default the pod's or machine's, with the process's number.
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    identity: Option<String>,
+    /// Where clients are answered.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8000")]
+    serve: SocketAddr,
+    /// Where /healthz, /readyz and /metrics are answered.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    backends: BackendArgs,
+    #[command(flatten)]
+    clients: ClientArgs,
+    #[command(flatten)]
+    limits: Box<LimitArgs>,
+    /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug. A line for each request has the target
+    /// pointsman::access: info,pointsman::access=off leaves them out.
+    /// `/log-level` changes it while the gateway runs.
+    #[arg(long, value_name = "FILTER", env = "POINTSMAN_LOG", default_value = "info")]
+    log_level: String,
+    /// How it is logged.
+    #[arg(long, value_enum, default_value_t = LogFormat::Json)]
+    log_format: LogFormat,
+}
+
+/// How backends are reached.
+#[derive(Args, Debug)]
+struct BackendArgs {
+    #[command(flatten)]
+    domain: ClusterDomainArgs,
+    /// Connects to this address for a name and a port, instead of asking DNS; may be repeated. The address is checked like any other.
+    #[arg(long = "resolve", value_name = "HOST:PORT:ADDRESS[:PORT]")]
+    overrides: Vec<Override>,
+    /// Connects to loopback addresses too. Whoever may write an InferenceModel then reaches what listens only for this machine.
+    #[arg(long)]
+    allow_loopback: bool,
+    /// A file of CAs, as PEM, that are trusted for backends with https beside the system's.
+    #[arg(long, value_name = "FILE")]
+    backend_ca: Option<PathBuf>,
+}
+
+/// Who may ask.
+#[derive(Args, Debug)]
+struct ClientArgs {
+    /// The folder of the certificate that clients are shown, as cert-manager fills it: tls.crt and tls.key. By default clients are answered
+    /// without TLS.
+    #[arg(long, value_name = "FOLDER")]
+    tls_certs: Option<PathBuf>,
+    /// A folder of keys and quotas, such as a mounted Secret: files NAME.yaml with `keys` and `namespaces`. Without --keys and
+    /// --token-review anybody is answered who reaches the gateway.
+    #[arg(long, value_name = "FOLDER")]
+    keys: Option<PathBuf>,
+    /// Answers callers whose token the API server knows, such as that of a ServiceAccount.
+    #[arg(long)]
+    token_review: bool,
+    /// An audience that such a token must be for; may be repeated, and one is enough. By default the API server's own.
+    #[arg(long = "audience", value_name = "NAME", requires = "token_review")]
+    audiences: Vec<String>,
+    /// A path that is served; one that ends with a slash with all below it. May be repeated. By default /v1/, /v2/, /rerank, /score,
+    /// /classify, /pooling, /tokenize and /detokenize.
+    #[arg(long = "path", value_name = "PATH", value_parser = served_path)]
+    paths: Vec<String>,
+}
+
+/// The limits that depend on who uses the gateway.
+#[derive(Args, Debug)]
+struct LimitArgs {
+    /// How long a request waits for its model to wake.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    hold_timeout: Duration,
+    /// How many requests wait, of all models.
+    #[arg(long, value_name = "NUMBER", default_value_t = Limits::default().held)]
+    max_held: usize,
+    /// How many requests are in flight to one model; further ones wait, the most important first. 0 is any number.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    max_in_flight: u64,
+    /// How large the body of a request may be.
+    #[arg(long, value_name = "QUANTITY", default_value = "512Mi", value_parser = bytes)]
+    max_body: u64,
+    /// How much of one request is buffered until its model is known, or while it waits.
+    #[arg(long, value_name = "QUANTITY", default_value = "32Mi", value_parser = bytes)]
+    max_buffer: u64,
+    /// How much of all requests is buffered.
+    #[arg(long, value_name = "QUANTITY", default_value = "512Mi", value_parser = bytes)]
+    max_buffers: u64,
+    /// How many connections of clients there are at once.
+    #[arg(long, value_name = "NUMBER", default_value_t = Limits::default().connections)]
+    max_connections: usize,
+    /// How long a backend takes until its answer begins, and pauses within it.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    backend_timeout: Duration,
+    /// How long a request takes once it has been sent to a backend.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
+    request_timeout: Duration,
+    /// How long a client leaves unread what is sent to it.
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    stall_timeout: Duration,
+    /// How long the gateway still takes requests once it is to end, so that load balancers notice that it isn't ready.
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration)]
+    shutdown_delay: Duration,
+    /// How long the last answers may take after that. Keep the pod's terminationGracePeriodSeconds above both together.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    shutdown_timeout: Duration,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = duration::parse(text).filter(|seconds| (0.0..=604_800.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "it is a duration of at most a week, such as 90s, 5m or 1h30m".to_owned())
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    const NANO: i128 = 1_000_000_000;
+    let parsed = quantity::parse_text(text).map(|quantity| quantity / NANO).and_then(|bytes| u64::try_from(bytes).ok());
+    parsed.filter(|bytes| *bytes > 0).ok_or_else(|| "it is a number of bytes, such as 32Mi".to_owned())
+}
+
+fn served_path(text: &str) -> Result<String, String> {
+    if !text.starts_with('/') || text.contains(['?', '#']) {
+        return Err("it begins with a slash, such as /v1/".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+impl LimitArgs {
+    fn limits(&self) -> Limits {
+        Limits {
+            connections: self.max_connections.max(1),
+            body_bytes: self.max_body,
+            buffered_bytes: usize::try_from(self.max_buffer).unwrap_or(usize::MAX),
+            all_buffered_bytes: usize::try_from(self.max_buffers).unwrap_or(usize::MAX),
+            held: self.max_held,
+            concurrency: self.max_in_flight,
+            hold_timeout: self.hold_timeout,
+            backend_timeout: self.backend_timeout,
+            request_timeout: self.request_timeout,
+            stall_timeout: self.stall_timeout,
+            ..Limits::default()
+        }
+    }
+}
+
+fn identity(given: Option<String>) -> String {
+    given.unwrap_or_else(|| {
+        let machine = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
+        format!("{machine}-{}", std::process::id())
+    })
+}
+
+/// TLS with the certificate that is shown at the moment.
+fn acceptor(shown: Arc<CurrentCertificate>) -> Result<TlsAcceptor> {
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions()?;
+    let mut config = builder.with_no_client_auth().with_cert_resolver(shown);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
+    // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
+    let mut stopped = pin!(stop_signal()?);
+    let log_level = LogLevel::start(&args.log_level, args.log_format, None).with_context(|| format!("--log-level {}", args.log_level))?;
+    let client = args.cluster.client().await?;
+    let limits = Arc::new(args.limits.limits());
+    let models = Arc::new(Models::new(Arc::new(Shared::new(limits.concurrency, limits.held))));
+    let identity = identity(args.identity);
+    let activity = ActivityMap::new(client.clone(), &args.namespace, &identity, Arc::clone(&models));
+    let activity = Arc::new(activity.map_err(|error| anyhow!("--identity: {error}"))?);
+    let quotas = Arc::<Quotas>::default();
+    let mut tasks = JoinSet::new();
+
+    let ca = match &args.backends.backend_ca {
+        None => Vec::new(),
+        Some(file) => {
+            let context = || format!("--backend-ca {}", file.display());
+            certificates("the file", &std::fs::read(file).with_context(context)?).with_context(context)?
+        }
+    };
+    let tls = tls_settings(&ca).context("--backend-ca")?;
+    let resolver = Resolver { overrides: args.backends.overrides, allow_loopback: args.backends.allow_loopback };
+    let backends = Arc::new(Backends::new(resolver, Arc::new(tls), Arc::clone(&limits)));
+    let keys = match args.clients.keys {
+        None => None,
+        Some(folder) => {
+            // An error that is there from the beginning is better found before anybody is answered.
+            let read = key_folder::read(&folder).map_err(|error| anyhow!("--keys: {error}"))?;
+            quotas.set_namespaces(read.namespaces.clone());
+            let keys = Arc::new(ArcSwap::from_pointee(read));
+            let keeping = key_folder::keep(folder, Arc::clone(&keys), Arc::clone(&quotas)).context("watching the folder of --keys")?;
+            tasks.spawn(async { (keeping.await, "the watch of keys").1 });
+            Some::<Arc<ArcSwap<Keys>>>(keys)
+        }
+    };
+    let review = args.clients.token_review.then(|| reviewer(client.clone(), args.clients.audiences));
+    let authentication = Authentication::new(keys, review);
+    let has_namespaces = !authentication.is_open();
+    if !has_namespaces {
+        tracing::warn!("anybody who reaches the gateway is answered: --keys and --token-review limit that");
+    }
+    let paths = if args.clients.paths.is_empty() { PATHS.map(str::to_owned).to_vec() } else { args.clients.paths };
+    let rules = Rules { authentication, quotas, paths };
+    let proxy = Arc::new(Proxy::new(Arc::clone(&models), Arc::clone(&backends), rules, limits));
+
+    let shown = Arc::<CurrentCertificate>::default();
+    let acceptor = match args.clients.tls_certs {
+        None => None,
+        Some(folder) => {
+            let sink = CertificateSink { shown: Arc::clone(&shown), bundle: watch::Sender::new(None) };
+            let keeping = directory::keep(folder, sink).context("watching the folder of --tls-certs")?;
+            tasks.spawn(async { (keeping.await, "the watch of certificates").1 });
+            Some(acceptor(Arc::clone(&shown)).context("setting up TLS")?)
+        }
+    };
+
+    let watches = Arc::new(Watches::new(Arc::clone(&models), args.backends.domain.cluster_domain));
+    let ending = Arc::new(AtomicBool::new(false));
+    let serving = Arc::new(AtomicBool::new(false));
+    let obstacle = {
+        let (watches, ending, serving, has_tls) = (Arc::clone(&watches), Arc::clone(&ending), Arc::clone(&serving), acceptor.is_some());
+        move || {
+            let is_ending = ending.load(Ordering::Relaxed).then(|| "the gateway is ending".to_owned());
+            let certificate =
+                if has_tls && !shown.any() { Some("the gateway has no certificate yet: see its log".to_owned()) } else { None };
+            let begins = (!serving.load(Ordering::Relaxed)).then(|| "the gateway isn't registered with the hosts yet".to_owned());
+            is_ending.or_else(|| watches.obstacle()).or(certificate).or(begins)
+        }
+    };
+    let mut registry = Registry::default();
+    proxy.counts.register(&mut registry);
+    let state = GatewayState { models: Arc::clone(&models), backends, buffered: proxy.buffered.clone() };
+    registry.register_collector(Box::new(state));
+    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
+    tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz and /metrics");
+    tasks.spawn(async move {
+        health::serve_gateway(listener, Arc::new(obstacle), registry, log_level).await.ok();
+        "answering /healthz"
+    });
+
+    // Hosts must know of this gateway before it reads where models are: otherwise they could stop one to which it sends a request.
+    tokio::select! {
+        () = activity.register() => {}
+        ended = tasks.join_next() => bail!("{} has stopped", ended.and_then(Result::ok).unwrap_or("a task")),
+        () = &mut stopped => return Ok(ExitCode::SUCCESS),
+    }
+    let (watching, host_namespace) = (Arc::clone(&watches), args.namespace.clone());
+    tasks.spawn(async move {
+        watching.keep(client, &host_namespace, has_namespaces).await;
+        "the watch of the cluster"
+    });
+    let writing = Arc::clone(&activity);
+    tasks.spawn(async move {
+        writing.keep().await;
+        "writing what the gateway has seen"
+    });
+    tokio::select! {
+        () = watches.listed() => {}
+        ended = tasks.join_next() => bail!("{} has stopped", ended.and_then(Result::ok).unwrap_or("a task")),
+        () = &mut stopped => {
+            tasks.shutdown().await;
+            activity.delete().await;
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    let listener = TcpListener::bind(args.serve).await.with_context(|| format!("listening on {}", args.serve))?;
+    tracing::info!(address = %listener.local_addr()?, "answering clients");
+    serving.store(true, Ordering::Relaxed);
+    let stop = async {
+        stopped.await;
+        tracing::info!("ending: no longer ready");
+        ending.store(true, Ordering::Relaxed);
+        sleep(args.limits.shutdown_delay).await;
+        tracing::info!("ending: answering what has begun");
+    };
+    tokio::select! {
+        served = server::serve(proxy, listener, acceptor, stop, args.limits.shutdown_timeout) => served.context("answering clients")?,
+        ended = tasks.join_next() => bail!("{} has stopped", ended.and_then(Result::ok).unwrap_or("a task")),
+    }
+    // After the last answer, and by nobody who would write it again.
+    tasks.shutdown().await;
+    activity.delete().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_durations_are_written_as_kubernetes_has_them() {
+        assert_eq!((bytes("32Mi"), bytes("1k")), (Ok(32 << 20), Ok(1000)));
+        assert_eq!((duration("1m30s"), duration("0")), (Ok(Duration::from_secs(90)), Ok(Duration::ZERO)));
+        for wrong in ["", "0", "-1", "x"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "5", "-1s", "9000h"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        assert!(served_path("/v1/").is_ok() && served_path("v1").is_err() && served_path("/v1?a").is_err());
+    }
+}

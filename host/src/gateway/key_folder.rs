@@ -1,0 +1,102 @@
+//! Keys and quotas from a folder, as a mounted Secret has them: read again whenever it changes.
+
+use super::{callers::Keys, quota::Quotas};
+use crate::source::file;
+use arc_swap::ArcSwap;
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The largest file of keys. A Secret may have 1 MiB.
+const MAX_FILE: u64 = 1 << 20;
+
+/// How many files are read.
+const MAX_FILES: usize = 256;
+
+/// Reads all files of the folder whose names end with .yaml, .yml or .json.
+pub fn read(folder: &Path) -> Result<Keys, String> {
+    let wrong = |path: &Path, error: io::Error| format!("{} can't be read: {error}", path.display());
+    let mut files = Vec::new();
+    let entries = std::fs::read_dir(folder).map_err(|error| wrong(folder, error))?;
+    for entry in entries {
+        let path = entry.map_err(|error| wrong(folder, error))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_keys = path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known));
+        // A mounted Secret has its files behind links, and folders that begin with dots.
+        if name.starts_with('.') || !is_keys {
+            continue;
+        }
+        let size = std::fs::metadata(&path).map_err(|error| wrong(&path, error))?.len();
+        if size > MAX_FILE || files.len() >= MAX_FILES {
+            return Err(format!("{} is larger than {MAX_FILE} bytes, or there are more than {MAX_FILES} files", path.display()));
+        }
+        let text = std::fs::read_to_string(&path).map_err(|error| wrong(&path, error))?;
+        files.push((name, text));
+    }
+    files.sort();
+    Keys::parse(files.iter().map(|(name, text)| (name.as_str(), text.as_str())))
+}
+
+/// Uses what is in the folder, and what will be. What can't be read leaves the keys in place that were read before.
+pub fn keep(folder: PathBuf, keys: Arc<ArcSwap<Keys>>, quotas: Arc<Quotas>) -> io::Result<impl Future<Output = ()>> {
+    // It begins before the first look, so that nothing gets lost between them.
+    let mut changes = file::watch(&folder)?;
+    Ok(async move {
+        let mut complaint = String::new();
+        loop {
+            changes.borrow_and_update();
+            let from = folder.clone();
+            let read = tokio::task::spawn_blocking(move || read(&from)).await.unwrap_or_else(|_| Err("reading them has failed".to_owned()));
+            match read {
+                Ok(read) => {
+                    tracing::info!(keys = read.len(), folder = %folder.display(), "using the keys of the folder");
+                    quotas.set_namespaces(read.namespaces.clone());
+                    keys.store(Arc::new(read));
+                    complaint.clear();
+                }
+                Err(error) if error != complaint => {
+                    tracing::warn!(error, "keys can't be used; the former ones stay");
+                    complaint = error;
+                }
+                Err(_) => {}
+            }
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, time::Duration};
+    use tempfile::TempDir;
+
+    #[tokio::test]
+    async fn a_key_that_is_added_is_used_and_a_broken_file_changes_nothing() {
+        let folder = TempDir::new().unwrap();
+        let write = |text: &str| fs::write(folder.path().join("keys.yaml"), text).unwrap();
+        write("keys: [{name: a, token: one}]");
+        fs::write(folder.path().join("README"), "not keys").unwrap();
+        let (keys, quotas) = (Arc::new(ArcSwap::default()), Arc::new(Quotas::default()));
+        let keeping = tokio::spawn(keep(folder.path().to_owned(), Arc::clone(&keys), Arc::clone(&quotas)).unwrap());
+        let becomes = async |count: usize| {
+            let mut looks = tokio::time::interval(Duration::from_millis(10));
+            let until = async {
+                while keys.load().len() != count {
+                    looks.tick().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_mins(1), until).await.unwrap();
+        };
+        becomes(1).await;
+        write("keys: [{name: a, token: ");
+        write("keys: [{name: a, token: one}, {name: b, token: two}]\nnamespaces: {ml: {tokensPerDay: 5}}");
+        becomes(2).await;
+        assert_eq!(keys.load().namespaces["ml"].tokens_per_day, Some(5));
+        keeping.abort();
+    }
+}

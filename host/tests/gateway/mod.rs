@@ -1,0 +1,8 @@
+//! The gateway between real clients and a real backend, each with sockets of its own.
+
+mod access;
+mod backend;
+mod holding;
+mod malformed;
+mod rig;
+mod streaming;
