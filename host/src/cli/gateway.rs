@@ -4,7 +4,7 @@ use super::{ClusterArgs, controller::stop_signal, settings::ClusterDomainArgs};
 use crate::{
     gateway::{
         backend::{Backends, tls_settings},
-        callers::{Authentication, Keys},
+        callers::Authentication,
         catalog::Models,
         cluster::{Watches, activity::ActivityMap, review::reviewer},
         counts::GatewayState,
@@ -28,6 +28,7 @@ use crate::{
 use anyhow::{Context, Result, anyhow, bail};
 use arc_swap::ArcSwap;
 use clap::Args;
+use kube::Client;
 use pointsman_core::{duration, quantity, settings::HOST_NAMESPACE};
 use prometheus_client::registry::Registry;
 use std::{
@@ -210,6 +211,81 @@ fn acceptor(shown: Arc<CurrentCertificate>) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
+impl BackendArgs {
+    fn backends(&self, limits: Arc<Limits>) -> Result<Backends> {
+        let ca = match &self.backend_ca {
+            None => Vec::new(),
+            Some(file) => {
+                let context = || format!("--backend-ca {}", file.display());
+                certificates("the file", &std::fs::read(file).with_context(context)?).with_context(context)?
+            }
+        };
+        let tls = tls_settings(&ca).context("--backend-ca")?;
+        let resolver = Resolver { overrides: self.overrides.clone(), allow_loopback: self.allow_loopback };
+        Ok(Backends::new(resolver, Arc::new(tls), limits))
+    }
+}
+
+/// What runs beside the proxy, each with what it does: none of it ends by itself.
+type Tasks = JoinSet<&'static str>;
+
+impl ClientArgs {
+    fn rules(&self, client: &Client, tasks: &mut Tasks) -> Result<Rules> {
+        let quotas = Arc::<Quotas>::default();
+        let keys = match &self.keys {
+            None => None,
+            Some(folder) => {
+                // An error that is there from the beginning is better found before anybody is answered.
+                let read = key_folder::read(folder).map_err(|error| anyhow!("--keys: {error}"))?;
+                quotas.set_namespaces(read.namespaces.clone());
+                let keys = Arc::new(ArcSwap::from_pointee(read));
+                let keeping = key_folder::keep(folder.clone(), Arc::clone(&keys), Arc::clone(&quotas));
+                let keeping = keeping.context("watching the folder of --keys")?;
+                tasks.spawn(async { (keeping.await, "the watch of keys").1 });
+                Some(keys)
+            }
+        };
+        let review = self.token_review.then(|| reviewer(client.clone(), self.audiences.clone()));
+        let authentication = Authentication::new(keys, review);
+        if authentication.is_open() {
+            tracing::warn!("anybody who reaches the gateway is answered: --keys and --token-review limit that");
+        }
+        let paths = if self.paths.is_empty() { PATHS.map(str::to_owned).to_vec() } else { self.paths.clone() };
+        Ok(Rules { authentication, quotas, paths })
+    }
+
+    /// The certificate that clients are shown, and what speaks TLS with it.
+    fn tls(&self, tasks: &mut Tasks) -> Result<Option<(TlsAcceptor, Arc<CurrentCertificate>)>> {
+        let Some(folder) = &self.tls_certs else { return Ok(None) };
+        let shown = Arc::<CurrentCertificate>::default();
+        let sink = CertificateSink { shown: Arc::clone(&shown), bundle: watch::Sender::new(None) };
+        let keeping = directory::keep(folder.clone(), sink).context("watching the folder of --tls-certs")?;
+        tasks.spawn(async { (keeping.await, "the watch of certificates").1 });
+        Ok(Some((acceptor(Arc::clone(&shown)).context("setting up TLS")?, shown)))
+    }
+}
+
+/// How far a gateway is.
+#[derive(Debug, Default)]
+struct Stage {
+    serves: AtomicBool,
+    ends: AtomicBool,
+}
+
+impl Stage {
+    fn obstacle(&self) -> Option<String> {
+        if self.ends.load(Ordering::Relaxed) {
+            return Some("the gateway is ending".to_owned());
+        }
+        (!self.serves.load(Ordering::Relaxed)).then(|| "the gateway isn't registered with the hosts yet".to_owned())
+    }
+}
+
+/// Fails when something has ended that never should.
+async fn ended(tasks: &mut Tasks) -> Result<()> {
+    bail!("{} has stopped", tasks.join_next().await.and_then(Result::ok).unwrap_or("a task"))
+}
+
 pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
     // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
     let mut stopped = pin!(stop_signal()?);
@@ -217,72 +293,28 @@ pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
     let client = args.cluster.client().await?;
     let limits = Arc::new(args.limits.limits());
     let models = Arc::new(Models::new(Arc::new(Shared::new(limits.concurrency, limits.held))));
-    let identity = identity(args.identity);
-    let activity = ActivityMap::new(client.clone(), &args.namespace, &identity, Arc::clone(&models));
+    let activity = ActivityMap::new(client.clone(), &args.namespace, &identity(args.identity), Arc::clone(&models));
     let activity = Arc::new(activity.map_err(|error| anyhow!("--identity: {error}"))?);
-    let quotas = Arc::<Quotas>::default();
-    let mut tasks = JoinSet::new();
-
-    let ca = match &args.backends.backend_ca {
-        None => Vec::new(),
-        Some(file) => {
-            let context = || format!("--backend-ca {}", file.display());
-            certificates("the file", &std::fs::read(file).with_context(context)?).with_context(context)?
-        }
-    };
-    let tls = tls_settings(&ca).context("--backend-ca")?;
-    let resolver = Resolver { overrides: args.backends.overrides, allow_loopback: args.backends.allow_loopback };
-    let backends = Arc::new(Backends::new(resolver, Arc::new(tls), Arc::clone(&limits)));
-    let keys = match args.clients.keys {
-        None => None,
-        Some(folder) => {
-            // An error that is there from the beginning is better found before anybody is answered.
-            let read = key_folder::read(&folder).map_err(|error| anyhow!("--keys: {error}"))?;
-            quotas.set_namespaces(read.namespaces.clone());
-            let keys = Arc::new(ArcSwap::from_pointee(read));
-            let keeping = key_folder::keep(folder, Arc::clone(&keys), Arc::clone(&quotas)).context("watching the folder of --keys")?;
-            tasks.spawn(async { (keeping.await, "the watch of keys").1 });
-            Some::<Arc<ArcSwap<Keys>>>(keys)
-        }
-    };
-    let review = args.clients.token_review.then(|| reviewer(client.clone(), args.clients.audiences));
-    let authentication = Authentication::new(keys, review);
-    let has_namespaces = !authentication.is_open();
-    if !has_namespaces {
-        tracing::warn!("anybody who reaches the gateway is answered: --keys and --token-review limit that");
-    }
-    let paths = if args.clients.paths.is_empty() { PATHS.map(str::to_owned).to_vec() } else { args.clients.paths };
-    let rules = Rules { authentication, quotas, paths };
+    let mut tasks = Tasks::new();
+    let backends = Arc::new(args.backends.backends(Arc::clone(&limits))?);
+    let rules = args.clients.rules(&client, &mut tasks)?;
+    let has_namespaces = !rules.authentication.is_open();
+    let (acceptor, shown) = args.clients.tls(&mut tasks)?.unzip();
     let proxy = Arc::new(Proxy::new(Arc::clone(&models), Arc::clone(&backends), rules, limits));
-
-    let shown = Arc::<CurrentCertificate>::default();
-    let acceptor = match args.clients.tls_certs {
-        None => None,
-        Some(folder) => {
-            let sink = CertificateSink { shown: Arc::clone(&shown), bundle: watch::Sender::new(None) };
-            let keeping = directory::keep(folder, sink).context("watching the folder of --tls-certs")?;
-            tasks.spawn(async { (keeping.await, "the watch of certificates").1 });
-            Some(acceptor(Arc::clone(&shown)).context("setting up TLS")?)
-        }
-    };
-
     let watches = Arc::new(Watches::new(Arc::clone(&models), args.backends.domain.cluster_domain));
-    let ending = Arc::new(AtomicBool::new(false));
-    let serving = Arc::new(AtomicBool::new(false));
-    let obstacle = {
-        let (watches, ending, serving, has_tls) = (Arc::clone(&watches), Arc::clone(&ending), Arc::clone(&serving), acceptor.is_some());
-        move || {
-            let is_ending = ending.load(Ordering::Relaxed).then(|| "the gateway is ending".to_owned());
-            let certificate =
-                if has_tls && !shown.any() { Some("the gateway has no certificate yet: see its log".to_owned()) } else { None };
-            let begins = (!serving.load(Ordering::Relaxed)).then(|| "the gateway isn't registered with the hosts yet".to_owned());
-            is_ending.or_else(|| watches.obstacle()).or(certificate).or(begins)
-        }
+    let stage = Arc::<Stage>::default();
+
+    let (watched, reached) = (Arc::clone(&watches), Arc::clone(&stage));
+    let obstacle = move || {
+        let certificate = || {
+            let is_missing = shown.as_ref().is_some_and(|shown| !shown.any());
+            is_missing.then(|| "the gateway has no certificate yet: its log has the reason".to_owned())
+        };
+        reached.obstacle().or_else(|| watched.obstacle()).or_else(certificate)
     };
     let mut registry = Registry::default();
     proxy.counts.register(&mut registry);
-    let state = GatewayState { models: Arc::clone(&models), backends, buffered: proxy.buffered.clone() };
-    registry.register_collector(Box::new(state));
+    registry.register_collector(Box::new(GatewayState { models, backends, buffered: proxy.buffered.clone() }));
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz and /metrics");
     tasks.spawn(async move {
@@ -293,22 +325,21 @@ pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
     // Hosts must know of this gateway before it reads where models are: otherwise they could stop one to which it sends a request.
     tokio::select! {
         () = activity.register() => {}
-        ended = tasks.join_next() => bail!("{} has stopped", ended.and_then(Result::ok).unwrap_or("a task")),
+        ended = ended(&mut tasks) => ended?,
         () = &mut stopped => return Ok(ExitCode::SUCCESS),
     }
-    let (watching, host_namespace) = (Arc::clone(&watches), args.namespace.clone());
+    let (watching, writing, host_namespace) = (Arc::clone(&watches), Arc::clone(&activity), args.namespace);
     tasks.spawn(async move {
         watching.keep(client, &host_namespace, has_namespaces).await;
         "the watch of the cluster"
     });
-    let writing = Arc::clone(&activity);
     tasks.spawn(async move {
         writing.keep().await;
         "writing what the gateway has seen"
     });
     tokio::select! {
         () = watches.listed() => {}
-        ended = tasks.join_next() => bail!("{} has stopped", ended.and_then(Result::ok).unwrap_or("a task")),
+        ended = ended(&mut tasks) => ended?,
         () = &mut stopped => {
             tasks.shutdown().await;
             activity.delete().await;
@@ -317,17 +348,17 @@ pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
     }
     let listener = TcpListener::bind(args.serve).await.with_context(|| format!("listening on {}", args.serve))?;
     tracing::info!(address = %listener.local_addr()?, "answering clients");
-    serving.store(true, Ordering::Relaxed);
+    stage.serves.store(true, Ordering::Relaxed);
     let stop = async {
         stopped.await;
         tracing::info!("ending: no longer ready");
-        ending.store(true, Ordering::Relaxed);
+        stage.ends.store(true, Ordering::Relaxed);
         sleep(args.limits.shutdown_delay).await;
         tracing::info!("ending: answering what has begun");
     };
     tokio::select! {
         served = server::serve(proxy, listener, acceptor, stop, args.limits.shutdown_timeout) => served.context("answering clients")?,
-        ended = tasks.join_next() => bail!("{} has stopped", ended.and_then(Result::ok).unwrap_or("a task")),
+        ended = ended(&mut tasks) => ended?,
     }
     // After the last answer, and by nobody who would write it again.
     tasks.shutdown().await;

@@ -155,12 +155,15 @@ impl Keys {
 /// Asks someone else who the owner of a token is: none if nobody, an error if that can't be known now.
 pub type Review = dyn Fn(String) -> BoxFuture<'static, Result<Option<Caller>, String>> + Send + Sync;
 
+/// Until when an answer counts, and the answer.
+type Reviewed = (Instant, Option<Caller>);
+
 /// How callers are known.
 pub struct Authentication {
     /// Keys, if they are known by keys.
     keys: Option<Arc<ArcSwap<Keys>>>,
     review: Option<Arc<Review>>,
-    reviewed: Mutex<HashMap<[u8; 32], (Instant, Option<Caller>)>>,
+    reviewed: Mutex<HashMap<[u8; 32], Reviewed>>,
     reviews: Semaphore,
 }
 
@@ -250,7 +253,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_key_is_known_by_its_token_or_by_the_digest_of_it() {
-        let digest: String = digest("two").iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = "3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3";
         let text = format!(
             "keys:\n- {{name: a, token: one, namespace: ml, quota: {{requestsPerMinute: 3}}, priority: 2}}\n- {{name: b, tokenSha256: {digest}}}\n"
         );

@@ -355,16 +355,8 @@ fn percent_decoded(text: &str) -> String {
     while let Some((first, after)) = rest.split_first() {
         let escaped = (*first == b'%').then(|| after.get(..2)).flatten();
         let value = escaped.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        match value {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
+        bytes.push(value.unwrap_or(*first));
+        rest = if value.is_some() { &after[2..] } else { after };
     }
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }

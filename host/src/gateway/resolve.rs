@@ -53,17 +53,15 @@ pub struct Resolver {
 impl Resolver {
     /// The addresses of a server, each of which is allowed.
     pub async fn addresses(&self, host: &str, port: u16, within: Duration) -> io::Result<Vec<SocketAddr>> {
-        let found: Vec<SocketAddr> = match self.overrides.iter().find(|known| known.host == host && known.port == port) {
-            Some(known) => vec![known.address],
-            None => match host.parse::<IpAddr>() {
-                Ok(ip) => vec![SocketAddr::new(ip, port)],
-                // With the dot no search domain of the gateway's pod is tried.
-                Err(_) => {
-                    let found = timeout(within, lookup_host((format!("{host}."), port))).await;
-                    let found = found.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "DNS doesn't answer"))?;
-                    found.map_err(|error| io::Error::new(error.kind(), format!("its name can't be resolved: {error}")))?.collect()
-                }
-            },
+        let known = self.overrides.iter().find(|known| known.host == host && known.port == port).map(|known| known.address);
+        let known = known.or_else(|| Some(SocketAddr::new(host.parse().ok()?, port)));
+        let found: Vec<SocketAddr> = if let Some(known) = known {
+            vec![known]
+        } else {
+            // With the dot no search domain of the gateway's pod is tried.
+            let found = timeout(within, lookup_host((format!("{host}."), port))).await;
+            let found = found.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "DNS doesn't answer"))?;
+            found.map_err(|error| io::Error::new(error.kind(), format!("its name can't be resolved: {error}")))?.collect()
         };
         let mut refused = None;
         let mut allowed = Vec::new();

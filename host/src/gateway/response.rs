@@ -315,7 +315,9 @@ impl Flights {
             all.retain(|flight| flight.strong_count() > 0);
             all.iter().filter_map(Weak::upgrade).collect()
         };
-        current.iter().for_each(|flight| flight.check(limits, now));
+        for flight in current {
+            flight.check(limits, now);
+        }
     }
 }
 

@@ -27,6 +27,7 @@ impl Tokens {
 /// As servers write it: chat and completions by the first names, responses by the others.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
+#[allow(clippy::struct_field_names)] // They are the servers' names.
 struct Usage {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
@@ -40,9 +41,7 @@ impl Usage {
         let input = self.prompt_tokens.or(self.input_tokens);
         let output = self.completion_tokens.or(self.output_tokens);
         let total = self.total_tokens;
-        if input.or(output).or(total).is_none() {
-            return None;
-        }
+        input.or(output).or(total)?;
         let input = input.unwrap_or_else(|| total.unwrap_or(0).saturating_sub(output.unwrap_or(0)));
         let output = output.unwrap_or_else(|| total.unwrap_or(0).saturating_sub(input));
         Some(Tokens { input, output })

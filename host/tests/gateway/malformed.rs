@@ -6,7 +6,7 @@ use super::{
     rig::{Rig, Setup, open},
 };
 use pointsman::gateway::{catalog::AllowList, limits::Limits};
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, ops::Add, time::Duration};
 
 const LINE: &str = "POST /v1/chat/completions HTTP/1.1\r\n";
 const BODY: &str = r#"{"model":"a"}"#;
@@ -72,7 +72,7 @@ fn lengths_and_codings(cases: &mut Cases) {
     cases.chunked("valid chunks", whole, 200);
     cases.chunked(
         "valid chunks of one byte",
-        &format!("{}0\r\n\r\n", BODY.chars().map(|c| format!("1\r\n{c}\r\n")).collect::<String>()),
+        &BODY.chars().fold(String::new(), |all, c| all + "1\r\n" + &c.to_string() + "\r\n").add("0\r\n\r\n"),
         200,
     );
     cases.request("two equal lengths", "Content-Length: 13\r\nContent-Length: 13\r\n", BODY, 200);
@@ -177,7 +177,7 @@ fn heads(cases: &mut Cases) {
     for (method, status) in [("GET", 405), ("OPTIONS", 405), ("TRACE", 405), ("HEAD", 405)] {
         cases.add(&format!("the method {method}"), format!("{method} /v1/chat/completions HTTP/1.1\r\nHost: x\r\n{rest}"), &[status], 0);
     }
-    cases.add("a tunnel", format!("CONNECT 169.254.169.254:80 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), &[405], 0);
+    cases.add("a tunnel", "CONNECT 169.254.169.254:80 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &[405], 0);
     cases.add("bytes that aren't HTTP", "\x16\x03\x01\x02\x00\x01\x00\x01", &[400], 0);
     cases.add("too many headers", format!("{LINE}Host: x\r\n{}{rest}", "X-A: b\r\n".repeat(200)), &[431], 0);
     cases.add("headers that are too long", format!("{LINE}Host: x\r\nX-A: {}\r\n{rest}", "x".repeat(200_000)), &[431], 0);
