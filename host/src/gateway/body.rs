@@ -8,11 +8,18 @@ use std::{
     pin::Pin,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
+    time::Duration,
 };
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, timeout};
+
+/// How much is read of a body that is answered with an error.
+const DISCARDED_BYTES: usize = 16 << 20;
+
+/// And for how long.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How much all requests have buffered together.
 #[derive(Clone, Debug, Default)]
@@ -43,18 +50,39 @@ pub struct RequestBody {
     buffered: Buffered,
     pause: Option<Pin<Box<Sleep>>>,
     failure: Arc<OnceLock<GatewayError>>,
+    streams: Arc<AtomicBool>,
 }
 
 impl RequestBody {
     /// The body of a request. What counts its bytes is shared with whoever logs them.
     pub fn new(incoming: Incoming, limits: Arc<Limits>, buffered: Buffered, passed: Arc<AtomicU64>) -> Self {
-        let (prefix, failure) = (VecDeque::new(), Arc::default());
-        Self { prefix, prefix_bytes: 0, rest: Some(incoming), scan: None, passed, limits, buffered, pause: None, failure }
+        let (prefix, failure, streams) = (VecDeque::new(), Arc::default(), Arc::default());
+        Self { prefix, prefix_bytes: 0, rest: Some(incoming), scan: None, passed, limits, buffered, pause: None, failure, streams }
     }
 
     /// Why it has failed, once it has.
     pub fn failure(&self) -> Arc<OnceLock<GatewayError>> {
         Arc::clone(&self.failure)
+    }
+
+    /// Whether it asks for a stream, as far as it has come.
+    pub fn streams(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.streams)
+    }
+
+    /// Reads what a client still sends to a request that is answered with an error, within limits: a connection that ends before is reset, and
+    /// the client may never read the answer.
+    pub async fn discard(&mut self) {
+        let mut left = DISCARDED_BYTES;
+        let discarding = async {
+            while let Ok(Some(chunk)) = poll_fn(|context| self.poll_rest(context)).await {
+                match left.checked_sub(chunk.len()) {
+                    Some(rest) => left = rest,
+                    None => return,
+                }
+            }
+        };
+        timeout(DISCARD_TIMEOUT, discarding).await.ok();
     }
 
     /// Reads until the model is known, and no further.
@@ -74,6 +102,7 @@ impl RequestBody {
             }
             if let Some(model) = scan.model() {
                 let model = model.to_owned();
+                self.streams.store(scan.streams(), Ordering::Relaxed);
                 // A second one may still come.
                 self.scan = Some(scan);
                 self.check_end().map_err(|_| self.error())?;
@@ -108,10 +137,10 @@ impl RequestBody {
     }
 
     fn scan(&mut self, chunk: &[u8]) -> Result<(), BodyError> {
-        match self.scan.as_mut().map_or(Ok(()), |scan| scan.read(chunk)) {
-            Ok(()) => Ok(()),
-            Err(malformed) => Err(self.fail(GatewayError::malformed(&malformed))),
-        }
+        let Some(scan) = self.scan.as_mut() else { return Ok(()) };
+        let read = scan.read(chunk);
+        self.streams.fetch_or(scan.streams(), Ordering::Relaxed);
+        read.map_err(|malformed| self.fail(GatewayError::malformed(&malformed)))
     }
 
     /// Checks, once nothing more comes, that what has come is whole. The last part isn't sent before.

@@ -7,6 +7,10 @@
 use super::{MAX_DEPTH, MAX_MODEL, Malformed};
 
 const MODEL: &[u8] = b"model";
+const STREAM: &[u8] = b"stream";
+
+/// As much of a key as distinguishes it from those above.
+const KEY_BYTES: usize = STREAM.len() + 1;
 
 /// Where in the body a scan is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +65,8 @@ pub struct JsonModel {
     objects: u128,
     is_model: bool,
     model: Option<String>,
+    is_stream: bool,
+    streams: bool,
 }
 
 impl Default for JsonModel {
@@ -75,6 +81,8 @@ impl Default for JsonModel {
             objects: 0,
             is_model: false,
             model: None,
+            is_stream: false,
+            streams: false,
         }
     }
 }
@@ -83,6 +91,11 @@ impl JsonModel {
     /// The name, once it has passed.
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
+    }
+
+    /// Whether a `stream` that is true has passed: its client takes events.
+    pub fn streams(&self) -> bool {
+        self.streams
     }
 
     /// Reads a chunk. After an error nothing more is to be read.
@@ -144,6 +157,10 @@ impl JsonModel {
             (State::Value, _) if self.is_model => return Err(Malformed::NotAString),
             (State::Value | State::Nested, b'"') => State::Text,
             (State::Value | State::Nested, b'{' | b'[') => self.open(byte == b'{')?,
+            (State::Value, b't') if self.is_stream => {
+                self.streams = true;
+                State::Scalar
+            }
             (State::Value, b'0'..=b'9' | b'-' | b'a'..=b'z' | b'A'..=b'Z') => State::Scalar,
             (State::Nested, b'}' | b']') => self.close(byte == b'}')?,
             // What is between the strings and brackets of inner values is for the server to judge.
@@ -231,7 +248,7 @@ impl JsonModel {
             return if self.text.len() > MAX_MODEL { Err(Malformed::TooLong) } else { Ok(()) };
         }
         // A longer key is another one.
-        let room = (MODEL.len() + 1).saturating_sub(self.text.len());
+        let room = KEY_BYTES.saturating_sub(self.text.len());
         self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
         Ok(())
     }
@@ -250,6 +267,7 @@ impl JsonModel {
             return Ok(());
         }
         self.is_model = self.text == MODEL;
+        self.is_stream = self.text == STREAM;
         if self.is_model && self.model.is_some() {
             return Err(Malformed::Twice);
         }
@@ -302,6 +320,21 @@ mod tests {
         let mut scan = JsonModel::default();
         scan.read(br#"{"model":"llama","#).unwrap();
         assert_eq!(scan.model(), Some("llama"));
+    }
+
+    #[test]
+    fn whether_the_answer_is_to_be_a_stream_is_known() {
+        for (body, expected) in [
+            (r#"{"model":"a","stream":true}"#, true),
+            (r#"{"stream": true, "model":"a"}"#, true),
+            (r#"{"stream":false,"model":"a"}"#, false),
+            (r#"{"streams":true,"x":{"stream":true},"model":"a"}"#, false),
+            (r#"{"stream":"true","model":"a"}"#, false),
+        ] {
+            let mut scan = JsonModel::default();
+            scan.read(body.as_bytes()).unwrap();
+            assert_eq!(scan.streams(), expected, "{body}");
+        }
     }
 
     #[test]

@@ -283,7 +283,7 @@ impl Model {
             waiting: if waits { state.queue.len() as u64 } else { 0 },
             waiting_since: oldest.filter(|_| waits),
             last_request: state.last_request,
-            requests_per_second: Some(rate),
+            requests_per_second: state.last_request.map(|_| rate),
             drained,
         })
     }

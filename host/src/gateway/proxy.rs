@@ -17,7 +17,7 @@ use super::{
 };
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version,
-    header::{CACHE_CONTROL, CONTENT_TYPE},
+    header::{CACHE_CONTROL, CONTENT_TYPE, EXPECT},
     request::Parts,
     uri::PathAndQuery,
 };
@@ -124,44 +124,30 @@ impl Proxy {
             response.extensions_mut().insert(id);
             response
         };
-        let caller = match self.caller(&parts).await {
-            Ok(caller) => caller,
-            Err(error) => return with_id(own_error(&error, record)),
-        };
-        record.caller = Some(caller.clone());
-        if let Some(own) = self.list(&parts, &caller) {
-            return with_id(match own {
-                Ok(body) => {
-                    record.status = Some(200);
-                    let mut response = Response::new(ResponseBody::own(Bytes::from(body), Some(record)));
-                    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                    response
-                }
-                Err(error) => own_error(&error, record),
-            });
-        }
-        if let Err(error) = self.check_path(&parts).and_then(|()| self.rules.quotas.take(&caller)) {
-            return with_id(own_error(&error, record));
-        }
         let mut body = RequestBody::new(incoming, Arc::clone(&self.limits), self.buffered.clone(), Arc::clone(&record.received));
-        let routed = self.route(&parts, &mut body, &caller).await;
-        let (entry, priority) = match routed {
-            Ok(routed) => routed,
-            Err(error) => return with_id(own_error(&error, record)),
+        let (entry, priority) = match self.decide(&parts, &mut body, &mut record).await {
+            Ok(Decided::Routed(entry, priority)) => (entry, priority),
+            Ok(Decided::Answered(json)) => {
+                record.status = Some(200);
+                let mut response = Response::new(ResponseBody::own(Bytes::from(json), Some(record)));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                return with_id(response);
+            }
+            Err(error) => {
+                discard(&parts, &mut body).await;
+                return with_id(own_error(&error, record));
+            }
         };
         record.model = Some(entry.name.clone());
         let waits = Arc::new(AtomicBool::new(false));
-        let takes_events = headers::accepts_events(&parts.headers);
+        let (accepts_events, streams) = (headers::accepts_events(&parts.headers), body.streams());
         let serving = Arc::clone(&self).serve(parts, body, entry, priority, record, Arc::clone(&waits));
-        if !takes_events {
-            return with_id(serving.await);
-        }
         let mut serving = Box::pin(serving);
         tokio::select! {
             response = &mut serving => return with_id(response),
             () = sleep(self.limits.comment_interval) => {}
         }
-        if !waits.load(Ordering::Relaxed) {
+        if !waits.load(Ordering::Relaxed) || !(accepts_events || streams.load(Ordering::Relaxed)) {
             return with_id(serving.await);
         }
         let answer = async move {
@@ -180,9 +166,17 @@ impl Proxy {
         with_id(response)
     }
 
-    async fn caller(&self, parts: &Parts) -> Result<Caller, GatewayError> {
+    /// Which model a request is for, or the answer to one that needs none.
+    async fn decide(&self, parts: &Parts, body: &mut RequestBody, record: &mut Record) -> Result<Decided, GatewayError> {
         headers::check(&parts.method, &parts.uri, parts.version, &parts.headers)?;
-        self.rules.authentication.caller(&parts.headers).await
+        let caller = self.rules.authentication.caller(&parts.headers).await?;
+        record.caller = Some(caller.clone());
+        if let Some(own) = self.list(parts, &caller) {
+            return own.map(Decided::Answered);
+        }
+        self.check_path(parts)?;
+        self.rules.quotas.take(&caller)?;
+        self.route(parts, body, &caller).await
     }
 
     /// The answer to a question for models; none if it is another one.
@@ -227,7 +221,7 @@ impl Proxy {
     }
 
     /// The model that a request is for, and how important it is.
-    async fn route(&self, parts: &Parts, body: &mut RequestBody, caller: &Caller) -> Result<(Arc<Entry>, i32), GatewayError> {
+    async fn route(&self, parts: &Parts, body: &mut RequestBody, caller: &Caller) -> Result<Decided, GatewayError> {
         let priority = match parts.headers.get(PRIORITY) {
             None => caller.priority,
             Some(value) => {
@@ -248,7 +242,7 @@ impl Proxy {
         let entry = catalog.find(&name).filter(|entry| {
             caller.models.as_ref().is_none_or(|models| models.contains(&name)) && catalog.allows(entry, caller.namespace.as_deref())
         });
-        entry.map(|entry| (Arc::clone(entry), priority)).ok_or_else(|| GatewayError::model_not_found(&name))
+        entry.map(|entry| Decided::Routed(Arc::clone(entry), priority)).ok_or_else(|| GatewayError::model_not_found(&name))
     }
 
     /// Holds a request until it may go, sends it, and passes the answer on.
@@ -263,7 +257,10 @@ impl Proxy {
     ) -> Response<ResponseBody> {
         let in_flight = match self.admit(&entry, priority, &mut body, &mut record, &waits).await {
             Ok(in_flight) => in_flight,
-            Err(error) => return own_error(&error, record),
+            Err(error) => {
+                discard(&parts, &mut body).await;
+                return own_error(&error, record);
+            }
         };
         let request = match self.backend_request(parts, body, &in_flight) {
             Ok(request) => request,
@@ -338,13 +335,29 @@ impl Proxy {
     }
 }
 
+/// What is known once a request's model is.
+enum Decided {
+    /// The answer, as JSON.
+    Answered(String),
+    /// The model, and how important the request is.
+    Routed(Arc<Entry>, i32),
+}
+
 /// The number of a request, until it is in the answer.
 #[derive(Clone, Debug)]
 struct RequestId(HeaderValue);
 
+/// Reads the rest of a body that nobody needs, if its client sends it anyway.
+async fn discard(parts: &Parts, body: &mut RequestBody) {
+    if parts.version < Version::HTTP_2 && !parts.headers.contains_key(EXPECT) {
+        body.discard().await;
+    }
+}
+
 fn own_error(error: &GatewayError, mut record: Record) -> Response<ResponseBody> {
     record.status = Some(error.status.as_u16());
     record.error = Some(error.code);
+    record.sent = error.json().len() as u64;
     error.response().map(|bytes| ResponseBody::own(bytes, Some(record)))
 }
 

@@ -37,6 +37,14 @@ impl Scan {
         }
     }
 
+    /// Whether the client has asked for a stream.
+    pub fn streams(&self) -> bool {
+        match self {
+            Self::Json(scan) => scan.streams(),
+            Self::Form(_) => false,
+        }
+    }
+
     /// Takes it that the body has ended.
     pub fn finish(self) -> Result<String, Malformed> {
         match self {

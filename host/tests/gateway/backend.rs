@@ -20,6 +20,7 @@ use tokio::{
     sync::{Semaphore, watch},
     task::JoinHandle,
 };
+use tokio_rustls::TlsAcceptor;
 
 type Body = BoxBody<Bytes, io::Error>;
 
@@ -69,6 +70,11 @@ impl Backend {
     }
 
     pub(crate) fn on(listener: TcpListener) -> Self {
+        Self::with(listener, None)
+    }
+
+    /// A backend that may speak TLS.
+    pub(crate) fn with(listener: TcpListener, tls: Option<TlsAcceptor>) -> Self {
         let address = listener.local_addr().unwrap();
         let (open, connections) = (watch::Sender::new(0), watch::Sender::new(0));
         let state = Arc::new(State { seen: Mutex::default(), open, connections, steps: Semaphore::new(0) });
@@ -78,10 +84,18 @@ impl Backend {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 shared.connections.send_modify(|count| *count += 1);
-                let state = Arc::clone(&shared);
+                let (state, tls) = (Arc::clone(&shared), tls.clone());
                 all.spawn(async move {
                     let service = service_fn(move |request| answer(Arc::clone(&state), request));
-                    http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
+                    let server = http1::Builder::new();
+                    match tls {
+                        None => drop(server.serve_connection(TokioIo::new(stream), service).await),
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                server.serve_connection(TokioIo::new(stream), service).await.ok();
+                            }
+                        }
+                    }
                 });
             }
         });
@@ -179,6 +193,14 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Respons
                 }
                 state.steps.acquire().await.unwrap().forget();
                 Some((Err(io::Error::other("cut")), (state, open, true)))
+            });
+            Response::new(BodyExt::boxed(StreamBody::new(frames)))
+        }
+        "flood" => {
+            let chunk = Bytes::from(vec![b'x'; 64 << 10]);
+            let frames = stream::unfold(open, move |open| {
+                let chunk = chunk.clone();
+                async move { Some((Ok(Frame::data(chunk)), open)) }
             });
             Response::new(BodyExt::boxed(StreamBody::new(frames)))
         }

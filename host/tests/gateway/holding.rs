@@ -2,7 +2,7 @@
 
 use super::{
     backend::Backend,
-    rig::{Rig, Setup, bytes, chat, closed, error, json, open, over_http2, until},
+    rig::{Rig, Setup, bytes, chat, closed, error, full, json, open, over_http2, until},
 };
 use http::Response;
 use http_body_util::BodyExt;
@@ -114,12 +114,19 @@ async fn a_client_of_events_gets_comments_while_it_waits_and_then_the_events() {
     let limits = Limits { comment_interval: Duration::from_millis(20), ..Limits::default() };
     let rig = Rig::start(Setup { limits, ..Setup::default() }).await;
     rig.set("a", closed(None));
+    let streaming = r#"{"model":"a","stream":true}"#;
     for (behave, ends_with) in [
         ("events", "data: {\"number\":0}\n\ndata: {\"number\":1}\n\ndata: {\"number\":2}\n\n"),
         ("error", "data: {\"error\":{\"code\":\"teapot\"}}\n\n"),
         ("refuse", "\"code\":\"backend_unavailable\"}}\n\n"),
     ] {
-        let mut response = rig.chat("a", &[("accept", "text/event-stream"), ("x-behave", behave)]).await;
+        // One client names events, and the others ask for a stream, as OpenAI's do.
+        let mut request = chat("a", &[("accept", "text/event-stream"), ("x-behave", behave)]);
+        if behave != "error" {
+            *request.body_mut() = full(streaming);
+            request.headers_mut().remove("accept");
+        }
+        let mut response = rig.send(request).await;
         assert_eq!((response.status().as_u16(), &response.headers()["content-type"]), (200, &"text/event-stream".parse().unwrap()));
         for _ in 0..3 {
             let comment = response.frame().await.unwrap().unwrap().into_data().unwrap();

@@ -3,6 +3,8 @@
 mod access;
 mod backend;
 mod holding;
+mod limits;
 mod malformed;
 mod rig;
 mod streaming;
+mod tls;

@@ -37,6 +37,7 @@ use tokio::{
     task::JoinHandle,
     time::{interval, timeout},
 };
+use tokio_rustls::{TlsAcceptor, rustls::pki_types::CertificateDer};
 
 /// Within which everything happens that a test waits for.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -57,13 +58,18 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) authentication: Authentication,
     pub(crate) quotas: Quotas,
-    pub(crate) allow_loopback: bool,
+    pub(crate) resolver: Resolver,
+    /// What clients speak TLS with.
+    pub(crate) tls: Option<TlsAcceptor>,
+    /// Further CAs of backends.
+    pub(crate) backend_ca: Vec<CertificateDer<'static>>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let authentication = Authentication::new(None, None);
-        Self { limits: Limits::default(), authentication, quotas: Quotas::default(), allow_loopback: true }
+        let resolver = Resolver { allow_loopback: true, ..Resolver::default() };
+        Self { limits: Limits::default(), authentication, quotas: Quotas::default(), resolver, tls: None, backend_ca: Vec::new() }
     }
 }
 
@@ -80,8 +86,8 @@ impl Rig {
         let limits = Arc::new(setup.limits);
         let shared = Arc::new(Shared::new(limits.concurrency, limits.held));
         let models = Arc::new(Models::new(shared));
-        let resolver = Resolver { allow_loopback: setup.allow_loopback, ..Resolver::default() };
-        let backends = Arc::new(Backends::new(resolver, Arc::new(tls_settings(&[]).unwrap()), Arc::clone(&limits)));
+        let Setup { resolver, tls, backend_ca, .. } = setup;
+        let backends = Arc::new(Backends::new(resolver, Arc::new(tls_settings(&backend_ca).unwrap()), Arc::clone(&limits)));
         let paths = PATHS.map(str::to_owned).to_vec();
         let rules = Rules { authentication: setup.authentication, quotas: Arc::new(setup.quotas), paths };
         let proxy = Arc::new(Proxy::new(models, backends, rules, limits));
@@ -91,7 +97,7 @@ impl Rig {
         let served = Arc::clone(&proxy);
         let serving = tokio::spawn(async move {
             let stop = async { drop(stopped.await) };
-            server::serve(served, listener, None, stop, PATIENCE).await.unwrap();
+            server::serve(served, listener, tls, stop, PATIENCE).await.unwrap();
         });
         Self { address, proxy, definitions: Mutex::default(), stop: Some(stop), serving }
     }

@@ -8,6 +8,7 @@ use futures::stream;
 use http::{Request, Version};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
+use pointsman::gateway::resolve::Resolver;
 use sha2::{Digest, Sha256};
 use std::convert::Infallible;
 use tokio::{net::TcpListener, sync::mpsc};
@@ -226,7 +227,7 @@ async fn connections_to_backends_are_used_again_unless_the_backend_closes_them()
 #[tokio::test]
 async fn a_loopback_address_is_refused_unless_it_is_allowed() {
     let backend = Backend::start().await;
-    let rig = Rig::start(Setup { allow_loopback: false, ..Setup::default() }).await;
+    let rig = Rig::start(Setup { resolver: Resolver::default(), ..Setup::default() }).await;
     let port = backend.address.port();
     for url in [backend.url(), format!("http://[::ffff:127.0.0.1]:{port}"), "http://169.254.169.254/".to_owned()] {
         rig.set("a", open(&url));

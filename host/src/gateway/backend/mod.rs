@@ -108,7 +108,7 @@ impl Backends {
                         if let Some(own) = own() {
                             return Err(own);
                         }
-                        self.record(server, false);
+                        // It doesn't count as a failure of the server: one client's requests could then keep all others from it.
                         tracing::debug!(?server, error = %error.error(), "a backend ended the connection before its answer");
                         let message = "The backend ended the connection before its answer began.";
                         return Err(GatewayError::backend_unavailable(message, None));
