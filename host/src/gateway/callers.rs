@@ -13,7 +13,10 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
 
 /// The longest token, in bytes.
 const MAX_TOKEN: usize = 16 << 10;
@@ -32,6 +35,9 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 
 /// How many tokens are checked at once.
 const REVIEWS: usize = 16;
+
+/// How long one waits for others to be checked.
+const REVIEW_WAIT: Duration = Duration::from_secs(10);
 
 /// Someone who asks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -211,7 +217,8 @@ impl Authentication {
         if let Some(known) = find() {
             return Ok(known);
         }
-        let _place = self.reviews.acquire().await.map_err(|_| GatewayError::authentication_unavailable())?;
+        let place = timeout(REVIEW_WAIT, self.reviews.acquire()).await.ok().and_then(Result::ok);
+        let Some(_place) = place else { return Err(GatewayError::authentication_unavailable()) };
         if let Some(known) = find() {
             return Ok(known);
         }

@@ -17,7 +17,7 @@ use super::{
 };
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version,
-    header::{CACHE_CONTROL, CONTENT_TYPE, EXPECT},
+    header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, EXPECT},
     request::Parts,
     uri::PathAndQuery,
 };
@@ -266,7 +266,6 @@ impl Proxy {
             Ok(request) => request,
             Err(error) => return own_error(&error, record),
         };
-        let is_head = *request.method() == Method::HEAD;
         match self.backends.send(in_flight.target(), request).await {
             Err(error) => own_error(&error, record),
             Ok(Answer { response, .. }) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
@@ -275,11 +274,15 @@ impl Proxy {
             Ok(Answer { response, connection }) => {
                 let (mut parts, incoming) = response.into_parts();
                 headers::for_client(&mut parts.headers);
+                // A length beside chunks says nothing, and a client could take it for one.
+                if incoming.size_hint().exact().is_none() {
+                    parts.headers.remove(CONTENT_LENGTH);
+                }
                 record.status = Some(parts.status.as_u16());
                 record.first_byte = Some(record.elapsed());
                 let is_events = headers::is_events(&parts.headers);
                 let media = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-                let is_counted = parts.status.is_success() && !is_head && (is_events || media.contains("json"));
+                let is_counted = parts.status.is_success() && (is_events || media.contains("json"));
                 let usage = is_counted.then(|| UsageScan::new(is_events));
                 let begun = Begun { incoming, connection, in_flight, record, usage };
                 let flight = self.flights.begin(begun, Arc::clone(&self.backends));
