@@ -322,6 +322,8 @@ impl Proxy {
             }
         };
         record.held = Some(since.elapsed());
+        // From now on the answer can come with its own status.
+        waits.store(false, Ordering::Relaxed);
         granted
     }
 

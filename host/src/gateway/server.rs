@@ -5,7 +5,7 @@ use super::{
     proxy::Proxy,
     response::{Guard, ResponseBody},
 };
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -18,7 +18,7 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
@@ -124,7 +124,8 @@ async fn speak(
     let progress = Arc::new(Progress::new());
     let io = TokioIo::new(Watched { stream, progress: Arc::clone(&progress) });
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(limits.header_bytes.max(8192));
+    // hyper's own limit counts from the end of the last answer, so it is that of idle connections.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle_timeout).max_buf_size(limits.header_bytes.max(8192));
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -132,6 +133,7 @@ async fn speak(
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX));
     let served = Arc::clone(&progress);
     let service = service_fn(move |request: Request<Incoming>| {
+        served.http2.store(request.version() == Version::HTTP_2, Ordering::Relaxed);
         let (proxy, guard) = (Arc::clone(&proxy), Active::new(&served));
         async move {
             let mut response: Response<ResponseBody> = proxy.handle(request, client).await;
@@ -172,14 +174,18 @@ struct Progress {
     last: AtomicU64,
     /// Since when nothing can be written; 0 if something can.
     blocked: AtomicU64,
+    /// Since when a request has been coming whose head isn't complete; 0 if there is none. Only in HTTP/1: in HTTP/2 other things come too.
+    begun: AtomicU64,
+    http2: AtomicBool,
     active: AtomicUsize,
     requests: AtomicU64,
 }
 
 impl Progress {
     fn new() -> Self {
-        let (last, blocked, requests) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        Self { began: Instant::now(), last, blocked, active: AtomicUsize::new(0), requests }
+        let zero = || AtomicU64::new(0);
+        let (last, blocked, begun, requests) = (zero(), zero(), zero(), zero());
+        Self { began: Instant::now(), last, blocked, begun, http2: AtomicBool::new(false), active: AtomicUsize::new(0), requests }
     }
 
     fn now(&self) -> u64 {
@@ -197,8 +203,14 @@ impl Progress {
         if self.active.load(Ordering::Relaxed) > 0 {
             return false;
         }
-        let silent = if self.requests.load(Ordering::Relaxed) == 0 { limits.header_timeout } else { limits.idle_timeout };
-        late(self.last.load(Ordering::Relaxed), silent)
+        if self.requests.load(Ordering::Relaxed) == 0 {
+            return late(0, limits.header_timeout);
+        }
+        let begun = self.begun.load(Ordering::Relaxed);
+        if begun > 0 && !self.http2.load(Ordering::Relaxed) && late(begun, limits.header_timeout) {
+            return true;
+        }
+        late(self.last.load(Ordering::Relaxed), limits.idle_timeout)
     }
 }
 
@@ -209,6 +221,7 @@ impl Active {
     fn new(progress: &Arc<Progress>) -> Self {
         progress.active.fetch_add(1, Ordering::Relaxed);
         progress.requests.fetch_add(1, Ordering::Relaxed);
+        progress.begun.store(0, Ordering::Relaxed);
         Self(Arc::clone(progress))
     }
 }
@@ -239,10 +252,14 @@ impl<S> Watched<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // Before the first request the time to send it doesn't begin again with each byte.
         let polled = Pin::new(&mut self.stream).poll_read(context, into);
-        if polled.is_ready() && self.progress.requests.load(Ordering::Relaxed) > 0 {
-            self.progress.last.store(self.progress.now(), Ordering::Relaxed);
+        if polled.is_ready() {
+            let now = self.progress.now();
+            self.progress.last.store(now, Ordering::Relaxed);
+            if self.progress.active.load(Ordering::Relaxed) == 0 {
+                // The time for a request's head doesn't begin again with each byte.
+                self.progress.begun.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).ok();
+            }
         }
         polled
     }

@@ -66,6 +66,25 @@ async fn a_connection_on_which_nothing_happens_ends() {
 }
 
 #[tokio::test]
+async fn a_connection_may_be_idle_for_longer_than_a_head_may_take_to_come() {
+    let backend = Backend::start().await;
+    let rig = rig(&backend, Limits { header_timeout: SOON, ..Limits::default() }).await;
+    let mut idle = rig.http1().await;
+    bytes(idle.send_request(chat("a", &[])).await.unwrap()).await;
+    let mut slow = TcpStream::connect(rig.address).await.unwrap();
+    let request = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\n{\"model\":\"a\"}";
+    slow.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    slow.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    // The head of a further request begins, and doesn't end.
+    slow.write_all(b"POST").await.unwrap();
+    slow.read_to_end(&mut Vec::new()).await.unwrap();
+    assert!(!idle.is_closed());
+    assert_eq!(idle.send_request(chat("a", &[])).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
 async fn a_backend_that_doesn_t_answer_in_time_or_pauses_for_too_long_is_given_up() {
     let backend = Backend::start().await;
     let rig = rig(&backend, Limits { backend_timeout: SOON, ..Limits::default() }).await;
