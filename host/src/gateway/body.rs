@@ -15,6 +15,12 @@ use std::{
 };
 use tokio::time::{Sleep, sleep, timeout};
 
+/// Smaller parts of a body are joined while it is buffered.
+const SMALL_CHUNK: usize = 4 << 10;
+
+/// Until they are as large.
+const JOINED_CHUNK: usize = 64 << 10;
+
 /// How much is read of a body that is answered with an error.
 const DISCARDED_BYTES: usize = 16 << 20;
 
@@ -42,6 +48,8 @@ pub struct BodyError(String);
 pub struct RequestBody {
     /// What has come and isn't sent yet.
     prefix: VecDeque<Bytes>,
+    /// What has come behind it in small parts: each by itself would take more memory than it has bytes.
+    tail: Vec<u8>,
     prefix_bytes: usize,
     rest: Option<Incoming>,
     scan: Option<Scan>,
@@ -56,8 +64,8 @@ pub struct RequestBody {
 impl RequestBody {
     /// The body of a request. What counts its bytes is shared with whoever logs them.
     pub fn new(incoming: Incoming, limits: Arc<Limits>, buffered: Buffered, passed: Arc<AtomicU64>) -> Self {
-        let (prefix, failure, streams) = (VecDeque::new(), Arc::default(), Arc::default());
-        Self { prefix, prefix_bytes: 0, rest: Some(incoming), scan: None, passed, limits, buffered, pause: None, failure, streams }
+        let (prefix, tail, failure, streams) = (VecDeque::new(), Vec::new(), Arc::default(), Arc::default());
+        Self { prefix, tail, prefix_bytes: 0, rest: Some(incoming), scan: None, passed, limits, buffered, pause: None, failure, streams }
     }
 
     /// Why it has failed, once it has.
@@ -132,8 +140,22 @@ impl RequestBody {
     fn buffer(&mut self, chunk: Bytes) -> bool {
         self.prefix_bytes += chunk.len();
         let all = self.buffered.0.fetch_add(chunk.len(), Ordering::Relaxed) + chunk.len();
-        self.prefix.push_back(chunk);
+        if chunk.len() < SMALL_CHUNK {
+            self.tail.extend_from_slice(&chunk);
+        }
+        if chunk.len() >= SMALL_CHUNK || self.tail.len() >= JOINED_CHUNK {
+            self.join_tail();
+        }
+        if chunk.len() >= SMALL_CHUNK {
+            self.prefix.push_back(chunk);
+        }
         self.prefix_bytes <= self.limits.buffered_bytes && all <= self.limits.all_buffered_bytes
+    }
+
+    fn join_tail(&mut self) {
+        if !self.tail.is_empty() {
+            self.prefix.push_back(std::mem::take(&mut self.tail).into());
+        }
     }
 
     fn scan(&mut self, chunk: &[u8]) -> Result<(), BodyError> {
@@ -207,6 +229,9 @@ impl Body for RequestBody {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let body = self.get_mut();
+        if body.prefix.is_empty() {
+            body.join_tail();
+        }
         if let Some(chunk) = body.prefix.pop_front() {
             body.unbuffer(chunk.len());
             return Poll::Ready(Some(Ok(Frame::data(chunk))));
@@ -223,7 +248,7 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.prefix.is_empty() && self.failure.get().is_none() && self.rest.as_ref().is_none_or(Body::is_end_stream)
+        self.prefix_bytes == 0 && self.failure.get().is_none() && self.rest.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {

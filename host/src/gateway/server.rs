@@ -35,6 +35,9 @@ use tokio_rustls::TlsAcceptor;
 /// How often connections and answers are checked for their limits of time.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How much of an answer is buffered for a client of HTTP/2, in bytes.
+const SEND_BUFFER: usize = 64 << 10;
+
 /// How long to wait after a connection couldn't be taken: mostly there are too many open files.
 const ACCEPT_DELAY: Duration = Duration::from_millis(200);
 
@@ -130,6 +133,7 @@ async fn speak(
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams)
+        .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX));
     let served = Arc::clone(&progress);
     let service = service_fn(move |request: Request<Incoming>| {

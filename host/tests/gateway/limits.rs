@@ -145,6 +145,21 @@ async fn requests_that_wait_buffer_no_more_than_there_is_room_for_and_arrive_who
 }
 
 #[tokio::test]
+async fn a_body_in_tiny_parts_arrives_whole_whether_its_model_comes_early_or_late() {
+    let backend = Backend::start().await;
+    let rig = rig(&backend, Limits::default()).await;
+    let padding = "x".repeat(9000);
+    for body in [format!("{{\"model\":\"a\",\"x\":\"{padding}\"}}"), format!("{{\"x\":\"{padding}\",\"model\":\"a\"}}")] {
+        let chunks: String = body.chars().fold(String::new(), |all, c| all + "1\r\n" + &c.to_string() + "\r\n");
+        let head = "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let answer = rig.raw(format!("{head}{chunks}0\r\n\r\n").as_bytes(), false).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert_eq!(backend.seen().pop().unwrap().body.as_deref(), Some(body.as_bytes()));
+    }
+    assert_eq!(rig.proxy.buffered.bytes(), 0);
+}
+
+#[tokio::test]
 async fn the_answer_to_a_large_request_for_an_unknown_model_can_be_read() {
     let backend = Backend::start().await;
     let rig = rig(&backend, Limits::default()).await;

@@ -6,6 +6,7 @@ mod backend;
 mod holding;
 mod limits;
 mod malformed;
+mod page;
 mod rig;
 mod streaming;
 mod tls;
