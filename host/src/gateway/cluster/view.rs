@@ -71,6 +71,22 @@ struct Condition {
     message: String,
 }
 
+impl ModelObject {
+    /// What keeps it from being used as its author means it.
+    pub fn flaw(&self, key: &ObjectName, cluster_domain: &str) -> Option<String> {
+        let Self { metadata, spec, .. } = self;
+        let selector = metadata.annotations.get(ALLOWED_SELECTOR).filter(|text| parse_selector(text).is_none());
+        let selector = selector.map(|text| {
+            format!("the annotation {ALLOWED_SELECTOR} {text:?} isn't a selector such as team=ml,tier!=free: it allows nobody, correct it")
+        });
+        selector.or_else(|| Target::parse(&spec.backend_url, namespace(key), cluster_domain).err())
+    }
+}
+
+fn namespace(key: &ObjectName) -> &str {
+    key.0.split_once('/').map_or("", |(namespace, _)| namespace)
+}
+
 /// What is known of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct View {
@@ -103,7 +119,7 @@ impl View {
         let definition = |(key, object): (&ObjectName, &ModelObject)| {
             let name = object.spec.model_name.clone();
             let gate = gate(key, object, reservations.get(key).copied(), cluster_domain);
-            Definition { key: key.clone(), name, created: created(object), allowed: allowed(key, object), gate }
+            Definition { key: key.clone(), name, created: created(object), allowed: allowed(object), gate }
         };
         let definitions = self.models.iter().filter(|(_, object)| !object.spec.model_name.is_empty()).map(definition).collect();
         let drains = reservations.iter().filter_map(|(key, reservation)| Some(((*key).clone(), drain(reservation)?)));
@@ -123,7 +139,7 @@ fn created(object: &ModelObject) -> u64 {
 
 /// Whether requests may go to a model.
 fn gate(key: &ObjectName, object: &ModelObject, reservation: Option<&Reservation>, cluster_domain: &str) -> Gate {
-    let (namespace, name) = (key.0.split_once('/').map_or("", |(namespace, _)| namespace), &object.spec.model_name);
+    let name = &object.spec.model_name;
     let drain = reservation.and_then(drain);
     let refused = |answer| Gate::Refused { drain, answer };
     if object.metadata.deletion_timestamp.is_some() {
@@ -133,14 +149,9 @@ fn gate(key: &ObjectName, object: &ModelObject, reservation: Option<&Reservation
         let message = format!("The model {name} is off, because its spec.maxReplicas is 0: ask its owner to set it to 1.");
         return refused(GatewayError::model_not_ready(message, None));
     }
-    let target = match Target::parse(&object.spec.backend_url, namespace, cluster_domain) {
-        Ok(target) => Arc::new(target),
-        Err(error) => {
-            tracing::debug!(model = %key, error, "a model can't be routed to");
-            let message =
-                format!("The model {name} can't be reached, because its spec.backendUrl isn't valid: ask its owner to correct it.");
-            return refused(GatewayError::backend_unavailable(message, None));
-        }
+    let Ok(target) = Target::parse(&object.spec.backend_url, namespace(key), cluster_domain).map(Arc::new) else {
+        let message = format!("The model {name} can't be reached, because its spec.backendUrl isn't valid: ask its owner to correct it.");
+        return refused(GatewayError::backend_unavailable(message, None));
     };
     let is_awake = reservation.is_some_and(|reservation| reservation.phase == Phase::Admitted) && object.status.ready;
     if object.spec.container_image.is_empty() || is_awake {
@@ -172,7 +183,7 @@ fn late(object: &ModelObject) -> GatewayError {
 }
 
 /// Who may use a model. A list that can't be read allows nobody.
-fn allowed(key: &ObjectName, object: &ModelObject) -> AllowList {
+fn allowed(object: &ModelObject) -> AllowList {
     let annotations = &object.metadata.annotations;
     let namespaces = annotations.get(ALLOWED_NAMESPACES).map(|list| {
         let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -181,10 +192,7 @@ fn allowed(key: &ObjectName, object: &ModelObject) -> AllowList {
     match annotations.get(ALLOWED_SELECTOR).map(|text| parse_selector(text)) {
         None => AllowList { namespaces, selector: None },
         Some(Some(selector)) => AllowList { namespaces, selector: Some(selector) },
-        Some(None) => {
-            tracing::warn!(model = %key, "the annotation {ALLOWED_SELECTOR} isn't a selector such as team=ml,tier!=free: nobody is allowed by it");
-            AllowList { namespaces: Some(namespaces.unwrap_or_default()), selector: None }
-        }
+        Some(None) => AllowList { namespaces: Some(namespaces.unwrap_or_default()), selector: None },
     }
 }
 
@@ -285,6 +293,11 @@ mod tests {
         let object = view.models.get_mut(&key("a")).unwrap();
         object.spec.backend_url = "ftp://x".to_owned();
         object.metadata.annotations = BTreeMap::from([(ALLOWED_SELECTOR.to_owned(), "a in (b)".to_owned())]);
+        let flaw = object.flaw(&key("a"), "cluster.local").unwrap();
+        assert!(flaw.contains(ALLOWED_SELECTOR), "{flaw}");
+        object.metadata.annotations.insert(ALLOWED_SELECTOR.to_owned(), "a=b".to_owned());
+        assert!(object.flaw(&key("a"), "cluster.local").unwrap().contains("spec.backendUrl"));
+        object.metadata.annotations.insert(ALLOWED_SELECTOR.to_owned(), "a in (b)".to_owned());
         let definition = view.catalog("cluster.local").0.remove(0);
         assert!(matches!(definition.gate, Gate::Refused { answer, .. } if answer.code == "backend_unavailable"));
         assert!(!definition.allowed.allows(Some("a"), |_| BTreeMap::new()));

@@ -33,6 +33,9 @@ use tokio::sync::watch;
 /// How many objects are listed at once.
 const PAGE: u32 = 200;
 
+/// Of how many models what was logged is remembered.
+const MAX_COMPLAINTS: usize = 1000;
+
 /// What is watched.
 const KINDS: [&str; 3] = ["InferenceModels", "reservations", "namespaces"];
 
@@ -42,6 +45,8 @@ pub struct Watches {
     models: Arc<Models>,
     cluster_domain: String,
     view: Mutex<View>,
+    /// What was logged of each model, so that it is logged once.
+    complaints: Mutex<BTreeMap<ObjectName, String>>,
     /// Which kinds have been listed.
     listed: watch::Sender<[bool; 3]>,
 }
@@ -49,7 +54,7 @@ pub struct Watches {
 impl Watches {
     /// Fills the catalog of these models.
     pub fn new(models: Arc<Models>, cluster_domain: String) -> Self {
-        Self { models, cluster_domain, view: Mutex::default(), listed: watch::Sender::new([false; 3]) }
+        Self { models, cluster_domain, view: Mutex::default(), complaints: Mutex::default(), listed: watch::Sender::new([false; 3]) }
     }
 
     /// What hasn't been listed yet, or none. Until then no request can be answered rightly.
@@ -70,16 +75,22 @@ impl Watches {
         let models: Api<DynamicObject> = Api::all_with(client.clone(), &INFERENCE_MODEL.api_resource());
         let key = |object: &DynamicObject| ObjectName(format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any()));
         let models = self.follow(0, models, config(), key, |object| {
-            let value = serde_json::to_value(object).ok()?;
-            let read = ModelObject::deserialize(value);
-            read.map_err(|error| tracing::warn!(model = %key(object), %error, "an InferenceModel can't be read")).ok()
+            let read = serde_json::to_value(object).and_then(ModelObject::deserialize);
+            let key = key(object);
+            let flaw = match &read {
+                Ok(read) => read.flaw(&key, &self.cluster_domain),
+                Err(error) => Some(format!("it can't be read, and stays as it was: {error}")),
+            };
+            self.complain(key, flaw);
+            read.ok()
         });
         let places: Api<ConfigMap> = Api::namespaced(client.clone(), host_namespace);
         let selected = config().labels(&format!("{RESERVATIONS}=true"));
         let places = self.follow(1, places, selected, ResourceExt::name_any, |map| {
-            let text = map.data.as_ref()?.get(PLACES)?;
+            let Some(text) = map.data.as_ref().and_then(|data| data.get(PLACES)) else { return Some(Reservations::new()) };
             let read = serde_json::from_str::<Reservations>(text);
-            read.map_err(|error| tracing::warn!(name = map.name_any(), %error, "the places of a node can't be read")).ok()
+            read.map_err(|error| tracing::warn!(name = map.name_any(), %error, "the places of a node can't be read, and stay as they were"))
+                .ok()
         });
         let namespaces = async {
             if !with_namespaces {
@@ -122,10 +133,9 @@ impl Watches {
                     self.listed.send_modify(|listed| listed[kind] = true);
                 }
                 Ok(Event::Apply(object)) => {
-                    let mut view = locked(&self.view);
-                    match read(&object) {
-                        Some(value) => drop(view.part().insert(key(&object), value)),
-                        None => drop(view.part().remove(&key(&object))),
+                    // What can't be read leaves in place what could.
+                    if let Some(value) = read(&object) {
+                        locked(&self.view).part().insert(key(&object), value);
                     }
                 }
                 Ok(Event::Delete(object)) => drop(locked(&self.view).part().remove(&key(&object))),
@@ -142,6 +152,22 @@ impl Watches {
             }
             complained = false;
             self.update();
+        }
+    }
+
+    /// Logs what is wrong with a model, unless it was logged already.
+    fn complain(&self, key: ObjectName, flaw: Option<String>) {
+        let mut complaints = locked(&self.complaints);
+        match flaw {
+            Some(flaw) if complaints.get(&key) != Some(&flaw) => {
+                tracing::warn!(model = %key, flaw, "a model can't be used as it is");
+                if complaints.len() >= MAX_COMPLAINTS {
+                    complaints.clear();
+                }
+                complaints.insert(key, flaw);
+            }
+            Some(_) => {}
+            None => drop(complaints.remove(&key)),
         }
     }
 
