@@ -7,6 +7,7 @@ mod cluster;
 mod command;
 pub mod faults;
 pub mod fixtures;
+mod gateway;
 pub mod grants;
 pub mod guide;
 mod host;
@@ -19,6 +20,7 @@ pub mod rules;
 
 pub use cluster::{OwnClusterPermit, TestCluster, TestNamespace, client};
 pub use command::{CommandOutput, compiled, helm, pointsman, xtask};
+pub use gateway::GatewayProcess;
 pub use host::Host;
 pub use pointsman_harness::plugins::example_plugin;
 pub use policies::{Engine, PolicyCluster, condition, plugin_bytes, with_other_digest, with_section};

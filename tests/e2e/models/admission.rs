@@ -54,18 +54,18 @@ async fn an_idle_model_sleeps_for_one_that_is_asked_for_and_comes_back() {
     pool.says("mistral", "Allocated", "False", "InsufficientMemory").await;
     let asked = ModelActivity { waiting: 1, waiting_since: Some(now()), last_request: Some(now()), ..ModelActivity::default() };
     let busy = ModelActivity { in_flight: 1, last_request: Some(now()), ..ModelActivity::default() };
-    gateway.writes(&[("llama", busy.clone()), ("mistral", asked.clone())]).await;
+    gateway.writes(&[("llama", busy.clone()), ("mistral", asked.clone())]);
     pool.explains("mistral", "is answering requests").await;
     // Long ago enough for the other to be worth more.
     let idle = ModelActivity { last_request: Some(now() + 1), ..ModelActivity::default() };
-    gateway.writes(&[("llama", idle.clone()), ("mistral", asked.clone())]).await;
+    gateway.writes(&[("llama", idle.clone()), ("mistral", asked.clone())]);
     let message = pool.says("llama", "Allocated", "False", "ScaledToZero").await;
     assert!(message.contains(&format!("The model {}/mistral needs its memory", space.0.name)), "{message}");
     let (_, place) = pool.reserved().await["llama"].clone();
     assert!(matches!(place.phase, Phase::Draining(_)), "{place:?}");
     // Nothing is stopped before the gateway confirms.
     let confirmed = ModelActivity { drained: Some(place.since), ..idle.clone() };
-    gateway.writes(&[("llama", confirmed), ("mistral", asked)]).await;
+    gateway.writes(&[("llama", confirmed), ("mistral", asked)]);
     pool.ready("mistral").await;
     let sleeping = space.becomes(&INFERENCE_MODEL, "llama", "it sleeps", |model| model["status"]["replicas"] == 0).await;
     assert_eq!(sleeping["status"]["ready"], json!(false));
@@ -74,10 +74,10 @@ async fn an_idle_model_sleeps_for_one_that_is_asked_for_and_comes_back() {
     // It is asked for again, and the other is not.
     let asked = ModelActivity { waiting: 5, waiting_since: Some(now()), last_request: Some(now()), ..ModelActivity::default() };
     let seen = ModelActivity { last_request: Some(now() + 1), ..ModelActivity::default() };
-    gateway.writes(&[("llama", asked.clone()), ("mistral", seen.clone())]).await;
+    gateway.writes(&[("llama", asked.clone()), ("mistral", seen.clone())]);
     pool.says("mistral", "Allocated", "False", "ScaledToZero").await;
     let (_, place) = pool.reserved().await["mistral"].clone();
-    gateway.writes(&[("llama", asked), ("mistral", ModelActivity { drained: Some(place.since), ..seen })]).await;
+    gateway.writes(&[("llama", asked), ("mistral", ModelActivity { drained: Some(place.since), ..seen })]);
     pool.ready("llama").await;
     gateway.leaves().await;
 }

@@ -6,6 +6,7 @@ mod gateway;
 mod nodes;
 mod observed;
 mod random;
+mod served;
 mod specs;
 
 use crate::services::{LastSeen, Space, condition, home};
@@ -16,7 +17,7 @@ use kube::{
 };
 use pointsman_core::{
     allocation::{
-        ObjectName,
+        ObjectName, Phase,
         records::{ACTIVITY, GATEWAY_ACTIVITY, GATEWAY_PREFIX, GatewayActivity, ModelActivity, PLACES, RESERVATIONS, Reservations},
     },
     resource::INFERENCE_MODEL,
@@ -26,9 +27,9 @@ use pointsman_tests::eventually;
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
+use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 /// Nodes of a test's own: a label selects them, and only pods that want GPUs come there.
 struct Pool<'s, 'c> {
@@ -123,36 +124,59 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// What a gateway writes about the models of a test. It is played here openly: the real one has tests of its own.
-struct PlayedGateway<'p, 's, 'c> {
-    pool: &'p Pool<'s, 'c>,
+/// What a gateway writes about the models of a test. It is played here openly: the real one has tests of its own. Models of other tests it
+/// has never seen a request for, and confirms that they are drained.
+struct PlayedGateway {
+    namespace: String,
+    seen: watch::Sender<BTreeMap<ObjectName, ModelActivity>>,
     api: Api<ConfigMap>,
+    name: String,
+    task: JoinHandle<()>,
 }
 
-impl<'p, 's, 'c> PlayedGateway<'p, 's, 'c> {
-    fn new(pool: &'p Pool<'s, 'c>) -> Self {
-        Self { pool, api: Api::namespaced(pool.space.0.client.clone(), HOST_NAMESPACE) }
+impl PlayedGateway {
+    fn new(pool: &Pool<'_, '_>) -> Self {
+        let api = Api::namespaced(pool.space.0.client.clone(), HOST_NAMESPACE);
+        let (seen, told) = watch::channel(BTreeMap::new());
+        let namespace = pool.space.0.name.clone();
+        let name = format!("{GATEWAY_PREFIX}{namespace}");
+        let task = tokio::spawn(play(Api::clone(&api), name.clone(), namespace.clone(), told));
+        Self { namespace, seen, api, name, task }
     }
 
-    fn name(&self) -> String {
-        format!("{GATEWAY_PREFIX}{}", self.pool.name)
-    }
-
-    /// Writes what it has seen.
-    async fn writes(&self, models: &[(&str, ModelActivity)]) {
-        static WRITTEN: AtomicU64 = AtomicU64::new(0);
-        let models = models.iter().map(|(name, seen)| (ObjectName(format!("{}/{name}", self.pool.space.0.name)), seen.clone()));
-        let activity = GatewayActivity { written: WRITTEN.fetch_add(1, Ordering::Relaxed), models: models.collect() };
-        let map = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name(), "labels": {GATEWAY_ACTIVITY: "true"}},
-            "data": {ACTIVITY: serde_json::to_string(&activity).unwrap()},
-        });
-        self.api.patch(&self.name(), &PatchParams::apply("test").force(), &Patch::Apply(map)).await.unwrap();
+    /// From now on it has seen this.
+    fn writes(&self, models: &[(&str, ModelActivity)]) {
+        let models = models.iter().map(|(name, seen)| (ObjectName(format!("{}/{name}", self.namespace)), seen.clone()));
+        self.seen.send_replace(models.collect());
     }
 
     /// It ends.
-    async fn leaves(&self) {
-        self.api.delete(&self.name(), &kube::api::DeleteParams::default()).await.unwrap();
+    async fn leaves(self) {
+        self.task.abort();
+        self.api.delete(&self.name, &kube::api::DeleteParams::default()).await.unwrap();
+    }
+}
+
+async fn play(api: Api<ConfigMap>, name: String, namespace: String, mut seen: watch::Receiver<BTreeMap<ObjectName, ModelActivity>>) {
+    let mut written = 0;
+    loop {
+        let mut models = seen.borrow_and_update().clone();
+        for data in api.list(&kube::api::ListParams::default().labels(RESERVATIONS)).await.unwrap().into_iter().filter_map(|map| map.data) {
+            for (model, place) in serde_json::from_str::<Reservations>(&data[PLACES]).unwrap() {
+                if matches!(place.phase, Phase::Draining(_)) && !model.0.starts_with(&format!("{namespace}/")) {
+                    models.entry(model).or_default().drained = Some(place.since);
+                }
+            }
+        }
+        written += 1;
+        let activity = GatewayActivity { written, models };
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {GATEWAY_ACTIVITY: "true"}},
+            "data": {ACTIVITY: serde_json::to_string(&activity).unwrap()},
+        });
+        api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(map)).await.unwrap();
+        // Others may begin to drain meanwhile.
+        timeout(Duration::from_secs(1), seen.changed()).await.ok();
     }
 }
 

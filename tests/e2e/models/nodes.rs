@@ -66,12 +66,12 @@ async fn pods_of_others_take_memory_and_a_node_that_shrinks_has_a_model_sleep_th
     let gateway = PlayedGateway::new(&pool);
     let seen = ModelActivity { last_request: Some(now() + 2), ..ModelActivity::default() };
     let busy = ModelActivity { in_flight: 1, ..seen.clone() };
-    gateway.writes(&[("llama", busy.clone()), ("mistral", seen.clone())]).await;
+    gateway.writes(&[("llama", busy.clone()), ("mistral", seen.clone())]);
     resize(&pool, 0, "60Gi").await;
     let message = pool.says("mistral", "Allocated", "False", "ScaledToZero").await;
     assert!(message.contains("Its node has less memory for models than they have reserved"), "{message}");
     let (_, place) = pool.reserved().await["mistral"].clone();
-    gateway.writes(&[("llama", busy), ("mistral", ModelActivity { drained: Some(place.since), ..seen })]).await;
+    gateway.writes(&[("llama", busy), ("mistral", ModelActivity { drained: Some(place.since), ..seen })]);
     pool.reserves("the other stays", &[("llama", 0)]).await;
     pool.ready("llama").await;
     gateway.leaves().await;

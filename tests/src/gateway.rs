@@ -1,0 +1,78 @@
+//! The gateway, running against a test's cluster.
+
+use crate::{
+    TestCluster,
+    command::{CACHE, compiled},
+    eventually, pointsman,
+};
+use pointsman::permissions::GATEWAY_ACCOUNT;
+use pointsman_core::settings::HOST_NAMESPACE;
+use pointsman_harness::{http_get, log_lines, workspace};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// A running `pointsman gateway`; it ends with its cluster.
+#[derive(Debug)]
+pub struct GatewayProcess<'a> {
+    cluster: &'a TestCluster,
+    /// Its name among the cluster's parts.
+    pub part: String,
+    /// Where it answers clients.
+    pub address: String,
+    /// Where it answers /readyz and /metrics.
+    pub pages: String,
+    log: PathBuf,
+}
+
+impl<'a> GatewayProcess<'a> {
+    /// Starts it as the ServiceAccount that gateways run as, and waits until it answers. Of one cluster each has another number, since what it
+    /// may write is limited by that.
+    pub async fn start(cluster: &'a TestCluster, number: u32, flags: &[String]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let roles = workspace().join("deploy/gateway/roles.yaml");
+        cluster.kubectl(&["apply", "--server-side", "-f", &roles.to_string_lossy()]).ok();
+        let kubeconfig = cluster.kubeconfig_of_service_account(HOST_NAMESPACE, GATEWAY_ACCOUNT);
+        let kubeconfig = kubeconfig.unwrap_or_else(|error| panic!("{error}"));
+        let part = format!("gateway-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let (program, number) = (pointsman().display().to_string(), number.to_string());
+        let fixed = ["gateway", "--listen", "127.0.0.1:0", "--serve", "127.0.0.1:0", "--identity", &number, "--shutdown-delay", "0s"];
+        let command: Vec<String> = [program].into_iter().chain(fixed.map(str::to_owned)).chain(flags.iter().cloned()).collect();
+        let environment: BTreeMap<String, String> =
+            [("KUBECONFIG", kubeconfig), (CACHE, compiled())].map(|(name, path)| (name.to_owned(), path.display().to_string())).into();
+        let log = cluster.run(&part, &command, &environment).unwrap_or_else(|error| panic!("{error}"));
+        let address = eventually("the gateway answers clients", async || says(&log, "answering clients")).await;
+        let pages = says(&log, "answering /healthz, /readyz and /metrics").expect("it says that first");
+        Self { cluster, part, address, pages, log }
+    }
+
+    /// The value of a series on its page of metrics, as it stands there.
+    pub fn metric(&self, series: &str) -> Option<f64> {
+        let (_, page) = http_get(&self.pages, "/metrics").ok()?;
+        page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    /// The lines of its log.
+    pub fn log(&self) -> Vec<Value> {
+        log_lines(&self.log)
+    }
+
+    /// Kills it.
+    pub fn kill(&self) {
+        self.cluster.kill_part(&self.part).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Ends it as a kubelet does.
+    pub fn stop(&self) {
+        self.cluster.stop_part(&self.part).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// The address in the line of a log with this message.
+fn says(log: &std::path::Path, message: &str) -> Option<String> {
+    let line = log_lines(log).into_iter().find(|line| line["message"] == message)?;
+    line["address"].as_str().map(str::to_owned)
+}
