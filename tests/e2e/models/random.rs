@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
                 self.patch_node(json!({"spec": {"unschedulable": cordoned}})).await;
             }
             87..90 => {
-                let budget = (self.below(2) == 0).then(|| "60Gi");
+                let budget = (self.below(2) == 0).then_some("60Gi");
                 self.patch_node(json!({"metadata": {"annotations": {"pointsman.dev/memory-budget": budget}}})).await;
             }
             90..93 => {
@@ -253,32 +253,32 @@ impl<'a> Run<'a> {
             }
             match placed.get(&name) {
                 Some(Phase::Admitted) if model["status"]["ready"] != true => {
-                    flaws.push(format!("{name} has a place and isn't Ready: {message}"))
+                    flaws.push(format!("{name} has a place and isn't Ready: {message}"));
                 }
                 Some(Phase::Admitted) => {}
                 Some(phase) => flaws.push(format!("{name} is {phase:?}")),
                 None if allocated["status"] == "True" => flaws.push(format!("{name} has no place, and says: {message}")),
-                None => flaws.extend(self.untrue(&moment, &model, &message)),
+                None => flaws.extend(untrue(&moment, &model, message)),
             }
         }
         flaws
     }
+}
 
-    /// Why a model that has no place doesn't tell the truth about that, if so.
-    fn untrue(&self, moment: &Moment, model: &Value, message: &str) -> Option<String> {
-        let name = model["metadata"]["name"].as_str().unwrap();
-        let needs: i64 = model["spec"]["memory"].as_str()?.strip_suffix("Gi")?.parse().ok()?;
-        if !message.contains("It needs") || model["spec"]["dependencies"].as_array().is_some_and(|list| !list.is_empty()) {
-            return None;
-        }
-        let selects = |node: &Node| {
-            let half = model["spec"]["nodeSelector"]["half"].as_str();
-            half.is_none() || node.labels().get("half").map(String::as_str) == half
-        };
-        let room = moment.nodes.iter().filter(|(_, node)| selects(node)).map(|(node, _)| moment.capacity(node) - moment.taken(node));
-        let most = room.max().unwrap_or_default();
-        (most >= needs).then(|| format!("{name} needs {needs} Gi and a node has {most}: {message}"))
+/// Why a model that has no place doesn't tell the truth about that, if so.
+fn untrue(moment: &Moment, model: &Value, message: &str) -> Option<String> {
+    let name = model["metadata"]["name"].as_str().unwrap();
+    let needs: i64 = model["spec"]["memory"].as_str()?.strip_suffix("Gi")?.parse().ok()?;
+    if !message.contains("It needs") || model["spec"]["dependencies"].as_array().is_some_and(|list| !list.is_empty()) {
+        return None;
     }
+    let selects = |node: &Node| {
+        let half = model["spec"]["nodeSelector"]["half"].as_str();
+        half.is_none() || node.labels().get("half").map(String::as_str) == half
+    };
+    let room = moment.nodes.iter().filter(|(_, node)| selects(node)).map(|(node, _)| moment.capacity(node) - moment.taken(node));
+    let most = room.max().unwrap_or_default();
+    (most >= needs).then(|| format!("{name} needs {needs} Gi and a node has {most}: {message}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
