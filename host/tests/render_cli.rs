@@ -59,7 +59,7 @@ fn one_that_gets_nothing_is_told_and_the_others_are_printed() {
     let (printed, said) = ended(0, &folder, &["render", "-f", ".", "--for", "default/chat"], "");
     assert!(printed.contains("name: chat-engine") && said.is_empty(), "{said}");
     let (printed, said) = ended(0, &folder, &["render", "-f", ".", "--for", "other/chat"], "");
-    assert!(printed.is_empty() && said.contains("no InferenceService of that name"), "{said}");
+    assert!(printed.is_empty() && said.contains("there is nothing of that name in the files"), "{said}");
 }
 
 #[test]
