@@ -3,6 +3,7 @@
 mod bench;
 mod beside;
 mod build;
+mod clients;
 mod demo;
 mod examples;
 mod features;

@@ -1,6 +1,6 @@
 //! The checks and tests, in the order in which they fail fastest.
 
-use crate::{beside::Beside, build, examples, features, guard::Guarded, image, layers, tools};
+use crate::{beside::Beside, build, clients, examples, features, guard::Guarded, image, layers, tools};
 use anyhow::{Context, Result, bail};
 use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, cluster_dir, forget_our_package, workspace};
 use std::{
@@ -128,6 +128,7 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
         }
     }
     tools::promtool(&cluster_dir().join("bin"))?;
+    clients::install()?;
     let cluster = Cluster::start(&Options { progress: true, ..Options::default() })?;
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.
     let cargo = build::cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready()).env(THREADS, threads());

@@ -1,10 +1,12 @@
 //! InferenceModels end to end: models that compete for the memory of nodes, on an embedded control plane with its real controllers.
 
 mod admission;
+mod clients;
 mod crashes;
 mod gateway;
 mod nodes;
 mod observed;
+mod policies;
 mod random;
 mod served;
 mod specs;

@@ -75,6 +75,11 @@ pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
+/// Where the OpenAI clients are put.
+pub fn clients_dir() -> PathBuf {
+    target_dir().join("clients")
+}
+
 /// Where the control plane's binaries and the neighbours' CRDs are put.
 pub fn cluster_dir() -> PathBuf {
     target_dir().join("cluster")
