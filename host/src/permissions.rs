@@ -24,6 +24,9 @@ pub const ACCOUNT: &str = "pointsman";
 /// The ServiceAccount that gateways run as. Strangers reach them, so they have no right of a host.
 pub const GATEWAY_ACCOUNT: &str = "pointsman-gateway";
 
+/// Its roles. `pointsman-gateway` are the host's for the Gateway API.
+const GATEWAY_ROLE: &str = "pointsman-model-gateway";
+
 /// How many gateways there may be: RBAC limits what each writes by its name.
 const MAX_GATEWAYS: usize = 10;
 
@@ -203,8 +206,8 @@ pub fn gateway_objects() -> Vec<Value> {
     let at_home = [rule("", "configmaps", &["create", "list", "watch"]), own];
     [
         account(GATEWAY_ACCOUNT),
-        role(GATEWAY_ACCOUNT, GATEWAY_ACCOUNT, "ClusterRole", None, &everywhere),
-        role(GATEWAY_ACCOUNT, GATEWAY_ACCOUNT, "Role", Some(HOST_NAMESPACE), &at_home),
+        role(GATEWAY_ROLE, GATEWAY_ACCOUNT, "ClusterRole", None, &everywhere),
+        role(GATEWAY_ROLE, GATEWAY_ACCOUNT, "Role", Some(HOST_NAMESPACE), &at_home),
     ]
     .concat()
 }

@@ -21,7 +21,7 @@ const ALSO: [(&str, &str); 2] = [
         "a cluster that serves one system",
         "resources: [DEPLOY/host, DEPLOY/roles/base, DEPLOY/roles/ome, DEPLOY/roles/keda]
 ---
-roles: {kserve: false, leaderworkerset: false, knative: false, ray: false, gateway: false, inference-pool: false}",
+roles: {kserve: false, eh-ops: false, leaderworkerset: false, knative: false, ray: false, gateway: false, inference-pool: false}",
     ),
     (
         "all components, a mirror's image and a place for the pods",
