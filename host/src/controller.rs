@@ -433,8 +433,14 @@ impl Controller {
                 self.applier.apply(snapshot, objects, &keeps).instrument(span).await.map(|()| Applied::Done)
             }
         };
-        if let (Ok(_), Some(held)) = (&applied, stopping) {
-            self.settled.note(&subject.key, held.since);
+        if let Some(held) = stopping {
+            // What the API server refuses of its objects keeps its memory no more than what a rule refuses.
+            if matches!(applied, Err(ApplyError::Refused { .. })) {
+                self.scale_to_zero(snapshot).await?;
+            }
+            if matches!(applied, Ok(_) | Err(ApplyError::Refused { .. })) {
+                self.settled.note(&subject.key, held.since);
+            }
         }
         let (applied, failed) = match applied {
             Ok(applied) => (instead.unwrap_or(applied), None),

@@ -51,6 +51,11 @@ async fn an_external_model_is_ready_without_objects_and_of_two_with_one_name_the
     pool.create("far", "1Gi", json!({"backendUrl": "http://vllm.elsewhere:8000"})).await;
     pool.ready("far").await;
     assert!(space.find(&SERVICE, "vllm").await.is_none() && space.find(&SERVICE, "far").await.is_none());
+    // One that becomes external gives its memory back, and its objects go.
+    space.patch(&INFERENCE_MODEL, "llama", json!({"spec": {"containerImage": ""}})).await;
+    pool.reserves("it has no place any more", &[("far", 0)]).await;
+    space.goes(&DEPLOYMENT, "llama").await;
+    pool.ready("llama").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -128,6 +128,8 @@ impl PlanBuilder<'_> {
             Some(Entry::Placed { held, .. }) if self.is_deleted() && held.phase != Phase::Stopping => Err(PlanError::new(self.allocated())),
             Some(_) if self.is_deleted() => Ok(Vec::new()),
             Some(Entry::External) => Ok(Vec::new()),
+            // It has become external: until its pod has gone, its Deployment stays as it is.
+            Some(Entry::Placed { .. }) if self.model.external => Err(PlanError::new(self.allocated())),
             Some(Entry::Placed { held, .. }) if held.phase != Phase::Stopping && !self.model.needs.fit(held.amounts) => {
                 let lacking = self.model.needs.lacking(held.amounts, "free");
                 let message = format!(

@@ -96,6 +96,13 @@ fn an_external_model_has_no_objects_and_is_ready() {
 }
 
 #[test]
+fn the_objects_of_a_model_that_becomes_external_stay_until_its_pod_has_gone() {
+    for phase in [Phase::Admitted, Phase::Draining(SleepReason::Off), Phase::Stopping] {
+        assert!(planned(&json!({"containerImage": ""}), Some(placed(phase))).objects.is_none());
+    }
+}
+
+#[test]
 fn without_a_policy_the_objects_stay_and_the_condition_says_so() {
     let plan = planned(&json!({}), Some(placed(Phase::Admitted)));
     assert!(plan.objects.is_none() && condition_text(&plan, DECIDED).starts_with("Some(false)"));
