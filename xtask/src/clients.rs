@@ -9,16 +9,32 @@ use anyhow::Result;
 use pointsman_harness::{clients_dir, workspace};
 use std::{fs, path::Path};
 
+/// The client of one language.
+struct Client {
+    language: &'static str,
+    /// Checks the tool, and tells its version.
+    version: fn() -> Result<String>,
+    /// Installs it from a folder into another.
+    install: fn(&Path, &Path) -> Result<()>,
+    /// What is there then.
+    outcome: &'static str,
+}
+
+const CLIENTS: [Client; 2] = [
+    Client { language: "python", version: tools::python, install: python, outcome: "venv/bin/python" },
+    Client { language: "javascript", version: tools::node, install: javascript, outcome: "node_modules/openai/package.json" },
+];
+
 /// Installs those whose versions have changed.
 pub(crate) fn install() -> Result<()> {
     let _lock = build::lock(&clients_dir(), "the OpenAI clients")?;
-    let installs: [(&str, fn() -> Result<String>, fn(&Path, &Path) -> Result<()>, &str); 2] =
-        [("python", tools::python, python, "venv/bin/python"), ("javascript", tools::node, javascript, "node_modules/openai/package.json")];
-    for (language, version, install, result) in installs {
-        let (source, work) = (workspace().join("tests/clients").join(language), clients_dir().join(language));
+    for Client { language, version, install, outcome } in CLIENTS {
+        // Their tools run in folders of their own.
+        let work = std::path::absolute(clients_dir().join(language))?;
+        let source = workspace().join("tests/clients").join(language);
         let version = version()?;
         let sources = Sources { folders: &[&source], also: &version };
-        sources.unless_built(&work.join("stamp"), &[&work.join(result)], || {
+        sources.unless_built(&work.join("stamp"), &[&work.join(outcome)], || {
             fs::create_dir_all(&work)?;
             install(&source, &work)
         })?;

@@ -36,8 +36,9 @@ async fn chat(body: String) -> Response {
     }
     let part = |text: &str| common("chat.completion.chunk", json!([{"index": 0, "delta": {"content": text}}]), &Value::Null);
     let parts = [part("Hello"), part(" there"), common("chat.completion.chunk", json!([]), &usage)];
-    let events: String = parts.iter().map(|part| format!("data: {part}\n\n")).collect();
-    ([(CONTENT_TYPE, "text/event-stream")], events + "data: [DONE]\n\n").into_response()
+    let events = parts.map(|part| part.to_string()).into_iter().chain(["[DONE]".to_owned()]);
+    let events: Vec<String> = events.map(|event| format!("data: {event}\n\n")).collect();
+    ([(CONTENT_TYPE, "text/event-stream")], events.concat()).into_response()
 }
 
 async fn embed(body: String) -> Response {
