@@ -154,7 +154,9 @@ fn gate(key: &ObjectName, object: &ModelObject, reservation: Option<&Reservation
         return refused(GatewayError::backend_unavailable(message, None));
     };
     let is_awake = reservation.is_some_and(|reservation| reservation.phase == Phase::Admitted) && object.status.ready;
-    if object.spec.container_image.is_empty() || is_awake {
+    // One that has become external drains like any other: hosts wait for the answers that its pod still gives.
+    let is_external = object.spec.container_image.is_empty() && drain.is_none();
+    if is_external || is_awake {
         return Gate::Open(target);
     }
     Gate::Closed { drain, answer: late(object) }
@@ -255,6 +257,8 @@ mod tests {
         assert!(!is_open(gate_in(&image, &ready, Some(Phase::Stopping))));
         assert!(is_open(gate_in(&none, &none, None)));
         let Gate::Closed { drain, .. } = gate_in(&image, &ready, Some(Phase::Draining(SleepReason::Idle))) else { panic!("it drains") };
+        assert_eq!(drain, Some(7));
+        let Gate::Closed { drain, .. } = gate_in(&none, &ready, Some(Phase::Draining(SleepReason::Off))) else { panic!("its pod drains") };
         assert_eq!(drain, Some(7));
         let off = json!({"containerImage": "i", "maxReplicas": 0});
         let Gate::Refused { drain, answer } = gate_in(&off, &ready, Some(Phase::Draining(SleepReason::Off))) else { panic!("it is off") };
