@@ -4,7 +4,7 @@ use super::{
     Inputs, history,
     places::Places,
     requests::{has_ended, is_conflict, set_finalizers, some_at_once},
-    steps::{Batch, admissions, batches, stops},
+    steps::{Batch, admissions, batches, stops, without_moves},
     stores::{Obstacle, Stores},
 };
 use crate::{leader::fence::fenced, problem::sentence};
@@ -209,7 +209,7 @@ impl Leading {
                 is_fresh = true;
                 continue;
             }
-            let steps = self.checked(&models, ledger.steps.clone()).await?;
+            let steps = self.checked(&models, without_moves(ledger.steps.clone())).await?;
             if steps.is_empty() && strays.is_empty() {
                 self.publish(&ledger);
                 return Ok(Some(Instant::now() + RETRY[1]));

@@ -72,6 +72,16 @@ pub(super) fn batches(
     [first, second]
 }
 
+/// Leaves out who would get another place in the same batch in which the former is given back, with all who are admitted with it: nobody has
+/// two at a time. They come in the next round.
+pub(super) fn without_moves(steps: Vec<Step>) -> Vec<Step> {
+    let released: BTreeSet<ObjectKey> = steps.iter().filter(|step| step.held.is_none()).map(|step| step.model.clone()).collect();
+    let is_admission = |step: &Step| step.held.as_ref().is_some_and(|held| held.phase == Phase::Admitted);
+    let moves = steps.iter().filter(|step| is_admission(step) && released.contains(&step.model));
+    let units: BTreeSet<ObjectKey> = moves.map(|step| step.with.clone()).collect();
+    steps.into_iter().filter(|step| !(is_admission(step) && units.contains(&step.with))).collect()
+}
+
 /// The models that steps admit.
 pub(super) fn admissions(held: impl Fn(&ObjectKey) -> Option<Held>, steps: &[Step]) -> Vec<&ObjectKey> {
     steps.iter().filter(|step| step.held.is_some() && held(&step.model).is_none()).map(|step| &step.model).collect()
@@ -127,6 +137,19 @@ mod tests {
         assert_eq!(names(&first), [on("a", &["alone"]), on("b", &["tokens"]), on("c", &["here", "pair"])]);
         assert_eq!(names(&second), [on("a", &["alone", "llama"])]);
         assert_eq!((&first["b"][&name("tokens")].root, &second["a"][&name("llama")].root), (&Some(name("llama")), &None));
+    }
+
+    #[test]
+    fn a_model_that_moves_gives_its_place_back_before_it_has_another_and_its_unit_waits_with_it() {
+        let steps = vec![
+            step("moves", None, "moves"),
+            step("moves", Some(place("b", Phase::Admitted)), "root"),
+            step("root", Some(place("c", Phase::Admitted)), "root"),
+            step("other", Some(place("c", Phase::Admitted)), "other"),
+            step("victim", Some(place("c", Phase::Draining(SleepReason::Idle))), "root"),
+        ];
+        let left: Vec<String> = without_moves(steps).into_iter().map(|step| step.model.name).collect();
+        assert_eq!(left, ["moves", "other", "victim"]);
     }
 
     #[test]
