@@ -44,8 +44,9 @@ async fn an_external_model_is_ready_without_objects_and_of_two_with_one_name_the
     assert!(space.find(&DEPLOYMENT, "outside").await.is_none());
     pool.create("llama", "60Gi", json!({})).await;
     pool.ready("llama").await;
-    pool.create("copy", "1Gi", json!({"modelName": pool.model_name("llama")})).await;
-    let message = pool.says("copy", "Allocated", "False", "Failed").await;
+    // Of two that are as old, to the second, the first by its name.
+    pool.create("second", "1Gi", json!({"modelName": pool.model_name("llama")})).await;
+    let message = pool.says("second", "Allocated", "False", "Failed").await;
     assert!(message.starts_with(&format!("The older model {}/llama has the same spec.modelName", space.0.name)), "{message}");
     // A Service of another namespace isn't ours to make.
     pool.create("far", "1Gi", json!({"backendUrl": "http://vllm.elsewhere:8000"})).await;
