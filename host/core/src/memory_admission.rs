@@ -42,6 +42,8 @@ pub fn model_object(snapshot: &Snapshot) -> ModelObject {
     let deployment = snapshot.child(&DEPLOYMENT, &subject.key.name).map(|deployment| &deployment.observed);
     ModelObject {
         model,
+        version: subject.version,
+        finalizers: subject.finalizers.clone(),
         deleting: subject.deleting,
         has_deployment: deployment.is_some(),
         scaled_to_zero: deployment

@@ -6,7 +6,12 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
-use pointsman_core::{allocation::cluster::History, resource::INFERENCE_MODEL, subject_kind::SUBJECT_KIND, world::ObjectKey};
+use pointsman_core::{
+    allocation::{cluster::History, inputs::seconds},
+    resource::INFERENCE_MODEL,
+    subject_kind::SUBJECT_KIND,
+    world::ObjectKey,
+};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +29,6 @@ pub(super) const WRITE_INTERVAL: u64 = 60;
 
 fn time_text(seconds: u64) -> Option<String> {
     Timestamp::from_second(i64::try_from(seconds).ok()?).ok().map(|time| time.to_string())
-}
-
-fn seconds(text: &str) -> Option<u64> {
-    text.parse::<Timestamp>().ok().and_then(|time| u64::try_from(time.as_second()).ok())
 }
 
 /// What the annotations say.

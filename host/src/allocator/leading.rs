@@ -5,10 +5,10 @@ use super::{
     places::Places,
     requests::{has_ended, is_conflict, set_finalizers, some_at_once},
     steps::{Batch, admissions, batches, stops, without_moves},
-    stores::{Obstacle, Stores},
+    stores::{Gateway, Obstacle, Stores},
 };
 use crate::{leader::fence::fenced, problem::sentence};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use pointsman_core::{
     allocation::{
@@ -24,7 +24,7 @@ use pointsman_core::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -40,19 +40,13 @@ const RETRY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(15
 /// How often an allocation is made in a row. Each makes at least one step further, and the next change begins anew.
 const MAX_ROUNDS: usize = 16;
 
-/// What is needed to change a model's finalizers.
-struct KnownModel {
-    version: u64,
-    finalizers: Vec<String>,
-}
-
 /// What a leader knows.
 pub(super) struct Leading {
     inputs: Arc<Inputs>,
     /// Writes only while we lead.
     client: Client,
     touched: Arc<Subscriber>,
-    models: BTreeMap<ObjectKey, KnownModel>,
+    /// The models that are ours.
     objects: BTreeMap<ObjectKey, ModelObject>,
     stores: Option<Stores>,
     places: Places,
@@ -61,8 +55,6 @@ pub(super) struct Leading {
     histories: BTreeMap<ObjectKey, History>,
     /// What was written of them, and when.
     saved: BTreeMap<ObjectKey, (u64, History)>,
-    /// The models that plans know to have a place.
-    placed: BTreeSet<ObjectKey>,
     /// The last number given to a reservation.
     since: u64,
     /// Why the policies couldn't decide, as it was logged last.
@@ -71,7 +63,7 @@ pub(super) struct Leading {
 }
 
 fn now_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    Timestamp::now().as_second().unsigned_abs()
 }
 
 impl Leading {
@@ -83,13 +75,11 @@ impl Leading {
             client,
             touched,
             inputs,
-            models: BTreeMap::new(),
             objects: BTreeMap::new(),
             stores: None,
             is_loaded: false,
             histories: BTreeMap::new(),
             saved: BTreeMap::new(),
-            placed: BTreeSet::new(),
             since: 0,
             undecided: None,
             failures: 0,
@@ -152,15 +142,8 @@ impl Leading {
             let snapshot = self.inputs.shared.lock().snapshot(&key, 0);
             let ours = snapshot.filter(|snapshot| self.inputs.claims.contains(&key) && planning::theirs(snapshot).is_none());
             match ours {
-                None => {
-                    self.models.remove(&key);
-                    self.objects.remove(&key);
-                }
-                Some(snapshot) => {
-                    let subject = &snapshot.subject;
-                    self.objects.insert(key.clone(), memory_admission::model_object(&snapshot));
-                    self.models.insert(key, KnownModel { version: subject.version, finalizers: subject.finalizers.clone() });
-                }
+                None => _ = self.objects.remove(&key),
+                Some(snapshot) => _ = self.objects.insert(key, memory_admission::model_object(&snapshot)),
             }
         }
     }
@@ -226,10 +209,14 @@ impl Leading {
             self.saved = self.histories.iter().map(|(key, history)| (key.clone(), (0, history.clone()))).collect();
         }
         self.places.load().await?;
-        let unfinished = self.with_cluster(|cluster, objects, placed| cluster.unfinished(objects, |key| placed.contains(key)));
+        let world = &self.inputs.shared;
+        let is_placed = |key: &ObjectKey| {
+            let entry = world.lock().snapshot(key, 0).and_then(|snapshot| snapshot.allocated);
+            matches!(entry.as_deref(), Some(Entry::Placed { .. }))
+        };
+        let unfinished = self.with_cluster(|cluster| cluster.unfinished(&self.objects, is_placed));
         if !unfinished.is_empty() {
-            let places = self.places.by_node();
-            let [first, _] = batches(&places, |_| None, &[], &unfinished, || 0);
+            let [first, _] = batches(&self.places.by_node(), |_| None, &[], &unfinished, || 0);
             self.places.write(first).await?;
         }
         self.is_loaded = true;
@@ -237,29 +224,26 @@ impl Leading {
     }
 
     /// Has something worked out from what the watches have seen.
-    fn with_cluster<T>(&self, work: impl FnOnce(&Cluster<'_>, &BTreeMap<ObjectKey, ModelObject>, &BTreeSet<ObjectKey>) -> T) -> T
-    where
-        T: Default,
-    {
+    fn with_cluster<T: Default>(&self, work: impl FnOnce(&Cluster<'_>) -> T) -> T {
         let Some(stores) = &self.stores else { return T::default() };
         let seen = stores.lock();
         let settled = self.inputs.settled.0.borrow();
         let cluster = Cluster {
             nodes: &seen.nodes,
             pods: &seen.pods,
-            gateways: seen.living_gateways(Instant::now()).0,
+            gateways: seen.living_gateways().map(|gateway| &gateway.activity).collect(),
             places: self.places.by_node(),
             histories: &self.histories,
             settled: &settled,
         };
-        work(&cluster, &self.objects, &self.placed)
+        work(&cluster)
     }
 
     /// One allocation, and when the next gateway counts as gone.
     fn decide(&mut self) -> (cluster::Inputs, Ledger, Option<Instant>) {
         let now = now_seconds();
-        let inputs = self.with_cluster(|cluster, objects, _| cluster.inputs(objects, now));
-        let gone = self.stores.as_ref().and_then(|stores| stores.lock().living_gateways(Instant::now()).1);
+        let inputs = self.with_cluster(|cluster| cluster.inputs(&self.objects, now));
+        let gone = self.stores.as_ref().and_then(|stores| stores.lock().living_gateways().map(Gateway::gone_at).min());
         let mut failed = None;
         let ledger = tokio::task::block_in_place(|| {
             let policies = self.inputs.policies.pin(Standing::Running);
@@ -274,9 +258,7 @@ impl Leading {
         (inputs, ledger, gone)
     }
 
-    fn publish(&mut self, ledger: &Ledger) {
-        self.placed =
-            ledger.entries.iter().filter(|(_, entry)| matches!(entry, Entry::Placed { .. })).map(|(key, _)| key.clone()).collect();
+    fn publish(&self, ledger: &Ledger) {
         self.inputs.shared.change(|world| {
             world.set_unallocated(None);
             world.set_allocated(&ledger.entries);
@@ -302,7 +284,7 @@ impl Leading {
         let held = |key: &ObjectKey| models.get(key).and_then(|model| model.held.clone());
         let admitted: BTreeSet<ObjectKey> = admissions(held, &steps).into_iter().cloned().collect();
         let mut requests = Vec::new();
-        for (key, known) in admitted.iter().filter_map(|key| Some((key, self.models.get(key)?))) {
+        for (key, known) in admitted.iter().filter_map(|key| Some((key, self.objects.get(key)?))) {
             if !known.finalizers.iter().any(|known| known == FINALIZER) {
                 let finalizers = known.finalizers.iter().cloned().chain([FINALIZER.to_owned()]).collect();
                 let (client, key, version) = (self.client.clone(), key.clone(), known.version);
@@ -311,22 +293,23 @@ impl Leading {
         }
         let answers = some_at_once(requests).await;
         let left_out: BTreeSet<ObjectKey> = answers.into_iter().filter(|(_, done)| !done).map(|(key, _)| key).collect();
-        let mut checked = Vec::new();
+        let mut requests = Vec::new();
         for step in steps {
             let is_left_out = left_out.contains(&step.model) || admitted.contains(&step.model) && left_out.contains(&step.with);
-            if !is_left_out && (step.held.is_some() || has_ended(self.client.clone(), &step.model).await?) {
-                checked.push(step);
-            }
+            let client = self.client.clone();
+            requests.push(async move {
+                let may_be_written = !is_left_out && (step.held.is_some() || has_ended(client, &step.model).await?);
+                Ok::<_, kube::Error>(may_be_written.then_some(step))
+            });
         }
-        Ok(checked)
+        some_at_once(requests).await.into_iter().filter_map(Result::transpose).collect()
     }
 
     async fn write(&mut self, models: &BTreeMap<ObjectKey, Model>, steps: &[Step], strays: &[Stray]) -> kube::Result<()> {
         let held = |key: &ObjectKey| -> Option<Held> { models.get(key)?.held.clone() };
         let mut since = self.since;
         let next_since = || {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-            since = u64::try_from(now).unwrap_or(u64::MAX).max(since + 1);
+            since = Timestamp::now().as_millisecond().unsigned_abs().max(since + 1);
             since
         };
         let [first, second]: [Batch; 2] = batches(&self.places.by_node(), held, steps, strays, next_since);
@@ -383,12 +366,11 @@ impl Leading {
     /// Lets those go that are being deleted and have no memory any more.
     async fn release_deleted(&self, models: &BTreeMap<ObjectKey, Model>) {
         let mut requests = Vec::new();
-        for (key, known) in &self.models {
-            let is_deleted = self.objects.get(key).is_some_and(|object| object.deleting);
+        for (key, object) in &self.objects {
             let is_free = models.get(key).is_none_or(|model| model.held.is_none() && model.pods.is_empty());
-            if is_deleted && is_free && known.finalizers.iter().any(|known| known == FINALIZER) {
-                let others = known.finalizers.iter().filter(|known| *known != FINALIZER).cloned().collect();
-                requests.push(set_finalizers(self.client.clone(), key.clone(), known.version, others));
+            if object.deleting && is_free && object.finalizers.iter().any(|known| known == FINALIZER) {
+                let others = object.finalizers.iter().filter(|known| *known != FINALIZER).cloned().collect();
+                requests.push(set_finalizers(self.client.clone(), key.clone(), object.version, others));
             }
         }
         some_at_once(requests).await;

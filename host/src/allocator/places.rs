@@ -66,8 +66,8 @@ impl Places {
     }
 
     /// What is reserved, by the nodes.
-    pub(super) fn by_node(&self) -> BTreeMap<String, Reservations> {
-        self.known.values().map(|known| (known.node.clone(), known.places.clone())).collect()
+    pub(super) fn by_node(&self) -> BTreeMap<&str, &Reservations> {
+        self.known.values().map(|known| (known.node.as_str(), &known.places)).collect()
     }
 
     /// Writes what is reserved on nodes. Where one fails, the others are written, and what is known must be read anew.

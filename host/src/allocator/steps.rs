@@ -17,17 +17,17 @@ pub(super) type Batch = BTreeMap<String, Reservations>;
 ///
 /// A model whose dependencies come to other nodes is in the second: whoever finds them without it knows that the host has ended in between.
 pub(super) fn batches(
-    places: &BTreeMap<String, Reservations>,
+    places: &BTreeMap<&str, &Reservations>,
     held: impl Fn(&ObjectKey) -> Option<Held>,
     steps: &[Step],
     strays: &[Stray],
     mut since: impl FnMut() -> u64,
 ) -> [Batch; 2] {
-    let mut after = places.clone();
+    // Of the nodes whose places change: what is reserved there afterwards.
+    let mut after = Batch::new();
+    let known = |node: &str| places.get(node).map(|places| (*places).clone()).unwrap_or_default();
     for (node, name) in strays {
-        if let Some(reservations) = after.get_mut(node) {
-            reservations.remove(name);
-        }
+        after.entry(node.clone()).or_insert_with(|| known(node)).remove(name);
     }
     let admitted = |step: &&Step| held(&step.model).is_none() && step.held.is_some();
     // The nodes of each unit that is admitted.
@@ -40,19 +40,19 @@ pub(super) fn batches(
         let name = ObjectName::new(&step.model);
         let before = held(&step.model);
         let Some(now) = &step.held else {
-            if let Some(reservations) = before.and_then(|before| after.get_mut(&before.node)) {
-                reservations.remove(&name);
+            if let Some(Held { node, .. }) = before {
+                after.entry(node.clone()).or_insert_with(|| known(&node)).remove(&name);
             }
             continue;
         };
-        let known = before.as_ref().and_then(|before| places.get(&before.node)?.get(&name));
+        let former = before.as_ref().and_then(|before| places.get(before.node.as_str())?.get(&name));
         let is_as_far = before.as_ref().is_some_and(|before| before.phase == now.phase);
         let reservation = Reservation {
             amounts: now.amounts,
             phase: now.phase.clone(),
-            since: known.filter(|_| is_as_far).map_or_else(&mut since, |known| known.since),
-            root: match known {
-                Some(known) => known.root.clone(),
+            since: former.filter(|_| is_as_far).map_or_else(&mut since, |former| former.since),
+            root: match former {
+                Some(former) => former.root.clone(),
                 None => (step.with != step.model).then(|| ObjectName::new(&step.with)),
             },
         };
@@ -60,16 +60,16 @@ pub(super) fn batches(
         if is_root && nodes.get(&step.model).is_some_and(|nodes| nodes.len() > 1) {
             last.push((now.node.clone(), name, reservation));
         } else {
-            after.entry(now.node.clone()).or_default().insert(name, reservation);
+            after.entry(now.node.clone()).or_insert_with(|| known(&now.node)).insert(name, reservation);
         }
     }
-    let first: Batch =
-        after.iter().filter(|(node, now)| places.get(*node) != Some(*now)).map(|(node, now)| (node.clone(), now.clone())).collect();
     let mut second = Batch::new();
     for (node, name, reservation) in last {
-        second.entry(node.clone()).or_insert_with(|| after.get(&node).cloned().unwrap_or_default()).insert(name, reservation);
+        let first = || after.get(&node).cloned().unwrap_or_else(|| known(&node));
+        second.entry(node.clone()).or_insert_with(first).insert(name, reservation);
     }
-    [first, second]
+    after.retain(|node, now| places.get(node.as_str()).map_or(!now.is_empty(), |before| *before != now));
+    [after, second]
 }
 
 /// Leaves out who would get another place in the same batch in which the former is given back, with all who are admitted with it: nobody has
@@ -156,8 +156,8 @@ mod tests {
     fn a_place_keeps_its_time_until_it_is_further_and_strays_go() {
         let reservation = |phase: Phase| Reservation { phase, since: 3, root: Some(name("root")), ..Reservation::default() };
         let known = [("grows", Phase::Admitted), ("sleeps", Phase::Admitted), ("goes", Phase::Stopping), ("stray", Phase::Admitted)];
-        let places =
-            BTreeMap::from([("a".to_owned(), known.iter().map(|(model, phase)| (name(model), reservation(phase.clone()))).collect())]);
+        let places: Reservations = known.iter().map(|(model, phase)| (name(model), reservation(phase.clone()))).collect();
+        let places = BTreeMap::from([("a", &places)]);
         let held = |key: &ObjectKey| known.iter().find(|(name, _)| *name == key.name).map(|(_, phase)| place("a", phase.clone()));
         let larger = Held { amounts: Amounts { memory: 9, ..Amounts::default() }, ..place("a", Phase::Admitted) };
         let steps = [

@@ -7,7 +7,7 @@ use crate::{
     watch::seen::ObjectText,
 };
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{self, ConfigMap};
 use kube::{
     Api, Client, Resource,
     api::ApiResource,
@@ -20,7 +20,7 @@ use pointsman_core::{
     allocation::{
         Node,
         inputs::PodUsage,
-        records::{ACTIVITY, GATEWAY_ACTIVITY, GATEWAY_PATIENCE, GatewayActivity, NODE, PLACES, RESERVATIONS, Reservations},
+        records::{self, GATEWAY_ACTIVITY, GATEWAY_PATIENCE, GatewayActivity, NODE, PLACES, RESERVATIONS, Reservations},
     },
     world::MissingRole,
 };
@@ -36,8 +36,31 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 /// How many objects are listed at once: their JSON is in memory together.
 const LIST_PAGE_SIZE: u32 = 500;
 
-/// The namespace and the name of an object.
+/// The namespace and the name of an object; of what isn't a pod the namespace is left out.
 type Name = (String, String);
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Nodes,
+    Pods,
+    Reservations,
+    Gateways,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Nodes, Self::Pods, Self::Reservations, Self::Gateways];
+
+    /// As messages have it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nodes => "nodes",
+            Self::Pods => "pods",
+            Self::Reservations => "configmaps with reservations",
+            Self::Gateways => "configmaps of gateways",
+        }
+    }
+}
 
 /// What the watches have seen.
 #[derive(Debug, Default)]
@@ -52,7 +75,7 @@ pub(super) struct Seen {
     pub(super) removed: BTreeSet<String>,
     pub(super) gateways: BTreeMap<String, Gateway>,
     /// The kinds that haven't been listed yet, each with why, if that is known.
-    unlisted: BTreeMap<&'static str, Option<String>>,
+    unlisted: BTreeMap<Kind, Option<String>>,
 }
 
 /// A ConfigMap with what is reserved on a node.
@@ -71,6 +94,13 @@ pub(super) struct Gateway {
     seen: Instant,
 }
 
+impl Gateway {
+    /// When it counts as gone, unless it writes before.
+    pub(super) fn gone_at(&self) -> Instant {
+        self.seen + Duration::from_secs(GATEWAY_PATIENCE)
+    }
+}
+
 /// The watches, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Stores {
@@ -86,26 +116,24 @@ impl Seen {
         known.map(Obstacle::Failed).or_else(|| (!self.unlisted.is_empty()).then_some(Obstacle::Pending))
     }
 
-    /// What the gateways have seen that live, and when the next of them counts as gone unless it writes.
-    pub(super) fn living_gateways(&self, now: Instant) -> (BTreeMap<String, GatewayActivity>, Option<Instant>) {
-        let patience = Duration::from_secs(GATEWAY_PATIENCE);
-        let living = self.gateways.iter().filter(|(_, gateway)| now < gateway.seen + patience);
-        let activities = living.clone().map(|(name, gateway)| (name.clone(), gateway.activity.clone())).collect();
-        (activities, living.map(|(_, gateway)| gateway.seen + patience).min())
+    /// The gateways that live.
+    pub(super) fn living_gateways(&self) -> impl Iterator<Item = &Gateway> {
+        let now = Instant::now();
+        self.gateways.values().filter(move |gateway| now < gateway.gone_at())
     }
 
     /// Takes what a gateway has written, unless that is known.
     pub(super) fn put_gateway(&mut self, name: String, map: &ConfigMap) {
-        let activity = map.data.as_ref().and_then(|data| serde_json::from_str(data.get(ACTIVITY)?).ok()).unwrap_or_default();
+        let activity = map.data.as_ref().map(records::activity).unwrap_or_default();
         match self.gateways.get(&name) {
             Some(known) if known.activity == activity => {}
             _ => _ = self.gateways.insert(name, Gateway { activity, seen: Instant::now() }),
         }
     }
 
-    fn put(&mut self, kind: &'static str, name: &Name, text: &str) {
+    fn put(&mut self, kind: Kind, name: &Name, text: &str) {
         match kind {
-            NODES => {
+            Kind::Nodes => {
                 let (name, node, problem) = Node::from_object(text);
                 match problem {
                     Some(problem) if self.problems.get(&name) != Some(&problem) => {
@@ -117,42 +145,42 @@ impl Seen {
                 }
                 self.nodes.insert(name, node);
             }
-            PODS => match PodUsage::from_object(text) {
+            Kind::Pods => match PodUsage::from_object(text) {
                 Some(pod) => _ = self.pods.insert(name.clone(), pod),
                 None => _ = self.pods.remove(name),
             },
-            PLACES_KIND => {
+            Kind::Reservations => {
                 let map = serde_json::from_str(text).unwrap_or_default();
                 if let Some(reserved) = ReservedOnNode::from_config_map(&map) {
                     self.reserved.insert(name.1.clone(), reserved);
                 }
             }
-            _ => self.put_gateway(name.1.clone(), &serde_json::from_str(text).unwrap_or_default()),
+            Kind::Gateways => self.put_gateway(name.1.clone(), &serde_json::from_str(text).unwrap_or_default()),
         }
     }
 
-    fn remove(&mut self, kind: &'static str, name: &Name) {
+    fn remove(&mut self, kind: Kind, name: &Name) {
         match kind {
-            NODES => {
+            Kind::Nodes => {
                 self.nodes.remove(&name.1);
                 self.problems.remove(&name.1);
             }
-            PODS => _ = self.pods.remove(name),
-            PLACES_KIND => {
+            Kind::Pods => _ = self.pods.remove(name),
+            Kind::Reservations => {
                 self.reserved.remove(&name.1);
                 self.removed.insert(name.1.clone());
             }
-            _ => _ = self.gateways.remove(&name.1),
+            Kind::Gateways => _ = self.gateways.remove(&name.1),
         }
     }
 
-    fn names(&self, kind: &'static str) -> Vec<Name> {
+    fn names(&self, kind: Kind) -> Vec<Name> {
         let unspaced = |name: &String| (String::new(), name.clone());
         match kind {
-            NODES => self.nodes.keys().map(unspaced).collect(),
-            PODS => self.pods.keys().cloned().collect(),
-            PLACES_KIND => self.reserved.keys().map(unspaced).collect(),
-            _ => self.gateways.keys().map(unspaced).collect(),
+            Kind::Nodes => self.nodes.keys().map(unspaced).collect(),
+            Kind::Pods => self.pods.keys().cloned().collect(),
+            Kind::Reservations => self.reserved.keys().map(unspaced).collect(),
+            Kind::Gateways => self.gateways.keys().map(unspaced).collect(),
         }
     }
 }
@@ -177,47 +205,33 @@ impl ReservedOnNode {
         Some(Self {
             node: data.get(NODE)?.clone(),
             version: map.metadata.resource_version.as_ref()?.parse().ok()?,
-            places: serde_json::from_str(data.get(PLACES)?).inspect_err(unread).unwrap_or_default(),
+            places: records::reservations(data)?.inspect_err(unread).unwrap_or_default(),
         })
     }
 }
 
-const NODES: &str = "nodes";
-const PODS: &str = "pods";
-/// The two kinds of ConfigMap, as messages name them.
-const PLACES_KIND: &str = "configmaps with reservations";
-const GATEWAYS_KIND: &str = "configmaps of gateways";
-
 impl Stores {
     /// Begins to watch. `limited` says whether the host serves some namespaces only.
     pub(super) fn start(client: &Client, namespace: &str, limited: bool) -> Self {
-        let kinds = [NODES, PODS, PLACES_KIND, GATEWAYS_KIND];
-        let seen = Seen { unlisted: kinds.into_iter().map(|kind| (kind, None)).collect(), ..Seen::default() };
+        let seen = Seen { unlisted: Kind::ALL.map(|kind| (kind, None)).into(), ..Seen::default() };
         let seen = Arc::new(Mutex::new(seen));
         let (tell, changed) = watch::channel(0);
         let feature =
             if limited { format!("{}/{}", permissions::BESIDE_NAMESPACES, permissions::EH_OPS) } else { permissions::EH_OPS.to_owned() };
         let mut tasks = JoinSet::new();
-        for kind in kinds {
+        for kind in Kind::ALL {
             let all = watcher::Config::default().page_size(LIST_PAGE_SIZE);
-            let core = |kind: &str, plural: &str| ApiResource {
-                group: String::new(),
-                version: "v1".to_owned(),
-                api_version: "v1".to_owned(),
-                kind: kind.to_owned(),
-                plural: plural.to_owned(),
-            };
-            let maps = || Api::namespaced_with(client.clone(), namespace, &core("ConfigMap", "configmaps"));
+            let maps = || Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<ConfigMap>(&()));
             let (api, config): (Api<ObjectText>, _) = match kind {
-                NODES => (Api::all_with(client.clone(), &core("Node", NODES)), all),
-                PODS => (Api::all_with(client.clone(), &core("Pod", PODS)), all),
-                PLACES_KIND => (maps(), all.labels(RESERVATIONS)),
-                _ => (maps(), all.labels(GATEWAY_ACTIVITY)),
+                Kind::Nodes => (Api::all_with(client.clone(), &ApiResource::erase::<v1::Node>(&())), all),
+                Kind::Pods => (Api::all_with(client.clone(), &ApiResource::erase::<v1::Pod>(&())), all),
+                Kind::Reservations => (maps(), all.labels(RESERVATIONS)),
+                Kind::Gateways => (maps(), all.labels(GATEWAY_ACTIVITY)),
             };
             let role = match kind {
-                NODES => feature.clone(),
-                PODS if limited => feature.clone(),
-                _ => permissions::BASE.to_owned(),
+                Kind::Nodes => feature.clone(),
+                Kind::Pods if limited => feature.clone(),
+                Kind::Pods | Kind::Reservations | Kind::Gateways => permissions::BASE.to_owned(),
             };
             let role = MissingRole { folder: role, namespaces: BTreeSet::new() };
             tasks.spawn(follow(kind, api, config, role, Arc::clone(&seen), tell.clone()));
@@ -236,7 +250,7 @@ impl Stores {
 }
 
 async fn follow(
-    kind: &'static str,
+    kind: Kind,
     api: Api<ObjectText>,
     config: watcher::Config,
     role: MissingRole,
@@ -245,7 +259,7 @@ async fn follow(
 ) {
     let name = |object: &ObjectText| {
         let meta = object.meta();
-        (meta.namespace.clone().filter(|_| kind == PODS).unwrap_or_default(), meta.name.clone().unwrap_or_default())
+        (meta.namespace.clone().filter(|_| kind == Kind::Pods).unwrap_or_default(), meta.name.clone().unwrap_or_default())
     };
     let mut events = pin!(watcher::watcher(api, config).default_backoff());
     let mut there = BTreeSet::new();
@@ -267,22 +281,22 @@ async fn follow(
                 for gone in seen.names(kind).into_iter().filter(|name| !there.contains(name)) {
                     seen.remove(kind, &gone);
                 }
-                seen.unlisted.remove(kind);
+                seen.unlisted.remove(&kind);
                 there.clear();
             }
             Ok(Event::Apply(object)) => seen.put(kind, &name(&object), object.text()),
             Ok(Event::Delete(object)) => seen.remove(kind, &name(&object)),
             Err(error) => {
                 if !std::mem::replace(&mut complained, true) {
-                    tracing::warn!(error = sentence(&error), kind, "watching; trying again");
+                    tracing::warn!(error = sentence(&error), kind = kind.name(), "watching; trying again");
                 }
                 let why = if is_forbidden(&error) {
-                    format!("the host has no right to list {kind}: {role}")
+                    format!("the host has no right to list {}: {role}", kind.name())
                 } else {
-                    format!("{kind} can't be listed: {}", sentence(&error))
+                    format!("{} can't be listed: {}", kind.name(), sentence(&error))
                 };
                 // What fails later is caught up with.
-                match seen.unlisted.get_mut(kind) {
+                match seen.unlisted.get_mut(&kind) {
                     Some(known) => *known = Some(why),
                     None => continue,
                 }
@@ -317,7 +331,7 @@ mod tests {
         let map = |written: u64| {
             serde_json::from_value(json!({"data": {"activity": json!({"written": written, "models": {}}).to_string()}})).unwrap()
         };
-        let living = |seen: &Seen| seen.living_gateways(Instant::now()).0.len();
+        let living = |seen: &Seen| seen.living_gateways().count();
         seen.put_gateway("a".to_owned(), &map(1));
         tokio::time::advance(Duration::from_secs(GATEWAY_PATIENCE - 1)).await;
         assert_eq!(living(&seen), 1);

@@ -24,8 +24,9 @@ use pointsman_core::{
     world::{ObjectKey, World, child::SUBJECT_KIND},
 };
 use pointsman_crds::policy::rule::LookupScope;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
 
 /// How many objects are listed at once.
 const PAGE: u32 = 200;
@@ -105,20 +106,17 @@ impl Source {
 
     /// Gives one object of a kind after the other: those of a large cluster are too many to be in memory together.
     async fn each(&self, resource: &'static Resource, namespace: &str, selector: &str, mut take: impl FnMut(Value)) -> Result<()> {
-        let api = self.api(resource, namespace);
-        let mut parameters = ListParams::default().labels(selector).limit(PAGE);
-        loop {
-            let page = api.list(&parameters).await.with_context(|| format!("listing {}", resource.plural))?;
-            for mut object in page.items {
-                // What is listed doesn't say of what kind it is.
-                object.types = Some(kube::api::TypeMeta { api_version: resource.api_version(), kind: resource.kind.to_owned() });
-                take(serde_json::to_value(object).context("reading what the API server says")?);
+        let (api, mut unread) = (self.api(resource, namespace), None);
+        let listed = each_page(&api, selector, |mut object| {
+            // What is listed doesn't say of what kind it is.
+            object.types = Some(kube::api::TypeMeta { api_version: resource.api_version(), kind: resource.kind.to_owned() });
+            match serde_json::to_value(object) {
+                Ok(object) => take(object),
+                Err(error) => unread = Some(error),
             }
-            match page.metadata.continue_.filter(|more| !more.is_empty()) {
-                Some(more) => parameters.continue_token = Some(more),
-                None => return Ok(()),
-            }
-        }
+        });
+        listed.await.with_context(|| format!("listing {}", resource.plural))?;
+        unread.map_or(Ok(()), |error| Err(error).context("reading what the API server says"))
     }
 
     /// All services of a namespace, or of all where that is empty, with what they may use and what was made for them.
@@ -201,6 +199,22 @@ impl Source {
     }
 }
 
+/// Gives one object after the other, page by page: those of a large cluster are too many to be in memory together.
+pub(super) async fn each_page<K>(api: &Api<K>, selector: &str, mut take: impl FnMut(K)) -> kube::Result<()>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let mut parameters = ListParams::default().labels(selector).limit(PAGE);
+    loop {
+        let page = api.list(&parameters).await?;
+        page.items.into_iter().for_each(&mut take);
+        match page.metadata.continue_.filter(|more| !more.is_empty()) {
+            Some(more) => parameters.continue_token = Some(more),
+            None => return Ok(()),
+        }
+    }
+}
+
 /// What `explain` tells of one service.
 pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
     let ViewArgs { offline, cache, cluster, .. } = view;
@@ -225,7 +239,7 @@ pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
     if *key.resource == INFERENCE_MODEL {
         source.put(&mut world, &INFERENCE_MODEL, "", "").await?;
         source.put(&mut world, &DEPLOYMENT, "", &format!("{SUBJECT_KIND}={}", INFERENCE_MODEL.kind)).await?;
-        observe(&source, &mut world, &policies, &offline.host_namespace).await?;
+        observe(&source, &mut world, &policies, &offline.host_namespace).await;
     }
     Ok(Offline { world, subjects: vec![key], policies, settings: offline.settings.settings(), notes })
 }

@@ -1,21 +1,22 @@
 //! Which models would have memory: by nodes that files describe, or as a cluster is.
 
-use super::{live::Source, offline::files::Document};
-use anyhow::{Result, bail};
-use k8s_openapi::{
-    api::core::v1::{ConfigMap, Node as NodeObject, Pod},
-    jiff::Timestamp,
+use super::{
+    live::{Source, each_page},
+    offline::files::{self, Document},
 };
-use kube::{Api, ResourceExt, api::ListParams};
+use crate::problem::sentence;
+use anyhow::{Result, bail};
+use k8s_openapi::{api::core::v1, jiff::Timestamp};
+use kube::Api;
 use pointsman_core::{
     allocation::{
-        Entry, Node, ObjectName, Phase, allocate,
+        Entry, Node, ObjectName, Phase, Scorer, allocate,
         amounts::Amounts,
-        cluster::Cluster,
+        cluster::{Cluster, Inputs, ModelObject},
         forecast,
         inputs::PodUsage,
         memory_text,
-        records::{ACTIVITY, GATEWAY_ACTIVITY, GatewayActivity, NODE, PLACES, RESERVATIONS, Reservations},
+        records::{self, GATEWAY_ACTIVITY, GatewayActivity, NODE, RESERVATIONS, Reservations},
     },
     decide::{Policies, Standing, Undecided},
     key::ObjectKey,
@@ -25,25 +26,25 @@ use pointsman_core::{
 };
 use serde::Serialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
-/// How many objects are listed at once.
-const PAGE: u32 = 500;
-
-/// Nodes with their pods, as files or a cluster have them.
+/// Nodes with their pods, as files or a cluster have them, and what a cluster has reserved and seen.
 #[derive(Debug, Default)]
 pub(super) struct Machines {
     nodes: BTreeMap<String, Node>,
     pods: BTreeMap<(String, String), PodUsage>,
+    /// What is reserved on the nodes.
+    places: BTreeMap<String, Reservations>,
+    gateways: Vec<GatewayActivity>,
     /// What is wrong with them.
     notes: Vec<String>,
 }
 
 impl Machines {
-    /// Reads files with nodes, and with pods if they are to count.
-    pub(super) fn from_documents(documents: Vec<Document>) -> Result<Self> {
+    /// Reads files with nodes, and with pods if they are to count; none without any.
+    pub(super) fn from_files(paths: &[PathBuf]) -> Result<Option<Self>> {
         let mut machines = Self::default();
-        for Document { place, object } in documents {
+        for Document { place, object } in files::read(paths)? {
             let text = Value::Object(object.clone()).to_string();
             match object.get("kind").and_then(Value::as_str) {
                 Some("Node") => machines.put_node(&text),
@@ -54,7 +55,38 @@ impl Machines {
                 ),
             }
         }
+        Ok((!paths.is_empty()).then_some(machines))
+    }
+
+    /// Reads those of a cluster.
+    async fn read(source: &Source, host_namespace: &str) -> kube::Result<Self> {
+        let mut machines = Self::default();
+        let client = &source.client;
+        each_page(&Api::<v1::Node>::all(client.clone()), "", |node| machines.put_node(&text(&node))).await?;
+        each_page(&Api::<v1::Pod>::all(client.clone()), "", |pod| machines.put_pod(&text(&pod))).await?;
+        let maps: Api<v1::ConfigMap> = Api::namespaced(client.clone(), host_namespace);
+        each_page(&maps, RESERVATIONS, |map| {
+            let data = map.data.unwrap_or_default();
+            let reserved = records::reservations(&data).and_then(Result::ok);
+            machines.places.extend(data.get(NODE).cloned().zip(reserved));
+        })
+        .await?;
+        each_page(&maps, GATEWAY_ACTIVITY, |map| machines.gateways.extend(map.data.as_ref().map(records::activity))).await?;
         Ok(machines)
+    }
+
+    /// What an allocation of these models takes.
+    fn inputs(&self, objects: &BTreeMap<ObjectKey, ModelObject>) -> Inputs {
+        let (histories, settled) = (BTreeMap::new(), BTreeMap::new());
+        let cluster = Cluster {
+            nodes: &self.nodes,
+            pods: &self.pods,
+            gateways: self.gateways.iter().collect(),
+            places: self.places.iter().map(|(node, places)| (node.as_str(), places)).collect(),
+            histories: &histories,
+            settled: &settled,
+        };
+        cluster.inputs(objects, now())
     }
 
     fn put_node(&mut self, text: &str) {
@@ -70,23 +102,29 @@ impl Machines {
     }
 }
 
+/// What an allocation is made by, beside its inputs: the time, and the policies. Says what comes of it, and whether they could decide.
+fn decided<T>(policies: &Policies, decide: impl FnOnce(u64, &mut Scorer<'_>) -> T) -> (T, Option<String>) {
+    let (policies, mut failed) = (policies.pin(Standing::Running), None);
+    let outcome = decide(now(), &mut |rows| score(&policies, rows, &mut failed));
+    (outcome, failed.as_ref().map(unranked))
+}
+
+fn now() -> u64 {
+    Timestamp::now().as_second().unsigned_abs()
+}
+
 /// Gives the models of a world their entries: by simulation on these machines, or without any as if each had a place. Says who has one
 /// where, and who hasn't and why.
 pub(super) fn simulate(world: &mut World, policies: &Policies, machines: Option<&Machines>) -> Vec<String> {
     let objects = model_objects(world);
-    let Some(Machines { nodes, pods, notes }) = machines else {
+    let Some(machines) = machines else {
         world.set_allocated(&assumed(&objects));
         return Vec::new();
     };
-    let now = Timestamp::now().as_second().unsigned_abs();
-    let (histories, settled) = (BTreeMap::new(), BTreeMap::new());
-    let cluster = Cluster { nodes, pods, gateways: BTreeMap::new(), places: BTreeMap::new(), histories: &histories, settled: &settled };
-    let inputs = cluster.inputs(&objects, now);
-    let (policies, mut failed) = (policies.pin(Standing::Running), None);
-    let entries = forecast(&inputs.nodes, &inputs.models, now, &mut |rows| score(&policies, rows, &mut failed));
-    let mut notes = notes.clone();
-    notes.extend(failed.as_ref().map(unranked));
-    notes.extend(entries.iter().map(|(key, entry)| entry_text(key, entry, inputs.models[key].needs)));
+    let inputs = machines.inputs(&objects);
+    let (entries, unranked) = decided(policies, |now, score| forecast(&inputs.nodes, &inputs.models, now, score));
+    let lines = entries.iter().map(|(key, entry)| entry_text(key, entry, inputs.models[key].needs));
+    let notes = machines.notes.iter().cloned().chain(unranked).chain(lines).collect();
     world.set_allocated(&entries);
     notes
 }
@@ -112,72 +150,23 @@ fn entry_text(key: &ObjectKey, entry: &Entry, needs: Amounts) -> String {
 }
 
 /// Gives the models of a cluster the entries that its leader would give them now. What may not be read is said instead.
-pub(super) async fn observe(source: &Source, world: &mut World, policies: &Policies, host_namespace: &str) -> Result<()> {
+pub(super) async fn observe(source: &Source, world: &mut World, policies: &Policies, host_namespace: &str) {
     if world.keys(&INFERENCE_MODEL).is_empty() {
-        return Ok(());
+        return;
     }
-    match read(source, host_namespace).await {
-        Ok((machines, places, gateways)) => {
-            let now = Timestamp::now().as_second().unsigned_abs();
-            let (histories, settled) = (BTreeMap::new(), BTreeMap::new());
-            let Machines { nodes, pods, notes } = &machines;
-            let cluster = Cluster { nodes, pods, gateways, places, histories: &histories, settled: &settled };
-            let inputs = cluster.inputs(&model_objects(world), now);
-            let (policies, mut failed) = (policies.pin(Standing::Running), None);
-            let ledger = allocate(&inputs.nodes, &inputs.models, now, &mut |rows| score(&policies, rows, &mut failed));
-            for note in notes.iter().cloned().chain(failed.as_ref().map(unranked)) {
+    match Machines::read(source, host_namespace).await {
+        Ok(machines) => {
+            let inputs = machines.inputs(&model_objects(world));
+            let (ledger, unranked) = decided(policies, |now, score| allocate(&inputs.nodes, &inputs.models, now, score));
+            for note in machines.notes.iter().cloned().chain(unranked) {
                 eprintln!("{note}");
             }
             world.set_allocated(&ledger.entries);
         }
-        Err(error) => world.set_unallocated(Some(crate::problem::sentence(&error))),
+        Err(error) => world.set_unallocated(Some(sentence(&error))),
     }
-    Ok(())
-}
-
-type Read = (Machines, BTreeMap<String, Reservations>, BTreeMap<String, GatewayActivity>);
-
-async fn read(source: &Source, host_namespace: &str) -> kube::Result<Read> {
-    let client = &source.client;
-    let mut machines = Machines::default();
-    for node in all(Api::<NodeObject>::all(client.clone()), "").await? {
-        machines.put_node(&text(&node));
-    }
-    for pod in all(Api::<Pod>::all(client.clone()), "").await? {
-        machines.put_pod(&text(&pod));
-    }
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), host_namespace);
-    let data = |map: ConfigMap, key: &str| map.data.and_then(|mut data| data.remove(key));
-    let mut places = BTreeMap::new();
-    for map in all(maps.clone(), RESERVATIONS).await? {
-        let node = data(map.clone(), NODE);
-        let reserved = data(map, PLACES).and_then(|text| serde_json::from_str(&text).ok());
-        places.extend(node.zip(reserved));
-    }
-    let gateways = all(maps, GATEWAY_ACTIVITY).await?.into_iter().filter_map(|map| {
-        let name = map.name_any();
-        Some((name, serde_json::from_str(&data(map, ACTIVITY)?).ok()?))
-    });
-    Ok((machines, places, gateways.collect()))
 }
 
 fn text(object: &impl Serialize) -> String {
     serde_json::to_string(object).unwrap_or_default()
-}
-
-/// All objects of a kind, page by page.
-async fn all<K>(api: Api<K>, labels: &str) -> kube::Result<Vec<K>>
-where
-    K: kube::Resource + Clone + std::fmt::Debug + for<'de> serde::Deserialize<'de>,
-{
-    let mut parameters = ListParams::default().labels(labels).limit(PAGE);
-    let mut objects = Vec::new();
-    loop {
-        let page = api.list(&parameters).await?;
-        objects.extend(page.items);
-        match page.metadata.continue_.filter(|more| !more.is_empty()) {
-            Some(more) => parameters.continue_token = Some(more),
-            None => return Ok(objects),
-        }
-    }
 }

@@ -19,10 +19,10 @@ pub struct Cluster<'a> {
     pub nodes: &'a BTreeMap<String, Node>,
     /// The pods that haven't ended, by their namespaces and names.
     pub pods: &'a BTreeMap<(String, String), PodUsage>,
-    /// What the gateways that live have seen, by their names.
-    pub gateways: BTreeMap<String, GatewayActivity>,
+    /// What the gateways that live have seen.
+    pub gateways: Vec<&'a GatewayActivity>,
     /// What is reserved, by the nodes.
-    pub places: BTreeMap<String, Reservations>,
+    pub places: BTreeMap<&'a str, &'a Reservations>,
     /// What is remembered of models.
     pub histories: &'a BTreeMap<ObjectKey, History>,
     /// Of models that stop: the [`Held::since`] with which their objects were last written.
@@ -58,6 +58,10 @@ impl History {
 pub struct ModelObject {
     /// What its object says.
     pub model: Model,
+    /// The version of its object.
+    pub version: u64,
+    /// What keeps its object from being gone once it is deleted.
+    pub finalizers: Vec<String>,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Whether there is a Deployment.
@@ -121,9 +125,9 @@ impl Cluster<'_> {
         let mut places: BTreeMap<ObjectKey, Held> = BTreeMap::new();
         let mut strays = Vec::new();
         for (node, reservations) in &self.places {
-            for (name, reservation) in reservations {
+            for (name, reservation) in *reservations {
                 let Some(&key) = by_name.get(name) else {
-                    strays.push((node.clone(), name.clone()));
+                    strays.push(((*node).to_owned(), name.clone()));
                     continue;
                 };
                 let found = reservation.held(node);
@@ -147,7 +151,7 @@ impl Cluster<'_> {
     fn seen(&self) -> HashMap<ObjectName, ModelActivity> {
         let mut seen: HashMap<ObjectName, ModelActivity> = HashMap::new();
         let earlier = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
-        for (name, model) in self.gateways.values().flat_map(|gateway| &gateway.models) {
+        for (name, model) in self.gateways.iter().flat_map(|gateway| &gateway.models) {
             let sum = seen.entry(name.clone()).or_default();
             sum.in_flight += model.in_flight;
             sum.waiting += model.waiting;
@@ -198,14 +202,14 @@ impl Cluster<'_> {
     pub fn is_drained(&self, key: &ObjectKey, held: &Held) -> bool {
         let name = ObjectName::new(key);
         self.gateways
-            .values()
+            .iter()
             .all(|gateway| gateway.models.get(&name).is_some_and(|model| model.drained == Some(held.since) && model.in_flight == 0))
     }
 
     /// The places that were admitted for a model which has none itself: a host that ended between its writes has left them. They are
     /// taken back before anything starts in them, so `is_known` says which models had their places before.
     pub fn unfinished(&self, objects: &BTreeMap<ObjectKey, ModelObject>, is_known: impl Fn(&ObjectKey) -> bool) -> Vec<Stray> {
-        let reserved: BTreeSet<&ObjectName> = self.places.values().flat_map(BTreeMap::keys).collect();
+        let reserved: BTreeSet<&ObjectName> = self.places.values().flat_map(|reservations| reservations.keys()).collect();
         let busy: BTreeSet<(&str, &str)> = self
             .pods
             .values()
@@ -220,10 +224,10 @@ impl Cluster<'_> {
         };
         let mut unfinished = Vec::new();
         for (node, reservations) in &self.places {
-            for (name, reservation) in reservations {
+            for (name, reservation) in *reservations {
                 let is_lost = reservation.root.as_ref().is_some_and(|root| !reserved.contains(root));
                 if is_lost && reservation.phase == Phase::Admitted && is_idle(name) {
-                    unfinished.push((node.clone(), name.clone()));
+                    unfinished.push(((*node).to_owned(), name.clone()));
                 }
             }
         }
@@ -274,7 +278,8 @@ mod tests {
 
         fn cluster<'a>(&'a self, nodes: &'a BTreeMap<String, Node>) -> Cluster<'a> {
             let Self { pods, places, gateways, histories, settled } = self;
-            Cluster { nodes, pods, gateways: gateways.clone(), places: places.clone(), histories, settled }
+            let places = places.iter().map(|(node, places)| (node.as_str(), places)).collect();
+            Cluster { nodes, pods, gateways: gateways.values().collect(), places, histories, settled }
         }
     }
 

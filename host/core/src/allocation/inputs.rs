@@ -157,8 +157,8 @@ pub struct PodUsage {
     pub restarted: bool,
 }
 
-/// A moment in seconds since 1970.
-fn seconds(time: &str) -> Option<u64> {
+/// A time, as Kubernetes writes it, in seconds since 1970.
+pub fn seconds(time: &str) -> Option<u64> {
     time.parse::<Timestamp>().ok().and_then(|time| u64::try_from(time.as_second()).ok())
 }
 

@@ -55,6 +55,16 @@ impl Reservation {
     }
 }
 
+/// What the data of a node's ConfigMap says is reserved there; none if they say nothing of it.
+pub fn reservations(data: &BTreeMap<String, String>) -> Option<serde_json::Result<Reservations>> {
+    data.get(PLACES).map(|text| serde_json::from_str(text))
+}
+
+/// What the data of a gateway's ConfigMap say that it has seen; nothing if that can't be read.
+pub fn activity(data: &BTreeMap<String, String>) -> GatewayActivity {
+    data.get(ACTIVITY).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
 /// What a gateway has seen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

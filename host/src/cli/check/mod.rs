@@ -109,9 +109,8 @@ fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     }
     // What nobody has looked for can't stand against a plan either.
     let rules = if args.complete { set.rules().clone() } else { set.rules().of_objects_alone() };
-    let machines = Machines::from_documents(files::read(&offline.nodes)?)?;
-    let machines = (!offline.nodes.is_empty()).then_some(&machines);
-    let mut report = survey.planned(set.ruled(rules), offline, machines, args.complete);
+    let machines = Machines::from_files(&offline.nodes)?;
+    let mut report = survey.planned(set.ruled(rules), offline, machines.as_ref(), args.complete);
     report.settle();
     Ok((report, problems))
 }
@@ -176,14 +175,12 @@ impl CheckRun {
         let offline = Offline { world, subjects, policies, settings: args.settings.settings(), notes: Vec::new() };
         for planned in offline.plans() {
             let Some(object) = of_key(&self.objects, &planned.subject.key).and_then(|at| self.objects.get_mut(at)) else { continue };
-            let allowed = planned.plan.status.conditions.iter().find(|condition| condition.type_ == ALLOWED);
+            let condition = |type_: &str| planned.plan.status.conditions.iter().find(|condition| condition.type_ == type_);
+            let (allocated, allowed) = (condition(ALLOCATED), condition(ALLOWED));
             // Nothing comes of a service that is left alone, whatever is said of its plan.
             let severity = allowed.filter(|_| planned.plan.not_ours != Some(NotOurs::LeftAlone)).and_then(severity);
-            let allocated = planned.plan.status.conditions.iter().find(|condition| condition.type_ == ALLOCATED);
             let unallocated = offline.world.snapshot(&planned.subject.key, 0).and_then(|snapshot| unallocated(&snapshot, complete));
-            if let (Some(severity), Some(Condition { message, .. })) = (unallocated, allocated) {
-                object.findings.push(Finding::new(severity, &object.place, &object.named, String::new(), message.clone()));
-            } else if let (Some(severity), Some(Condition { message, .. })) = (severity, allowed) {
+            if let Some((severity, Condition { message, .. })) = unallocated.zip(allocated).or_else(|| severity.zip(allowed)) {
                 object.findings.push(Finding::new(severity, &object.place, &object.named, String::new(), message.clone()));
             } else if planned.plan.objects.is_none() {
                 self.report.unplanned.push(SkippedCheck {

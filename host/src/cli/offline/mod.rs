@@ -95,8 +95,7 @@ impl Offline {
         let mut notes = gathered.notes();
         let OfflineObjects { mut world, mut subjects, .. } = gathered;
         let policies = Policies::new(set, Arc::new(Unheard));
-        let machines = Machines::from_documents(files::read(&args.nodes)?)?;
-        notes.extend(simulate(&mut world, &policies, (!args.nodes.is_empty()).then_some(&machines)));
+        notes.extend(simulate(&mut world, &policies, Machines::from_files(&args.nodes)?.as_ref()));
         if subjects.is_empty() {
             notes.push("there is nothing in the files that is served".to_owned());
         } else if !args.only.is_empty() {

@@ -128,7 +128,7 @@ async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
     for rules in [before.rules(), after.rules()] {
         source.crowd(&mut world, rules, namespace).await?;
     }
-    observe(&source, &mut world, &Policies::for_comparison(&before, Arc::new(Cache::new(DECISION_CACHE))), host_namespace).await?;
+    observe(&source, &mut world, &Policies::for_comparison(&before, Arc::new(Cache::new(DECISION_CACHE))), host_namespace).await;
     Ok(Scene { world, subjects, settings: settings.settings(), before, after, files: false })
 }
 

@@ -9,6 +9,7 @@ use crate::gateway::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use pointsman_core::allocation::{
     ObjectName, Phase,
+    inputs::seconds,
     records::{Reservation, Reservations},
 };
 use serde::Deserialize;
@@ -132,9 +133,7 @@ fn drain(reservation: &Reservation) -> Option<u64> {
 }
 
 fn created(object: &ModelObject) -> u64 {
-    let text = object.metadata.creation_timestamp.as_ref();
-    let time = text.and_then(|text| text.parse::<k8s_openapi::jiff::Timestamp>().ok());
-    time.and_then(|time| u64::try_from(time.as_second()).ok()).unwrap_or_default()
+    object.metadata.creation_timestamp.as_deref().and_then(seconds).unwrap_or_default()
 }
 
 /// Whether requests may go to a model.

@@ -16,7 +16,7 @@ use kube::{
 use pointsman_core::{
     allocation::{
         ObjectName,
-        records::{PLACES, RESERVATIONS, Reservations},
+        records::{self, RESERVATIONS, Reservations},
     },
     resource::INFERENCE_MODEL,
 };
@@ -87,8 +87,7 @@ impl Watches {
         let places: Api<ConfigMap> = Api::namespaced(client.clone(), host_namespace);
         let selected = config().labels(&format!("{RESERVATIONS}=true"));
         let places = self.follow(1, places, selected, ResourceExt::name_any, |map| {
-            let Some(text) = map.data.as_ref().and_then(|data| data.get(PLACES)) else { return Some(Reservations::new()) };
-            let read = serde_json::from_str::<Reservations>(text);
+            let Some(read) = map.data.as_ref().and_then(records::reservations) else { return Some(Reservations::new()) };
             read.map_err(|error| tracing::warn!(name = map.name_any(), %error, "the places of a node can't be read, and stay as they were"))
                 .ok()
         });
