@@ -19,7 +19,7 @@ use kube::{
 use pointsman_core::{
     contest::Contest,
     plan::Object,
-    resource::{HORIZONTAL_POD_AUTOSCALER, INFERENCE_MODEL, Resource, SCALED_OBJECT},
+    resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT},
     spans,
     status::difference,
     workload::Workload,
@@ -343,11 +343,11 @@ impl Applier {
         self.send(operation, key, request.map_err(|error| RequestError::Passing(error.to_string()))?).await
     }
 
-    /// Takes the pods of a workload away, and leaves all else of it as it is.
-    pub async fn scale_to_zero(&self, workload: &OwnedObject) -> Result<(), ApplyError> {
+    /// Takes the pods of a subject's workload away, and leaves all else of it as it is.
+    pub async fn scale_to_zero(&self, subject: &ObjectKey, workload: &OwnedObject) -> Result<(), ApplyError> {
         let key = &workload.key;
         let patch = json!({"metadata": {"resourceVersion": workload.version.to_string()}, "spec": {"replicas": 0}});
-        let params = PatchParams { field_manager: Some(manager(INFERENCE_MODEL.kind)), ..PatchParams::default() };
+        let params = PatchParams { field_manager: Some(manager(subject.resource.kind)), ..PatchParams::default() };
         let request = Request::new(url(key)).patch(&key.name, &params, &Patch::Merge(patch));
         let request = request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?;
         match self.send("patch", key, request).await {

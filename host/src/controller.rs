@@ -1,29 +1,29 @@
 //! Wiring: a change touches subjects, they queue up, and each is planned from a snapshot and brought about. Only on the leader.
 
 mod reconcile_spans;
+mod reports;
 
 use crate::{
     allocator::{self, Settled},
-    apply::{Applier, ApplyError, ContestReport, request_span},
+    apply::{Applier, ApplyError},
     keeper::sets::name as set_name,
     leader::{Leadership, fence::fenced},
     liveness::Liveness,
     metrics::Reconciles,
     pace::{Observation, Pacer, RECHECK_INTERVAL, REPORT_INTERVAL, RestartPermission},
-    problem::sentence,
     queue::Queue,
     watch::{self, Extents, Shared, apis::Apis},
 };
-use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::{
     Client,
-    runtime::events::{Event, EventType, Recorder, Reporter},
+    runtime::events::{Recorder, Reporter},
 };
 use pointsman_core::{
     allocation::{Entry, Phase},
     claims::Claims,
-    condition::{CONTESTED, READY},
-    contest::{Contest, ForeignStatusWriters},
+    condition::READY,
+    contest::ForeignStatusWriters,
     decide::Policies,
     kinds::{self, Kind},
     plan::{Decided, NotOurs, Object, Plan, Status},
@@ -32,8 +32,8 @@ use pointsman_core::{
     resource::DEPLOYMENT,
     settings::Settings,
     spans,
-    status::{APPLIED, Applied, RESTARTING, TransitionEvent, ready, settle},
-    world::{ObjectKey, OwnedObject, Snapshot, Subject, Touched},
+    status::{APPLIED, Applied, RESTARTING, ready, settle},
+    world::{ObjectKey, OwnedObject, Snapshot, Touched},
 };
 use pointsman_sandbox::{digest::Digest, sync::locked};
 use reconcile_spans::ReconcileSpans;
@@ -58,9 +58,6 @@ const REPORT_DELAY: Duration = Duration::from_millis(200);
 
 /// After how many failures in a row one that may pass is told.
 const FAILURES_BEFORE_REPORT: u32 = 5;
-
-/// The longest note of an event.
-const NOTE: usize = 1024;
 
 /// What the controller needs.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
@@ -472,49 +469,8 @@ impl Controller {
     async fn scale_to_zero(&self, snapshot: &Snapshot) -> Result<(), ApplyError> {
         let key = &snapshot.subject.key;
         match snapshot.child(&DEPLOYMENT, &key.name).filter(|workload| workload.observed.replicas != Some(0)) {
-            Some(workload) => self.applier.scale_to_zero(workload).await,
+            Some(workload) => self.applier.scale_to_zero(key, workload).await,
             None => Ok(()),
-        }
-    }
-
-    /// Leaves a subject to whoever else works on it, and says so.
-    async fn report_contest(&self, subject: &Subject, contest: Contest) -> Result<(), ApplyError> {
-        match self.applier.contest(subject, &contest, Timestamp::now()).await? {
-            ContestReport::Before => {}
-            ContestReport::Now => {
-                let told = contest.condition();
-                self.emit_events(subject, vec![TransitionEvent { reason: CONTESTED.to_owned(), message: told.message }]).await;
-            }
-            ContestReport::TakenAway => {
-                self.reconciles.taken_away(subject.key.resource.kind);
-                tracing::warn!(subject = %subject.key, "somebody has taken away the condition {CONTESTED}; it stays so. {}", contest.message());
-            }
-        }
-        // The subject itself tells when it is over; or it is looked at again in a while, because what another controller has made isn't watched.
-        if contest.needs_adoption() || contest.recheck_after().is_some() { Ok(()) } else { Err(ApplyError::Contested(contest)) }
-    }
-
-    async fn emit_events(&self, subject: &Subject, turned: Vec<TransitionEvent>) {
-        let ObjectKey { resource, namespace, name } = &subject.key;
-        let reference = ObjectReference {
-            api_version: Some(resource.api_version()),
-            kind: Some(resource.kind.to_owned()),
-            name: Some(name.clone()),
-            namespace: Some(namespace.clone()),
-            uid: Some(subject.uid.clone()),
-            ..ObjectReference::default()
-        };
-        for TransitionEvent { reason, message } in turned {
-            if !self.leadership.held() {
-                return;
-            }
-            let mut note = message;
-            note.truncate(note.floor_char_boundary(NOTE));
-            let span = request_span("event", &subject.key);
-            let event = Event { type_: EventType::Warning, reason, note: Some(note), action: "Reconciling".to_owned(), secondary: None };
-            if let Err(error) = self.recorder.publish(&event, &reference).instrument(span).await {
-                tracing::warn!(subject = %subject.key, error = sentence(&error), "an event could not be written");
-            }
         }
     }
 }

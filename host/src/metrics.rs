@@ -161,7 +161,7 @@ impl Collector for HostState {
 }
 
 /// A metric with labels. The name of a counter is given without `_total`.
-fn family<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
+pub(crate) fn family<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
     page: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

@@ -1,17 +1,13 @@
 //! The gateway, running against a test's cluster.
 
-use crate::{
-    TestCluster,
-    command::{CACHE, compiled},
-    eventually, pointsman,
-};
+use crate::{TestCluster, eventually, pointsman};
 use pointsman::permissions::GATEWAY_ACCOUNT;
 use pointsman_core::settings::HOST_NAMESPACE;
-use pointsman_harness::{http_get, log_lines, workspace};
+use pointsman_harness::{http_get, listening_address, log_lines, workspace};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -41,11 +37,10 @@ impl<'a> GatewayProcess<'a> {
         let (program, number) = (pointsman().display().to_string(), number.to_string());
         let fixed = ["gateway", "--listen", "127.0.0.1:0", "--serve", "127.0.0.1:0", "--identity", &number, "--shutdown-delay", "0s"];
         let command: Vec<String> = [program].into_iter().chain(fixed.map(str::to_owned)).chain(flags.iter().cloned()).collect();
-        let environment: BTreeMap<String, String> =
-            [("KUBECONFIG", kubeconfig), (CACHE, compiled())].map(|(name, path)| (name.to_owned(), path.display().to_string())).into();
+        let environment = BTreeMap::from([("KUBECONFIG".to_owned(), kubeconfig.display().to_string())]);
         let log = cluster.run(&part, &command, &environment).unwrap_or_else(|error| panic!("{error}"));
-        let address = eventually("the gateway answers clients", async || says(&log, "answering clients")).await;
-        let pages = says(&log, "answering /healthz, /readyz and /metrics").expect("it says that first");
+        let address = eventually("the gateway answers clients", async || serving_address(&log)).await;
+        let pages = listening_address(&log).expect("it says that first");
         Self { cluster, part, address, pages, log }
     }
 
@@ -71,8 +66,8 @@ impl<'a> GatewayProcess<'a> {
     }
 }
 
-/// The address in the line of a log with this message.
-fn says(log: &std::path::Path, message: &str) -> Option<String> {
-    let line = log_lines(log).into_iter().find(|line| line["message"] == message)?;
+/// Where it answers clients, once it has said so.
+fn serving_address(log: &Path) -> Option<String> {
+    let line = log_lines(log).into_iter().find(|line| line["message"] == "answering clients")?;
     line["address"].as_str().map(str::to_owned)
 }

@@ -2,8 +2,7 @@
 
 use crate::{
     build::{self, Sources},
-    guard::Guarded,
-    tools,
+    packages, tools,
 };
 use anyhow::Result;
 use pointsman_harness::{clients_dir, workspace};
@@ -43,13 +42,7 @@ pub(crate) fn install() -> Result<()> {
 }
 
 fn python(source: &Path, work: &Path) -> Result<()> {
-    let venv = Guarded::new("python3")?.args(["-m", "venv", "--clear", "venv"]).dir(work);
-    build::logged(work, "a virtual environment for the OpenAI client", venv)?;
-    let install = Guarded::new(work.join("venv/bin/pip"))?
-        .args(["--disable-pip-version-check", "install", "--require-hashes", "--requirement"])
-        .args([source.join("requirements.txt")])
-        .dir(work);
-    build::logged(work, "the OpenAI client for Python", install)
+    packages::python(work, &source.join("requirements.txt"), "the OpenAI client for Python")
 }
 
 fn javascript(source: &Path, work: &Path) -> Result<()> {
@@ -57,6 +50,5 @@ fn javascript(source: &Path, work: &Path) -> Result<()> {
     for file in build::files(source)? {
         fs::copy(&file, work.join(file.strip_prefix(source)?))?;
     }
-    let install = Guarded::new("npm")?.args(["ci", "--no-audit", "--no-fund"]).dir(work);
-    build::logged(work, "the OpenAI client for JavaScript", install)
+    packages::javascript(work, "the OpenAI client for JavaScript")
 }

@@ -3,7 +3,7 @@
 use crate::{
     build::{self, Sources},
     guard::Guarded,
-    tools,
+    packages, tools,
 };
 use anyhow::{Context, Result};
 use pointsman_harness::{
@@ -115,8 +115,7 @@ fn go_test(place: &ExampleDirs) -> Result<()> {
 
 fn javascript(place: &ExampleDirs) -> Result<()> {
     place.copy()?;
-    let install = Guarded::new("npm")?.args(["ci", "--no-audit", "--no-fund"]).dir(&place.work);
-    place.logged("the packages of the example in JavaScript", install)?;
+    packages::javascript(&place.work, "the example in JavaScript")?;
     let folder = place.wasm.parent().unwrap_or(&place.work);
     let build = Guarded::new("node")?.args(["build.js".as_ref(), folder, &wit()]).dir(&place.work);
     place.logged("the example in JavaScript", build)
@@ -129,12 +128,7 @@ fn javascript_test(place: &ExampleDirs) -> Result<()> {
 fn python(place: &ExampleDirs) -> Result<()> {
     // componentize-py writes bytecode beside the sources.
     place.copy()?;
-    let venv = Guarded::new("python3")?.args(["-m", "venv", "--clear", "venv"]).dir(&place.work);
-    place.logged("a virtual environment for the example in Python", venv)?;
-    let install = Guarded::new(place.work.join("venv/bin/pip"))?
-        .args(["--disable-pip-version-check", "install", "--require-hashes", "--requirement", "requirements.txt"])
-        .dir(&place.work);
-    place.logged("the packages of the example in Python", install)?;
+    packages::python(&place.work, Path::new("requirements.txt"), "the example in Python")?;
     componentize_py(place, "the bindings of the example in Python", &["bindings".as_ref(), Path::new("bindings")])?;
     componentize_py(
         place,

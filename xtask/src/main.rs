@@ -10,6 +10,7 @@ mod features;
 mod guard;
 mod image;
 mod layers;
+mod packages;
 mod scenarios;
 mod test;
 mod tools;

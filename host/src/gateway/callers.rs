@@ -4,9 +4,8 @@ use super::{error::GatewayError, quota::Quota};
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use http::{HeaderMap, header::AUTHORIZATION};
-use pointsman_sandbox::sync::locked;
+use pointsman_sandbox::{digest::Digest, sync::locked};
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
@@ -83,24 +82,9 @@ struct AccessFile {
 /// Keys, by the digests of their tokens, and the quotas of namespaces.
 #[derive(Debug, Default)]
 pub struct Keys {
-    by_digest: HashMap<[u8; 32], Caller>,
+    by_digest: HashMap<Digest, Caller>,
     /// The quotas of namespaces.
     pub namespaces: BTreeMap<String, Quota>,
-}
-
-fn digest(token: &str) -> [u8; 32] {
-    Sha256::digest(token.as_bytes()).into()
-}
-
-fn parse_hex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (byte, place) in bytes.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(&text[place..place + 2], 16).ok()?;
-    }
-    Some(bytes)
 }
 
 impl Keys {
@@ -116,8 +100,10 @@ impl Keys {
                 let name = key.name.clone();
                 let wrong = |what: &str| format!("{file}: the key {name:?} {what}");
                 let digest = match (&key.token, &key.token_sha256) {
-                    (Some(token), None) if !token.is_empty() && token.len() <= MAX_TOKEN => digest(token),
-                    (None, Some(hex)) => parse_hex(hex).ok_or_else(|| wrong("has a tokenSha256 that isn't 64 hexadecimal digits"))?,
+                    (Some(token), None) if !token.is_empty() && token.len() <= MAX_TOKEN => Digest::hash(token.as_bytes()),
+                    (None, Some(hex)) => {
+                        format!("sha256:{hex}").parse().map_err(|_| wrong("has a tokenSha256 that isn't 64 hexadecimal digits"))?
+                    }
                     _ => return Err(wrong("needs either `token` or `tokenSha256`")),
                 };
                 if !names.insert(name.clone()) {
@@ -169,7 +155,7 @@ pub struct Authentication {
     /// Keys, if they are known by keys.
     keys: Option<Arc<ArcSwap<Keys>>>,
     review: Option<Arc<Review>>,
-    reviewed: Mutex<HashMap<[u8; 32], Reviewed>>,
+    reviewed: Mutex<HashMap<Digest, Reviewed>>,
     reviews: Semaphore,
 }
 
@@ -201,7 +187,7 @@ impl Authentication {
         let Some(token) = token.filter(|token| token.len() <= MAX_TOKEN) else {
             return Err(GatewayError::unauthorized("You didn't provide an API key: send it as `Authorization: Bearer KEY`."));
         };
-        let digest = digest(token);
+        let digest = Digest::hash(token.as_bytes());
         if let Some(caller) = self.keys.as_ref().and_then(|keys| keys.load().by_digest.get(&digest).cloned()) {
             return Ok(caller);
         }
@@ -212,7 +198,7 @@ impl Authentication {
         reviewed.ok_or_else(|| GatewayError::unauthorized("The API key isn't known, or it has expired."))
     }
 
-    async fn review(&self, review: &Review, token: &str, digest: [u8; 32]) -> Result<Option<Caller>, GatewayError> {
+    async fn review(&self, review: &Review, token: &str, digest: Digest) -> Result<Option<Caller>, GatewayError> {
         let find = || locked(&self.reviewed).get(&digest).filter(|(until, _)| *until > Instant::now()).map(|(_, caller)| caller.clone());
         if let Some(known) = find() {
             return Ok(known);

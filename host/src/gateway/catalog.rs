@@ -126,8 +126,8 @@ impl Models {
         locked(&self.known).values().cloned().collect()
     }
 
-    /// Replaces the catalog. Beside the models that there are come the drainings of those that were deleted, by their
-    /// [`Reservation::since`](pointsman_core::allocation::records::Reservation::since), and the labels of namespaces.
+    /// Replaces the catalog, the labels of namespaces, and the drainings of deleted models, each given by its
+    /// [`Reservation::since`](pointsman_core::allocation::records::Reservation::since).
     pub fn update(
         &self,
         mut definitions: Vec<Definition>,

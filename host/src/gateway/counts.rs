@@ -1,14 +1,19 @@
 //! The gateway's metrics. The names of models are those of the catalog, and keys those of the configuration, so that no client can add series.
 
-use super::{backend::Backends, body::Buffered, catalog::Models, usage::Tokens};
-use crate::metrics::single;
+use super::{backend::Backends, body::Buffered, catalog::Models, model::Model, usage::Tokens};
+use crate::metrics::{family, single};
+use pointsman_sandbox::sync::locked;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{MetricType, counter::ConstCounter, counter::Counter, family::Family, gauge::ConstGauge, histogram::Histogram},
     registry::Registry,
 };
-use std::{fmt, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Mutex},
+};
 
 /// The upper bounds of the buckets of a request's duration, in seconds.
 const SECONDS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 1800.0];
@@ -33,8 +38,8 @@ pub struct GatewayCounts {
     held: Family<Labels<1>, Histogram>,
     tokens: Family<Labels<3>, Counter>,
     unreported: Family<Labels<1>, Counter>,
-    models: std::sync::Mutex<std::collections::BTreeSet<String>>,
-    callers: std::sync::Mutex<std::collections::BTreeSet<String>>,
+    models: Mutex<BTreeSet<String>>,
+    callers: Mutex<BTreeSet<String>>,
 }
 
 impl Default for GatewayCounts {
@@ -47,14 +52,14 @@ impl Default for GatewayCounts {
             held: Family::new_with_constructor(histogram),
             tokens: Family::default(),
             unreported: Family::default(),
-            models: std::sync::Mutex::default(),
-            callers: std::sync::Mutex::default(),
+            models: Mutex::default(),
+            callers: Mutex::default(),
         }
     }
 }
 
-fn bounded(known: &std::sync::Mutex<std::collections::BTreeSet<String>>, name: &str) -> String {
-    let mut known = pointsman_sandbox::sync::locked(known);
+fn bounded(known: &Mutex<BTreeSet<String>>, name: &str) -> String {
+    let mut known = locked(known);
     if known.contains(name) || known.len() < MAX_SERIES && known.insert(name.to_owned()) { name.to_owned() } else { OTHERS.to_owned() }
 }
 
@@ -113,24 +118,16 @@ impl Collector for GatewayState {
     fn encode(&self, mut page: DescriptorEncoder<'_>) -> fmt::Result {
         let catalog = self.models.catalog();
         let entries: Vec<_> = catalog.entries().take(MAX_SERIES).collect();
-        for (name, help) in [
-            ("pointsman_gateway_in_flight", "Requests in flight to a model."),
-            ("pointsman_gateway_held", "Requests that are held for a model."),
-            ("pointsman_gateway_routable", "1 while requests go to a model, else 0."),
-        ] {
-            let mut family = page.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for entry in &entries {
-                let value = match name {
-                    "pointsman_gateway_in_flight" => entry.model.in_flight(),
-                    "pointsman_gateway_held" => entry.model.queued() as u64,
-                    _ => entry.model.is_open().into(),
-                };
-                ConstGauge::new(value).encode(family.encode_family(&[("model", entry.name.as_str())])?)?;
-            }
-        }
-        single(&mut page, "pointsman_gateway_buffered_bytes", "Bytes of requests that are buffered.", self.buffered.bytes() as u64)?;
+        let page = &mut page;
+        let gauge = |value: fn(&Model) -> u64| {
+            entries.iter().map(move |entry| ([("model", entry.name.as_str())], ConstGauge::new(value(&entry.model))))
+        };
+        family(page, "pointsman_gateway_in_flight", "Requests in flight to a model.", gauge(Model::in_flight))?;
+        family(page, "pointsman_gateway_held", "Requests that are held for a model.", gauge(|model| model.queued() as u64))?;
+        family(page, "pointsman_gateway_routable", "1 while requests go to a model, else 0.", gauge(|model| model.is_open().into()))?;
+        single(page, "pointsman_gateway_buffered_bytes", "Bytes of requests that are buffered.", self.buffered.bytes() as u64)?;
         let help = "Backends that aren't connected to for now because they fail.";
-        single(&mut page, "pointsman_gateway_broken_backends", help, self.backends.broken() as u64)?;
+        single(page, "pointsman_gateway_broken_backends", help, self.backends.broken() as u64)?;
         let help = "Attempts to connect to a backend beyond the first";
         let retries = ConstCounter::new(self.backends.retries());
         retries.encode(page.encode_descriptor("pointsman_gateway_connect_retries", help, None, MetricType::Counter)?)

@@ -3,6 +3,7 @@
 use super::{callers::Keys, quota::Quotas};
 use crate::source::file;
 use arc_swap::ArcSwap;
+use futures::FutureExt;
 use std::{
     io,
     path::{Path, PathBuf},
@@ -42,30 +43,21 @@ pub fn read(folder: &Path) -> Result<Keys, String> {
 /// Uses what is in the folder, and what will be. What can't be read leaves the keys in place that were read before.
 pub fn keep(folder: PathBuf, keys: Arc<ArcSwap<Keys>>, quotas: Arc<Quotas>) -> io::Result<impl Future<Output = ()>> {
     // It begins before the first look, so that nothing gets lost between them.
-    let mut changes = file::watch(&folder)?;
+    let changes = file::watch(&folder)?;
     Ok(async move {
-        let mut complaint = String::new();
-        loop {
-            changes.borrow_and_update();
+        let look = || {
             let from = folder.clone();
-            let read = tokio::task::spawn_blocking(move || read(&from)).await.unwrap_or_else(|_| Err("reading them has failed".to_owned()));
-            match read {
-                Ok(read) => {
-                    tracing::info!(keys = read.len(), folder = %folder.display(), "using the keys of the folder");
-                    quotas.set_namespaces(read.namespaces.clone());
-                    keys.store(Arc::new(read));
-                    complaint.clear();
-                }
-                Err(error) if error != complaint => {
-                    tracing::warn!(error, "keys can't be used; the former ones stay");
-                    complaint = error;
-                }
-                Err(_) => {}
+            tokio::task::spawn_blocking(move || read(&from)).map(|read| read.unwrap_or_else(|_| Err("reading them has failed".to_owned())))
+        };
+        let take = |read: Result<Keys, String>| match read {
+            Ok(read) => {
+                tracing::info!(keys = read.len(), folder = %folder.display(), "using the keys of the folder");
+                quotas.set_namespaces(read.namespaces.clone());
+                keys.store(Arc::new(read));
             }
-            if changes.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
+            Err(error) => tracing::warn!(error, "keys can't be used; the former ones stay"),
+        };
+        file::follow(changes, look, take).await;
     })
 }
 

@@ -2,7 +2,7 @@
 
 mod watch;
 
-pub use watch::watch;
+pub use watch::{follow, watch};
 
 use super::{Source, SourceView, off_the_runtime, unpack::unpack};
 use crate::problem::Problem;

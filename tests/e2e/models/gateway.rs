@@ -1,20 +1,17 @@
 //! A gateway that is played openly: it answers requests for as long as they take, holds those whose model sleeps, and confirms that models
 //! are drained. The real one has tests of its own.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client,
-    api::{DynamicObject, ListParams, ObjectList, Patch, PatchParams},
+    api::{DynamicObject, ListParams},
 };
 use pointsman_core::{
     allocation::{
         ObjectName, Phase,
-        records::{
-            ACTIVITY, GATEWAY_ACTIVITY, GATEWAY_PREFIX, GatewayActivity, ModelActivity, PLACES, RESERVATIONS, Reservation, Reservations,
-        },
+        records::{GATEWAY_PREFIX, ModelActivity, Reservation},
     },
     resource::INFERENCE_MODEL,
-    settings::HOST_NAMESPACE,
 };
 use serde_json::json;
 use std::{
@@ -63,31 +60,23 @@ impl Gateway {
         self.requests.retain(|request| request.answered.is_some());
     }
 
-    /// Whether the node is gone on which a model has its place.
-    async fn has_no_node(&self, maps: &ObjectList<ConfigMap>, model: &ObjectName) -> bool {
-        let data = maps.iter().filter_map(|map| map.data.as_ref());
-        let there = data.filter(|data| serde_json::from_str::<Reservations>(&data[PLACES]).unwrap().contains_key(model));
-        for data in there {
-            if Api::<Node>::all(self.client.clone()).get_opt(&data["node"]).await.unwrap().is_some() {
-                return false;
-            }
-        }
-        true
+    async fn has_node(&self, name: &str) -> bool {
+        Api::<Node>::all(self.client.clone()).get_opt(name).await.unwrap().is_some()
     }
 
     /// Looks at what there is, answers what it can, and writes what it has seen.
     pub(super) async fn tick(&mut self) {
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), HOST_NAMESPACE);
-        let all = maps.list(&ListParams::default().labels(RESERVATIONS)).await.unwrap();
-        let read = |map: &ConfigMap| Some(serde_json::from_str::<Reservations>(&map.data.as_ref()?[PLACES]).unwrap());
-        let places: BTreeMap<ObjectName, Reservation> = all.iter().filter_map(read).flatten().collect();
+        let mut places: BTreeMap<ObjectName, (String, Reservation)> = BTreeMap::new();
+        for (node, reserved) in super::reservations(&self.client).await.0 {
+            places.extend(reserved.into_iter().map(|(model, place)| (model, (node.clone(), place))));
+        }
         let models: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &INFERENCE_MODEL.api_resource());
         let models = models.list(&ListParams::default()).await.unwrap();
         let name = |model: &DynamicObject| ObjectName(format!("{}/{}", self.namespace, model.metadata.name.clone().unwrap()));
         let ready: BTreeMap<ObjectName, bool> =
             models.iter().map(|model| (name(model), model.data.pointer("/status/ready") == Some(&json!(true)))).collect();
         let admitted: BTreeSet<&ObjectName> =
-            places.iter().filter(|(_, place)| place.phase == Phase::Admitted).map(|(name, _)| name).collect();
+            places.iter().filter(|(_, (_, place))| place.phase == Phase::Admitted).map(|(name, _)| name).collect();
         self.requests.retain(|request| ready.contains_key(&request.model));
         for request in &mut self.requests {
             if request.answered.is_none() && admitted.contains(&request.model) && ready[&request.model] {
@@ -112,8 +101,8 @@ impl Gateway {
                 activity.last_request = activity.last_request.max(Some(request.since));
             }
         }
-        for (model, place) in &places {
-            if place.phase == Phase::Stopping && self.has_no_node(&all, model).await {
+        for (model, (node, place)) in &places {
+            if place.phase == Phase::Stopping && !self.has_node(node).await {
                 // Its node is gone, and the requests with it: clients ask again.
                 self.requests.iter_mut().filter(|request| request.model == *model).for_each(|request| request.answered = None);
                 seen.remove(model);
@@ -126,11 +115,6 @@ impl Gateway {
             }
         }
         self.written += 1;
-        let activity = GatewayActivity { written: self.written, models: seen };
-        let map = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name, "labels": {GATEWAY_ACTIVITY: "true"}},
-            "data": {ACTIVITY: serde_json::to_string(&activity).unwrap()},
-        });
-        maps.patch(&self.name, &PatchParams::apply("test").force(), &Patch::Apply(map)).await.unwrap();
+        super::write_activity(&self.client, &self.name, self.written, seen).await;
     }
 }

@@ -14,13 +14,15 @@ mod specs;
 use crate::services::{LastSeen, Space, condition, home};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api,
-    api::{Patch, PatchParams},
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use pointsman_core::{
     allocation::{
         ObjectName, Phase,
-        records::{ACTIVITY, GATEWAY_ACTIVITY, GATEWAY_PREFIX, GatewayActivity, ModelActivity, PLACES, RESERVATIONS, Reservations},
+        records::{
+            ACTIVITY, GATEWAY_ACTIVITY, GATEWAY_PREFIX, GatewayActivity, ModelActivity, PLACES, RESERVATIONS, Reservation, Reservations,
+        },
     },
     resource::INFERENCE_MODEL,
     settings::HOST_NAMESPACE,
@@ -92,15 +94,12 @@ impl<'s, 'c> Pool<'s, 'c> {
     }
 
     /// What is reserved for models of this namespace: the node and the place of each.
-    async fn reserved(&self) -> BTreeMap<String, (String, pointsman_core::allocation::records::Reservation)> {
-        let api: Api<ConfigMap> = Api::namespaced(self.space.0.client.clone(), HOST_NAMESPACE);
-        let maps = api.list(&kube::api::ListParams::default().labels(RESERVATIONS)).await.unwrap();
+    async fn reserved(&self) -> BTreeMap<String, (String, Reservation)> {
         let mut reserved = BTreeMap::new();
-        for data in maps.into_iter().filter_map(|map| map.data) {
-            let places: Reservations = serde_json::from_str(&data[PLACES]).unwrap();
+        for (node, places) in reservations(&self.space.0.client).await.0 {
             for (ObjectName(name), place) in places {
                 if let Some(name) = name.strip_prefix(&format!("{}/", self.space.0.name)) {
-                    assert!(reserved.insert(name.to_owned(), (data["node"].clone(), place)).is_none(), "{name} has two places");
+                    assert!(reserved.insert(name.to_owned(), (node.clone(), place)).is_none(), "{name} has two places");
                 }
             }
         }
@@ -126,24 +125,44 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
+/// What is reserved, by the nodes, and the version of the storage at which that is so.
+async fn reservations(client: &Client) -> (BTreeMap<String, Reservations>, String) {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), HOST_NAMESPACE);
+    let maps = api.list(&ListParams::default().labels(RESERVATIONS)).await.unwrap();
+    let version = maps.metadata.resource_version.clone().unwrap();
+    let data = maps.into_iter().filter_map(|map| map.data);
+    (data.map(|data| (data["node"].clone(), serde_json::from_str(&data[PLACES]).unwrap())).collect(), version)
+}
+
+/// Writes what a gateway has seen. Each time it must be another number that is written with it.
+async fn write_activity(client: &Client, name: &str, written: u64, models: BTreeMap<ObjectName, ModelActivity>) {
+    let activity = GatewayActivity { written, models };
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {GATEWAY_ACTIVITY: "true"}},
+        "data": {ACTIVITY: serde_json::to_string(&activity).unwrap()},
+    });
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), HOST_NAMESPACE);
+    api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(map)).await.unwrap();
+}
+
 /// What a gateway writes about the models of a test. It is played here openly: the real one has tests of its own. Models of other tests it
 /// has never seen a request for, and confirms that they are drained.
 struct PlayedGateway {
     namespace: String,
     seen: watch::Sender<BTreeMap<ObjectName, ModelActivity>>,
-    api: Api<ConfigMap>,
+    client: Client,
     name: String,
     task: JoinHandle<()>,
 }
 
 impl PlayedGateway {
     fn new(pool: &Pool<'_, '_>) -> Self {
-        let api = Api::namespaced(pool.space.0.client.clone(), HOST_NAMESPACE);
+        let client = pool.space.0.client.clone();
         let (seen, told) = watch::channel(BTreeMap::new());
         let namespace = pool.space.0.name.clone();
         let name = format!("{GATEWAY_PREFIX}{namespace}");
-        let task = tokio::spawn(play(Api::clone(&api), name.clone(), namespace.clone(), told));
-        Self { namespace, seen, api, name, task }
+        let task = tokio::spawn(play(client.clone(), name.clone(), namespace.clone(), told));
+        Self { namespace, seen, client, name, task }
     }
 
     /// From now on it has seen this.
@@ -155,28 +174,20 @@ impl PlayedGateway {
     /// It ends.
     async fn leaves(self) {
         self.task.abort();
-        self.api.delete(&self.name, &kube::api::DeleteParams::default()).await.unwrap();
+        let api: Api<ConfigMap> = Api::namespaced(self.client, HOST_NAMESPACE);
+        api.delete(&self.name, &DeleteParams::default()).await.unwrap();
     }
 }
 
-async fn play(api: Api<ConfigMap>, name: String, namespace: String, mut seen: watch::Receiver<BTreeMap<ObjectName, ModelActivity>>) {
-    let mut written = 0;
-    loop {
+async fn play(client: Client, name: String, namespace: String, mut seen: watch::Receiver<BTreeMap<ObjectName, ModelActivity>>) {
+    for written in 1.. {
         let mut models = seen.borrow_and_update().clone();
-        for data in api.list(&kube::api::ListParams::default().labels(RESERVATIONS)).await.unwrap().into_iter().filter_map(|map| map.data) {
-            for (model, place) in serde_json::from_str::<Reservations>(&data[PLACES]).unwrap() {
-                if matches!(place.phase, Phase::Draining(_)) && !model.0.starts_with(&format!("{namespace}/")) {
-                    models.entry(model).or_default().drained = Some(place.since);
-                }
+        for (model, place) in reservations(&client).await.0.into_values().flatten() {
+            if matches!(place.phase, Phase::Draining(_)) && !model.0.starts_with(&format!("{namespace}/")) {
+                models.entry(model).or_default().drained = Some(place.since);
             }
         }
-        written += 1;
-        let activity = GatewayActivity { written, models };
-        let map = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {GATEWAY_ACTIVITY: "true"}},
-            "data": {ACTIVITY: serde_json::to_string(&activity).unwrap()},
-        });
-        api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(map)).await.unwrap();
+        write_activity(&client, &name, written, models).await;
         // Others may begin to drain meanwhile.
         timeout(Duration::from_secs(1), seen.changed()).await.ok();
     }

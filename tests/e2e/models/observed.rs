@@ -1,15 +1,11 @@
 //! The state of a cluster at one moment, and what it must never be: worked out here from the API's objects alone.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, VersionMatch},
 };
-use pointsman_core::allocation::{
-    ObjectName,
-    records::{PLACES, RESERVATIONS, Reservations},
-};
-use pointsman_core::settings::HOST_NAMESPACE;
+use pointsman_core::allocation::{ObjectName, records::Reservations};
 use std::collections::BTreeMap;
 
 const GIB: i64 = 1 << 30;
@@ -30,16 +26,12 @@ impl Moment {
     /// The nodes are those with this label.
     pub(super) async fn now(client: &Client, pool: &str) -> Self {
         loop {
-            let maps: Api<ConfigMap> = Api::namespaced(client.clone(), HOST_NAMESPACE);
-            let maps = maps.list(&ListParams::default().labels(RESERVATIONS)).await.unwrap();
-            let version = maps.metadata.resource_version.clone().unwrap();
+            let (places, version) = super::reservations(client).await;
             let at = ListParams::default().at(&version).matching(VersionMatch::Exact);
             let pods = Api::<Pod>::all(client.clone()).list(&at).await;
             let nodes = Api::<Node>::all(client.clone()).list(&at.labels(&format!("inference-pool={pool}"))).await;
             // What is too old by now was compacted away.
             let (Ok(pods), Ok(nodes)) = (pods, nodes) else { continue };
-            let places = maps.into_iter().filter_map(|map| map.data);
-            let places = places.map(|data| (data["node"].clone(), serde_json::from_str(&data[PLACES]).unwrap())).collect();
             let nodes = nodes.into_iter().map(|node| (node.name_any(), node)).collect();
             return Self { places, pods: pods.items, nodes };
         }

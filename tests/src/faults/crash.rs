@@ -23,7 +23,7 @@ pub(super) struct Crashes {
 }
 
 impl Faults {
-    /// From now on hosts end at these writes. Counts up with each, and who is told ends the host.
+    /// Stops at these writes from now on, and counts up with each: the test then kills the host.
     pub fn crash_at(&self, concerns: fn(&Call) -> bool) -> watch::Receiver<usize> {
         let (happened, seen) = watch::channel(0);
         self.state().crashes = Some(Crashes { concerns, met: BTreeMap::new(), happened });

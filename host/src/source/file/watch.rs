@@ -37,6 +37,29 @@ pub fn watch(dir: &Path) -> io::Result<watch::Receiver<u64>> {
     watch_and_look(dir, POLL_INTERVAL)
 }
 
+/// Reads what is in a directory, now and after each change, and takes what comes of it. A failure is taken once, until there is another one or
+/// none. It never ends by itself.
+pub async fn follow<T, E: ToString, F: Future<Output = Result<T, E>>>(
+    mut changes: watch::Receiver<u64>,
+    read: impl Fn() -> F,
+    mut take: impl FnMut(Result<T, String>),
+) {
+    let mut complaint = String::new();
+    loop {
+        changes.borrow_and_update();
+        match read().await.map_err(|error| error.to_string()) {
+            Err(error) if error == complaint => {}
+            outcome => {
+                complaint = outcome.as_ref().err().cloned().unwrap_or_default();
+                take(outcome);
+            }
+        }
+        if changes.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 fn watch_and_look(dir: &Path, look_again: Duration) -> io::Result<watch::Receiver<u64>> {
     let (changes, receiver) = watch::channel(0);
     // One is enough: that something happened is all that is told.

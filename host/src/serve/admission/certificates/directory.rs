@@ -25,30 +25,25 @@ enum ReadError {
 /// Shows what is in the directory, and what will be. The future never ends by itself; what can't be used leaves what is shown in place.
 pub fn keep(directory: PathBuf, outlet: CertificateSink) -> io::Result<impl Future<Output = ()>> {
     // It begins before the first look, so that nothing gets lost between them.
-    let mut changes = file::watch(&directory)?;
+    let changes = file::watch(&directory)?;
     Ok(async move {
-        let mut complaint = String::new();
-        loop {
-            changes.borrow_and_update();
-            match read(&directory).await {
-                Ok((key, bundle)) => {
-                    outlet.shown.show(key);
-                    outlet.bundle.send_if_modified(|before| std::mem::replace(before, bundle.clone()) != bundle);
-                    tracing::info!(directory = %directory.display(), "showing the certificate of the directory");
-                    complaint.clear();
-                }
-                Err(error) if error.to_string() != complaint => {
-                    complaint = error.to_string();
-                    outlet.shown.note_failure(&format!("{complaint}: {REMEDY}"));
-                    let stays = if outlet.shown.any() { "the former one stays" } else { "the webhook can't be talked to" };
-                    tracing::warn!(directory = %directory.display(), error = complaint, "the certificate can't be used; {stays}: {REMEDY}");
-                }
-                Err(_) => {}
+        let take = |read: Result<(CertifiedKey, Option<String>), String>| match read {
+            Ok((key, bundle)) => {
+                outlet.shown.show(key);
+                outlet.bundle.send_if_modified(|before| std::mem::replace(before, bundle.clone()) != bundle);
+                tracing::info!(directory = %directory.display(), "showing the certificate of the directory");
             }
-            if changes.changed().await.is_err() {
-                std::future::pending::<()>().await;
+            Err(error) => {
+                outlet.shown.note_failure(&format!("{error}: {REMEDY}"));
+                let stays = if outlet.shown.any() { "the former one stays" } else { "the webhook can't be talked to" };
+                tracing::warn!(directory = %directory.display(), error, "the certificate can't be used; {stays}: {REMEDY}");
             }
-        }
+        };
+        let look = || {
+            let directory = directory.clone();
+            async move { read(&directory).await }
+        };
+        file::follow(changes, look, take).await;
     })
 }
 

@@ -1,0 +1,62 @@
+//! What is said of a subject beside its status: events, and that another controller works on it.
+
+use super::Controller;
+use crate::{
+    apply::{ApplyError, ContestReport, request_span},
+    problem::sentence,
+};
+use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
+use kube::runtime::events::{Event, EventType};
+use pointsman_core::{
+    condition::CONTESTED,
+    contest::Contest,
+    status::TransitionEvent,
+    world::{ObjectKey, Subject},
+};
+use tracing::Instrument;
+
+/// The longest note of an event.
+const NOTE: usize = 1024;
+
+impl Controller {
+    /// Leaves a subject to whoever else works on it, and says so.
+    pub(super) async fn report_contest(&self, subject: &Subject, contest: Contest) -> Result<(), ApplyError> {
+        match self.applier.contest(subject, &contest, Timestamp::now()).await? {
+            ContestReport::Before => {}
+            ContestReport::Now => {
+                let told = contest.condition();
+                self.emit_events(subject, vec![TransitionEvent { reason: CONTESTED.to_owned(), message: told.message }]).await;
+            }
+            ContestReport::TakenAway => {
+                self.reconciles.taken_away(subject.key.resource.kind);
+                tracing::warn!(subject = %subject.key, "somebody has taken away the condition {CONTESTED}; it stays so. {}", contest.message());
+            }
+        }
+        // The subject itself tells when it is over; or it is looked at again in a while, because what another controller has made isn't watched.
+        if contest.needs_adoption() || contest.recheck_after().is_some() { Ok(()) } else { Err(ApplyError::Contested(contest)) }
+    }
+
+    pub(super) async fn emit_events(&self, subject: &Subject, turned: Vec<TransitionEvent>) {
+        let ObjectKey { resource, namespace, name } = &subject.key;
+        let reference = ObjectReference {
+            api_version: Some(resource.api_version()),
+            kind: Some(resource.kind.to_owned()),
+            name: Some(name.clone()),
+            namespace: Some(namespace.clone()),
+            uid: Some(subject.uid.clone()),
+            ..ObjectReference::default()
+        };
+        for TransitionEvent { reason, message } in turned {
+            if !self.leadership.held() {
+                return;
+            }
+            let mut note = message;
+            note.truncate(note.floor_char_boundary(NOTE));
+            let span = request_span("event", &subject.key);
+            let event = Event { type_: EventType::Warning, reason, note: Some(note), action: "Reconciling".to_owned(), secondary: None };
+            if let Err(error) = self.recorder.publish(&event, &reference).instrument(span).await {
+                tracing::warn!(subject = %subject.key, error = sentence(&error), "an event could not be written");
+            }
+        }
+    }
+}
