@@ -9,6 +9,7 @@ use crate::{
     keeper::sets::name as set_name,
     leader::{Leadership, fence::fenced},
     liveness::Liveness,
+    memory_usage,
     metrics::Reconciles,
     pace::{Observation, Pacer, RECHECK_INTERVAL, REPORT_INTERVAL, RestartPermission},
     queue::Queue,
@@ -84,6 +85,8 @@ pub struct Inputs {
     pub pacer: Arc<Pacer>,
     /// What an administrator has set.
     pub settings: Settings,
+    /// Where the memory that models take is measured, if it is, and how often.
+    pub memory_usage: Option<(memory_usage::Source, Duration)>,
     /// Which subjects are worked on.
     pub claims: Claims,
     /// How many subjects are worked on at once.
@@ -129,6 +132,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         shared,
         pacer,
         settings,
+        memory_usage,
         claims,
         workers,
         reconciles,
@@ -166,6 +170,17 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         obstacles: [listed.clone(), obstacle.clone()],
     };
     let mut tasks = JoinSet::new();
+    if let Some((source, interval)) = memory_usage {
+        let (leadership, claims) = (controller.leadership.clone(), controller.claims.clone());
+        tasks.spawn(memory_usage::run(memory_usage::Inputs {
+            client: client.clone(),
+            leadership,
+            shared: shared.clone(),
+            claims,
+            source,
+            interval,
+        }));
+    }
     tasks.spawn(allocator::run(allocator));
     tasks.spawn(watch::keep(client, extents, apis, shared, unlisted));
     tasks.spawn(Arc::clone(&controller).enqueue_changes(changes, obstacle, listed));

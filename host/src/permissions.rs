@@ -168,7 +168,7 @@ pub fn features() -> Vec<Feature> {
                 subject(&INFERENCE_MODEL),
                 rules(&[&INFERENCE_MODEL], &["patch"]),
                 rules(&[&DEPLOYMENT, &SERVICE], OWNS),
-                vec![rule("", "nodes", SEES)],
+                vec![rule("", "nodes", SEES), rule("metrics.k8s.io", "pods", &["list"])],
             ]
             .concat(),
             at_home: Vec::new(),

@@ -112,7 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// Serves a model three times as OME's kind and once as KServe's; on the embedded cluster pushes the plugin `cheap` and serves it once more.
+/// Serves a model three times as OME's kind and once as KServe's. On the embedded cluster, pushes the plugin `cheap`, serves it once more, and
+/// has three of eh-ops' models compete for two nodes.
 fn show(
     kubectl: &impl Fn(&[&str]) -> Result<()>,
     pointsman: &impl Fn(&[&str]) -> Result<()>,
@@ -145,7 +146,14 @@ fn show(
         condition("status"),
         condition("message")
     );
-    kubectl(&["get", "isvc", "--output", &columns])
+    kubectl(&["get", "isvc", "--output", &columns])?;
+
+    // Models compete for the memory of two nodes. One waits, and says for what.
+    kubectl(&["apply", "--server-side", "-f", &deploy("sample-models.yaml")])?;
+    kubectl(&["wait", "--for=condition=Ready", "infmodel/llama-70b", "infmodel/mixtral-8x7b", "--timeout", WAIT])?;
+    kubectl(&["wait", "--for=condition=Allocated=False", "infmodel/qwen-72b", "--timeout", WAIT])?;
+    kubectl(&["get", "infmodel"])?;
+    pointsman(&["explain", "infmodel/qwen-72b"])
 }
 
 /// `cargo xtask cluster`.

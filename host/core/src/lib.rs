@@ -13,6 +13,7 @@ pub mod guards;
 pub mod key;
 pub mod kinds;
 pub mod memory_admission;
+pub mod memory_usage;
 pub mod objects;
 pub mod patch;
 pub mod plan;

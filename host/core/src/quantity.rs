@@ -2,6 +2,18 @@
 
 use serde_json::Value;
 
+/// One whole unit, such as a byte.
+pub const WHOLE: i128 = 1_000_000_000;
+
+/// A thousandth of a unit, such as of a processor.
+pub const MILLI: i128 = 1_000_000;
+
+/// A quantity in whole parts of a unit, rounded up. One that no machine has is as large as it gets.
+pub fn rounded_up(text: &str, unit: i128) -> Option<i64> {
+    let parsed = parse_text(text)?;
+    Some(i64::try_from(parsed.div_euclid(unit) + i128::from(parsed.rem_euclid(unit) > 0)).unwrap_or(i64::MAX))
+}
+
 /// A quantity, in thousandths of thousandths of millionths: the finest that Kubernetes keeps, so that equal ones are equal.
 pub fn parse(value: &Value) -> Option<i128> {
     match value {
@@ -13,7 +25,6 @@ pub fn parse(value: &Value) -> Option<i128> {
 
 /// A quantity as it is written.
 pub fn parse_text(text: &str) -> Option<i128> {
-    const NANO: i128 = 1_000_000_000;
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -46,7 +57,7 @@ pub fn parse_text(text: &str) -> Option<i128> {
     };
     let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
     let tens = tens - i32::try_from(fraction.len()).ok()?;
-    let scaled = digits.checked_mul(NANO)?.checked_mul(1_i128.checked_shl(twos)?)?;
+    let scaled = digits.checked_mul(WHOLE)?.checked_mul(1_i128.checked_shl(twos)?)?;
     let power = 10_i128.checked_pow(tens.unsigned_abs())?;
     // What is finer than a billionth is rounded up, as Kubernetes does.
     let value = if tens >= 0 { scaled.checked_mul(power)? } else { scaled / power + i128::from(scaled % power != 0) };

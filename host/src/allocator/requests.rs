@@ -9,11 +9,7 @@ use kube::{
     api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use pointsman_core::{
-    allocation::inputs::PodUsage,
-    objects::label_value,
-    resource::INFERENCE_MODEL,
-    subject_kind::{APP_NAME, SUBJECT_KIND},
-    world::ObjectKey,
+    allocation::inputs::PodUsage, objects::label_value, resource::INFERENCE_MODEL, subject_kind::APP_NAME, world::ObjectKey,
 };
 use serde_json::json;
 
@@ -50,7 +46,8 @@ pub(super) async fn set_finalizers(client: Client, key: ObjectKey, version: u64,
 /// Whether a model surely has no pod that could take memory still.
 pub(super) async fn has_ended(client: Client, model: &ObjectKey) -> kube::Result<bool> {
     let api: Api<Pod> = Api::namespaced(client, &model.namespace);
-    let labels = format!("{SUBJECT_KIND}={},{APP_NAME}={}", INFERENCE_MODEL.kind, label_value(&model.name));
-    let pods = api.list(&ListParams::default().labels(&labels)).await?;
-    Ok(pods.iter().all(|pod| serde_json::to_string(pod).is_ok_and(|text| PodUsage::from_object(&text).is_none())))
+    let name = label_value(&model.name);
+    let pods = api.list(&ListParams::default().labels(&format!("{APP_NAME}={name}"))).await?;
+    let has_ended = |text: &str| PodUsage::from_object(text).is_none_or(|pod| pod.model.is_none_or(|(_, model)| model != name));
+    Ok(pods.iter().all(|pod| serde_json::to_string(pod).is_ok_and(|text| has_ended(&text))))
 }

@@ -1,6 +1,6 @@
 //! `pointsman controller`.
 
-use super::{ClusterArgs, policies::PolicyArgs, settings::SettingsArgs, traces::TracesArgs};
+use super::{ClusterArgs, memory_usage::MemoryUsageArgs, policies::PolicyArgs, settings::SettingsArgs, traces::TracesArgs};
 use crate::{
     comparison::LiveComparison,
     controller,
@@ -96,6 +96,8 @@ pub(super) struct ControllerArgs {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
     #[command(flatten)]
+    memory_usage: MemoryUsageArgs,
+    #[command(flatten)]
     webhook: Box<WebhookArgs>,
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug.
     /// `/log-level` changes it while the host runs.
@@ -180,10 +182,12 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let (traces, layer) = args.traces.start(&args.policies)?.unzip();
     let log_level = LogLevel::start(&args.log_level, args.log_format, layer).with_context(|| format!("--log-level {}", args.log_level))?;
     end_on_panic();
+    let settings_of_all = args.settings.settings();
+    let memory_usage = args.memory_usage.source(settings_of_all.prometheus.as_deref())?;
     let client = args.cluster.client().await?;
     let (unlisted, listed) = watch::channel(Some("the watches haven't begun yet".to_owned()));
     let (shared, claims) = (Shared::default(), Claims { kinds: args.claims, namespaces: args.namespaces.into_iter().collect() });
-    let stage = LiveComparison::new(shared.clone(), claims.clone(), args.settings.settings(), listed.clone());
+    let stage = LiveComparison::new(shared.clone(), claims.clone(), settings_of_all.clone(), listed.clone());
     let pacer = Arc::new(Pacer::new(Some(args.pace).filter(|most| *most > 0)));
     let liveness = Liveness::default();
     let settings = args.policies.settings(stage, Arc::clone(&pacer), liveness.clone())?;
@@ -230,7 +234,8 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         obstacle: obstacle.clone(),
         leadership: leadership.clone(),
         identity: identity.clone(),
-        settings: args.settings.settings(),
+        settings: settings_of_all,
+        memory_usage,
         claims,
         shared: shared.clone(),
         pacer: Arc::clone(&pacer),

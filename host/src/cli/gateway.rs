@@ -160,7 +160,7 @@ struct LimitArgs {
     shutdown_timeout: Duration,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = duration::parse(text).filter(|seconds| (0.0..=604_800.0).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "it is a duration of at most a week, such as 90s, 5m or 1h30m".to_owned())
 }

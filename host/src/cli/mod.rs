@@ -15,6 +15,7 @@ mod golden;
 mod live;
 mod man;
 mod memory;
+mod memory_usage;
 pub mod offline;
 mod output;
 mod plugin;

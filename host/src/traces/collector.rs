@@ -1,10 +1,9 @@
-//! The HTTP client of the exporter: kube's, which speaks TLS as with an API server.
+//! The HTTP client of the exporter.
 
-use crate::problem::sentence;
+use crate::{outbound, problem::sentence};
 use async_trait::async_trait;
-use http::{Request, Response, Uri, uri::Scheme};
-use http_body_util::{BodyExt, Limited};
-use kube::{Client, Config, client::Body};
+use http::{Request, Response, Uri};
+use kube::Client;
 use opentelemetry_http::{Bytes, HttpClient, HttpError};
 use pointsman_sandbox::sync::locked;
 use std::{
@@ -39,17 +38,7 @@ impl fmt::Debug for Collector {
 impl Collector {
     /// A client of the server of a URL, which the system's CAs verify.
     pub(super) fn new(url: &Uri) -> kube::Result<Self> {
-        let mut server = url.clone().into_parts();
-        // The requests have the path.
-        server.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
-        let mut config = Config::new(Uri::from_parts(server).map_err(|error| kube::Error::HttpError(error.into()))?);
-        // The exporter retries by itself.
-        config.default_retry = false;
-        if url.scheme() == Some(&Scheme::HTTP) {
-            // An image may be without CAs.
-            config.root_cert = Some(Vec::new());
-        }
-        Ok(Self { client: Client::try_from(config)?, failure: LastFailure::default() })
+        Ok(Self { client: outbound::client(url)?, failure: LastFailure::default() })
     }
 
     /// Why the last request failed.
@@ -61,11 +50,7 @@ impl Collector {
 #[async_trait]
 impl HttpClient for Collector {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let answer = async {
-            let (head, body) = self.client.send(request.map(Body::from)).await?.into_parts();
-            let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await?;
-            Ok::<_, HttpError>(Response::from_parts(head, body.to_bytes()))
-        };
+        let answer = outbound::send(&self.client, request, MAX_ANSWER_BYTES);
         let answer = timeout(EXPORT_TIMEOUT, answer).await.unwrap_or_else(|_| {
             let late = format!("the collector takes longer than {} s", EXPORT_TIMEOUT.as_secs());
             Err(late.into())

@@ -4,6 +4,7 @@ mod admission;
 mod clients;
 mod crashes;
 mod gateway;
+mod memory_usage;
 mod nodes;
 mod observed;
 mod policies;

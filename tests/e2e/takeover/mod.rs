@@ -1,6 +1,7 @@
 //! Beside another controller, from it to us, and back: a test's client plays the other one, as upstream's writes.
 
 mod beside;
+mod eh_ops;
 mod guide;
 mod kept;
 mod kserve;

@@ -4,9 +4,9 @@ use super::{Closed, Model, Node, amounts::Amounts};
 use crate::{
     duration,
     objects::strings,
-    quantity,
+    quantity::{self, MILLI, WHOLE},
     resource::INFERENCE_MODEL,
-    subject_kind::{APP_NAME, SUBJECT_KIND},
+    subject_kind::{APP_COMPONENT, APP_NAME, SUBJECT_KIND},
 };
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
@@ -28,19 +28,21 @@ pub const DEFAULT_RESIDENCY: u64 = 300;
 /// How long after the last request a model is put to sleep unless it says otherwise, in seconds: the default of the CRD.
 const DEFAULT_COOLDOWN: u64 = 600;
 
+/// The label of what a model consists of; its value is `true`. Upstream's controller sets it as well.
+pub const MANAGED: &str = "inference.eh-ops.io/managed";
+
+/// What a model's pods are, by the label of their component. Upstream's controller sets it as well.
+pub const SERVER: &str = "inference-server";
+
 /// The resource that GPUs are, and the key of the taint that keeps other pods from their nodes.
 pub const GPU: &str = "nvidia.com/gpu";
 
 /// The conditions that keep pods away have taints as well, and so has a cordoned node.
 const NODE_TAINTS: &str = "node.kubernetes.io/";
 
-const MILLI: i128 = 1_000_000;
-const WHOLE: i128 = 1_000_000_000;
-
-/// A quantity in whole parts of a unit, rounded up. Quantities that no machine has are as large as they get.
+/// A quantity in whole parts of a unit, rounded up; nothing if it is none.
 fn rounded(value: &str, unit: i128) -> i64 {
-    let parsed = quantity::parse_text(value).unwrap_or_default();
-    i64::try_from(parsed.div_euclid(unit) + i128::from(parsed.rem_euclid(unit) > 0)).unwrap_or(i64::MAX)
+    quantity::rounded_up(value, unit).unwrap_or_default()
 }
 
 /// Amounts by the names of resources.
@@ -238,7 +240,9 @@ impl PodUsage {
         running.memory = if whole.memory > 0 { whole.memory } else { running.memory };
         running.cpu = if whole.cpu > 0 { whole.cpu } else { running.cpu };
         let amounts = Amounts { pods: 1, ..running + Amounts::from_resources(&[&spec.overhead]) };
-        let is_model = metadata.labels.get(SUBJECT_KIND).is_some_and(|kind| kind == INFERENCE_MODEL.kind);
+        let has = |key: &str, value: &str| metadata.labels.get(key).is_some_and(|label| label == value);
+        // Pods of an adopted model are as upstream's controller has made them.
+        let is_model = has(SUBJECT_KIND, INFERENCE_MODEL.kind) || has(MANAGED, "true") && has(APP_COMPONENT, SERVER);
         let model = metadata.labels.get(APP_NAME).filter(|_| is_model).map(|label| (metadata.namespace, label.clone()));
         let is_ready = |condition: &&Condition| condition.r#type == "Ready" && condition.status == "True";
         let ready = status.conditions.iter().find(is_ready).filter(|_| metadata.deletion_timestamp.is_none());

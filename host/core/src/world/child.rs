@@ -9,6 +9,7 @@ use super::{
 };
 pub use crate::subject_kind::SUBJECT_KIND;
 use crate::{
+    memory_usage::{MEMORY_USAGE, MemoryUsage},
     resource::Resource,
     workload::{Workload, WorkloadStatus},
 };
@@ -119,6 +120,8 @@ pub struct Observed {
     pub serving: Option<Box<KnativeStatus>>,
     /// What stays of it as another controller has made it.
     pub adopted: Option<Arc<Adopted>>,
+    /// The memory that its pods were seen to take.
+    pub memory_usage: Option<Arc<MemoryUsage>>,
 }
 
 /// One of its conditions.
@@ -345,6 +348,7 @@ fn desired_state(live: &Value, part: &Value) -> Observed {
             .and_then(|_| number("/spec/maxReplicas").or_else(|| number("/spec/maxReplicaCount"))),
         made_by: metadata("labels", VERSION),
         adopted: Adopted::from_live(live).map(Arc::new),
+        memory_usage: metadata("annotations", MEMORY_USAGE).and_then(|text| MemoryUsage::from_annotation(&text)).map(Arc::new),
         ..Observed::default()
     }
 }

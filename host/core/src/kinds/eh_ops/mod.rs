@@ -29,6 +29,9 @@ use std::{sync::Arc, time::Duration};
 #[derive(Debug)]
 pub struct InferenceModels;
 
+/// The port on which a model's server answers.
+pub const PORT: u16 = 8080;
+
 /// Whether the model has a place in memory.
 pub const ALLOCATED: &str = "Allocated";
 /// Whether its Deployment works.

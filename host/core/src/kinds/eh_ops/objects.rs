@@ -1,10 +1,10 @@
 //! The Deployment and the Service of a model.
 
-use super::{ALLOCATED, PlanBuilder, PlanError, backend::Backend, reasons};
+use super::{ALLOCATED, PORT, PlanBuilder, PlanError, backend::Backend, reasons};
 use crate::{
     allocation::{
         Entry, Held, Phase,
-        inputs::{GPU, PodUsage},
+        inputs::{GPU, MANAGED, PodUsage, SERVER},
     },
     condition::Condition,
     kinds::questions::{MetadataQuestion, PodRole, TemplateQuestion},
@@ -21,9 +21,6 @@ use pointsman_sandbox::{
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The port on which it answers.
-const PORT: i64 = 8080;
-
 const HEALTH: &str = "/health";
 
 /// How long a server may take to load its model: this often, every 10 seconds.
@@ -31,9 +28,7 @@ const STARTUP_PROBES: i64 = 360;
 
 // The labels and annotations of the page.
 const MODEL: &str = "inference.eh-ops.io/model";
-const MANAGED: &str = "inference.eh-ops.io/managed";
 const MEMORY: &str = "inference.eh-ops.io/memory";
-const COMPONENT: &str = "inference-server";
 
 impl PlanBuilder<'_> {
     fn key(&self, resource: &'static Resource, name: &str) -> ObjectKey {
@@ -43,7 +38,7 @@ impl PlanBuilder<'_> {
     /// What its pods are found by.
     fn selector(&self) -> BTreeMap<String, String> {
         let label = self.asking.snapshot.subject.label.clone();
-        [(APP_NAME, label), (APP_COMPONENT, COMPONENT.to_owned())].map(|(key, value)| (key.to_owned(), value)).into()
+        [(APP_NAME, label), (APP_COMPONENT, SERVER.to_owned())].map(|(key, value)| (key.to_owned(), value)).into()
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
@@ -91,7 +86,7 @@ impl PlanBuilder<'_> {
         let Some(backend) = Backend::parse(url, &self.asking.snapshot.subject.key.namespace) else { return Ok(None) };
         let key = self.key(&SERVICE, &backend.service);
         let metadata = self.metadata(MetadataQuestion { key: &key, role: None, pods: None, template: None })?;
-        let port = network::Port { name: "http".to_owned(), port: backend.port, target: PORT, protocol: "TCP".to_owned() };
+        let port = network::Port { name: "http".to_owned(), port: backend.port, target: i64::from(PORT), protocol: "TCP".to_owned() };
         Ok(Some(Object::new(key, network::service(metadata, &self.selector(), &[port]))))
     }
 

@@ -5,6 +5,7 @@ use crate::{
     allocation::{Entry, ObjectName, Phase, memory_text},
     condition::{Condition, DECIDED},
     kinds::workload_health::{AvailabilityPolicy, WorkloadHealth},
+    memory_usage::MemoryUsage,
     resource::DEPLOYMENT,
     world::OwnedObject,
 };
@@ -119,6 +120,10 @@ impl PlanBuilder<'_> {
             Some(Entry::Placed { held, .. }) => held.phase == Phase::Admitted && available > 0,
             _ => false,
         };
-        Map::from_iter([("ready".to_owned(), json!(is_served)), ("replicas".to_owned(), json!(current))])
+        let usage = self.deployment().and_then(|live| live.observed.memory_usage.as_deref());
+        let declared = self.spec["memory"].as_str().unwrap_or_default();
+        let memory = MemoryUsage::fields(usage, declared);
+        let fields = [("ready", json!(is_served)), ("replicas", json!(current))].into_iter().chain(memory);
+        fields.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }

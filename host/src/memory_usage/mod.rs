@@ -1,0 +1,198 @@
+//! Measures on the leader what memory InferenceModels take, and writes their peaks onto their Deployments. Plans read them there, and write
+//! the status.
+
+mod metrics_api;
+mod pod_metrics;
+mod prometheus;
+mod source;
+
+pub use source::{DEFAULT_METRIC, DEFAULT_QUERY, Source};
+
+use crate::{
+    leader::{Leadership, fence::fenced},
+    outbound::OutboundError,
+    problem::sentence,
+    watch::Shared,
+};
+use futures::{StreamExt, stream};
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::Pod},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use pointsman_core::{
+    allocation::inputs::{PodUsage, SERVER},
+    claims::Claims,
+    memory_usage::{MEMORY_USAGE, MemoryUsage},
+    planning,
+    resource::{DEPLOYMENT, INFERENCE_MODEL},
+    subject_kind::APP_COMPONENT,
+    world::{ObjectKey, Snapshot},
+};
+use serde_json::json;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// The field manager of the annotation.
+const MANAGER: &str = "pointsman/memory-usage";
+
+/// How many pods are asked, or Deployments written, at once.
+const AT_ONCE: usize = 8;
+
+/// What it needs.
+#[allow(missing_debug_implementations)] // A Kubernetes client has none.
+pub struct Inputs {
+    /// The cluster.
+    pub client: Client,
+    /// Whether this host leads.
+    pub leadership: Leadership,
+    /// What is known of the models.
+    pub shared: Shared,
+    /// Which of them are ours.
+    pub claims: Claims,
+    /// Where to measure.
+    pub source: Source,
+    /// How often.
+    pub interval: Duration,
+}
+
+/// A running pod of a model.
+#[derive(Clone, Debug)]
+struct ModelPod {
+    /// Its namespace and its name.
+    name: PodName,
+    /// The label that names the model.
+    model: String,
+    ip: Option<String>,
+}
+
+/// The namespace and the name of a pod.
+type PodName = (String, String);
+
+/// What pods take, in bytes.
+type Measured = BTreeMap<PodName, i64>;
+
+/// Measures while this host leads. It never ends.
+pub async fn run(inputs: Inputs) {
+    let mut leadership = inputs.leadership.clone();
+    let writing = fenced(inputs.client.clone(), leadership.clone());
+    loop {
+        leadership.acquired().await;
+        tokio::select! {
+            () = leadership.lost() => {}
+            () = inputs.measure_repeatedly(&writing) => {}
+        }
+    }
+}
+
+impl Inputs {
+    async fn measure_repeatedly(&self, writing: &Client) {
+        let mut ticks = interval(self.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut complaint = None;
+        loop {
+            ticks.tick().await;
+            let failure = self.measure(writing).await.err().map(|error| sentence(&*error));
+            if failure != complaint {
+                match &failure {
+                    Some(why) => {
+                        tracing::warn!(source = %self.source, "the memory of InferenceModels can't be measured; trying again: {why}")
+                    }
+                    None => tracing::info!(source = %self.source, "the memory of InferenceModels is measured"),
+                }
+                complaint = failure;
+            }
+        }
+    }
+
+    async fn measure(&self, writing: &Client) -> Result<(), OutboundError> {
+        let models = self.models();
+        if models.is_empty() {
+            return Ok(());
+        }
+        let pods = self.pods().await?;
+        if pods.is_empty() {
+            return Ok(());
+        }
+        let measured = self.source.measure(&self.client, &self.claims.namespaces, &pods).await?;
+        let mut peaks: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+        for ModelPod { name, model, .. } in &pods {
+            if let Some(bytes) = measured.get(name) {
+                let peak = peaks.entry((&name.0, model)).or_default();
+                *peak = (*peak).max(*bytes);
+            }
+        }
+        let now = Timestamp::now();
+        let mut writes = Vec::new();
+        for snapshot in &models {
+            let Some(&bytes) = peaks.get(&(&*snapshot.subject.key.namespace, &*snapshot.subject.label)) else { continue };
+            if let Some(usage) = usage_after(snapshot, bytes, now) {
+                writes.push(write(writing.clone(), snapshot.subject.key.clone(), usage));
+            }
+        }
+        let written: Vec<kube::Result<()>> = stream::iter(writes).buffer_unordered(AT_ONCE).collect().await;
+        Ok(written.into_iter().collect::<kube::Result<()>>()?)
+    }
+
+    /// The models that are ours.
+    fn models(&self) -> Vec<Snapshot> {
+        let world = self.shared.lock();
+        let ours = world.keys(&INFERENCE_MODEL).into_iter().filter(|key| self.claims.contains(key));
+        ours.filter_map(|key| world.snapshot(&key, 0)).filter(|snapshot| planning::theirs(snapshot).is_none()).collect()
+    }
+
+    /// Their running pods.
+    async fn pods(&self) -> kube::Result<Vec<ModelPod>> {
+        let mut pods = Vec::new();
+        for api in apis(&self.client, &self.claims.namespaces) {
+            for pod in api.list(&ListParams::default().labels(&of_models())).await? {
+                let name = (pod.namespace().unwrap_or_default(), pod.name_any());
+                let model = serde_json::to_string(&pod).ok().and_then(|text| PodUsage::from_object(&text)?.model);
+                let status = pod.status.unwrap_or_default();
+                if let Some((_, model)) = model.filter(|_| status.phase.as_deref() == Some("Running")) {
+                    pods.push(ModelPod { name, model, ip: status.pod_ip });
+                }
+            }
+        }
+        Ok(pods)
+    }
+}
+
+fn apis(client: &Client, namespaces: &BTreeSet<String>) -> Vec<Api<Pod>> {
+    if namespaces.is_empty() {
+        return vec![Api::all(client.clone())];
+    }
+    namespaces.iter().map(|namespace| Api::namespaced(client.clone(), namespace)).collect()
+}
+
+/// The label of models' pods.
+fn of_models() -> String {
+    format!("{APP_COMPONENT}={SERVER}")
+}
+
+/// What to write of a model whose pod takes so much. While its pods are being replaced, it isn't known which image takes it.
+fn usage_after(model: &Snapshot, bytes: i64, now: Timestamp) -> Option<MemoryUsage> {
+    let deployment = model.child(&DEPLOYMENT, &model.subject.key.name).filter(|deployment| deployment.ours())?;
+    let observed = &deployment.observed;
+    let is_replaced = !observed.current_generation() || observed.updated < observed.current;
+    let content = model.subject.content();
+    let image = content["spec"]["containerImage"].as_str().filter(|_| !is_replaced)?;
+    MemoryUsage::after(observed.memory_usage.as_deref(), bytes, image, now)
+}
+
+async fn write(client: Client, model: ObjectKey, usage: MemoryUsage) -> kube::Result<()> {
+    let text = serde_json::to_string(&usage).map_err(kube::Error::SerdeError)?;
+    let patch = json!({"metadata": {"annotations": {MEMORY_USAGE: text}}});
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let api: Api<Deployment> = Api::namespaced(client, &model.namespace);
+    match api.patch_metadata(&model.name, &params, &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        answer => answer.map(drop),
+    }
+}
