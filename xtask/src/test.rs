@@ -127,7 +127,7 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
             bail!("no end-to-end test has {name} in its name");
         }
     }
-    tools::promtool(&cluster_dir().join("bin"))?;
+    tools::prometheus(&cluster_dir().join("bin"))?;
     clients::install()?;
     let cluster = Cluster::start(&Options { progress: true, ..Options::default() })?;
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.

@@ -73,21 +73,30 @@ pub(crate) fn kubectl() -> Result<String> {
     at_least("kubectl", &["version", "--client", "-o", "json"], "\"gitVersion\": \"v", KUBECTL, advice)
 }
 
-/// Puts Prometheus' promtool into a folder, which checks the alerts: that of the PATH, or of Debian's package.
-pub(crate) fn promtool(folder: &Path) -> Result<()> {
-    let program = folder.join("promtool");
-    if program.exists() {
+/// Prometheus, and promtool, which checks the alerts.
+const PROMETHEUS: [&str; 2] = ["prometheus", "promtool"];
+
+/// Puts Prometheus' programs into a folder: those of the PATH, or of Debian's package.
+pub(crate) fn prometheus(folder: &Path) -> Result<()> {
+    if PROMETHEUS.iter().all(|program| folder.join(program).exists()) {
         return Ok(());
     }
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-    if let Some(path) = output("sh", &["-c", "command -v promtool"]) {
-        return symlink(path.trim(), &program).context("linking promtool");
+    let installed = PROMETHEUS.map(|program| output("sh", &["-c", &format!("command -v {program}")]));
+    if let [Some(server), Some(checker)] = &installed {
+        for (program, path) in PROMETHEUS.iter().zip([server, checker]) {
+            let link = folder.join(program);
+            if !link.exists() {
+                symlink(path.trim(), &link).with_context(|| format!("linking {program}"))?;
+            }
+        }
+        return Ok(());
     }
-    println!("getting promtool from Debian's package prometheus");
+    println!("getting Prometheus from Debian's package prometheus");
     let place = folder.join("prometheus-package");
     fs::create_dir_all(&place)?;
     let advice =
-        "promtool is needed to check the alerts: install it (Debian and Ubuntu have it in the package prometheus), or put it on the PATH";
+        "prometheus and promtool are needed: install them (Debian and Ubuntu have them in the package prometheus), or put them on the PATH";
     let download = || Guarded::new("apt-get")?.args(["download", "prometheus"]).dir(&place).succeed(advice);
     // The lists of a machine that is new may be empty.
     download().or_else(|_| Guarded::new("apt-get")?.args(["update", "--quiet=2"]).succeed(advice).and_then(|()| download()))?;
@@ -95,7 +104,9 @@ pub(crate) fn promtool(folder: &Path) -> Result<()> {
         fs::read_dir(&place)?.filter_map(Result::ok).map(|entry| entry.path()).find(|path| path.extension() == Some("deb".as_ref()));
     let package = package.context(advice)?;
     Guarded::new("dpkg-deb")?.args(["--extract"]).args([&package, &place]).succeed(advice)?;
-    fs::rename(place.join("usr/bin/promtool"), &program).context(advice)?;
+    for program in PROMETHEUS {
+        fs::rename(place.join("usr/bin").join(program), folder.join(program)).context(advice)?;
+    }
     fs::remove_dir_all(place).context("removing what isn't needed of Debian's package")
 }
 

@@ -14,7 +14,7 @@ use pointsman_core::{
     allocation::{
         self, Entry, Held, Ledger, Model, Step,
         cluster::{self, Cluster, History, ModelObject, Stray},
-        records::GATEWAY_ACTIVITY,
+        records::{GATEWAY_ACTIVITY, Reservations},
     },
     decide::Standing,
     memory_admission, planning,
@@ -52,6 +52,8 @@ pub(super) struct Leading {
     places: Places,
     /// Whether `places` and `histories` are what the cluster has.
     is_loaded: bool,
+    /// Whether reservations may be left of models that are gone.
+    has_leftovers: bool,
     histories: BTreeMap<ObjectKey, History>,
     /// What was written of them, and when.
     saved: BTreeMap<ObjectKey, (u64, History)>,
@@ -78,6 +80,7 @@ impl Leading {
             objects: BTreeMap::new(),
             stores: None,
             is_loaded: false,
+            has_leftovers: true,
             histories: BTreeMap::new(),
             saved: BTreeMap::new(),
             since: 0,
@@ -154,8 +157,17 @@ impl Leading {
             self.stores = None;
             self.is_loaded = false;
             self.publish(&Ledger::default());
+            // Models that can't be listed may still be there.
+            let is_known = !self.inputs.shared.lock().denied().contains_key(&INFERENCE_MODEL);
+            if is_known && self.has_leftovers {
+                self.places.load().await?;
+                let nodes: Batch = self.places.by_node().into_keys().map(|node| (node.to_owned(), Reservations::new())).collect();
+                self.places.write(nodes).await?;
+                self.has_leftovers = false;
+            }
             return Ok(None);
         }
+        self.has_leftovers = true;
         let Inputs { client, namespace, claims, .. } = &*self.inputs;
         let stores = self.stores.get_or_insert_with(|| Stores::start(client, namespace, !claims.namespaces.is_empty()));
         let removed = {

@@ -151,17 +151,34 @@ fn entry_text(key: &ObjectKey, entry: &Entry, needs: Amounts) -> String {
 
 /// Gives the models of a cluster the entries that its leader would give them now. What may not be read is said instead.
 pub(super) async fn observe(source: &Source, world: &mut World, policies: &Policies, host_namespace: &str) {
+    let now = |inputs: &Inputs, now: u64, score: &mut Scorer<'_>| allocate(&inputs.nodes, &inputs.models, now, score).entries;
+    fill(source, world, policies, host_namespace, now).await;
+}
+
+/// Gives them the entries that they would have once the leader has written what it would write now.
+pub(super) async fn foresee(source: &Source, world: &mut World, policies: &Policies, host_namespace: &str) {
+    let settled = |inputs: &Inputs, now: u64, score: &mut Scorer<'_>| forecast(&inputs.nodes, &inputs.models, now, score);
+    fill(source, world, policies, host_namespace, settled).await;
+}
+
+async fn fill(
+    source: &Source,
+    world: &mut World,
+    policies: &Policies,
+    host_namespace: &str,
+    decide: impl FnOnce(&Inputs, u64, &mut Scorer<'_>) -> BTreeMap<ObjectKey, Entry>,
+) {
     if world.keys(&INFERENCE_MODEL).is_empty() {
         return;
     }
     match Machines::read(source, host_namespace).await {
         Ok(machines) => {
             let inputs = machines.inputs(&model_objects(world));
-            let (ledger, unranked) = decided(policies, |now, score| allocate(&inputs.nodes, &inputs.models, now, score));
+            let (entries, unranked) = decided(policies, |now, score| decide(&inputs, now, score));
             for note in machines.notes.iter().cloned().chain(unranked) {
                 eprintln!("{note}");
             }
-            world.set_allocated(&ledger.entries);
+            world.set_allocated(&entries);
         }
         Err(error) => world.set_unallocated(Some(sentence(&error))),
     }

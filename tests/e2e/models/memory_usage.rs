@@ -6,11 +6,11 @@ use pointsman_core::{
     memory_usage::MEMORY_USAGE,
     resource::{DEPLOYMENT, INFERENCE_MODEL, POD},
 };
+use pointsman_harness::{cluster_dir, http_get};
 use pointsman_tests::{Host, TestCluster, eventually};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
     sync::{Arc, Mutex},
 };
 use tokio::{
@@ -35,15 +35,13 @@ fn serve_metrics_api(cluster: &TestCluster) {
     cluster.kubectl(&["wait", "--for=condition=Established", "crd/pods.metrics.k8s.io", "--timeout", "60s"]).ok();
 }
 
-/// A server that answers each request with what a function makes of its first line.
-async fn serve(address: &str, answer: impl Fn(&str) -> String + Send + Sync + 'static) -> SocketAddr {
+/// Answers each request for /metrics as a model's server does that takes so much.
+async fn serve_metrics(address: &str, resident: Arc<Mutex<u64>>) {
     let listener = TcpListener::bind(address).await.unwrap();
-    let local = listener.local_addr().unwrap();
-    let answer = Arc::new(answer);
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let answer = Arc::clone(&answer);
+            let resident = Arc::clone(&resident);
             tokio::spawn(async move {
                 let (mut head, mut chunk) = (Vec::new(), [0; 4096]);
                 while !head.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -52,16 +50,38 @@ async fn serve(address: &str, answer: impl Fn(&str) -> String + Send + Sync + 's
                         _ => return,
                     }
                 }
-                let text = String::from_utf8_lossy(&head);
-                let body = answer(text.lines().next().unwrap_or_default());
-                let length = body.len();
-                let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
-                // A host that has ended meanwhile doesn't read it.
-                stream.write_all(response.as_bytes()).await.ok();
+                assert!(head.starts_with(b"GET /metrics HTTP/1.1\r\n"), "{}", String::from_utf8_lossy(&head));
+                let bytes = *resident.lock().unwrap();
+                let body = format!("# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes {bytes}\n");
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}", body.len());
+                // Whoever asks may have ended meanwhile.
+                stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n{body}").as_bytes()).await.ok();
             });
         }
     });
-    local
+}
+
+/// A Prometheus below a path, which scrapes the server of a pod. Says where it is. It ends with the cluster.
+async fn start_prometheus(cluster: &TestCluster, address: &str, namespace: &str, pod: &str) -> String {
+    let folder = cluster.dir.join("prometheus");
+    std::fs::create_dir_all(&folder).unwrap();
+    let target = json!({"targets": [format!("{address}:8080")], "labels": {"namespace": namespace, "pod": pod}});
+    let scrape = json!({"job_name": "models", "scrape_interval": "1s", "static_configs": [target]});
+    let config = folder.join("prometheus.yml");
+    std::fs::write(&config, json!({"scrape_configs": [scrape]}).to_string()).unwrap();
+    // It can't say which port it got.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let command = [
+        cluster_dir().join("bin/prometheus").display().to_string(),
+        format!("--config.file={}", config.display()),
+        format!("--storage.tsdb.path={}", folder.join("data").display()),
+        format!("--web.listen-address=127.0.0.1:{port}"),
+        "--web.route-prefix=/prometheus".to_owned(),
+    ];
+    cluster.run("prometheus", &command, &BTreeMap::new()).unwrap();
+    let ready = async || http_get(&format!("127.0.0.1:{port}"), "/prometheus/-/ready").ok().filter(|(status, _)| *status == 200);
+    eventually("Prometheus is ready", ready).await;
+    format!("http://127.0.0.1:{port}/prometheus/")
 }
 
 /// Waits until the status has these.
@@ -116,12 +136,7 @@ async fn the_peak_is_measured_at_each_source_and_outlives_hosts() {
     // Nobody else listens on this address of loopback.
     let address = "127.84.6.1";
     let resident = Arc::new(Mutex::new(10 * GI));
-    let shown = Arc::clone(&resident);
-    let page = move |request: &str| {
-        assert_eq!(request, "GET /metrics HTTP/1.1");
-        format!("# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes {}\n", shown.lock().unwrap())
-    };
-    serve(&format!("{address}:8080"), page).await;
+    serve_metrics(&format!("{address}:8080"), Arc::clone(&resident)).await;
     space.patch_status(&POD, &pod, json!({"podIP": address, "podIPs": [{"ip": address}]})).await;
     let host = Host::start(&cluster, &[&often[..], &["--memory-usage", "pods"]].concat()).await;
     let less = "Consider reducing memory from 80Gi to 66Gi (observed peak 60Gi since 2026-01-01T00:00:00Z, 25% overprovisioned)";
@@ -132,14 +147,10 @@ async fn the_peak_is_measured_at_each_source_and_outlives_hosts() {
     assert_eq!(reports(&space, "76Gi", 95).await["recommendation"], Value::Null);
     host.stop();
 
-    let (namespace, name) = (space.0.name.clone(), pod.clone());
-    let query = move |request: &str| {
-        assert_eq!(request, "GET /prometheus/api/v1/query?query=max+by+%28namespace%2C+pod%29+%28used%29 HTTP/1.1");
-        let sample = json!({"metric": {"namespace": namespace, "pod": name}, "value": [1_764_000_000.123, (84 * GI).to_string()]});
-        json!({"status": "success", "data": {"resultType": "vector", "result": [sample]}}).to_string()
-    };
-    let prometheus = format!("http://{}/prometheus/", serve("127.0.0.1:0", query).await);
-    let flags = ["--memory-usage", "prometheus:max by (namespace, pod) (used)", "--prometheus", &prometheus];
+    let prometheus = start_prometheus(&cluster, address, &space.0.name, &pod).await;
+    *resident.lock().unwrap() = 84 * GI;
+    let query = "prometheus:max by (namespace, pod) (max_over_time(process_resident_memory_bytes[1m]))";
+    let flags = ["--memory-usage", query, "--prometheus", &prometheus];
     let host = Host::start(&cluster, &[&often[..], &flags].concat()).await;
     reports(&space, "84Gi", 100).await;
     let more = "Consider increasing memory from 80Gi to 93Gi (observed peak 84Gi since 2026-01-01T00:00:00Z)";

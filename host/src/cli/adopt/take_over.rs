@@ -10,7 +10,7 @@ use super::{
 };
 use crate::cli::{
     live::Source,
-    memory::observe,
+    memory,
     offline::{Offline, Planned},
 };
 use anyhow::{Context, Result};
@@ -77,7 +77,7 @@ pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
         foresee(&mut world, prospect, now);
     }
     world.set_available(source.available.clone());
-    observe(source, &mut world, &policies, &args.host_namespace).await;
+    memory::foresee(source, &mut world, &policies, &args.host_namespace).await;
     let subjects = prospects.iter().map(|prospect| prospect.service.key.clone()).collect();
     let offline = Offline { world, subjects, policies, settings: args.settings.settings(), notes };
     let plans = tokio::task::block_in_place(|| offline.plans());
