@@ -12,7 +12,7 @@ use crate::{
 use futures::StreamExt;
 use kube::{
     Api, Client,
-    core::PartialObjectMeta,
+    core::{NamespaceResourceScope, PartialObjectMeta},
     runtime::{
         WatchStreamExt,
         watcher::{self, Event},
@@ -87,6 +87,17 @@ pub fn made() -> impl Iterator<Item = &'static Resource> {
         *extent == Extent::Ours && *resource != &POD || [&HTTP_ROUTE, &INFERENCE_POOL].contains(resource)
     };
     watched().filter(ours).map(|(resource, _)| resource)
+}
+
+/// The objects of a kind in each of some namespaces; without any, in all at once.
+pub fn each_namespace<K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>>(
+    client: &Client,
+    namespaces: &BTreeSet<String>,
+) -> Vec<Api<K>> {
+    if namespaces.is_empty() {
+        return vec![Api::all(client.clone())];
+    }
+    namespaces.iter().map(|namespace| Api::namespaced(client.clone(), namespace)).collect()
 }
 
 /// How many objects are listed at once: their JSON is in memory together.

@@ -1,6 +1,7 @@
 //! What is remembered of models while they sleep, in annotations of their Deployments: a host that starts anew reads it there.
 
 use super::places::MANAGER;
+use crate::watch::each_namespace;
 use k8s_openapi::{api::apps::v1::Deployment, jiff::Timestamp};
 use kube::{
     Api, Client, ResourceExt,
@@ -52,14 +53,9 @@ fn write(history: &History) -> BTreeMap<&'static str, String> {
 
 /// Reads them all. `namespaces` are those that the host serves, none meaning all.
 pub(super) async fn load(client: &Client, namespaces: &BTreeSet<String>) -> kube::Result<BTreeMap<ObjectKey, History>> {
-    let apis: Vec<Api<Deployment>> = if namespaces.is_empty() {
-        vec![Api::all(client.clone())]
-    } else {
-        namespaces.iter().map(|namespace| Api::namespaced(client.clone(), namespace)).collect()
-    };
     let ours = ListParams::default().labels(&format!("{SUBJECT_KIND}={}", INFERENCE_MODEL.kind));
     let mut histories = BTreeMap::new();
-    for api in apis {
+    for api in each_namespace::<Deployment>(client, namespaces) {
         for deployment in api.list_metadata(&ours).await? {
             let (namespace, name) = (deployment.namespace().unwrap_or_default(), deployment.name_any());
             histories.insert(ObjectKey { resource: &INFERENCE_MODEL, namespace, name }, read(deployment.annotations()));

@@ -12,7 +12,7 @@ use crate::{
     leader::{Leadership, fence::fenced},
     outbound::OutboundError,
     problem::sentence,
-    watch::Shared,
+    watch::{Shared, each_namespace},
 };
 use futures::{StreamExt, stream};
 use k8s_openapi::{
@@ -33,10 +33,7 @@ use pointsman_core::{
     world::{ObjectKey, Snapshot},
 };
 use serde_json::json;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 use tokio::time::{MissedTickBehavior, interval};
 
 /// The field manager of the annotation.
@@ -150,7 +147,7 @@ impl Inputs {
     /// Their running pods.
     async fn pods(&self) -> kube::Result<Vec<ModelPod>> {
         let mut pods = Vec::new();
-        for api in apis(&self.client, &self.claims.namespaces) {
+        for api in each_namespace::<Pod>(&self.client, &self.claims.namespaces) {
             for pod in api.list(&ListParams::default().labels(&of_models())).await? {
                 let name = (pod.namespace().unwrap_or_default(), pod.name_any());
                 let model = serde_json::to_string(&pod).ok().and_then(|text| PodUsage::from_object(&text)?.model);
@@ -162,13 +159,6 @@ impl Inputs {
         }
         Ok(pods)
     }
-}
-
-fn apis(client: &Client, namespaces: &BTreeSet<String>) -> Vec<Api<Pod>> {
-    if namespaces.is_empty() {
-        return vec![Api::all(client.clone())];
-    }
-    namespaces.iter().map(|namespace| Api::namespaced(client.clone(), namespace)).collect()
 }
 
 /// The label of models' pods.
