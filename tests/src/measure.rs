@@ -34,9 +34,14 @@ impl Taken {
 
 /// What a running host has taken so far.
 pub fn taken(cluster: &TestCluster, host: &Host<'_>) -> Taken {
+    taken_by_part(cluster, &host.part)
+}
+
+/// What one of a control plane's parts has taken so far.
+pub fn taken_by_part(cluster: &TestCluster, part: &str) -> Taken {
     let status = cluster.control(&json!({"do": "status"})).expect("asking the control plane for its parts");
-    let found = status["parts"].as_array().into_iter().flatten().find(|part| part["name"] == *host.part);
-    usage_of_process(&found.expect("the host is one of the control plane's parts")["pid"].to_string())
+    let found = status["parts"].as_array().into_iter().flatten().find(|found| found["name"] == *part);
+    usage_of_process(&found.expect("it is one of the control plane's parts")["pid"].to_string())
 }
 
 /// What this process has taken so far.

@@ -1,6 +1,6 @@
 //! Runs the benches and holds their numbers against the goals, in one table.
 
-use crate::{build, tools};
+use crate::{build, envoy, tools};
 use anyhow::{Context, Result, bail};
 use pointsman_harness::target_dir;
 use std::{
@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// Measures for a shorter time: enough to see whether a change matters much.
     #[arg(long)]
     quick: bool,
-    /// Runs only this program (admission, allocation, plan, policy, reload, rules, services, shadow), or only what has this in its name.
+    /// Runs only this program (admission, allocation, gateway, plan, policy, reload, rules, services, shadow), or only what has this in its name.
     #[arg(value_name = "NAME")]
     only: Option<String>,
 }
@@ -27,10 +27,10 @@ enum Goal {
 }
 
 /// The programs, each a target of cargo's.
-const PROGRAMS: [&str; 8] = ["admission", "allocation", "plan", "policy", "reload", "rules", "services", "shadow"];
+const PROGRAMS: [&str; 9] = ["admission", "allocation", "gateway", "plan", "policy", "reload", "rules", "services", "shadow"];
 
 /// By a bench's group and its name in there.
-const GOALS: [(&str, &str, Goal); 18] = [
+const GOALS: [(&str, &str, Goal); 20] = [
     ("an allocation of 5,000 models on 500 nodes", "a request", Goal::Micros(5000.0)),
     ("an allocation of 5,000 models on 500 nodes", "from scratch", Goal::Micros(200_000.0)),
     ("a call that does nothing", "fresh", Goal::Micros(25.0)),
@@ -39,6 +39,9 @@ const GOALS: [(&str, &str, Goal); 18] = [
     ("a decision among 100 runtimes", "kept", Goal::Micros(5.0)),
     ("loading a compiled plugin", "both", Goal::Micros(1000.0)),
     ("a reload under load", "p99", Goal::Micros(500_000.0)),
+    ("p50 that a proxy adds to a chat completion", "gateway", Goal::Times(1.2)),
+    // Nine tenths of the requests in the same time.
+    ("a chat completion at saturation", "gateway", Goal::Times(1.11)),
     ("the objects of many InferenceServices", "host", Goal::Times(1.25)),
     ("an InferenceService among many", "CPU", Goal::Micros(3000.0)),
     ("an InferenceService among many", "CPU an object", Goal::Micros(600.0)),
@@ -60,15 +63,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     build::plugins()?;
     // What reloads, services, comparisons and the webhook are measured on.
     build::control_plane()?;
+    let (program, only) = match args.only.as_deref() {
+        Some(name) if PROGRAMS.contains(&name) => (name, None),
+        only => ("*", only),
+    };
+    if ["gateway", "*"].contains(&program) {
+        envoy::install()?;
+    }
     let home = target_dir().join("criterion");
     // What an earlier run has left there would be taken for this one's.
     if home.exists() {
         fs::remove_dir_all(&home).with_context(|| format!("clearing {}", home.display()))?;
     }
-    let (program, only) = match args.only.as_deref() {
-        Some(name) if PROGRAMS.contains(&name) => (name, None),
-        only => ("*", only),
-    };
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.
     let benches = build::cargo(&["bench", "--profile", "dist", "--workspace", "--bench", program, "--"])?.env("CRITERION_HOME", &home);
     let short: &[&str] = if args.quick { &["--warm-up-time", "0.2", "--measurement-time", "0.8", "--sample-size", "20"] } else { &[] };
@@ -137,7 +143,7 @@ fn table(measured: &[Measured]) -> String {
             Some(Goal::Times(most)) => (format!("<= {most} x native"), times.map(|times| times <= *most)),
         };
         let met = met.map_or("", |met| if met { "met" } else { "NOT MET" });
-        let times = times.map_or_else(String::new, |times| format!("{times:.1}"));
+        let times = times.map_or_else(String::new, |times| format!("{times:.0$}", if times < 10.0 { 2 } else { 1 }));
         rows.push([group.clone(), name.clone(), format_duration(*nanos), times, wanted, met.to_owned()]);
     }
     let widths: Vec<usize> = (0..6).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()).collect();

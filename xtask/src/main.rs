@@ -5,6 +5,7 @@ mod beside;
 mod build;
 mod clients;
 mod demo;
+mod envoy;
 mod examples;
 mod features;
 mod guard;

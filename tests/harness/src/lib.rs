@@ -80,6 +80,16 @@ pub fn clients_dir() -> PathBuf {
     target_dir().join("clients")
 }
 
+/// Where Envoy is put.
+pub fn envoy_dir() -> PathBuf {
+    target_dir().join("envoy")
+}
+
+/// Envoy's binary.
+pub fn envoy() -> PathBuf {
+    envoy_dir().join("envoy")
+}
+
 /// Where the control plane's binaries and the neighbours' CRDs are put.
 pub fn cluster_dir() -> PathBuf {
     target_dir().join("cluster")

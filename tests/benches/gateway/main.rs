@@ -1,0 +1,175 @@
+//! The real gateway beside Envoy as a plain proxy, and beside asking the backend directly: all of them in turn, in short rounds, so that what
+//! else the machine does is the same for each. Numbers are medians of rounds.
+//!
+//! Clients and backend are in this process, a thread each; what they take of the machine is printed. `POINTSMAN_ROUNDS=60` measures longer.
+#![allow(clippy::unwrap_used)]
+
+mod backend;
+mod idle;
+mod load;
+mod proxies;
+
+use backend::{Backend, CHAT, EMBEDDINGS, EVENT_COUNT, EVENTS};
+use load::{Question, Round, Scenario};
+use pointsman_harness::Options;
+use pointsman_tests::{
+    TestCluster,
+    measure::{goal, keep, ours, quantile, taken_by_part},
+};
+use proxies::{Asked, MODEL};
+use serde_json::json;
+use std::time::Duration;
+
+/// How often each is asked, in each scenario.
+const ROUNDS: usize = 24;
+const ROUNDS_QUICK: usize = 5;
+
+/// How long each time.
+const LASTS: Duration = Duration::from_millis(500);
+
+/// How many connections there are where a request shall wait for nothing but the proxy.
+const FEW: usize = 2;
+
+/// How many there are where the machine shall have no time left.
+const MANY: usize = 64;
+
+/// How much text a large request has, in bytes.
+const LARGE: usize = 256 << 10;
+
+/// The goals, each beside Envoy.
+const ADDED_GOAL: f64 = 1.2;
+const THROUGHPUT_GOAL: f64 = 0.9;
+
+/// What was seen of one of those who were asked.
+struct Seen<'a> {
+    asked: &'a Asked,
+    rounds: Vec<Round>,
+    /// Its own CPU in all rounds, and that of clients and backend.
+    cpu: Duration,
+    bench_cpu: Duration,
+}
+
+impl Seen<'_> {
+    fn median(&self, value: fn(&Round) -> Duration) -> Duration {
+        quantile(&self.rounds.iter().map(value).collect::<Vec<_>>(), 0.5)
+    }
+
+    /// The time for one answer, when all connections are asked together.
+    fn pace(&self) -> Duration {
+        self.median(|round| round.lasted / round.answers)
+    }
+
+    fn each(&self, of_all: Duration) -> Duration {
+        of_all / self.rounds.iter().map(|round| round.answers).sum::<u32>()
+    }
+}
+
+fn main() {
+    // Before the processes that are to have the same limit.
+    let streams = idle::raise_limit();
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let parts = Some(vec!["etcd".to_owned(), "apiserver".to_owned()]);
+        let cluster = TestCluster::start(&Options { parts, neighbours: Some(Vec::new()), ..Options::default() });
+        let backend = Backend::start();
+        let asked = proxies::start(&cluster, backend.address).await;
+        measure(&cluster, &backend, &asked, streams);
+    });
+}
+
+fn measure(cluster: &TestCluster, backend: &Backend, asked: &[Asked], streams: usize) {
+    let message = |text: &str| json!([{"role": "system", "content": "You answer briefly."}, {"role": "user", "content": text}]);
+    let chat = Question::new(CHAT, &json!({"model": MODEL, "messages": message(&"a few words ".repeat(20)), "temperature": 0.5}));
+    let scenario = |question: &Question, connections| Scenario { question: question.clone(), answer: ("\"usage\"", 1), connections };
+
+    let few = rounds("a chat completion", &scenario(&chat, FEW), cluster, asked);
+    added(&few);
+    let many = rounds("a chat completion at saturation", &scenario(&chat, MANY), cluster, asked);
+    saturated(&many);
+    let events = Question::new(EVENTS, &json!({"model": MODEL, "prompt": "Hello", "stream": true}));
+    let events = |connections| Scenario { question: events.clone(), answer: ("data:", EVENT_COUNT), connections };
+    tell_pace("an answer of 50 events", &rounds("an answer of 50 events", &events(FEW), cluster, asked));
+    tell_pace("events at saturation", &rounds("an answer of 50 events at saturation", &events(MANY), cluster, asked));
+    let large = Question::new(EMBEDDINGS, &json!({"model": MODEL, "input": "some words of a long text ".repeat(LARGE / 26)}));
+    tell_pace("a request of 256 KiB", &rounds("a request of 256 KiB", &scenario(&large, FEW), cluster, asked));
+    idle::measure(cluster, backend, asked, streams);
+}
+
+/// Asks each in turn, and tells what was seen.
+fn rounds<'a>(what: &str, scenario: &Scenario, cluster: &TestCluster, asked: &'a [Asked]) -> Vec<Seen<'a>> {
+    let fewer = if std::env::var_os("POINTSMAN_QUICK").is_some() { ROUNDS_QUICK } else { ROUNDS };
+    let rounds = std::env::var("POINTSMAN_ROUNDS").ok().and_then(|number| number.parse().ok()).unwrap_or(fewer);
+    let seen = |asked| Seen { asked, rounds: Vec::new(), cpu: Duration::ZERO, bench_cpu: Duration::ZERO };
+    let mut all: Vec<Seen<'_>> = asked.iter().map(seen).collect();
+    for number in 0..rounds {
+        // Each is the first as often as the others.
+        for at in 0..all.len() {
+            let place = (number + at) % all.len();
+            let seen = &mut all[place];
+            let own = || seen.asked.part.as_ref().map_or(Duration::ZERO, |part| taken_by_part(cluster, part).cpu());
+            let (own_before, bench_before) = (own(), ours().cpu());
+            let round = scenario.round(seen.asked.address, LASTS);
+            seen.cpu += own().saturating_sub(own_before);
+            seen.bench_cpu += ours().cpu().saturating_sub(bench_before);
+            seen.rounds.push(round);
+        }
+    }
+    println!("\n{what}: {} connections, {rounds} rounds of {LASTS:?} each", scenario.connections);
+    for seen in &all {
+        println!(
+            "  {:<24} p50 {:>9.1?}, p99 {:>9.1?}, {:>6.0} a second; CPU an answer: {:>7.1?}, and {:.1?} of clients and backend",
+            seen.asked.name,
+            seen.median(|round| round.p50),
+            seen.median(|round| round.p99),
+            1.0 / seen.pace().as_secs_f64(),
+            seen.each(seen.cpu),
+            seen.each(seen.bench_cpu)
+        );
+    }
+    all
+}
+
+/// Compares what the proxies add to a request.
+fn added(seen: &[Seen<'_>]) {
+    let [direct, envoy, gateways @ ..] = seen else { unreachable!("four are asked") };
+    let values: [(&str, fn(&Round) -> Duration); 2] = [("p50", |round| round.p50), ("p99", |round| round.p99)];
+    for (what, value) in values {
+        let adds = |seen: &Seen<'_>| seen.median(value).saturating_sub(direct.median(value));
+        let envoys = adds(envoy);
+        println!("  {what} that Envoy adds: {envoys:.1?}");
+        for gateway in gateways {
+            let ratio = adds(gateway).as_secs_f64() / envoys.as_secs_f64();
+            let shown = format!("{:.1?}, {ratio:.2}", adds(gateway));
+            if what == "p50" {
+                goal(
+                    &format!("{what} added by the {}", gateway.asked.name),
+                    &shown,
+                    &format!("<= {ADDED_GOAL} x Envoy's"),
+                    ratio <= ADDED_GOAL,
+                );
+            } else {
+                println!("  {what} added by the {}: {shown} x Envoy's", gateway.asked.name);
+            }
+        }
+        let [gateway, quiet] = gateways else { unreachable!("there are two gateways") };
+        let kept = [("native", envoys), ("gateway", adds(gateway)), ("no access log", adds(quiet))];
+        keep(&format!("{what} that a proxy adds to a chat completion"), &kept);
+    }
+}
+
+/// Compares how many requests each answers.
+fn saturated(seen: &[Seen<'_>]) {
+    let [_, envoy, gateways @ ..] = seen else { unreachable!("four are asked") };
+    for gateway in gateways {
+        let ratio = envoy.pace().as_secs_f64() / gateway.pace().as_secs_f64();
+        let what = format!("throughput of the {}", gateway.asked.name);
+        goal(&what, &format!("{ratio:.2}"), &format!(">= {THROUGHPUT_GOAL} x Envoy's"), ratio >= THROUGHPUT_GOAL);
+    }
+    tell_pace("a chat completion at saturation", seen);
+}
+
+/// Puts the time for an answer into the table.
+fn tell_pace(what: &str, seen: &[Seen<'_>]) {
+    let [direct, envoy, gateway, quiet] = seen else { unreachable!("four are asked") };
+    let kept = [("direct", direct.pace()), ("native", envoy.pace()), ("gateway", gateway.pace()), ("no access log", quiet.pace())];
+    keep(what, &kept);
+}
