@@ -40,6 +40,9 @@ const LARGE: usize = 256 << 10;
 const ADDED_GOAL: f64 = 1.2;
 const THROUGHPUT_GOAL: f64 = 0.9;
 
+/// A value of a round.
+type Value = fn(&Round) -> Duration;
+
 /// What was seen of one of those who were asked.
 struct Seen<'a> {
     asked: &'a Asked,
@@ -50,7 +53,7 @@ struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    fn median(&self, value: fn(&Round) -> Duration) -> Duration {
+    fn median(&self, value: Value) -> Duration {
         quantile(&self.rounds.iter().map(value).collect::<Vec<_>>(), 0.5)
     }
 
@@ -131,7 +134,7 @@ fn rounds<'a>(what: &str, scenario: &Scenario, cluster: &TestCluster, asked: &'a
 /// Compares what the proxies add to a request.
 fn added(seen: &[Seen<'_>]) {
     let [direct, envoy, gateways @ ..] = seen else { unreachable!("four are asked") };
-    let values: [(&str, fn(&Round) -> Duration); 2] = [("p50", |round| round.p50), ("p99", |round| round.p99)];
+    let values: [(&str, Value); 2] = [("p50", |round| round.p50), ("p99", |round| round.p99)];
     for (what, value) in values {
         let adds = |seen: &Seen<'_>| seen.median(value).saturating_sub(direct.median(value));
         let envoys = adds(envoy);

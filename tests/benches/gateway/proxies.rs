@@ -35,7 +35,7 @@ pub(crate) async fn start(cluster: &TestCluster, backend: SocketAddr) -> [Asked;
     // One without an image runs elsewhere: it has no host that would wake it, and gets requests at once.
     let model = json!({
         "apiVersion": "inference.eh-ops.io/v1alpha1", "kind": "InferenceModel", "metadata": {"name": "llama", "namespace": NAMESPACE},
-        "spec": {"modelName": MODEL, "backendUrl": "http://llama:8000"},
+        "spec": {"modelName": MODEL, "memory": "1Gi", "backendUrl": "http://llama:8000"},
     });
     cluster.apply(&model).ok();
     let mut flags: Vec<String> = ["--allow-loopback", "--resolve"].map(str::to_owned).to_vec();
