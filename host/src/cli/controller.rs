@@ -96,7 +96,7 @@ pub(super) struct ControllerArgs {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
     #[command(flatten)]
-    memory_usage: MemoryUsageArgs,
+    memory_usage: Box<MemoryUsageArgs>,
     #[command(flatten)]
     webhook: Box<WebhookArgs>,
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug.

@@ -97,11 +97,10 @@ impl Inputs {
             ticks.tick().await;
             let failure = self.measure(writing).await.err().map(|error| sentence(&*error));
             if failure != complaint {
-                match &failure {
-                    Some(why) => {
-                        tracing::warn!(source = %self.source, "the memory of InferenceModels can't be measured; trying again: {why}")
-                    }
-                    None => tracing::info!(source = %self.source, "the memory of InferenceModels is measured"),
+                if let Some(why) = &failure {
+                    tracing::warn!(source = %self.source, "the memory of InferenceModels can't be measured; trying again: {why}");
+                } else {
+                    tracing::info!(source = %self.source, "the memory of InferenceModels is measured");
                 }
                 complaint = failure;
             }
