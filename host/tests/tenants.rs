@@ -93,12 +93,18 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
+/// Tells the bytes that this thread has held at once from now on, beyond what it holds now.
+pub(crate) fn peak_from_now() -> impl Fn() -> isize {
+    let live = LIVE.get();
+    PEAK.set(live);
+    move || PEAK.get() - live
+}
+
 /// What work takes: the bytes that it holds at once, and how often it asks for some.
 fn cost<T>(work: impl FnOnce() -> T) -> (T, isize, u64) {
-    let (live, steps) = (LIVE.get(), STEPS.get());
-    PEAK.set(live);
+    let (held, steps) = (peak_from_now(), STEPS.get());
     let done = work();
-    (done, PEAK.get() - live, STEPS.get() - steps)
+    (done, held(), STEPS.get() - steps)
 }
 
 /// Counts what is held against plugins.
