@@ -5,6 +5,7 @@
 //! UTF-16 (Python accepts both), and anything behind the object.
 
 use super::{MAX_DEPTH, MAX_MODEL, Malformed};
+use memchr::memchr2;
 
 const MODEL: &[u8] = b"model";
 const STREAM: &[u8] = b"stream";
@@ -103,7 +104,7 @@ impl JsonModel {
         let mut rest = chunk;
         while let Some((&byte, after)) = rest.split_first() {
             // Prompts are long texts: what can't end one is passed over.
-            let skipped = if self.state == State::Text { rest.iter().take_while(|byte| !matches!(byte, b'"' | b'\\')).count() } else { 0 };
+            let skipped = if self.state == State::Text { memchr2(b'"', b'\\', rest).unwrap_or(rest.len()) } else { 0 };
             if skipped > 0 {
                 self.passed += skipped as u64;
                 rest = &rest[skipped..];

@@ -1,5 +1,6 @@
 //! Counts the tokens of an answer while it passes: the last `usage` in it, or as many as it has events.
 
+use memchr::{memchr, memchr2};
 use serde::Deserialize;
 
 /// The longest `usage` that is read, in bytes.
@@ -80,8 +81,19 @@ impl UsageScan {
 
     /// Reads a chunk.
     pub fn read(&mut self, chunk: &[u8]) {
-        for byte in chunk {
-            self.step(*byte);
+        let mut rest = chunk;
+        while let Some((&byte, after)) = rest.split_first() {
+            self.step(byte);
+            rest = after;
+            // Answers are long texts: what can begin neither the key nor an event is passed over.
+            if matches!(self.state, State::Key) && self.matched == 0 {
+                let next = match (self.is_events, self.event) {
+                    (false, _) => memchr(KEY[0], rest),
+                    (true, None) => memchr2(KEY[0], b'\n', rest),
+                    (true, Some(_)) => continue,
+                };
+                rest = &rest[next.unwrap_or(rest.len())..];
+            }
         }
     }
 
