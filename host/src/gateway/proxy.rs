@@ -26,6 +26,7 @@ use hyper::body::{Body, Bytes, Incoming};
 use serde_json::json;
 use std::{
     fmt::Write,
+    future::pending,
     net::SocketAddr,
     sync::{
         Arc,
@@ -143,9 +144,14 @@ impl Proxy {
         let (accepts_events, streams) = (headers::accepts_events(&parts.headers), body.streams());
         let serving = Arc::clone(&self).serve(parts, body, entry, priority, record, Arc::clone(&waits));
         let mut serving = Box::pin(serving);
+        let comment = async {
+            // Whether it waits is known since it was begun. Most don't, and need no timer.
+            if waits.load(Ordering::Relaxed) { sleep(self.limits.comment_interval).await } else { pending().await }
+        };
         tokio::select! {
+            biased;
             response = &mut serving => return with_id(response),
-            () = sleep(self.limits.comment_interval) => {}
+            () = comment => {}
         }
         if !waits.load(Ordering::Relaxed) || !(accepts_events || streams.load(Ordering::Relaxed)) {
             return with_id(serving.await);

@@ -127,8 +127,8 @@ async fn speak(
     let progress = Arc::new(Progress::new());
     let io = TokioIo::new(Watched { stream, progress: Arc::clone(&progress) });
     let mut builder = Builder::new(TokioExecutor::new());
-    // hyper's own limit counts from the end of the last answer, so it is that of idle connections.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle_timeout).max_buf_size(limits.header_bytes.max(8192));
+    // What `Progress` counts limits heads and idle connections, without a timer for each request.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.header_bytes.max(8192));
     builder
         .http2()
         .timer(TokioTimer::new())
