@@ -171,6 +171,15 @@ struct FlightState {
     timed_out: bool,
 }
 
+impl FlightState {
+    fn poll_incoming(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match (&mut self.incoming, &mut self.connection) {
+            (Some(incoming), Some(connection)) => connection.poll_frame(incoming, context),
+            _ => Poll::Ready(None),
+        }
+    }
+}
+
 /// A request in flight whose answer has begun.
 #[derive(Debug)]
 pub struct Flight {
@@ -200,8 +209,7 @@ impl Flight {
         if state.timed_out {
             return Poll::Ready(Some(Err(ResponseError::TimedOut)));
         }
-        let Some(incoming) = state.incoming.as_mut() else { return Poll::Ready(None) };
-        match Pin::new(incoming).poll_frame(context) {
+        match state.poll_incoming(context) {
             Poll::Pending => {
                 self.waker.register(context.waker());
                 if let Waits::Client(_) = state.waits {

@@ -99,6 +99,10 @@ impl Backends {
                 }
                 Ok(Ok(response)) => {
                     self.record(server, true);
+                    // The body shares it until it has been sent.
+                    if Arc::strong_count(&failure) > 1 {
+                        connection.detach();
+                    }
                     return Ok(Answer { response, connection });
                 }
                 Ok(Err(mut error)) => match error.take_message() {
@@ -167,6 +171,8 @@ impl Backends {
 
     /// Takes a connection back whose answer has ended.
     pub fn give_back(self: &Arc<Self>, connection: Connection) {
+        // Mostly it has seen the end of the answer by now.
+        let Err(connection) = self.pool.try_give_back(connection) else { return };
         let backends = Arc::clone(self);
         tokio::spawn(async move { backends.pool.give_back(connection).await });
     }

@@ -4,16 +4,26 @@ use super::connect::Stream;
 use crate::gateway::{body::RequestBody, target::Server};
 use http::{Request, Response};
 use hyper::{
-    body::Incoming,
+    body::{Body, Bytes, Frame, Incoming},
     client::conn::{
         TrySendError,
-        http1::{Builder, SendRequest},
+        http1::{self, Builder, SendRequest},
     },
 };
 use hyper_util::rt::TokioIo;
 use pointsman_sandbox::sync::locked;
-use std::{collections::HashMap, sync::Mutex, time::Duration};
-use tokio::time::{Instant, timeout};
+use std::{
+    collections::HashMap,
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::Mutex,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout},
+};
 
 /// How long one may wait. Uvicorn, below most model servers, closes a connection after 5 seconds, and a request that is just then on its way is
 /// lost.
@@ -36,19 +46,105 @@ const MAX_HEADERS: usize = 128;
 pub struct Connection {
     server: Server,
     sender: SendRequest<RequestBody>,
+    driver: Driver,
+}
+
+/// What reads and writes.
+#[derive(Debug)]
+enum Driver {
+    /// Whoever waits for the answer: to wake another task and be woken by it would take longer than the rest of a small request.
+    Caller(Box<http1::Connection<TokioIo<Stream>, RequestBody>>),
+    /// A task, because an answer has begun before its request's body has ended: each goes on though the other doesn't.
+    Task,
+    /// It has ended.
+    Nobody,
+}
+
+impl Driver {
+    fn drive(&mut self, context: &mut Context<'_>) {
+        let Self::Caller(connection) = self else { return };
+        if let Poll::Ready(ended) = Pin::new(connection).poll(context) {
+            log(ended);
+            *self = Self::Nobody;
+        }
+    }
+}
+
+fn log(ended: Result<(), hyper::Error>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection to a backend has failed");
+    }
 }
 
 impl Connection {
     /// Sends a request.
     pub(super) async fn send(&mut self, request: Request<RequestBody>) -> Result<Response<Incoming>, TrySendError<Request<RequestBody>>> {
-        self.sender.try_send_request(request).await
+        let Self { sender, driver, .. } = self;
+        let mut answer = pin!(sender.try_send_request(request));
+        poll_fn(|context| {
+            driver.drive(context);
+            answer.as_mut().poll(context)
+        })
+        .await
+    }
+
+    /// Waits until it can have another request.
+    async fn ready(&mut self) -> Result<(), hyper::Error> {
+        let Self { sender, driver, .. } = self;
+        let mut ready = pin!(sender.ready());
+        poll_fn(|context| {
+            driver.drive(context);
+            ready.as_mut().poll(context)
+        })
+        .await
+    }
+
+    /// Lets it go on without whoever waits for the answer.
+    pub(super) fn detach(&mut self) {
+        if let Driver::Caller(connection) = std::mem::replace(&mut self.driver, Driver::Task) {
+            tokio::spawn(async { log(connection.await) });
+        }
+    }
+
+    /// The next part of an answer that comes on it.
+    pub fn poll_frame(&mut self, answer: &mut Incoming, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let mut answer = Pin::new(answer);
+        // It reads what was asked for, and nothing before.
+        match answer.as_mut().poll_frame(context) {
+            Poll::Pending if matches!(self.driver, Driver::Caller(_)) => {
+                self.driver.drive(context);
+                answer.poll_frame(context)
+            }
+            polled => polled,
+        }
+    }
+
+    /// Whether it can have another request. Of one without a task nobody else notices that the server has closed it.
+    fn is_usable(&mut self) -> bool {
+        self.driver.drive(&mut Context::from_waker(Waker::noop()));
+        self.sender.is_ready() && !self.sender.is_closed()
+    }
+}
+
+impl Drop for Connection {
+    /// It ends as hyper ends connections, which a server hears of over TLS too.
+    fn drop(&mut self) {
+        if Handle::try_current().is_ok() {
+            self.detach();
+        }
     }
 }
 
 #[derive(Debug)]
 struct Kept {
-    sender: SendRequest<RequestBody>,
+    connection: Connection,
     since: Instant,
+}
+
+impl Kept {
+    fn is_usable(&mut self) -> bool {
+        self.since.elapsed() < MAX_IDLE && self.connection.is_usable()
+    }
 }
 
 /// All that wait.
@@ -60,9 +156,9 @@ impl Pool {
     pub(super) fn take(&self, server: &Server) -> Option<Connection> {
         let mut kept = locked(&self.0);
         let of_server = kept.get_mut(server)?;
-        while let Some(Kept { sender, since }) = of_server.pop() {
-            if since.elapsed() < MAX_IDLE && sender.is_ready() && !sender.is_closed() {
-                return Some(Connection { server: server.clone(), sender });
+        while let Some(mut kept) = of_server.pop() {
+            if kept.is_usable() {
+                return Some(kept.connection);
             }
         }
         None
@@ -73,30 +169,37 @@ impl Pool {
         let mut builder = Builder::new();
         let builder = builder.max_buf_size(MAX_HEADER_BYTES).max_headers(MAX_HEADERS);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-        // It ends when the sender is dropped, or the backend closes it.
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to a backend has failed");
-            }
-        });
-        Ok(Connection { server: server.clone(), sender })
+        Ok(Connection { server: server.clone(), sender, driver: Driver::Caller(Box::new(connection)) })
     }
 
-    pub(super) async fn give_back(&self, connection: Connection) {
-        let Connection { server, mut sender } = connection;
-        if !matches!(timeout(READY_TIMEOUT, sender.ready()).await, Ok(Ok(()))) {
-            return;
+    /// Takes one back that is ready for another request; else it is returned.
+    pub(super) fn try_give_back(&self, mut connection: Connection) -> Result<(), Connection> {
+        if !connection.is_usable() {
+            return Err(connection);
         }
+        self.keep(connection);
+        Ok(())
+    }
+
+    /// Takes one back once it is ready for another request.
+    pub(super) async fn give_back(&self, mut connection: Connection) {
+        let ready = timeout(READY_TIMEOUT, connection.ready()).await;
+        if matches!(ready, Ok(Ok(()))) {
+            self.keep(connection);
+        }
+    }
+
+    fn keep(&self, connection: Connection) {
         let mut kept = locked(&self.0);
-        let of_server = kept.entry(server).or_default();
+        let of_server = kept.entry(connection.server.clone()).or_default();
         if of_server.len() < MAX_KEPT {
-            of_server.push(Kept { sender, since: Instant::now() });
+            of_server.push(Kept { connection, since: Instant::now() });
         }
     }
 
     pub(super) fn sweep(&self) {
         locked(&self.0).retain(|_, kept| {
-            kept.retain(|kept| kept.since.elapsed() < MAX_IDLE && !kept.sender.is_closed());
+            kept.retain_mut(Kept::is_usable);
             !kept.is_empty()
         });
     }
