@@ -1,12 +1,9 @@
 //! What is remembered of models while they sleep, in annotations of their Deployments: a host that starts anew reads it there.
 
-use super::places::MANAGER;
+use super::{places::MANAGER, requests::annotate};
 use crate::watch::each_namespace;
 use k8s_openapi::{api::apps::v1::Deployment, jiff::Timestamp};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
+use kube::{Client, ResourceExt, api::ListParams};
 use pointsman_core::{
     allocation::{cluster::History, inputs::seconds},
     resource::INFERENCE_MODEL,
@@ -66,13 +63,7 @@ pub(super) async fn load(client: &Client, namespaces: &BTreeSet<String>) -> kube
 
 /// Writes them onto a model's Deployment. Without one there is nothing to write them onto, and nothing lost: it has never run.
 pub(super) async fn save(client: &Client, model: &ObjectKey, history: &History) -> kube::Result<()> {
-    let api: Api<Deployment> = Api::namespaced(client.clone(), &model.namespace);
-    let patch = json!({"metadata": {"annotations": write(history)}});
-    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    match api.patch_metadata(&model.name, &params, &Patch::Merge(patch)).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        answer => answer.map(drop),
-    }
+    annotate(client.clone(), model, MANAGER, json!(write(history))).await
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ mod requests;
 mod steps;
 mod stores;
 
+pub(crate) use requests::{annotate, some_at_once};
+
 use crate::{leader::Leadership, watch::Shared};
 use kube::Client;
 use leading::Leading;

@@ -1,8 +1,7 @@
 //! Writes what is reserved: a ConfigMap a node, each replaced as a whole and only in the version that is known, so that of two hosts that both
 //! take themselves for the leader one fails.
 
-use super::stores::ReservedOnNode;
-use futures::{StreamExt, stream};
+use super::{requests::some_at_once, stores::ReservedOnNode};
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Client, ResourceExt,
@@ -17,9 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The field manager of reservations, and of what is remembered of models.
 pub(super) const MANAGER: &str = "pointsman/allocation";
-
-/// How many are written at once.
-const WRITES_AT_ONCE: usize = 8;
 
 /// What is reserved, as it was written or read last.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
@@ -78,8 +74,7 @@ impl Places {
             let api = self.api.clone();
             async move { write(&api, &node, &name, version, &places).await.map(|written| (name, version, written)) }
         });
-        let answers: Vec<kube::Result<_>> = stream::iter(requests).buffer_unordered(WRITES_AT_ONCE).collect().await;
-        for answer in answers {
+        for answer in some_at_once(requests.collect()).await {
             let (name, version, written) = answer?;
             if let Some(written) = written {
                 self.known.insert(name, written);

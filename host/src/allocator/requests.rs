@@ -3,7 +3,7 @@
 use super::places::MANAGER;
 use crate::problem::sentence;
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams, Patch, PatchParams},
@@ -11,19 +11,30 @@ use kube::{
 use pointsman_core::{
     allocation::inputs::PodUsage, objects::label_value, resource::INFERENCE_MODEL, subject_kind::APP_NAME, world::ObjectKey,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// How many requests about models are on their way at once.
 const AT_ONCE: usize = 8;
 
 /// Sends requests, some at a time.
-pub(super) async fn some_at_once<T>(requests: Vec<impl Future<Output = T>>) -> Vec<T> {
+pub(crate) async fn some_at_once<T>(requests: Vec<impl Future<Output = T>>) -> Vec<T> {
     stream::iter(requests).buffer_unordered(AT_ONCE).collect().await
 }
 
 /// Whether a request has failed because the object has changed meanwhile.
 pub(super) fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+/// Annotates a model's Deployment. Without one there is nothing to annotate.
+pub(crate) async fn annotate(client: Client, model: &ObjectKey, manager: &str, annotations: Value) -> kube::Result<()> {
+    let api: Api<Deployment> = Api::namespaced(client, &model.namespace);
+    let patch = json!({"metadata": {"annotations": annotations}});
+    let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+    match api.patch_metadata(&model.name, &params, &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        answer => answer.map(drop),
+    }
 }
 
 /// Replaces a model's finalizers, in the version that is known. Says whether it did: else it is gone, or has changed and comes again.

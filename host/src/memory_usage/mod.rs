@@ -9,20 +9,14 @@ mod source;
 pub use source::{DEFAULT_METRIC, DEFAULT_QUERY, Source};
 
 use crate::{
+    allocator::{annotate, some_at_once},
     leader::{Leadership, fence::fenced},
     outbound::OutboundError,
     problem::sentence,
     watch::{Shared, each_namespace},
 };
-use futures::{StreamExt, stream};
-use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Pod},
-    jiff::Timestamp,
-};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
+use kube::{Client, ResourceExt, api::ListParams};
 use pointsman_core::{
     allocation::inputs::{PodUsage, SERVER},
     claims::Claims,
@@ -38,9 +32,6 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// The field manager of the annotation.
 const MANAGER: &str = "pointsman/memory-usage";
-
-/// How many pods are asked, or Deployments written, at once.
-const AT_ONCE: usize = 8;
 
 /// What it needs.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
@@ -132,8 +123,7 @@ impl Inputs {
                 writes.push(write(writing.clone(), snapshot.subject.key.clone(), usage));
             }
         }
-        let written: Vec<kube::Result<()>> = stream::iter(writes).buffer_unordered(AT_ONCE).collect().await;
-        Ok(written.into_iter().collect::<kube::Result<()>>()?)
+        Ok(some_at_once(writes).await.into_iter().collect::<kube::Result<()>>()?)
     }
 
     /// The models that are ours.
@@ -177,11 +167,11 @@ fn usage_after(model: &Snapshot, bytes: i64, now: Timestamp) -> Option<MemoryUsa
 
 async fn write(client: Client, model: ObjectKey, usage: MemoryUsage) -> kube::Result<()> {
     let text = serde_json::to_string(&usage).map_err(kube::Error::SerdeError)?;
-    let patch = json!({"metadata": {"annotations": {MEMORY_USAGE: text}}});
-    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    let api: Api<Deployment> = Api::namespaced(client, &model.namespace);
-    match api.patch_metadata(&model.name, &params, &Patch::Merge(patch)).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        answer => answer.map(drop),
-    }
+    annotate(client, &model, MANAGER, json!({MEMORY_USAGE: text})).await
+}
+
+/// A number of bytes; none of what is no number.
+fn whole_bytes(number: f64) -> Option<i64> {
+    #[allow(clippy::cast_possible_truncation, reason = "a float's cast saturates")]
+    (number.is_finite() && number >= 0.0).then_some(number as i64)
 }

@@ -1,8 +1,10 @@
 //! What pods themselves report on /metrics.
 
-use super::{AT_ONCE, Measured, ModelPod, prometheus::whole_bytes};
-use crate::outbound::{self, OutboundError};
-use futures::{StreamExt, stream};
+use super::{Measured, ModelPod, whole_bytes};
+use crate::{
+    allocator::some_at_once,
+    outbound::{self, OutboundError},
+};
 use http::{Request, Uri};
 use hyper::body::Bytes;
 use pointsman_core::kinds::eh_ops::PORT;
@@ -26,9 +28,8 @@ pub(super) async fn measure(pods: &[ModelPod], metric: &str) -> Result<Measured,
             asked.push(ask(pod.name.clone(), ip, metric.to_owned()));
         }
     }
-    let answers: Vec<_> = stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
     let (mut measured, mut failed) = (Measured::new(), None);
-    for (name, answer) in answers {
+    for (name, answer) in some_at_once(asked).await {
         match answer {
             Ok(bytes) => _ = measured.insert(name, bytes),
             Err(error) => {

@@ -1,6 +1,6 @@
 //! What a Prometheus answers to a query.
 
-use super::Measured;
+use super::{Measured, whole_bytes};
 use crate::outbound::{self, OutboundError};
 use http::{Request, Uri};
 use hyper::body::Bytes;
@@ -65,12 +65,6 @@ fn read(text: &[u8]) -> Result<Measured, String> {
         *known = bytes.max(*known);
     }
     Ok(measured)
-}
-
-/// A number of bytes; none of what is no number.
-pub(super) fn whole_bytes(number: f64) -> Option<i64> {
-    #[allow(clippy::cast_possible_truncation, reason = "a float's cast saturates")]
-    (number.is_finite() && number >= 0.0).then_some(number as i64)
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ fn now() -> u64 {
 }
 
 /// What is reserved, by the nodes, and the version of the storage at which that is so.
-async fn reservations(client: &Client) -> (BTreeMap<String, Reservations>, String) {
+pub(crate) async fn reservations(client: &Client) -> (BTreeMap<String, Reservations>, String) {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), HOST_NAMESPACE);
     let maps = api.list(&ListParams::default().labels(RESERVATIONS)).await.unwrap();
     let version = maps.metadata.resource_version.clone().unwrap();

@@ -1,19 +1,14 @@
 //! The same for an InferenceModel, from eh-ops' own controller.
 
 use super::{MANAGER, Other, adopt, host, looks_again, run, running, unmarked};
-use crate::services::{Space, condition, own_cluster};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api,
-    api::{ListParams, Patch, PatchParams},
+use crate::{
+    models::reservations,
+    services::{Space, condition, own_cluster},
 };
+use kube::api::{Patch, PatchParams};
 use pointsman_core::{
-    allocation::{
-        ObjectName,
-        records::{NODE, PLACES, RESERVATIONS, Reservations},
-    },
+    allocation::ObjectName,
     resource::{DEPLOYMENT, INFERENCE_MODEL, SERVICE},
-    settings::HOST_NAMESPACE,
 };
 use pointsman_tests::eventually;
 use serde_json::json;
@@ -54,12 +49,9 @@ async fn made_by_eh_ops(space: &Space<'_>) {
 
 /// The node on which a place is reserved for the model, if there is one.
 async fn reserved(space: &Space<'_>) -> Option<String> {
-    let maps: Api<ConfigMap> = Api::namespaced(space.0.client.clone(), HOST_NAMESPACE);
-    let maps = maps.list(&ListParams::default().labels(RESERVATIONS)).await.unwrap();
-    maps.into_iter().filter_map(|map| map.data).find_map(|data| {
-        let places: Reservations = serde_json::from_str(&data[PLACES]).unwrap();
-        places.contains_key(&ObjectName(format!("{}/llama", space.0.name))).then(|| data[NODE].clone())
-    })
+    let model = ObjectName(format!("{}/llama", space.0.name));
+    let (nodes, _) = reservations(&space.0.client).await;
+    nodes.into_iter().find_map(|(node, places)| places.contains_key(&model).then_some(node))
 }
 
 #[tokio::test(flavor = "multi_thread")]
