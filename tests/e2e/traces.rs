@@ -192,9 +192,11 @@ async fn a_trace_leads_from_what_the_watch_saw_through_each_policy_to_each_write
     }
     assert!(plan.is("set", set) && only(&trace, "pace").is("permission", "GoOn"));
     for stage in ["rules Input", "rules Output"] {
-        let rules = only(&trace, stage);
-        assert!(rules.span.parent_span_id == plan.span.span_id && rules.is("cached", false), "{rules:?}");
+        assert_eq!(only(&trace, stage).span.parent_span_id, plan.span.span_id, "{stage}");
     }
+    // An earlier trace may have ended before the host saw the runtime: it has judged the service, and made no objects.
+    let first = &collector.traces(&subject)[0];
+    assert!(only(first, "rules Input").is("cached", false) && only(&trace, "rules Output").is("cached", false), "{first:?}");
     for plugin in ["runtime-selection", "pod-templating", "metadata-propagation"] {
         let call = trace.iter().find(|taken| taken.span.name == format!("call {plugin}")).unwrap_or_else(|| panic!("no call of {plugin}"));
         assert!(call.is("plugin", plugin) && call.is("point", plugin) && call.is("outcome", "Answered"), "{call:?}");
@@ -222,7 +224,9 @@ async fn a_trace_leads_from_what_the_watch_saw_through_each_policy_to_each_write
         let mut decided = trace.iter().filter(|taken| taken.span.name.starts_with("decide ")).peekable();
         decided.peek().is_some() && decided.all(|taken| taken.is("cached", true))
     };
-    let again = eventually("another reconcile asks nobody", async || collector.traces(&subject).into_iter().find(cached)).await;
+    let later = |trace: &Vec<Taken>| only(trace, "reconcile").span.start_time_unix_nano > root.span.start_time_unix_nano;
+    let again = async || collector.traces(&subject).into_iter().filter(later).find(cached);
+    let again = eventually("another reconcile asks nobody", again).await;
     assert!(!again.iter().any(|taken| taken.span.name.starts_with("call ") || taken.is("operation", "create")), "{again:?}");
     let (first, second) = (&root.attributes["decisions"], &only(&again, "reconcile").attributes["decisions"]);
     assert_eq!(first, second, "equal questions have an equal digest");

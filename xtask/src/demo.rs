@@ -44,6 +44,9 @@ pub(crate) struct ClusterArgs {
 /// The sample's model.
 const MODEL: &str = "llama-3-1-8b-instruct";
 
+/// The nodes of deploy/sample-models.yaml.
+const MODELS_NODES: &str = "nvidia.com/gpu.product=NVIDIA-L4";
+
 /// The plugin that the demo pushes.
 const CHEAP: &str = "pointsman-example-rust-cost";
 
@@ -120,6 +123,10 @@ fn show(
     deploy: &impl Fn(&str) -> String,
     cheap: Option<&PathBuf>,
 ) -> Result<()> {
+    if cheap.is_some() {
+        // The nodes that models compete for below are theirs alone: eh-ops' models tolerate this taint, and the services don't.
+        kubectl(&["taint", "nodes", "--selector", MODELS_NODES, "nvidia.com/gpu=models:NoSchedule"])?;
+    }
     kubectl(&["apply", "--server-side", "-f", &deploy("sample.yaml")])?;
     // What an agent on the nodes will say, once there is one: that the model is there, and where.
     let ready = r#"{"status":{"state":"Ready"}}"#;
