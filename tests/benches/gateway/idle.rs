@@ -35,8 +35,13 @@ pub(crate) fn raise_limit() -> usize {
     possible.min(STREAMS)
 }
 
-/// How often they are opened and closed: what each time leaves behind is there for the next, and must not add up.
-const TIMES: usize = 4;
+/// How often they are opened and closed: what each time leaves behind is there for the next, and must not add up. The allocator keeps less of
+/// each time than of the one before.
+const TIMES: usize = 10;
+
+/// By how much memory may still grow over the last of these times, and how many those are.
+const GROWTH_GOAL: f64 = 0.02;
+const LAST: usize = 3;
 
 /// Opens streams through each proxy.
 pub(crate) fn measure(cluster: &TestCluster, backend: &Backend, asked: &[Asked], streams: usize) {
@@ -65,6 +70,7 @@ pub(crate) fn measure(cluster: &TestCluster, backend: &Backend, asked: &[Asked],
         }
         let (after, most) = (resident(), during.iter().max().copied().unwrap_or_default());
         let each = most.saturating_sub(before) / streams as u64;
+        let growth = growth(&during);
         let during: Vec<u64> = during.iter().map(|bytes| bytes >> 20).collect();
         println!(
             "  {name:<24} {} MiB before, {during:?} MiB during, {} MiB after: {:.1} KiB a stream at the most",
@@ -74,8 +80,18 @@ pub(crate) fn measure(cluster: &TestCluster, backend: &Backend, asked: &[Asked],
         );
         if name.starts_with("gateway") {
             goal("memory of an idle stream", &format!("{:.1} KiB", kibibytes(each)), "<= 64 KiB", each <= GOAL);
+            let what = format!("growth over the last {LAST} times");
+            goal(&what, &format!("{:.1} %", growth * 100.0), &format!("<= {:.0} %", GROWTH_GOAL * 100.0), growth <= GROWTH_GOAL);
         }
     }
+}
+
+/// By how much the last times have raised what was taken, as a part of it.
+#[allow(clippy::cast_precision_loss)] // Some hundred mebibytes.
+fn growth(during: &[u64]) -> f64 {
+    let (earlier, last) = during.split_at(during.len().saturating_sub(LAST));
+    let most = |bytes: &[u64]| bytes.iter().max().copied().unwrap_or_default() as f64;
+    (most(last) - most(earlier)).max(0.0) / most(earlier).max(1.0)
 }
 
 #[allow(clippy::cast_precision_loss)] // Some kibibytes.

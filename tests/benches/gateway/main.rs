@@ -139,6 +139,10 @@ fn added(seen: &[Seen<'_>]) {
         let adds = |seen: &Seen<'_>| seen.median(value).saturating_sub(direct.median(value));
         let envoys = adds(envoy);
         println!("  {what} that Envoy adds: {envoys:.1?}");
+        if envoys.is_zero() {
+            println!("  {what}: the backend itself varies more than that, so the proxies can't be compared");
+            continue;
+        }
         for gateway in gateways {
             let ratio = adds(gateway).as_secs_f64() / envoys.as_secs_f64();
             let shown = format!("{:.1?}, {ratio:.2}", adds(gateway));
