@@ -82,6 +82,22 @@ impl Moment {
         taken.values().sum()
     }
 
+    /// Who has what of a node, in GiB, for a message.
+    fn holders(&self, node: &str) -> Vec<String> {
+        let pods = self.pods(node).map(|(model, pod)| {
+            let deleted = pod.metadata.deletion_timestamp.is_some();
+            format!(
+                "the pod {} of {model:?} takes {}{}",
+                pod.name_any(),
+                Self::memory(pod),
+                if deleted { ", and is being deleted" } else { "" }
+            )
+        });
+        let places = self.places.get(node).into_iter().flatten();
+        let places = places.map(|(model, place)| format!("{model:?} has reserved {}: {:?}", place.amounts.memory / GIB, place.phase));
+        pods.chain(places).collect()
+    }
+
     /// The pods of models on all nodes: when each has become Ready, in seconds since 1970.
     pub(super) fn ready_pods(&self) -> BTreeMap<ObjectName, i64> {
         let mut ready = BTreeMap::new();
@@ -119,7 +135,8 @@ impl Watchdog {
             let most = capacities.iter().copied().chain([capacity]).max().unwrap();
             assert!(
                 taken <= most || taken <= *before,
-                "models have {taken} GiB of {node}, before {before}; it has {capacities:?}, {capacity}"
+                "models have {taken} GiB of {node}, before {before}; it has {capacities:?}, {capacity}: {:#?}",
+                moment.holders(node)
             );
             *before = taken;
             capacities.push(capacity);

@@ -197,8 +197,8 @@ impl<'a> Decision<'a> {
         let model = self.model(at);
         let Some((name, amounts)) = model.pods.first().filter(|_| !model.external && !model.activity.scaled_to_zero) else { return };
         let Some(node) = self.room.find(name) else { return };
-        let held = Held { node: name.clone(), amounts: model.needs.max(*amounts), ..Held::default() };
-        self.room.free[node] -= held.amounts - *amounts;
+        // If it needs more by now, that is looked for as for any other.
+        let held = Held { node: name.clone(), amounts: *amounts, ..Held::default() };
         self.room.later[node] -= held.amounts;
         self.room.placed[node].push(at);
         self.entries[at] = None;
@@ -213,16 +213,15 @@ impl<'a> Decision<'a> {
             return self.drain(at, SleepReason::Off, at);
         }
         let is_here = self.room.pools[self.room.pool_of[at]].contains(&node);
-        let changes = model.needs != held.amounts;
-        // Its pod takes what it takes until another one is in its place.
-        let pods = self.room.pods(node, model);
-        let more = model.needs.max(pods) - held.amounts.max(pods);
-        if is_here && changes && more.max(Amounts::default()).fit(self.room.free[node].min(self.room.later[node])) {
+        let grows = !model.needs.fit(held.amounts);
+        let target = self.target(held, node, model);
+        let more = target - held.amounts.max(self.room.pods(node, model));
+        if is_here && target != held.amounts && more.max(Amounts::default()).fit(self.room.free[node].min(self.room.later[node])) {
             self.room.take(node, more, true);
-            return self.step(at, Some(Held { amounts: model.needs, ..held.clone() }), at);
+            return self.step(at, Some(Held { amounts: target, ..held.clone() }), at);
         }
         // It moves only to where there is room: whoever edits a spec doesn't mean to lose what runs.
-        if (!is_here || changes) && self.room.best_fit(at, model, true).is_some_and(|elsewhere| elsewhere != node) {
+        if (!is_here || grows) && self.room.best_fit(at, model, true).is_some_and(|elsewhere| elsewhere != node) {
             return self.drain(at, SleepReason::Misplaced, at);
         }
         let Activity { ready_since, last_request, .. } = &model.activity;
@@ -233,6 +232,13 @@ impl<'a> Decision<'a> {
         } else if self.stays(at).is_none() && !self.wanted[at] && !self.is_needed(at) {
             self.drain(at, SleepReason::Idle, at);
         }
+    }
+
+    /// What is to be reserved for an admitted model: what it needs, and no less than its pod takes until another one is in its place. Without a
+    /// pod it may get one yet of what it needed before.
+    fn target(&self, held: &Held, node: usize, model: &Model) -> Amounts {
+        let pods = self.room.pods(node, model);
+        model.needs.max(if pods == Amounts::default() { held.amounts } else { pods })
     }
 
     /// Has those scored that wait and those that may go.

@@ -252,3 +252,28 @@ fn a_node_that_shrinks_is_relieved_and_what_was_written_of_a_running_model_is_re
     assert_eq!(steps(&ledger), ["a on n: Admitted"]);
     assert!(!waiting(&ledger, "b").is_coming);
 }
+
+#[test]
+fn a_reservation_shrinks_once_the_smaller_pod_runs_and_grows_only_into_what_is_free() {
+    // The node has 60 GiB, and another model has 40 of them.
+    let reserved = |held: i64, pods: &[i64], needs: i64| {
+        let pods = pods.iter().map(|gib| ("n".to_owned(), memory(*gib))).collect();
+        let mut changed = Model { needs: memory(needs), pods, ..running(held, "n", 10) };
+        changed.held.as_mut().unwrap().since = 7;
+        let case = Case::nodes([("n", node(60))]).model("a", changed).model("b", running(40, "n", 10));
+        let ledger = case.decided();
+        let [step] = &ledger.steps[..] else { return held };
+        assert_eq!((&step.model, step.held.as_ref().unwrap().since), (&key("a"), 7));
+        step.held.as_ref().unwrap().amounts.memory / GIB
+    };
+    // Its spec says less now. Until the pod is replaced, nobody else may have what it takes; and if the spec says more again, nothing has changed.
+    assert_eq!(reserved(20, &[20], 10), 20);
+    assert_eq!(reserved(20, &[], 10), 20, "a pod of what it needed before may come yet");
+    assert_eq!(reserved(20, &[10], 10), 10);
+    assert_eq!(reserved(10, &[10], 20), 20);
+    assert_eq!(reserved(10, &[10], 30), 10);
+    // What was lost of a running model is what it takes, not what its spec says by now.
+    let lost = Model { held: None, needs: memory(30), ..running(20, "n", 10) };
+    let ledger = Case::nodes([("n", node(60))]).model("a", lost).model("b", running(40, "n", 10)).decided();
+    assert_eq!(ledger.steps[0].held.as_ref().unwrap().amounts, memory(20));
+}
