@@ -47,8 +47,8 @@ struct Run<'a> {
     random: u64,
     /// When each reservation was seen to be on its way out.
     leaving: BTreeMap<ObjectName, u64>,
-    /// When the pods of models have become Ready.
-    ready: BTreeMap<ObjectName, i64>,
+    /// When the pods of models have become Ready: each time, since a pod's condition turns when its node is late.
+    ready: BTreeMap<ObjectName, BTreeSet<i64>>,
 }
 
 fn node(at: u64) -> String {
@@ -195,7 +195,9 @@ impl<'a> Run<'a> {
         }
         let moment = Moment::now(&self.space.0.client, &self.space.0.name).await;
         self.watchdog.check(&moment);
-        self.ready.extend(moment.ready_pods());
+        for (model, ready) in moment.ready_pods() {
+            self.ready.entry(model).or_default().insert(ready);
+        }
         for (model, place) in moment.places.values().flatten() {
             let Phase::Draining(reason) = &place.phase else { continue };
             if self.leaving.insert(model.clone(), place.since) == Some(place.since) {
@@ -203,9 +205,10 @@ impl<'a> Run<'a> {
             }
             // Its pod is there still: it goes only once it is drained.
             if matches!(reason, SleepReason::Idle | SleepReason::Evicted(_) | SleepReason::Overcommitted) {
-                let ready = moment.ready_pods().get(model).or(self.ready.get(model)).copied();
-                let ready = ready.unwrap_or_else(|| panic!("{model} goes to sleep, and was never Ready"));
                 let since = i64::try_from(place.since / 1000).unwrap();
+                // What comes after the decision says nothing of it.
+                let ready = self.ready.get(model).and_then(|ready| ready.range(..=since).next_back().copied());
+                let ready = ready.unwrap_or_else(|| panic!("{model} goes to sleep, and wasn't Ready before: {:?}", self.ready.get(model)));
                 assert!(since - ready >= RESIDENCY, "{model} goes {} s after it was Ready: {reason:?}", since - ready);
             }
         }
@@ -236,6 +239,27 @@ impl<'a> Run<'a> {
     async fn models(&self) -> Vec<Value> {
         let models: Vec<DynamicObject> = self.space.api(&INFERENCE_MODEL).list(&ListParams::default()).await.unwrap().items;
         models.iter().map(|model| serde_json::to_value(model).unwrap()).collect()
+    }
+
+    /// The control plane's parts, the nodes and the pods, for a message: whoever waits for them isn't to blame.
+    async fn surroundings(&self) -> String {
+        let parts = self.cluster.control(&json!({"do": "status"})).unwrap();
+        let mut lines: Vec<String> = parts["parts"].as_array().into_iter().flatten().map(|part| format!("part {part}")).collect();
+        for node in self.nodes().list(&ListParams::default()).await.unwrap() {
+            let ready =
+                node.status.iter().flat_map(|status| status.conditions.iter().flatten()).find(|condition| condition.type_ == "Ready");
+            lines.push(format!(
+                "node {}: {:?}",
+                node.name_any(),
+                ready.map(|ready| (&ready.status, &ready.reason, &ready.last_heartbeat_time))
+            ));
+        }
+        for pod in self.space.api(&POD).list(&ListParams::default()).await.unwrap() {
+            let (status, node) = (&pod.data["status"], &pod.data["spec"]["nodeName"]);
+            let deleted = &pod.metadata.deletion_timestamp;
+            lines.push(format!("pod {} on {node}: {}, deleted {deleted:?}, {}", pod.name_any(), status["phase"], status["conditions"]));
+        }
+        lines.join("\n")
     }
 
     /// What isn't as it must be in the end.
@@ -309,7 +333,7 @@ async fn whatever_happens_models_get_no_more_memory_than_there_is_and_nobody_bus
     eventually("each model is Ready, or says truly why it waits", async || {
         run.look().await;
         let flaws = run.flaws().await;
-        last.note(format!("{flaws:#?}"));
+        last.note(format!("{flaws:#?}\n{}", run.surroundings().await));
         flaws.is_empty().then_some(())
     })
     .await;
