@@ -1,0 +1,31 @@
+//! What the files of a model say: architecture, parameters, quantization, context and capabilities. It reads a folder or a store, a few
+//! small files and the headers of the weights, and nothing else: no Kubernetes, no runtime, no network.
+
+mod capabilities;
+mod config;
+mod context;
+mod diffusion;
+mod directory;
+mod facts;
+mod families;
+mod family;
+mod files;
+mod formula;
+mod index;
+mod inspect;
+mod layers;
+pub mod limits;
+mod packing;
+mod quantization;
+mod safetensors;
+mod size_text;
+mod weights;
+
+pub use capabilities::Capability;
+pub use diffusion::{DiffusionComponent, DiffusionPipeline};
+pub use directory::Directory;
+pub use facts::{ModelFacts, Note, Parameters, Source, Versioned};
+pub use files::{FileEntry, FilesError, Listing, ModelFiles};
+pub use inspect::{inspect, inspect_config};
+pub use quantization::Quantization;
+pub use size_text::size_text;
