@@ -15,6 +15,7 @@ use std::{
 pub struct Directory {
     /// Without links, so that a path below it can be recognized.
     root: PathBuf,
+    max_files: usize,
 }
 
 impl Directory {
@@ -23,7 +24,7 @@ impl Directory {
         let root = root.as_ref();
         let resolved = fs::canonicalize(root).map_err(|error| failed(root.display(), error))?;
         if resolved.is_dir() {
-            Ok(Self { root: resolved })
+            Ok(Self { root: resolved, max_files: MAX_FILES })
         } else {
             Err(failed(root.display(), io::Error::new(io::ErrorKind::NotADirectory, "not a folder: specify the model's folder")))
         }
@@ -52,8 +53,8 @@ impl ModelFiles for Directory {
             for entry in fs::read_dir(&at).map_err(|error| failed(shown, error))? {
                 let entry = entry.map_err(|error| failed(shown, error))?;
                 seen += 1;
-                if seen > MAX_FILES {
-                    return Err(FilesError::TooMany { path: root, limit: MAX_FILES });
+                if seen > self.max_files {
+                    return Err(FilesError::TooMany { path: root, limit: self.max_files });
                 }
                 // What can't be written as text has no name that a model's index could refer to.
                 let Ok(name) = entry.file_name().into_string() else { continue };
@@ -153,10 +154,13 @@ mod tests {
         assert_eq!(error.to_string(), "d/d/d/d/d/d/d/d is more than 8 folders deep: specify the folder of one model");
         fs::remove_dir(&deep).unwrap();
         assert!(Directory::new(place.path()).unwrap().list().is_ok());
-        for number in 0..MAX_FILES {
+        for number in 0..10 {
             fs::write(place.path().join(number.to_string()), "").unwrap();
         }
-        assert!(matches!(Directory::new(place.path()).unwrap().list(), Err(FilesError::TooMany { .. })));
+        // Seven folders and ten files.
+        let limited = |max_files| Directory { max_files, ..Directory::new(place.path()).unwrap() }.list();
+        assert!(limited(17).is_ok());
+        assert!(limited(16).unwrap_err().to_string().contains("contains more than 16 files and folders"));
         fs::write(place.path().join("0"), "123").unwrap();
         let files = Directory::new(place.path()).unwrap();
         assert_eq!(

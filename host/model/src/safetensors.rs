@@ -108,7 +108,8 @@ fn broken(message: impl Into<String>) -> HeaderError {
     HeaderError::Broken(message.into())
 }
 
-/// Reads a file's header, and gives each tensor to `take`, which may stop with a message.
+/// Reads a file's header, and gives each tensor to `take`, which may stop with a message: the end of a sentence that begins with the file's
+/// name.
 pub(crate) fn read(
     files: &dyn ModelFiles,
     path: &str,
@@ -140,9 +141,12 @@ pub(crate) fn read(
 /// Parses a header before so many bytes of data.
 pub(crate) fn parse(header: &[u8], data: u64, take: &mut dyn FnMut(&Tensor<'_>) -> Result<(), String>) -> Result<(), String> {
     let mut deserializer = serde_json::Deserializer::from_slice(header);
-    let mut places = Vec::new();
-    let seed = Header { data, places: &mut places, take };
+    let (mut places, mut refused) = (Vec::new(), None);
+    let seed = Header { data, places: &mut places, refused: &mut refused, take };
     let end = seed.deserialize(&mut deserializer).and_then(|()| deserializer.end());
+    if let Some(message) = refused {
+        return Err(message);
+    }
     end.map_err(|error| format!("has a broken header: {error}: download it again"))?;
     // Tensors that share bytes would be counted twice.
     places.sort_unstable();
@@ -155,6 +159,8 @@ pub(crate) fn parse(header: &[u8], data: u64, take: &mut dyn FnMut(&Tensor<'_>) 
 struct Header<'a> {
     data: u64,
     places: &'a mut Vec<(u64, u64)>,
+    /// Why `take` stopped: that isn't the header's fault.
+    refused: &'a mut Option<String>,
     take: &'a mut dyn FnMut(&Tensor<'_>) -> Result<(), String>,
 }
 
@@ -198,12 +204,16 @@ impl<'de> Visitor<'de> for Header<'_> {
                 return Err(A::Error::custom(format!("{} has {} bytes, and its shape needs {}", shown(), end - begin, bits.div_ceil(8))));
             }
             if self.places.len() == MAX_TENSORS {
-                return Err(A::Error::custom(format!("more than {MAX_TENSORS} tensors")));
+                *self.refused = Some(format!("has more than {MAX_TENSORS} tensors, which aren't read"));
+                return Err(A::Error::custom("refused"));
             }
             if begin < end {
                 self.places.push((begin, end));
             }
-            (self.take)(&Tensor { name: &name, dtype, elements }).map_err(A::Error::custom)?;
+            if let Err(message) = (self.take)(&Tensor { name: &name, dtype, elements }) {
+                *self.refused = Some(message);
+                return Err(A::Error::custom("refused"));
+            }
         }
         Ok(())
     }

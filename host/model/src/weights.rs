@@ -239,15 +239,12 @@ impl Counter<'_> {
             return Ok(());
         }
         if self.seen.len() > MAX_TENSORS {
-            return Err(format!("more than {MAX_TENSORS} tensors"));
+            return Err(format!("and the files before it have more than {MAX_TENSORS} tensors, which aren't counted"));
         }
         let parameters = match tally(tensor, self.context.quantization) {
             Tally::Auxiliary => return Ok(()),
             Tally::Unknown => {
-                return Err(format!(
-                    "{} is packed in a form whose shape doesn't tell how many parameters it has",
-                    tensor.name.escape_debug()
-                ));
+                return Err(format!("packs {} in a form whose shape doesn't state how many parameters it has", tensor.name.escape_debug()));
             }
             Tally::Parameters(parameters) => parameters,
         };
@@ -255,7 +252,7 @@ impl Counter<'_> {
             self.drafting = self.drafting.saturating_add(parameters);
             return Ok(());
         }
-        self.total = self.total.checked_add(parameters).ok_or("more parameters than 64 bits can count")?;
+        self.total = self.total.checked_add(parameters).ok_or("has more parameters than 64 bits can count")?;
         let bits = self.by_type.entry(tensor.dtype).or_default();
         *bits = bits.saturating_add(tensor.elements.saturating_mul(tensor.dtype.bits()));
         let is = |ends: &[&str]| ends.iter().any(|end| tensor.name.ends_with(end));

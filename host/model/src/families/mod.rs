@@ -28,7 +28,7 @@ pub(crate) fn is_text(model_type: &str) -> bool {
 
 /// The family of a class such as LlamaForCausalLM, for configs without a `model_type`: a type's name without its signs begins the class.
 pub(crate) fn for_class(class: &str) -> Option<&'static Family> {
-    let stem = class.find("For").or_else(|| class.find("Model")).or_else(|| class.find("LMHead")).map_or(class, |at| &class[..at]);
+    let stem = ["For", "LMHead", "Model"].iter().find_map(|end| class.find(end)).map_or(class, |at| &class[..at]);
     let plain = |name: &str| name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect::<String>();
     let stem = plain(stem);
     all().find(|family| family.types.iter().any(|name| plain(name) == stem))
