@@ -59,7 +59,7 @@ pub(crate) fn host() -> Result<PathBuf> {
     Ok(target_dir().join("debug/pointsman"))
 }
 
-/// Writes the generated files: `crds/yaml`, `deploy/roles`, and the tables of docs/labels-and-annotations.md.
+/// Writes the generated files: `crds/yaml`, `deploy/roles`, and the tables of docs/labels-and-annotations.md and docs/models.md.
 pub(crate) fn generate() -> Result<()> {
     let to = workspace().join("crds/yaml");
     let host = host()?;
@@ -73,6 +73,9 @@ pub(crate) fn generate() -> Result<()> {
     // See `host/tests/metrics_page.rs`, the test that compares them.
     let metrics = ["test", "--workspace", "--test", "all", "metrics_page::the_page"];
     cargo(&metrics)?.env("POINTSMAN_UPDATE_METRICS_PAGE", "1").succeed("generating the table of docs/metrics.md")?;
+    // See `host/model/src/inspect/document.rs`, the test that compares them.
+    let models = ["test", "--workspace", "--lib", "inspect::document::the_page"];
+    cargo(&models)?.env("POINTSMAN_UPDATE_MODELS_PAGE", "1").succeed("generating the tables of docs/models.md")?;
     let tables = ["test", "--workspace", "--lib", "rules::ome_keys::document"];
     cargo(&tables)?.env("POINTSMAN_UPDATE_LABELS_PAGE", "1").succeed("generating the tables of docs/labels-and-annotations.md")
 }

@@ -215,9 +215,10 @@ fn heads(tree: TokenStream) -> Vec<(usize, String)> {
 }
 
 /// What a crate's dependencies must not contain, by the beginning of a package's name.
-const FORBIDDEN: [(&str, &[&str]); 2] = [
+const FORBIDDEN: [(&str, &[&str]); 3] = [
     ("pointsman-sandbox", &["pointsman-crds", "k8s-openapi", "kube", "tokio", "hyper", "tower", "axum", "clap", "reqwest"]),
     ("pointsman-core", &["kube-client", "kube-runtime", "tokio", "hyper", "tower", "axum", "clap", "reqwest"]),
+    ("pointsman-model", &["pointsman-crds", "k8s-openapi", "kube", "tokio", "hyper", "tower", "axum", "clap", "reqwest"]),
 ];
 
 /// What of a Kubernetes client, an async runtime, a server or a command line the crates below the host depend on.

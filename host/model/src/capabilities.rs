@@ -1,4 +1,4 @@
-//! What a model can do, as far as its class and config tell.
+//! What a model can do, as far as its class and config state it.
 
 use crate::{
     config::{AUDIO_PARTS, Config, VISION_PARTS},
@@ -89,7 +89,8 @@ pub(crate) enum When {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     pub when: When,
-    /// How the docs describe it.
+    /// How the docs describe it, whose table is written by a test.
+    #[cfg_attr(not(test), allow(dead_code))]
     pub about: &'static str,
     /// What the model can do, or why that can't be known.
     pub gives: Result<&'static [Capability], &'static str>,
@@ -226,7 +227,7 @@ pub(crate) fn find(config: Config<'_>, hints: Hints) -> Result<&'static [Capabil
     match RULES.iter().find(|rule| holds(rule.when, config, class.unwrap_or_default(), hints)) {
         Some(rule) => rule.gives.map_err(|why| format!("{why}: set `modelCapabilities`")),
         None => Err(match class {
-            Some(class) => format!("the class {class} doesn't tell what the model can do: set `modelCapabilities`"),
+            Some(class) => format!("the class {class} doesn't state what the model can do: set `modelCapabilities`"),
             None => "config.json has no `architectures`: set `modelCapabilities`".to_owned(),
         }),
     }
@@ -329,7 +330,7 @@ pub(crate) const PIPELINES: &[(&[&str], Capability)] = &[
     ),
 ];
 
-/// What a pipeline of this class can do, if its name tells.
+/// What a pipeline of this class can do, if its name states it.
 pub(crate) fn for_pipeline(class: &str) -> Option<Capability> {
     let (_, capability) = PIPELINES.iter().find(|(parts, _)| parts.iter().any(|part| class.contains(part)))?;
     Some(*capability)
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_says_nothing_is_unknown() {
+    fn a_class_without_a_rule_is_unknown() {
         assert!(found(&json!({"architectures": ["ViTModel"], "model_type": "vit"})).unwrap_err().contains("ViTModel"));
         assert!(found(&json!({"model_type": "llama"})).unwrap_err().contains("no `architectures`"));
         let whisper = |vocabulary: u64, layers: u64| json!({"architectures": ["WhisperForConditionalGeneration"], "vocab_size": vocabulary, "encoder_layers": 32, "decoder_layers": layers});
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn pipelines_are_told_apart() {
+    fn pipelines_are_recognized_by_their_class() {
         for (class, expected) in [
             ("FluxPipeline", Some(TextToImage)),
             ("FluxKontextPipeline", Some(ImageTextToImage)),

@@ -158,6 +158,6 @@ mod tests {
         assert_eq!(parse_object(b"[]").unwrap_err(), "is JSON, but not an object: download it again");
         assert!(parse_object(b"version https://git-lfs.github.com/spec/v1\n").unwrap_err().contains("git lfs pull"));
         assert!(parse_object(b"\xef\xbb\xbf{}").is_ok());
-        assert!(parse_object(&[b'['; 300_000]).unwrap_err().contains("200000 values"));
+        assert!(parse_object(&vec![b'['; 300_000]).unwrap_err().contains("200000 values"));
     }
 }

@@ -5,6 +5,7 @@ use crate::{
     limits::{MAX_DEPTH, MAX_FILES},
 };
 use std::{
+    fmt::Display,
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
@@ -37,7 +38,7 @@ impl Directory {
     }
 }
 
-fn failed(path: impl ToString, error: io::Error) -> FilesError {
+fn failed(path: impl Display, error: io::Error) -> FilesError {
     FilesError::Io { path: path.to_string(), error }
 }
 

@@ -7,7 +7,7 @@ pub(crate) enum Dim {
     Layers,
     Heads,
     KvHeads,
-    HeadDim,
+    HeadWidth,
     /// The width of a dense MLP.
     Width,
     Experts,
@@ -31,7 +31,7 @@ impl Dim {
             Self::Layers => &["num_hidden_layers", "num_layers", "n_layers", "n_layer", "depth", "layers"],
             Self::Heads => &["num_attention_heads", "n_heads", "n_head", "num_heads", "attention_heads", "heads"],
             Self::KvHeads => &["num_key_value_heads", "num_kv_heads", "attn_config.kv_n_heads", "multi_query_group_num"],
-            Self::HeadDim => &["head_dim", "kv_channels", "attention_head_dim", "d_kv"],
+            Self::HeadWidth => &["head_dim", "kv_channels", "attention_head_dim", "d_kv"],
             Self::Width => &[
                 "intermediate_size_mlp",
                 "intermediate_size",
@@ -100,6 +100,7 @@ pub(crate) enum Mixer {
 
 /// The layers of a family.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub(crate) struct Block {
     /// What mixes tokens in a layer that the config doesn't describe as attention.
     pub mixer: Mixer,
@@ -137,6 +138,7 @@ pub(crate) struct Block {
 
 /// What a model has before and after its layers.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub(crate) struct Ends {
     /// Whether it has an embedding of its own.
     pub embedding: bool,

@@ -13,7 +13,6 @@ mod files;
 mod formula;
 mod index;
 mod inspect;
-mod layers;
 pub mod limits;
 mod packing;
 mod quantization;

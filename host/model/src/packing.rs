@@ -84,11 +84,12 @@ pub(crate) fn tally(tensor: &Tensor<'_>, quantization: Option<&Quantization>) ->
         }
     }
     match tensor.dtype {
-        // Positions, masks and counters.
-        Dtype::Bool | Dtype::I64 | Dtype::U64 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::F8Scale => Tally::Auxiliary,
         // A quantized file whose config doesn't mention it.
         Dtype::I32 | Dtype::U32 if last == "qweight" || last == "weight_packed" => packed(32, bits.unwrap_or(4)),
-        Dtype::I32 | Dtype::U32 => Tally::Auxiliary,
+        // Positions, masks and counters.
+        Dtype::Bool | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64 | Dtype::F8Scale => {
+            Tally::Auxiliary
+        }
         Dtype::C64 => times(2),
         _ => Tally::Parameters(elements),
     }

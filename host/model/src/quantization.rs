@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn name(quantization: Value) -> Result<Option<(String, Option<u8>)>, String> {
+    fn name(quantization: &Value) -> Result<Option<(String, Option<u8>)>, String> {
         let config = json!({"quantization_config": quantization});
         let found = find(Config::new(config.as_object().unwrap()))?;
         Ok(found.map(|quantization| (quantization.name, quantization.bits)))
@@ -200,15 +200,15 @@ mod tests {
             (json!({"quant_method": "torchao", "quant_type": "int4_weight_only"}), "int4", 4),
             (json!({"quant_method": "quanto", "weights": "float8"}), "fp8", 8),
         ] {
-            assert_eq!(name(quantization.clone()), Ok(Some((expected.to_owned(), Some(bits)))), "{quantization}");
+            assert_eq!(name(&quantization), Ok(Some((expected.to_owned(), Some(bits)))), "{quantization}");
         }
     }
 
     #[test]
     fn what_is_unknown_is_said() {
-        assert_eq!(name(json!({"quant_method": "new"})), Err("`quant_method: new` is unknown: set `quantization`".to_owned()));
-        assert!(name(json!({})).is_err());
-        assert!(name(json!({"quant_method": "bitsandbytes"})).is_err());
+        assert_eq!(name(&json!({"quant_method": "new"})), Err("`quant_method: new` is unknown: set `quantization`".to_owned()));
+        assert!(name(&json!({})).is_err());
+        assert!(name(&json!({"quant_method": "bitsandbytes"})).is_err());
         let config = json!({"hidden_size": 1});
         assert_eq!(find(Config::new(config.as_object().unwrap())), Ok(None));
     }

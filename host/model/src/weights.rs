@@ -266,7 +266,7 @@ impl Counter<'_> {
 
     /// Layers beyond the config's number predict further tokens, for drafting.
     fn is_draft(&self, name: &str) -> bool {
-        if name.starts_with("mtp.") || name.starts_with("model.mtp.") {
+        if name.starts_with("mtp.") || name.starts_with("model.mtp") {
             return true;
         }
         let Some(layers) = self.context.layers.filter(|layers| *layers > 0) else { return false };

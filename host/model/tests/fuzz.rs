@@ -68,7 +68,7 @@ fn held<T>(work: impl FnOnce() -> T) -> (T, isize) {
 }
 
 fn cases(usual: u32) -> ProptestConfig {
-    let factor = if env::var_os("POINTSMAN_TEST_FULL").is_some() { 50 } else { 1 };
+    let factor = if env::var_os("POINTSMAN_TEST_FULL").is_some() { 100 } else { 1 };
     ProptestConfig { cases: usual * factor, failure_persistence: None, ..ProptestConfig::default() }
 }
 
@@ -253,7 +253,7 @@ fn quantized() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(cases(2_000))]
+    #![proptest_config(cases(256))]
 
     #[test]
     fn a_config_of_any_json_is_read_or_refused(config in value()) {
@@ -271,7 +271,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(300))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn a_damaged_header_is_read_or_refused(file in damaged(header(&LLAMA_1B.tensors("BF16")).0), size in prop_oneof![Just(u64::MAX), Just(2_471_645_608), any::<u64>()]) {
@@ -285,7 +285,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(2_000))]
+    #![proptest_config(cases(256))]
 
     #[test]
     fn an_odd_header_is_read_or_refused(file in odd_header(), size in prop_oneof![Just(u64::MAX), 0_u64..4_096], config in quantized()) {

@@ -428,5 +428,11 @@ fn a_pipeline_without_a_component_has_no_count() {
     fs::remove_dir_all(place.path().join("vae")).unwrap();
     let found = facts(place.path());
     assert_eq!(found.parameters, None);
-    assert_eq!(notes(&found, "parameters"), ["parameters: the component vae has no files: download them"]);
+    assert_eq!(
+        notes(&found, "parameters"),
+        [
+            "parameters: the component vae has no files: download them",
+            "parameters: not all components could be counted: set `modelParameterSize`",
+        ]
+    );
 }

@@ -14,6 +14,8 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { title: "Yi, Aquila, Xverse, Solar", types: &["Yi", "yi", "aquila", "xverse", "solar", "deepseek"], ..FAMILY },
     Family { title: "Baichuan", types: &["baichuan"], ..FAMILY },
     Family { title: "EXAONE", types: &["exaone"], ..FAMILY },
+    Family { title: "EXAONE 4", types: &["exaone4"], block: Block { has_query_norm: Switch::Yes, ..BLOCK }, ..FAMILY },
+    Family { title: "Apertus", types: &["apertus"], block: Block { gated: Switch::No, has_query_norm: Switch::Yes, ..BLOCK }, ..FAMILY },
     Family { title: "SmolLM3", types: &["smollm3"], ends: TIED, ..FAMILY },
     Family {
         title: "InternLM",
@@ -42,11 +44,11 @@ pub(super) const FAMILIES: &[Family] = &[
     },
     Family { title: "Qwen2", types: &["qwen2"], block: Block { qkv_bias: Switch::Yes, out_bias: Switch::No, ..BLOCK }, ..FAMILY },
     Family { title: "Qwen3", types: &["qwen3", "qwen3_vl_text"], block: Block { has_query_norm: Switch::Yes, ..BLOCK }, ..FAMILY },
-    Family { title: "Gemma", types: &["gemma"], defaults: &[(Dim::HeadDim, 256)], ends: TIED, ..FAMILY },
+    Family { title: "Gemma", types: &["gemma"], defaults: &[(Dim::HeadWidth, 256)], ends: TIED, ..FAMILY },
     Family {
         title: "Gemma 2",
         types: &["gemma2"],
-        defaults: &[(Dim::HeadDim, 256)],
+        defaults: &[(Dim::HeadWidth, 256)],
         block: Block { norms: 4, ..BLOCK },
         ends: TIED,
         ..FAMILY
@@ -61,7 +63,7 @@ pub(super) const FAMILIES: &[Family] = &[
             (Dim::Layers, 26),
             (Dim::Heads, 8),
             (Dim::KvHeads, 4),
-            (Dim::HeadDim, 256),
+            (Dim::HeadWidth, 256),
             (Dim::Positions, 131_072),
         ],
         block: Block { norms: 4, has_query_norm: Switch::Yes, ..BLOCK },

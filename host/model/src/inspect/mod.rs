@@ -27,30 +27,29 @@ pub fn inspect(files: &dyn ModelFiles) -> Result<ModelFacts, FilesError> {
     }
     if let Some(path) = find(&listing, "model_index.json", &[""]) {
         match read_object(files, &path)? {
-            Ok(index) => {
+            Ok(index) if Config::new(&index).text("_class_name").is_some() => {
                 pipeline(files, &listing, &path, index, &mut facts)?;
                 return Ok(facts);
+            }
+            Ok(_) => {
+                let text = "has no `_class_name`, so it describes no pipeline: download it again, or remove it";
+                facts.note("configFile", Some(&path), text);
             }
             Err(message) => facts.note("configFile", Some(&path), message),
         }
     }
-    match find(&listing, "config.json", &["", "safetensors", "pytorch_model", "model"]) {
-        Some(path) => {
-            let at = folder(&path).to_owned();
-            facts.config_file = Some(path.clone());
-            match read_object(files, &path)? {
-                Ok(config) => model(files, &listing, &at, config, &mut facts)?,
-                Err(message) => {
-                    facts.note("configFile", Some(&path), message);
-                    let weights = weights::read(files, &listing, &weights::nearest(&listing, &at), weights::Context::default())?;
-                    settle(&mut facts, weights, None);
-                }
-            }
-        }
-        None => {
-            facts.note("configFile", None, "config.json is missing: add it, or set the model's fields by hand");
-            let weights = weights::read(files, &listing, &weights::nearest(&listing, ""), weights::Context::default())?;
-            settle(&mut facts, weights, None);
+    let Some(path) = find(&listing, "config.json", &["", "safetensors", "pytorch_model", "model"]) else {
+        facts.note("configFile", None, "config.json is missing: add it, or set the model's fields by hand");
+        weights_alone(files, &listing, "", &mut facts)?;
+        return Ok(facts);
+    };
+    let at = folder(&path).to_owned();
+    facts.config_file = Some(path.clone());
+    match read_object(files, &path)? {
+        Ok(config) => model(files, &listing, &at, config, &mut facts)?,
+        Err(message) => {
+            facts.note("configFile", Some(&path), message);
+            weights_alone(files, &listing, &at, &mut facts)?;
         }
     }
     Ok(facts)
@@ -60,7 +59,7 @@ pub fn inspect(files: &dyn ModelFiles) -> Result<ModelFacts, FilesError> {
 pub fn inspect_config(config: Map<String, Value>) -> ModelFacts {
     let mut facts = ModelFacts::default();
     let estimate = describe(Config::new(&config), Hints::default(), None, &mut facts);
-    settle(&mut facts, Weights::default(), Some(estimate));
+    settle(&mut facts, &Weights::default(), Some(estimate));
     facts.configuration = Some(config);
     facts
 }
@@ -84,6 +83,13 @@ fn read_object(files: &dyn ModelFiles, path: &str) -> Result<Result<Map<String, 
         }
         Err(error) => Err(error),
     }
+}
+
+/// What the weights say without a config.
+fn weights_alone(files: &dyn ModelFiles, listing: &Listing, at: &str, facts: &mut ModelFacts) -> Result<(), FilesError> {
+    let weights = weights::read(files, listing, &weights::nearest(listing, at), weights::Context::default())?;
+    settle(facts, &weights, None);
+    Ok(())
 }
 
 fn model(
@@ -112,7 +118,7 @@ fn model(
         &weights::nearest(listing, at),
         weights::Context { quantization: facts.quantization.as_ref(), ..context },
     )?;
-    settle(facts, read, Some(estimate));
+    settle(facts, &read, Some(estimate));
     facts.configuration = Some(config);
     Ok(())
 }
@@ -129,12 +135,19 @@ fn weights_context<'a>(config: Config<'_>, facts: &ModelFacts) -> weights::Conte
 /// Everything but what the weights say. It returns the estimate of the parameters, or why there is none.
 fn describe(config: Config<'_>, hints: Hints, modelopt: Option<Config<'_>>, facts: &mut ModelFacts) -> Result<u64, String> {
     facts.model_type = config.model_type().map(str::to_owned);
-    facts.architecture = config.architecture().map(str::to_owned);
-    if config.find("architectures").is_none() {
+    // A component of a pipeline may also be a model of its own.
+    let component = config.text("_class_name");
+    facts.architecture = config.architecture().or(component).map(str::to_owned);
+    if facts.architecture.is_none() {
         facts.note("architecture", None, "config.json has no `architectures`: set `modelArchitecture`");
     }
-    let version = config.text("transformers_version");
-    facts.framework = Some(Versioned::new("transformers", version));
+    if component.is_some() {
+        facts.framework = Some(Versioned::new("diffusers", config.text("_diffusers_version")));
+    } else if facts.model_type.is_some() || facts.architecture.is_some() {
+        facts.framework = Some(Versioned::new("transformers", config.text("transformers_version")));
+    } else {
+        facts.note("framework", None, "config.json has neither `model_type` nor `architectures`: set `modelFramework`");
+    }
     let text = config.first_part(&config::TEXT_PARTS).unwrap_or(config);
     let dtype = [config, text].into_iter().find_map(|part| part.text("torch_dtype").or_else(|| part.text("dtype")));
     facts.dtype = dtype.map(|dtype| dtype.trim_start_matches("torch.").to_owned());
@@ -172,7 +185,7 @@ fn default_context(config: Config<'_>) -> Option<u64> {
 }
 
 /// Adds what the weights say, and chooses among the counts.
-fn settle(facts: &mut ModelFacts, weights: Weights, estimate: Option<Result<u64, String>>) {
+fn settle(facts: &mut ModelFacts, weights: &Weights, estimate: Option<Result<u64, String>>) {
     if let Some((name, version)) = weights.format {
         facts.format = Some(Versioned::new(name, version));
     }
@@ -196,7 +209,6 @@ fn settle(facts: &mut ModelFacts, weights: Weights, estimate: Option<Result<u64,
     }
     let by_bytes = || {
         let bits = match (&facts.quantization, facts.dtype.as_deref()) {
-            (Some(_), _) => None,
             (None, Some("float32")) => Some(32),
             (None, Some("float16" | "bfloat16")) => Some(16),
             _ => None,
@@ -207,8 +219,8 @@ fn settle(facts: &mut ModelFacts, weights: Weights, estimate: Option<Result<u64,
     facts.parameters = found.map(|(count, source)| Parameters::new(count, source));
     if facts.parameters.is_none() {
         let why = match estimate {
-            Some(Err(why)) => format!("{why}, and no weights tell: set `modelParameterSize`"),
-            _ => "no weights tell: set `modelParameterSize`".to_owned(),
+            Some(Err(why)) => format!("{why}, and no weights state it: set `modelParameterSize`"),
+            _ => "no weights state it: set `modelParameterSize`".to_owned(),
         };
         facts.note("parameters", None, why);
     }
@@ -230,12 +242,13 @@ fn pipeline(
     let version = view.text("_diffusers_version");
     facts.framework = Some(Versioned::new("diffusers", version));
     facts.format = Some(Versioned::new("diffusers", version));
-    match found.class_name.as_deref().map(|class| (class, capabilities::for_pipeline(class))) {
-        Some((_, Some(capability))) => facts.capabilities = vec![capability],
-        Some((class, None)) => {
-            facts.note("capabilities", None, format!("the class {class} doesn't tell what the pipeline can do: set `modelCapabilities`"))
+    let class = found.class_name.as_deref().unwrap_or_default();
+    match capabilities::for_pipeline(class) {
+        Some(capability) => facts.capabilities = vec![capability],
+        None => {
+            let text = format!("the class {class} doesn't state what the pipeline can do: set `modelCapabilities`");
+            facts.note("capabilities", None, text);
         }
-        None => facts.note("architecture", Some(path), "has no `_class_name`: set `modelArchitecture`"),
     }
     if found.transformer.is_none() {
         facts.note("diffusionPipeline", Some(path), "has neither a transformer nor a U-Net");
@@ -261,30 +274,31 @@ fn pipeline(
             Ok(config) => model(files, listing, &inside, config, &mut part)?,
             Err(message) => {
                 facts.note("parameters", Some(&config), message);
-                let weights = weights::read(files, listing, &inside, weights::Context::default())?;
-                settle(&mut part, weights, None);
+                weights_alone(files, listing, &inside, &mut part)?;
             }
         }
         if facts.dtype.is_none() || name == "transformer" || name == "unet" {
             facts.dtype = part.dtype.take().or(facts.dtype.take());
             facts.quantization = part.quantization.take().or(facts.quantization.take());
         }
-        match part.parameters {
-            Some(parameters) => {
-                total = total.saturating_add(parameters.count);
-                is_exact &= parameters.is_exact();
-            }
-            None => {
-                is_known = false;
-                for note in part.notes.into_iter().filter(|note| note.about == "parameters") {
-                    facts.note("parameters", note.file.as_deref(), format!("{} (component {name})", note.message));
-                }
-            }
+        if let Some(parameters) = part.parameters {
+            total = total.saturating_add(parameters.count);
+            is_exact &= parameters.is_exact();
+            continue;
+        }
+        is_known = false;
+        for note in part.notes.into_iter().filter(|note| note.about == "parameters") {
+            facts.note("parameters", note.file.as_deref(), format!("{} (component {name})", note.message));
         }
     }
     if is_known && total > 0 {
         facts.parameters = Some(Parameters::new(total, if is_exact { Source::Tensors } else { Source::Formula }));
+    } else {
+        facts.note("parameters", None, "not all components could be counted: set `modelParameterSize`");
     }
     facts.configuration = Some(index);
     Ok(())
 }
+
+#[cfg(test)]
+mod document;

@@ -1,12 +1,13 @@
 //! Counts a model's parameters from its config, by one formula for all families.
 
+mod layers;
+
 use crate::{
     config::{Config, Unusable},
     families::{self, preset},
     family::{Block, Dim, Factor, Family, Head, Mixer, Part, QueryNorm, Role, Switch},
-    layers::{Mlp, layers},
-    limits::MAX_DIMENSION,
 };
+use layers::{Mlp, layers};
 
 /// What the formula needs and doesn't find, as the end of a sentence.
 pub(crate) type Missing = String;
@@ -286,7 +287,7 @@ impl<'a> Counter<'a> {
             (Head::Never, _) | (_, Top::Nothing) => Ok(0),
             (_, Top::Labels) => {
                 let labels = self.root.find("id2label").and_then(|labels| labels.as_object()).map_or(2, |labels| labels.len().max(1));
-                Ok(labels.min(MAX_DIMENSION as usize) as u128 * hidden)
+                Ok(labels as u128 * hidden)
             }
             (_, Top::Words) => {
                 let vocabulary = self.need(Dim::Vocabulary)?;
@@ -425,7 +426,7 @@ fn attention(counter: Counter<'_>, block: &Block) -> Result<u128, Missing> {
     if let Some(rank) = counter.field("kv_lora_rank")?.filter(|_| counter.config.flag("use_mla") != Some(false)) {
         return latent_attention(counter, hidden, heads, rank);
     }
-    let width = match counter.find(Dim::HeadDim)? {
+    let width = match counter.find(Dim::HeadWidth)? {
         Some(width) => u128::from(width),
         None => hidden.checked_div(heads).ok_or("`num_attention_heads` is 0")?,
     };

@@ -1,27 +1,27 @@
 //! Which layers a config describes: what mixes tokens in each, and whether it has experts.
 
+use super::{Counter, Missing};
 use crate::{
     family::{Dim, Mixer},
-    formula::{Counter, Missing},
     limits::MAX_LAYERS,
 };
 use serde_json::Value;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mlp {
+pub(super) enum Mlp {
     None,
     Dense,
     Experts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layer {
+pub(super) struct Layer {
     pub mixer: Option<Mixer>,
     pub mlp: Mlp,
 }
 
 /// The layers, each kind with its number.
-pub(crate) fn layers(counter: Counter<'_>) -> Result<Vec<(Layer, u128)>, Missing> {
+pub(super) fn layers(counter: Counter<'_>) -> Result<Vec<(Layer, u128)>, Missing> {
     let mut kinds: Vec<(Layer, u128)> = Vec::new();
     let mut add = |layer| match kinds.iter_mut().find(|(other, _)| *other == layer) {
         Some((_, number)) => *number += 1,
@@ -48,7 +48,7 @@ pub(crate) fn layers(counter: Counter<'_>) -> Result<Vec<(Layer, u128)>, Missing
     }
     let plan = Plan::new(counter)?;
     for index in 0..u64::try_from(number).unwrap_or(MAX_LAYERS) {
-        add(Layer { mixer: plan.mixer(index), mlp: plan.mlp(index) });
+        add(Layer { mixer: Some(plan.mixer(index)), mlp: plan.mlp(index) });
     }
     Ok(kinds)
 }
@@ -117,10 +117,10 @@ impl<'a> Plan<'a> {
         })
     }
 
-    fn mixer(&self, index: u64) -> Option<Mixer> {
+    fn mixer(&self, index: u64) -> Mixer {
         let other = self.counter.family.block.mixer;
         if other == Mixer::Attention || self.counter.family.block.mixer_only {
-            return Some(other);
+            return other;
         }
         let is_attention = if let Some(types) = self.types {
             let kind = usize::try_from(index).ok().and_then(|index| types.get(index)).and_then(Value::as_str);
@@ -128,9 +128,9 @@ impl<'a> Plan<'a> {
         } else if let Some((period, offset)) = self.attention_period {
             index % period == offset
         } else {
-            self.full_attention.is_some_and(|interval| (index + 1) % interval == 0)
+            self.full_attention.is_some_and(|interval| (index + 1).is_multiple_of(interval))
         };
-        Some(if is_attention { Mixer::Attention } else { other })
+        if is_attention { Mixer::Attention } else { other }
     }
 
     fn mlp(&self, index: u64) -> Mlp {

@@ -1,0 +1,136 @@
+//! The tables of docs/models.md are those of the code and the corpus: `cargo xtask generate` writes them by this test.
+
+#[path = "../../tests/corpus_files/mod.rs"]
+mod corpus_files;
+
+use super::inspect_config;
+use crate::{
+    capabilities::{PIPELINES, RULES},
+    config::Config,
+    families, formula, limits,
+    quantization::{METHODS, Rule},
+};
+use corpus_files::{Model, models};
+use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::Path};
+
+/// As xtask sets it (`xtask/src/build.rs`).
+const UPDATE: &str = "POINTSMAN_UPDATE_MODELS_PAGE";
+
+fn code<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    words.into_iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// The families, and for each the models that were compared with what is published.
+fn family_table() -> String {
+    let mut by_family: BTreeMap<&str, Vec<Model>> = BTreeMap::new();
+    for model in models() {
+        let family = formula::family(Config::new(&model.config)).unwrap();
+        by_family.entry(family.title).or_default().push(model);
+    }
+    let mut table = "| family | `model_type` | compared models | largest deviation |\n|---|---|---|---|\n".to_owned();
+    for family in families::all() {
+        // Parts have names that no config has.
+        if family.types.iter().all(|name| name.contains(' ')) {
+            continue;
+        }
+        let compared = by_family.remove(family.title).unwrap_or_default();
+        let mut largest = 0.0_f64;
+        let shown: Vec<String> = compared
+            .iter()
+            .map(|model| {
+                let parameters = inspect_config(model.config.clone()).parameters.unwrap();
+                #[allow(clippy::cast_precision_loss)]
+                let deviation = (parameters.count as f64 - model.parameters).abs() / model.parameters * 100.0;
+                largest = largest.max(deviation);
+                format!("{} {}", model.name.rsplit('/').next().unwrap(), parameters.size)
+            })
+            .collect();
+        let largest = if shown.is_empty() { String::new() } else { format!("{largest:.1} %") };
+        writeln!(table, "| {} | {} | {} | {largest} |", family.title, code(family.types.iter().copied()), shown.join(", ")).unwrap();
+    }
+    assert!(by_family.is_empty());
+    table
+}
+
+fn quantization_table() -> String {
+    let mut table = "| `quant_method` | `quantization` |\n|---|---|\n".to_owned();
+    for (method, rule) in METHODS {
+        let name = match rule {
+            Rule::Type(name, _) => format!("`{name}`"),
+            Rule::Integers(field, default) => format!("`int` and the bits, from `{field}`; without it `int{default}`"),
+            Rule::BitsAndBytes => "`load_in_4bit`: `bnb_4bit_quant_type`, so `nf4` or `fp4`; `load_in_8bit`: `int8`".to_owned(),
+            Rule::CompressedTensors => {
+                "by the first group: `type: float` is `fp` and the bits, `int` is `int` and the bits; `format` nvfp4-pack-quantized is `nvfp4`, \
+                 mxfp4-pack-quantized `mxfp4`"
+                    .to_owned()
+            }
+            Rule::ModelOpt => "by `quant_algo`: FP8 `fp8`, NVFP4 `nvfp4`, MXFP4 `mxfp4`, W4A16_AWQ `int4`, INT8_SQ `int8`".to_owned(),
+            Rule::TypeName(fields) => format!("`int8`, `int4`, `int2` or `fp8`, by the type in {}", code(fields.iter().copied())),
+            Rule::Method => format!("`{method}`"),
+        };
+        writeln!(table, "| `{method}` | {name} |").unwrap();
+    }
+    table
+}
+
+fn capability_table() -> String {
+    let mut table = "| the first that holds | `modelCapabilities` |\n|---|---|\n".to_owned();
+    for rule in RULES {
+        let gives = match rule.gives {
+            Ok(capabilities) => code(capabilities.iter().map(|capability| capability.as_str())),
+            Err(why) => format!("unset: {why}"),
+        };
+        writeln!(table, "| {} | {gives} |", rule.about).unwrap();
+    }
+    for (parts, capability) in PIPELINES {
+        writeln!(table, "| class of a pipeline with {} | `{}` |", parts.join(", "), capability.as_str()).unwrap();
+    }
+    table
+}
+
+fn limit_table() -> String {
+    let mut table = "| what | at most |\n|---|---|\n".to_owned();
+    let megabytes = |bytes: usize| format!("{} MiB", bytes >> 20);
+    for (what, limit) in [
+        ("config.json, model_index.json and their like", megabytes(limits::MAX_CONFIG_BYTES)),
+        ("values in one of them", limits::MAX_CONFIG_VALUES.to_string()),
+        ("an index of shards", megabytes(limits::MAX_INDEX_BYTES)),
+        ("the header of a safetensors file", megabytes(limits::MAX_HEADER_BYTES)),
+        ("tensors of a model", limits::MAX_TENSORS.to_string()),
+        ("dimensions of a tensor", limits::MAX_DIMENSIONS.to_string()),
+        ("files and folders of a model", limits::MAX_FILES.to_string()),
+        ("folders within each other", limits::MAX_DEPTH.to_string()),
+        ("a number that a size is computed from", limits::MAX_DIMENSION.to_string()),
+        ("layers", limits::MAX_LAYERS.to_string()),
+        ("notes of a model; later ones are counted", limits::MAX_NOTES.to_string()),
+    ] {
+        writeln!(table, "| {what} | {limit} |").unwrap();
+    }
+    table
+}
+
+/// The page with another table between its markers.
+fn with_table(page: &str, name: &str, table: &str) -> String {
+    let begin = format!("<!-- {name}: written by `cargo xtask generate` -->\n");
+    let (before, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("the page has no {begin}"));
+    let (_, after) = rest.split_once("<!-- end -->\n").unwrap_or_else(|| panic!("the table of {name} has no end"));
+    format!("{before}{begin}\n{table}\n<!-- end -->\n{after}")
+}
+
+#[test]
+fn the_page_has_the_tables_of_the_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/models.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let tables = [
+        ("families", family_table()),
+        ("quantization", quantization_table()),
+        ("capabilities", capability_table()),
+        ("limits", limit_table()),
+    ];
+    let expected = tables.into_iter().fold(page.clone(), |page, (name, table)| with_table(&page, name, &table));
+    if env::var_os(UPDATE).is_some() {
+        fs::write(&path, expected).unwrap();
+        return;
+    }
+    assert!(page == expected, "docs/models.md isn't that of the code: run `cargo xtask generate`");
+}
