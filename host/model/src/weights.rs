@@ -63,7 +63,9 @@ pub(crate) fn read(files: &dyn ModelFiles, listing: &Listing, at: &str, context:
         for (end, name) in
             [(".bin", "PyTorch"), (".pth", "PyTorch"), (".pt", "PyTorch"), (".gguf", "GGUF"), (".onnx", "ONNX"), (".h5", "HDF5")]
         {
-            let others = with_end(end);
+            let mut others = with_end(end);
+            // Many programs call their files .bin.
+            others.retain(|file| end != ".bin" || base(&file.path).contains("pytorch_model"));
             if let Some(first) = others.first() {
                 weights.format = Some((name, None));
                 if name == "PyTorch" {

@@ -1,4 +1,5 @@
 //! Files that nobody would write: whatever they contain, reading them ends, panics never, and holds a bounded amount of memory.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod corpus_files;
 mod support;
@@ -68,7 +69,7 @@ fn held<T>(work: impl FnOnce() -> T) -> (T, isize) {
 }
 
 fn cases(usual: u32) -> ProptestConfig {
-    let factor = if env::var_os("POINTSMAN_TEST_FULL").is_some() { 100 } else { 1 };
+    let factor = if env::var_os("POINTSMAN_TEST_FULL").is_some() { 40 } else { 1 };
     ProptestConfig { cases: usual * factor, failure_persistence: None, ..ProptestConfig::default() }
 }
 

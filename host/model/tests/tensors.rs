@@ -1,4 +1,5 @@
 //! Counting from tensors: files with the layouts of real models, each with the count that its publisher gives.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod support;
 
@@ -350,11 +351,30 @@ fn without_a_usable_config_the_weights_still_count() {
 }
 
 #[test]
+fn a_pipeline_below_a_model_is_not_the_model() {
+    let place = folder();
+    write_json(&place.path().join("config.json"), &llama_config());
+    write_json(&place.path().join("examples/model_index.json"), &json!({"_class_name": "FluxPipeline"}));
+    assert_eq!(facts(place.path()).architecture.as_deref(), Some("LlamaForCausalLM"));
+}
+
+#[test]
+fn the_count_of_the_index_is_not_that_of_packed_weights() {
+    let place = folder();
+    write_json(&place.path().join("config.json"), &qwen_config(&json!({"quant_method": "awq", "bits": 4})));
+    let index = json!({"metadata": {"total_parameters": 1_000_000}, "weight_map": {"a": "model-00001-of-00002.safetensors"}});
+    write_json(&place.path().join("model.safetensors.index.json"), &index);
+    let found = facts(place.path()).parameters.unwrap();
+    assert_eq!((found.count, found.source), (QWEN_7B_COUNT, Source::Formula));
+}
+
+#[test]
 fn other_formats_are_named_and_not_read() {
     let place = folder();
     write_json(&place.path().join("config.json"), &json!({"model_type": "unheard-of", "torch_dtype": "float16"}));
     fs::write(place.path().join("pytorch_model.bin"), [0; 1_000]).unwrap();
     fs::write(place.path().join("training_args.bin"), [0; 1_000]).unwrap();
+    fs::write(place.path().join("tokenizer.bin"), [0; 1_000]).unwrap();
     let found = facts(place.path());
     assert_eq!(found.format.as_ref().unwrap().name, "PyTorch");
     assert_eq!(found.parameters.as_ref().map(|found| (found.count, found.source)), Some((500, Source::Bytes)));

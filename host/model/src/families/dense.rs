@@ -11,18 +11,11 @@ const GPTJ: Block = Block { qkv_bias: Switch::No, out_bias: Switch::No, norms: 1
 pub(super) const FAMILIES: &[Family] = &[
     FAMILY_LLAMA,
     Family { title: "Mistral", types: &["mistral", "ministral"], ..FAMILY },
-    Family { title: "Yi, Aquila, Xverse, Solar", types: &["Yi", "yi", "aquila", "xverse", "solar", "deepseek"], ..FAMILY },
     Family { title: "Baichuan", types: &["baichuan"], ..FAMILY },
     Family { title: "EXAONE", types: &["exaone"], ..FAMILY },
     Family { title: "EXAONE 4", types: &["exaone4"], block: Block { has_query_norm: Switch::Yes, ..BLOCK }, ..FAMILY },
     Family { title: "Apertus", types: &["apertus"], block: Block { gated: Switch::No, has_query_norm: Switch::Yes, ..BLOCK }, ..FAMILY },
-    Family { title: "SmolLM3", types: &["smollm3"], ends: TIED, ..FAMILY },
-    Family {
-        title: "InternLM",
-        types: &["internlm"],
-        block: Block { qkv_bias: Switch::Field("bias", true), out_bias: Switch::Field("bias", true), ..BLOCK },
-        ..FAMILY
-    },
+    Family { title: "SmolLM3, MiniCPM, MiniCPM3", types: &["smollm3", "minicpm", "minicpm3"], ends: TIED, ..FAMILY },
     Family {
         title: "InternLM2",
         types: &["internlm2"],
@@ -42,7 +35,20 @@ pub(super) const FAMILIES: &[Family] = &[
         block: Block { qkv_bias: Switch::Yes, out_bias: Switch::No, width_divisor: 2, ..BLOCK },
         ..FAMILY
     },
-    Family { title: "Qwen2", types: &["qwen2"], block: Block { qkv_bias: Switch::Yes, out_bias: Switch::No, ..BLOCK }, ..FAMILY },
+    Family {
+        title: "Qwen2",
+        types: &["qwen2"],
+        defaults: &[
+            (Dim::Hidden, 4_096),
+            (Dim::Width, 22_016),
+            (Dim::Layers, 32),
+            (Dim::Heads, 32),
+            (Dim::Vocabulary, 151_936),
+            (Dim::Positions, 32_768),
+        ],
+        block: Block { qkv_bias: Switch::Yes, out_bias: Switch::No, ..BLOCK },
+        ..FAMILY
+    },
     Family { title: "Qwen3", types: &["qwen3", "qwen3_vl_text"], block: Block { has_query_norm: Switch::Yes, ..BLOCK }, ..FAMILY },
     Family { title: "Gemma", types: &["gemma"], defaults: &[(Dim::HeadWidth, 256)], ends: TIED, ..FAMILY },
     Family {
@@ -132,8 +138,6 @@ pub(super) const FAMILIES: &[Family] = &[
         },
         ..FAMILY
     },
-    Family { title: "MiniCPM", types: &["minicpm"], ends: TIED, ..FAMILY },
-    Family { title: "MiniCPM3", types: &["minicpm3"], ends: TIED, ..FAMILY },
     Family {
         title: "StarCoder2",
         types: &["starcoder2"],
@@ -204,7 +208,8 @@ pub(super) const FAMILIES: &[Family] = &[
 ];
 
 const FAMILY_LLAMA: Family = Family {
-    types: &["llama", "mllama_text_model"],
+    title: "Llama, Yi, Aquila, Xverse, Solar",
+    types: &["llama", "mllama_text_model", "Yi", "yi", "aquila", "xverse", "solar", "deepseek"],
     defaults: &[(Dim::Hidden, 4_096), (Dim::Width, 11_008), (Dim::Layers, 32), (Dim::Heads, 32), (Dim::Vocabulary, 32_000)],
     ..FAMILY
 };

@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_class_has_the_family_of_its_type() {
         for (class, title) in [
-            ("LlamaForCausalLM", "Llama"),
+            ("YiForCausalLM", "Llama, Yi, Aquila, Xverse, Solar"),
             ("Qwen3MoeForCausalLM", "Qwen3 MoE"),
             ("GPT2LMHeadModel", "GPT-2"),
             ("BertModel", "BERT"),

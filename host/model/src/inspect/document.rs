@@ -6,7 +6,7 @@ mod corpus_files;
 use super::inspect_config;
 use crate::{
     capabilities::{PIPELINES, RULES},
-    config::Config,
+    config::{Config, TEXT_PARTS, VISION_PARTS},
     families, formula, limits,
     quantization::{METHODS, Rule},
 };
@@ -20,12 +20,23 @@ fn code<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     words.into_iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 
+/// A model's name without its publisher.
+fn short(name: &str) -> String {
+    name.rsplit('/').next().unwrap().to_owned()
+}
+
 /// The families, and for each the models that were compared with what is published.
 fn family_table() -> String {
     let mut by_family: BTreeMap<&str, Vec<Model>> = BTreeMap::new();
+    let mut as_part: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for model in models() {
-        let family = formula::family(Config::new(&model.config)).unwrap();
-        by_family.entry(family.title).or_default().push(model);
+        let config = Config::new(&model.config);
+        for part in [TEXT_PARTS.as_slice(), &VISION_PARTS].into_iter().filter_map(|names| config.first_part(names)) {
+            if let Some(family) = formula::family(part) {
+                as_part.entry(family.title).or_default().push(short(&model.name));
+            }
+        }
+        by_family.entry(formula::family(config).unwrap().title).or_default().push(model);
     }
     let mut table = "| family | `model_type` | compared models | largest deviation |\n|---|---|---|---|\n".to_owned();
     for family in families::all() {
@@ -42,10 +53,16 @@ fn family_table() -> String {
                 #[allow(clippy::cast_precision_loss)]
                 let deviation = (parameters.count as f64 - model.parameters).abs() / model.parameters * 100.0;
                 largest = largest.max(deviation);
-                format!("{} {}", model.name.rsplit('/').next().unwrap(), parameters.size)
+                format!("{} {}", short(&model.name), parameters.size)
             })
             .collect();
-        let largest = if shown.is_empty() { String::new() } else { format!("{largest:.1} %") };
+        let shown = if shown.is_empty() {
+            as_part.remove(family.title).map(|parts| format!("part of {}", parts.join(", "))).into_iter().collect()
+        } else {
+            shown
+        };
+        assert!(!shown.is_empty(), "no model of `corpus` is of the family {}", family.title);
+        let largest = if compared.is_empty() { String::new() } else { format!("{largest:.1} %") };
         writeln!(table, "| {} | {} | {} | {largest} |", family.title, code(family.types.iter().copied()), shown.join(", ")).unwrap();
     }
     assert!(by_family.is_empty());

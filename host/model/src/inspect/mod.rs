@@ -25,7 +25,11 @@ pub fn inspect(files: &dyn ModelFiles) -> Result<ModelFacts, FilesError> {
         let number = listing.skipped.len();
         facts.note("files", Some(first), format!("and {} other links lead out of the model or to folders, and aren't read", number - 1));
     }
-    if let Some(path) = find(&listing, "model_index.json", &[""]) {
+    let config = find(&listing, "config.json", &["", "safetensors", "pytorch_model", "model"]);
+    // A pipeline's components have config.json files too, which are deeper than its index.
+    let depth = |path: &str| path.matches('/').count();
+    let index = find(&listing, "model_index.json", &[""]);
+    if let Some(path) = index.filter(|path| config.as_deref().is_none_or(|config| depth(path) <= depth(config))) {
         match read_object(files, &path)? {
             Ok(index) if Config::new(&index).text("_class_name").is_some() => {
                 pipeline(files, &listing, &path, index, &mut facts)?;
@@ -38,7 +42,7 @@ pub fn inspect(files: &dyn ModelFiles) -> Result<ModelFacts, FilesError> {
             Err(message) => facts.note("configFile", Some(&path), message),
         }
     }
-    let Some(path) = find(&listing, "config.json", &["", "safetensors", "pytorch_model", "model"]) else {
+    let Some(path) = config else {
         facts.note("configFile", None, "config.json is missing: add it, or set the model's fields by hand");
         weights_alone(files, &listing, "", &mut facts)?;
         return Ok(facts);
@@ -111,7 +115,7 @@ fn model(
     });
     let view = Config::new(&config);
     let estimate = describe(view, hints, Some(Config::new(&modelopt)), facts);
-    let context = weights_context(view, facts);
+    let context = weights_context(view);
     let read = weights::read(
         files,
         listing,
@@ -124,8 +128,7 @@ fn model(
 }
 
 /// What of a config changes how its tensors count.
-fn weights_context<'a>(config: Config<'_>, facts: &ModelFacts) -> weights::Context<'a> {
-    debug_assert!(facts.parameters.is_none());
+fn weights_context(config: Config<'_>) -> weights::Context<'static> {
     let text = config.first_part(&config::TEXT_PARTS).unwrap_or(config);
     let tied = text.flag("tie_word_embeddings").or_else(|| config.flag("tie_word_embeddings"));
     let tied = tied.unwrap_or_else(|| formula::family(text).is_some_and(|family| family.ends.tied));
@@ -199,8 +202,11 @@ fn settle(facts: &mut ModelFacts, weights: &Weights, estimate: Option<Result<u64
         let text = format!("{} more parameters are of layers that only draft tokens, and aren't counted", weights.drafting);
         facts.note("parameters", None, text);
     }
+    // What a library counts in packed tensors isn't the model's count.
+    let is_packed = facts.quantization.as_ref().is_some_and(|quantization| quantization.bits.is_none_or(|bits| bits < 8));
     let by_formula = estimate.as_ref().and_then(|estimate| estimate.as_ref().ok()).copied();
-    let exact = weights.counted.map(|count| (count, Source::Tensors)).or(weights.stated.map(|count| (count, Source::Index)));
+    let exact =
+        weights.counted.map(|count| (count, Source::Tensors)).or(weights.stated.filter(|_| !is_packed).map(|count| (count, Source::Index)));
     if let (Some((exact, _)), Some(formula)) = (exact, by_formula)
         && u128::from(exact.abs_diff(formula)) * 100 > u128::from(exact) * u128::from(MAX_DEVIATION)
     {
@@ -243,12 +249,11 @@ fn pipeline(
     facts.framework = Some(Versioned::new("diffusers", version));
     facts.format = Some(Versioned::new("diffusers", version));
     let class = found.class_name.as_deref().unwrap_or_default();
-    match capabilities::for_pipeline(class) {
-        Some(capability) => facts.capabilities = vec![capability],
-        None => {
-            let text = format!("the class {class} doesn't state what the pipeline can do: set `modelCapabilities`");
-            facts.note("capabilities", None, text);
-        }
+    if let Some(capability) = capabilities::for_pipeline(class) {
+        facts.capabilities = vec![capability];
+    } else {
+        let text = format!("the class {class} doesn't state what the pipeline can do: set `modelCapabilities`");
+        facts.note("capabilities", None, text);
     }
     if found.transformer.is_none() {
         facts.note("diffusionPipeline", Some(path), "has neither a transformer nor a U-Net");
