@@ -1,6 +1,9 @@
 //! How many tokens a model can work on at once.
 
-use crate::config::{Config, TEXT_PARTS};
+use crate::{
+    config::{Config, TEXT_PARTS},
+    limits::MAX_DIMENSION,
+};
 
 /// Fields with the context, the first that exists counts.
 pub(crate) const FIELDS: &[&str] = &[
@@ -46,7 +49,9 @@ fn yarn(config: Config<'_>) -> Option<u64> {
     let original = scaling.number("original_max_position_embeddings").ok().flatten()?;
     let factor = scaling.find("factor")?.as_f64().filter(|factor| (1.0..=4096.0).contains(factor))?;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-    Some((original as f64 * factor) as u64)
+    let stretched = (original as f64 * factor) as u64;
+    // What no model has is a mistake.
+    Some(stretched).filter(|context| *context <= MAX_DIMENSION)
 }
 
 #[cfg(test)]

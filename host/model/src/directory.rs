@@ -88,11 +88,11 @@ impl ModelFiles for Directory {
     fn read_range(&self, path: &str, offset: u64, length: usize) -> Result<Vec<u8>, FilesError> {
         let resolved = self.resolve(path)?;
         let read = || -> io::Result<Vec<u8>> {
-            let mut file = File::open(&resolved)?;
-            // A pipe would block; a device has no end.
-            if !file.metadata()?.is_file() {
+            // To open a pipe would block; a device has no end.
+            if !fs::metadata(&resolved)?.is_file() {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
             }
+            let mut file = File::open(&resolved)?;
             file.seek(SeekFrom::Start(offset))?;
             let mut bytes = Vec::new();
             file.take(length as u64).read_to_end(&mut bytes)?;
@@ -169,6 +169,15 @@ mod tests {
             "0 has more than 2 bytes: check whether it is the file that it should be"
         );
         assert!(Directory::new(place.path().join("0")).is_err());
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_neither_listed_nor_read() {
+        let place = tempfile::tempdir().unwrap();
+        std::os::unix::net::UnixListener::bind(place.path().join("socket")).unwrap();
+        let files = Directory::new(place.path()).unwrap();
+        assert_eq!(files.list().unwrap(), Listing::default());
+        assert!(files.read_whole("socket", 10).unwrap_err().to_string().contains("not a regular file"));
     }
 
     #[test]

@@ -52,16 +52,6 @@ pub trait ModelFiles {
     }
 }
 
-impl<F: ModelFiles + ?Sized> ModelFiles for &F {
-    fn list(&self) -> Result<Listing, FilesError> {
-        (**self).list()
-    }
-
-    fn read_range(&self, path: &str, offset: u64, length: usize) -> Result<Vec<u8>, FilesError> {
-        (**self).read_range(path, offset, length)
-    }
-}
-
 /// The folder of a path: empty for the root.
 pub(crate) fn folder(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)

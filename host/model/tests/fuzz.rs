@@ -126,7 +126,9 @@ fn field() -> impl Strategy<Value = String> {
             }
         }
         let mut fields = Vec::new();
-        corpus_files::models().into_iter().for_each(|model| collect(&Value::Object(model.config), &mut fields));
+        for model in corpus_files::models() {
+            collect(&Value::Object(model.config), &mut fields);
+        }
         fields.extend(
             ["moe_layer_freq", "hybrid_override_pattern", "layer_types", "mm_vision_tower", "_class_name", "block_configs"]
                 .map(str::to_owned),

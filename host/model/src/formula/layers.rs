@@ -6,6 +6,7 @@ use crate::{
     limits::MAX_LAYERS,
 };
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mlp {
@@ -62,8 +63,8 @@ struct Plan<'a> {
     attention_period: Option<(u64, u64)>,
     has_experts: bool,
     dense_first: u64,
-    dense_only: Option<&'a Vec<Value>>,
-    expert_only: Option<&'a Vec<Value>>,
+    dense_only: Option<BTreeSet<u64>>,
+    expert_only: Option<BTreeSet<u64>>,
     expert_flags: Option<&'a Vec<Value>>,
     /// A period, and the remainder of the layers that have experts.
     experts_every: Option<(u64, u64)>,
@@ -75,8 +76,9 @@ fn listed<'a>(counter: Counter<'a>, name: &str) -> Option<&'a Vec<Value>> {
     counter.config.find(name)?.as_array()
 }
 
-fn contains(list: &[Value], index: u64) -> bool {
-    list.iter().any(|value| value.as_u64() == Some(index))
+/// A list of layers, as a set: it is asked for each layer.
+fn indexes(counter: Counter<'_>, name: &str) -> Option<BTreeSet<u64>> {
+    Some(listed(counter, name)?.iter().filter_map(Value::as_u64).collect())
 }
 
 impl<'a> Plan<'a> {
@@ -109,8 +111,8 @@ impl<'a> Plan<'a> {
             },
             has_experts: counter.find(Dim::Experts)?.is_some_and(|experts| experts > 1),
             dense_first: number("first_k_dense_replace")?.unwrap_or(0),
-            dense_only: listed(counter, "mlp_only_layers"),
-            expert_only: listed(counter, "moe_layers"),
+            dense_only: indexes(counter, "mlp_only_layers"),
+            expert_only: indexes(counter, "moe_layers"),
             expert_flags,
             experts_every,
             experts_within,
@@ -139,8 +141,8 @@ impl<'a> Plan<'a> {
         }
         let dense = !self.has_experts
             || index < self.dense_first
-            || self.dense_only.is_some_and(|list| contains(list, index))
-            || self.expert_only.is_some_and(|list| !contains(list, index))
+            || self.dense_only.as_ref().is_some_and(|layers| layers.contains(&index))
+            || self.expert_only.as_ref().is_some_and(|layers| !layers.contains(&index))
             || self.expert_flags.is_some_and(|flags| {
                 let flag = usize::try_from(index).ok().and_then(|index| flags.get(index));
                 flag.is_none_or(|flag| flag.as_u64() == Some(0) || flag.as_bool() == Some(false))
