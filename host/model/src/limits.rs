@@ -35,3 +35,6 @@ pub const MAX_TEXT_BYTES: usize = 253;
 
 /// The notes of one model. Later ones are counted, not stored.
 pub const MAX_NOTES: usize = 32;
+
+/// The parameters that a config may describe: a thousand times as many as the largest real models have.
+pub const MAX_PARAMETERS: u64 = 1 << 50;

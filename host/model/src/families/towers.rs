@@ -1,6 +1,6 @@
 //! Towers that see, which are parts of other models or models of their own.
 
-use crate::family::{BIASED, BLOCK, Block, Dim, ENDS, Ends, FAMILY, Factor, Family, Patches, Switch, TOWER};
+use crate::family::{BIASED, BLOCK, Block, Dim, ENDS, Ends, FAMILY, Factor, Family, Patches, QueryNorm, Switch, TOWER};
 
 const PATCHES: Patches = Patches { bias: false, class_token: false, positions: false, pooling: Switch::No };
 
@@ -65,7 +65,14 @@ pub(super) const FAMILIES: &[Family] = &[
         types: &["intern_vit_6b"],
         defaults: &[(Dim::Channels, 3)],
         // Two norms, and the scales of two residuals.
-        block: Block { qkv_bias: Switch::Field("qkv_bias", false), norm_bias: false, norms: 6, ..BIASED },
+        block: Block {
+            qkv_bias: Switch::Field("qkv_bias", false),
+            query_norm: QueryNorm::Whole,
+            has_query_norm: Switch::Field("qk_normalization", false),
+            norm_bias: false,
+            norms: 6,
+            ..BIASED
+        },
         ends: Ends { final_norm: false, patches: Some(Patches { bias: true, class_token: true, positions: true, ..PATCHES }), ..TOWER },
         ..FAMILY
     },

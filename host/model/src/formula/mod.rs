@@ -6,6 +6,7 @@ use crate::{
     config::{Config, Unusable},
     families::{self, preset},
     family::{Block, Dim, Factor, Family, Head, Mixer, Part, QueryNorm, Role, Switch},
+    limits::MAX_PARAMETERS,
 };
 use layers::{Mlp, layers};
 
@@ -48,7 +49,8 @@ pub(crate) fn family(config: Config<'_>) -> Option<&'static Family> {
 pub(crate) fn count(config: Config<'_>, family: &'static Family) -> Result<u64, Missing> {
     let top = Top::for_class(config.architecture());
     let total = Counter { config, family, top, root: config }.whole()?;
-    u64::try_from(total).ok().filter(|count| *count > 0).ok_or_else(|| "its sizes don't describe a model".to_owned())
+    let count = u64::try_from(total).ok().filter(|count| (1..=MAX_PARAMETERS).contains(count));
+    count.ok_or_else(|| format!("its sizes give {total} parameters, and a model has 1 to {MAX_PARAMETERS}"))
 }
 
 /// One config with its family.
@@ -463,4 +465,126 @@ fn latent_attention(counter: Counter<'_>, hidden: u128, heads: u128, rank: u128)
         None => hidden * queries,
     };
     Ok(query + hidden * (rank + rotated) + rank + rank * heads * (plain + value) + heads * value * hidden)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::{AUDIO_PARTS, TEXT_PARTS, VISION_PARTS},
+        limits::{MAX_DIMENSION, MAX_LAYERS},
+    };
+    use serde_json::{Map, Value, json};
+
+    /// Every number that the formula may look for, as large as it may be.
+    fn largest() -> Map<String, Value> {
+        const DIMS: [Dim; 16] = [
+            Dim::Hidden,
+            Dim::Heads,
+            Dim::KvHeads,
+            Dim::HeadWidth,
+            Dim::Width,
+            Dim::Experts,
+            Dim::ExpertWidth,
+            Dim::SharedExperts,
+            Dim::SharedWidth,
+            Dim::Vocabulary,
+            Dim::Positions,
+            Dim::TokenTypes,
+            Dim::ImageSize,
+            Dim::PatchSize,
+            Dim::Channels,
+            Dim::Layers,
+        ];
+        let others = [
+            "embed_dim",
+            "encoder_ffn_dim",
+            "decoder_ffn_dim",
+            "encoder_attention_heads",
+            "decoder_attention_heads",
+            "max_source_positions",
+            "num_mel_bins",
+            "expand",
+            "mamba_expand",
+            "state_size",
+            "mamba_d_state",
+            "conv_kernel",
+            "mamba_d_conv",
+            "time_step_rank",
+            "mamba_dt_rank",
+            "mamba_num_heads",
+            "mamba_head_dim",
+            "n_groups",
+            "ssm_state_size",
+            "linear_num_key_heads",
+            "linear_num_value_heads",
+            "linear_key_head_dim",
+            "linear_value_head_dim",
+            "linear_conv_kernel_dim",
+            "spatial_merge_size",
+            "out_hidden_size",
+            "temporal_patch_size",
+            "num_position_embeddings",
+            "max_num_tiles",
+            "num_global_layers",
+            "vision_output_dim",
+            "projector_input_dim",
+            "projector_output_dim",
+            "projection_dim",
+            "init_pos_emb_height",
+            "init_pos_emb_width",
+        ];
+        let mut config = Map::new();
+        for name in DIMS.iter().flat_map(|dim| dim.names()).filter(|name| !name.contains('.')).chain(&others) {
+            config.insert((*name).to_owned(), MAX_DIMENSION.into());
+        }
+        for name in Dim::Layers.names().iter().chain(&["encoder_layers", "decoder_layers", "num_decoder_layers"]) {
+            config.insert((*name).to_owned(), MAX_LAYERS.into());
+        }
+        config.insert("patch_size".to_owned(), 1.into());
+        config.insert("mlp_ratio".to_owned(), 1_024.into());
+        config.insert("mm_vision_tower".to_owned(), "clip-vit-large-patch14".into());
+        config
+    }
+
+    #[test]
+    fn the_largest_numbers_are_refused_and_never_overflow() {
+        for family in families::all() {
+            for latent in [false, true] {
+                let mut config = largest();
+                if latent {
+                    for name in ["kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"] {
+                        config.insert(name.to_owned(), MAX_DIMENSION.into());
+                    }
+                }
+                let part = Value::Object(config.clone());
+                for name in TEXT_PARTS.iter().chain(&VISION_PARTS).chain(&AUDIO_PARTS).filter(|name| !name.contains('.')) {
+                    config.insert((*name).to_owned(), part.clone());
+                }
+                config.insert("img_processor".to_owned(), json!({"model_name": "clip-vit-large-patch14"}));
+                assert!(count(Config::new(&config), family).is_err(), "{}", family.title);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let error = |config: Value| {
+            let config = config.as_object().unwrap();
+            count(Config::new(config), family(Config::new(config)).unwrap()).unwrap_err()
+        };
+        assert_eq!(error(json!({"model_type": "mistral"})), "`hidden_size` is missing");
+        assert_eq!(
+            error(json!({"model_type": "mistral", "hidden_size": "large"})),
+            "`hidden_size` is not a whole number from 0 to 16777216"
+        );
+        assert_eq!(error(json!({"model_type": "mistral3"})), "`text_config` is missing");
+        assert_eq!(error(json!({"model_type": "llava", "mm_vision_tower": "mine"})), "`mm_vision_tower` names no known vision tower");
+        let nested = json!({"model_type": "mistral3", "text_config": {"model_type": "unheard-of"}});
+        assert_eq!(error(nested), "`model_type: unheard-of` of a part is of no known family");
+        let odd = json!({"model_type": "llama", "block_configs": []});
+        assert_eq!(error(odd), "`block_configs` describes layers that differ from each other");
+        let many = json!({"model_type": "llama", "num_hidden_layers": 5_000});
+        assert_eq!(error(many), "it has more than 4096 layers");
+    }
 }

@@ -119,6 +119,7 @@ fn limit_table() -> String {
         ("folders within each other", limits::MAX_DEPTH.to_string()),
         ("a number that a size is computed from", limits::MAX_DIMENSION.to_string()),
         ("layers", limits::MAX_LAYERS.to_string()),
+        ("parameters that a config describes", limits::MAX_PARAMETERS.to_string()),
         ("notes of a model; later ones are counted", limits::MAX_NOTES.to_string()),
     ] {
         writeln!(table, "| {what} | {limit} |").unwrap();
