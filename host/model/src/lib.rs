@@ -1,5 +1,12 @@
 //! What the files of a model say: architecture, parameters, quantization, context and capabilities. It reads a folder or a store, a few
 //! small files and the headers of the weights, and nothing else: no Kubernetes, no runtime, no network.
+//!
+//! ```no_run
+//! let facts = pointsman_model::inspect(&pointsman_model::Directory::new("/models/llama-3-1-8b")?)?;
+//! println!("{}", facts.parameters.map_or_else(|| "unknown".to_owned(), |parameters| parameters.size));
+//! facts.notes.iter().for_each(|note| eprintln!("{note}"));
+//! # Ok::<(), pointsman_model::FilesError>(())
+//! ```
 
 mod capabilities;
 mod config;

@@ -26,6 +26,10 @@ const fn named(family: &'static str, field: &'static str) -> Part {
 const TWO: &[&[Factor]] =
     &[&[Factor::Vision(Dim::Hidden), Factor::Text(Dim::Hidden)], &[Factor::Text(Dim::Hidden), Factor::Text(Dim::Hidden)]];
 
+/// How many words Janus has for images, and how many numbers each.
+const IMAGE_WORDS: Factor = Factor::Field("gen_vision_config.params.image_token_size", Some(16_384));
+const IMAGE_WIDTH: Factor = Factor::Field("gen_vision_config.params.n_embed", Some(8));
+
 pub(super) const FAMILIES: &[Family] = &[
     Family {
         title: "LLaVA",
@@ -114,6 +118,24 @@ pub(super) const FAMILIES: &[Family] = &[
         types: &["deepseek_vl_v2"],
         parts: &[text("deepseek_v2"), named("siglip_vision_model", "vision_config.model_name")],
         extra: &[&[Factor::Number(4), Factor::Vision(Dim::Hidden), Factor::Text(Dim::Hidden)], TWO[1]],
+        ..FAMILY
+    },
+    Family {
+        title: "Janus",
+        types: &["multi_modality"],
+        parts: &[text("llama"), named("siglip_vision_model", "vision_config.params.model_name")],
+        extra: &[
+            TWO[0],
+            TWO[1],
+            // What makes images: words of eight numbers, two matrices into the language model, and two out of it.
+            &[IMAGE_WORDS, IMAGE_WIDTH],
+            &[IMAGE_WIDTH, Factor::Text(Dim::Hidden)],
+            TWO[1],
+            TWO[1],
+            &[Factor::Text(Dim::Hidden), IMAGE_WORDS],
+            // The tokenizer of images, VQ-16, whose layers no config describes.
+            &[Factor::Number(72_000_000)],
+        ],
         ..FAMILY
     },
     Family {
