@@ -147,16 +147,16 @@ pub(crate) const RULES: &[Rule] = &[
         "a cross-encoder of Sentence Transformers, by its activation function in config.json",
         &[Rerank],
     ),
+    rule(When::ClassContains(&["Rerank", "ForRanking"]), "class `*Rerank*`, `*ForRanking`", &[Rerank]),
+    rule(When::EncoderWithOneLabel, "class `*ForSequenceClassification` of an encoder such as BERT, with one label", &[Rerank]),
     rule(
         When::SentenceTransformers,
         "`modules.json`, `config_sentence_transformers.json` or `1_Pooling/config.json` beside config.json, or `similarity_fn_name` in it",
         &[Embedding],
     ),
-    rule(When::ClassContains(&["Rerank", "ForRanking"]), "class *Rerank*, *ForRanking", &[Rerank]),
-    rule(When::EncoderWithOneLabel, "class *ForSequenceClassification of an encoder such as BERT, with one label", &[Rerank]),
     unknown(
         When::ClassContains(&["Reward", "ForSequenceClassification", "ForProcessReward"]),
-        "other class *ForSequenceClassification, *Reward*",
+        "other class `*ForSequenceClassification`, `*Reward*`",
         "a classifier, a reward model and a reranker look alike",
     ),
     unknown(
@@ -167,21 +167,21 @@ pub(crate) const RULES: &[Rule] = &[
             "ForImageClassification",
             "ForMultipleChoice",
         ]),
-        "class *ForTokenClassification, *ForQuestionAnswering, *ForMaskedLM, *ForImageClassification",
+        "class `*ForTokenClassification`, `*ForQuestionAnswering`, `*ForMaskedLM`, `*ForImageClassification`",
         "OME has no word for what this class does",
     ),
     rule(
         When::ClassContains(&["Embed", "Sentence", "ColPali", "ColQwen", "ColBERT", "ColIdefics"]),
-        "class *Embed*, *Sentence*, ColPali, ColQwen",
+        "class `*Embed*`, `*Sentence*`, `ColPali`, `ColQwen*`",
         &[Embedding],
     ),
     rule(When::IsFalse("is_causal"), "`is_causal: false` in config.json", &[Embedding]),
     rule(
         When::Type(&["clip", "siglip", "siglip2", "chinese_clip", "align", "altclip", "clap", "clip_vision_model", "siglip_vision_model"]),
-        "type clip, siglip, clap and their like",
+        "type `clip`, `siglip`, `clap` and their like",
         &[Embedding],
     ),
-    rule(When::ClassContains(&["Omni"]), "class *Omni*", &[TextToAudio, ImageTextToAudio, VideoTextToAudio, AudioToText, AudioToAudio]),
+    rule(When::ClassContains(&["Omni"]), "class `*Omni*`", &[TextToAudio, ImageTextToAudio, VideoTextToAudio, AudioToText, AudioToAudio]),
     rule(
         When::TranslatesSpeech,
         "multilingual Whisper, with as many layers in the decoder as in the encoder",
@@ -189,30 +189,30 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule(
         When::ClassContains(&["Whisper", "ForCTC", "ForSpeechSeq2Seq", "ForSpeechToText", "ForRNNT", "ForTDT"]),
-        "class *Whisper*, *ForCTC, *ForSpeechToText",
+        "class `*Whisper*`, `*ForCTC`, `*ForSpeechToText`",
         &[AudioToText],
     ),
     rule(
         When::ClassContains(&["ForTextToSpeech", "ForTextToWaveform", "BarkModel", "VitsModel", "Musicgen", "ParlerTTS"]),
-        "class *ForTextToSpeech, BarkModel, VitsModel, Musicgen*",
+        "class `*ForTextToSpeech`, `BarkModel`, `VitsModel`, `Musicgen*`",
         &[TextToAudio],
     ),
     rule(When::Type(&["multi_modality", "janus"]), "type `multi_modality` (Janus)", &[ImageTextToText, TextToImage]),
-    rule(When::Type(&["phi4mm", "phi4_multimodal"]), "type phi4mm", &[ImageTextToText, AudioToText]),
+    rule(When::Type(&["phi4mm", "phi4_multimodal"]), "type `phi4mm`", &[ImageTextToText, AudioToText]),
     rule(When::SeesAndHears, "parts that see and parts that hear in config.json", &[ImageTextToText, AudioToText]),
     rule(When::Has(VISION_FIELDS), "a part that sees, such as `vision_config`", &[ImageTextToText]),
     rule(When::Has(&AUDIO_PARTS), "a part that hears, such as `audio_config`", &[AudioToText]),
     rule(
         When::ClassContains(&["VLFor", "VisionFor", "VisionText", "Llava", "MiniCPMV"]),
-        "class *VLFor*, *Llava*, MiniCPMV",
+        "class `*VLFor*`, `*Llava*`, `MiniCPMV`",
         &[ImageTextToText],
     ),
     rule(
         When::ClassEnds(&["ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForSeq2SeqLM", "ChatGLMModel"]),
-        "class *ForCausalLM, *LMHeadModel, *ForConditionalGeneration",
+        "class `*ForCausalLM`, `*LMHeadModel`, `*ForConditionalGeneration`",
         &[TextToText],
     ),
-    rule(When::BareModel, "class *Model of a family of texts, such as MistralModel", &[Embedding]),
+    rule(When::BareModel, "class `*Model` of a family of texts, such as `MistralModel`", &[Embedding]),
 ];
 
 /// What is beside a config.

@@ -70,7 +70,7 @@ fn family_table() -> String {
 }
 
 fn quantization_table() -> String {
-    let mut table = "| `quant_method` | `quantization` |\n|---|---|\n".to_owned();
+    let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
     for (method, rule) in METHODS {
         let name = match rule {
             Rule::Type(name, _) => format!("`{name}`"),
@@ -83,9 +83,16 @@ fn quantization_table() -> String {
             }
             Rule::ModelOpt => "by `quant_algo`: FP8 `fp8`, NVFP4 `nvfp4`, MXFP4 `mxfp4`, W4A16_AWQ `int4`, INT8_SQ `int8`".to_owned(),
             Rule::TypeName(fields) => format!("`int8`, `int4`, `int2` or `fp8`, by the type in {}", code(fields.iter().copied())),
-            Rule::Method => format!("`{method}`"),
+            Rule::Method => "the method itself".to_owned(),
         };
-        writeln!(table, "| `{method}` | {name} |").unwrap();
+        match rows.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, methods)) => methods.push(method),
+            None => rows.push((name, vec![method])),
+        }
+    }
+    let mut table = "| `quant_method` | `quantization` |\n|---|---|\n".to_owned();
+    for (name, methods) in rows {
+        writeln!(table, "| {} | {name} |", code(methods)).unwrap();
     }
     table
 }
@@ -100,7 +107,8 @@ fn capability_table() -> String {
         writeln!(table, "| {} | {gives} |", rule.about).unwrap();
     }
     for (parts, capability) in PIPELINES {
-        writeln!(table, "| class of a pipeline with {} | `{}` |", parts.join(", "), capability.as_str()).unwrap();
+        let parts = code(parts.iter().copied());
+        writeln!(table, "| class of a pipeline with {parts} | `{}` |", capability.as_str()).unwrap();
     }
     table
 }
@@ -108,19 +116,24 @@ fn capability_table() -> String {
 fn limit_table() -> String {
     let mut table = "| what | at most |\n|---|---|\n".to_owned();
     let megabytes = |bytes: usize| format!("{} MiB", bytes >> 20);
+    let number = |number: u64| {
+        let digits = number.to_string();
+        let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
+        groups.join(",")
+    };
     for (what, limit) in [
         ("config.json, model_index.json and their like", megabytes(limits::MAX_CONFIG_BYTES)),
-        ("values in one of them", limits::MAX_CONFIG_VALUES.to_string()),
+        ("values in one of them", number(limits::MAX_CONFIG_VALUES as u64)),
         ("an index of shards", megabytes(limits::MAX_INDEX_BYTES)),
         ("the header of a safetensors file", megabytes(limits::MAX_HEADER_BYTES)),
-        ("tensors of a model", limits::MAX_TENSORS.to_string()),
-        ("dimensions of a tensor", limits::MAX_DIMENSIONS.to_string()),
-        ("files and folders of a model", limits::MAX_FILES.to_string()),
-        ("folders within each other", limits::MAX_DEPTH.to_string()),
-        ("a number that a size is computed from", limits::MAX_DIMENSION.to_string()),
-        ("layers", limits::MAX_LAYERS.to_string()),
-        ("parameters that a config describes", limits::MAX_PARAMETERS.to_string()),
-        ("notes of a model; later ones are counted", limits::MAX_NOTES.to_string()),
+        ("tensors of a model", number(limits::MAX_TENSORS as u64)),
+        ("dimensions of a tensor", number(limits::MAX_DIMENSIONS as u64)),
+        ("files and folders of a model", number(limits::MAX_FILES as u64)),
+        ("folders within each other", number(limits::MAX_DEPTH as u64)),
+        ("a number that a size is computed from", number(limits::MAX_DIMENSION)),
+        ("layers", number(limits::MAX_LAYERS)),
+        ("parameters that a config describes", number(limits::MAX_PARAMETERS)),
+        ("notes of a model; later ones are counted", number(limits::MAX_NOTES as u64)),
     ] {
         writeln!(table, "| {what} | {limit} |").unwrap();
     }
