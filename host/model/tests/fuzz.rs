@@ -164,7 +164,7 @@ fn value() -> impl Strategy<Value = Value> {
         1 => Just(Value::Null),
         1 => "[ME*\\-]{0,80}|.{0,20}".prop_map(Value::from),
     ];
-    leaf.prop_recursive(4, 64, 12, |inner| {
+    leaf.prop_recursive(3, 32, 8, |inner| {
         prop_oneof![
             vec(inner.clone(), 0..6).prop_map(Value::from),
             vec((field(), inner), 0..12).prop_map(|fields| Value::Object(fields.into_iter().collect())),
