@@ -368,6 +368,17 @@ mod tests {
     }
 
     #[test]
+    fn decoders_that_make_embeddings_are_found() {
+        let decoder = json!({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"});
+        assert_eq!(found(&decoder), Ok(vec!["TEXT_TO_TEXT"]));
+        let beside = find(Config::new(decoder.as_object().unwrap()), Hints { sentence_transformers: true }).unwrap();
+        assert_eq!(beside, [Embedding]);
+        let both_ways = json!({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "is_causal": false});
+        assert_eq!(found(&both_ways), Ok(vec!["EMBEDDING"]));
+        assert_eq!(found(&json!({"architectures": ["MistralModel"], "model_type": "mistral"})), Ok(vec!["EMBEDDING"]));
+    }
+
+    #[test]
     fn a_class_without_a_rule_is_unknown() {
         assert!(found(&json!({"architectures": ["ViTModel"], "model_type": "vit"})).unwrap_err().contains("ViTModel"));
         assert!(found(&json!({"model_type": "llama"})).unwrap_err().contains("no `architectures`"));
