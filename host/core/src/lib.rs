@@ -14,6 +14,7 @@ pub mod key;
 pub mod kinds;
 pub mod memory_admission;
 pub mod memory_usage;
+pub mod model_nodes;
 pub mod objects;
 pub mod patch;
 pub mod plan;

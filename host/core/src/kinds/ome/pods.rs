@@ -7,15 +7,13 @@ use super::{
 };
 use crate::{
     kinds::questions::{PodRole, TemplateQuestion},
+    model_nodes::names::node_label,
     world::{
         ObjectKey,
         ome::{ModelView, PodLayer as Content},
     },
 };
-use pointsman_sandbox::{
-    digest::Digest,
-    point::{Role, templating::Layer},
-};
+use pointsman_sandbox::point::{Role, templating::Layer};
 use serde_json::{Value, json};
 
 /// The annotation that has KubeRay leave command lines alone.
@@ -123,59 +121,4 @@ fn facts(view: Option<&ModelView>, uri: Option<&str>, service: &str) -> Value {
         facts["download"] = true.into();
     }
     facts
-}
-
-/// How many characters OME's agent gives the name of the label.
-const MAX_NODE_LABEL: usize = 49;
-
-/// The fewest that it leaves a namespace.
-const LABEL_NAMESPACE: usize = 8;
-
-/// The label of the nodes that hold a model, to the letter as OME's agent sets it: elsewhere pods would find no node.
-fn node_label(namespace: &str, name: &str) -> String {
-    const CLUSTER: &str = "clusterbasemodel.";
-    const OWN: &str = ".basemodel.";
-    if namespace.is_empty() {
-        return format!("models.ome.io/{CLUSTER}{}", shortened(name, MAX_NODE_LABEL - CLUSTER.len()));
-    }
-    let room = MAX_NODE_LABEL - OWN.len();
-    if namespace.len() + name.len() <= room {
-        return format!("models.ome.io/{namespace}{OWN}{name}");
-    }
-    let of_namespace = namespace.len().min(LABEL_NAMESPACE);
-    format!("models.ome.io/{}{OWN}{}", shortened(namespace, of_namespace), shortened(name, room - of_namespace))
-}
-
-/// A name of so many characters at the most: eight digits of its SHA-256, and its end.
-fn shortened(name: &str, most: usize) -> String {
-    const DIGITS: usize = 8;
-    if name.len() <= most {
-        return name.to_owned();
-    }
-    let hash = &Digest::hash(name.as_bytes()).hex()[..DIGITS];
-    match most.checked_sub(DIGITS + 1).filter(|rest| *rest > 0) {
-        // Names are ASCII, so any place is a character's.
-        Some(rest) => format!("{hash}-{}", name.get(name.len() - rest..).unwrap_or_default()),
-        None => hash[..most.min(DIGITS)].to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::node_label;
-
-    #[test]
-    fn short_names_stand_in_the_label_and_long_ones_as_their_hash_and_end() {
-        assert_eq!(node_label("", "llama"), "models.ome.io/clusterbasemodel.llama");
-        assert_eq!(node_label("chat", "llama"), "models.ome.io/chat.basemodel.llama");
-        // SHA-256 of the whole name begins with these digits.
-        let long = node_label("", "llama-4-maverick-17b-128e-instruct-fp8");
-        assert_eq!(long, "models.ome.io/clusterbasemodel.321a5921-k-17b-128e-instruct-fp8");
-        for (namespace, name) in
-            [("a-rather-long-namespace-of-a-team", "llama"), ("team", &"m".repeat(60)), (&"n".repeat(60), &"m".repeat(60))]
-        {
-            let label = node_label(namespace, name);
-            assert!(label.len() <= "models.ome.io/".len() + 49, "{label}");
-        }
-    }
 }
