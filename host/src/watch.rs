@@ -3,6 +3,7 @@
 pub mod apis;
 mod outdated;
 pub mod seen;
+pub(crate) mod store;
 
 use crate::{
     permissions,
@@ -108,13 +109,14 @@ const LIST_PAGE_SIZE: u32 = 100;
 pub struct Shared {
     world: Arc<Mutex<World>>,
     news: Arc<watch::Sender<u64>>,
+    models: Arc<watch::Sender<u64>>,
     /// When the first of the changes was seen whose subjects nobody has taken yet. The world is locked whenever this is.
     seen: Arc<Mutex<Option<SystemTime>>>,
 }
 
 impl Default for Shared {
     fn default() -> Self {
-        Self { world: Arc::default(), news: Arc::new(watch::Sender::new(0)), seen: Arc::default() }
+        Self { world: Arc::default(), news: Arc::new(watch::Sender::new(0)), models: Arc::new(watch::Sender::new(0)), seen: Arc::default() }
     }
 }
 
@@ -126,17 +128,21 @@ impl Shared {
 
     /// Changes the world, and tells those who follow it.
     pub fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
-        let (done, touched) = {
+        let (done, touched, models) = {
             let mut world = self.lock();
+            let models = world.model_changes();
             let done = change(&mut world);
             let touched = world.is_touched();
             if touched {
                 locked(&self.seen).get_or_insert_with(SystemTime::now);
             }
-            (done, touched)
+            (done, touched, (world.model_changes() != models).then(|| world.model_changes()))
         };
         if touched {
             self.news.send_modify(|count| *count += 1);
+        }
+        if let Some(models) = models {
+            self.models.send_replace(models);
         }
         done
     }
@@ -146,6 +152,11 @@ impl Shared {
     pub fn take_touched(&self) -> (Touched, SystemTime) {
         let mut world = self.lock();
         (world.take_touched(), locked(&self.seen).take().unwrap_or_else(SystemTime::now))
+    }
+
+    /// Counts up when models have changed.
+    pub fn model_changes(&self) -> watch::Receiver<u64> {
+        self.models.subscribe()
     }
 
     /// Counts up when subjects were touched.

@@ -5,9 +5,9 @@ use super::{
     places::Places,
     requests::{has_ended, is_conflict, set_finalizers, some_at_once},
     steps::{Batch, admissions, batches, stops, without_moves},
-    stores::{Gateway, Obstacle, Stores},
+    stores::{Gateway, Stores},
 };
-use crate::{leader::fence::fenced, problem::sentence};
+use crate::{leader::fence::fenced, problem::sentence, watch::store::Obstacle};
 use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use pointsman_core::{

@@ -3,19 +3,13 @@
 
 use crate::{
     permissions,
-    problem::{is_forbidden, sentence},
-    watch::seen::ObjectText,
-};
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::{self, ConfigMap};
-use kube::{
-    Api, Client, Resource,
-    api::ApiResource,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event},
+    watch::{
+        seen::ObjectText,
+        store::{LIST_PAGE_SIZE, Name, Obstacle, Store, StoreKind, Unlisted, follow},
     },
 };
+use k8s_openapi::api::core::v1::{self, ConfigMap};
+use kube::{Api, Client, api::ApiResource, runtime::watcher};
 use pointsman_core::{
     allocation::{
         Node,
@@ -27,21 +21,14 @@ use pointsman_core::{
 use pointsman_sandbox::sync::locked;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    pin::pin,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 
-/// How many objects are listed at once: their JSON is in memory together.
-const LIST_PAGE_SIZE: u32 = 500;
-
-/// The namespace and the name of an object; of what isn't a pod the namespace is left out.
-type Name = (String, String);
-
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+pub(super) enum Kind {
     Nodes,
     Pods,
     Reservations,
@@ -50,15 +37,20 @@ enum Kind {
 
 impl Kind {
     const ALL: [Self; 4] = [Self::Nodes, Self::Pods, Self::Reservations, Self::Gateways];
+}
 
-    /// As messages have it.
-    fn name(self) -> &'static str {
+impl StoreKind for Kind {
+    fn display_name(self) -> &'static str {
         match self {
             Self::Nodes => "nodes",
             Self::Pods => "pods",
             Self::Reservations => "configmaps with reservations",
             Self::Gateways => "configmaps of gateways",
         }
+    }
+
+    fn has_namespace(self) -> bool {
+        self == Self::Pods
     }
 }
 
@@ -74,8 +66,7 @@ pub(super) struct Seen {
     /// Those that are gone since they were asked for last.
     pub(super) removed: BTreeSet<String>,
     pub(super) gateways: BTreeMap<String, Gateway>,
-    /// The kinds that haven't been listed yet, each with why, if that is known.
-    unlisted: BTreeMap<Kind, Option<String>>,
+    unlisted: Unlisted<Kind>,
 }
 
 /// A ConfigMap with what is reserved on a node.
@@ -112,8 +103,7 @@ pub(super) struct Stores {
 impl Seen {
     /// What keeps an allocation from being made, if anything.
     pub(super) fn obstacle(&self) -> Option<Obstacle> {
-        let known = self.unlisted.values().flatten().next().cloned();
-        known.map(Obstacle::Failed).or_else(|| (!self.unlisted.is_empty()).then_some(Obstacle::Pending))
+        self.unlisted.obstacle()
     }
 
     /// The gateways that live.
@@ -130,6 +120,10 @@ impl Seen {
             _ => _ = self.gateways.insert(name, Gateway { activity, seen: Instant::now() }),
         }
     }
+}
+
+impl Store for Seen {
+    type Kind = Kind;
 
     fn put(&mut self, kind: Kind, name: &Name, text: &str) {
         match kind {
@@ -183,15 +177,10 @@ impl Seen {
             Kind::Gateways => self.gateways.keys().map(unspaced).collect(),
         }
     }
-}
 
-/// Why no allocation can be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Obstacle {
-    /// Not everything was listed yet.
-    Pending,
-    /// Something can't be listed: a sentence.
-    Failed(String),
+    fn unlisted(&mut self) -> &mut Unlisted<Kind> {
+        &mut self.unlisted
+    }
 }
 
 impl ReservedOnNode {
@@ -213,7 +202,7 @@ impl ReservedOnNode {
 impl Stores {
     /// Begins to watch. `limited` says whether the host serves some namespaces only.
     pub(super) fn start(client: &Client, namespace: &str, limited: bool) -> Self {
-        let seen = Seen { unlisted: Kind::ALL.map(|kind| (kind, None)).into(), ..Seen::default() };
+        let seen = Seen { unlisted: Unlisted::new(Kind::ALL), ..Seen::default() };
         let seen = Arc::new(Mutex::new(seen));
         let (tell, changed) = watch::channel(0);
         let feature =
@@ -234,7 +223,7 @@ impl Stores {
                 Kind::Pods | Kind::Reservations | Kind::Gateways => permissions::BASE.to_owned(),
             };
             let role = MissingRole { folder: role, namespaces: BTreeSet::new() };
-            tasks.spawn(follow(kind, api, config, role, Arc::clone(&seen), tell.clone()));
+            tasks.spawn(follow(kind, api, config, role.to_string(), Arc::clone(&seen), tell.clone()));
         }
         Self { seen, changed, _tasks: tasks }
     }
@@ -246,64 +235,6 @@ impl Stores {
     /// Counts up with each change.
     pub(super) fn changed(&self) -> watch::Receiver<u64> {
         self.changed.clone()
-    }
-}
-
-async fn follow(
-    kind: Kind,
-    api: Api<ObjectText>,
-    config: watcher::Config,
-    role: MissingRole,
-    seen: Arc<Mutex<Seen>>,
-    tell: watch::Sender<u64>,
-) {
-    let name = |object: &ObjectText| {
-        let meta = object.meta();
-        (meta.namespace.clone().filter(|_| kind == Kind::Pods).unwrap_or_default(), meta.name.clone().unwrap_or_default())
-    };
-    let mut events = pin!(watcher::watcher(api, config).default_backoff());
-    let mut there = BTreeSet::new();
-    let mut complained = false;
-    while let Some(event) = events.next().await {
-        let mut seen = locked(&seen);
-        match event {
-            Ok(Event::Init) => {
-                there.clear();
-                continue;
-            }
-            Ok(Event::InitApply(object)) => {
-                let name = name(&object);
-                seen.put(kind, &name, object.text());
-                there.insert(name);
-                continue;
-            }
-            Ok(Event::InitDone) => {
-                for gone in seen.names(kind).into_iter().filter(|name| !there.contains(name)) {
-                    seen.remove(kind, &gone);
-                }
-                seen.unlisted.remove(&kind);
-                there.clear();
-            }
-            Ok(Event::Apply(object)) => seen.put(kind, &name(&object), object.text()),
-            Ok(Event::Delete(object)) => seen.remove(kind, &name(&object)),
-            Err(error) => {
-                if !std::mem::replace(&mut complained, true) {
-                    tracing::warn!(error = sentence(&error), kind = kind.name(), "watching; trying again");
-                }
-                let why = if is_forbidden(&error) {
-                    format!("the host has no right to list {}: {role}", kind.name())
-                } else {
-                    format!("{} can't be listed: {}", kind.name(), sentence(&error))
-                };
-                // What fails later is caught up with.
-                match seen.unlisted.get_mut(&kind) {
-                    Some(known) => *known = Some(why),
-                    None => continue,
-                }
-            }
-        }
-        complained = false;
-        tell.send_modify(|count| *count += 1);
     }
 }
 

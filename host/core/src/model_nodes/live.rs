@@ -38,6 +38,8 @@ pub struct LiveModel {
     pub object: ModelObject,
     /// Counts the changes of its spec.
     pub generation: i64,
+    /// Its version.
+    pub resource_version: String,
     /// Its status.
     pub status: ModelStatusSpec,
     /// Its finalizers.
@@ -64,6 +66,7 @@ impl LiveModel {
         #[serde(default, rename_all = "camelCase")]
         struct Metadata {
             generation: i64,
+            resource_version: String,
             finalizers: Vec<String>,
             managed_fields: Vec<Managed>,
         }
@@ -90,6 +93,7 @@ impl LiveModel {
         Ok(Self {
             object: ModelObject::from_object(text)?,
             generation: metadata.generation,
+            resource_version: metadata.resource_version,
             status,
             finalizers: metadata.finalizers,
             has_foreign_state: metadata.managed_fields.iter().any(is_foreign),

@@ -38,7 +38,7 @@ use crate::resource::{
 };
 use crate::subject_kind::SubjectKind;
 use allocated::Allocated;
-use ome::{Models, RuntimeView, Runtimes, WeightView};
+use ome::{ModelView, Models, RuntimeView, Runtimes, WeightView};
 use pointsman_sandbox::sync::locked;
 use readers::Readers;
 use referenced::ReferencedObject;
@@ -117,6 +117,10 @@ pub struct World {
     reported: BTreeSet<ObjectKey>,
     /// What was touched since somebody beside the queue has asked last.
     followers: Vec<Weak<Subscriber>>,
+    /// The models that have changed since somebody has asked last.
+    model_followers: Vec<Weak<Subscriber>>,
+    /// Counts their changes.
+    model_changes: u64,
 }
 
 /// Somebody beside the queue who wants to know what is touched.
@@ -175,10 +179,7 @@ impl World {
         match what {
             UpdatedObject::Subject(subject) => self.put_subject(subject),
             UpdatedObject::Namespace(labels) => self.set_namespace(&key.name, Some(labels)),
-            UpdatedObject::Model(model) => {
-                Arc::make_mut(&mut self.models).set(&key.namespace, &key.name, model.map(|model| *model));
-                self.changed(&Read::Object(key));
-            }
+            UpdatedObject::Model(model) => self.set_model(key, model.map(|model| *model)),
             UpdatedObject::Runtime(runtime) => self.set_runtime(key, runtime.map(|runtime| *runtime)),
             UpdatedObject::Weight(weight) => {
                 Arc::make_mut(&mut self.weights).set(&key.namespace, &key.name, weight);
@@ -213,8 +214,7 @@ impl World {
             self.set_namespace(name, None);
             self.passed.values_mut().for_each(|passed| _ = passed.remove(name));
         } else if **resource == BASE_MODEL || **resource == CLUSTER_BASE_MODEL {
-            Arc::make_mut(&mut self.models).set(namespace, name, None);
-            self.changed(&Read::Object(key.clone()));
+            self.set_model(key.clone(), None);
         } else if **resource == SERVING_RUNTIME || **resource == CLUSTER_SERVING_RUNTIME {
             self.set_runtime(key.clone(), None);
         } else if **resource == FINE_TUNED_WEIGHT {
@@ -229,6 +229,34 @@ impl World {
             self.set_named(key, None);
             self.remove_child(key);
         }
+    }
+
+    fn set_model(&mut self, key: ObjectKey, model: Option<ModelView>) {
+        Arc::make_mut(&mut self.models).set(&key.namespace, &key.name, model);
+        self.model_changes += 1;
+        self.model_followers.retain(|follower| follower.strong_count() > 0);
+        for follower in self.model_followers.iter().filter_map(Weak::upgrade) {
+            locked(&follower).insert(key.clone());
+        }
+        self.changed(&Read::Object(key));
+    }
+
+    /// Notes which models change from now on, until the follower is dropped; and first all that are known.
+    pub fn follow_models(&mut self) -> Arc<Subscriber> {
+        let all = [&BASE_MODEL, &CLUSTER_BASE_MODEL].into_iter().flat_map(|resource| self.keys(resource)).collect();
+        let follower = Arc::new(Mutex::new(all));
+        self.model_followers.push(Arc::downgrade(&follower));
+        follower
+    }
+
+    /// Counts the changes of models.
+    pub fn model_changes(&self) -> u64 {
+        self.model_changes
+    }
+
+    /// A model as it stands in the cluster.
+    pub fn model(&self, key: &ObjectKey) -> Option<Arc<ModelView>> {
+        self.models.get(&key.namespace, &key.name).cloned()
     }
 
     fn set_named(&mut self, key: &ObjectKey, named: Option<ReferencedObject>) {

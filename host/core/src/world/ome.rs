@@ -1,6 +1,7 @@
 //! Models and runtimes of ome.io, read once when they change: all services share them.
 
 use super::{live::LAST_APPLIED, scoped::Scoped};
+use crate::model_nodes::live::LiveModel;
 use pointsman_crds::ome::{
     base_model::BaseModelSpec,
     component::ComponentExtensionSpec,
@@ -38,6 +39,8 @@ pub struct ModelView {
     pub state: Option<LifeCycleState>,
     /// The nodes on which fetching it failed.
     pub nodes_failed: Vec<String>,
+    /// What is written about it by what nodes report.
+    pub live: LiveModel,
 }
 
 /// A fine-tuned weight.
@@ -212,7 +215,9 @@ fn text(text: Option<String>) -> Option<String> {
 }
 
 /// Reads a BaseModel or a ClusterBaseModel.
-pub fn model(object: &Value) -> serde_json::Result<ModelView> {
+pub fn model(json: &str) -> serde_json::Result<ModelView> {
+    let object: Value = serde_json::from_str(json)?;
+    let object = &object;
     let (kind, namespace, name) = names(object);
     let spec = BaseModelSpec::deserialize(&object["spec"])?;
     let status = object.get("status").map_or_else(|| Ok(ModelStatusSpec::default()), ModelStatusSpec::deserialize)?;
@@ -239,6 +244,7 @@ pub fn model(object: &Value) -> serde_json::Result<ModelView> {
         storage_uri: spec.storage.storage_uri,
         state: status.state,
         nodes_failed: status.nodes_failed,
+        live: LiveModel::from_object(json)?,
     })
 }
 

@@ -1,0 +1,141 @@
+//! A watch that fills something other than the world, of what only the leader reads.
+
+use super::seen::ObjectText;
+use crate::problem::{is_forbidden, sentence};
+use futures::StreamExt;
+use kube::{
+    Api, Resource,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use pointsman_sandbox::sync::locked;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::pin,
+    sync::{Arc, Mutex},
+};
+use tokio::sync::watch;
+
+/// How many objects are listed at once: their JSON is in memory together.
+pub(crate) const LIST_PAGE_SIZE: u32 = 500;
+
+/// The namespace and the name of an object. The namespace is left out of kinds that are read in one namespace, or are in none.
+pub(crate) type Name = (String, String);
+
+/// A kind that is watched.
+pub(crate) trait StoreKind: Copy + Ord + Send + 'static {
+    /// As messages have it.
+    fn display_name(self) -> &'static str;
+    /// Whether names of its objects have a namespace.
+    fn has_namespace(self) -> bool {
+        false
+    }
+}
+
+/// What watches fill.
+pub(crate) trait Store: Send + 'static {
+    /// What is watched.
+    type Kind: StoreKind;
+
+    /// Takes an object.
+    fn put(&mut self, kind: Self::Kind, name: &Name, text: &str);
+    /// Takes it that one is gone.
+    fn remove(&mut self, kind: Self::Kind, name: &Name);
+    /// Those that are known.
+    fn names(&self, kind: Self::Kind) -> Vec<Name>;
+    /// What hasn't been listed yet.
+    fn unlisted(&mut self) -> &mut Unlisted<Self::Kind>;
+}
+
+/// The kinds that haven't been listed yet, each with why, if that is known.
+#[derive(Debug)]
+pub(crate) struct Unlisted<K>(BTreeMap<K, Option<String>>);
+
+impl<K> Default for Unlisted<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+/// Why not everything is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// Not everything was listed yet.
+    Pending,
+    /// Something can't be listed: a sentence.
+    Failed(String),
+}
+
+impl<K: StoreKind> Unlisted<K> {
+    pub(crate) fn new(kinds: impl IntoIterator<Item = K>) -> Self {
+        Self(kinds.into_iter().map(|kind| (kind, None)).collect())
+    }
+
+    /// What keeps everything from being known, if anything.
+    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
+        let known = self.0.values().flatten().next().cloned();
+        known.map(Obstacle::Failed).or_else(|| (!self.0.is_empty()).then_some(Obstacle::Pending))
+    }
+}
+
+/// Keeps a store what the cluster is, as far as it is of this kind. `remedy` says what to do if the host has no right to it, and `changed` counts
+/// up with each change. It never ends.
+pub(crate) async fn follow<S: Store>(
+    kind: S::Kind,
+    api: Api<ObjectText>,
+    config: watcher::Config,
+    remedy: String,
+    store: Arc<Mutex<S>>,
+    changed: watch::Sender<u64>,
+) {
+    let name = |object: &ObjectText| {
+        let meta = object.meta();
+        (meta.namespace.clone().filter(|_| kind.has_namespace()).unwrap_or_default(), meta.name.clone().unwrap_or_default())
+    };
+    let mut events = pin!(watcher::watcher(api, config).default_backoff());
+    let mut there = BTreeSet::new();
+    let mut complained = false;
+    while let Some(event) = events.next().await {
+        let mut store = locked(&store);
+        match event {
+            Ok(Event::Init) => {
+                there.clear();
+                continue;
+            }
+            Ok(Event::InitApply(object)) => {
+                let name = name(&object);
+                store.put(kind, &name, object.text());
+                there.insert(name);
+                continue;
+            }
+            Ok(Event::InitDone) => {
+                for gone in store.names(kind).into_iter().filter(|name| !there.contains(name)) {
+                    store.remove(kind, &gone);
+                }
+                store.unlisted().0.remove(&kind);
+                there.clear();
+            }
+            Ok(Event::Apply(object)) => store.put(kind, &name(&object), object.text()),
+            Ok(Event::Delete(object)) => store.remove(kind, &name(&object)),
+            Err(error) => {
+                if !std::mem::replace(&mut complained, true) {
+                    tracing::warn!(error = sentence(&error), kind = kind.display_name(), "watching; trying again");
+                }
+                let why = if is_forbidden(&error) {
+                    format!("the host has no right to list {}: {remedy}", kind.display_name())
+                } else {
+                    format!("{} can't be listed: {}", kind.display_name(), sentence(&error))
+                };
+                // What fails later is caught up with.
+                match store.unlisted().0.get_mut(&kind) {
+                    Some(known) => *known = Some(why),
+                    None => continue,
+                }
+            }
+        }
+        complained = false;
+        changed.send_modify(|count| *count += 1);
+    }
+}
