@@ -11,6 +11,7 @@ use crate::{
     liveness::Liveness,
     memory_usage,
     metrics::Reconciles,
+    model_status,
     pace::{Observation, Pacer, RECHECK_INTERVAL, REPORT_INTERVAL, RestartPermission},
     queue::Queue,
     watch::{self, Extents, Shared, apis::Apis},
@@ -87,6 +88,8 @@ pub struct Inputs {
     pub settings: Settings,
     /// Where the memory that models take is measured, if it is, and how often.
     pub memory_usage: Option<(memory_usage::Source, Duration)>,
+    /// Where the model agents report, if anywhere.
+    pub model_agent_namespace: Option<String>,
     /// Which subjects are worked on.
     pub claims: Claims,
     /// How many subjects are worked on at once.
@@ -133,6 +136,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         pacer,
         settings,
         memory_usage,
+        model_agent_namespace,
         claims,
         workers,
         reconciles,
@@ -180,6 +184,12 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
             source,
             interval,
         }));
+    }
+    if let Some(namespace) = model_agent_namespace {
+        let (leadership, claims) = (controller.leadership.clone(), controller.claims.clone());
+        let listed = listed.clone();
+        let (client, shared) = (client.clone(), shared.clone());
+        tasks.spawn(model_status::run(model_status::Inputs { client, leadership, shared, claims, namespace, listed }));
     }
     tasks.spawn(allocator::run(allocator));
     tasks.spawn(watch::keep(client, extents, apis, shared, unlisted));

@@ -14,6 +14,8 @@ pub mod load;
 pub mod logging;
 pub mod memory_usage;
 pub mod metrics;
+pub(crate) mod model_facts;
+pub mod model_status;
 pub mod outbound;
 pub mod pace;
 pub mod permissions;

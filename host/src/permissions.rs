@@ -27,6 +27,15 @@ pub const GATEWAY_ACCOUNT: &str = "pointsman-gateway";
 /// Its roles. `pointsman-gateway` are the host's for the Gateway API.
 const GATEWAY_ROLE: &str = "pointsman-model-gateway";
 
+/// The namespace of the model agents: they mount folders of nodes, which other namespaces had better forbid.
+pub const MODEL_AGENT_NAMESPACE: &str = "pointsman-model-agent";
+
+/// The role by which hosts read there what agents report.
+const MODEL_REPORTS_ROLE: &str = "pointsman-model-reports";
+
+/// The folder below `deploy` with that role.
+pub const MODEL_AGENT: &str = "model-agent";
+
 /// How many gateways there may be: RBAC limits what each writes by its name.
 const MAX_GATEWAYS: usize = 10;
 
@@ -144,6 +153,14 @@ pub fn features() -> Vec<Feature> {
                 rules(&SERVED_BY, OWNS),
                 rules(&[&POD_DISRUPTION_BUDGET, &NETWORK_POLICY, &PERSISTENT_VOLUME_CLAIM], OWNS),
                 granted(&access::sees_pods(Metadata::default())),
+                // What nodes have of a model is written into its status, and into its spec what its files answer.
+                vec![rule("", "nodes", SEES)],
+                [&BASE_MODEL, &CLUSTER_BASE_MODEL]
+                    .into_iter()
+                    .flat_map(|model| {
+                        [model.plural.to_owned(), format!("{}/status", model.plural)].map(|part| rule(model.group, &part, &["patch"]))
+                    })
+                    .collect(),
             ]
             .concat(),
             at_home: Vec::new(),
@@ -210,6 +227,13 @@ pub fn gateway_objects() -> Vec<Value> {
         role(GATEWAY_ROLE, GATEWAY_ACCOUNT, "Role", Some(HOST_NAMESPACE), &at_home),
     ]
     .concat()
+}
+
+/// What a host reads in the namespace of the model agents.
+pub fn model_agent_objects() -> Vec<Value> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MODEL_AGENT_NAMESPACE}});
+    let reads = role(MODEL_REPORTS_ROLE, ACCOUNT, "Role", Some(MODEL_AGENT_NAMESPACE), &[rule("", "configmaps", SEES)]);
+    [vec![namespace], reads].concat()
 }
 
 fn account(name: &str) -> Vec<Value> {
@@ -385,14 +409,20 @@ mod tests {
             let there = fs::read_to_string(folder.join(name)).unwrap_or_default();
             assert!(there == *text, "deploy/roles/{name} isn't that of the code: run `cargo xtask generate`");
         }
-        let (file, text) = (folder.join("../gateway/roles.yaml"), yaml("What the gateway may do.", &gateway_objects()));
-        if env::var_os(UPDATE).is_some() {
-            fs::write(&file, &text).unwrap();
+        let others = [
+            ("gateway", "What the gateway may do.", gateway_objects()),
+            (MODEL_AGENT, "The namespace of model agents, and what a host reads there.", model_agent_objects()),
+        ];
+        for (name, comment, objects) in others {
+            let (file, text) = (folder.join(format!("../{name}/roles.yaml")), yaml(comment, &objects));
+            if env::var_os(UPDATE).is_some() {
+                fs::write(&file, &text).unwrap();
+            }
+            assert!(
+                fs::read_to_string(&file).unwrap_or_default() == text,
+                "deploy/{name}/roles.yaml isn't that of the code: run `cargo xtask generate`"
+            );
         }
-        assert!(
-            fs::read_to_string(&file).unwrap_or_default() == text,
-            "deploy/gateway/roles.yaml isn't that of the code: run `cargo xtask generate`"
-        );
         assert_eq!(found(&folder), expected.keys().cloned().collect::<Vec<_>>(), "deploy/roles holds other files");
     }
 }

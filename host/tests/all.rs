@@ -18,6 +18,7 @@ mod interfaces;
 mod labels_page;
 mod lookups;
 mod metrics_page;
+mod model_cli;
 mod parity;
 mod plans;
 mod plugin_cli;

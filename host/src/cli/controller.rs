@@ -97,6 +97,10 @@ pub(super) struct ControllerArgs {
     listen: SocketAddr,
     #[command(flatten)]
     memory_usage: Box<MemoryUsageArgs>,
+    /// The namespace in which model agents report, Pointsman's or OME's. By these reports the leader writes the status of BaseModels and
+    /// ClusterBaseModels, and what their files say of them. By default it doesn't.
+    #[arg(long, value_name = "NAMESPACE")]
+    model_agent_namespace: Option<String>,
     #[command(flatten)]
     webhook: Box<WebhookArgs>,
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug.
@@ -236,6 +240,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         identity: identity.clone(),
         settings: settings_of_all,
         memory_usage,
+        model_agent_namespace: args.model_agent_namespace,
         claims,
         shared: shared.clone(),
         pacer: Arc::clone(&pacer),

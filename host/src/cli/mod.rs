@@ -16,6 +16,7 @@ mod live;
 mod man;
 mod memory;
 mod memory_usage;
+mod model;
 pub mod offline;
 mod output;
 mod plugin;
@@ -65,6 +66,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Test rules
     Rule(rule::RuleArgs),
+    /// Print what the files of a model say
+    Model(model::ModelArgs),
     /// Adopt services from another controller, or release them, without restarting a pod
     Adopt(adopt::AdoptArgs),
     /// Create, test and deliver plugins
@@ -116,6 +119,7 @@ impl Cli {
             Command::Explain(args) => Box::pin(explain::run(args)).await,
             Command::Check(args) => Ok(check::run(&args)),
             Command::Rule(args) => rule::run(&args),
+            Command::Model(args) => model::run(&args),
             Command::Adopt(args) => Box::pin(adopt::run(args)).await,
             Command::Plugin(args) => plugin::run(args).await,
             Command::Policy(args) => policy::run(args).await,

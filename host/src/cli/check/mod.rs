@@ -14,6 +14,7 @@ use super::{
         Offline, OfflineArgs,
         fields::InvalidObject,
         files::{self, Document},
+        model_files::fill_models_in,
         objects::{self, OfflineObjects},
         policies,
     },
@@ -94,7 +95,10 @@ fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     if offline.files.is_empty() {
         bail!("nothing to check: name files with -f FILE, or - for standard input");
     }
-    let (documents, problems) = files::read_on(&offline.files);
+    let (mut documents, problems) = files::read_on(&offline.files);
+    for note in fill_models_in(&mut documents, &offline.model_files)? {
+        eprintln!("note: {note}");
+    }
     let loader = loader(&args.cache)?;
     let evaluator = loader.evaluator().map_err(|why| anyhow!(why))?;
     let mut survey = CheckRun::check_each(documents, offline, &evaluator);

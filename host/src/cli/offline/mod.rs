@@ -2,6 +2,7 @@
 
 pub(super) mod fields;
 pub(super) mod files;
+pub(super) mod model_files;
 pub(super) mod objects;
 pub(super) mod policies;
 
@@ -13,6 +14,7 @@ use crate::load::Loader;
 use anyhow::Result;
 use clap::Args;
 use k8s_openapi::jiff::Timestamp;
+use model_files::{ModelFolder, fill_models_in};
 use objects::{OfflineObjects, gather};
 use pointsman_core::{
     decide::{Policies, Unheard},
@@ -49,6 +51,10 @@ pub struct OfflineArgs {
     /// InferenceModels are admitted by simulation, and who has memory where is printed. Without it each is planned as if it had.
     #[arg(long = "nodes", value_name = "FILE|FOLDER")]
     pub(super) nodes: Vec<PathBuf>,
+    /// The folder with the files of a BaseModel or ClusterBaseModel; may be repeated. What its spec leaves unset is filled in from them, as in a
+    /// cluster.
+    #[arg(long, value_name = "NAME=FOLDER")]
+    pub(super) model_files: Vec<ModelFolder>,
     /// The folder of plugins that PolicyPlugins take from source.file; by default that of the file that the PolicyPlugin is in.
     #[arg(long, value_name = "FOLDER")]
     pub(super) plugin_dir: Option<PathBuf>,
@@ -88,11 +94,13 @@ pub struct Planned {
 impl Offline {
     /// Reads the files, and loads the policies that decide. Blocks while plugins are compiled.
     pub fn read(args: &OfflineArgs, loader: &Loader) -> Result<Self> {
-        let mut gathered = gather(files::read(&args.files)?, &args.namespace)?;
+        let mut documents = files::read(&args.files)?;
+        let of_models = fill_models_in(&mut documents, &args.model_files)?;
+        let mut gathered = gather(documents, &args.namespace)?;
         let set = policies::set(loader, &gathered, &args.host_namespace, args.plugin_dir.as_deref())?;
         let available = ALL.iter().copied().filter(|resource| !args.without.contains(resource));
         gathered.world.set_available(available.collect());
-        let mut notes = gathered.notes();
+        let mut notes = [gathered.notes(), of_models].concat();
         let OfflineObjects { mut world, mut subjects, .. } = gathered;
         let policies = Policies::new(set, Arc::new(Unheard));
         notes.extend(simulate(&mut world, &policies, Machines::from_files(&args.nodes)?.as_ref()));

@@ -1,0 +1,119 @@
+//! `pointsman model`: what is known of models without a cluster.
+
+use super::output::{Output, OutputArgs, columns, pairs};
+use crate::model_facts::spec_fields;
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use pointsman_model::{Directory, ModelFacts, Source, inspect};
+use serde_json::{Map, Value, json};
+use std::{path::PathBuf, process::ExitCode};
+
+#[derive(Args, Debug)]
+pub(super) struct ModelArgs {
+    #[command(subcommand)]
+    command: ModelCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ModelCommand {
+    /// Print what a model's files say: architecture, parameters, quantization, context, capabilities
+    Inspect(InspectArgs),
+}
+
+#[derive(Args, Debug)]
+struct InspectArgs {
+    /// The folder of the files, as a path or as local://PATH.
+    #[arg(value_name = "FOLDER")]
+    folder: String,
+    /// A table for people; or the fields of a BaseModel's spec as JSON, with the number of parameters, which is null if it isn't known.
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) fn run(args: &ModelArgs) -> Result<ExitCode> {
+    let ModelCommand::Inspect(InspectArgs { folder, output }) = &args.command;
+    let path = match folder.split_once("://") {
+        Some(("local", path)) => PathBuf::from(path),
+        Some((scheme, _)) => {
+            bail!("{folder}: files at {scheme}:// can't be inspected where they are: download them, and specify the folder")
+        }
+        None => PathBuf::from(folder),
+    };
+    let reading = || path.display().to_string();
+    let facts = inspect(&Directory::new(&path).with_context(reading)?).with_context(reading)?;
+    let fields = spec_fields(&facts);
+    output.print(&json(&fields, &facts), || table(&fields, &facts))?;
+    // In JSON they are a field.
+    if matches!(output.output, Output::Table) {
+        facts.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json(fields: &Map<String, Value>, facts: &ModelFacts) -> Value {
+    let mut all = fields.clone();
+    all.insert("diffusionPipeline".to_owned(), json!(facts.diffusion_pipeline));
+    all.insert("dtype".to_owned(), json!(facts.dtype));
+    all.retain(|_, value| !value.is_null());
+    all.insert("parameters".to_owned(), json!(facts.parameters.as_ref().map(|parameters| parameters.count)));
+    all.insert("parametersFrom".to_owned(), json!(facts.parameters.as_ref().map(|parameters| parameters.source)));
+    all.insert("notes".to_owned(), json!(facts.notes));
+    all.into()
+}
+
+fn table(fields: &Map<String, Value>, facts: &ModelFacts) -> String {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+        Value::Object(versioned) => {
+            let part = |name: &str| versioned.get(name).and_then(Value::as_str).unwrap_or_default();
+            format!("{} {}", part("name"), part("version")).trim_end().to_owned()
+        }
+        other => other.to_string(),
+    };
+    let names = [
+        ("architecture", "modelArchitecture"),
+        ("type", "modelType"),
+        ("framework", "modelFramework"),
+        ("format", "modelFormat"),
+        ("quantization", "quantization"),
+        ("context", "maxTokens"),
+        ("capabilities", "modelCapabilities"),
+    ];
+    let mut rows: Vec<(&str, String)> =
+        names.into_iter().map(|(name, field)| (name, fields.get(field).map_or_else(|| "unknown".to_owned(), text))).collect();
+    // A model that isn't quantized has no word for that.
+    rows.retain(|(name, value)| *name != "quantization" || value != "unknown");
+    rows.push(("numbers", facts.dtype.clone().unwrap_or_else(|| "unknown".to_owned())));
+    rows.push(("parameters", parameters(facts)));
+    let mut shown = pairs(&rows);
+    if let Some(pipeline) = &facts.diffusion_pipeline {
+        let pipeline = json!(pipeline);
+        let parts: Vec<[String; 2]> = pipeline
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, part)| {
+                let part = match (part["library"].as_str(), part["type"].as_str()) {
+                    (Some(library), Some(class)) => format!("{library} {class}"),
+                    _ => text(part),
+                };
+                [name.clone(), part]
+            })
+            .collect();
+        shown.push('\n');
+        shown.push_str(&columns(["PIPELINE", ""], &parts));
+    }
+    shown
+}
+
+fn parameters(facts: &ModelFacts) -> String {
+    let Some(parameters) = &facts.parameters else { return "unknown".to_owned() };
+    let from = match parameters.source {
+        Source::Tensors => "the shapes of all tensors",
+        Source::Index => "the count in the index",
+        Source::Formula => "the sizes in the config, within 2 %",
+        Source::Bytes => "the bytes of the weights, roughly",
+    };
+    format!("{} ({}), by {from}", parameters.size, parameters.count)
+}

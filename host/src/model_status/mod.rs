@@ -1,0 +1,276 @@
+//! Writes, on the leader, what the nodes have of each model into the model: its state, the nodes, why it isn't ready, the finalizer, and the fields
+//! of its spec that its files answer.
+
+mod stores;
+
+use crate::{
+    allocator::some_at_once,
+    leader::{Leadership, fence::fenced},
+    problem::sentence,
+    watch::{Shared, store::Obstacle},
+};
+use k8s_openapi::jiff::Timestamp;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DynamicObject, Patch, PatchParams},
+};
+use pointsman_core::{
+    claims::Claims,
+    model_nodes::{
+        live::{FACTS_MANAGER, STATUS_MANAGER},
+        names::config_map_key,
+        summary::summarize,
+    },
+    world::{ObjectKey, Subscriber},
+};
+use pointsman_sandbox::sync::locked;
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+use stores::{Changed, Seen, Stores};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+
+/// How long changes are gathered: they come in bursts.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// After how long a write is tried again that has failed.
+const RETRY_DELAY: Duration = Duration::from_secs(15);
+
+/// What it needs.
+#[allow(missing_debug_implementations)] // A Kubernetes client has none.
+pub struct Inputs {
+    /// The cluster.
+    pub client: Client,
+    /// Whether this host leads.
+    pub leadership: Leadership,
+    /// What is known of the models.
+    pub shared: Shared,
+    /// The namespaces whose models are ours.
+    pub claims: Claims,
+    /// The namespace in which the agents report.
+    pub namespace: String,
+    /// What keeps everything from being known.
+    pub listed: watch::Receiver<Option<String>>,
+}
+
+/// Writes while this host leads. It never ends.
+pub async fn run(inputs: Inputs) {
+    let mut leadership = inputs.leadership.clone();
+    loop {
+        leadership.acquired().await;
+        let mut listed = inputs.listed.clone();
+        let lead = async {
+            if listed.wait_for(Option::is_none).await.is_ok() {
+                Leading::new(&inputs).run().await;
+            }
+        };
+        tokio::select! {
+            () = leadership.lost() => {}
+            () = lead => {}
+        }
+    }
+}
+
+/// One term of a leader.
+struct Leading<'i> {
+    inputs: &'i Inputs,
+    /// Writes only while we lead.
+    client: Client,
+    followed: Arc<Subscriber>,
+    stores: Stores,
+    /// The models, by their keys in the agents' ConfigMaps.
+    models: HashMap<String, ObjectKey>,
+    /// Those to look at again because a write has failed, with why, as it was logged last.
+    failed: BTreeMap<ObjectKey, String>,
+    /// When to do that.
+    retry_at: Option<Instant>,
+    /// The versions by which those were written whose next version the watch hasn't brought yet.
+    written: BTreeMap<ObjectKey, String>,
+    /// What was complained about last.
+    obstacle: Option<String>,
+}
+
+/// What to write about a model.
+#[derive(Default)]
+struct Writes {
+    /// It, and no later one of the same name.
+    uid: String,
+    resource_version: String,
+    finalizers: Option<Vec<String>>,
+    facts: Option<Value>,
+    status: Option<Value>,
+}
+
+impl<'i> Leading<'i> {
+    fn new(inputs: &'i Inputs) -> Self {
+        Self {
+            client: fenced(inputs.client.clone(), inputs.leadership.clone()),
+            followed: inputs.shared.lock().follow_models(),
+            stores: Stores::start(&inputs.client, &inputs.namespace, !inputs.claims.namespaces.is_empty()),
+            inputs,
+            models: HashMap::new(),
+            failed: BTreeMap::new(),
+            retry_at: None,
+            written: BTreeMap::new(),
+            obstacle: None,
+        }
+    }
+
+    async fn run(&mut self) {
+        let (mut models, mut seen) = (self.inputs.shared.model_changes(), self.stores.changed());
+        let mut waiting = BTreeSet::new();
+        loop {
+            waiting.extend(self.changed());
+            if self.is_known() {
+                self.write(std::mem::take(&mut waiting)).await;
+            }
+            let retry_at = self.retry_at;
+            let retry = async {
+                match retry_at {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = models.changed() => {}
+                _ = seen.changed() => {}
+                () = retry => {
+                    self.retry_at = None;
+                    waiting.extend(self.failed.keys().cloned());
+                }
+            }
+            sleep(GATHER).await;
+        }
+    }
+
+    /// The models that something has changed about.
+    fn changed(&mut self) -> BTreeSet<ObjectKey> {
+        let mut changed = std::mem::take(&mut *locked(&self.followed));
+        for model in &changed {
+            self.models.insert(config_map_key(&model.namespace, &model.name), model.clone());
+        }
+        let Changed { nodes, keys } = self.stores.lock().take_changed();
+        if nodes {
+            changed.extend(self.models.values().cloned());
+        }
+        changed.extend(keys.iter().filter_map(|key| self.models.get(key)).cloned());
+        changed
+    }
+
+    /// Whether nodes and reports are known. What isn't known must not count as absent.
+    fn is_known(&mut self) -> bool {
+        let obstacle = self.stores.lock().unlisted.obstacle();
+        let why = match &obstacle {
+            Some(Obstacle::Failed(why)) => Some(why.clone()),
+            _ => None,
+        };
+        if let Some(why) = &why
+            && self.obstacle.as_ref() != Some(why)
+        {
+            tracing::warn!("the status of models isn't written: {why}");
+        }
+        self.obstacle = why;
+        obstacle.is_none()
+    }
+
+    async fn write(&mut self, models: BTreeSet<ObjectKey>) {
+        let mut requests = Vec::new();
+        let known = self.failed.clone();
+        for model in models {
+            self.failed.remove(&model);
+            match self.writes(&model) {
+                None => {
+                    self.models.remove(&config_map_key(&model.namespace, &model.name));
+                    self.written.remove(&model);
+                }
+                Some(Writes { finalizers: None, facts: None, status: None, .. }) => {}
+                Some(writes) => requests.push(send(self.client.clone(), model, writes)),
+            }
+        }
+        for (model, answer) in some_at_once(requests).await {
+            match answer {
+                Ok(written) => self.written.extend(written.map(|version| (model, version))),
+                // It has changed, or is gone: the watch brings that.
+                Err(error) if is_outdated(&error) => _ = self.failed.insert(model, String::new()),
+                Err(error) => {
+                    let why = sentence(&error);
+                    if known.get(&model) != Some(&why) {
+                        tracing::warn!(subject = %model, error = why, "what nodes have of the model can't be written; trying again");
+                    }
+                    self.failed.insert(model, why);
+                }
+            }
+        }
+        if self.failed.is_empty() {
+            self.retry_at = None;
+        } else {
+            self.retry_at.get_or_insert_with(|| Instant::now() + RETRY_DELAY);
+        }
+    }
+
+    /// What to write about a model; none if it is gone, or isn't ours.
+    fn writes(&self, key: &ObjectKey) -> Option<Writes> {
+        let namespaces = &self.inputs.claims.namespaces;
+        let view = self.inputs.shared.lock().model(key);
+        let model = &view.filter(|_| namespaces.is_empty() || namespaces.contains(&key.namespace))?.live;
+        // The next version comes, and is looked at then.
+        if self.written.get(key) == Some(&model.resource_version) {
+            return Some(Writes::default());
+        }
+        let seen = self.stores.lock();
+        let Seen { nodes, reports, .. } = &*seen;
+        let reported = reports.for_model(&config_map_key(&key.namespace, &key.name));
+        let summary = summarize(&model.object.storage, nodes, reported, |node| reports.has_agent(node));
+        let is_reported = reported.keys().any(|node| nodes.contains_key(&**node));
+        Some(Writes {
+            uid: model.object.uid.clone(),
+            resource_version: model.resource_version.clone(),
+            finalizers: model.finalizers_to_write(reported, nodes),
+            facts: model.facts_to_write(&summary),
+            status: model.status_to_write(&summary, is_reported, Timestamp::now()),
+        })
+    }
+}
+
+fn is_outdated(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404 || status.code == 409)
+}
+
+/// Sends them. Returns the version by which they were made, if there is another one now.
+async fn send(client: Client, model: ObjectKey, writes: Writes) -> (ObjectKey, kube::Result<Option<String>>) {
+    let resource = model.resource.api_resource();
+    let api: Api<DynamicObject> = match &*model.namespace {
+        "" => Api::all_with(client, &resource),
+        namespace => Api::namespaced_with(client, namespace, &resource),
+    };
+    let Writes { uid, resource_version, finalizers, facts, status } = writes;
+    // With the uid, an apply creates nothing.
+    let object = |part: &str, value: Value| json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": model.name, "uid": uid}, part: value});
+    let answer = async {
+        let mut newest = None;
+        if let Some(status) = status {
+            let params = PatchParams::apply(STATUS_MANAGER).force();
+            newest = api.patch_status(&model.name, &params, &Patch::Apply(object("status", status))).await?.resource_version();
+        }
+        // What somebody sets meanwhile is not overwritten: without force, that is a conflict.
+        if let Some(facts) = facts {
+            let params = PatchParams::apply(FACTS_MANAGER);
+            newest = api.patch(&model.name, &params, &Patch::Apply(object("spec", facts))).await?.resource_version();
+        }
+        // A list is replaced whole, so only in the version that is known. After another write, the watch brings that first.
+        if let Some(finalizers) = finalizers.filter(|_| newest.as_ref().is_none_or(|newest| *newest == resource_version)) {
+            let params = PatchParams { field_manager: Some(STATUS_MANAGER.to_owned()), ..PatchParams::default() };
+            let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": resource_version, "uid": uid}});
+            newest = api.patch_metadata(&model.name, &params, &Patch::Merge(patch)).await?.metadata.resource_version;
+        }
+        Ok(newest.is_some_and(|newest| newest != resource_version).then_some(resource_version))
+    };
+    let answer = answer.await;
+    (model, answer)
+}

@@ -1,0 +1,99 @@
+//! `pointsman model inspect`, and models of manifests that are filled in from their files.
+
+use crate::program::{empty_folder, pointsman, text};
+use serde_json::{Value, json};
+use std::{fs, path::Path};
+
+/// The config of Llama 3.1 8B.
+fn write_config(folder: &Path) {
+    let config = json!({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128_256, "max_position_embeddings": 131_072, "rms_norm_eps": 1e-5,
+        "torch_dtype": "bfloat16", "transformers_version": "4.43.0", "tie_word_embeddings": false,
+    });
+    fs::write(folder.join("config.json"), config.to_string()).unwrap();
+}
+
+#[test]
+fn a_folder_is_inspected_for_people_and_for_programs() {
+    let folder = empty_folder("inspected");
+    write_config(&folder);
+    let path = folder.to_str().unwrap();
+    let shown = pointsman(&["model", "inspect", path]).output().unwrap();
+    let printed = text(&shown.stdout);
+    assert!(shown.status.success(), "{}", text(&shown.stderr));
+    for line in [
+        "architecture   LlamaForCausalLM",
+        "framework      transformers 4.43.0",
+        "format         unknown",
+        "context        131072",
+        "parameters     8.03B (8030261248), by the sizes in the config, within 2 %",
+    ] {
+        assert!(printed.contains(line), "{line:?} isn't in\n{printed}");
+    }
+    let output = pointsman(&["model", "inspect", &format!("local://{path}"), "-o", "json"]).output().unwrap();
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected = [
+        ("modelArchitecture", json!("LlamaForCausalLM")),
+        ("modelParameterSize", json!("8.03B")),
+        ("parameters", json!(8_030_261_248_u64)),
+        ("parametersFrom", json!("formula")),
+        ("modelCapabilities", json!(["TEXT_TO_TEXT"])),
+        ("maxTokens", json!(131_072)),
+        ("dtype", json!("bfloat16")),
+    ];
+    for (field, value) in expected {
+        assert_eq!(found[field], value, "{field}");
+    }
+
+    // What isn't known is said, with what to do.
+    fs::write(folder.join("config.json"), "{\"architectures\":\n [}").unwrap();
+    let output = pointsman(&["model", "inspect", path, "-o", "json"]).output().unwrap();
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.status.success() && found["parameters"].is_null() && found["modelArchitecture"].is_null(), "{found:#}");
+    let note = found["notes"][0]["message"].as_str().unwrap();
+    assert!(note.contains("line 2 column") && note.contains("download it again, or fix it"), "{note}");
+}
+
+#[test]
+fn what_is_no_folder_is_a_sentence() {
+    for (folder, expected) in [
+        ("/nowhere/model", "/nowhere/model"),
+        ("hf://meta-llama/Llama-3.1-8B", "files at hf:// can't be inspected where they are: download them, and specify the folder"),
+    ] {
+        let output = pointsman(&["model", "inspect", folder]).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn manifests_are_planned_as_if_the_files_had_been_read() {
+    let folder = empty_folder("filled-in");
+    let files = empty_folder("filled-in-files");
+    write_config(&files);
+    let manifests = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "ome.io/v1beta1", "kind": "ClusterBaseModel", "metadata": {"name": "llama"},
+            "spec": {"modelFormat": {"name": "safetensors"}, "storage": {"storageUri": "hf://a/b", "path": "/raid/models/llama"}}},
+        {"apiVersion": "ome.io/v1beta1", "kind": "ClusterServingRuntime", "metadata": {"name": "vllm"}, "spec": {
+            "supportedModelFormats": [{"modelFormat": {"name": "safetensors"}, "modelArchitecture": "LlamaForCausalLM", "autoSelect": true}],
+            "modelSizeRange": {"min": "7B", "max": "9B"},
+            "engineConfig": {"runner": {"name": "ome-container", "image": "vllm/vllm-openai:v0.9.1"}}}},
+        {"apiVersion": "ome.io/v1beta1", "kind": "InferenceService", "metadata": {"name": "chat", "namespace": "ml"},
+            "spec": {"model": {"name": "llama"}, "engine": {}}},
+    ]});
+    let file = folder.join("manifests.json");
+    fs::write(&file, manifests.to_string()).unwrap();
+    let (file, given) = (file.to_str().unwrap(), format!("llama={}", files.display()));
+    let render = |more: &[&str]| pointsman(&[&["render", "-f", file], more].concat()).output().unwrap();
+    let without = render(&[]);
+    let said = [text(&without.stdout), text(&without.stderr)].concat();
+    assert!(!said.contains("kind: Deployment") && said.contains("architecture"), "{said}");
+    let with = render(&["--model-files", &given]);
+    assert!(with.status.success() && text(&with.stdout).contains("kind: Deployment"), "{}{}", text(&with.stdout), text(&with.stderr));
+    let unknown = render(&["--model-files", "lama=/nowhere"]);
+    let said = text(&unknown.stderr);
+    assert!(said.contains("--model-files lama=/nowhere: the files have no BaseModel or ClusterBaseModel lama"), "{said}");
+    let form = text(&render(&["--model-files", "llama"]).stderr);
+    assert!(form.contains("it has the form NAME=FOLDER"), "{form}");
+}
