@@ -1,18 +1,30 @@
-//! Brings the files of a model from its source into a folder of a node.
+//! Brings the files of a model from its source into a folder of a node: in parallel parts, whole or not at all.
+//!
+//! [`Downloader`] has the models of one root. [`Downloader::download`] makes a [`Download`] of a [`Request`]; its `run` returns an
+//! [`Outcome`] once the model's path leads to a complete version, whose files all have the checksums that the source publishes. A process
+//! that is killed, or a future that is dropped, leaves what it has: the next `run` continues.
+//!
+//! Where the files are on disk: [`folder`](crate::Usage) has one link a model, which pods mount, and all else in `ROOT/.pointsman`.
 
 mod access;
 mod checksum;
 mod error;
+mod folder;
 mod http;
 mod limits;
 mod path;
 mod source;
 mod text;
+mod transfer;
+mod unpack;
 mod uri;
+
 pub use access::Access;
 pub use checksum::Checksum;
 pub use error::Error;
+pub use folder::{Damage, Manifest, ManifestFile, Problem, Usage, Verification};
 pub use limits::Limits;
 pub use path::RelativePath;
 pub use source::{Listing, SourceFile};
+pub use transfer::{Download, Downloader, Outcome, Phase, Progress, Request, Watcher};
 pub use uri::{Reference, StorageUri};

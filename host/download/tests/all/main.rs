@@ -1,0 +1,12 @@
+//! Downloads from real servers on loopback, which the tests start.
+
+mod faults;
+mod hub;
+mod kill;
+mod layout;
+mod objects;
+mod registry;
+mod release;
+mod site;
+mod support;
+mod web;
