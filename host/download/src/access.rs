@@ -99,7 +99,10 @@ mod tests {
 
     #[test]
     fn the_secret_comes_before_parameters_and_values_are_never_shown() {
-        let access = Access::new([("region", "eu"), ("token", "weak"), ("secretKey", "my-token")], [("AWS_ACCESS_KEY_ID", "id"), ("my-token", "t0p")]);
+        let access = Access::new(
+            [("region", "eu"), ("token", "weak"), ("secretKey", "my-token")],
+            [("AWS_ACCESS_KEY_ID", "id"), ("my-token", "t0p")],
+        );
         assert_eq!(access.find(&["aws_access_key_id"]), Some("id"));
         assert_eq!(access.token(&["token"]), Some("t0p"));
         assert_eq!(access.find(&["aws_region", "region"]), Some("eu"));

@@ -19,7 +19,9 @@ pub enum Error {
     Unauthorized { place: String, status: u16, remedy: String },
     #[error("{place} doesn't exist: {remedy}")]
     NotFound { place: String, remedy: String },
-    #[error("{place} can't be reached after {attempts} attempts ({cause}): check the network and the source; what is downloaded is retained")]
+    #[error(
+        "{place} can't be reached after {attempts} attempts ({cause}): check the network and the source; what is downloaded is retained"
+    )]
     Unreachable { place: String, attempts: u32, cause: String },
     #[error(
         "{file} of {place} has the {algorithm} {found}, and the source publishes {expected}, in two downloads: upload the file to the source again"
@@ -51,9 +53,14 @@ pub enum Error {
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// It may pass: the request is repeated after the server's own delay, or a growing one.
-    Transient { cause: String, wait: Option<std::time::Duration> },
+    Transient {
+        cause: String,
+        wait: Option<std::time::Duration>,
+    },
     /// The file isn't any more what was listed.
-    Changed { file: String },
+    Changed {
+        file: String,
+    },
     Permanent(Error),
 }
 

@@ -98,7 +98,22 @@ mod tests {
     #[test]
     fn paths_that_leave_the_folder_or_mean_something_else_are_refused() {
         for path in [
-            "", "/", "/etc/passwd", "..", "../a", "a/..", "a/../b", "a//b", "a/", "./a", "a/./b", "a\0b", "a\nb", "a\\b", "NUL", "x/con.txt",
+            "",
+            "/",
+            "/etc/passwd",
+            "..",
+            "../a",
+            "a/..",
+            "a/../b",
+            "a//b",
+            "a/",
+            "./a",
+            "a/./b",
+            "a\0b",
+            "a\nb",
+            "a\\b",
+            "NUL",
+            "x/con.txt",
             "lpt1.bin",
         ] {
             assert!(RelativePath::parse(path).is_err(), "{path:?}");

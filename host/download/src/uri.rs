@@ -66,9 +66,7 @@ impl StorageUri {
             "hf" => hugging_face(rest)
                 .ok_or_else(|| invalid("isn't a Hugging Face repository", "write hf://ORG/MODEL, or hf://ORG/MODEL@REVISION")),
             "s3" => s3(rest).ok_or_else(|| invalid("isn't a place in S3", "write s3://BUCKET/PREFIX, or s3://BUCKET@REGION/PREFIX")),
-            "gs" => {
-                gcs(rest).ok_or_else(|| invalid("isn't a place in Google Cloud Storage", "write gs://BUCKET/PREFIX"))
-            }
+            "gs" => gcs(rest).ok_or_else(|| invalid("isn't a place in Google Cloud Storage", "write gs://BUCKET/PREFIX")),
             "az" => azure(rest).ok_or_else(|| {
                 invalid(
                     "isn't a place in Azure Blob Storage",
@@ -88,9 +86,8 @@ impl StorageUri {
             }),
             "local" => local(rest).ok_or_else(|| invalid("isn't an absolute path without . and ..", "write local:///ABSOLUTE/PATH")),
             "vendor" => vendor(rest).ok_or_else(|| invalid("has no vendor", "write vendor://VENDOR/TYPE/PATH")),
-            "pvc" => pvc(rest).ok_or_else(|| {
-                invalid("isn't a place on a PersistentVolumeClaim", "write pvc://NAME/PATH, or pvc://NAMESPACE:NAME/PATH")
-            }),
+            "pvc" => pvc(rest)
+                .ok_or_else(|| invalid("isn't a place on a PersistentVolumeClaim", "write pvc://NAME/PATH, or pvc://NAMESPACE:NAME/PATH")),
             _ => Err(invalid("has an unknown scheme", SCHEMES)),
         }
     }

@@ -151,7 +151,11 @@ impl Contents {
     /// Whether it is about exactly these files.
     pub(crate) fn is_about(&self, listing: &Listing) -> bool {
         self.files.len() == listing.files.len()
-            && self.files.iter().zip(&listing.files).all(|((path, identity), file)| path == file.path.as_str() && *identity == file.identity())
+            && self
+                .files
+                .iter()
+                .zip(&listing.files)
+                .all(|((path, identity), file)| path == file.path.as_str() && *identity == file.identity())
     }
 }
 

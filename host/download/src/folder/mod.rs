@@ -28,10 +28,7 @@ pub(crate) use journal::{Contents, Done, Journal, Known, Record, State};
 pub use manifest::{Damage, Manifest, ManifestFile, Problem, Verification};
 pub(crate) use model::{ModelFolder, link};
 
-use crate::{
-    error::Error,
-    path::RelativePath,
-};
+use crate::{error::Error, path::RelativePath};
 use std::path::Path;
 
 const HIDDEN: &str = ".pointsman";

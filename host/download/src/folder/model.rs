@@ -8,10 +8,7 @@ use crate::{
 };
 use rustix::fs::{FileType, FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
-use std::{
-    fs::File,
-    path::PathBuf,
-};
+use std::{fs::File, path::PathBuf};
 
 const LAYOUT: u32 = 1;
 
@@ -84,16 +81,12 @@ impl ModelFolder {
     /// Checks that the model's path is free or ours.
     pub(crate) fn check_path(&self) -> Result<(), Error> {
         let (parent, name) = self.root.dir.make_parent(&self.path)?;
-        let occupied = |reason, remedy| {
-            Err(Error::Occupied { path: self.root.dir.path().join(self.path.as_path()), reason, remedy })
-        };
+        let occupied = |reason, remedy| Err(Error::Occupied { path: self.root.dir.path().join(self.path.as_path()), reason, remedy });
         match parent.kind(name)? {
             None => Ok(()),
             // Kubelets make an empty folder for a hostPath that isn't there.
             Some(FileType::Directory) if parent.remove_if_empty(name)? => Ok(()),
-            Some(FileType::Directory) => {
-                occupied("is a folder that somebody else filled", "move it away, or set another storage.path")
-            }
+            Some(FileType::Directory) => occupied("is a folder that somebody else filled", "move it away, or set another storage.path"),
             Some(FileType::Symlink) => {
                 let target = parent.link_target(name)?.unwrap_or_default();
                 match version_folder(&self.path, &self.key, &target) {

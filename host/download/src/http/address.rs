@@ -89,7 +89,14 @@ mod tests {
     fn the_nodes_own_services_are_no_sources() {
         let guard = Guard { loopback: false, metadata: false };
         for host in [
-            "169.254.169.254", "[fe80::1]", "127.0.0.1", "[::1]", "[::ffff:169.254.169.254]", "0.0.0.0", "[fd00:ec2::254]", "100.100.100.200",
+            "169.254.169.254",
+            "[fe80::1]",
+            "127.0.0.1",
+            "[::1]",
+            "[::ffff:169.254.169.254]",
+            "0.0.0.0",
+            "[fd00:ec2::254]",
+            "100.100.100.200",
             "metadata.google.internal",
         ] {
             assert!(guard.check_host(host).is_err(), "{host}");

@@ -156,16 +156,12 @@ impl Http {
     }
 
     /// An answer of JSON, with its headers.
-    pub(crate) async fn json<T: DeserializeOwned>(
-        &self,
-        place: &Place,
-        url: &Url,
-        headers: &HeaderMap,
-    ) -> Result<(T, HeaderMap), Failure> {
+    pub(crate) async fn json<T: DeserializeOwned>(&self, place: &Place, url: &Url, headers: &HeaderMap) -> Result<(T, HeaderMap), Failure> {
         let answer = self.get(url, headers).await?.expect(place, StatusCode::OK)?;
         let headers = answer.headers.clone();
         let bytes = answer.bytes(place, MAX_ANSWER_BYTES).await?;
-        let value = serde_json::from_slice(&bytes).map_err(|error| protocol(&place.name, format!("the answer isn't the JSON expected ({error})")))?;
+        let value = serde_json::from_slice(&bytes)
+            .map_err(|error| protocol(&place.name, format!("the answer isn't the JSON expected ({error})")))?;
         Ok((value, headers))
     }
 }
@@ -235,15 +231,11 @@ impl Answer {
 pub(crate) fn failure(place: &Place, status: StatusCode, headers: &HeaderMap) -> Failure {
     let code = status.as_u16();
     match code {
-        401 | 403 => Failure::Permanent(Error::Unauthorized {
-            place: place.name.clone(),
-            status: code,
-            remedy: place.if_unauthorized.to_owned(),
-        }),
-        404 | 410 => Failure::Permanent(Error::NotFound { place: place.name.clone(), remedy: place.if_missing.to_owned() }),
-        408 | 425 | 429 | 500.. => {
-            Failure::Transient { cause: format!("status {code}"), wait: requested_delay(headers) }
+        401 | 403 => {
+            Failure::Permanent(Error::Unauthorized { place: place.name.clone(), status: code, remedy: place.if_unauthorized.to_owned() })
         }
+        404 | 410 => Failure::Permanent(Error::NotFound { place: place.name.clone(), remedy: place.if_missing.to_owned() }),
+        408 | 425 | 429 | 500.. => Failure::Transient { cause: format!("status {code}"), wait: requested_delay(headers) },
         _ => protocol(&place.name, format!("status {code}")),
     }
 }

@@ -16,10 +16,7 @@ use crate::{
     uri::StorageUri,
 };
 use ::http::StatusCode;
-use std::{
-    collections::HashSet,
-    ops::Range,
-};
+use std::{collections::HashSet, ops::Range};
 use url::Url;
 
 /// All files of a model at one moment.
@@ -128,10 +125,7 @@ impl Source {
                 "check the repository and that it has this release",
             ),
             StorageUri::Local { .. } | StorageUri::Vendor { .. } | StorageUri::Pvc { .. } => {
-                return Err(Error::Unsupported {
-                    what: format!("downloading {uri}"),
-                    remedy: "use the files where they are".to_owned(),
-                });
+                return Err(Error::Unsupported { what: format!("downloading {uri}"), remedy: "use the files where they are".to_owned() });
             }
         };
         // The query of a URL may be a signature.

@@ -15,7 +15,7 @@ use crate::{
     text::is_hex,
     uri::StorageUri,
 };
-use connector::{Published, find_failure};
+use connector::{Found, Published};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, path::Path};
 use std::{collections::HashSet, ops::Range, sync::Arc, time::Duration};
@@ -124,22 +124,19 @@ fn parents(key: &str) -> impl Iterator<Item = String> {
 /// What an error of the store means; `file` is what was read.
 fn failed(error: object_store::Error, place: &Place, file: Option<&SourceFile>) -> Failure {
     use object_store::Error as Store;
-    if let Some(failure) = find_failure(&error) {
-        return failure;
-    }
-    let unauthorized = |status| {
-        Failure::Permanent(Error::Unauthorized { place: place.name.clone(), status, remedy: place.if_unauthorized.to_owned() })
+    let unauthorized =
+        |status| Failure::Permanent(Error::Unauthorized { place: place.name.clone(), status, remedy: place.if_unauthorized.to_owned() });
+    let missing = || match file {
+        Some(file) => Failure::Changed { file: file.path.to_string() },
+        None => Failure::Permanent(Error::NotFound { place: place.name.clone(), remedy: place.if_missing.to_owned() }),
     };
-    match (error, file) {
-        (Store::Unauthenticated { .. }, _) => unauthorized(401),
-        (Store::PermissionDenied { .. }, _) => unauthorized(403),
-        (Store::NotFound { .. } | Store::Precondition { .. } | Store::NotModified { .. }, Some(file)) => {
-            Failure::Changed { file: file.path.to_string() }
+    match (connector::find(&error), error) {
+        (Some(Found::Failure(failure)), _) => failure,
+        (Some(Found::Status(404)), _) | (None, Store::NotFound { .. } | Store::Precondition { .. } | Store::NotModified { .. }) => {
+            missing()
         }
-        (Store::NotFound { .. }, None) => {
-            Failure::Permanent(Error::NotFound { place: place.name.clone(), remedy: place.if_missing.to_owned() })
-        }
-        (other, _) => {
+        (Some(Found::Status(status)), _) => unauthorized(status),
+        (None, other) => {
             let cause: String = crate::http::root_cause(&other).chars().take(300).collect();
             protocol(&place.name, cause)
         }

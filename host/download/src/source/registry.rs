@@ -115,7 +115,8 @@ impl Registry {
         {
             return Err(protocol(&place.name, format!("the manifest {reference} has the digest sha256:{digest}")));
         }
-        let manifest = serde_json::from_slice(&bytes).map_err(|error| protocol(&place.name, format!("the manifest isn't one ({error})")))?;
+        let manifest =
+            serde_json::from_slice(&bytes).map_err(|error| protocol(&place.name, format!("the manifest isn't one ({error})")))?;
         Ok((manifest, digest))
     }
 

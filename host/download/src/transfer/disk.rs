@@ -1,9 +1,6 @@
 //! The space that downloads may use: never the reserve, and never what is promised to another download.
 
-use crate::{
-    error::Error,
-    folder::Root,
-};
+use crate::{error::Error, folder::Root};
 use std::{
     io::ErrorKind,
     sync::{
@@ -46,6 +43,17 @@ impl Disk {
         Ok(claim)
     }
 
+    /// An error of the disk with the numbers, if it is that the disk is full.
+    pub(super) fn explain(&self, error: Error, needed: u64) -> Error {
+        match &error {
+            Error::Disk { source, .. } if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+                let available = self.root.dir.space().map_or(0, |space| space.available);
+                self.full(needed, available)
+            }
+            _ => error,
+        }
+    }
+
     fn full(&self, needed: u64, available: u64) -> Error {
         let partial = self.root.usage().map_or(0, |usage| usage.partial);
         let available = available.saturating_sub(self.reserve);
@@ -71,15 +79,8 @@ impl Claim {
         if available < self.disk.reserve { Err(self.disk.full(self.left.load(Relaxed), available)) } else { Ok(()) }
     }
 
-    /// An error of the disk with the numbers, if it is that the disk is full.
     pub(super) fn explain(&self, error: Error) -> Error {
-        match &error {
-            Error::Disk { source, .. } if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
-                let available = self.disk.root.dir.space().map_or(0, |space| space.available);
-                self.disk.full(self.left.load(Relaxed), available)
-            }
-            _ => error,
-        }
+        self.disk.explain(error, self.left.load(Relaxed))
     }
 }
 

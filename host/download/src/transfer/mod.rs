@@ -26,7 +26,6 @@ use crate::{
 use disk::{Claim, Disk};
 use progress::Counters;
 use rate::Rate;
-use retry::retry;
 use schedule::transfer;
 use std::{
     fmt,
@@ -107,8 +106,7 @@ impl Downloader {
     /// The files that a source has now; nothing is downloaded.
     pub async fn list(&self, uri: &StorageUri, access: &Access) -> Result<Listing, Error> {
         let source = Source::open(uri, access, &self.0.http, &self.0.limits)?;
-        let listed = retry(&self.0.limits, source.name(), async || source.list(&self.0.limits).await).await;
-        listed.map_err(|failure| permanent(failure, source.name(), 1))
+        retry::list(&source, &self.0.limits).await.map_err(|failure| permanent(failure, source.name(), 1))
     }
 
     /// Compares the version to which a model's path leads with its manifest: sizes and times, or every byte. `None` if there is none.
@@ -188,13 +186,7 @@ impl Download {
         let folder = Arc::new(self.lock(path).await?);
         let mut changes = 0;
         loop {
-            self.counters.set_phase(Phase::Listing);
-            let limits = &self.shared.limits;
-            let attempt = async || {
-                let listing = retry(limits, source.name(), async || source.list(limits).await).await?;
-                self.version(&source, &folder, listing).await
-            };
-            match attempt().await {
+            match self.attempt(&source, &folder).await {
                 Ok(mut outcome) => {
                     self.counters.set_phase(Phase::Complete);
                     outcome.downloaded_bytes = self.counters.received.load(Relaxed);
@@ -221,6 +213,13 @@ impl Download {
         joined(locking.await)
     }
 
+    /// Downloads the version that the source has now.
+    async fn attempt(&self, source: &Arc<Source>, folder: &Arc<ModelFolder>) -> Result<Outcome, Failure> {
+        self.counters.set_phase(Phase::Listing);
+        let listing = retry::list(source, &self.shared.limits).await?;
+        self.version(source, folder, listing).await
+    }
+
     /// Downloads one version, unless it is there.
     async fn version(&self, source: &Arc<Source>, folder: &Arc<ModelFolder>, listing: Listing) -> Result<Outcome, Failure> {
         let bytes = listing.files.iter().map(|file| file.size).sum();
@@ -234,7 +233,8 @@ impl Download {
         }
         self.counters.set_phase(Phase::Downloading);
         let listing = Arc::new(listing);
-        let (mut partial, dir, shared_bytes) = reuse::open(&self.shared.root, folder, &listing, &self.request.scope).await?;
+        let opened = reuse::open(&self.shared.root, folder, &listing, &self.request.scope).await;
+        let (mut partial, dir, shared_bytes) = opened.map_err(|error| self.shared.disk.explain(error, bytes))?;
         let job = Arc::new(Job {
             shared: self.shared.clone(),
             source: source.clone(),

@@ -1,6 +1,10 @@
 //! One part of a file: requested, written as it comes, continued where it breaks off.
 
-use super::{Job, retry::Patience, target::{Target, joined}};
+use super::{
+    Job,
+    retry::Patience,
+    target::{Target, joined},
+};
 use crate::{
     checksum::Extent,
     error::{Error, Failure},

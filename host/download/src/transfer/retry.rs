@@ -3,6 +3,7 @@
 use crate::{
     error::{Error, Failure},
     limits::{Limits, MAX_DELAY},
+    source::{Listing, Source},
 };
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -43,11 +44,11 @@ fn backoff(first: Duration, attempts: u32) -> Duration {
     delay / 2 + delay / 2 * chance / 1000
 }
 
-/// Repeats a request while its failure is transient.
-pub(super) async fn retry<T>(limits: &Limits, place: &str, mut attempt: impl AsyncFnMut() -> Result<T, Failure>) -> Result<T, Failure> {
-    let mut patience = Patience::new(limits, place);
+/// Lists a source's files, again while the failure is transient.
+pub(super) async fn list(source: &Source, limits: &Limits) -> Result<Listing, Failure> {
+    let mut patience = Patience::new(limits, source.name());
     loop {
-        match attempt().await {
+        match source.list(limits).await {
             Err(Failure::Transient { cause, wait }) => patience.wait(cause, wait).await?,
             other => return other,
         }

@@ -138,7 +138,8 @@ impl Sources {
         let Some((dir, done)) = self.partials.get(&key).filter(|_| has_identity) else { return Ok(None) };
         let Some(files) = dir.child("files")? else { return Ok(None) };
         let Some((parent, name)) = files.parent(&file.path)? else { return Ok(None) };
-        let is_same = parent.open_file(name)?.is_some_and(|opened| crate::folder::State::for_file(&opened).is_ok_and(|state| state == done.state));
+        let is_same =
+            parent.open_file(name)?.is_some_and(|opened| crate::folder::State::for_file(&opened).is_ok_and(|state| state == done.state));
         if !is_same {
             return Ok(None);
         }

@@ -127,7 +127,11 @@ impl Schedule<'_> {
                     found: computed,
                 }));
             }
-            tracing::warn!(file = target.file.path.as_str(), source = self.job.source.name(), "a file's checksum differs: it is downloaded again");
+            tracing::warn!(
+                file = target.file.path.as_str(),
+                source = self.job.source.name(),
+                "a file's checksum differs: it is downloaded again"
+            );
             self.failed_once.push(index);
             self.files.push_front((index, target.file.clone()));
             return Ok(());

@@ -70,7 +70,18 @@ impl Target {
         }
         let (prefix, _) = watch::channel(ranges.prefix());
         let ranges = Mutex::new(ranges);
-        Ok(Self { index, file, handle, path, ranges, prefix, checksum, unsynced: AtomicU64::new(0), syncing: AtomicBool::new(false), sync_failure: OnceLock::new() })
+        Ok(Self {
+            index,
+            file,
+            handle,
+            path,
+            ranges,
+            prefix,
+            checksum,
+            unsynced: AtomicU64::new(0),
+            syncing: AtomicBool::new(false),
+            sync_failure: OnceLock::new(),
+        })
     }
 
     pub(super) fn bytes(&self) -> u64 {

@@ -79,7 +79,11 @@ fn files_have_their_bytes_and_a_fixed_mode() {
     builder.append_data(&mut header, &long, &b"{}"[..]).unwrap();
     let mut bytes = builder.into_inner().unwrap();
     bytes.truncate(bytes.len() - 1024);
-    bytes.extend(archive(&[file("./a/b.bin", &[7; 1000]), link("a/c.bin", EntryType::Symlink, "./b.bin"), link("d", EntryType::Link, "a/b.bin")]));
+    bytes.extend(archive(&[
+        file("./a/b.bin", &[7; 1000]),
+        link("a/c.bin", EntryType::Symlink, "./b.bin"),
+        link("d", EntryType::Link, "a/b.bin"),
+    ]));
     assert_eq!(unpacked(folder.path(), &[(bytes, plain())]).unwrap(), ["a/b.bin", "a/c.bin", "d", long.as_str()]);
     let metadata = std::fs::symlink_metadata(folder.path().join("a/c.bin")).unwrap();
     assert!(metadata.is_file());
@@ -136,7 +140,8 @@ fn a_bomb_ends_at_the_limit() {
 fn layers_bring_only_the_models_folder_and_remove_files_of_those_below() {
     let folder = tempfile::tempdir().unwrap();
     let first = archive(&[file("etc/shadow", b"x"), file("models/a", b"1"), file("models/sub/b", b"2"), file("models/sub/c", b"3")]);
-    let second = archive(&[file("models/.wh.a", b""), file("models/sub/.wh..wh..opq", b""), file("models/sub/d", b"4"), file("./models/e", b"5")]);
+    let second =
+        archive(&[file("models/.wh.a", b""), file("models/sub/.wh..wh..opq", b""), file("models/sub/d", b"4"), file("./models/e", b"5")]);
     assert_eq!(unpacked(folder.path(), &[(first, layer()), (second, layer())]).unwrap(), ["e", "sub/d"]);
     assert!(!folder.path().join("a").exists() && !folder.path().join("sub/b").exists() && !folder.path().join("etc").exists());
 }

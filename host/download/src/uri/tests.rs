@@ -30,14 +30,8 @@ fn each_scheme_has_its_parts() {
         StorageUri::OciImage { registry: "localhost:5000".into(), repository: "model".into(), reference: Reference::Tag("latest".into()) }
     );
     assert_eq!(parsed("local:///data/llama"), StorageUri::Local { path: "/data/llama".into() });
-    assert_eq!(
-        parsed("pvc://ns:claim/a"),
-        StorageUri::Pvc { namespace: Some("ns".into()), name: "claim".into(), path: "a".into() }
-    );
-    assert_eq!(
-        parsed("github://o/r@v1.0"),
-        StorageUri::GitHub { owner: "o".into(), repository: "r".into(), tag: Some("v1.0".into()) }
-    );
+    assert_eq!(parsed("pvc://ns:claim/a"), StorageUri::Pvc { namespace: Some("ns".into()), name: "claim".into(), path: "a".into() });
+    assert_eq!(parsed("github://o/r@v1.0"), StorageUri::GitHub { owner: "o".into(), repository: "r".into(), tag: Some("v1.0".into()) });
 }
 
 #[test]

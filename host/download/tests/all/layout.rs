@@ -122,12 +122,8 @@ async fn what_is_in_the_way_is_never_replaced() {
     node.fetch("empty", &url).await.unwrap();
     assert_eq!(node.read("empty/file"), b"x");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0, "a link was followed");
-    let request = Request {
-        uri: StorageUri::parse(&url).unwrap(),
-        access: Access::default(),
-        path: "/somewhere/else".into(),
-        scope: String::new(),
-    };
+    let request =
+        Request { uri: StorageUri::parse(&url).unwrap(), access: Access::default(), path: "/somewhere/else".into(), scope: String::new() };
     let text = message(node.downloader.download(request).run().await);
     assert!(text.contains("isn't below it"), "{text}");
 }
@@ -207,6 +203,7 @@ async fn a_full_disk_is_reported_with_its_numbers_and_continued_once_there_is_sp
     }
     let mut others = fs::File::create(disk.path().join("others")).unwrap();
     while std::io::Write::write_all(&mut others, &[1; 4096]).is_ok() {}
+    drop(others);
     let text = message(running.await.unwrap());
     assert!(text.contains("lacks space: ") && text.contains("free space, remove models, or lower the reserve"), "{text}");
     let partial = downloader.usage().await.unwrap().partial;

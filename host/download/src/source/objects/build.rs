@@ -120,8 +120,7 @@ fn s3(
 fn gcs(bucket: &str, access: &Access, http: &Http) -> Result<Arc<dyn ObjectStore>, Error> {
     let key = access.find(&["gcp_service_account_key", "gcp_credentials_json", "gcloud_application_credentials_json"]);
     let identity = identity(access, key.is_some())?;
-    let mut builder =
-        if identity == Identity::Ambient { GoogleCloudStorageBuilder::from_env() } else { GoogleCloudStorageBuilder::new() };
+    let mut builder = if identity == Identity::Ambient { GoogleCloudStorageBuilder::from_env() } else { GoogleCloudStorageBuilder::new() };
     builder = builder
         .with_bucket_name(bucket)
         .with_retry(no_retries())

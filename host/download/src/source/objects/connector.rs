@@ -49,6 +49,9 @@ impl HttpService for Connector {
             let wait = requested_delay(&head.headers);
             return Err(wrapped(Failure::Transient { cause: format!("status {}", status.as_u16()), wait }));
         }
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND) {
+            return Err(HttpError::new(HttpErrorKind::Unknown, Wrapped::Status(status.as_u16())));
+        }
         head.extensions.insert(published(status, &head.headers));
         let body = body.map_err(|error| wrapped(Failure::transient(crate::http::root_cause(&error))));
         Ok(HttpResponse::from_parts(head, HttpResponseBody::new(body)))
@@ -59,7 +62,8 @@ fn published(status: StatusCode, headers: &HeaderMap) -> Published {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let md5 = |text: &str| Checksum::from_base64(text, Checksum::Md5, 16);
     let google = || {
-        let hashes: Vec<_> = headers.get_all("x-goog-hash").iter().filter_map(|value| value.to_str().ok()).flat_map(|all| all.split(',')).collect();
+        let hashes: Vec<_> =
+            headers.get_all("x-goog-hash").iter().filter_map(|value| value.to_str().ok()).flat_map(|all| all.split(',')).collect();
         let find = |name: &str| hashes.iter().find_map(|hash| hash.trim().strip_prefix(name));
         find("md5=").and_then(md5).or_else(|| Checksum::from_base64(find("crc32c=")?, Checksum::Crc32c, 4))
     };
@@ -74,8 +78,16 @@ fn published(status: StatusCode, headers: &HeaderMap) -> Published {
 /// A failure on its way through `object_store`.
 #[derive(Debug)]
 enum Wrapped {
-    Transient { cause: String, wait: Option<Duration> },
-    Refused { name: String, reason: String },
+    Transient {
+        cause: String,
+        wait: Option<Duration>,
+    },
+    Refused {
+        name: String,
+        reason: String,
+    },
+    /// 401, 403 or 404, which `object_store` tells apart for some requests only.
+    Status(u16),
 }
 
 impl fmt::Display for Wrapped {
@@ -83,6 +95,7 @@ impl fmt::Display for Wrapped {
         match self {
             Self::Transient { cause, .. } => f.write_str(cause),
             Self::Refused { name, reason } => write!(f, "{name} {reason}"),
+            Self::Status(status) => write!(f, "status {status}"),
         }
     }
 }
@@ -99,17 +112,24 @@ fn wrapped(failure: Failure) -> HttpError {
     HttpError::new(HttpErrorKind::Interrupted, wrapped)
 }
 
-/// The failure that an error of `object_store` is about, if it comes from our client.
-pub(super) fn find_failure(error: &(dyn Error + 'static)) -> Option<Failure> {
+/// What our client found, somewhere in an error of `object_store`.
+pub(super) enum Found {
+    Failure(Failure),
+    Status(u16),
+}
+
+pub(super) fn find(error: &(dyn Error + 'static)) -> Option<Found> {
     let mut next = Some(error);
     while let Some(error) = next {
-        match error.downcast_ref() {
-            Some(Wrapped::Transient { cause, wait }) => return Some(Failure::Transient { cause: cause.clone(), wait: *wait }),
-            Some(Wrapped::Refused { name, reason }) => {
-                return Some(Failure::Permanent(crate::access::invalid(name, reason.clone())));
-            }
-            None => next = error.source(),
-        }
+        let Some(wrapped) = error.downcast_ref::<Wrapped>() else {
+            next = error.source();
+            continue;
+        };
+        return Some(match wrapped {
+            Wrapped::Transient { cause, wait } => Found::Failure(Failure::Transient { cause: cause.clone(), wait: *wait }),
+            Wrapped::Refused { name, reason } => Found::Failure(Failure::Permanent(crate::access::invalid(name, reason.clone()))),
+            Wrapped::Status(status) => Found::Status(*status),
+        });
     }
     None
 }

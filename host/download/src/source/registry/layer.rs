@@ -68,10 +68,7 @@ mod tests {
         let folder = || Some(RelativePath::parse("models").unwrap());
         let archive = |gzip, below, layer| Some(Archive { gzip, below, layer });
         let title = "org.opencontainers.image.title";
-        assert_eq!(
-            content("application/vnd.oci.image.layer.v1.tar+gzip", &[]).unwrap(),
-            ("layer-3".into(), archive(true, folder(), true))
-        );
+        assert_eq!(content("application/vnd.oci.image.layer.v1.tar+gzip", &[]).unwrap(), ("layer-3".into(), archive(true, folder(), true)));
         assert_eq!(
             content("application/vnd.docker.image.rootfs.diff.tar.gzip", &[]).unwrap(),
             ("layer-3".into(), archive(true, folder(), true))
