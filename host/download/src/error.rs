@@ -71,7 +71,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    pub(crate) fn transient(cause: impl ToString) -> Self {
+    pub(crate) fn transient(cause: impl std::fmt::Display) -> Self {
         Self::Transient { cause: cause.to_string(), wait: None }
     }
 }

@@ -33,7 +33,7 @@ pub struct Limits {
 /// The longest delay between two attempts, unless the server requests a longer one.
 pub(crate) const MAX_DELAY: Duration = Duration::from_secs(30);
 /// The longest delay that a server may request.
-pub(crate) const MAX_REQUESTED_DELAY: Duration = Duration::from_secs(300);
+pub(crate) const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(5);
 /// The most parts of a file.
 const MAX_PARTS: u64 = 1024;
 /// How much of a part is journaled at once.
@@ -53,7 +53,7 @@ impl Default for Limits {
             max_files: 20_000,
             attempts: 8,
             delay: Duration::from_millis(500),
-            silence: Duration::from_secs(60),
+            silence: Duration::from_mins(1),
             loopback: false,
         }
     }

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 use std::{fmt, path::Path};
 
 /// The longest path below a model's folder, in bytes: with the folder's own it stays below Linux' limit for a path.
-pub const MAX_PATH_BYTES: usize = 1024;
+pub(crate) const MAX_PATH_BYTES: usize = 1024;
 /// The longest part of a path, in bytes: what file systems store.
-pub const MAX_NAME_BYTES: usize = 255;
+pub(crate) const MAX_NAME_BYTES: usize = 255;
 /// The deepest path.
-pub const MAX_DEPTH: usize = 32;
+pub(crate) const MAX_DEPTH: usize = 32;
 
 /// Names that mean a device on some systems, whatever extension follows.
 const DEVICES: [&str; 4] = ["CON", "PRN", "AUX", "NUL"];

@@ -4,7 +4,7 @@ use crate::error::Error;
 use std::{fmt, path::PathBuf, str::FromStr};
 
 /// The longest storageUri; the CRD has the same limit.
-pub const MAX_URI_BYTES: usize = 2048;
+pub(crate) const MAX_URI_BYTES: usize = 2048;
 
 /// A parsed storageUri. It never has credentials, so it may be logged.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -46,7 +46,7 @@ pub(crate) struct Done {
 
 /// What changes when a file is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub(crate) struct State {
     pub(crate) size: u64,
     pub(crate) seconds: i64,
     pub(crate) nanoseconds: i64,

@@ -39,6 +39,14 @@ impl ManifestFile {
     pub fn size(&self) -> u64 {
         self.state.size
     }
+
+    fn compare(&self, opened: File, full: bool) -> std::io::Result<Option<Problem>> {
+        let state = State::for_file(&opened)?;
+        if state.size != self.state.size || !full && state != self.state {
+            return Ok(Some(Problem::Modified));
+        }
+        Ok((full && sha256(opened, state.size)? != self.sha256).then_some(Problem::Damaged))
+    }
 }
 
 /// What is wrong with a file.
@@ -87,7 +95,7 @@ impl Manifest {
             let problem = match open(folder, &file.path)? {
                 None => Some(Problem::Missing),
                 Some(_) if file.damaged => Some(Problem::Damaged),
-                Some(opened) => self.compare(file, opened, full).on_disk("reading", folder.path().join(file.path.as_path()))?,
+                Some(opened) => file.compare(opened, full).on_disk("reading", folder.path().join(file.path.as_path()))?,
             };
             damage.extend(problem.map(|problem| Damage { path: file.path.clone(), problem }));
         }
@@ -95,14 +103,6 @@ impl Manifest {
         let unknown = folder.files()?.into_iter().filter(|path| !listed.contains(path));
         damage.extend(unknown.map(|path| Damage { path, problem: Problem::Unknown }));
         Ok(Verification { version: self.version.clone(), files: self.files.len(), bytes: self.bytes(), damage })
-    }
-
-    fn compare(&self, file: &ManifestFile, opened: File, full: bool) -> std::io::Result<Option<Problem>> {
-        let state = State::for_file(&opened)?;
-        if state.size != file.state.size || !full && state != file.state {
-            return Ok(Some(Problem::Modified));
-        }
-        Ok((full && sha256(opened, state.size)? != file.sha256).then_some(Problem::Damaged))
     }
 }
 

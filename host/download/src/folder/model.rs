@@ -8,7 +8,7 @@ use crate::{
 };
 use rustix::fs::{FileType, FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
-use std::{fs::File, path::PathBuf};
+use std::fs::File;
 
 const LAYOUT: u32 = 1;
 
@@ -247,11 +247,4 @@ fn is_same(a: &File, b: &File) -> bool {
     use std::os::unix::fs::MetadataExt;
     let identity = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
     identity(a).is_some() && identity(a) == identity(b)
-}
-
-/// The path at which a model's files are, in messages.
-impl ModelFolder {
-    pub(crate) fn shown_path(&self) -> PathBuf {
-        self.root.dir.path().join(self.path.as_path())
-    }
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 use address::{Guard, Resolver};
 use futures::stream::{self, BoxStream, StreamExt};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper_rustls::HttpsConnector;
@@ -113,26 +113,21 @@ impl Http {
 
     /// A GET that follows redirects. Whoever is redirected to on another server gets no credentials.
     pub(crate) async fn get(&self, url: &Url, headers: &HeaderMap) -> Result<Answer, Failure> {
-        self.follow(Method::GET, url, headers, MAX_REDIRECTS).await
-    }
-
-    pub(crate) async fn head(&self, url: &Url, headers: &HeaderMap) -> Result<Answer, Failure> {
-        self.follow(Method::HEAD, url, headers, MAX_REDIRECTS).await
+        self.follow(url, headers, MAX_REDIRECTS).await
     }
 
     /// A GET whose redirect is the answer, if the redirect leads to another server.
     pub(crate) async fn get_once(&self, url: &Url, headers: &HeaderMap) -> Result<Answer, Failure> {
-        self.follow(Method::GET, url, headers, 0).await
+        self.follow(url, headers, 0).await
     }
 
-    async fn follow(&self, method: Method, url: &Url, headers: &HeaderMap, max_redirects: usize) -> Result<Answer, Failure> {
+    async fn follow(&self, url: &Url, headers: &HeaderMap, max_redirects: usize) -> Result<Answer, Failure> {
         let (mut url, mut headers) = (url.clone(), headers.clone());
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
         let mut redirects = 0;
         loop {
             let uri: Uri = url.as_str().parse().map_err(|_| protocol(host_of(&url), "a URL isn't valid"))?;
             let mut request = Request::new(Full::default());
-            *request.method_mut() = method.clone();
             *request.uri_mut() = uri;
             *request.headers_mut() = headers.clone();
             let (head, body) = self.send(request).await?.into_parts();

@@ -57,9 +57,13 @@ pub(crate) struct Archive {
 impl Archive {
     /// The form that a file's name tells.
     fn for_name(name: &str) -> Option<Self> {
-        let name = name.to_ascii_lowercase();
-        let gzip = name.ends_with(".tar.gz") || name.ends_with(".tgz");
-        (gzip || name.ends_with(".tar")).then_some(Self { gzip, below: None, layer: false })
+        let parts: Vec<_> = name.rsplit('.').map(str::to_ascii_lowercase).collect();
+        let gzip = match parts.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["tgz", _, ..] | ["gz", "tar", _, ..] => true,
+            ["tar", _, ..] => false,
+            _ => return None,
+        };
+        Some(Self { gzip, below: None, layer: false })
     }
 }
 
@@ -79,7 +83,7 @@ pub(crate) struct Reading {
 }
 
 /// Where a model's files are read.
-pub struct Source {
+pub(crate) struct Source {
     place: Place,
     kind: Kind,
 }
@@ -167,8 +171,8 @@ impl Listing {
     /// A listing whose version is a digest over what is known of its files.
     fn from_files(mut files: Vec<SourceFile>) -> Self {
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        let lines: String = files.iter().map(|file| format!("{}\n{}\n", file.path, file.identity())).collect();
-        Self { version: sha256_hex(lines).split_off(24), files }
+        let lines: Vec<_> = files.iter().flat_map(|file| [file.path.to_string(), file.identity()]).collect();
+        Self { version: sha256_hex(lines.join("\n")).split_off(24), files }
     }
 
     /// Sorts the files, and checks that they can be on one disk together.

@@ -50,7 +50,7 @@ impl Objects {
             // The prefix may be one object.
             let object = self.awaited(self.store.head(&self.prefix)).await?.map_err(|error| failed(error, place, None))?;
             let name = self.prefix.filename().unwrap_or_default().to_owned();
-            return Ok(Listing::from_files(vec![self.file(place, &name, &object)?]));
+            return Ok(Listing::from_files(vec![file(place, &name, &object)?]));
         }
         let parents: HashSet<String> = objects.iter().flat_map(|object| parents(object.location.as_ref())).collect();
         let mut files = Vec::new();
@@ -61,22 +61,9 @@ impl Objects {
             if path.is_empty() || object.size == 0 && parents.contains(key) {
                 continue;
             }
-            files.push(self.file(place, path, object)?);
+            files.push(file(place, path, object)?);
         }
         Ok(Listing::from_files(files))
-    }
-
-    fn file(&self, place: &Place, path: &str, object: &ObjectMeta) -> Result<SourceFile, Error> {
-        Ok(SourceFile {
-            path: checked_path(place, path)?,
-            size: object.size,
-            // It is published with the bytes, together with whether the ETag is one.
-            checksum: None,
-            validator: Some(object.e_tag.clone().unwrap_or_else(|| object.last_modified.to_rfc3339())),
-            key: object.location.as_ref().to_owned(),
-            archive: None,
-            ranges: true,
-        })
     }
 
     pub(super) async fn read(&self, place: &Place, file: &SourceFile, range: Range<u64>) -> Result<Reading, Failure> {
@@ -114,6 +101,19 @@ impl Objects {
     async fn awaited<T>(&self, answer: impl Future<Output = T>) -> Result<T, Failure> {
         timeout(self.silence, answer).await.map_err(|_| Failure::transient(format!("no answer within {} seconds", self.silence.as_secs())))
     }
+}
+
+fn file(place: &Place, path: &str, object: &ObjectMeta) -> Result<SourceFile, Error> {
+    Ok(SourceFile {
+        path: checked_path(place, path)?,
+        size: object.size,
+        // It is published with the bytes, together with whether the ETag is one.
+        checksum: None,
+        validator: Some(object.e_tag.clone().unwrap_or_else(|| object.last_modified.to_rfc3339())),
+        key: object.location.as_ref().to_owned(),
+        archive: None,
+        ranges: true,
+    })
 }
 
 /// The keys that are folders of a key.

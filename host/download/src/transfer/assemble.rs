@@ -80,10 +80,8 @@ fn unpack<'a>(
         return Err(Error::Archive { archive: job.source.name().to_owned(), reason });
     }
     for path in plain {
-        let ((from, name), (to, target)) = match (files.parent(path)?, unpacked.make_parent(path)?) {
-            (Some(from), to) => (from, to),
-            (None, _) => continue,
-        };
+        let Some((from, name)) = files.parent(path)? else { continue };
+        let (to, target) = unpacked.make_parent(path)?;
         to.remove_tree(target)?;
         // The link leaves what the journal knows, in case this is interrupted.
         if !from.link(name, &to, target)? {

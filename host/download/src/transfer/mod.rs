@@ -16,7 +16,7 @@ pub use progress::{Phase, Progress};
 use crate::{
     access::Access,
     error::{Error, Failure},
-    folder::{Dir, ModelFolder, Root, Usage, Verification},
+    folder::{Dir, Manifest, ModelFolder, Root, Usage, Verification},
     http::Http,
     limits::Limits,
     path::RelativePath,
@@ -123,6 +123,13 @@ impl Downloader {
         joined(verifying.await)
     }
 
+    /// What the version to which a model's path leads has. `None` if there is none.
+    pub async fn manifest(&self, path: &Path) -> Result<Option<Manifest>, Error> {
+        let (shared, path) = (self.0.clone(), self.0.root.relative(path)?);
+        let reading = spawn_blocking(move || ModelFolder::current(&shared.root, &path));
+        Ok(joined(reading.await)?.map(|(_, manifest)| manifest))
+    }
+
     /// Removes a model: its link, its versions and what is unfinished, and nothing else.
     pub async fn remove(&self, path: &Path) -> Result<(), Error> {
         let (shared, path) = (self.0.clone(), self.0.root.relative(path)?);
@@ -162,7 +169,7 @@ impl Watcher {
 
 impl fmt::Debug for Download {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Download").field("request", &self.request).field("progress", &self.counters.snapshot()).finish()
+        f.debug_struct("Download").field("request", &self.request).field("progress", &self.counters.snapshot()).finish_non_exhaustive()
     }
 }
 
@@ -255,13 +262,7 @@ impl Download {
         Ok(self.publish(folder, version, &manifest, shared_bytes).await?)
     }
 
-    async fn publish(
-        &self,
-        folder: &Arc<ModelFolder>,
-        version: Dir,
-        manifest: &crate::folder::Manifest,
-        shared_bytes: u64,
-    ) -> Result<Outcome, Error> {
+    async fn publish(&self, folder: &Arc<ModelFolder>, version: Dir, manifest: &Manifest, shared_bytes: u64) -> Result<Outcome, Error> {
         let (model, target) = (folder.clone(), version.clone());
         let changed = joined(spawn_blocking(move || model.publish(&target)).await)?;
         Ok(Outcome {

@@ -21,7 +21,8 @@ impl Rate {
 
     /// Waits until these bytes may have come.
     pub(super) async fn take(&self, bytes: usize) {
-        let duration = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
+        let nanoseconds = (bytes as u64).saturating_mul(1_000_000_000) / self.bytes_per_second;
+        let duration = Duration::from_nanos(nanoseconds);
         let ready = {
             let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
             let earliest = Instant::now().checked_sub(BURST).unwrap_or(*spent);

@@ -49,7 +49,7 @@ fn open_blocking(root: &Root, folder: &ModelFolder, listing: &Listing, scope: &s
         if let Some(other_dir) = folder.partial.child(&other)?
             && other.ends_with(&suffix)
         {
-            sources.add_partial(other_dir)?;
+            sources.add_partial(&other_dir)?;
         }
     }
     for (index, file) in listing.files.iter().enumerate() {
@@ -108,8 +108,8 @@ impl Sources {
         Ok(Self { versions, by_digest, by_identity, partials: HashMap::new() })
     }
 
-    fn add_partial(&mut self, dir: Dir) -> Result<(), Error> {
-        let Contents { files, known } = Journal::read(&dir)?;
+    fn add_partial(&mut self, dir: &Dir) -> Result<(), Error> {
+        let Contents { files, known } = Journal::read(dir)?;
         for (index, known) in known {
             if let (Some(key), Some(done)) = (files.get(index), known.done) {
                 self.partials.insert(key.clone(), (dir.clone(), done));

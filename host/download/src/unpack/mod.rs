@@ -153,13 +153,11 @@ impl<'a> Unpacker<'a> {
         let mut target = target.to_owned();
         for _ in 0..MAX_LINKS {
             let Some(inside) = below(&target, archive).map_err(Ok)? else { break };
-            match links.get(&inside) {
-                Some(next) => target.clone_from(next),
-                None => {
-                    found = self.files.get(&inside).cloned().map(|done| (inside, done));
-                    break;
-                }
-            }
+            let Some(next) = links.get(&inside) else {
+                found = self.files.get(&inside).cloned().map(|done| (inside, done));
+                break;
+            };
+            target.clone_from(next);
         }
         let Some((inside, done)) = found else {
             return Err(Ok(format!("has the link {:?}, which leads to no file of the model", path.as_str())));

@@ -2,7 +2,7 @@
 
 use crate::{
     site::{Fault, Server},
-    support::{Node, bytes, limits, message, sha256},
+    support::{Node, bytes, limits, message, sha256, until},
 };
 use pointsman_download::{Error, Limits, Phase};
 use std::sync::atomic::Ordering::Relaxed;
@@ -94,9 +94,7 @@ async fn a_file_that_changes_in_the_middle_is_begun_again_and_reported() {
     let download = node.download("model", &url);
     let watcher = download.watcher();
     let running = tokio::spawn(download.run());
-    while watcher.progress().completed_bytes == 0 {
-        tokio::task::yield_now().await;
-    }
+    until(|| watcher.progress().completed_bytes > 0).await;
     let new = bytes(5, SIZE - 1000);
     server.site.put("/file.bin", new.clone());
     let outcome = running.await.unwrap().unwrap();
@@ -108,9 +106,7 @@ async fn a_file_that_changes_in_the_middle_is_begun_again_and_reported() {
     let download = node.download("gone", &url);
     let watcher = download.watcher();
     let running = tokio::spawn(download.run());
-    while watcher.progress().completed_bytes == 0 {
-        tokio::task::yield_now().await;
-    }
+    until(|| watcher.progress().completed_bytes > 0).await;
     server.site.remove("/file.bin");
     let text = message(running.await.unwrap());
     assert!(text.contains("doesn't exist: check the URL"), "{text}");
@@ -124,9 +120,7 @@ async fn a_dropped_download_is_continued() {
     let download = node.download("model", &url);
     let watcher = download.watcher();
     let running = tokio::spawn(download.run());
-    while watcher.progress().completed_bytes < 3 << 20 {
-        tokio::task::yield_now().await;
-    }
+    until(|| watcher.progress().completed_bytes >= 3 << 20).await;
     assert_eq!(watcher.progress().phase, Phase::Downloading);
     assert!(!node.path("model").exists());
     let text = message(node.fetch("model", &url).await);

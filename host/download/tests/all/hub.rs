@@ -2,7 +2,7 @@
 
 use crate::{
     site::{Body, Server, Site, json, redirect, status},
-    support::{Node, bytes, message, sha256},
+    support::{Node, bytes, hex, message, sha256, until},
 };
 use http::{Request, Response, header};
 use hyper::body::Incoming;
@@ -103,7 +103,7 @@ fn is_lfs(path: &str) -> bool {
 
 fn entry(path: &str, content: &[u8]) -> String {
     let blob = Sha1::digest([format!("blob {}\0", content.len()).as_bytes(), content].concat());
-    let oid: String = blob.iter().map(|byte| format!("{byte:02x}")).collect();
+    let oid = hex(&blob);
     let lfs = if is_lfs(path) {
         format!(",\"lfs\":{{\"oid\":\"{}\",\"size\":{},\"pointerSize\":134}}", sha256(content), content.len())
     } else {
@@ -158,9 +158,7 @@ async fn a_branch_that_moves_in_the_middle_changes_nothing_of_the_commit() {
     let download = node.downloader.download(node.request("llama", "hf://org/model", access));
     let watcher = download.watcher();
     let running = tokio::spawn(download.run());
-    while watcher.progress().completed_bytes < 1 << 20 {
-        tokio::task::yield_now().await;
-    }
+    until(|| watcher.progress().completed_bytes >= 1 << 20).await;
     hub.branch.lock().unwrap().sha = format!("{:040x}", 9);
     let outcome = running.await.unwrap().unwrap();
     assert_eq!(outcome.version, first().sha);

@@ -2,7 +2,7 @@
 
 use crate::{
     site::Server,
-    support::{bytes, limits, sha256},
+    support::{bytes, limits, sha256, until},
 };
 use pointsman_download::{Access, Downloader, Limits, Request, StorageUri};
 use std::{
@@ -61,10 +61,11 @@ async fn killed(size: usize, kills: u64, per_second: u64) {
         let share = size as u64 / kills;
         let point = share * kill + share * u64::from(chance) / 256;
         let mut child = start(&uri, root.path());
-        while server.site.sent() < point {
+        until(|| {
             assert!(child.try_wait().unwrap().is_none(), "the process ended before it was killed");
-            tokio::task::yield_now().await;
-        }
+            server.site.sent() >= point
+        })
+        .await;
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!root.path().join("model").exists(), "a model that isn't complete is there");

@@ -2,7 +2,7 @@
 
 use crate::{
     site::Server,
-    support::{Node, bytes, limits, message, sha256},
+    support::{Node, bytes, limits, message, sha256, until},
 };
 use pointsman_download::{Access, Downloader, Limits, Request, StorageUri};
 use std::{
@@ -12,7 +12,7 @@ use std::{
     process::Command,
 };
 
-async fn folder(server: &Server, seed: u64) -> String {
+fn folder(server: &Server, seed: u64) -> String {
     let (shared, own) = (bytes(100, 3 << 20), bytes(seed, 100_000));
     let base = format!("/m{seed}");
     server.site.put(&format!("{base}/shared.bin"), shared.clone());
@@ -56,7 +56,7 @@ async fn the_root_may_be_mounted_elsewhere() {
 #[tokio::test(flavor = "multi_thread")]
 async fn equal_files_are_on_disk_once_within_a_scope_and_twice_beyond() {
     let (server, node) = (Server::start().await, Node::new());
-    let (a, b, c) = (folder(&server, 1).await, folder(&server, 2).await, folder(&server, 3).await);
+    let (a, b, c) = (folder(&server, 1), folder(&server, 2), folder(&server, 3));
     node.fetch("a", &a).await.unwrap();
     let second = node.fetch("b", &b).await.unwrap();
     assert_eq!(second.shared_bytes, 3 << 20);
@@ -78,7 +78,7 @@ async fn equal_files_are_on_disk_once_within_a_scope_and_twice_beyond() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removal_removes_what_is_ours_and_nothing_else() {
     let (server, node) = (Server::start().await, Node::new());
-    let (a, b) = (folder(&server, 1).await, folder(&server, 2).await);
+    let (a, b) = (folder(&server, 1), folder(&server, 2));
     node.fetch("team/a", &a).await.unwrap();
     node.fetch("team/b", &b).await.unwrap();
     fs::write(node.path("team/note"), "by a person").unwrap();
@@ -131,7 +131,7 @@ async fn what_is_in_the_way_is_never_replaced() {
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_links_below_the_models_folder_are_not_followed() {
     let (server, node) = (Server::start().await, Node::new());
-    let url = folder(&server, 1).await;
+    let url = folder(&server, 1);
     node.fetch("model", &url).await.unwrap();
     // Somebody with the disk replaces a version's file by a link out of the root.
     let secret = tempfile::tempdir().unwrap();
@@ -198,9 +198,7 @@ async fn a_full_disk_is_reported_with_its_numbers_and_continued_once_there_is_sp
     let first = download();
     let watcher = first.watcher();
     let running = tokio::spawn(first.run());
-    while watcher.progress().completed_bytes < 2 << 20 {
-        tokio::task::yield_now().await;
-    }
+    until(|| watcher.progress().completed_bytes >= 2 << 20).await;
     let mut others = fs::File::create(disk.path().join("others")).unwrap();
     while std::io::Write::write_all(&mut others, &[1; 4096]).is_ok() {}
     drop(others);

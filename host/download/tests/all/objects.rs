@@ -2,7 +2,7 @@
 
 use crate::{
     site::{Server, body, status},
-    support::{Node, bytes, limits, message},
+    support::{Node, bytes, limits, message, until},
 };
 use http::{Response, header};
 use hyper_util::{
@@ -121,9 +121,7 @@ async fn an_object_that_changes_in_the_middle_is_begun_again() {
     let download = node.downloader.download(node.request("m", "s3://bucket/m", access));
     let watcher = download.watcher();
     let running = tokio::spawn(download.run());
-    while watcher.progress().completed_bytes == 0 {
-        tokio::task::yield_now().await;
-    }
+    until(|| watcher.progress().completed_bytes > 0).await;
     // As an upload does: whole and at once.
     s3.put("draft", &bytes(2, SIZE + 5));
     std::fs::rename(s3.folder.path().join("draft"), s3.folder.path().join("bucket/m/a")).unwrap();

@@ -51,6 +51,9 @@ fn program() -> &'static Path {
     })
 }
 
+/// A media type, an annotation, and bytes.
+type Layer<'a> = (&'a str, Option<(&'a str, &'a str)>, Vec<u8>);
+
 struct Registry {
     child: Child,
     host: String,
@@ -93,7 +96,7 @@ impl Registry {
             if tokio::net::TcpStream::connect(&registry.host).await.is_ok() {
                 return registry;
             }
-            tokio::task::yield_now().await;
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }
 
@@ -116,8 +119,8 @@ impl Registry {
         digest
     }
 
-    /// Pushes layers of (media type, annotation, bytes), and returns the manifest's digest.
-    async fn push(&self, repository: &str, tag: &str, layers: &[(&str, Option<(&str, &str)>, Vec<u8>)]) -> String {
+    /// Pushes layers, and returns the manifest's digest.
+    async fn push(&self, repository: &str, tag: &str, layers: &[Layer<'_>]) -> String {
         let config = self.blob(repository, b"{}".to_vec()).await;
         let mut listed = Vec::new();
         for (kind, annotation, content) in layers {

@@ -19,12 +19,12 @@ use std::{
 };
 use tokio::{net::TcpListener, task::JoinHandle};
 
-pub type Body = UnsyncBoxBody<Bytes, io::Error>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 type Handler = dyn Fn(&Request<Incoming>, &Site) -> Option<Response<Body>> + Send + Sync;
 
 /// What happens to the next request for a part.
 #[derive(Clone, Copy, Debug)]
-pub enum Fault {
+pub(crate) enum Fault {
     Status(u16),
     /// A status with `Retry-After: 1`.
     Busy(u16),
@@ -46,27 +46,26 @@ struct Stored {
 
 /// A request as the server saw it.
 #[derive(Clone, Debug)]
-pub struct Seen {
-    pub path: String,
-    pub range: Option<String>,
-    pub authorization: Option<String>,
+pub(crate) struct Seen {
+    pub(crate) path: String,
+    pub(crate) authorization: Option<String>,
 }
 
-pub struct Site {
+pub(crate) struct Site {
     files: Mutex<HashMap<String, Stored>>,
     faults: Mutex<VecDeque<Fault>>,
-    pub seen: Mutex<Vec<Seen>>,
+    pub(crate) seen: Mutex<Vec<Seen>>,
     /// Bytes of bodies that were handed to connections.
-    pub sent: Arc<AtomicU64>,
+    pub(crate) sent: Arc<AtomicU64>,
     /// Bytes a second of each answer; 0 doesn't limit them.
-    pub per_second: AtomicU64,
-    pub ignore_ranges: std::sync::atomic::AtomicBool,
+    pub(crate) per_second: AtomicU64,
+    pub(crate) ignore_ranges: std::sync::atomic::AtomicBool,
     handler: Box<Handler>,
 }
 
-pub struct Server {
-    pub site: Arc<Site>,
-    pub url: String,
+pub(crate) struct Server {
+    pub(crate) site: Arc<Site>,
+    pub(crate) url: String,
     task: JoinHandle<()>,
 }
 
@@ -77,12 +76,12 @@ impl Drop for Server {
 }
 
 impl Server {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::with(|_, _| None).await
     }
 
     /// A server that asks this first.
-    pub async fn with(handler: impl Fn(&Request<Incoming>, &Site) -> Option<Response<Body>> + Send + Sync + 'static) -> Self {
+    pub(crate) async fn with(handler: impl Fn(&Request<Incoming>, &Site) -> Option<Response<Body>> + Send + Sync + 'static) -> Self {
         let site = Arc::new(Site {
             files: Mutex::default(),
             faults: Mutex::default(),
@@ -113,50 +112,46 @@ impl Server {
         Self { site, url, task }
     }
 
-    pub fn at(&self, path: &str) -> String {
+    pub(crate) fn at(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
 }
 
 impl Site {
-    pub fn put(&self, path: &str, bytes: impl Into<Bytes>) {
+    pub(crate) fn put(&self, path: &str, bytes: impl Into<Bytes>) {
         let bytes = bytes.into();
         let etag = format!("\"{}\"", &super::support::sha256(&bytes)[..16]);
         self.files.lock().unwrap().insert(path.to_owned(), Stored { bytes, etag });
     }
 
-    pub fn remove(&self, path: &str) {
+    pub(crate) fn remove(&self, path: &str) {
         self.files.lock().unwrap().remove(path);
     }
 
-    pub fn fail(&self, faults: impl IntoIterator<Item = Fault>) {
+    pub(crate) fn fail(&self, faults: impl IntoIterator<Item = Fault>) {
         self.faults.lock().unwrap().extend(faults);
     }
 
-    pub fn faults_left(&self) -> usize {
+    pub(crate) fn faults_left(&self) -> usize {
         self.faults.lock().unwrap().len()
     }
 
-    pub fn sent(&self) -> u64 {
+    pub(crate) fn sent(&self) -> u64 {
         self.sent.load(Relaxed)
     }
 
-    pub fn requests(&self, path: &str) -> Vec<Seen> {
+    pub(crate) fn requests(&self, path: &str) -> Vec<Seen> {
         self.seen.lock().unwrap().iter().filter(|seen| seen.path == path).cloned().collect()
     }
 
     fn answer(self: &Arc<Self>, request: &Request<Incoming>) -> Response<Body> {
         let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        self.seen.lock().unwrap().push(Seen {
-            path: request.uri().path().to_owned(),
-            range: text(header::RANGE),
-            authorization: text(header::AUTHORIZATION),
-        });
+        self.seen.lock().unwrap().push(Seen { path: request.uri().path().to_owned(), authorization: text(header::AUTHORIZATION) });
         (self.handler)(request, self).unwrap_or_else(|| self.file(request, request.uri().path()))
     }
 
     /// A file as a server of static files has it.
-    pub fn file(&self, request: &Request<Incoming>, path: &str) -> Response<Body> {
+    pub(crate) fn file(&self, request: &Request<Incoming>, path: &str) -> Response<Body> {
         let Some(stored) = self.files.lock().unwrap().get(path).cloned() else { return status(404) };
         let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
         let size = stored.bytes.len();
@@ -211,8 +206,8 @@ impl Site {
                     return reset.then(|| (Err(io::Error::from(io::ErrorKind::ConnectionReset)), usize::MAX));
                 }
                 let next = (at + CHUNK).min(end);
-                if per_second > 0 {
-                    tokio::time::sleep(Duration::from_secs_f64((next - at) as f64 / per_second as f64)).await;
+                if let Some(delay) = ((next - at) as u64 * 1_000_000).checked_div(per_second) {
+                    tokio::time::sleep(Duration::from_micros(delay)).await;
                 }
                 sent.fetch_add((next - at) as u64, Relaxed);
                 Some((Ok(Frame::data(bytes.slice(at..next))), next))
@@ -226,18 +221,18 @@ fn empty() -> Body {
     body("")
 }
 
-pub fn body(bytes: impl Into<Bytes>) -> Body {
+pub(crate) fn body(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-pub fn status(code: u16) -> Response<Body> {
+pub(crate) fn status(code: u16) -> Response<Body> {
     Response::builder().status(code).body(empty()).unwrap()
 }
 
-pub fn json(text: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn json(text: impl Into<Bytes>) -> Response<Body> {
     Response::builder().header(header::CONTENT_TYPE, "application/json").body(body(text)).unwrap()
 }
 
-pub fn redirect(location: &str) -> Response<Body> {
+pub(crate) fn redirect(location: &str) -> Response<Body> {
     Response::builder().status(302).header(header::LOCATION, location).body(empty()).unwrap()
 }

@@ -5,13 +5,13 @@ use std::{path::PathBuf, time::Duration};
 use tempfile::TempDir;
 
 /// A root of models that goes with the test.
-pub struct Node {
-    pub folder: TempDir,
-    pub downloader: Downloader,
+pub(crate) struct Node {
+    pub(crate) folder: TempDir,
+    pub(crate) downloader: Downloader,
 }
 
 /// Limits under which a test of faults ends soon.
-pub fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits {
         part_bytes: 1 << 20,
         reserve_bytes: 0,
@@ -24,44 +24,54 @@ pub fn limits() -> Limits {
 }
 
 impl Node {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(limits())
     }
 
-    pub fn with(limits: Limits) -> Self {
+    pub(crate) fn with(limits: Limits) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let downloader = Downloader::open(folder.path(), limits).unwrap();
         Self { folder, downloader }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub fn request(&self, name: &str, uri: &str, access: Access) -> Request {
+    pub(crate) fn request(&self, name: &str, uri: &str, access: Access) -> Request {
         Request { uri: StorageUri::parse(uri).unwrap(), access, path: self.path(name), scope: "tenant".to_owned() }
     }
 
-    pub fn download(&self, name: &str, uri: &str) -> Download {
+    pub(crate) fn download(&self, name: &str, uri: &str) -> Download {
         self.downloader.download(self.request(name, uri, Access::default()))
     }
 
-    pub async fn fetch(&self, name: &str, uri: &str) -> Result<Outcome, Error> {
+    pub(crate) async fn fetch(&self, name: &str, uri: &str) -> Result<Outcome, Error> {
         self.download(name, uri).run().await
     }
 
-    pub async fn fetch_with(&self, name: &str, uri: &str, parameters: &[(&str, &str)]) -> Result<Outcome, Error> {
+    pub(crate) async fn fetch_with(&self, name: &str, uri: &str, parameters: &[(&str, &str)]) -> Result<Outcome, Error> {
         let access = Access::new(parameters.iter().copied(), []);
         self.downloader.download(self.request(name, uri, access)).run().await
     }
 
-    pub fn read(&self, path: &str) -> Vec<u8> {
+    pub(crate) fn read(&self, path: &str) -> Vec<u8> {
         std::fs::read(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 }
 
+/// Waits for a condition that nothing announces.
+pub(crate) async fn until(mut condition: impl FnMut() -> bool) {
+    let waiting = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(5), waiting).await.expect("the condition holds within five minutes");
+}
+
 /// Bytes that differ at each place and with each seed.
-pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = move || {
         state ^= state << 13;
@@ -77,12 +87,20 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-pub fn sha256(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     use sha2::{Digest, Sha256};
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(bytes))
 }
 
 /// The message of a download that must fail.
-pub fn message<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+pub(crate) fn message<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     result.unwrap_err().to_string()
 }

@@ -5,6 +5,7 @@ use crate::{
     support::{Node, bytes, message, sha256},
 };
 use pointsman_download::{Phase, Problem};
+use std::os::unix::fs::PermissionsExt;
 
 const SIZE: usize = (5 << 20) + 12_345;
 
@@ -68,7 +69,6 @@ async fn an_archive_is_unpacked_after_its_checksum_holds() {
     let outcome = node.fetch("model", &server.at("/model.tar.gz")).await.unwrap();
     assert!(node.read("model/model/weights.bin") == weights, "other bytes");
     assert_eq!((outcome.files, outcome.bytes), (2, SIZE as u64 + 2));
-    use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(node.path("model/model/config.json")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o644);
     assert_eq!(node.downloader.usage().await.unwrap().partial, 0, "the archive is still there");

@@ -32,13 +32,15 @@ impl Layer {
         }
         let is_image = kind.starts_with("application/vnd.oci.image.layer.") || kind.starts_with("application/vnd.docker.image.rootfs.");
         let gzip = kind.ends_with("gzip");
-        let is_tar = kind.ends_with(".tar") || kind.ends_with("+tar") || kind.ends_with(".tar+gzip") || kind.ends_with(".tar.gzip");
+        // `...v1.tar`, `...v1.tar+gzip`, and Docker's `...diff.tar.gzip`.
+        let is_tar = kind.split(['.', '+']).any(|part| part == "tar");
         let path = PATHS.iter().find_map(|name| self.annotations.get(*name));
         // ORAS gives a plain file the media type of a layer; only its title says that it is one.
-        let is_file = path.is_some() && !(is_tar && !is_image) && self.annotations.get(UNPACK).is_none_or(|unpack| unpack != "true");
+        let is_unpacked = self.annotations.get(UNPACK).is_some_and(|unpack| unpack == "true");
+        let is_file = path.is_some() && (is_image || !is_tar) && !is_unpacked;
         match path {
             Some(path) if is_file => Ok((checked_path(place, path)?, None)),
-            _ if is_tar || self.annotations.contains_key(UNPACK) => {
+            _ if is_tar || is_unpacked => {
                 let below = (is_image && path.is_none()).then(|| folder.clone());
                 let name = checked_path(place, &format!("layer-{index}"))?;
                 Ok((name, Some(Archive { gzip: gzip || !is_tar, below, layer: is_image })))
