@@ -37,7 +37,7 @@ pub(crate) const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(5);
 /// The most parts of a file.
 const MAX_PARTS: u64 = 1024;
 /// How much of a part is journaled at once.
-const CHECKPOINT_BYTES: u64 = 256 << 10;
+const CHECKPOINT_BYTES: u64 = 128 << 10;
 /// The largest answer that is read whole: lists, manifests.
 pub(crate) const MAX_ANSWER_BYTES: usize = 8 << 20;
 

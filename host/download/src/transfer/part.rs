@@ -21,7 +21,7 @@ use std::{
 use tokio::task::spawn_blocking;
 
 /// How much of a part is in memory before it is written.
-const FLUSH_BYTES: usize = 256 << 10;
+const FLUSH_BYTES: usize = 128 << 10;
 
 pub(super) struct Part {
     pub(super) job: Arc<Job>,

@@ -90,7 +90,7 @@ async fn a_download_survives_kills_at_any_point() {
 async fn a_large_download_survives_many_kills() {
     // Without the variable, a smaller one of many files' worth of kills would say nothing new.
     if std::env::var_os("POINTSMAN_TEST_FULL").is_some() {
-        killed(1 << 30, 50, 256 << 20).await;
+        killed(1 << 30, 50, 96 << 20).await;
     }
 }
 
