@@ -100,6 +100,12 @@ impl Http {
         Self { guard: Guard { metadata: true, ..self.guard }, ..self.clone() }
     }
 
+    /// Checks that a service isn't the machine's own, even for a source that uses the machine's identity.
+    pub(crate) fn check_service(&self, url: &Url) -> Result<(), Error> {
+        let guard = Guard { metadata: false, ..self.guard };
+        guard.check_host(host_of(url)).map_err(|reason| invalid("endpoint", reason))
+    }
+
     /// Sends one request; the failure has no address in it that could hold a secret.
     pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
         let host = request.uri().host().unwrap_or_default().to_owned();

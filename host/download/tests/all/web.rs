@@ -4,7 +4,7 @@ use crate::{
     site::{Server, redirect},
     support::{Node, bytes, message, sha256},
 };
-use pointsman_download::{Phase, Problem};
+use pointsman_download::{Access, Phase, Problem};
 use std::os::unix::fs::PermissionsExt;
 
 const SIZE: usize = (5 << 20) + 12_345;
@@ -157,6 +157,11 @@ async fn the_node_itself_is_no_source() {
         let text = message(node.fetch("model", uri).await);
         assert!(text.contains("belongs to the node itself"), "{text}");
     }
+    // Not even with the machine's identity, which is published there.
+    let mut request = node.request("model", "s3://latest/meta-data", Access::new([("endpoint", "http://169.254.169.254")], []));
+    request.access.ambient = true;
+    let text = message(node.downloader.download(request).run().await);
+    assert!(text.contains("endpoint of the storage 169.254.169.254 belongs to the node itself"), "{text}");
     let server = Server::with(|_, _| Some(redirect("http://169.254.169.254/latest/meta-data/"))).await;
     let text = message(Node::new().fetch("model", &server.at("/x")).await);
     assert!(text.contains("169.254.169.254 belongs to the node itself"), "{text}");

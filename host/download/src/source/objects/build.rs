@@ -33,14 +33,14 @@ pub(super) fn store(uri: &StorageUri, access: &Access, http: &Http) -> Result<(A
     match uri {
         StorageUri::S3 { bucket, region, prefix } => {
             let region = region.as_deref().or_else(|| access.find(&REGION)).unwrap_or(DEFAULT_REGION);
-            let endpoint = access.endpoint(&["endpoint", "aws_endpoint_url", "s3_endpoint"])?;
+            let endpoint = endpoint(access, http, &["endpoint", "aws_endpoint_url", "s3_endpoint"])?;
             // Servers of one's own have one name for all buckets.
             let path_style = access.flag("path_style")?.unwrap_or(endpoint.is_some());
             Ok((s3(bucket, region, endpoint, path_style, access, http)?, prefix.clone()))
         }
         StorageUri::OciObjects { namespace, bucket, prefix } => {
             let region = access.find(&["region", "oci_region"]);
-            let endpoint = match (access.endpoint(&["endpoint"])?, region) {
+            let endpoint = match (endpoint(access, http, &["endpoint"])?, region) {
                 (Some(endpoint), _) => endpoint,
                 (None, Some(region)) => format!("https://{namespace}.compat.objectstorage.{region}.oraclecloud.com")
                     .parse()
@@ -53,6 +53,13 @@ pub(super) fn store(uri: &StorageUri, access: &Access, http: &Http) -> Result<(A
         StorageUri::Azure { account, container, prefix } => Ok((azure(account, container, access, http)?, prefix.clone())),
         _ => Err(Error::Unsupported { what: uri.to_string(), remedy: "write the place of an object store".to_owned() }),
     }
+}
+
+/// The address of the service, if it isn't the usual one.
+fn endpoint(access: &Access, http: &Http, names: &[&str]) -> Result<Option<url::Url>, Error> {
+    let endpoint = access.endpoint(names)?;
+    endpoint.iter().try_for_each(|url| http.check_service(url))?;
+    Ok(endpoint)
 }
 
 fn identity(access: &Access, has_credentials: bool) -> Result<Identity, Error> {
@@ -126,7 +133,7 @@ fn gcs(bucket: &str, access: &Access, http: &Http) -> Result<Arc<dyn ObjectStore
         .with_retry(no_retries())
         .with_skip_signature(identity == Identity::Anonymous)
         .with_http_connector(connector(&identity, http));
-    if let Some(endpoint) = access.endpoint(&["endpoint", "gcp_endpoint"])? {
+    if let Some(endpoint) = endpoint(access, http, &["endpoint", "gcp_endpoint"])? {
         builder = builder.with_base_url(endpoint.as_str().trim_end_matches('/'));
     }
     if let (Identity::Given, Some(key)) = (&identity, key) {
@@ -148,7 +155,7 @@ fn azure(account: &str, container: &str, access: &Access, http: &Http) -> Result
         .with_retry(no_retries())
         .with_skip_signature(identity == Identity::Anonymous)
         .with_http_connector(connector(&identity, http));
-    if let Some(endpoint) = access.endpoint(&["endpoint", "azure_endpoint"])? {
+    if let Some(endpoint) = endpoint(access, http, &["endpoint", "azure_endpoint"])? {
         builder = builder.with_endpoint(endpoint.as_str().trim_end_matches('/').to_owned());
     }
     if identity == Identity::Given {
