@@ -4,7 +4,7 @@
 //! [`Outcome`] once the model's path leads to a complete version, whose files all have the checksums that the source publishes. A process
 //! that is killed, or a future that is dropped, leaves what it has: the next `run` continues.
 //!
-//! Where the files are on disk: [`folder`](crate::Usage) has one link a model, which pods mount, and all else in `ROOT/.pointsman`.
+//! A root has one link for each model, which pods mount, and all else in `ROOT/.pointsman`: `docs/model-storage.md` describes both.
 
 mod access;
 mod checksum;
