@@ -46,6 +46,8 @@ pub struct LiveModel {
     pub finalizers: Vec<String>,
     /// Whether somebody else has written its state.
     pub has_foreign_state: bool,
+    /// Whether something of its status is ours.
+    pub has_own_status: bool,
     /// Of the fields that files answer, those that we have filled in.
     pub filled_in: BTreeMap<&'static str, Value>,
     /// Those that somebody else has set.
@@ -89,6 +91,9 @@ impl LiveModel {
                 set_by_others.insert(field);
             }
         }
+        let is_own = |managed: &Managed| {
+            managed.manager == STATUS_MANAGER && managed.fields_v1["f:status"].as_object().is_some_and(|fields| !fields.is_empty())
+        };
         let is_foreign = |managed: &Managed| managed.manager != STATUS_MANAGER && owns(managed, "f:status", "state");
         Ok(Self {
             object: ModelObject::from_object(text)?,
@@ -97,6 +102,7 @@ impl LiveModel {
             status,
             finalizers: metadata.finalizers,
             has_foreign_state: metadata.managed_fields.iter().any(is_foreign),
+            has_own_status: metadata.managed_fields.iter().any(is_own),
             filled_in,
             set_by_others,
         })
@@ -107,11 +113,14 @@ impl LiveModel {
         if self.object.namespace.is_empty() { "clusterbasemodels.ome.io/finalizer" } else { "basemodels.ome.io/finalizer" }
     }
 
-    /// What its status is to be, if it isn't that already. A state that somebody else has written stays until an agent reports on the model:
-    /// where no agent runs, people say by hand which models are there.
+    /// What we write into its status, if it isn't that already. A state that somebody else has written stays until an agent reports on the model:
+    /// where no agent runs, people set by hand which models are there. What we have written before that is withdrawn.
     pub fn status_to_write(&self, summary: &Summary, is_reported: bool, now: Timestamp) -> Option<Value> {
-        if self.object.is_deleting || self.object.scheme() == "pvc" || (self.has_foreign_state && !is_reported) {
+        if self.object.is_deleting || self.object.scheme() == "pvc" {
             return None;
+        }
+        if self.has_foreign_state && !is_reported {
+            return self.has_own_status.then(|| json!({}));
         }
         let known = &self.status;
         let former = known.conditions.iter().find(|condition| condition.type_ == summary.condition.type_);
