@@ -105,6 +105,8 @@ struct Writes {
     finalizers: Option<Vec<String>>,
     facts: Option<Value>,
     status: Option<Value>,
+    /// Whether agents report on it, so that what somebody else has written of its status is overwritten.
+    is_reported: bool,
 }
 
 impl<'i> Leading<'i> {
@@ -234,6 +236,7 @@ impl<'i> Leading<'i> {
             finalizers: model.finalizers_to_write(reported, nodes),
             facts: model.facts_to_write(&summary),
             status: model.status_to_write(&summary, is_reported, Timestamp::now()),
+            is_reported,
         })
     }
 }
@@ -249,13 +252,13 @@ async fn send(client: Client, model: ObjectKey, writes: Writes) -> (ObjectKey, k
         "" => Api::all_with(client, &resource),
         namespace => Api::namespaced_with(client, namespace, &resource),
     };
-    let Writes { uid, resource_version, finalizers, facts, status } = writes;
+    let Writes { uid, resource_version, finalizers, facts, status, is_reported } = writes;
     // With the uid, an apply creates nothing.
     let object = |part: &str, value: Value| json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": model.name, "uid": uid}, part: value});
     let answer = async {
         let mut newest = None;
         if let Some(status) = status {
-            let params = PatchParams::apply(STATUS_MANAGER).force();
+            let params = PatchParams { force: is_reported, ..PatchParams::apply(STATUS_MANAGER) };
             newest = api.patch_status(&model.name, &params, &Patch::Apply(object("status", status))).await?.resource_version();
         }
         // What somebody sets meanwhile is not overwritten: without force, that is a conflict.
