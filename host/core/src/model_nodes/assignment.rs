@@ -163,8 +163,8 @@ pub fn assign<'m>(
 
 /// The folder, of those that are taken, that is this one, contains it, or is within it.
 fn overlapping<'f, 'm>(folders: &'f BTreeMap<String, &'m ModelObject>, folder: &str) -> Option<(&'f str, &'m ModelObject)> {
-    let ancestors = folder.match_indices('/').skip(1).map(|(at, _)| &folder[..at]).chain([folder]);
-    let above = ancestors.filter_map(|above| folders.get_key_value(above)).next();
+    let mut ancestors = folder.match_indices('/').skip(1).map(|(at, _)| &folder[..at]).chain([folder]);
+    let above = ancestors.find_map(|above| folders.get_key_value(above));
     let within = || {
         let prefix = format!("{folder}/");
         folders.range(prefix.clone()..).next().filter(|(taken, _)| taken.starts_with(&prefix))
@@ -229,10 +229,9 @@ mod tests {
     use serde_json::{Value, json};
 
     fn model(namespace: &str, name: &str, storage: Value) -> ModelObject {
-        let object = json!({
-            "metadata": {"namespace": namespace, "name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"storage": storage},
-        });
+        let metadata = json!({"namespace": namespace, "name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"});
+        let mut object = json!({"metadata": metadata, "spec": {}});
+        object["spec"]["storage"] = storage;
         ModelObject::from_object(&object.to_string()).unwrap()
     }
 

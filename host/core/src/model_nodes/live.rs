@@ -184,7 +184,8 @@ mod tests {
             "metadata": {"name": "llama", "generation": 3},
             "spec": {"storage": {"storageUri": "hf://a/b"}},
         });
-        for (part, fields) in more.as_object().unwrap() {
+        let Value::Object(more) = more else { panic!("{more} is no object") };
+        for (part, fields) in more {
             let part = &mut object[part];
             if part.is_null() {
                 *part = json!({});

@@ -59,7 +59,9 @@ mod tests {
     }
 
     fn required(terms: Value) -> Value {
-        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
+        let mut affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}});
+        affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] = terms;
+        affinity
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{allocation::time_text, condition::Condition};
 use pointsman_crds::ome::{model::LifeCycleState, storage::StorageSpec};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
 /// The condition of a model that says whether nodes have it.
 const READY: &str = "Ready";
@@ -67,7 +67,7 @@ pub fn summarize(
         let count = selected().filter(|node| !nodes_ready.iter().any(|ready| ready == node)).count() + nodes_ready.len();
         let mut message = format!("{} of {count} selected {} the model.", nodes_ready.len(), plural(count, "node holds", "nodes hold"));
         if !updating.is_empty() {
-            message.push_str(&format!(" Downloading: {}.", updating.len()));
+            write!(message, " Downloading: {}.", updating.len()).ok();
         }
         message.extend(failure().map(|failure| format!(" {failure}")));
         Condition::satisfied(READY, "NodesReady", message)
@@ -120,7 +120,7 @@ fn waiting(storage: &StorageSpec, nodes: &BTreeMap<String, ModelNode>, selected:
     let down = selected.iter().filter(|node| nodes.get(**node).is_some_and(|node| !node.is_ready)).count();
     let mut message = format!("The model agents of the {count} selected {} haven't begun with it.", plural(count, "node", "nodes"));
     if down > 0 {
-        message.push_str(&format!(" Not ready: {down}."));
+        write!(message, " Not ready: {down}.").ok();
     }
     Condition::no(READY, "WaitingForAgents", message)
 }
@@ -128,7 +128,7 @@ fn waiting(storage: &StorageSpec, nodes: &BTreeMap<String, ModelNode>, selected:
 fn listed(names: &[&str]) -> String {
     let mut text = names[..names.len().min(MAX_LISTED)].join(", ");
     if let Some(more) = names.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
-        text.push_str(&format!(" and {more} more"));
+        write!(text, " and {more} more").ok();
     }
     text
 }
@@ -140,7 +140,7 @@ fn failure(node: &str, report: Option<&NodeReport>, others: usize) -> String {
 }
 
 /// Orders reports by how far they are.
-fn furthest(report: &&NodeReport) -> Option<u64> {
+fn furthest(report: &NodeReport) -> Option<u64> {
     report.progress.as_ref().and_then(DownloadProgress::percent)
 }
 
@@ -178,7 +178,8 @@ mod tests {
 
     fn storage(more: Value) -> StorageSpec {
         let mut storage = json!({"storageUri": "hf://a/b"});
-        storage.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let Value::Object(more) = more else { panic!("{more} is no object") };
+        storage.as_object_mut().unwrap().extend(more);
         serde_json::from_value(storage).unwrap()
     }
 
