@@ -39,6 +39,29 @@ async fn explains(space: &Space<'_>, name: &str, reason: &str, text: &str) -> Va
     space.becomes(&BASE_MODEL, name, &format!("{reason}: {text}"), explained).await
 }
 
+/// A ClusterBaseModel is written as a BaseModel is.
+async fn cluster_model_is_written(cluster: &TestCluster, space: &Space<'_>, config: &Value) {
+    let api = Api::<DynamicObject>::all_with(space.0.client.clone(), &CLUSTER_BASE_MODEL.api_resource());
+    let shared = json!({
+        "apiVersion": "ome.io/v1beta1", "kind": "ClusterBaseModel", "metadata": {"name": "shared"},
+        "spec": {"storage": {"storageUri": "hf://some/model", "path": "/raid/models/shared"}},
+    });
+    api.create(&PostParams::default(), &serde_json::from_value(shared).unwrap()).await.unwrap();
+    let reported = json!({"name": "shared", "status": "Ready", "config": config});
+    report(cluster, "cpu-2", &[("clusterbasemodel.shared", reported)]);
+    eventually("the ClusterBaseModel is Ready and filled in, and has the finalizer", async || {
+        let shared = serde_json::to_value(api.get("shared").await.unwrap()).unwrap();
+        let done = shared["status"]["state"] == "Ready"
+            && shared["spec"]["modelFormat"]["version"] == "1.0.0"
+            && shared["metadata"]["finalizers"] == json!(["clusterbasemodels.ome.io/finalizer"]);
+        done.then_some(())
+    })
+    .await;
+    api.delete("shared", &DeleteParams::default()).await.unwrap();
+    report(cluster, "cpu-2", &[("clusterbasemodel.shared", json!({"name": "shared", "status": "Deleted"}))]);
+    eventually("the ClusterBaseModel is gone", async || api.get_opt("shared").await.unwrap().is_none().then_some(())).await;
+}
+
 #[tokio::test]
 async fn what_agents_report_becomes_a_model_s_status_and_spec_and_its_services_follow() {
     let cluster = own_cluster(Some(&[]));
@@ -112,26 +135,7 @@ async fn what_agents_report_becomes_a_model_s_status_and_spec_and_its_services_f
     let both = explains(&space, "llama", "NodesReady", "2 of 3 selected nodes").await;
     assert_eq!((&both["spec"]["maxTokens"], &both["spec"]["modelType"]), (&json!(4096), &json!("llama")));
 
-    // One of the whole cluster is written likewise.
-    let api = Api::<DynamicObject>::all_with(space.0.client.clone(), &CLUSTER_BASE_MODEL.api_resource());
-    let shared = json!({
-        "apiVersion": "ome.io/v1beta1", "kind": "ClusterBaseModel", "metadata": {"name": "shared"},
-        "spec": {"storage": {"storageUri": "hf://some/model", "path": "/raid/models/shared"}},
-    });
-    api.create(&PostParams::default(), &serde_json::from_value(shared).unwrap()).await.unwrap();
-    let reported = json!({"name": "shared", "status": "Ready", "config": config});
-    report(&cluster, "cpu-2", &[("clusterbasemodel.shared", reported)]);
-    eventually("the ClusterBaseModel is Ready and filled in, and has the finalizer", async || {
-        let shared = serde_json::to_value(api.get("shared").await.unwrap()).unwrap();
-        let done = shared["status"]["state"] == "Ready"
-            && shared["spec"]["modelFormat"]["version"] == "1.0.0"
-            && shared["metadata"]["finalizers"] == json!(["clusterbasemodels.ome.io/finalizer"]);
-        done.then_some(())
-    })
-    .await;
-    api.delete("shared", &DeleteParams::default()).await.unwrap();
-    report(&cluster, "cpu-2", &[("clusterbasemodel.shared", json!({"name": "shared", "status": "Deleted"}))]);
-    eventually("the ClusterBaseModel is gone", async || api.get_opt("shared").await.unwrap().is_none().then_some(())).await;
+    cluster_model_is_written(&cluster, &space, &config).await;
 
     // Another leader finds nothing to write.
     host.stop();
