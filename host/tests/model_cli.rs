@@ -76,7 +76,8 @@ fn manifests_are_planned_as_if_the_files_had_been_read() {
         {"apiVersion": "ome.io/v1beta1", "kind": "ClusterBaseModel", "metadata": {"name": "llama"},
             "spec": {"modelFormat": {"name": "safetensors"}, "storage": {"storageUri": "hf://a/b", "path": "/raid/models/llama"}}},
         {"apiVersion": "ome.io/v1beta1", "kind": "ClusterServingRuntime", "metadata": {"name": "vllm"}, "spec": {
-            "supportedModelFormats": [{"modelFormat": {"name": "safetensors"}, "modelFramework": {"name": "transformers"},
+            "supportedModelFormats": [{"modelFormat": {"name": "safetensors"}, "modelFramework": {
+                "name": "transformers", "version": "4.50.0", "operator": "GreaterThanOrEqual"},
                 "modelArchitecture": "LlamaForCausalLM", "autoSelect": true}],
             "modelSizeRange": {"min": "7B", "max": "9B"},
             "engineConfig": {"runner": {"name": "ome-container", "image": "vllm/vllm-openai:v0.9.1"}}}},
