@@ -47,7 +47,7 @@ impl Cluster {
                 "metadata": {"name": format!("model-{at}")},
                 "spec": {"storage": {"storageUri": "hf://a/b", "nodeSelector": {"pool": "models"}}},
             });
-            (key(at), ModelObject::from_object(&object.to_string()).unwrap())
+            (key(at), ModelObject::from_object(&object).unwrap())
         };
         let labels = BTreeMap::from([("pool".to_owned(), "models".to_owned())]);
         let node = |at: usize| (format!("node-{at}"), ModelNode { labels: labels.clone(), is_ready: true });

@@ -5,9 +5,13 @@ use super::{
     places::Places,
     requests::{has_ended, is_conflict, set_finalizers, some_at_once},
     steps::{Batch, admissions, batches, stops, without_moves},
-    stores::{Gateway, Stores},
+    stores::{self, Gateway, Seen},
 };
-use crate::{leader::fence::fenced, problem::sentence, watch::store::Obstacle};
+use crate::{
+    leader::fence::fenced,
+    problem::sentence,
+    watch::store::{Obstacle, Watched},
+};
 use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use pointsman_core::{
@@ -48,7 +52,7 @@ pub(super) struct Leading {
     touched: Arc<Subscriber>,
     /// The models that are ours.
     objects: BTreeMap<ObjectKey, ModelObject>,
-    stores: Option<Stores>,
+    stores: Option<Watched<Seen>>,
     places: Places,
     /// Whether `places` and `histories` are what the cluster has.
     is_loaded: bool,
@@ -113,7 +117,7 @@ impl Leading {
                     Some(Instant::now() + (least * 2_u32.saturating_pow(self.failures - 1)).min(most))
                 }
             };
-            let stores = self.stores.as_ref().map(Stores::changed);
+            let stores = self.stores.as_ref().map(Watched::changed);
             let stores_changed = async {
                 match stores {
                     Some(mut changed) => _ = changed.changed().await,
@@ -169,7 +173,7 @@ impl Leading {
         }
         self.has_leftovers = true;
         let Inputs { client, namespace, claims, .. } = &*self.inputs;
-        let stores = self.stores.get_or_insert_with(|| Stores::start(client, namespace, !claims.namespaces.is_empty()));
+        let stores = self.stores.get_or_insert_with(|| stores::start(client, namespace, !claims.namespaces.is_empty()));
         let removed = {
             let mut seen = stores.lock();
             match seen.obstacle() {

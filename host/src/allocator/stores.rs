@@ -5,7 +5,7 @@ use crate::{
     permissions,
     watch::{
         seen::ObjectText,
-        store::{LIST_PAGE_SIZE, Name, Obstacle, Store, StoreKind, Unlisted, follow},
+        store::{LIST_PAGE_SIZE, Name, Obstacle, Store, StoreKind, Unlisted, Watched},
     },
 };
 use k8s_openapi::api::core::v1::{self, ConfigMap};
@@ -18,13 +18,11 @@ use pointsman_core::{
     },
     world::MissingRole,
 };
-use pointsman_sandbox::sync::locked;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
-use tokio::{sync::watch, task::JoinSet, time::Instant};
+use tokio::time::Instant;
 
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,14 +88,6 @@ impl Gateway {
     pub(super) fn gone_at(&self) -> Instant {
         self.seen + Duration::from_secs(GATEWAY_PATIENCE)
     }
-}
-
-/// The watches, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Stores {
-    seen: Arc<Mutex<Seen>>,
-    changed: watch::Receiver<u64>,
-    _tasks: JoinSet<()>,
 }
 
 impl Seen {
@@ -199,43 +189,29 @@ impl ReservedOnNode {
     }
 }
 
-impl Stores {
-    /// Begins to watch. `limited` says whether the host serves some namespaces only.
-    pub(super) fn start(client: &Client, namespace: &str, limited: bool) -> Self {
-        let seen = Seen { unlisted: Unlisted::new(Kind::ALL), ..Seen::default() };
-        let seen = Arc::new(Mutex::new(seen));
-        let (tell, changed) = watch::channel(0);
-        let feature =
-            if limited { format!("{}/{}", permissions::BESIDE_NAMESPACES, permissions::EH_OPS) } else { permissions::EH_OPS.to_owned() };
-        let mut tasks = JoinSet::new();
-        for kind in Kind::ALL {
-            let all = watcher::Config::default().page_size(LIST_PAGE_SIZE);
-            let maps = || Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<ConfigMap>(&()));
-            let (api, config): (Api<ObjectText>, _) = match kind {
-                Kind::Nodes => (Api::all_with(client.clone(), &ApiResource::erase::<v1::Node>(&())), all),
-                Kind::Pods => (Api::all_with(client.clone(), &ApiResource::erase::<v1::Pod>(&())), all),
-                Kind::Reservations => (maps(), all.labels(RESERVATIONS)),
-                Kind::Gateways => (maps(), all.labels(GATEWAY_ACTIVITY)),
-            };
-            let role = match kind {
-                Kind::Nodes => feature.clone(),
-                Kind::Pods if limited => feature.clone(),
-                Kind::Pods | Kind::Reservations | Kind::Gateways => permissions::BASE.to_owned(),
-            };
-            let role = MissingRole { folder: role, namespaces: BTreeSet::new() };
-            tasks.spawn(follow(kind, api, config, role.to_string(), Arc::clone(&seen), tell.clone()));
-        }
-        Self { seen, changed, _tasks: tasks }
+/// Begins to watch. `limited` says whether the host serves some namespaces only.
+pub(super) fn start(client: &Client, namespace: &str, limited: bool) -> Watched<Seen> {
+    let mut watched = Watched::new(Seen { unlisted: Unlisted::new(Kind::ALL), ..Seen::default() });
+    let feature =
+        if limited { format!("{}/{}", permissions::BESIDE_NAMESPACES, permissions::EH_OPS) } else { permissions::EH_OPS.to_owned() };
+    for kind in Kind::ALL {
+        let all = watcher::Config::default().page_size(LIST_PAGE_SIZE);
+        let maps = || Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<ConfigMap>(&()));
+        let (api, config): (Api<ObjectText>, _) = match kind {
+            Kind::Nodes => (Api::all_with(client.clone(), &ApiResource::erase::<v1::Node>(&())), all),
+            Kind::Pods => (Api::all_with(client.clone(), &ApiResource::erase::<v1::Pod>(&())), all),
+            Kind::Reservations => (maps(), all.labels(RESERVATIONS)),
+            Kind::Gateways => (maps(), all.labels(GATEWAY_ACTIVITY)),
+        };
+        let role = match kind {
+            Kind::Nodes => feature.clone(),
+            Kind::Pods if limited => feature.clone(),
+            Kind::Pods | Kind::Reservations | Kind::Gateways => permissions::BASE.to_owned(),
+        };
+        let role = MissingRole { folder: role, namespaces: BTreeSet::new() };
+        watched.follow(kind, api, config, role.to_string());
     }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
-        locked(&self.seen)
-    }
-
-    /// Counts up with each change.
-    pub(super) fn changed(&self) -> watch::Receiver<u64> {
-        self.changed.clone()
-    }
+    watched
 }
 
 #[cfg(test)]

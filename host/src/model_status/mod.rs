@@ -7,7 +7,10 @@ use crate::{
     allocator::some_at_once,
     leader::{Leadership, fence::fenced},
     problem::sentence,
-    watch::{Shared, store::Obstacle},
+    watch::{
+        Shared,
+        store::{Obstacle, Watched},
+    },
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::{
@@ -30,7 +33,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use stores::{Changed, Seen, Stores};
+use stores::{Changed, Seen};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until},
@@ -83,7 +86,7 @@ struct Leading<'i> {
     /// Writes only while we lead.
     client: Client,
     followed: Arc<Subscriber>,
-    stores: Stores,
+    stores: Watched<Seen>,
     /// The models, by their keys in the agents' ConfigMaps.
     models: HashMap<String, ObjectKey>,
     /// Those to look at again because a write has failed, with why, as it was logged last.
@@ -114,7 +117,7 @@ impl<'i> Leading<'i> {
         Self {
             client: fenced(inputs.client.clone(), inputs.leadership.clone()),
             followed: inputs.shared.lock().follow_models(),
-            stores: Stores::start(&inputs.client, &inputs.namespace, !inputs.claims.namespaces.is_empty()),
+            stores: stores::start(&inputs.client, &inputs.namespace, !inputs.claims.namespaces.is_empty()),
             inputs,
             models: HashMap::new(),
             failed: BTreeMap::new(),

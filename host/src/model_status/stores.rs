@@ -1,10 +1,10 @@
-//! What the model agents report, and the nodes that there are. It is watched only on the leader.
+//! What model agents report, and the cluster's nodes. Only the leader watches them.
 
 use crate::{
     permissions,
     watch::{
         seen::ObjectText,
-        store::{LIST_PAGE_SIZE, Name, Store, StoreKind, Unlisted, follow},
+        store::{LIST_PAGE_SIZE, Name, Store, StoreKind, Unlisted, Watched},
     },
 };
 use k8s_openapi::api::core::v1::{self, ConfigMap};
@@ -13,13 +13,10 @@ use pointsman_core::{
     model_nodes::{report::CONFIG_MAP, reports::Reports, summary::ModelNode},
     world::MissingRole,
 };
-use pointsman_sandbox::sync::locked;
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem,
-    sync::{Arc, Mutex, MutexGuard},
 };
-use tokio::{sync::watch, task::JoinSet};
 
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,39 +115,18 @@ impl Store for Seen {
     }
 }
 
-/// The watches, until they are dropped.
-#[derive(Debug)]
-pub(super) struct Stores {
-    seen: Arc<Mutex<Seen>>,
-    changed: watch::Receiver<u64>,
-    _tasks: JoinSet<()>,
-}
-
-impl Stores {
-    /// Begins to watch; `namespace` is that of the agents. `limited` says whether the host serves some namespaces only.
-    pub(super) fn start(client: &Client, namespace: &str, limited: bool) -> Self {
-        let seen = Arc::new(Mutex::new(Seen { unlisted: Unlisted::new([Kind::Nodes, Kind::Reports]), ..Seen::default() }));
-        let (tell, changed) = watch::channel(0);
-        let mut tasks = JoinSet::new();
-        let all = || watcher::Config::default().page_size(LIST_PAGE_SIZE);
-        let nodes: Api<ObjectText> = Api::all_with(client.clone(), &ApiResource::erase::<v1::Node>(&()));
-        let maps = Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<ConfigMap>(&()));
-        let feature = if limited { format!("{}/ome", permissions::BESIDE_NAMESPACES) } else { "ome".to_owned() };
-        let role = MissingRole { folder: feature, namespaces: BTreeSet::new() };
-        tasks.spawn(follow(Kind::Nodes, nodes, all(), role.to_string(), Arc::clone(&seen), tell.clone()));
-        let remedy = format!("apply deploy/{} to the namespace {namespace}", permissions::MODEL_AGENT);
-        tasks.spawn(follow(Kind::Reports, maps, all().labels(&format!("{CONFIG_MAP}=true")), remedy, Arc::clone(&seen), tell));
-        Self { seen, changed, _tasks: tasks }
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
-        locked(&self.seen)
-    }
-
-    /// Counts up with each change.
-    pub(super) fn changed(&self) -> watch::Receiver<u64> {
-        self.changed.clone()
-    }
+/// Begins to watch; `namespace` is that of the agents. `limited` says whether the host serves some namespaces only.
+pub(super) fn start(client: &Client, namespace: &str, limited: bool) -> Watched<Seen> {
+    let mut watched = Watched::new(Seen { unlisted: Unlisted::new([Kind::Nodes, Kind::Reports]), ..Seen::default() });
+    let all = || watcher::Config::default().page_size(LIST_PAGE_SIZE);
+    let nodes: Api<ObjectText> = Api::all_with(client.clone(), &ApiResource::erase::<v1::Node>(&()));
+    let maps = Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<ConfigMap>(&()));
+    let feature = if limited { format!("{}/ome", permissions::BESIDE_NAMESPACES) } else { "ome".to_owned() };
+    let role = MissingRole { folder: feature, namespaces: BTreeSet::new() };
+    watched.follow(Kind::Nodes, nodes, all(), role.to_string());
+    let remedy = format!("apply deploy/{} to the namespace {namespace}", permissions::MODEL_AGENT);
+    watched.follow(Kind::Reports, maps, all().labels(&format!("{CONFIG_MAP}=true")), remedy);
+    watched
 }
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use pointsman_sandbox::sync::locked;
 use std::{
     collections::{BTreeMap, BTreeSet},
     pin::pin,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinSet};
 
 /// How many objects are listed at once: their JSON is in memory together.
 pub(crate) const LIST_PAGE_SIZE: u32 = 500;
@@ -25,7 +25,7 @@ pub(crate) const LIST_PAGE_SIZE: u32 = 500;
 pub(crate) type Name = (String, String);
 
 /// A kind that is watched.
-pub(crate) trait StoreKind: Copy + Ord + Send + 'static {
+pub(crate) trait StoreKind: Copy + Ord + Send + Sync + 'static {
     /// As messages have it.
     fn display_name(self) -> &'static str;
     /// Whether names of its objects have a namespace.
@@ -80,9 +80,37 @@ impl<K: StoreKind> Unlisted<K> {
     }
 }
 
+/// A store with its watches, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Watched<S> {
+    store: Arc<Mutex<S>>,
+    changed: watch::Sender<u64>,
+    tasks: JoinSet<()>,
+}
+
+impl<S: Store> Watched<S> {
+    pub(crate) fn new(store: S) -> Self {
+        Self { store: Arc::new(Mutex::new(store)), changed: watch::Sender::new(0), tasks: JoinSet::new() }
+    }
+
+    /// Begins to watch a kind. `remedy` says what to do if the host has no right to it.
+    pub(crate) fn follow(&mut self, kind: S::Kind, api: Api<ObjectText>, config: watcher::Config, remedy: String) {
+        self.tasks.spawn(follow(kind, api, config, remedy, Arc::clone(&self.store), self.changed.clone()));
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, S> {
+        locked(&self.store)
+    }
+
+    /// Counts up with each change.
+    pub(crate) fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+}
+
 /// Keeps a store what the cluster is, as far as it is of this kind. `remedy` says what to do if the host has no right to it, and `changed` counts
 /// up with each change. It never ends.
-pub(crate) async fn follow<S: Store>(
+async fn follow<S: Store>(
     kind: S::Kind,
     api: Api<ObjectText>,
     config: watcher::Config,

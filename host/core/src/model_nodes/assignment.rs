@@ -4,6 +4,7 @@ use super::{names::config_map_key, selection};
 use k8s_openapi::jiff::Timestamp;
 use pointsman_crds::ome::storage::StorageSpec;
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The annotation of a model that says which of several is downloaded first: a number; the larger goes first.
@@ -43,7 +44,7 @@ pub struct ModelObject {
 
 impl ModelObject {
     /// Reads a BaseModel or a ClusterBaseModel.
-    pub fn from_object(text: &str) -> serde_json::Result<Self> {
+    pub fn from_object(object: &Value) -> serde_json::Result<Self> {
         #[derive(Deserialize)]
         struct Object {
             metadata: Metadata,
@@ -64,7 +65,7 @@ impl ModelObject {
         struct Spec {
             storage: StorageSpec,
         }
-        let Object { metadata, spec } = serde_json::from_str(text)?;
+        let Object { metadata, spec } = Object::deserialize(object)?;
         let is_set = |entries: &BTreeMap<String, String>, key: &str| entries.get(key).is_some_and(|value| value == "true");
         let priority = metadata.annotations.get(DOWNLOAD_PRIORITY).and_then(|text| text.trim().parse().ok());
         Ok(Self {
@@ -226,13 +227,13 @@ fn is_below(path: &str, root: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn model(namespace: &str, name: &str, storage: Value) -> ModelObject {
         let metadata = json!({"namespace": namespace, "name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"});
         let mut object = json!({"metadata": metadata, "spec": {}});
         object["spec"]["storage"] = storage;
-        ModelObject::from_object(&object.to_string()).unwrap()
+        ModelObject::from_object(&object).unwrap()
     }
 
     fn at(namespace: &str, name: &str, path: &str) -> ModelObject {
@@ -334,7 +335,7 @@ mod tests {
                 "annotations": {DOWNLOAD_PRIORITY: " -3 ", SKIP_CONFIG_PARSING: "true"}},
             "spec": {"storage": {"storageUri": "hf://a/b"}},
         });
-        let read = ModelObject::from_object(&object.to_string()).unwrap();
+        let read = ModelObject::from_object(&object).unwrap();
         assert_eq!((read.priority, read.skips_parsing, read.keeps_files, read.is_deleting), (-3, true, true, true));
         assert!(assign([&read], "node", &BTreeMap::new(), "/").is_empty());
     }

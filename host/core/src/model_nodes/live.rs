@@ -56,7 +56,7 @@ pub struct LiveModel {
 
 impl LiveModel {
     /// Reads a BaseModel or a ClusterBaseModel.
-    pub fn from_object(text: &str) -> serde_json::Result<Self> {
+    pub fn from_object(object: &Value) -> serde_json::Result<Self> {
         #[derive(Deserialize)]
         struct Object {
             metadata: Metadata,
@@ -78,7 +78,7 @@ impl LiveModel {
             manager: String,
             fields_v1: Value,
         }
-        let Object { metadata, spec, status } = serde_json::from_str(text)?;
+        let Object { metadata, spec, status } = Object::deserialize(object)?;
         let owns = |managed: &Managed, part: &str, field: &str| managed.fields_v1[part].get(format!("f:{field}")).is_some();
         let mut filled_in = BTreeMap::new();
         let mut set_by_others = BTreeSet::new();
@@ -96,7 +96,7 @@ impl LiveModel {
         };
         let is_foreign = |managed: &Managed| managed.manager != STATUS_MANAGER && owns(managed, "f:status", "state");
         Ok(Self {
-            object: ModelObject::from_object(text)?,
+            object: ModelObject::from_object(object)?,
             generation: metadata.generation,
             resource_version: metadata.resource_version,
             status,
@@ -192,7 +192,7 @@ mod tests {
             }
             part.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         }
-        LiveModel::from_object(&object.to_string()).unwrap()
+        LiveModel::from_object(&object).unwrap()
     }
 
     fn managed(manager: &str, part: &str, fields: &[&str]) -> Value {

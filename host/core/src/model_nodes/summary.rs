@@ -64,7 +64,8 @@ pub fn summarize(
         reports.iter().filter(|(_, report)| report.state == NodeState::Updating).map(|(node, report)| (*node, *report)).collect();
     let failure = || nodes_failed.first().map(|node| failure(node, reports.get(&**node).copied(), nodes_failed.len() - 1));
     let condition = if !nodes_ready.is_empty() {
-        let count = selected().filter(|node| !nodes_ready.iter().any(|ready| ready == node)).count() + nodes_ready.len();
+        let is_ready = |node: &str| reports.get(node).is_some_and(|report| report.state == NodeState::Ready);
+        let count = selected().filter(|node| !is_ready(node)).count() + nodes_ready.len();
         let mut message = format!("{} of {count} selected {} the model.", nodes_ready.len(), plural(count, "node holds", "nodes hold"));
         if !updating.is_empty() {
             write!(message, " Downloading: {}.", updating.len()).ok();

@@ -8,6 +8,7 @@ mod allocated;
 pub mod child;
 mod children;
 mod failing_pods;
+mod followers;
 pub mod listener;
 pub mod live;
 pub mod ome;
@@ -25,6 +26,7 @@ pub mod writers;
 
 pub use crate::key::ObjectKey;
 pub use child::OwnedObject;
+pub use followers::Subscriber;
 pub(crate) use live::LAST_APPLIED;
 pub use pod::Pod;
 pub use readers::Read;
@@ -38,6 +40,7 @@ use crate::resource::{
 };
 use crate::subject_kind::SubjectKind;
 use allocated::Allocated;
+use followers::Followers;
 use ome::{ModelView, Models, RuntimeView, Runtimes, WeightView};
 use pointsman_sandbox::sync::locked;
 use readers::Readers;
@@ -47,7 +50,7 @@ use scoped::Scoped;
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex, Weak},
+    sync::Arc,
 };
 use subjects_by_age::{Age, SubjectsByAge};
 use update::UpdatedObject;
@@ -116,15 +119,12 @@ pub struct World {
     /// Touched only by what their objects and pods report, or by what older subjects have come to.
     reported: BTreeSet<ObjectKey>,
     /// What was touched since somebody beside the queue has asked last.
-    followers: Vec<Weak<Subscriber>>,
+    followers: Followers,
     /// The models that have changed since somebody has asked last.
-    model_followers: Vec<Weak<Subscriber>>,
+    model_followers: Followers,
     /// Counts their changes.
     model_changes: u64,
 }
-
-/// Somebody beside the queue who wants to know what is touched.
-pub type Subscriber = Mutex<BTreeSet<ObjectKey>>;
 
 impl World {
     /// Takes an object as it is now. One that is older than what is known is no news.
@@ -234,19 +234,14 @@ impl World {
     fn set_model(&mut self, key: ObjectKey, model: Option<ModelView>) {
         Arc::make_mut(&mut self.models).set(&key.namespace, &key.name, model);
         self.model_changes += 1;
-        self.model_followers.retain(|follower| follower.strong_count() > 0);
-        for follower in self.model_followers.iter().filter_map(Weak::upgrade) {
-            locked(&follower).insert(key.clone());
-        }
+        self.model_followers.note(|changed| _ = changed.insert(key.clone()));
         self.changed(&Read::Object(key));
     }
 
     /// Notes which models change from now on, until the follower is dropped; and first all that are known.
     pub fn follow_models(&mut self) -> Arc<Subscriber> {
         let all = [&BASE_MODEL, &CLUSTER_BASE_MODEL].into_iter().flat_map(|resource| self.keys(resource)).collect();
-        let follower = Arc::new(Mutex::new(all));
-        self.model_followers.push(Arc::downgrade(&follower));
-        follower
+        self.model_followers.add(all)
     }
 
     /// Counts the changes of models.
@@ -347,19 +342,14 @@ impl World {
     /// something was only reported. Reports come in bursts, and the last one counts.
     pub fn take_touched(&mut self) -> Touched {
         let (now, mut soon) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.reported));
-        self.followers.retain(|follower| follower.strong_count() > 0);
-        for follower in self.followers.iter().filter_map(Weak::upgrade) {
-            locked(&follower).extend(now.iter().chain(&soon).cloned());
-        }
+        self.followers.note(|touched| touched.extend(now.iter().chain(&soon).cloned()));
         soon.retain(|key| !now.contains(key));
         Touched { now, soon }
     }
 
     /// Notes what is touched from now on for somebody else too, until he drops it.
     pub fn subscribe(&mut self) -> Arc<Subscriber> {
-        let follower = Arc::<Subscriber>::default();
-        self.followers.push(Arc::downgrade(&follower));
-        follower
+        self.followers.add(BTreeSet::new())
     }
 
     /// What was touched since a follower has asked last. What the queue hasn't taken yet is told again when it has.

@@ -215,9 +215,7 @@ fn text(text: Option<String>) -> Option<String> {
 }
 
 /// Reads a BaseModel or a ClusterBaseModel.
-pub fn model(json: &str) -> serde_json::Result<ModelView> {
-    let object: Value = serde_json::from_str(json)?;
-    let object = &object;
+pub fn model(object: &Value) -> serde_json::Result<ModelView> {
     let (kind, namespace, name) = names(object);
     let spec = BaseModelSpec::deserialize(&object["spec"])?;
     let status = object.get("status").map_or_else(|| Ok(ModelStatusSpec::default()), ModelStatusSpec::deserialize)?;
@@ -244,7 +242,7 @@ pub fn model(json: &str) -> serde_json::Result<ModelView> {
         storage_uri: spec.storage.storage_uri,
         state: status.state,
         nodes_failed: status.nodes_failed,
-        live: LiveModel::from_object(json)?,
+        live: LiveModel::from_object(object)?,
     })
 }
 

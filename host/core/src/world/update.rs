@@ -69,7 +69,7 @@ impl ObjectUpdate {
         } else if *resource == NAMESPACE {
             UpdatedObject::Namespace(live.labels().into_iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect())
         } else if *resource == BASE_MODEL || *resource == CLUSTER_BASE_MODEL {
-            UpdatedObject::Model(ome::model(text).inspect_err(unread).ok().map(Box::new))
+            UpdatedObject::Model(ome::model(&value()).inspect_err(unread).ok().map(Box::new))
         } else if *resource == SERVING_RUNTIME || *resource == CLUSTER_SERVING_RUNTIME {
             UpdatedObject::Runtime(ome::runtime(&value()).inspect_err(unread).ok().map(Box::new))
         } else if *resource == FINE_TUNED_WEIGHT {
