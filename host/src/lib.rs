@@ -14,6 +14,7 @@ pub mod load;
 pub mod logging;
 pub mod memory_usage;
 pub mod metrics;
+pub mod model_agent;
 pub(crate) mod model_facts;
 pub mod model_status;
 pub mod outbound;

@@ -4,6 +4,12 @@
 //! A host that serves some namespaces only (`--namespaces`) has the same rights in these namespaces, by a Role in each, and across all
 //! namespaces only those to what is in none.
 
+mod model_agent;
+
+pub use model_agent::{
+    MODEL_AGENT, MODEL_AGENT_ACCOUNT, MODEL_AGENT_NAMESPACE, MODEL_REPORTS, MODEL_SECRETS_ROLE, model_agent_objects, model_report_objects,
+};
+
 use pointsman_core::{
     allocation::records::GATEWAY_PREFIX,
     objects::{Metadata, access},
@@ -26,15 +32,6 @@ pub const GATEWAY_ACCOUNT: &str = "pointsman-gateway";
 
 /// Its roles. `pointsman-gateway` are the host's for the Gateway API.
 const GATEWAY_ROLE: &str = "pointsman-model-gateway";
-
-/// The namespace of the model agents: they mount folders of nodes, which other namespaces had better forbid.
-pub const MODEL_AGENT_NAMESPACE: &str = "pointsman-model-agent";
-
-/// The role by which hosts read there what agents report.
-const MODEL_REPORTS_ROLE: &str = "pointsman-model-reports";
-
-/// The folder below `deploy` with that role.
-pub const MODEL_AGENT: &str = "model-agent";
 
 /// How many gateways there may be: RBAC limits what each writes by its name.
 const MAX_GATEWAYS: usize = 10;
@@ -223,17 +220,10 @@ pub fn gateway_objects() -> Vec<Value> {
     let at_home = [rule("", "configmaps", &["create", "list", "watch"]), own];
     [
         account(GATEWAY_ACCOUNT),
-        role(GATEWAY_ROLE, GATEWAY_ACCOUNT, "ClusterRole", None, &everywhere),
-        role(GATEWAY_ROLE, GATEWAY_ACCOUNT, "Role", Some(HOST_NAMESPACE), &at_home),
+        role(GATEWAY_ROLE, (HOST_NAMESPACE, GATEWAY_ACCOUNT), "ClusterRole", None, &everywhere),
+        role(GATEWAY_ROLE, (HOST_NAMESPACE, GATEWAY_ACCOUNT), "Role", Some(HOST_NAMESPACE), &at_home),
     ]
     .concat()
-}
-
-/// What a host reads in the namespace of the model agents.
-pub fn model_agent_objects() -> Vec<Value> {
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MODEL_AGENT_NAMESPACE}});
-    let reads = role(MODEL_REPORTS_ROLE, ACCOUNT, "Role", Some(MODEL_AGENT_NAMESPACE), &[rule("", "configmaps", SEES)]);
-    [vec![namespace], reads].concat()
 }
 
 fn account(name: &str) -> Vec<Value> {
@@ -241,7 +231,7 @@ fn account(name: &str) -> Vec<Value> {
 }
 
 /// A role with its binding to a ServiceAccount, if there is anything to grant.
-fn role(name: &str, account: &str, kind: &str, namespace: Option<&str>, rules: &[Value]) -> Vec<Value> {
+fn role(name: &str, (home, account): (&str, &str), kind: &str, namespace: Option<&str>, rules: &[Value]) -> Vec<Value> {
     if rules.is_empty() {
         return Vec::new();
     }
@@ -250,7 +240,7 @@ fn role(name: &str, account: &str, kind: &str, namespace: Option<&str>, rules: &
         None => json!({"name": name}),
     };
     let api_version = "rbac.authorization.k8s.io/v1";
-    let subjects = json!([{"kind": "ServiceAccount", "name": account, "namespace": HOST_NAMESPACE}]);
+    let subjects = json!([{"kind": "ServiceAccount", "name": account, "namespace": home}]);
     vec![
         json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "rules": rules}),
         json!({"apiVersion": api_version, "kind": format!("{kind}Binding"), "metadata": metadata,
@@ -320,7 +310,7 @@ impl Feature {
 
     /// A role with its binding, if there is anything to grant.
     fn role(&self, kind: &str, namespace: Option<&str>, rules: &[Value]) -> Vec<Value> {
-        role(&format!("pointsman-{}", self.name), ACCOUNT, kind, namespace, rules)
+        role(&format!("pointsman-{}", self.name), (HOST_NAMESPACE, ACCOUNT), kind, namespace, rules)
     }
 }
 
@@ -411,7 +401,8 @@ mod tests {
         }
         let others = [
             ("gateway", "What the gateway may do.", gateway_objects()),
-            (MODEL_AGENT, "The namespace of model agents, and what a host reads there.", model_agent_objects()),
+            (MODEL_REPORTS, "The namespace of model agents, and what a host reads there.", model_report_objects()),
+            (MODEL_AGENT, "What model agents may do.", model_agent_objects()),
         ];
         for (name, comment, objects) in others {
             let (file, text) = (folder.join(format!("../{name}/roles.yaml")), yaml(comment, &objects));

@@ -16,12 +16,35 @@ use std::{
 const IMAGE: &str = "image=pointsman";
 
 /// Settings of the chart that no overlay has, each with the kustomization that says the same.
-const ALSO: [(&str, &str); 2] = [
+const ALSO: [(&str, &str); 3] = [
     (
         "a cluster that serves one system",
         "resources: [DEPLOY/host, DEPLOY/roles/base, DEPLOY/roles/ome, DEPLOY/roles/keda]
 ---
 roles: {kserve: false, eh-ops: false, leaderworkerset: false, knative: false, ray: false, gateway: false, inference-pool: false}",
+    ),
+    (
+        "model agents on some nodes, with a folder of their own",
+        "resources: [DEPLOY/install]
+components: [DEPLOY/components/model-agent]
+patches:
+  - target: {kind: DaemonSet}
+    patch: |-
+      - {op: add, path: /spec/template/spec/nodeSelector, value: {gpu: h100}}
+      - {op: replace, path: /spec/template/spec/tolerations, value: [{key: nvidia.com/gpu, operator: Exists}]}
+      - {op: replace, path: /spec/template/spec/containers/0/resources, value: {limits: {memory: 2Gi}}}
+      - {op: add, path: /spec/template/spec/containers/0/args/-, value: --root=/raid/models}
+      - {op: add, path: /spec/template/spec/containers/0/args/-, value: --bandwidth=500Mi}
+      - {op: replace, path: /spec/template/spec/containers/0/volumeMounts/0/mountPath, value: /raid/models}
+      - {op: replace, path: /spec/template/spec/volumes/0/hostPath/path, value: /raid/models}
+---
+modelAgent:
+  enabled: true
+  root: /raid/models
+  nodeSelector: {gpu: h100}
+  tolerations: [{key: nvidia.com/gpu, operator: Exists}]
+  resources: {limits: {memory: 2Gi}}
+  extraArgs: [--bandwidth=500Mi]",
     ),
     (
         "all components, a mirror's image and a place for the pods",

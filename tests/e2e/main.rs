@@ -17,6 +17,7 @@ mod knative;
 mod kubectl;
 mod leftovers;
 mod llm;
+mod model_agent;
 mod model_nodes;
 mod models;
 mod monitoring;

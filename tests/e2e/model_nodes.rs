@@ -6,7 +6,7 @@ use kube::{
     Api,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
-use pointsman::permissions::{MODEL_AGENT, MODEL_AGENT_NAMESPACE};
+use pointsman::permissions::{MODEL_AGENT_NAMESPACE, MODEL_REPORTS};
 use pointsman_core::resource::{BASE_MODEL, CLUSTER_BASE_MODEL, DEPLOYMENT};
 use pointsman_harness::workspace;
 use pointsman_tests::{Host, TestCluster, eventually};
@@ -66,7 +66,7 @@ async fn cluster_model_is_written(cluster: &TestCluster, space: &Space<'_>, conf
 async fn what_agents_report_becomes_a_model_s_status_and_spec_and_its_services_follow() {
     let cluster = own_cluster(Some(&[]));
     home(&cluster).await;
-    cluster.kubectl(&["apply", "-k", workspace().join("deploy").join(MODEL_AGENT).to_str().unwrap()]).ok();
+    cluster.kubectl(&["apply", "-k", workspace().join("deploy").join(MODEL_REPORTS).to_str().unwrap()]).ok();
     let host = Host::start(&cluster, &REPORTS).await;
     host.ready().await;
     let space = Space::on(&cluster, "reported").await;
@@ -175,10 +175,10 @@ async fn a_host_that_may_not_read_reports_says_what_to_apply_and_writes_nothing(
     host.ready().await;
     let space = Space::on(&cluster, "unread").await;
     let expected = format!(
-        "the status of models isn't written: the host has no right to list configmaps of model agents: apply deploy/model-agent to the namespace {MODEL_AGENT_NAMESPACE}"
+        "the status of models isn't written: the host has no right to list configmaps of model agents: apply deploy/model-reports to the namespace {MODEL_AGENT_NAMESPACE}"
     );
     eventually("it says so", async || host.logged().iter().any(|line| line["message"] == *expected).then_some(())).await;
     space.unready_model("waits", json!({})).await;
-    cluster.kubectl(&["apply", "-k", workspace().join("deploy").join(MODEL_AGENT).to_str().unwrap()]).ok();
+    cluster.kubectl(&["apply", "-k", workspace().join("deploy").join(MODEL_REPORTS).to_str().unwrap()]).ok();
     explains(&space, "waits", "NoAgent", "").await;
 }

@@ -83,7 +83,12 @@ impl<'a> Host<'a> {
         Self::launch(cluster, program, &account.unwrap_or_else(|error| panic!("{error}")), arguments, environment).await
     }
 
-    async fn launch(
+    /// The cluster.
+    pub(crate) fn cluster(&self) -> &'a TestCluster {
+        self.cluster
+    }
+
+    pub(crate) async fn launch(
         cluster: &'a TestCluster,
         program: &Path,
         kubeconfig: &Path,

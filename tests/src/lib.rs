@@ -6,6 +6,7 @@
 mod cluster;
 mod command;
 pub mod faults;
+mod file_server;
 pub mod fixtures;
 mod gateway;
 pub mod grants;
@@ -13,6 +14,7 @@ pub mod guide;
 mod host;
 pub mod kubelet;
 pub mod measure;
+pub mod model_agent;
 mod policies;
 pub mod relay;
 pub mod reload;
@@ -20,8 +22,10 @@ pub mod rules;
 
 pub use cluster::{OwnClusterPermit, TestCluster, TestNamespace, client};
 pub use command::{CommandOutput, compiled, helm, pointsman, xtask};
+pub use file_server::FileServer;
 pub use gateway::GatewayProcess;
 pub use host::Host;
+pub use model_agent::ModelAgent;
 pub use pointsman_harness::plugins::example_plugin;
 pub use policies::{Engine, PolicyCluster, condition, plugin_bytes, with_other_digest, with_section};
 
@@ -29,6 +33,15 @@ use std::time::{Duration, Instant};
 
 /// How long something may take that has no bound of its own. Generous: it only bounds a test that fails.
 const TEST_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// The variable that changes it, in seconds: whoever writes a test doesn't wait as long for one that fails.
+const PATIENCE: &str = "POINTSMAN_TEST_PATIENCE";
+
+/// How long something may take in this run.
+fn patience() -> Duration {
+    let seconds = std::env::var(PATIENCE).ok().and_then(|seconds| seconds.parse().ok());
+    seconds.map_or(TEST_TIMEOUT, Duration::from_secs)
+}
 
 /// The variable by which `cargo xtask test --full` asks for the longer runs.
 pub const FULL: &str = "POINTSMAN_TEST_FULL";
@@ -45,7 +58,7 @@ pub async fn eventually<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T
         if let Some(answer) = answer().await {
             return answer;
         }
-        assert!(started.elapsed() < TEST_TIMEOUT, "it never happened: {what}");
+        assert!(started.elapsed() < patience(), "it never happened: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -165,7 +165,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "it is a duration of at most a week, such as 90s, 5m or 1h30m".to_owned())
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
     const NANO: i128 = 1_000_000_000;
     let parsed = quantity::parse_text(text).map(|quantity| quantity / NANO).and_then(|bytes| u64::try_from(bytes).ok());
     parsed.filter(|bytes| *bytes > 0).ok_or_else(|| "it is a number of bytes, such as 32Mi".to_owned())
@@ -318,7 +318,7 @@ pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz and /metrics");
     tasks.spawn(async move {
-        health::serve_gateway(listener, Arc::new(obstacle), registry, log_level).await.ok();
+        health::serve_ready(listener, Arc::new(obstacle), registry, log_level).await.ok();
         "answering /healthz"
     });
 

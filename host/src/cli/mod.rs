@@ -17,6 +17,7 @@ mod man;
 mod memory;
 mod memory_usage;
 mod model;
+mod model_agent;
 pub mod offline;
 mod output;
 mod plugin;
@@ -56,6 +57,8 @@ enum Command {
     Controller(controller::ControllerArgs),
     /// Run the gateway: a proxy that routes OpenAI's API by the model in a request, and holds requests while a model wakes
     Gateway(Box<gateway::GatewayArgs>),
+    /// Run the agent of a node: downloads the models that the node is to hold
+    ModelAgent(model_agent::ModelAgentArgs),
     /// Print, install or check the CustomResourceDefinitions
     Crds(crds::CrdsArgs),
     /// Print what the controller would apply for the subjects in files, without a cluster
@@ -114,6 +117,7 @@ impl Cli {
         match self.command {
             Command::Controller(args) => Box::pin(controller::run(args)).await,
             Command::Gateway(args) => Box::pin(gateway::run(*args)).await,
+            Command::ModelAgent(args) => Box::pin(model_agent::run(args)).await,
             Command::Crds(args) => crds::run(args).await,
             Command::Render(args) => render::run(&args),
             Command::Explain(args) => Box::pin(explain::run(args)).await,

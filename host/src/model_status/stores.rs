@@ -124,7 +124,7 @@ pub(super) fn start(client: &Client, namespace: &str, limited: bool) -> Watched<
     let feature = if limited { format!("{}/ome", permissions::BESIDE_NAMESPACES) } else { "ome".to_owned() };
     let role = MissingRole { folder: feature, namespaces: BTreeSet::new() };
     watched.follow(Kind::Nodes, nodes, all(), role.to_string());
-    let remedy = format!("apply deploy/{} to the namespace {namespace}", permissions::MODEL_AGENT);
+    let remedy = format!("apply deploy/{} to the namespace {namespace}", permissions::MODEL_REPORTS);
     watched.follow(Kind::Reports, maps, all().labels(&format!("{CONFIG_MAP}=true")), remedy);
     watched
 }

@@ -96,8 +96,8 @@ pub async fn serve(listener: TcpListener, readiness: Readiness, registry: Regist
     axum::serve(listener, routes.into_make_service_with_connect_info::<SocketAddr>()).await
 }
 
-/// Answers for a gateway until the process ends. It is ready while nothing keeps it from that.
-pub async fn serve_gateway(
+/// Answers for a gateway or an agent until the process ends. It is ready while nothing keeps it from that.
+pub async fn serve_ready(
     listener: TcpListener,
     obstacle: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     registry: Registry,

@@ -6,7 +6,7 @@ use kube::{
     api::{ListParams, VersionMatch},
 };
 use pointsman_core::allocation::{ObjectName, records::Reservations};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const GIB: i64 = 1 << 30;
 
@@ -99,8 +99,8 @@ impl Moment {
     }
 
     /// The pods of models on all nodes: when each has become Ready, in seconds since 1970.
-    pub(super) fn ready_pods(&self) -> BTreeMap<ObjectName, i64> {
-        let mut ready = BTreeMap::new();
+    pub(super) fn ready_pods(&self) -> BTreeSet<(ObjectName, i64)> {
+        let mut ready = BTreeSet::new();
         for node in self.nodes.keys() {
             for (model, pod) in self.pods(node) {
                 let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());

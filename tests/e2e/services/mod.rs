@@ -78,7 +78,7 @@ pub(crate) fn own_cluster(neighbours: Option<&[&str]>) -> TestCluster {
 }
 
 /// The spec of a runtime whose engine is one container.
-fn simple_runtime() -> Value {
+pub(crate) fn simple_runtime() -> Value {
     json!({
         "supportedModelFormats": [{"modelFormat": {"name": "checkpoint"}, "autoSelect": true}],
         "engineConfig": {"runner": {"name": "ome-container", "image": "example.com/engine:1", "ports": [{"containerPort": 8000}]}},

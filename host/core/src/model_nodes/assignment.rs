@@ -16,6 +16,9 @@ pub const SKIP_CONFIG_PARSING: &str = "ome.oracle.com/skip-config-parsing";
 /// The label by which a model's files stay when it is deleted, as OME's agent has it.
 pub const RESERVE_ARTIFACT: &str = "models.ome/reserve-model-artifact";
 
+/// The annotation of a model whose every new value has its files downloaded again, from a branch that has moved on for example.
+pub const DOWNLOAD_AGAIN: &str = "pointsman.dev/download-again";
+
 /// How long a path may be.
 const MAX_PATH: usize = 1024;
 
@@ -38,6 +41,8 @@ pub struct ModelObject {
     pub skips_parsing: bool,
     /// Whether its files stay when it is deleted.
     pub keeps_files: bool,
+    /// The value of [`DOWNLOAD_AGAIN`].
+    pub refresh: Option<String>,
     /// Whether it is being deleted.
     pub is_deleting: bool,
 }
@@ -72,6 +77,7 @@ impl ModelObject {
             priority: priority.unwrap_or_default(),
             skips_parsing: is_set(&metadata.annotations, SKIP_CONFIG_PARSING),
             keeps_files: is_set(&metadata.labels, RESERVE_ARTIFACT),
+            refresh: metadata.annotations.get(DOWNLOAD_AGAIN).cloned(),
             created: metadata.creation_timestamp.and_then(|text| text.parse().ok()),
             is_deleting: metadata.deletion_timestamp.is_some(),
             namespace: metadata.namespace,
@@ -141,7 +147,7 @@ pub fn assign<'m>(
     models.sort_by_key(|model| (!model.namespace.is_empty(), model.created, &model.namespace, &model.name));
     let mut folders: BTreeMap<String, &ModelObject> = BTreeMap::new();
     let mut assignments = Vec::with_capacity(models.len());
-    for model in models {
+    for model in &models {
         let mut task = task(model, root);
         if let Task::Download(folder) = &task {
             match overlapping(&folders, folder) {
@@ -156,7 +162,20 @@ pub fn assign<'m>(
                 None => _ = folders.insert(folder.clone(), model),
             }
         }
-        assignments.push(Assignment { key: config_map_key(&model.namespace, &model.name), model: model.clone(), task });
+        assignments.push(Assignment { key: config_map_key(&model.namespace, &model.name), model: (*model).clone(), task });
+    }
+    // Whose model finds a folder by its path reads it: what others have downloaded is theirs, unless an administrator says otherwise.
+    for Assignment { model, task, .. } in &mut assignments {
+        let Task::Find(folder) = task else { continue };
+        if let Some((taken, owner)) =
+            overlapping(&folders, folder).filter(|(_, owner)| ![&owner.namespace, ""].contains(&&*model.namespace))
+        {
+            *task = Task::Refuse(format!(
+                "storageUri {} is the folder {taken} of the {}: set that model's own storageUri, to download it for this namespace",
+                model.storage.storage_uri,
+                owner.display_name(),
+            ));
+        }
     }
     assignments.sort_by_key(|assignment| std::cmp::Reverse(assignment.model.priority));
     assignments
@@ -322,6 +341,20 @@ mod tests {
         let mut other = at("ml", "b", "/raid/models/x");
         other.storage.storage_uri = "hf://a/c".to_owned();
         assert_eq!(refused(&[at("ml", "a", "/raid/models/x"), other]).len(), 1);
+    }
+
+    #[test]
+    fn a_tenant_finds_no_folder_of_another() {
+        let local = |namespace: &str| model(namespace, "local", json!({"storageUri": "local:///raid/models/x/y"}));
+        let found = |namespace: &str| {
+            let tasks = tasks(&[local(namespace), at("ml", "a", "/raid/models/x")]);
+            tasks.into_iter().find(|(key, _)| key.ends_with("local")).unwrap().1
+        };
+        for own in ["", "ml"] {
+            assert_eq!(found(own), Task::Find("/raid/models/x/y".to_owned()), "{own}");
+        }
+        let Task::Refuse(why) = found("chat") else { panic!() };
+        assert!(why.starts_with("storageUri local:///raid/models/x/y is the folder /raid/models/x of the BaseModel ml/a: "), "{why}");
     }
 
     #[test]

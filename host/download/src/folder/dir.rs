@@ -12,7 +12,7 @@ use rustix::{
 use std::{
     ffi::CString,
     fs::File,
-    io::Write,
+    io::{Read, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -104,6 +104,14 @@ impl Dir {
         };
         let is_file = file.metadata().on_disk("reading", self.path.join(name))?.is_file();
         Ok(is_file.then_some(file))
+    }
+
+    /// What a short text file has, if there is one of this name. One that is too long or no text is as if it weren't there.
+    pub(crate) fn read_text(&self, name: &str, most: u64) -> Result<Option<String>, Error> {
+        let Some(file) = self.open_file(name)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        file.take(most + 1).read_to_end(&mut bytes).on_disk("reading", self.path.join(name))?;
+        Ok(if bytes.len() as u64 > most { None } else { String::from_utf8(bytes).ok() })
     }
 
     /// A file for reading and writing, which is made if it isn't there.

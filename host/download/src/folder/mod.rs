@@ -8,6 +8,7 @@
 //! /mnt/models/.pointsman/models/llama-5c1d0e3f/
 //!     lock                  held by the process that downloads or removes
 //!     model.json            the path that this is for
+//!     note                  what the caller has noted of it
 //!     versions/VERSION/     complete versions
 //!     manifests/VERSION.json    sizes, times and digests of a version's files
 //!     partial/VERSION/      unfinished: files/, blobs/ (archives) and the journal
@@ -22,11 +23,13 @@ mod dir;
 mod journal;
 mod manifest;
 mod model;
+mod stored;
 
 pub(crate) use dir::Dir;
 pub(crate) use journal::{Contents, Done, Journal, Known, Record, State};
 pub use manifest::{Damage, Manifest, ManifestFile, Problem, Verification};
 pub(crate) use model::{ModelFolder, link};
+pub use stored::StoredModel;
 
 use crate::{error::Error, path::RelativePath};
 use std::path::Path;

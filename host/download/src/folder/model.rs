@@ -31,7 +31,7 @@ pub(crate) struct ModelFolder {
 }
 
 /// The name of a model's folder: a person recognizes it, and no two paths have the same.
-fn key(path: &RelativePath) -> String {
+pub(super) fn key(path: &RelativePath) -> String {
     let (_, name) = path.split();
     let name: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')).take(100).collect();
     format!("{}-{}", name.trim_start_matches('.'), &sha256_hex(path.as_str())[..16])
@@ -52,11 +52,7 @@ impl ModelFolder {
             if is_there.is_none_or(|file| !is_same(&file, &lock)) {
                 continue;
             }
-            let model = Model { layout: LAYOUT, path: path.clone() };
-            if dir.open_file("model.json")?.is_none() {
-                let text = serde_json::to_vec(&model).map_err(std::io::Error::other).on_disk("writing", dir.path())?;
-                dir.write("model.json", &text)?;
-            }
+            set_path(&dir, path)?;
             return Ok(Self {
                 root: root.clone(),
                 key,
@@ -69,12 +65,14 @@ impl ModelFolder {
         }
     }
 
+    pub(crate) fn path(&self) -> &RelativePath {
+        &self.path
+    }
+
     /// The version that a path leads to, without a lock.
     pub(crate) fn current(root: &Root, path: &RelativePath) -> Result<Option<(Dir, Manifest)>, Error> {
-        let key = key(path);
-        let Some((parent, name)) = root.dir.parent(path)? else { return Ok(None) };
-        let Some(folder) = parent.link_target(name)?.and_then(|target| version_folder(path, &key, &target)) else { return Ok(None) };
-        let Some(model) = root.models.child(&key)? else { return Ok(None) };
+        let Some(folder) = root.current_folder(path)? else { return Ok(None) };
+        let Some(model) = root.models.child(&key(path))? else { return Ok(None) };
         read_version(&model, &folder)
     }
 
@@ -192,7 +190,29 @@ impl ModelFolder {
     }
 }
 
+/// Records the path that a model's folder is for.
+pub(super) fn set_path(folder: &Dir, path: &RelativePath) -> Result<(), Error> {
+    if folder.open_file("model.json")?.is_some() {
+        return Ok(());
+    }
+    let model = Model { layout: LAYOUT, path: path.clone() };
+    let text = serde_json::to_vec(&model).map_err(std::io::Error::other).on_disk("writing", folder.path())?;
+    folder.write("model.json", &text)
+}
+
+/// The path that a model's folder is for.
+pub(super) fn path(folder: &Dir) -> Result<Option<RelativePath>, Error> {
+    let Some(file) = folder.open_file("model.json")? else { return Ok(None) };
+    Ok(serde_json::from_reader(std::io::BufReader::new(file)).ok().map(|Model { path, .. }| path))
+}
+
 impl Root {
+    /// The name of the version's folder to which a path leads.
+    pub(super) fn current_folder(&self, path: &RelativePath) -> Result<Option<String>, Error> {
+        let Some((parent, name)) = self.dir.parent(path)? else { return Ok(None) };
+        Ok(parent.link_target(name)?.and_then(|target| version_folder(path, &key(path), &target)))
+    }
+
     /// Complete versions of all models that a scope may read: for files that another model has already.
     pub(crate) fn shared_with(&self, scope: &str) -> Result<Vec<(Dir, Manifest)>, Error> {
         let mut found = Vec::new();

@@ -1,7 +1,9 @@
 //! Downloads models into a root, in parallel parts that continue after any interruption.
 
+mod active;
 mod assemble;
 mod disk;
+mod nodes;
 mod part;
 mod progress;
 mod ranges;
@@ -16,13 +18,15 @@ pub use progress::{Phase, Progress};
 use crate::{
     access::Access,
     error::{Error, Failure},
-    folder::{Dir, Manifest, ModelFolder, Root, Usage, Verification},
+    folder::{Dir, Manifest, ModelFolder, Root, StoredModel, Usage, Verification},
     http::Http,
     limits::Limits,
     path::RelativePath,
+    peers::{PartRequest, PeerError, PeerPart, Peers},
     source::{Listing, Source},
     uri::StorageUri,
 };
+use active::{Active, ActiveGuard, AllActive};
 use disk::{Claim, Disk};
 use progress::Counters;
 use rate::Rate;
@@ -30,7 +34,8 @@ use schedule::transfer;
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{Arc, Mutex, atomic::Ordering::Relaxed},
+    time::Duration,
 };
 use target::joined;
 use tokio::{sync::Semaphore, task::spawn_blocking};
@@ -47,6 +52,8 @@ pub struct Request {
     pub path: PathBuf,
     /// Who may read what the credentials open, such as a namespace: only downloads of an equal scope share files.
     pub scope: String,
+    /// Other nodes that want the same, and may read it.
+    pub peers: Option<Arc<dyn Peers>>,
 }
 
 /// What a download has done.
@@ -59,6 +66,8 @@ pub struct Outcome {
     pub bytes: u64,
     /// Bytes that came over the network now.
     pub downloaded_bytes: u64,
+    /// Those of them that came from other nodes.
+    pub peer_bytes: u64,
     /// Bytes that another version or model had already.
     pub shared_bytes: u64,
     /// Whether the model's path led elsewhere before.
@@ -75,6 +84,7 @@ pub(crate) struct Shared {
     permits: Semaphore,
     rate: Option<Rate>,
     disk: Arc<Disk>,
+    pub(crate) active: AllActive,
 }
 
 /// Downloads, verifies and removes the models of one root.
@@ -95,7 +105,7 @@ impl Downloader {
         let http = Http::new(&limits, None)?;
         let permits = Semaphore::new(limits.parallel_parts.max(1));
         let rate = limits.bytes_per_second.map(Rate::new);
-        Ok(Self(Arc::new(Shared { limits, root, http, permits, rate, disk })))
+        Ok(Self(Arc::new(Shared { limits, root, http, permits, rate, disk, active: AllActive::default() })))
     }
 
     /// A download that does nothing until it is run.
@@ -143,6 +153,25 @@ impl Downloader {
         joined(spawn_blocking(move || ModelFolder::lock(&shared.root, &path)?.prune(&retain)).await)
     }
 
+    /// A part of a model for another node: of the version that its path leads to, or of the one that is downloaded. Waits a while for what isn't
+    /// there yet.
+    pub async fn part(&self, path: &Path, scope: &str, part: &PartRequest, wait: Duration) -> Result<PeerPart, PeerError> {
+        let path = self.0.root.relative(path).map_err(|error| PeerError::Failed(error.to_string()))?;
+        self.0.part(&path, scope, part, wait).await
+    }
+
+    /// All models that are on the disk, complete or not.
+    pub async fn stored(&self) -> Result<Vec<StoredModel>, Error> {
+        let shared = self.0.clone();
+        joined(spawn_blocking(move || shared.root.stored()).await)
+    }
+
+    /// Notes something of a model, for whoever asks for [`Self::stored`] later.
+    pub async fn note(&self, path: &Path, note: String) -> Result<(), Error> {
+        let (shared, path) = (self.0.clone(), self.0.root.relative(path)?);
+        joined(spawn_blocking(move || shared.root.note(&path, &note)).await)
+    }
+
     /// What models hold of the disk.
     pub async fn usage(&self) -> Result<Usage, Error> {
         let shared = self.0.clone();
@@ -179,6 +208,16 @@ pub(crate) struct Job {
     source: Arc<Source>,
     counters: Arc<Counters>,
     claim: Claim,
+    active: Arc<Active>,
+    peers: Option<Nodes>,
+}
+
+/// The nodes that are asked for parts of a version.
+struct Nodes {
+    peers: Arc<dyn Peers>,
+    version: String,
+    /// Those that haven't failed.
+    others: Mutex<Vec<String>>,
 }
 
 impl Download {
@@ -197,6 +236,7 @@ impl Download {
                 Ok(mut outcome) => {
                     self.counters.set_phase(Phase::Complete);
                     outcome.downloaded_bytes = self.counters.received.load(Relaxed);
+                    outcome.peer_bytes = self.counters.by_peers.load(Relaxed);
                     outcome.source_changes = changes;
                     return Ok(outcome);
                 }
@@ -242,11 +282,16 @@ impl Download {
         let listing = Arc::new(listing);
         let opened = reuse::open(&self.shared.root, folder, &listing, &self.request.scope).await;
         let (mut partial, dir, shared_bytes) = opened.map_err(|error| self.shared.disk.explain(error, bytes))?;
+        let guard = ActiveGuard::new(&self.shared, folder.path(), &listing.version, &self.request.scope);
+        let peers =
+            self.request.peers.clone().map(|peers| Nodes { others: Mutex::new(peers.others()), version: listing.version.clone(), peers });
         let job = Arc::new(Job {
             shared: self.shared.clone(),
             source: source.clone(),
             counters: self.counters.clone(),
             claim: self.shared.disk.claim(reuse::missing_bytes(&listing, &partial))?,
+            active: guard.active.clone(),
+            peers,
         });
         let done = transfer(&job, &listing, &mut partial).await?;
         if listing.files.iter().any(|file| file.archive.is_some()) {
@@ -259,7 +304,10 @@ impl Download {
             assembled.map_err(|error| job.claim.explain(error))
         });
         let (version, manifest) = joined(assembling.await)?;
-        Ok(self.publish(folder, version, &manifest, shared_bytes).await?)
+        let outcome = self.publish(folder, version, &manifest, shared_bytes).await?;
+        // From here on others find the version by its path.
+        drop(guard);
+        Ok(outcome)
     }
 
     async fn publish(&self, folder: &Arc<ModelFolder>, version: Dir, manifest: &Manifest, shared_bytes: u64) -> Result<Outcome, Error> {
@@ -271,6 +319,7 @@ impl Download {
             files: manifest.files.len() as u64,
             bytes: manifest.bytes(),
             downloaded_bytes: 0,
+            peer_bytes: 0,
             shared_bytes,
             changed,
             source_changes: 0,

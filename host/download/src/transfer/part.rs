@@ -70,7 +70,7 @@ impl Part {
         let requested = if file.ranges { *position..self.range.end } else { 0..file.size };
         // What a server without ranges sends again.
         let mut passed_over = *position - requested.start;
-        let Reading { mut body, checksum } = self.job.source.read(file, requested).await?;
+        let (Reading { mut body, checksum }, peer) = self.job.read(&self.target, &self.range, requested).await?;
         if let Some(checksum) = checksum
             && self.target.learn(&checksum)
         {
@@ -81,6 +81,9 @@ impl Part {
             let next = body.next().await;
             if let Some(Ok(mut chunk)) = next {
                 self.job.counters.received.fetch_add(chunk.len() as u64, Relaxed);
+                if peer.is_some() {
+                    self.job.counters.by_peers.fetch_add(chunk.len() as u64, Relaxed);
+                }
                 if let Some(rate) = &self.job.shared.rate {
                     rate.take(chunk.len()).await;
                 }
@@ -100,11 +103,15 @@ impl Part {
             }
             // Whatever ended it: what came is right.
             self.flush(chunks, position, written).await?;
-            return match next {
-                Some(Err(failure)) => Err(failure),
-                _ if *position < self.range.end => Err(Failure::transient("the answer ends early")),
-                _ => Ok(()),
+            let failure = match next {
+                Some(Err(failure)) => failure,
+                _ if *position < self.range.end => Failure::transient("the answer ends early"),
+                _ => return Ok(()),
             };
+            if let Some(node) = &peer {
+                self.job.give_up(node, &format!("{failure:?}"));
+            }
+            return Err(failure);
         }
     }
 
@@ -118,6 +125,7 @@ impl Part {
         let writing = spawn_blocking(move || target.write(offset, &chunks, &mut crc).map(|()| crc));
         written.crc = joined(writing.await).map_err(|error| self.job.claim.explain(error))?;
         self.target.wrote(offset..offset + length);
+        self.job.active.wrote();
         self.job.counters.wrote(length);
         *position += length;
         self.job.claim.wrote(length)?;

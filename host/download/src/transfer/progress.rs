@@ -42,6 +42,7 @@ pub(crate) struct Counters {
     total_files: AtomicU64,
     completed_files: AtomicU64,
     pub(crate) received: AtomicU64,
+    pub(crate) by_peers: AtomicU64,
     speed: Mutex<Option<Speed>>,
 }
 

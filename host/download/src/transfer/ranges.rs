@@ -25,6 +25,10 @@ impl Ranges {
         self.0.get(&0).copied().unwrap_or(0)
     }
 
+    pub(super) fn covers(&self, range: &Range<u64>) -> bool {
+        self.0.range(..=range.start).next_back().is_some_and(|(_, end)| *end >= range.end)
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
@@ -65,6 +69,10 @@ mod tests {
                 missing[usize::try_from(gap.start).unwrap()..usize::try_from(gap.end).unwrap()].fill(true);
             }
             prop_assert!(bytes.iter().zip(missing).all(|(there, missing)| *there != missing));
+            for range in [0..piece, piece..80, 10..20] {
+                let all = bytes[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()].iter().all(|there| *there);
+                prop_assert_eq!(ranges.covers(&range), all);
+            }
             prop_assert_eq!(ranges.prefix(), bytes.iter().take_while(|there| **there).count() as u64);
             prop_assert_eq!(ranges.bytes(), bytes.iter().filter(|there| **there).count() as u64);
         }

@@ -40,6 +40,8 @@ struct Schedule<'a> {
     /// Files that aren't begun, each with whether it was downloaded before.
     files: VecDeque<(usize, SourceFile)>,
     queue: VecDeque<(Arc<Target>, Range<u64>)>,
+    /// Parts that other nodes read from the source: they come after this node's own, which others wait for.
+    peers_queue: VecDeque<(Arc<Target>, Range<u64>)>,
     parts: JoinSet<Result<(), Failure>>,
     digests: JoinSet<Digested>,
     failed_once: Vec<usize>,
@@ -50,8 +52,10 @@ struct Schedule<'a> {
 pub(super) async fn transfer(job: &Arc<Job>, listing: &Listing, partial: &mut Partial) -> Result<BTreeMap<usize, Done>, Failure> {
     let done: BTreeMap<_, _> = partial.known.iter().filter_map(|(index, known)| Some((*index, known.done.clone()?))).collect();
     for index in done.keys() {
-        job.counters.wrote(listing.files[*index].size);
+        let file = &listing.files[*index];
+        job.counters.wrote(file.size);
         job.counters.completed_file();
+        job.active.ended(&file.path, Some(&partial.folder(file)));
     }
     let files = listing.files.iter().cloned().enumerate().filter(|(index, _)| !done.contains_key(index)).collect();
     let mut schedule = Schedule {
@@ -59,6 +63,7 @@ pub(super) async fn transfer(job: &Arc<Job>, listing: &Listing, partial: &mut Pa
         partial,
         files,
         queue: VecDeque::new(),
+        peers_queue: VecDeque::new(),
         parts: JoinSet::new(),
         digests: JoinSet::new(),
         failed_once: Vec::new(),
@@ -73,13 +78,14 @@ impl Schedule<'_> {
         let parallel = self.job.shared.limits.parallel_parts_per_model.max(1);
         loop {
             while self.parts.len() < parallel {
-                if let Some((target, range)) = self.queue.pop_front() {
-                    let part = Part { job: self.job.clone(), journal: self.partial.journal.clone(), target, range };
-                    self.parts.spawn(part.run());
+                if let Some(next) = self.queue.pop_front() {
+                    self.spawn(next);
                 } else if self.digests.len() < parallel.saturating_mul(2)
                     && let Some((index, file)) = self.files.pop_front()
                 {
                     self.begin(index, file).await?;
+                } else if let Some(next) = self.peers_queue.pop_front() {
+                    self.spawn(next);
                 } else {
                     break;
                 }
@@ -95,14 +101,24 @@ impl Schedule<'_> {
         }
     }
 
+    fn spawn(&mut self, (target, range): (Arc<Target>, Range<u64>)) {
+        let part = Part { job: self.job.clone(), journal: self.partial.journal.clone(), target, range };
+        self.parts.spawn(part.run());
+    }
+
     async fn begin(&mut self, index: usize, file: SourceFile) -> Result<(), Error> {
         let known = self.partial.known.remove(&index).unwrap_or_default();
         let folder = self.partial.folder(&file);
-        let opening = spawn_blocking(move || Target::open(&folder, index, file, &known));
+        let alone = self.failed_once.contains(&index);
+        let opening = spawn_blocking(move || Target::open(&folder, index, file, &known, alone));
         let target = Arc::new(joined(opening.await).map_err(|error| self.job.claim.explain(error))?);
         self.job.counters.wrote(target.bytes());
         let missing = target.missing(&self.job.shared.limits);
-        self.queue.extend(missing.into_iter().map(|range| (target.clone(), range)));
+        self.job.active.began(&target);
+        for range in missing {
+            let queue = if self.job.peer(&target, &range).is_some() { &mut self.peers_queue } else { &mut self.queue };
+            queue.push_back((target.clone(), range));
+        }
         self.digests.spawn(async move {
             let digests = target.clone().follow().await;
             (target, digests)
@@ -117,6 +133,7 @@ impl Schedule<'_> {
             && *published.value() != computed
         {
             self.partial.journal.write(&Record::Drop(index))?;
+            self.job.active.ended(&target.file.path, None);
             self.job.counters.lost(target.file.size);
             if self.failed_once.contains(&index) {
                 return Err(Failure::Permanent(Error::Checksum {
@@ -144,6 +161,7 @@ impl Schedule<'_> {
         });
         let done = joined(storing.await).map_err(|error| self.job.claim.explain(error))?;
         self.done.insert(index, done);
+        self.job.active.ended(&target.file.path, Some(&self.partial.folder(&target.file)));
         self.job.counters.completed_file();
         Ok(())
     }

@@ -41,13 +41,15 @@ pub(super) struct Target {
     checksum: OnceLock<Checksum>,
     unsynced: AtomicU64,
     syncing: AtomicBool,
+    /// Whether other nodes aren't asked for it: what came before was wrong.
+    pub(super) alone: bool,
     /// The system reports that bytes were lost once, to whichever sync is first.
     sync_failure: OnceLock<io::ErrorKind>,
 }
 
 impl Target {
     /// Opens a file, and finds which of its journaled parts are on disk as they were.
-    pub(super) fn open(folder: &Dir, index: usize, file: SourceFile, known: &Known) -> Result<Self, Error> {
+    pub(super) fn open(folder: &Dir, index: usize, file: SourceFile, known: &Known, alone: bool) -> Result<Self, Error> {
         let (dir, name) = folder.make_parent(&file.path)?;
         if known.parts.is_empty() {
             // What is there may be shared with another model.
@@ -80,12 +82,22 @@ impl Target {
             checksum,
             unsynced: AtomicU64::new(0),
             syncing: AtomicBool::new(false),
+            alone,
             sync_failure: OnceLock::new(),
         })
     }
 
     pub(super) fn bytes(&self) -> u64 {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner).bytes()
+    }
+
+    /// Whether these bytes are there.
+    pub(super) fn covers(&self, range: &Range<u64>) -> bool {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner).covers(range)
+    }
+
+    pub(super) fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.handle.read_exact_at(buffer, offset)
     }
 
     /// The parts that are to be requested.

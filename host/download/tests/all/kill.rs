@@ -29,6 +29,7 @@ fn child() {
             access: Access::default(),
             path: PathBuf::from(root).join("model"),
             scope: String::new(),
+            peers: None,
         };
         downloader.download(request).run().await.unwrap();
     });

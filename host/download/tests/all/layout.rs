@@ -43,6 +43,28 @@ async fn a_mounted_path_keeps_its_version_and_the_next_mount_gets_the_new_one() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_starts_anew_finds_what_is_on_the_disk() {
+    let (server, node) = (Server::start().await, Node::new());
+    server.site.put("/file", "old");
+    node.downloader.note(&node.path("team/model"), "early".into()).await.unwrap();
+    assert_eq!(node.downloader.stored().await.unwrap()[0].note.as_deref(), Some("early"));
+    let first = node.fetch("team/model", &server.at("/file")).await.unwrap();
+    server.site.put("/file", "new");
+    let second = node.fetch("team/model", &server.at("/file")).await.unwrap();
+    node.downloader.note(&node.path("team/model"), "mine".into()).await.unwrap();
+    node.fetch("absent", &server.at("/missing")).await.unwrap_err();
+
+    let anew = Downloader::open(node.folder.path(), limits()).unwrap();
+    let stored = anew.stored().await.unwrap();
+    let seen: Vec<_> = stored.iter().map(|model| (model.path.clone(), model.note.as_deref(), model.versions.len())).collect();
+    assert_eq!(seen, [(node.path("absent"), None, 0), (node.path("team/model"), Some("mine"), 2)]);
+    assert_eq!(stored[1].current.as_ref(), Some(&second.version));
+    assert!(stored[1].versions.contains(&first.version));
+    anew.remove(&node.path("team/model")).await.unwrap();
+    assert_eq!(anew.stored().await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_root_may_be_mounted_elsewhere() {
     let (server, node) = (Server::start().await, Node::new());
     server.site.put("/file", "x");
@@ -122,8 +144,13 @@ async fn what_is_in_the_way_is_never_replaced() {
     node.fetch("empty", &url).await.unwrap();
     assert_eq!(node.read("empty/file"), b"x");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0, "a link was followed");
-    let request =
-        Request { uri: StorageUri::parse(&url).unwrap(), access: Access::default(), path: "/somewhere/else".into(), scope: String::new() };
+    let request = Request {
+        uri: StorageUri::parse(&url).unwrap(),
+        access: Access::default(),
+        path: "/somewhere/else".into(),
+        scope: String::new(),
+        peers: None,
+    };
     let text = message(node.downloader.download(request).run().await);
     assert!(text.contains("isn't below it"), "{text}");
 }
@@ -183,6 +210,7 @@ async fn a_full_disk_is_reported_with_its_numbers_and_continued_once_there_is_sp
             access: Access::default(),
             path: disk.path().join("model"),
             scope: String::new(),
+            peers: None,
         })
     };
     // Known before anything is downloaded.

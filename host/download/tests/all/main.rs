@@ -6,6 +6,7 @@ mod hub;
 mod kill;
 mod layout;
 mod objects;
+mod peers;
 mod registry;
 mod release;
 mod site;

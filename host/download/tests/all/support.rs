@@ -39,7 +39,7 @@ impl Node {
     }
 
     pub(crate) fn request(&self, name: &str, uri: &str, access: Access) -> Request {
-        Request { uri: StorageUri::parse(uri).unwrap(), access, path: self.path(name), scope: "tenant".to_owned() }
+        Request { uri: StorageUri::parse(uri).unwrap(), access, path: self.path(name), scope: "tenant".to_owned(), peers: None }
     }
 
     pub(crate) fn download(&self, name: &str, uri: &str) -> Download {

@@ -1,0 +1,124 @@
+//! `pointsman model-agent`.
+
+use super::{
+    ClusterArgs,
+    controller::stop_signal,
+    gateway::{bytes, duration},
+};
+use crate::{
+    logging::{LogFormat, LogLevel},
+    model_agent::{self, Counts, Settings},
+    permissions::MODEL_AGENT_NAMESPACE,
+    serve::health,
+};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use pointsman_download::Limits;
+use prometheus_client::registry::Registry;
+use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc, time::Duration};
+use tokio::{net::TcpListener, sync::watch};
+
+#[derive(Args, Debug)]
+pub(super) struct ModelAgentArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// The node that this agent runs on: that of its pod.
+    #[arg(long, value_name = "NODE", env = "NODE_NAME")]
+    node: String,
+    /// The namespace of its report, and of the Secrets of ClusterBaseModels.
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = MODEL_AGENT_NAMESPACE)]
+    namespace: String,
+    /// The folder for the models, under the same path as on the node: storage.path of each model must be below it.
+    #[arg(long, value_name = "FOLDER", default_value = "/mnt/models")]
+    root: PathBuf,
+    /// How many models are downloaded at once.
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    parallel_models: u16,
+    /// How many parts of files are requested at once, over all models.
+    #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
+    parallel_parts: u16,
+    /// How many bytes a second are downloaded, over all models, such as 500Mi. By default there is no limit.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    bandwidth: Option<u64>,
+    /// How much of the disk stays free.
+    #[arg(long, value_name = "BYTES", default_value = "10Gi", value_parser = bytes)]
+    disk_reserve: u64,
+    /// The largest model that is downloaded.
+    #[arg(long, value_name = "BYTES", default_value = "4Ti", value_parser = bytes)]
+    max_model_size: u64,
+    /// How long files stay that no model wants on this node any more, and former versions of a model: pods may still use them. Files of a model
+    /// that is deleted go at once, and so does all of this if the disk lacks space.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
+    retention: Duration,
+    /// How often the progress of downloads is reported.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    progress_interval: Duration,
+    /// Compares every byte on the disk with its checksum when the agent starts, instead of sizes and times alone.
+    #[arg(long)]
+    full_verification: bool,
+    /// Reads sources of ClusterBaseModels that have no Secret by the agent's own identity (environment, instance metadata).
+    #[arg(long)]
+    ambient_credentials: bool,
+    /// Reads sources on loopback addresses too. Whoever may write a model then reaches what listens only for this machine.
+    #[arg(long)]
+    allow_loopback: bool,
+    /// Where /healthz, /readyz and /metrics are answered.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
+    listen: SocketAddr,
+    /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug.
+    #[arg(long, value_name = "FILTER", env = "POINTSMAN_LOG", default_value = "info")]
+    log_level: String,
+    /// How it is logged.
+    #[arg(long, value_enum, default_value_t = LogFormat::Json)]
+    log_format: LogFormat,
+}
+
+impl ModelAgentArgs {
+    fn settings(&self) -> Result<Settings> {
+        let Some(root) = self.root.to_str().filter(|root| root.starts_with('/') && *root != "/") else {
+            bail!("--root {}: it is an absolute path of a folder, such as /mnt/models", self.root.display());
+        };
+        let parts = usize::from(self.parallel_parts);
+        Ok(Settings {
+            node: self.node.clone(),
+            namespace: self.namespace.clone(),
+            root: PathBuf::from(root.trim_end_matches('/')),
+            limits: Limits {
+                parallel_parts: parts,
+                parallel_parts_per_model: parts,
+                bytes_per_second: self.bandwidth,
+                reserve_bytes: self.disk_reserve,
+                max_model_bytes: self.max_model_size,
+                loopback: self.allow_loopback,
+                ..Limits::default()
+            },
+            parallel_models: self.parallel_models.into(),
+            retention: self.retention,
+            progress_interval: self.progress_interval.max(Duration::from_secs(1)),
+            verifies_fully: self.full_verification,
+            ambient: self.ambient_credentials,
+        })
+    }
+}
+
+pub(super) async fn run(args: ModelAgentArgs) -> Result<ExitCode> {
+    // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
+    let stopped = pin!(stop_signal()?);
+    let log_level = LogLevel::start(&args.log_level, args.log_format, None).with_context(|| format!("--log-level {}", args.log_level))?;
+    let settings = args.settings()?;
+    let client = args.cluster.client().await?;
+    let (obstacle, known) = watch::channel(Some("the models haven't been listed yet".to_owned()));
+    let counts = Arc::<Counts>::default();
+    let mut registry = Registry::default();
+    counts.register(&mut registry);
+    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
+    tracing::info!(address = %listener.local_addr()?, node = settings.node, "answering /healthz, /readyz and /metrics");
+    let root = settings.root.clone();
+    tokio::select! {
+        served = health::serve_ready(listener, Arc::new(move || known.borrow().clone()), registry, log_level) => served.context("answering /healthz")?,
+        ended = model_agent::run(client, settings, counts, obstacle) => ended.with_context(|| format!("--root {}", root.display()))?,
+        // What downloads have so far stays on the disk, and whoever starts next goes on with it.
+        () = stopped => tracing::info!("stopping"),
+    }
+    Ok(ExitCode::SUCCESS)
+}

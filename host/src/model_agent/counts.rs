@@ -1,0 +1,46 @@
+//! The agent's metrics, under the names that those of OME's agent have.
+
+use pointsman_core::model_nodes::assignment::ModelObject;
+use pointsman_download::Outcome;
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+
+type Labels = [(&'static str, String); 3];
+
+/// What is counted where it happens. Models that have gone keep their series until the agent ends.
+#[derive(Debug, Default)]
+pub struct Counts {
+    successes: Family<Labels, Counter>,
+    failures: Family<Labels, Counter>,
+    bytes: Family<Labels, Counter>,
+}
+
+fn labels(model: &ModelObject) -> Labels {
+    let kind = if model.namespace.is_empty() { "ClusterBaseModel" } else { "BaseModel" };
+    [("model_type", kind.to_owned()), ("namespace", model.namespace.clone()), ("name", model.name.clone())]
+}
+
+impl Counts {
+    pub(super) fn downloaded(&self, model: &ModelObject, outcome: &Outcome) {
+        self.successes.get_or_create(&labels(model)).inc();
+        self.bytes.get_or_create(&labels(model)).inc_by(outcome.downloaded_bytes);
+    }
+
+    pub(super) fn failed(&self, model: &ModelObject) {
+        self.failures.get_or_create(&labels(model)).inc();
+    }
+
+    /// Registers them.
+    pub fn register(&self, registry: &mut Registry) {
+        let families = [
+            ("model_agent_downloads_success", "Models that were downloaded.", &self.successes),
+            ("model_agent_downloads_failed", "Attempts to bring a model to the node that failed.", &self.failures),
+            ("model_agent_download_bytes", "Bytes that were downloaded for models that are complete.", &self.bytes),
+        ];
+        for (name, help, family) in families {
+            registry.register(name, help, family.clone());
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! `pointsman model-agent`: brings the models to a node that it is to hold, removes those that nobody wants any more, and reports both.
+//!
+//! One task decides and writes; downloads and removals are jobs of their own, which it starts and whose ends it hears of. What to do is worked
+//! out from the watches and from what is on the disk, so an agent that starts anew goes on where another has ended.
+
+mod bring;
+mod counts;
+mod models;
+mod report;
+mod retention;
+mod stores;
+
+pub use counts::Counts;
+
+use crate::{
+    problem::sentence,
+    watch::store::{Obstacle, Watched},
+};
+use bring::{Brought, Failure, Note, Tools};
+use kube::Client;
+use models::{LeavingModel, Models};
+use pointsman_core::model_nodes::{assignment::assign, names::node_label, report::NodeState};
+use pointsman_download::{Downloader, Limits, StoredModel, Watcher};
+use report::{Desired, Reporter};
+use retention::{Removal, Retention, Wishes};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    mem,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+use stores::{OwnNode, Seen};
+use tokio::{
+    sync::watch,
+    task::{Id, JoinError, JoinSet},
+    time::sleep_until,
+};
+
+/// How long to wait after something that failed, unless it has a delay of its own.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
+
+/// How an agent works.
+#[derive(Debug)]
+pub struct Settings {
+    /// The node that it runs on.
+    pub node: String,
+    /// The namespace of its report.
+    pub namespace: String,
+    /// The folder below which it writes, under the same path as on the node.
+    pub root: PathBuf,
+    /// What downloads may use.
+    pub limits: Limits,
+    /// How many models are downloaded at once.
+    pub parallel_models: usize,
+    /// How long files stay that no model wants any more.
+    pub retention: Duration,
+    /// How often the progress of downloads is reported.
+    pub progress_interval: Duration,
+    /// Whether every byte of what is on the disk is read when the agent starts.
+    pub verifies_fully: bool,
+    /// Whether sources of ClusterBaseModels without a Secret are read by the agent's own identity.
+    pub ambient: bool,
+}
+
+/// What a job was for.
+#[derive(Debug)]
+enum Work {
+    /// A model, by its key, under a number by which an outdated result is told apart.
+    Model {
+        key: String,
+        number: u64,
+    },
+    Removal(PathBuf),
+}
+
+/// What a job ends with.
+#[derive(Debug)]
+enum Done {
+    Model(Box<Result<Brought, Failure>>),
+    Removal(Result<(), String>),
+}
+
+struct Agent {
+    settings: Settings,
+    tools: Arc<Tools>,
+    stores: Watched<Seen>,
+    models: Models,
+    jobs: JoinSet<Done>,
+    work: HashMap<Id, (Work, PathBuf)>,
+    numbers: u64,
+    /// What is on the disk; none if that isn't known.
+    stored: Option<Vec<StoredModel>>,
+    retention: Retention,
+    /// The paths whose removal has failed: why, and when to try again.
+    blocked: BTreeMap<PathBuf, (String, Instant)>,
+    reporter: Reporter,
+    counts: Arc<Counts>,
+    /// What is complained about.
+    obstacle: watch::Sender<Option<String>>,
+    /// When the progress is read again.
+    progress_at: Option<Instant>,
+    /// When something is tried again that has failed.
+    retry_at: Option<Instant>,
+}
+
+/// Works until it is dropped. `obstacle` says what keeps it from that, if anything.
+///
+/// # Errors
+///
+/// If the root isn't a folder in which it can write.
+pub async fn run(
+    client: Client,
+    settings: Settings,
+    counts: Arc<Counts>,
+    obstacle: watch::Sender<Option<String>>,
+) -> Result<(), pointsman_download::Error> {
+    let downloader = Downloader::open(&settings.root, settings.limits.clone())?;
+    let (namespace, node) = (settings.namespace.clone(), settings.node.clone());
+    let stores = stores::start(&client, &node, &namespace);
+    let tools = Tools {
+        client: client.clone(),
+        downloader,
+        namespace: namespace.clone(),
+        verifies_fully: settings.verifies_fully,
+        ambient: settings.ambient,
+    };
+    let agent = Agent {
+        tools: Arc::new(tools),
+        stores,
+        models: Models::default(),
+        jobs: JoinSet::new(),
+        work: HashMap::new(),
+        numbers: 0,
+        stored: None,
+        retention: Retention::default(),
+        blocked: BTreeMap::new(),
+        reporter: Reporter { client, node, namespace, replaced: None },
+        counts,
+        obstacle,
+        progress_at: None,
+        retry_at: None,
+        settings,
+    };
+    agent.run().await;
+    Ok(())
+}
+
+impl Agent {
+    async fn run(mut self) {
+        let mut changed = self.stores.changed();
+        loop {
+            changed.mark_unchanged();
+            let next = if self.is_known() { self.work().await } else { None };
+            let wait = async {
+                match next {
+                    Some(at) => sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // The sender is in the stores, so it isn't gone.
+                _ = changed.changed() => {}
+                Some(done) = self.jobs.join_next_with_id() => self.note_end(done),
+                () = wait => {}
+            }
+        }
+    }
+
+    /// Whether the models and the node are known. What isn't known must not count as absent.
+    fn is_known(&self) -> bool {
+        let seen = self.stores.lock();
+        let why = match seen.obstacle() {
+            Some(Obstacle::Failed(why)) => Some(why),
+            Some(Obstacle::Pending) => Some("the models haven't been listed yet".to_owned()),
+            None if seen.node.is_none() => Some(format!("there is no node {}: --node must be that of the agent's pod", self.settings.node)),
+            None => None,
+        };
+        self.obstacle.send_if_modified(|known| mem::replace(known, why.clone()) != why);
+        why.is_none()
+    }
+
+    /// Does what is to be done now. Returns when to look again, if nothing happens before.
+    async fn work(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+        }
+        if self.stored.is_none() {
+            match self.tools.downloader.stored().await {
+                Ok(stored) => self.stored = Some(stored),
+                Err(error) => {
+                    tracing::warn!(%error, "what is on the disk can't be read; trying again");
+                    self.retry_at = Some(now + RETRY_DELAY);
+                    return self.retry_at;
+                }
+            }
+        }
+        let Some((node, live)) = ({
+            let seen = self.stores.lock();
+            seen.node.clone().map(|node| (node, seen.report.clone()))
+        }) else {
+            return None;
+        };
+        let leaving = self.assign(&node).await;
+        let next_job = self.start_jobs(now);
+        let next_removal = self.remove(&node, &leaving, now);
+        self.note_progress(now);
+        let desired = self.desired(&leaving);
+        if self.retry_at.is_none()
+            && let Err(error) = self.reporter.write(&node, live.as_ref(), &desired).await
+        {
+            tracing::warn!(error = sentence(&error), "what the node has of models can't be reported; trying again");
+            self.retry_at = Some(now + RETRY_DELAY);
+        }
+        [next_job, next_removal, self.progress_at, self.retry_at].into_iter().flatten().min()
+    }
+
+    /// Takes over what the node is to hold. Returns the models that are being deleted, and whose files are still there.
+    async fn assign(&mut self, node: &OwnNode) -> Vec<LeavingModel> {
+        let root = self.settings.root.to_string_lossy();
+        let (assignments, deleting) = {
+            let seen = self.stores.lock();
+            let deleting: Vec<_> = seen.models().filter(|model| model.is_deleting).cloned().collect();
+            (assign(seen.models(), &self.settings.node, &node.labels, &root), deleting)
+        };
+        let changed_notes = self.models.take(assignments);
+        let stored: HashMap<&PathBuf, Note> = self.stored.iter().flatten().map(|stored| (&stored.path, Note::parse(stored))).collect();
+        let wanted = self.models.folders();
+        let mut leaving = Vec::new();
+        let mut notes: Vec<(PathBuf, Note)> = Vec::new();
+        for (folder, model) in changed_notes {
+            if let Some(note) = stored.get(&folder).filter(|note| note.uid == model.uid && note.kept != model.keeps_files) {
+                notes.push((folder, Note { uid: note.uid.clone(), origin: note.origin.clone(), kept: model.keeps_files }));
+            }
+        }
+        for model in deleting {
+            let Some(folder) = model.storage.path.as_ref().map(|path| PathBuf::from(path.trim_end_matches('/'))) else { continue };
+            let Some(note) = stored.get(&folder).filter(|note| note.uid == model.uid && !wanted.contains(&folder)) else { continue };
+            if model.keeps_files {
+                if !note.kept {
+                    notes.push((folder, Note { uid: note.uid.clone(), origin: note.origin.clone(), kept: true }));
+                }
+            } else {
+                leaving.push(LeavingModel { model, folder });
+            }
+        }
+        for (folder, note) in notes {
+            match self.tools.downloader.note(&folder, note.text()).await {
+                Ok(()) => self.stored = None,
+                Err(error) => tracing::warn!(%error, folder = %folder.display(), "whether files are kept can't be noted"),
+            }
+        }
+        leaving
+    }
+
+    /// Starts what may be started. Returns when the next may be.
+    fn start_jobs(&mut self, now: Instant) -> Option<Instant> {
+        let busy: BTreeSet<PathBuf> = self.work.values().map(|(_, folder)| folder.clone()).collect();
+        let (orders, next) = self.models.due(self.settings.parallel_models, busy, now);
+        for order in orders {
+            self.numbers += 1;
+            let watcher = Arc::<OnceLock<Watcher>>::default();
+            let (tools, model, folder) = (Arc::clone(&self.tools), order.model, order.folder.clone());
+            let handle = if order.is_download {
+                let stored = self.stored.iter().flatten().find(|stored| stored.path == folder).cloned();
+                let watched = Arc::clone(&watcher);
+                self.jobs.spawn(async move { Done::Model(Box::new(bring::download(tools, model, folder, stored, watched).await)) })
+            } else {
+                self.jobs.spawn(async move { Done::Model(Box::new(bring::find(model, folder).await)) })
+            };
+            self.work.insert(handle.id(), (Work::Model { key: order.key.clone(), number: self.numbers }, order.folder));
+            self.models.started(&order.key, self.numbers, handle, watcher);
+        }
+        next
+    }
+
+    /// Removes what nobody wants any more. Returns when more may be due.
+    fn remove(&mut self, node: &OwnNode, leaving: &[LeavingModel], now: Instant) -> Option<Instant> {
+        if self.stores.lock().has_unreadable() {
+            return None;
+        }
+        let stored = self.stored.as_deref().unwrap_or_default();
+        // Pods may come until the label is gone.
+        let may_go = |left: &&LeavingModel| !node.labels.contains_key(&node_label(&left.model.namespace, &left.model.name));
+        let wishes = Wishes {
+            wanted: self.models.folders(),
+            deleted: leaving.iter().filter(may_go).map(|left| left.folder.clone()).collect(),
+            kept: stored.iter().filter(|stored| Note::parse(stored).kept).map(|stored| stored.path.clone()).collect(),
+        };
+        let (removals, mut next) = self.retention.due(stored, &wishes, self.settings.retention, now);
+        self.blocked.retain(|path, (_, at)| *at > now || leaving.iter().any(|left| left.folder == *path));
+        for removal in removals {
+            let path = removal.path().to_owned();
+            if let Some((_, at)) = self.blocked.get(&path).filter(|(_, at)| *at > now) {
+                next = Some(next.map_or(*at, |next| next.min(*at)));
+                continue;
+            }
+            if self.work.values().any(|(_, folder)| *folder == path) {
+                continue;
+            }
+            tracing::info!(folder = %path.display(), ?removal, "removing what no model wants any more");
+            let (tools, folder) = (Arc::clone(&self.tools), path.clone());
+            let handle = self.jobs.spawn(async move {
+                let removed = match removal {
+                    Removal::Model(path) => tools.downloader.remove(&path).await,
+                    Removal::Versions { path, retained } => {
+                        tools.downloader.prune(&path, move |version| retained.contains(version)).await.map(|_| ())
+                    }
+                };
+                Done::Removal(removed.map_err(|error| error.to_string()))
+            });
+            self.work.insert(handle.id(), (Work::Removal(path), folder));
+        }
+        next
+    }
+
+    /// Takes the end of a job.
+    fn note_end(&mut self, done: Result<(Id, Done), JoinError>) {
+        let id = done.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        let Some((work, folder)) = self.work.remove(&id) else { return };
+        self.stored = None;
+        let now = Instant::now();
+        let done = match done {
+            Ok((_, done)) => done,
+            Err(error) if error.is_cancelled() => return,
+            Err(error) => match work {
+                Work::Model { .. } => Done::Model(Box::new(Err(format!("the agent has failed: {error}").into()))),
+                Work::Removal(_) => Done::Removal(Err(format!("the agent has failed: {error}"))),
+            },
+        };
+        match (work, done) {
+            (Work::Model { key, number }, Done::Model(result)) => {
+                let frees = self.models.ended(&key, number, *result, self.retention.is_any(), now, &self.counts);
+                if frees {
+                    self.retention.expire();
+                }
+            }
+            (Work::Removal(path), Done::Removal(Err(error))) => {
+                tracing::warn!(folder = %path.display(), error, "what no model wants any more can't be removed; trying again");
+                self.blocked.insert(path, (error, now + RETRY_DELAY));
+            }
+            _ => _ = self.blocked.remove(&folder),
+        }
+    }
+
+    /// Reads the progress of downloads, now and then.
+    fn note_progress(&mut self, now: Instant) {
+        if !self.models.is_downloading() {
+            self.progress_at = None;
+        } else if self.progress_at.is_none_or(|at| at <= now) {
+            self.models.note_progress();
+            self.progress_at = Some(now + self.settings.progress_interval);
+        }
+    }
+
+    /// What the cluster is to have.
+    fn desired(&self, leaving: &[LeavingModel]) -> Desired {
+        let mut desired = Desired::default();
+        for (key, model, report) in self.models.reports() {
+            desired.labels.insert(node_label(&model.namespace, &model.name), report.status);
+            desired.data.insert(key.to_owned(), serde_json::to_string(&report).unwrap_or_default());
+        }
+        for LeavingModel { model, folder } in leaving {
+            let failure = self.blocked.get(folder).map(|(why, _)| format!("its files can't be removed: {why}"));
+            let state = if failure.is_some() { NodeState::Failed } else { NodeState::Updating };
+            let message = failure.unwrap_or_else(|| "its files are being removed".to_owned());
+            let (key, report) = models::leaving_report(model, state, message);
+            desired.data.insert(key, serde_json::to_string(&report).unwrap_or_default());
+        }
+        desired
+    }
+}

@@ -1,0 +1,279 @@
+//! `pointsman model-agent`: models come to nodes, serve there, and go.
+
+use crate::services::{Space, condition, fixed, home, own_cluster, simple_runtime};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use pointsman::permissions::{MODEL_AGENT_ACCOUNT, MODEL_AGENT_NAMESPACE};
+use pointsman_core::resource::{BASE_MODEL, DEPLOYMENT, POD, SERVING_RUNTIME};
+use pointsman_tests::{FileServer, Host, ModelAgent, TestCluster, eventually};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+const NODES: [&str; 3] = ["l4-0", "l4-1", "cpu-1"];
+
+/// A small model: a config, and weights with a header.
+fn files(seed: u8, weights: usize) -> Vec<(&'static str, Vec<u8>)> {
+    let config = json!({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 4, "intermediate_size": 128, "vocab_size": 1000, "max_position_embeddings": 2048, "torch_dtype": "bfloat16",
+        "transformers_version": "4.43.0",
+    });
+    let header = json!({"model.embed_tokens.weight": {"dtype": "BF16", "shape": [weights / 2], "data_offsets": [0, weights]}}).to_string();
+    let mut tensors = (header.len() as u64).to_le_bytes().to_vec();
+    tensors.extend(header.bytes());
+    tensors.extend((0..weights).map(|at| u8::try_from(at % 251).unwrap() ^ seed));
+    vec![("config.json", config.to_string().into_bytes()), ("model.safetensors", tensors)]
+}
+
+/// The condition of a model whose message has this text.
+async fn says(space: &Space<'_>, name: &str, text: &str) -> Value {
+    let is_said = |model: &Value| condition(model, "Ready")["message"].as_str().is_some_and(|message| message.contains(text));
+    space.becomes(&BASE_MODEL, name, text, is_said).await
+}
+
+async fn label(client: &kube::Client, node: &str, key: &str) -> Option<String> {
+    let node = Api::<Node>::all(client.clone()).get_opt(node).await.unwrap()?;
+    node.labels().get(key).cloned()
+}
+
+fn storage(path: &Path, uri: &str) -> Value {
+    json!({"storageUri": uri, "path": path, "nodeSelector": {"models": "yes"}})
+}
+
+/// A cluster whose three nodes have agents, all with the same folder: each its own below it.
+async fn start(cluster: &TestCluster) -> (Host<'_>, Space<'_>) {
+    home(cluster).await;
+    ModelAgent::install(cluster);
+    let host = Host::start(cluster, &["--model-agent-namespace", MODEL_AGENT_NAMESPACE]).await;
+    host.ready().await;
+    let space = Space::on(cluster, "agents").await;
+    for node in NODES {
+        cluster.kubectl(&["label", "node", node, "models=yes"]).ok();
+    }
+    (host, space)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
+    let cluster = own_cluster(Some(&[]));
+    let (_host, space) = start(&cluster).await;
+    let client = space.0.client.clone();
+    let server = FileServer::start().await;
+    let url = server.put_folder("/llama", &files(1, 2 << 20));
+    server.limit(1 << 20);
+
+    // The nodes of a real cluster have the same path. Here each has a folder, so each agent has models of its own, and the first node is looked at
+    // as a whole.
+    let first = ModelAgent::start(&cluster, NODES[0], &[]).await;
+    let path = first.root.join("llama");
+    let spec = json!({"spec": {"storage": storage(&path, &url)}});
+    space.create(&BASE_MODEL, "llama", spec).await;
+    // It is chosen by what the files say, and by nothing else.
+    let framework = json!({"name": "transformers", "version": "4.50.0", "operator": "GreaterThanOrEqual"});
+    let mut runtime = simple_runtime();
+    runtime["supportedModelFormats"] = json!([{
+        "modelFormat": {"name": "safetensors", "version": "1.0.0"}, "modelFramework": framework, "modelArchitecture": "LlamaForCausalLM", "autoSelect": true,
+    }]);
+    space.create(&SERVING_RUNTIME, "by-files", json!({ "spec": runtime })).await;
+    let key = format!("models.ome.io/{}.basemodel.llama", space.0.name);
+    let entry = format!("{}.basemodel.llama", space.0.name);
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), MODEL_AGENT_NAMESPACE);
+    let report = async |node: &str| -> Option<Value> {
+        let map = maps.get_opt(node).await.unwrap()?;
+        serde_json::from_str(map.data?.get(&entry)?).ok()
+    };
+    // While it comes, its report says how far it is, and nobody takes the node for one that has it.
+    eventually("the progress is reported", async || {
+        let report = report(NODES[0]).await?;
+        (report["progress"]["totalBytes"].as_u64()? > 2 << 20 && report["status"] == "Updating").then_some(())
+    })
+    .await;
+    assert_eq!(label(&client, NODES[0], &key).await.as_deref(), Some("Updating"));
+    assert!(!path.exists());
+    first.kill();
+    let received = server.sent();
+    server.limit(0);
+    let first = ModelAgent::start(&cluster, NODES[0], &[]).await;
+    let ready = says(&space, "llama", "1 of 3 selected nodes hold the model").await;
+    assert!(server.sent() - received < 2 << 20, "it went on where it was killed: {} of {}", server.sent() - received, 2 << 20);
+    assert_eq!((&ready["status"]["state"], &ready["status"]["nodesReady"]), (&json!("Ready"), &json!([NODES[0]])));
+    assert_eq!(fs::read(path.join("model.safetensors")).unwrap(), files(1, 2 << 20)[1].1);
+    eventually("the label follows", async || (label(&client, NODES[0], &key).await.as_deref() == Some("Ready")).then_some(())).await;
+    let filled = space
+        .becomes(&BASE_MODEL, "llama", "its files answer what the spec leaves out", |model| !model["spec"]["modelArchitecture"].is_null())
+        .await;
+    assert_eq!(
+        (&filled["spec"]["modelArchitecture"], &filled["spec"]["modelFormat"]["name"], &filled["spec"]["maxTokens"]),
+        (&json!("LlamaForCausalLM"), &json!("safetensors"), &json!(2048))
+    );
+
+    // The other nodes' agents refuse the path, which is no folder of theirs; with a root of this path each has it.
+    let others: Vec<ModelAgent<'_>> =
+        [ModelAgent::start(&cluster, NODES[1], &[]).await, ModelAgent::start(&cluster, NODES[2], &[]).await].into();
+    says(&space, "llama", "isn't below").await;
+    for other in others {
+        other.stop();
+    }
+
+    // Pods of a service go only where the model is.
+    space.service("chat", json!({"model": {"name": "llama"}, "engine": fixed(1)})).await;
+    space.ready("chat").await;
+    let deployment = space.becomes(&DEPLOYMENT, "chat-engine", "it is there", |_| true).await;
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert!(pod.to_string().contains(&key), "{pod:#}");
+    eventually("its pod is on the node", async || {
+        let pods = space.api(&POD).list(&kube::api::ListParams::default()).await.unwrap();
+        pods.iter().any(|pod| pod.data["spec"]["nodeName"] == NODES[0]).then_some(())
+    })
+    .await;
+
+    // What is on the disk is enough for an agent that starts anew, without its source.
+    first.kill();
+    server.put("/llama/SHA256SUMS", "");
+    let before = server.sent();
+    let first = ModelAgent::start(&cluster, NODES[0], &[]).await;
+    first.ready().await;
+    eventually("it is Ready", async || (report(NODES[0]).await?["status"] == "Ready").then_some(())).await;
+    assert_eq!(server.sent(), before);
+
+    // A file that somebody has changed is downloaded again.
+    server.put_folder("/llama", &files(1, 2 << 20));
+    let version = fs::canonicalize(&path).unwrap();
+    fs::write(version.join("model.safetensors"), "changed").unwrap();
+    first.kill();
+    let first = ModelAgent::start(&cluster, NODES[0], &[]).await;
+    eventually("the files are whole again", async || {
+        (fs::read(path.join("model.safetensors")).ok()? == files(1, 2 << 20)[1].1).then_some(())
+    })
+    .await;
+
+    // A node that isn't selected any more gets no pods, and the files stay for a while.
+    cluster.kubectl(&["label", "node", NODES[0], "models-"]).ok();
+    eventually("its label is gone", async || label(&client, NODES[0], &key).await.is_none().then_some(())).await;
+    assert!(path.exists());
+    cluster.kubectl(&["label", "node", NODES[0], "models=yes"]).ok();
+    eventually("it is back", async || (label(&client, NODES[0], &key).await.as_deref() == Some("Ready")).then_some(())).await;
+
+    // With the model its files go, and nothing else.
+    let foreign = first.root.join("foreign");
+    fs::write(&foreign, "somebody else's").unwrap();
+    space.delete(&BASE_MODEL, "llama").await;
+    space.goes(&BASE_MODEL, "llama").await;
+    assert!(!path.exists() && fs::symlink_metadata(&path).is_err());
+    assert_eq!(fs::read_dir(first.root.join(".pointsman/models")).unwrap().count(), 0);
+    assert_eq!(fs::read_to_string(&foreign).unwrap(), "somebody else's");
+    assert_eq!((label(&client, NODES[0], &key).await, report(NODES[0]).await), (None, None));
+
+    // The report goes with the node.
+    Api::<Node>::all(client.clone()).delete(NODES[0], &DeleteParams::default()).await.unwrap();
+    eventually("the report is gone", async || maps.get_opt(NODES[0]).await.unwrap().is_none().then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fails_is_said_and_passes_once_it_is_repaired() {
+    let cluster = own_cluster(Some(&[]));
+    let (_host, space) = start(&cluster).await;
+    let client = space.0.client.clone();
+    let server = FileServer::start().await;
+    let agent = ModelAgent::start(&cluster, NODES[0], &["--max-model-size=64Mi"]).await;
+    let url = server.put_folder("/m", &files(2, 1 << 20));
+    let path = |name: &str| agent.root.join(name);
+    let secrets = Api::<Secret>::namespaced(client.clone(), &space.0.name);
+    let token = |token: &str| json!({"metadata": {"name": "source"}, "stringData": {"token": token}});
+
+    // The Secret isn't there; then it may not be read; then its token is wrong.
+    server.require(Some("Bearer right"));
+    let mut spec = json!({"spec": {"storage": storage(&path("secret"), &url)}});
+    spec["spec"]["storage"]["key"] = "source".into();
+    space.create(&BASE_MODEL, "secret", spec).await;
+    let refused = says(&space, "secret", "may not read the Secret").await;
+    let message = condition(&refused, "Ready")["message"].as_str().unwrap().to_owned();
+    let command = message.split('`').nth(1).unwrap_or_else(|| panic!("{message}"));
+    let arguments: Vec<&str> = command.strip_prefix("kubectl ").unwrap().split_whitespace().collect();
+    cluster.kubectl(&arguments).ok();
+    says(&space, "secret", "of spec.storage.key doesn't exist: create it").await;
+    secrets.create(&PostParams::default(), &serde_json::from_value(token("wrong")).unwrap()).await.unwrap();
+    says(&space, "secret", "refuses the credentials (401)").await;
+    let params = PatchParams::default();
+    secrets.patch("source", &params, &Patch::Merge(token("right"))).await.unwrap();
+    says(&space, "secret", "1 of 3 selected nodes hold the model").await;
+    server.require(None);
+
+    // A source that is gone in the middle, one whose bytes aren't those of its list, and a disk that is too small.
+    server.break_after(Some(100_000));
+    space
+        .create(&BASE_MODEL, "gone", json!({"spec": {"storage": storage(&path("gone"), &server.put_folder("/gone", &files(3, 1 << 20)))}}))
+        .await;
+    let wrong = server.put_folder("/wrong", &files(4, 1000));
+    server.put("/wrong/config.json", "{}");
+    space.create(&BASE_MODEL, "wrong", json!({"spec": {"storage": storage(&path("wrong"), &wrong)}})).await;
+    let large = server.put_folder("/large", &[("weights.bin", vec![0; 65 << 20])]);
+    space.create(&BASE_MODEL, "large", json!({"spec": {"storage": storage(&path("large"), &large)}})).await;
+    says(&space, "wrong", "in two downloads: upload the file to the source again").await;
+    says(&space, "large", "and the limit is").await;
+    server.break_after(None);
+    says(&space, "gone", "1 of 3 selected nodes hold the model").await;
+    server.put_folder("/wrong", &files(4, 1000));
+    says(&space, "wrong", "1 of 3 selected nodes hold the model").await;
+    let retained = json!({"metadata": {"labels": {"models.ome/reserve-model-artifact": "true"}}});
+    space.patch(&BASE_MODEL, "wrong", retained).await;
+    space.delete(&BASE_MODEL, "wrong").await;
+    space.goes(&BASE_MODEL, "wrong").await;
+    assert!(path("wrong").join("config.json").exists(), "its label keeps the files");
+}
+
+#[tokio::test]
+async fn a_token_of_one_node_s_agent_writes_nothing_of_another_node() {
+    let cluster = own_cluster(Some(&[]));
+    home(&cluster).await;
+    ModelAgent::install(&cluster);
+    let pod = eventually("the DaemonSet has a pod there", async || {
+        let field = format!("--field-selector=spec.nodeName={}", NODES[0]);
+        let name = cluster.kubectl(&["get", "pods", "-n", MODEL_AGENT_NAMESPACE, &field, "-o", "name"]).ok();
+        name.trim().strip_prefix("pod/").map(str::to_owned)
+    })
+    .await;
+    let kubeconfig = pointsman_tests::model_agent::kubeconfig(&cluster, NODES[0], &pod);
+    let agent = pointsman_tests::client(&kubeconfig).await;
+    let patch = async |client: &kube::Client, node: &str, patch: Value| {
+        let patched = Api::<Node>::all(client.clone()).patch(node, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let label = |value: usize| json!({"metadata": {"labels": {"models.ome.io/clusterbasemodel.a": value.to_string()}}});
+    // Policies take effect a moment after they are made.
+    let attempts = AtomicUsize::new(0);
+    eventually("the policy holds", async || {
+        let refused = patch(&agent, NODES[1], label(attempts.fetch_add(1, Ordering::Relaxed))).await;
+        refused.contains("writes only that node").then_some(())
+    })
+    .await;
+    assert_eq!(patch(&agent, NODES[0], label(0)).await, "");
+    for change in [
+        json!({"metadata": {"labels": {"kubernetes.io/hostname": "another"}}}),
+        json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}),
+        json!({"metadata": {"annotations": {"a": "b"}}}),
+        json!({"metadata": {"finalizers": ["a.example.com/b"]}}),
+        json!({"spec": {"unschedulable": true}}),
+        json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}),
+    ] {
+        let refused = patch(&agent, NODES[0], change.clone()).await;
+        assert!(refused.contains("writes only labels of its node"), "{change}: {refused}");
+    }
+    let maps = Api::<ConfigMap>::namespaced(agent.clone(), MODEL_AGENT_NAMESPACE);
+    let map = async |name: &str| {
+        let map = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        maps.create(&PostParams::default(), &map).await.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert!(map(NODES[1]).await.contains("writes only that node and the ConfigMap of that name"));
+    assert_eq!(map(NODES[0]).await, "");
+    let unbound = cluster.kubeconfig_of_service_account(MODEL_AGENT_NAMESPACE, MODEL_AGENT_ACCOUNT).unwrap();
+    let unbound = pointsman_tests::client(&unbound).await;
+    assert!(patch(&unbound, NODES[0], label(1)).await.contains("names no node"));
+}
