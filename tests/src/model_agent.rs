@@ -40,10 +40,11 @@ impl<'a> ModelAgent<'a> {
         let container = &pod["spec"]["containers"][0];
         let mut arguments: Vec<String> =
             container["args"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-        arguments.extend(["--root".to_owned(), root.display().to_string()]);
-        arguments.extend(["--allow-loopback", "--disk-reserve=1", "--progress-interval=1s"].map(str::to_owned));
+        arguments.extend(["--mount".to_owned(), root.display().to_string()]);
+        let always = ["--allow-loopback", "--disk-reserve=1", "--progress-interval=1s", "--peer-listen=127.0.0.1:0"];
+        arguments.extend(always.map(str::to_owned));
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        let environment = [("NODE_NAME", node), ("POD_NAMESPACE", MODEL_AGENT_NAMESPACE)];
+        let environment = [("NODE_NAME", node), ("POD_NAMESPACE", MODEL_AGENT_NAMESPACE), ("POD_IP", "127.0.0.1")];
         let environment = environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let kubeconfig = kubeconfig(cluster, node, pod["metadata"]["name"].as_str().unwrap_or_default());
         Self { process: Host::launch(cluster, &pointsman(), &kubeconfig, arguments, environment).await, root }

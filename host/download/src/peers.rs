@@ -49,7 +49,11 @@ pub enum PeerError {
 pub trait Peers: fmt::Debug + Send + Sync {
     /// What this node is called among them.
     fn own(&self) -> &str;
-    /// The others. All nodes had better have about the same list.
+    /// Whether this node reads some parts from the source. In a large cluster, only some do.
+    fn is_reader(&self) -> bool {
+        true
+    }
+    /// The others that do. All nodes had better have about the same list.
     fn others(&self) -> Vec<String>;
     /// Asks one of them for a part.
     async fn read(&self, node: &str, part: &PartRequest) -> Result<PeerPart, PeerError>;

@@ -15,7 +15,14 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use pointsman_download::Limits;
 use prometheus_client::registry::Registry;
-use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    pin::pin,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{net::TcpListener, sync::watch};
 
 #[derive(Args, Debug)]
@@ -28,9 +35,18 @@ pub(super) struct ModelAgentArgs {
     /// The namespace of its report, and of the Secrets of ClusterBaseModels.
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = MODEL_AGENT_NAMESPACE)]
     namespace: String,
-    /// The folder for the models, under the same path as on the node: storage.path of each model must be below it.
+    /// The node's folder for models: storage.path of each model must be below it.
     #[arg(long, value_name = "FOLDER", default_value = "/mnt/models")]
     root: PathBuf,
+    /// Where the agent sees that folder. By default under the same path.
+    #[arg(long, value_name = "FOLDER")]
+    mount: Option<PathBuf>,
+    /// The IP address at which agents of other nodes reach this one: they exchange models. By default they don't.
+    #[arg(long, value_name = "IP", env = "POD_IP")]
+    peer_address: Option<IpAddr>,
+    /// Where they are answered, over TLS.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081")]
+    peer_listen: SocketAddr,
     /// How many models are downloaded at once.
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     parallel_models: u16,
@@ -74,7 +90,7 @@ pub(super) struct ModelAgentArgs {
 }
 
 impl ModelAgentArgs {
-    fn settings(&self) -> Result<Settings> {
+    async fn settings(&self) -> Result<Settings> {
         let Some(root) = self.root.to_str().filter(|root| root.starts_with('/') && *root != "/") else {
             bail!("--root {}: it is an absolute path of a folder, such as /mnt/models", self.root.display());
         };
@@ -82,7 +98,9 @@ impl ModelAgentArgs {
         Ok(Settings {
             node: self.node.clone(),
             namespace: self.namespace.clone(),
+            mount: self.mount.clone().unwrap_or_else(|| root.trim_end_matches('/').into()),
             root: PathBuf::from(root.trim_end_matches('/')),
+            peers: self.peers().await?,
             limits: Limits {
                 parallel_parts: parts,
                 parallel_parts_per_model: parts,
@@ -101,11 +119,25 @@ impl ModelAgentArgs {
     }
 }
 
+impl ModelAgentArgs {
+    /// Where other agents are answered, and how they reach that.
+    async fn peers(&self) -> Result<Option<(TcpListener, SocketAddr)>> {
+        let Some(ip) = self.peer_address else {
+            tracing::info!("models aren't exchanged with the agents of other nodes: --peer-address would be this pod's address");
+            return Ok(None);
+        };
+        let listener =
+            TcpListener::bind(self.peer_listen).await.with_context(|| format!("listening on {} for other agents", self.peer_listen))?;
+        let address = SocketAddr::new(ip, listener.local_addr()?.port());
+        Ok(Some((listener, address)))
+    }
+}
+
 pub(super) async fn run(args: ModelAgentArgs) -> Result<ExitCode> {
     // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
     let stopped = pin!(stop_signal()?);
     let log_level = LogLevel::start(&args.log_level, args.log_format, None).with_context(|| format!("--log-level {}", args.log_level))?;
-    let settings = args.settings()?;
+    let settings = args.settings().await?;
     let client = args.cluster.client().await?;
     let (obstacle, known) = watch::channel(Some("the models haven't been listed yet".to_owned()));
     let counts = Arc::<Counts>::default();
@@ -113,10 +145,10 @@ pub(super) async fn run(args: ModelAgentArgs) -> Result<ExitCode> {
     counts.register(&mut registry);
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, node = settings.node, "answering /healthz, /readyz and /metrics");
-    let root = settings.root.clone();
+    let mount = settings.mount.clone();
     tokio::select! {
         served = health::serve_ready(listener, Arc::new(move || known.borrow().clone()), registry, log_level) => served.context("answering /healthz")?,
-        ended = model_agent::run(client, settings, counts, obstacle) => ended.with_context(|| format!("--root {}", root.display()))?,
+        ended = model_agent::run(client, settings, counts, obstacle) => ended.with_context(|| format!("the folder {}", mount.display()))?,
         // What downloads have so far stays on the disk, and whoever starts next goes on with it.
         () = stopped => tracing::info!("stopping"),
     }

@@ -1,5 +1,6 @@
 //! Brings one model to the node: what a job does, from the Secret to what the files say.
 
+use super::peers::Exchange;
 use crate::{model_facts::spec_fields, problem::sentence};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
@@ -12,11 +13,15 @@ use serde_json::{json, value::RawValue};
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
+    time::Duration,
 };
-use tokio::task::spawn_blocking;
+use tokio::{task::spawn_blocking, time::sleep};
 
 /// How much of what the files say is reported, in bytes: all reports of a node share a ConfigMap.
 const MAX_FACTS: usize = 2 << 10;
+
+/// How long to wait for the agents of other nodes to report that they are to have the model: they share the work.
+const JOIN_DELAY: Duration = Duration::from_secs(2);
 
 /// What jobs share.
 pub(super) struct Tools {
@@ -28,6 +33,8 @@ pub(super) struct Tools {
     pub(super) verifies_fully: bool,
     /// Whether sources of ClusterBaseModels without a Secret are read by the agent's own identity.
     pub(super) ambient: bool,
+    /// The agents of other nodes, if models are exchanged with them.
+    pub(super) exchange: Option<Arc<Exchange>>,
 }
 
 /// What is noted on the disk of a model, for the agent that starts next.
@@ -122,8 +129,15 @@ pub(super) async fn download(
         let uri = StorageUri::parse(&model.storage.storage_uri)?;
         let access = access(&tools, &model).await?;
         tools.downloader.note(&folder, note(None)).await?;
-        let download =
-            tools.downloader.download(Request { uri, access, path: folder.clone(), scope: model.namespace.clone(), peers: None });
+        let peers = match &tools.exchange {
+            Some(exchange) => {
+                sleep(JOIN_DELAY).await;
+                exchange.peers(&model).await
+            }
+            None => None,
+        };
+        let request = Request { uri, access, path: folder.clone(), scope: model.namespace.clone(), peers };
+        let download = tools.downloader.download(request);
         watcher.set(download.watcher()).ok();
         outcome = Some(download.run().await?);
         tools.downloader.note(&folder, note(Some(origin))).await?;

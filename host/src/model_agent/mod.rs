@@ -6,6 +6,7 @@
 mod bring;
 mod counts;
 mod models;
+mod peers;
 mod report;
 mod retention;
 mod stores;
@@ -19,19 +20,26 @@ use crate::{
 use bring::{Brought, Failure, Note, Tools};
 use kube::Client;
 use models::{LeavingModel, Models};
-use pointsman_core::model_nodes::{assignment::assign, names::node_label, report::NodeState};
+use peers::Exchange;
+use pointsman_core::model_nodes::{
+    assignment::{Assignment, Task, assign},
+    names::node_label,
+    report::NodeState,
+};
 use pointsman_download::{Downloader, Limits, StoredModel, Watcher};
 use report::{Desired, Reporter};
 use retention::{Removal, Retention, Wishes};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     mem,
-    path::PathBuf,
+    net::SocketAddr,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 use stores::{OwnNode, Seen};
 use tokio::{
+    net::TcpListener,
     sync::watch,
     task::{Id, JoinError, JoinSet},
     time::sleep_until,
@@ -47,8 +55,12 @@ pub struct Settings {
     pub node: String,
     /// The namespace of its report.
     pub namespace: String,
-    /// The folder below which it writes, under the same path as on the node.
+    /// The folder of the node below which it writes, as models name it.
     pub root: PathBuf,
+    /// Where the agent sees that folder.
+    pub mount: PathBuf,
+    /// Where other agents are answered, and the address at which they reach that.
+    pub peers: Option<(TcpListener, SocketAddr)>,
     /// What downloads may use.
     pub limits: Limits,
     /// How many models are downloaded at once.
@@ -104,19 +116,35 @@ struct Agent {
     retry_at: Option<Instant>,
 }
 
+/// Why an agent can't begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The folder isn't one in which it can write.
+    #[error(transparent)]
+    Root(#[from] pointsman_download::Error),
+    /// It can't be known to other agents.
+    #[error("exchanging models with other agents: {0}")]
+    Peers(#[from] peers::IdentityError),
+}
+
 /// Works until it is dropped. `obstacle` says what keeps it from that, if anything.
 ///
 /// # Errors
 ///
-/// If the root isn't a folder in which it can write.
+/// If the folder for models can't be used, or no certificate be made.
 pub async fn run(
     client: Client,
-    settings: Settings,
+    mut settings: Settings,
     counts: Arc<Counts>,
     obstacle: watch::Sender<Option<String>>,
-) -> Result<(), pointsman_download::Error> {
-    let downloader = Downloader::open(&settings.root, settings.limits.clone())?;
+) -> Result<(), StartError> {
+    let downloader = Downloader::open(&settings.mount, settings.limits.clone())?;
     let (namespace, node) = (settings.namespace.clone(), settings.node.clone());
+    let exchange = match settings.peers.take() {
+        Some(place) => Some(Exchange::start(client.clone(), &node, &namespace, downloader.clone(), place)?),
+        None => None,
+    };
+    let peer = exchange.as_ref().map(|exchange| exchange.annotation());
     let stores = stores::start(&client, &node, &namespace);
     let tools = Tools {
         client: client.clone(),
@@ -124,6 +152,7 @@ pub async fn run(
         namespace: namespace.clone(),
         verifies_fully: settings.verifies_fully,
         ambient: settings.ambient,
+        exchange,
     };
     let agent = Agent {
         tools: Arc::new(tools),
@@ -135,7 +164,7 @@ pub async fn run(
         stored: None,
         retention: Retention::default(),
         blocked: BTreeMap::new(),
-        reporter: Reporter { client, node, namespace, replaced: None },
+        reporter: Reporter { client, node, namespace, replaced: None, peer },
         counts,
         obstacle,
         progress_at: None,
@@ -224,8 +253,12 @@ impl Agent {
             let deleting: Vec<_> = seen.models().filter(|model| model.is_deleting).cloned().collect();
             (assign(seen.models(), &self.settings.node, &node.labels, &root), deleting)
         };
+        let assignments = assignments.into_iter().map(|assignment| self.as_mounted(assignment)).collect();
         let changed_notes = self.models.take(assignments);
         let stored: HashMap<&PathBuf, Note> = self.stored.iter().flatten().map(|stored| (&stored.path, Note::parse(stored))).collect();
+        if let Some(exchange) = &self.tools.exchange {
+            exchange.share(self.models.downloads());
+        }
         let wanted = self.models.folders();
         let mut leaving = Vec::new();
         let mut notes: Vec<(PathBuf, Note)> = Vec::new();
@@ -235,7 +268,7 @@ impl Agent {
             }
         }
         for model in deleting {
-            let Some(folder) = model.storage.path.as_ref().map(|path| PathBuf::from(path.trim_end_matches('/'))) else { continue };
+            let Some(folder) = model.storage.path.as_ref().map(|path| self.mounted(path.trim_end_matches('/'))) else { continue };
             let Some(note) = stored.get(&folder).filter(|note| note.uid == model.uid && !wanted.contains(&folder)) else { continue };
             if model.keeps_files {
                 if !note.kept {
@@ -252,6 +285,19 @@ impl Agent {
             }
         }
         leaving
+    }
+
+    /// Where the agent sees a folder of the node.
+    fn mounted(&self, folder: &str) -> PathBuf {
+        let path = Path::new(folder);
+        path.strip_prefix(&self.settings.root).map_or_else(|_| path.to_owned(), |below| self.settings.mount.join(below))
+    }
+
+    fn as_mounted(&self, mut assignment: Assignment) -> Assignment {
+        if let Task::Download(folder) | Task::Find(folder) = &mut assignment.task {
+            *folder = self.mounted(folder).to_string_lossy().into_owned();
+        }
+        assignment
     }
 
     /// Starts what may be started. Returns when the next may be.

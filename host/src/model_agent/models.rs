@@ -216,6 +216,14 @@ impl Models {
         folders.filter(|(_, is_download)| *is_download).map(|(folder, _)| PathBuf::from(folder)).collect()
     }
 
+    /// The models that are downloaded, each with its folder.
+    pub(super) fn downloads(&self) -> impl Iterator<Item = (&ModelObject, PathBuf)> {
+        self.held.values().filter_map(|held| match &held.assignment.task {
+            Task::Download(folder) => Some((&held.assignment.model, PathBuf::from(folder))),
+            _ => None,
+        })
+    }
+
     /// The jobs that may start now, and when the next may. `most` is how many models are downloaded at once, and nothing is begun in `busy`
     /// folders.
     pub(super) fn due(&self, most: usize, mut busy: BTreeSet<PathBuf>, now: Instant) -> (Vec<Order>, Option<Instant>) {

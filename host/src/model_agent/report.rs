@@ -1,6 +1,9 @@
 //! What an agent reports: the ConfigMap of its node, and the node's labels.
 
-use super::stores::{LiveReport, OwnNode};
+use super::{
+    peers::PEER,
+    stores::{LiveReport, OwnNode},
+};
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Node},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
@@ -38,6 +41,8 @@ pub(super) struct Reporter {
     pub(super) namespace: String,
     /// The version that was replaced last: what follows it comes by the watch.
     pub(super) replaced: Option<String>,
+    /// How other agents reach this one.
+    pub(super) peer: Option<String>,
 }
 
 impl Reporter {
@@ -79,30 +84,36 @@ impl Reporter {
     fn is_current(&self, node: &OwnNode, live: &LiveReport, desired: &Desired) -> bool {
         let has =
             |there: &BTreeMap<String, String>, own: &BTreeMap<String, String>| own.iter().all(|(key, value)| there.get(key) == Some(value));
+        let stale = live.labels.keys().any(|label| is_node_label(label) && !desired.labels.contains_key(label));
         live.data == desired.data
+            && !stale
             && live.owner.as_ref() == Some(&node.uid)
-            && has(&live.labels, &self.labels())
+            && has(&live.labels, &self.labels(desired))
             && has(&live.annotations, &self.annotations())
     }
 
-    fn labels(&self) -> BTreeMap<String, String> {
-        [(CONFIG_MAP, "true".to_owned()), (NODE, self.node.clone())].into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    /// Those of the node are there too: by them the agents of other nodes find this one.
+    fn labels(&self, desired: &Desired) -> BTreeMap<String, String> {
+        let own = [(CONFIG_MAP, "true".to_owned()), (NODE, self.node.clone())].map(|(key, value)| (key.to_owned(), value));
+        own.into_iter().chain(desired.labels.iter().map(|(label, state)| (label.clone(), state.word().to_owned()))).collect()
     }
 
     fn annotations(&self) -> BTreeMap<String, String> {
-        [(NODE_NAME, self.node.clone()), (MANAGED_BY, AGENT.to_owned())].into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        let own = [(NODE_NAME, Some(self.node.clone())), (MANAGED_BY, Some(AGENT.to_owned())), (PEER, self.peer.clone())];
+        own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
     }
 
     fn map(&self, node: &OwnNode, desired: &Desired, live: Option<&LiveReport>) -> ConfigMap {
         // What others have put onto it stays.
-        let with = |there: Option<&BTreeMap<String, String>>, own| {
-            there.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).chain(own).collect()
+        let with = |there: Option<&BTreeMap<String, String>>, own: BTreeMap<String, String>| -> BTreeMap<String, String> {
+            let there = there.into_iter().flatten().filter(|(key, _)| !is_node_label(key));
+            there.map(|(key, value)| (key.clone(), value.clone())).chain(own).collect()
         };
         ConfigMap {
             metadata: ObjectMeta {
                 name: Some(self.node.clone()),
                 namespace: Some(self.namespace.clone()),
-                labels: Some(with(live.map(|live| &live.labels), self.labels())),
+                labels: Some(with(live.map(|live| &live.labels), self.labels(desired))),
                 annotations: Some(with(live.map(|live| &live.annotations), self.annotations())),
                 // It goes with the node.
                 owner_references: Some(vec![OwnerReference {

@@ -25,7 +25,8 @@ impl Job {
         let nodes = self.peers.as_ref().filter(|_| !target.alone && target.file.ranges)?;
         let others = nodes.others.lock().unwrap_or_else(PoisonError::into_inner);
         let part = range.start / self.shared.limits.part_size(target.file.size);
-        let names = others.iter().map(String::as_str).chain([nodes.peers.own()]);
+        let own = nodes.peers.is_reader().then(|| nodes.peers.own());
+        let names = others.iter().map(String::as_str).chain(own);
         reader(names, &nodes.version, &target.file.path, part).filter(|name| *name != nodes.peers.own()).map(str::to_owned)
     }
 

@@ -1,0 +1,134 @@
+//! Agents among themselves: each serves the parts of models that it has to the agents of other nodes that are to hold the same, over TLS. So a model
+//! is read from its source about once, whatever the number of nodes.
+//!
+//! Two agents are sure of each other by the fingerprints in their ConfigMaps (`identity`), and whoever serves looks up whether the other node is
+//! selected by the model. A model of one namespace is never served as another's: what is asked for is named by where it comes from, of which the
+//! namespace is part.
+
+mod client;
+mod identity;
+mod server;
+
+pub(super) use identity::IdentityError;
+
+use super::bring::origin;
+use identity::Identity;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, PartialObjectMeta},
+};
+use pointsman_core::model_nodes::{assignment::ModelObject, names::node_label, report::CONFIG_MAP};
+use pointsman_download::{Downloader, PartRequest, Peers};
+use pointsman_sandbox::sync::locked;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+use tokio::net::TcpListener;
+
+/// The annotation of an agent's ConfigMap by which others reach it.
+pub(super) const PEER: &str = "pointsman.dev/model-peer";
+
+/// How many nodes read a model from its source together; others read all of it from them.
+const MAX_READERS: u32 = 64;
+
+/// What the annotation says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Address {
+    address: SocketAddr,
+    /// Of its certificate.
+    fingerprint: String,
+}
+
+/// What an agent asks another for.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ask {
+    /// The node of who asks.
+    node: String,
+    /// Where the model comes from.
+    origin: String,
+    part: PartRequest,
+}
+
+/// A model that is served.
+#[derive(Clone, Debug)]
+struct Share {
+    folder: PathBuf,
+    model: ModelObject,
+}
+
+/// This agent among the others.
+pub(super) struct Exchange {
+    client: Client,
+    node: String,
+    namespace: String,
+    identity: Identity,
+    address: SocketAddr,
+    /// By where they come from.
+    shares: Mutex<HashMap<String, Share>>,
+}
+
+impl Exchange {
+    /// Begins to serve, until it is dropped. `address` is that at which others reach the listener.
+    pub(super) fn start(
+        client: Client,
+        node: &str,
+        namespace: &str,
+        downloader: Downloader,
+        (listener, address): (TcpListener, SocketAddr),
+    ) -> Result<Arc<Self>, IdentityError> {
+        let exchange = Arc::new(Self {
+            client,
+            node: node.to_owned(),
+            namespace: namespace.to_owned(),
+            identity: Identity::make()?,
+            address,
+            shares: Mutex::default(),
+        });
+        tokio::spawn(server::serve(Arc::downgrade(&exchange), exchange.identity.acceptor()?, listener, downloader));
+        Ok(exchange)
+    }
+
+    /// The annotation by which others reach this agent.
+    pub(super) fn annotation(&self) -> String {
+        let address = Address { address: self.address, fingerprint: self.identity.fingerprint.clone() };
+        serde_json::to_string(&address).unwrap_or_default()
+    }
+
+    /// What is served from now on.
+    pub(super) fn share<'m>(&self, models: impl Iterator<Item = (&'m ModelObject, PathBuf)>) {
+        let shares = models.map(|(model, folder)| (origin(model), Share { folder, model: model.clone() })).collect();
+        *locked(&self.shares) = shares;
+    }
+
+    /// The nodes that are to hold a model, as its ConfigMaps say. None if they can't be listed: then the source is read alone.
+    pub(super) async fn peers(self: &Arc<Self>, model: &ModelObject) -> Option<Arc<dyn Peers>> {
+        let selector = format!("{CONFIG_MAP}=true,{}", node_label(&model.namespace, &model.name));
+        // The first of them by their names, which are the same for everybody.
+        let params = ListParams::default().labels(&selector).limit(MAX_READERS);
+        let maps = match self.maps().list_metadata(&params).await {
+            Ok(maps) => maps,
+            Err(error) => {
+                tracing::warn!(model = model.display_name(), %error, "the agents of other nodes can't be listed: everything is read from the source");
+                return None;
+            }
+        };
+        let is_reader = maps.metadata.continue_.as_deref().is_none_or(str::is_empty) || maps.iter().any(|map| map.name_any() == self.node);
+        let others: BTreeMap<String, Address> =
+            maps.iter().filter(|map| map.name_any() != self.node).filter_map(|map| Some((map.name_any(), address(map)?))).collect();
+        Some(Arc::new(client::NodePeers { exchange: Arc::clone(self), origin: origin(model), others, is_reader }))
+    }
+
+    fn maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}
+
+/// How the agent with this ConfigMap is reached, if it says so.
+fn address(map: &PartialObjectMeta<ConfigMap>) -> Option<Address> {
+    serde_json::from_str(map.annotations().get(PEER)?).ok()
+}

@@ -1,0 +1,174 @@
+//! Answers the agents of other nodes.
+
+use super::{Address, Ask, Exchange, Share, address, client::SHA256, identity::fingerprint};
+use futures::{StreamExt, TryStreamExt};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty, Limited, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    body::{Bytes, Frame, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, ResourceExt, api::ListParams};
+use pointsman_core::model_nodes::selection::selects;
+use pointsman_download::{Downloader, PeerError, PeerPart};
+use pointsman_sandbox::sync::locked;
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    sync::{Arc, Mutex, Weak},
+    time::{Duration, Instant},
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+
+type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// How many connections are answered at once. Each has at most two pieces of 128 KiB in memory; further ones wait.
+const MAX_CONNECTIONS: usize = 32;
+
+/// How long a client may take to say hello, and to send what it asks for.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long to wait for a part that isn't there yet.
+const PART_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long an answer may take in all.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// How much a client may ask for, in bytes.
+const MAX_ASK: usize = 8 << 10;
+
+/// How long it is believed what was looked up of a node.
+const NODE_LIFE: Duration = Duration::from_secs(30);
+
+/// How soon a node that shows another certificate is looked up again: its agent has started anew, or it is somebody else.
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How many nodes are remembered.
+const MAX_NODES: usize = 4096;
+
+/// How long to wait after a connection couldn't be taken: mostly there are too many open files.
+const AFTER_A_FAILURE: Duration = Duration::from_millis(500);
+
+/// How long the name of a node may be.
+const MAX_NAME: usize = 253;
+
+/// What is known of the node of a client.
+#[derive(Clone, Debug)]
+struct Client {
+    address: Option<Address>,
+    labels: BTreeMap<String, String>,
+    since: Instant,
+}
+
+struct Server {
+    exchange: Weak<Exchange>,
+    downloader: Downloader,
+    clients: Mutex<HashMap<String, Client>>,
+}
+
+/// Answers until the exchange is gone.
+pub(super) async fn serve(exchange: Weak<Exchange>, acceptor: TlsAcceptor, listener: TcpListener, downloader: Downloader) {
+    let server = Arc::new(Server { exchange, downloader, clients: Mutex::default() });
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    while server.exchange.strong_count() > 0 {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection of another agent can't be taken; going on");
+                sleep(AFTER_A_FAILURE).await;
+                continue;
+            }
+        };
+        let (server, acceptor) = (Arc::clone(&server), acceptor.clone());
+        tokio::spawn(async move {
+            timeout(ANSWER_TIMEOUT, server.connection(acceptor, stream)).await.ok();
+            drop(permit);
+        });
+    }
+}
+
+fn status(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+impl Server {
+    async fn connection(self: Arc<Self>, acceptor: TlsAcceptor, stream: TcpStream) {
+        let Ok(Ok(stream)) = timeout(HELLO_TIMEOUT, acceptor.accept(stream)).await else { return };
+        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(fingerprint);
+        let Some(shown) = shown else { return };
+        let service = service_fn(move |request| {
+            let (server, shown) = (Arc::clone(&self), shown.clone());
+            async move { Ok::<_, io::Error>(server.answer(request, &shown).await.unwrap_or_else(status)) }
+        });
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(HELLO_TIMEOUT).keep_alive(false);
+        builder.serve_connection(TokioIo::new(stream), service).await.ok();
+    }
+
+    async fn answer(&self, request: Request<Incoming>, shown: &str) -> Result<Response<Body>, StatusCode> {
+        let reading = timeout(HELLO_TIMEOUT, Limited::new(request.into_body(), MAX_ASK).collect()).await;
+        let body = reading.map_err(|_| StatusCode::REQUEST_TIMEOUT)?.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?.to_bytes();
+        let Ask { node, origin, part } = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
+        let exchange = self.exchange.upgrade().ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
+        let client = self.client(&exchange, &node, shown).await?;
+        if client.address.is_none_or(|address| address.fingerprint != shown) {
+            tracing::warn!(node, "another agent's certificate isn't the one in its ConfigMap: it gets nothing");
+            return Err(StatusCode::FORBIDDEN);
+        }
+        let Some(Share { folder, model }) = locked(&exchange.shares).get(&origin).cloned() else { return Err(StatusCode::NOT_FOUND) };
+        if !selects(&model.storage, &node, &client.labels) {
+            return Err(StatusCode::FORBIDDEN);
+        }
+        match self.downloader.part(&folder, &model.namespace, &part, PART_TIMEOUT).await {
+            Ok(PeerPart { body, sha256 }) => {
+                let mut response = Response::new(StreamBody::new(body.map_ok(Frame::data).boxed()).boxed_unsync());
+                if let Some(sha256) = sha256.and_then(|sha256| sha256.parse().ok()) {
+                    response.headers_mut().insert(SHA256, sha256);
+                }
+                Ok(response)
+            }
+            Err(PeerError::NotYet) => Err(StatusCode::SERVICE_UNAVAILABLE),
+            Err(PeerError::Absent) => Err(StatusCode::NOT_FOUND),
+            Err(PeerError::Failed(error)) => {
+                tracing::warn!(node, error, "a part can't be sent to another node");
+                Err(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+        }
+    }
+
+    /// What is known of a node, which is looked up again now and then, and if it shows another certificate.
+    async fn client(&self, exchange: &Exchange, node: &str, shown: &str) -> Result<Client, StatusCode> {
+        let known = locked(&self.clients).get(node).cloned();
+        let is_shown = |client: &Client| client.address.as_ref().is_some_and(|address| address.fingerprint == shown);
+        let life = |client: &Client| if is_shown(client) { NODE_LIFE } else { LOOKUP_INTERVAL };
+        if let Some(client) = known.filter(|client| client.since.elapsed() < life(client)) {
+            return Ok(client);
+        }
+        if node.len() > MAX_NAME || !node.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.')) {
+            return Err(StatusCode::BAD_REQUEST);
+        }
+        let params = ListParams::default().fields(&format!("metadata.name={node}"));
+        let (maps, nodes) = (exchange.maps(), Api::<Node>::all(exchange.client.clone()));
+        let (maps, nodes) = tokio::join!(maps.list_metadata(&params), nodes.list_metadata(&params));
+        let (Ok(maps), Ok(nodes)) = (maps, nodes) else { return Err(StatusCode::SERVICE_UNAVAILABLE) };
+        let labels = nodes.iter().next().map(|node| node.labels().clone()).ok_or(StatusCode::FORBIDDEN)?;
+        let client = Client { address: maps.iter().next().and_then(address), labels, since: Instant::now() };
+        let mut clients = locked(&self.clients);
+        if clients.len() >= MAX_NODES {
+            clients.clear();
+        }
+        clients.insert(node.to_owned(), client.clone());
+        Ok(client)
+    }
+}
