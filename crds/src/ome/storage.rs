@@ -12,8 +12,8 @@ pub(super) const STORAGE_URI_RULES: &[(&str, &str)] = &[
         "storageUri must begin with oci://, pvc://, hf://, s3://, gs://, az://, http://, https://, github://, vendor:// or local://, and name a place after it",
     ),
     (
-        "!self.startsWith('oci://') || self.matches('^oci://n/[^/]+/b/[^/]+/o/')",
-        "write a place in OCI Object Storage as oci://n/NAMESPACE/b/BUCKET/o/PATH",
+        "!self.startsWith('oci://') || self.matches('^oci://(n/[^/]+/b/[^/]+/o/|(localhost|[^/]*[.:][^/]*)/.)')",
+        "write a place in OCI Object Storage as oci://n/NAMESPACE/b/BUCKET/o/PATH, and an image as oci://REGISTRY/REPOSITORY:TAG, whose REGISTRY has a dot or a port",
     ),
     (
         "!self.startsWith('pvc://') || self.matches('^pvc://([^/:]+:)?[^/:]+/')",
@@ -48,6 +48,7 @@ pub struct StorageSpec {
 
     /// Where the files come from:
     /// oci://n/NAMESPACE/b/BUCKET/o/PATH (OCI Object Storage),
+    /// oci://REGISTRY/REPOSITORY:TAG (an image or artifact),
     /// pvc://NAME/PATH or pvc://NAMESPACE:NAME/PATH (a PersistentVolumeClaim; without a namespace that of the object),
     /// hf://ORG/MODEL or hf://ORG/MODEL@REVISION (Hugging Face),
     /// s3://, gs:// and az:// (object stores), http:// and https://, github:// (releases),
