@@ -3,7 +3,7 @@
 use super::{Shared, target::Target};
 use crate::{
     error::Error,
-    folder::{Dir, ModelFolder},
+    folder::{Dir, Manifest, ModelFolder},
     path::RelativePath,
     peers::{PartRequest, PeerError, PeerPart},
 };
@@ -166,7 +166,7 @@ impl Shared {
             let active = locked(&self.active).get(path).cloned();
             let Some(active) = active.filter(|active| active.version == part.version && active.scope == scope) else {
                 let (root, path, scope, part) = (self.root.clone(), path.clone(), scope.to_owned(), part.clone());
-                let found = spawn_blocking(move || complete(&ModelFolder::current(&root, &path)?, &scope, &part));
+                let found = spawn_blocking(move || complete(ModelFolder::current(&root, &path)?.as_ref(), &scope, &part));
                 return match found.await.map_err(|error| PeerError::Failed(error.to_string()))?.map_err(failed)? {
                     Some((opened, sha256)) => Ok(opened.stream(range, Some(sha256))),
                     None => Err(PeerError::Absent),
@@ -184,9 +184,8 @@ impl Shared {
 }
 
 /// The open file of a complete version, with its digest.
-fn complete(current: &Option<(Dir, crate::folder::Manifest)>, scope: &str, part: &PartRequest) -> Result<Option<(Opened, String)>, Error> {
-    let Some((folder, manifest)) = current.as_ref().filter(|(_, manifest)| manifest.version == part.version && manifest.scope == scope)
-    else {
+fn complete(current: Option<&(Dir, Manifest)>, scope: &str, part: &PartRequest) -> Result<Option<(Opened, String)>, Error> {
+    let Some((folder, manifest)) = current.filter(|(_, manifest)| manifest.version == part.version && manifest.scope == scope) else {
         return Ok(None);
     };
     let Some(file) = manifest.files.iter().find(|file| file.path == part.path && file.size() >= part.end && !file.damaged) else {
