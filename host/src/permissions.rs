@@ -9,7 +9,7 @@ use pointsman_core::{
     objects::{Metadata, access},
     resource::{
         BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER,
-        HTTP_ROUTE, INFERENCE_MODEL, INFERENCE_POOL, INFERENCE_SERVICE, KNATIVE_SERVICE, LEADER_WORKER_SET, LLM_CONFIG,
+        HTTP_ROUTE, INFERENCE_MODEL, INFERENCE_POOL, INFERENCE_SERVICE, JOB, KNATIVE_SERVICE, LEADER_WORKER_SET, LLM_CONFIG,
         LLM_INFERENCE_SERVICE, NAMESPACE, NETWORK_POLICY, OF_PLANS, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, POLICY_PLUGIN,
         POLICY_SET, RAY_CLUSTER, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVED, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME,
         VALIDATION_RULE,
@@ -151,7 +151,7 @@ pub fn features() -> Vec<Feature> {
                 subject(&INFERENCE_SERVICE),
                 rules(&[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME, &FINE_TUNED_WEIGHT], SEES),
                 rules(&SERVED_BY, OWNS),
-                rules(&[&POD_DISRUPTION_BUDGET, &NETWORK_POLICY, &PERSISTENT_VOLUME_CLAIM], OWNS),
+                rules(&[&POD_DISRUPTION_BUDGET, &NETWORK_POLICY, &PERSISTENT_VOLUME_CLAIM, &JOB], OWNS),
                 granted(&access::sees_pods(Metadata::default())),
                 // What nodes have of a model is written into its status, and into its spec what its files answer.
                 vec![rule("", "nodes", SEES)],

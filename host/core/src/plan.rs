@@ -74,6 +74,8 @@ pub struct Object {
     pub body: Value,
     /// Whether something else owns its replicas from now on: the number that there is stays.
     pub yields_replicas: bool,
+    /// Whether it exists and its pods stay what they were created from: rules judged that when it was created.
+    pub keeps_template: bool,
     /// Of the body.
     pub fingerprint: u64,
 }
@@ -81,7 +83,7 @@ pub struct Object {
 impl Object {
     /// Puts one together.
     pub fn new(key: ObjectKey, body: Value) -> Self {
-        Self { key, fingerprint: fingerprint(&body), body, yields_replicas: false }
+        Self { key, fingerprint: fingerprint(&body), body, yields_replicas: false, keeps_template: false }
     }
 
     /// The whole object, as it is written: it says by which plan.

@@ -78,6 +78,7 @@ resources! {
     DEPLOYMENT: "apps" "v1" "Deployment" "deployments" true None;
     HORIZONTAL_POD_AUTOSCALER: "autoscaling" "v2" "HorizontalPodAutoscaler" "horizontalpodautoscalers" true None;
     POD_DISRUPTION_BUDGET: "policy" "v1" "PodDisruptionBudget" "poddisruptionbudgets" true None;
+    JOB: "batch" "v1" "Job" "jobs" true None;
     NETWORK_POLICY: "networking.k8s.io" "v1" "NetworkPolicy" "networkpolicies" true None;
     ROLE: "rbac.authorization.k8s.io" "v1" "Role" "roles" true None;
     ROLE_BINDING: "rbac.authorization.k8s.io" "v1" "RoleBinding" "rolebindings" true None;

@@ -4,6 +4,7 @@
 pub mod adoption;
 pub mod eh_ops;
 mod gateways;
+mod job_run;
 pub mod kserve;
 pub mod ome;
 mod questions;
