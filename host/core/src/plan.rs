@@ -126,6 +126,8 @@ pub struct Status {
     pub types: &'static [&'static str],
     /// What Ready says once nothing is missing: a reason and a message. None: as most kinds say it.
     pub ready: Option<(&'static str, &'static str)>,
+    /// The field that gets the time whenever something else of the status changes, if this kind has one.
+    pub changed_field: Option<&'static str>,
     /// What the subject can be ready without, because it runs by what was decided before.
     pub undecided: UndecidedSteps,
 }

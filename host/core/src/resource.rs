@@ -87,6 +87,7 @@ resources! {
     RAY_CLUSTER: "ray.io" "v1" "RayCluster" "rayclusters" true Some("KubeRay");
     SCALED_OBJECT: "keda.sh" "v1alpha1" "ScaledObject" "scaledobjects" true Some("KEDA");
     HTTP_ROUTE: "gateway.networking.k8s.io" "v1" "HTTPRoute" "httproutes" true Some("the Gateway API");
+    REFERENCE_GRANT: "gateway.networking.k8s.io" "v1beta1" "ReferenceGrant" "referencegrants" true Some("the Gateway API");
     GATEWAY: "gateway.networking.k8s.io" "v1" "Gateway" "gateways" true Some("the Gateway API");
     INFERENCE_POOL: "inference.networking.k8s.io" "v1" "InferencePool" "inferencepools" true Some("the Gateway API Inference Extension");
     LLM_CONFIG: "serving.kserve.io" "v1alpha1" "LLMInferenceServiceConfig" "llminferenceserviceconfigs" true OURS;

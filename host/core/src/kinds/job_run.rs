@@ -44,6 +44,16 @@ impl RunRecord {
         Self { ended: status[COMPLETION_TIME].is_string(), spec_hash: status[SPEC_HASH_FIELD].as_str().map(str::to_owned) }
     }
 
+    /// Whether the last run has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether the run was that of a Job. Without a recorded hash there was only one run.
+    pub(super) fn is_about(&self, job: &OwnedObject) -> bool {
+        self.spec_hash.is_none() || job.observed.spec_hash == self.spec_hash
+    }
+
     /// Whether Jobs that don't exist are created: once a run has ended, only if the spec asks for another one. Its Jobs may be gone because
     /// their time to live is over. Without a recorded hash (another controller ran it, or its CRD has no place for one) nobody knows what the
     /// run was created from, and it isn't repeated.
@@ -53,8 +63,7 @@ impl RunRecord {
 
     /// The time to live of a Job that has ended, as far as it may have one. Before the end is recorded a Job that is deleted would run again.
     pub(super) fn ttl(&self, job: Option<&OwnedObject>, seconds: Option<i64>) -> Option<i64> {
-        // Without a recorded hash there was only one run.
-        let is_recorded = self.ended && job.is_some_and(|job| self.spec_hash.is_none() || job.observed.spec_hash == self.spec_hash);
+        let is_recorded = self.ended && job.is_some_and(|job| self.is_about(job));
         seconds.filter(|_| is_recorded)
     }
 }
