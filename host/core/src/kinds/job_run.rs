@@ -158,7 +158,8 @@ mod tests {
 
     fn planned(snapshot: &Snapshot, backoff_limit: i64) -> Object {
         let fixed = || {
-            let spec = json!({"restartPolicy": "Never", "nodeSelector": {"pool": "ours"}, "containers": [{"name": "main", "image": "new"}]});
+            let spec =
+                json!({"restartPolicy": "Never", "nodeSelector": {"pool": "ours"}, "containers": [{"name": "main", "image": "new"}]});
             Ok::<_, ()>(Map::from_iter([("template".to_owned(), json!({ "spec": spec }))]))
         };
         let changeable = Map::from_iter([("backoffLimit".to_owned(), json!(backoff_limit))]);

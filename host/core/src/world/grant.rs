@@ -27,12 +27,7 @@ impl GrantReference {
     /// An object, on either side.
     pub fn from_key(key: &ObjectKey) -> Self {
         let ObjectKey { resource, namespace, name } = key;
-        Self {
-            group: resource.group.to_owned(),
-            kind: resource.kind.to_owned(),
-            namespace: namespace.clone(),
-            name: Some(name.clone()),
-        }
+        Self { group: resource.group.to_owned(), kind: resource.kind.to_owned(), namespace: namespace.clone(), name: Some(name.clone()) }
     }
 
     fn is_of_kind(&self, other: &Self) -> bool {

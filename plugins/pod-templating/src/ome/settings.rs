@@ -1,6 +1,6 @@
 //! What annotations say of the pods. The host has looked whether their values can be, and which of two counts.
 
-use super::{adapter, model, security::Standard};
+use super::{adapter, benchmark, model, security::Standard};
 use crate::{
     engine::{self, Engine},
     node::{By, Node},
@@ -145,9 +145,17 @@ impl Settings {
         }
         let containers = pod.spec.fields_mut().and_then(|spec| spec.get_mut("initContainers")?.items_mut());
         for container in containers.into_iter().flatten() {
-            if container.text_at("name").is_some_and(|name| [model::INITIALIZER, adapter::INITIALIZER].contains(&name)) {
+            if container.text_at("name").is_some_and(|name| [model::INITIALIZER, adapter::INITIALIZER, benchmark::INITIALIZER].contains(&name)) {
                 take_from(container, secret);
             }
+        }
+    }
+
+    /// Gives a Secret to one init container.
+    pub(super) fn give_secret_to(secret: &str, initializer: &str, pod: &mut Pod<'_>) {
+        let containers = pod.spec.fields_mut().and_then(|spec| spec.get_mut("initContainers")?.items_mut());
+        for container in containers.into_iter().flatten().filter(|container| container.text_at("name") == Some(initializer)) {
+            take_from(container, secret);
         }
     }
 

@@ -124,7 +124,8 @@ impl PlanBuilder<'_> {
             None => "its status doesn't say so yet".to_owned(),
         };
         // Of a service that somebody else grants, the reasons are its owner's.
-        let why = if *namespace == self.benchmark.namespace { why } else { format!("its status in the namespace {namespace} has the reason") };
+        let why =
+            if *namespace == self.benchmark.namespace { why } else { format!("its status in the namespace {namespace} has the reason") };
         let message = format!("The {} {name} is not Ready ({why}): the benchmark starts once it is.", resource.kind);
         Err(PlanError::waiting(ENDPOINT_READY, "ServiceNotReady", message))
     }

@@ -80,13 +80,8 @@ impl Kind for BenchmarkJobs {
     fn plan(&self, snapshot: &Snapshot, policies: &Pinned<'_>, settings: &Settings) -> Plan {
         let asking = Questions::new(snapshot, policies, settings);
         let before = snapshot.subject.status();
-        let mut making = PlanBuilder {
-            benchmark: Benchmark::from_subject(&asking),
-            record: RunRecord::from_status(&before),
-            asking,
-            settings,
-            before,
-        };
+        let mut making =
+            PlanBuilder { benchmark: Benchmark::from_subject(&asking), record: RunRecord::from_status(&before), asking, settings, before };
         let made = making.objects();
         let stop = made.as_ref().err();
         let mut again = stop.and_then(|stop| stop.again);
@@ -144,7 +139,7 @@ impl PlanBuilder<'_> {
         let changeable = self.changeable();
         let metadata = self.job_metadata(&key)?;
         let spec_hash = self.benchmark.spec_hash.clone();
-        let object = job_run::object(self.asking.snapshot, key, metadata, &spec_hash, changeable, || Ok(pod::fixed(template)))?;
+        let object = job_run::object(self.asking.snapshot, key, metadata, &spec_hash, changeable, || Ok::<_, Box<PlanError>>(pod::fixed(template)))?;
         Ok(vec![object])
     }
 

@@ -79,7 +79,8 @@ impl PlanBuilder<'_> {
         let model = self.mounted_model(&endpoint);
         let layers = layers(&accepted, &dataset, model.as_deref(), &storages);
         // What of it no namespace holds, an administrator has written.
-        let admin_layers = if model.as_ref().is_some_and(|view| view.model.namespace.is_empty()) { vec!["model".to_owned()] } else { Vec::new() };
+        let admin_layers =
+            if model.as_ref().is_some_and(|view| view.model.namespace.is_empty()) { vec!["model".to_owned()] } else { Vec::new() };
         let frame = self.frame(&accepted, arguments, &dataset, &storages)?;
         let subject = self.benchmark.subject.clone();
         let question = TemplateQuestion { layers, admin_layers, frame };
@@ -139,7 +140,8 @@ impl PlanBuilder<'_> {
         if is_inside && folder.len() <= MAX_FOLDER_BYTES {
             return Ok(folder);
         }
-        let message = format!("spec.resultFolderName must be a relative path of at most {MAX_FOLDER_BYTES} bytes, without `.` and `..`: correct it.");
+        let message =
+            format!("spec.resultFolderName must be a relative path of at most {MAX_FOLDER_BYTES} bytes, without `.` and `..`: correct it.");
         Err(("InvalidOutput", message))
     }
 
@@ -152,13 +154,7 @@ impl PlanBuilder<'_> {
     }
 
     /// What the host gives.
-    fn frame(
-        &self,
-        accepted: &Accepted,
-        arguments: Arguments,
-        dataset: &Dataset,
-        storages: &[Storage],
-    ) -> Result<Value, Box<PlanError>> {
+    fn frame(&self, accepted: &Accepted, arguments: Arguments, dataset: &Dataset, storages: &[Storage]) -> Result<Value, Box<PlanError>> {
         let variable = |name: &str, value: &str| json!({"name": name, "value": value});
         let mut env = vec![variable("ENABLE_UI", "false"), variable(API_KEY, "none")];
         if let Some(secret) = &accepted.spec.hugging_face_secret_reference {
@@ -259,4 +255,3 @@ fn user_layer(changes: Option<&PodOverride>, storages: &[Storage]) -> Value {
     set(&mut runner, "resources", json!(changes.resources));
     json!({"pod": pod, "runner": runner})
 }
-

@@ -115,7 +115,8 @@ impl PlanBuilder<'_> {
         let runtime = &status["runtime"];
         let name = runtime["name"].as_str()?.to_owned();
         let is_own = runtime["kind"] == "ServingRuntime";
-        let (resource, namespace) = if is_own { (&SERVING_RUNTIME, service.namespace.clone()) } else { (&CLUSTER_SERVING_RUNTIME, String::new()) };
+        let (resource, namespace) =
+            if is_own { (&SERVING_RUNTIME, service.namespace.clone()) } else { (&CLUSTER_SERVING_RUNTIME, String::new()) };
         let key = ObjectKey { resource, namespace, name };
         let found = self.asking.snapshot.runtimes.all.get(&key.namespace, &key.name).cloned();
         self.asking.reads.insert(Read::Object(key));
@@ -224,7 +225,9 @@ impl CommandLine {
 
     /// A value with what the host and the kubelet fill in; none if it has anything else that only the container knows.
     fn filled(&self, value: &str, model_path: Option<&str>, service: &str) -> Option<String> {
-        let with_path = |text: &str| model_path.map_or_else(|| text.to_owned(), |path| text.replace("$(MODEL_PATH)", path).replace("$MODEL_PATH", path));
+        let with_path = |text: &str| {
+            model_path.map_or_else(|| text.to_owned(), |path| text.replace("$(MODEL_PATH)", path).replace("$MODEL_PATH", path))
+        };
         let filled = with_path(&value.replace("{{.Name}}", service));
         (!filled.is_empty() && !filled.contains('$') && !filled.contains("{{")).then_some(filled)
     }

@@ -1,11 +1,6 @@
 //! What is told of a benchmark: its conditions, and the fields of its status.
 
-use super::{
-    ACCEPTED, COMPLETED, ENDPOINT_READY, PlanBuilder, STEPS,
-    arguments,
-    spec::Accepted,
-    storage,
-};
+use super::{ACCEPTED, COMPLETED, ENDPOINT_READY, PlanBuilder, STEPS, arguments, spec::Accepted, storage};
 use crate::{
     condition::{Condition, DECIDED},
     kinds::job_run::{self, SPEC_HASH_FIELD},
@@ -32,7 +27,8 @@ impl PlanBuilder<'_> {
     /// The conditions, `stopped` among them.
     pub(super) fn conditions(&self, stopped: Option<&Condition>) -> Vec<Condition> {
         let at = stopped.map(|stopped| stopped.type_);
-        let before = |step: &str| at.is_none_or(|at| STEPS.iter().position(|known| *known == step) < STEPS.iter().position(|known| *known == at));
+        let before =
+            |step: &str| at.is_none_or(|at| STEPS.iter().position(|known| *known == step) < STEPS.iter().position(|known| *known == at));
         let mut conditions: Vec<Condition> = STEPS
             .into_iter()
             .map(|step| match stopped.filter(|stopped| stopped.type_ == step) {
@@ -91,7 +87,8 @@ impl PlanBuilder<'_> {
         };
         match status.state {
             JobState::Suspended => {
-                let message = format!("The Job {} is suspended: it starts once it is resumed, by a queue or by whoever suspended it.", job.key.name);
+                let message =
+                    format!("The Job {} is suspended: it starts once it is resumed, by a queue or by whoever suspended it.", job.key.name);
                 Condition::unknown(COMPLETED, "Suspended", message)
             }
             JobState::Pending => self.pending(job),

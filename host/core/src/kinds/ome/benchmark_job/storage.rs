@@ -166,8 +166,10 @@ impl Storage {
     fn upload_to_github(&mut self, spec: &StorageSpec, rest: &str, folder: &str) -> Result<String, Refusal> {
         let (repository, tag) = rest.split_once('@').map_or((rest, None), |(repository, tag)| (repository, given(Some(tag))));
         let Some((owner, name)) = repository.split_once('/').filter(|(owner, name)| !owner.is_empty() && !name.is_empty()) else {
-            let message =
-                format!("spec.outputLocation.storageUri is {}, which names no repository: write github://OWNER/REPO@TAG.", spec.storage_uri);
+            let message = format!(
+                "spec.outputLocation.storageUri is {}, which names no repository: write github://OWNER/REPO@TAG.",
+                spec.storage_uri
+            );
             return Err(("InvalidOutput", message));
         };
         let name = name.trim_end_matches('/');
@@ -284,7 +286,8 @@ fn claim<'u>(uri: &str, rest: &'u str, namespace: &str, field: &str) -> Result<(
     let path = path.trim_matches('/');
     let (of, claim) = claim.split_once(':').map_or((namespace, claim), |(of, claim)| (of, claim));
     if of != namespace {
-        let message = format!("{field}.storageUri is {uri}, and a pod can only mount claims of its own namespace, {namespace}: name one of those.");
+        let message =
+            format!("{field}.storageUri is {uri}, and a pod can only mount claims of its own namespace, {namespace}: name one of those.");
         return Err(("ClaimOfAnotherNamespace", message));
     }
     if claim.is_empty() || path.split('/').any(|part| part == "..") {
