@@ -2,19 +2,26 @@
 
 use crate::services::{Space, condition, fixed, with_model};
 use pointsman_core::resource::{BENCHMARK_JOB, JOB, REFERENCE_GRANT};
+use pointsman_harness::Behaviour;
 use pointsman_tests::TestCluster;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
-/// A benchmark of something outside of the cluster, with pods that behave so (the policies carry the annotation to them).
-fn benchmark(behaviour: &str, more: Value) -> Value {
+/// A benchmark of something outside of the cluster.
+fn benchmark(more: Value) -> Value {
     let mut spec = json!({
         "endpoint": {"endpoint": {"url": "https://llm.example.com", "apiFormat": "openai", "modelName": "acme/llama"}},
         "task": "text-to-text", "maxTimePerIteration": 5, "maxRequestsPerIteration": 100,
         "outputLocation": {"storageUri": "s3://benchmarks/runs"},
     });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    let annotations = if behaviour.is_empty() { json!({}) } else { json!({"cluster.pointsman.dev/behaviour": behaviour}) };
-    json!({"metadata": {"annotations": annotations}, "spec": spec})
+    json!({ "spec": spec })
+}
+
+/// Has the pods of a benchmark behave so.
+fn behave(space: &Space<'_>, name: &str, behaviour: Behaviour) {
+    let rule = format!("{}-{name}", space.0.name);
+    space.0.cluster.behave(&rule, &space.0.name, &BTreeMap::from([("benchmark.ome.io/job-name", name)]), behaviour).unwrap();
 }
 
 /// Waits until a benchmark has a state.
@@ -29,7 +36,7 @@ fn message(job: &Value, type_: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_benchmark_runs_once_and_its_job_goes_by_itself() {
     let space = Space::shared_bare("benchmark").await;
-    space.create(&BENCHMARK_JOB, "once", benchmark("", json!({}))).await;
+    space.create(&BENCHMARK_JOB, "once", benchmark(json!({}))).await;
     let done = reaches(&space, "once", "Completed").await;
     let status = &done["status"];
     assert!(status["startTime"].is_string() && status["completionTime"].is_string() && status["lastReconcileTime"].is_string(), "{status}");
@@ -65,8 +72,10 @@ async fn a_benchmark_runs_once_and_its_job_goes_by_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_benchmark_that_fails_says_why() {
     let space = Space::shared_bare("benchmark-fails").await;
-    space.create(&BENCHMARK_JOB, "fails", benchmark("fail", json!({}))).await;
-    space.create(&BENCHMARK_JOB, "late", benchmark("pending", json!({"activeDeadlineSeconds": 1}))).await;
+    behave(&space, "fails", Behaviour::Fail);
+    behave(&space, "late", Behaviour::Pending);
+    space.create(&BENCHMARK_JOB, "fails", benchmark(json!({}))).await;
+    space.create(&BENCHMARK_JOB, "late", benchmark(json!({"activeDeadlineSeconds": 1}))).await;
     let failed = reaches(&space, "fails", "Failed").await;
     let said = failed["status"]["failureMessage"].as_str().unwrap();
     assert!(said.starts_with("The Job fails has failed: ") && said.contains("backoff limit"), "{said}");
@@ -85,7 +94,8 @@ async fn a_benchmark_that_fails_says_why() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_runs_keeps_its_template_until_it_is_deleted() {
     let space = Space::shared_bare("benchmark-changed").await;
-    space.create(&BENCHMARK_JOB, "runs", benchmark("run", json!({}))).await;
+    behave(&space, "runs", Behaviour::Run);
+    space.create(&BENCHMARK_JOB, "runs", benchmark(json!({}))).await;
     reaches(&space, "runs", "Running").await;
     let before = space.get(&JOB, "runs").await;
     space.patch(&BENCHMARK_JOB, "runs", json!({"spec": {"maxRequestsPerIteration": 200, "backoffLimit": 4}})).await;
@@ -109,9 +119,9 @@ async fn a_service_is_measured_once_it_is_ready_and_its_namespace_allows_it() {
     let other = Space::bare(TestCluster::shared(), "benchmark-abroad").await;
     let own = json!({"inferenceService": {"name": "chat", "modelName": "model"}});
     let abroad = json!({"inferenceService": {"name": "chat", "namespace": space.0.name, "modelName": "model"}});
-    space.create(&BENCHMARK_JOB, "own", benchmark("", json!({"endpoint": own}))).await;
+    space.create(&BENCHMARK_JOB, "own", benchmark(json!({"endpoint": own}))).await;
     let tokenizer = json!({"endpoint": abroad, "tokenizer": "acme/llama"});
-    other.create(&BENCHMARK_JOB, "abroad", benchmark("", tokenizer)).await;
+    other.create(&BENCHMARK_JOB, "abroad", benchmark(tokenizer)).await;
     space.says_of(&BENCHMARK_JOB, "own", "EndpointReady", "False", "ServiceNotFound").await;
     let said = other.says_of(&BENCHMARK_JOB, "abroad", "EndpointReady", "False", "ReferenceNotGranted").await;
     assert!(said.contains(&format!("kind: BenchmarkJob, namespace: {}", other.0.name)), "{said}");
