@@ -81,7 +81,9 @@ async fn a_benchmark_that_fails_says_why() {
     assert!(said.starts_with("The Job fails has failed: ") && said.contains("backoff limit"), "{said}");
     space
         .becomes(&BENCHMARK_JOB, "fails", "it has the container's exit code", |job| {
-            job["status"]["failureMessage"].as_str().is_some_and(|said| said.contains("The container genai-bench has the state Error, it last ended with exit code 1"))
+            job["status"]["failureMessage"]
+                .as_str()
+                .is_some_and(|said| said.contains("The container genai-bench has the state Error, it last ended with exit code 1"))
         })
         .await;
     space.says_of(&BENCHMARK_JOB, "fails", "Ready", "False", "BackoffLimitExceeded").await;

@@ -1,8 +1,8 @@
 //! The kinds of subject, as data: what everything below the kinds knows of each. What becomes of a subject is in `kinds`.
 
 use crate::resource::{
-    BASE_MODEL, BENCHMARK_JOB, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_MODEL, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE,
-    OF_PLANS, Resource, SERVING_RUNTIME,
+    BASE_MODEL, BENCHMARK_JOB, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_MODEL, INFERENCE_SERVICE, LLM_CONFIG,
+    LLM_INFERENCE_SERVICE, OF_PLANS, Resource, SERVING_RUNTIME,
 };
 use std::sync::LazyLock;
 

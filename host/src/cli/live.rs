@@ -19,8 +19,8 @@ use pointsman_core::{
     decide::{Policies, Unheard, set::ActiveSet},
     objects::label_value,
     resource::{
-        BENCHMARK_JOB, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, INFERENCE_MODEL, LLM_CONFIG, NAMESPACE, POD, REFERENCE_GRANT, REFERENCED_KINDS,
-        Resource,
+        BENCHMARK_JOB, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, INFERENCE_MODEL, LLM_CONFIG, NAMESPACE, POD, REFERENCE_GRANT,
+        REFERENCED_KINDS, Resource,
     },
     rules::Rules,
     subject_kind::{ALL, SUBJECT_KINDS, SubjectKind},
@@ -178,7 +178,8 @@ impl Source {
         let reference = &benchmark["spec"]["endpoint"]["inferenceService"];
         let kind = reference["kind"].as_str().unwrap_or("InferenceService");
         let resource = SUBJECT_KINDS.iter().map(|known| known.resource).find(|resource| resource.kind == kind);
-        let (Some(name), Some(resource)) = (reference["name"].as_str(), resource.filter(|resource| self.available.contains(resource))) else {
+        let (Some(name), Some(resource)) = (reference["name"].as_str(), resource.filter(|resource| self.available.contains(resource)))
+        else {
             return Ok(());
         };
         let namespace = reference["namespace"].as_str().unwrap_or(namespace);

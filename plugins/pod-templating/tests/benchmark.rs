@@ -59,7 +59,8 @@ fn a_dataset_is_downloaded_with_its_secret_or_mounted() {
 
 #[test]
 fn the_settings_of_the_page_act() {
-    let settings = json!({"security.ome.io/secret-ref": "s", "security.ome.io/pod-security-policy": "restricted", "oci.ome.io/region": "r"});
+    let settings =
+        json!({"security.ome.io/secret-ref": "s", "security.ome.io/pod-security-policy": "restricted", "oci.ome.io/region": "r"});
     let container = benchmark([("settings", settings)]).container();
     assert_eq!(container["envFrom"], json!([{"secretRef": {"name": "s"}}]));
     assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);

@@ -84,7 +84,7 @@ pub(super) fn object<E>(
     fixed: impl FnOnce() -> Result<Map<String, Value>, E>,
 ) -> Result<Object, E> {
     let live = find(snapshot, &key);
-    let kept = live.and_then(OwnedObject::made_from).and_then(|mut kept| Some(kept.get_mut("spec")?.as_object_mut().map(std::mem::take)?));
+    let kept = live.and_then(OwnedObject::made_from).and_then(|mut kept| kept.get_mut("spec")?.as_object_mut().map(std::mem::take));
     let keeps_template = kept.is_some();
     let created_from = live.and_then(|live| live.observed.spec_hash.as_deref()).unwrap_or(spec_hash).to_owned();
     metadata.annotations.insert(SPEC_HASH.to_owned(), created_from);

@@ -145,7 +145,10 @@ impl Settings {
         }
         let containers = pod.spec.fields_mut().and_then(|spec| spec.get_mut("initContainers")?.items_mut());
         for container in containers.into_iter().flatten() {
-            if container.text_at("name").is_some_and(|name| [model::INITIALIZER, adapter::INITIALIZER, benchmark::INITIALIZER].contains(&name)) {
+            if container
+                .text_at("name")
+                .is_some_and(|name| [model::INITIALIZER, adapter::INITIALIZER, benchmark::INITIALIZER].contains(&name))
+            {
                 take_from(container, secret);
             }
         }

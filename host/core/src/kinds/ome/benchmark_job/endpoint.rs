@@ -75,8 +75,7 @@ impl PlanBuilder<'_> {
             );
             return stopped("ModelNameUnknown", message);
         };
-        let Some(tokenizer) = accepted.spec.tokenizer.clone().or_else(|| served.tokenizer.as_ref().map(|tokenizer| tokenizer.to_string()))
-        else {
+        let Some(tokenizer) = accepted.spec.tokenizer.clone().or_else(|| served.tokenizer.as_ref().map(ToString::to_string)) else {
             let message = format!(
                 "The tokenizer of the {kind} {name} is unknown, because its model is neither on nodes nor on Hugging Face: set spec.tokenizer to \
                  a Hugging Face repository, or to a path that spec.podOverride mounts."

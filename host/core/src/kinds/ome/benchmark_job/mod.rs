@@ -139,7 +139,8 @@ impl PlanBuilder<'_> {
         let changeable = self.changeable();
         let metadata = self.job_metadata(&key)?;
         let spec_hash = self.benchmark.spec_hash.clone();
-        let object = job_run::object(self.asking.snapshot, key, metadata, &spec_hash, changeable, || Ok::<_, Box<PlanError>>(pod::fixed(template)))?;
+        let object =
+            job_run::object(self.asking.snapshot, key, metadata, &spec_hash, changeable, || Ok::<_, Box<PlanError>>(pod::fixed(template)))?;
         Ok(vec![object])
     }
 

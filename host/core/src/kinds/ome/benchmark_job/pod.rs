@@ -81,7 +81,7 @@ impl PlanBuilder<'_> {
         // What of it no namespace holds, an administrator has written.
         let admin_layers =
             if model.as_ref().is_some_and(|view| view.model.namespace.is_empty()) { vec!["model".to_owned()] } else { Vec::new() };
-        let frame = self.frame(&accepted, arguments, &dataset, &storages)?;
+        let frame = self.frame(&accepted, &arguments, &dataset, &storages)?;
         let subject = self.benchmark.subject.clone();
         let question = TemplateQuestion { layers, admin_layers, frame };
         let template = self.asking.template(&subject, PLACE, question, key).map_err(|undecided| self.undecided(&undecided))?;
@@ -154,7 +154,7 @@ impl PlanBuilder<'_> {
     }
 
     /// What the host gives.
-    fn frame(&self, accepted: &Accepted, arguments: Arguments, dataset: &Dataset, storages: &[Storage]) -> Result<Value, Box<PlanError>> {
+    fn frame(&self, accepted: &Accepted, arguments: &Arguments, dataset: &Dataset, storages: &[Storage]) -> Result<Value, Box<PlanError>> {
         let variable = |name: &str, value: &str| json!({"name": name, "value": value});
         let mut env = vec![variable("ENABLE_UI", "false"), variable(API_KEY, "none")];
         if let Some(secret) = &accepted.spec.hugging_face_secret_reference {

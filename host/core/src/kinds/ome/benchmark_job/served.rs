@@ -77,9 +77,9 @@ impl PlanBuilder<'_> {
         let uri = content["metadata"]["annotations"][STORAGE_URI.key].as_str();
         let path = model.as_ref().map(|(_, view)| model_path(view));
         let model_name = match line.flag(&[NAME_FLAG]) {
-            Some(name) => line.filled(name, path.as_deref(), &key.name),
+            Some(name) => filled(name, path.as_deref(), &key.name),
             // Without it engines call a model as they were given its files.
-            None => line.flag(&MODEL_FLAGS).and_then(|given| line.filled(given, path.as_deref(), &key.name)).or_else(|| path.clone()),
+            None => line.flag(&MODEL_FLAGS).and_then(|given| filled(given, path.as_deref(), &key.name)).or_else(|| path.clone()),
         };
         let mountable = model.as_ref().filter(|(_, view)| uri.is_none() && self.is_mountable(key, view));
         let source = uri.or_else(|| model.as_ref().map(|(_, view)| view.storage_uri.as_str()));
@@ -142,7 +142,7 @@ fn of_llm(key: &ObjectKey, spec: &Value) -> Served {
     let tokenizer = model["uri"].as_str().and_then(repository).map(Tokenizer::Repository);
     let main = spec["template"]["containers"].as_array().into_iter().flatten().find(|container| container["name"] == "main");
     let line = CommandLine::from_runner(main.map_or(&Value::Null, |main| &main["image"]), main.unwrap_or(&Value::Null));
-    let given = line.flag(&[NAME_FLAG]).and_then(|name| line.filled(name, None, &key.name));
+    let given = line.flag(&[NAME_FLAG]).and_then(|name| filled(name, None, &key.name));
     Served {
         model_name: given.or(name),
         tokenizer,
@@ -223,15 +223,6 @@ impl CommandLine {
         None
     }
 
-    /// A value with what the host and the kubelet fill in; none if it has anything else that only the container knows.
-    fn filled(&self, value: &str, model_path: Option<&str>, service: &str) -> Option<String> {
-        let with_path = |text: &str| {
-            model_path.map_or_else(|| text.to_owned(), |path| text.replace("$(MODEL_PATH)", path).replace("$MODEL_PATH", path))
-        };
-        let filled = with_path(&value.replace("{{.Name}}", service));
-        (!filled.is_empty() && !filled.contains('$') && !filled.contains("{{")).then_some(filled)
-    }
-
     fn engine(&self) -> Option<&'static str> {
         let is_named = |word: &&(&str, &str)| self.image.contains(word.0) || self.words.iter().any(|part| part.contains(word.0));
         ENGINES.iter().find(is_named).map(|(_, engine)| *engine)
@@ -248,4 +239,12 @@ impl CommandLine {
     fn gpus(&self) -> Option<i64> {
         self.gpus.filter(|gpus| *gpus > 0)
     }
+}
+
+/// A value with what the host and the kubelet fill in; none if it has anything else that only the container knows.
+fn filled(value: &str, model_path: Option<&str>, service: &str) -> Option<String> {
+    let with_path =
+        |text: &str| model_path.map_or_else(|| text.to_owned(), |path| text.replace("$(MODEL_PATH)", path).replace("$MODEL_PATH", path));
+    let filled = with_path(&value.replace("{{.Name}}", service));
+    (!filled.is_empty() && !filled.contains('$') && !filled.contains("{{")).then_some(filled)
 }
