@@ -52,7 +52,7 @@ impl Dataset {
         let initializer = (INITIALIZER, &*config.storage_initializer);
         Files { what: &what, origin, path: &self.path, volume: "dataset", initializer }.bring(None, pod, by, reasons)?;
         if let Some(secret) = self.secret.as_deref() {
-            Settings::give_secret_to(secret, INITIALIZER, pod);
+            Settings::give_secret_to(secret, INITIALIZER, pod, by);
         }
         Ok(())
     }
