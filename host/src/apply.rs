@@ -292,22 +292,25 @@ impl Applier {
             }
         }
         // Of what we have just made there is nothing to learn. An object that existed may have changed by others too.
-        self.answered(news, existed);
+        self.answered(news, if existed { None } else { Some(subject) });
     }
 
     fn read(&self, resource: &'static Resource, made: &ObjectText) -> ObjectUpdate {
         ObjectUpdate::read(resource, made.text(), |key| self.shared.lock().child(key))
     }
 
-    /// Puts an answer into the world. Whether it touches anybody is for the writer to say.
-    fn answered(&self, news: ObjectUpdate, touches: bool) {
+    /// Puts an answer into the world. `silent` is a subject to which it is no news; whoever else has read the object is touched.
+    fn answered(&self, news: ObjectUpdate, silent: Option<&ObjectKey>) {
         self.shared.change(|world| {
             let before = world.take_touched();
             world.apply_response(news);
-            if !touches {
-                world.take_touched();
+            let mut after = world.take_touched();
+            if let Some(silent) = silent {
+                after.now.remove(silent);
+                after.soon.remove(silent);
             }
             world.touch(before);
+            world.touch(after);
         });
     }
 
@@ -353,7 +356,7 @@ impl Applier {
         match self.send("patch", key, request).await {
             Ok(made) => {
                 tracing::info!(object = %key, "scaled to zero");
-                self.answered(self.read(key.resource, &made), true);
+                self.answered(self.read(key.resource, &made), None);
                 Ok(())
             }
             Err(RequestError::Api(status)) if status.code == 404 => Ok(()),
@@ -391,7 +394,7 @@ impl Applier {
         }
         // That is news only if somebody else has changed it too.
         let touches = !news.subject().is_some_and(|made| made.asks_the_same(subject));
-        self.answered(news, touches);
+        self.answered(news, if touches { None } else { Some(&subject.key) });
         Ok(true)
     }
 
@@ -411,7 +414,7 @@ impl Applier {
         let patch = json!({"metadata": metadata, "status": difference(&before, &after)});
         let made = self.patch_status(subject, &patch).await.map_err(|error| api_error(&subject.key, &error))?;
         self.remember(&subject.key, |memory| memory.contest = Some(state));
-        self.answered(self.read(subject.key.resource, &made), false);
+        self.answered(self.read(subject.key.resource, &made), Some(&subject.key));
         Ok(ContestReport::Now)
     }
 

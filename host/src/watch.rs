@@ -22,7 +22,8 @@ use kube::{
 use pointsman_core::{
     resource::{
         FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, NAMESPACE, NETWORK_POLICY,
-        PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
+        PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, REFERENCE_GRANT, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE,
+        SERVICE_ACCOUNT,
     },
     subject_kind::SUBJECT_KINDS,
     workload::WORKLOADS,
@@ -64,6 +65,7 @@ static BESIDE_SUBJECTS: &[(&Resource, Extent)] = &[
     // Those that services only name count too.
     (&HTTP_ROUTE, Extent::All),
     (&GATEWAY, Extent::All),
+    (&REFERENCE_GRANT, Extent::All),
     (&INFERENCE_POOL, Extent::All),
     (&SERVICE_ACCOUNT, Extent::Ours),
     (&ROLE, Extent::Ours),
@@ -439,7 +441,7 @@ mod tests {
     #[test]
     fn whatever_is_neither_asked_for_nor_only_looked_at_is_made_for_subjects() {
         let asked = |resource: &&Resource| resource.is_subject() || ["ome.io", "serving.kserve.io"].contains(&resource.group);
-        let looked_at = |resource: &&Resource| [&NAMESPACE, &POD, &GATEWAY].contains(resource);
+        let looked_at = |resource: &&Resource| [&NAMESPACE, &POD, &GATEWAY, &REFERENCE_GRANT].contains(resource);
         let all: BTreeSet<&Resource> = ALL.iter().copied().filter(|resource| !asked(resource) && !looked_at(resource)).collect();
         assert_eq!(made().collect::<BTreeSet<_>>(), all);
     }

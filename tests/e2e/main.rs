@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admission;
+mod benchmark;
 mod cel;
 mod chart;
 mod control_plane;

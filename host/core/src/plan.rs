@@ -74,6 +74,8 @@ pub struct Object {
     pub body: Value,
     /// Whether something else owns its replicas from now on: the number that there is stays.
     pub yields_replicas: bool,
+    /// Whether it exists and its pods stay what they were created from: rules judged that when it was created.
+    pub keeps_template: bool,
     /// Of the body.
     pub fingerprint: u64,
 }
@@ -81,7 +83,7 @@ pub struct Object {
 impl Object {
     /// Puts one together.
     pub fn new(key: ObjectKey, body: Value) -> Self {
-        Self { key, fingerprint: fingerprint(&body), body, yields_replicas: false }
+        Self { key, fingerprint: fingerprint(&body), body, yields_replicas: false, keeps_template: false }
     }
 
     /// The whole object, as it is written: it says by which plan.
@@ -124,6 +126,8 @@ pub struct Status {
     pub types: &'static [&'static str],
     /// What Ready says once nothing is missing: a reason and a message. None: as most kinds say it.
     pub ready: Option<(&'static str, &'static str)>,
+    /// The field that gets the time whenever something else of the status changes, if this kind has one.
+    pub changed_field: Option<&'static str>,
     /// What the subject can be ready without, because it runs by what was decided before.
     pub undecided: UndecidedSteps,
 }

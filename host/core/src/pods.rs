@@ -54,8 +54,9 @@ pub fn restarts(snapshot: &Snapshot, objects: &[Object], plan: &Plan, insisted: 
     })
 }
 
+/// Whether it makes pods that a plan could replace: those of a Job stay what they are.
 fn makes_pods(child: &OwnedObject) -> bool {
-    child.ours() && !child.deleting && !child.key.resource.pods().is_empty()
+    child.ours() && !child.deleting && Workload::find(child.key.resource).is_some_and(|workload| !workload.is_immutable())
 }
 
 fn rolls(child: &OwnedObject) -> bool {

@@ -1,8 +1,8 @@
 //! The kinds of subject, as data: what everything below the kinds knows of each. What becomes of a subject is in `kinds`.
 
 use crate::resource::{
-    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_MODEL, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE,
-    OF_PLANS, Resource, SERVING_RUNTIME,
+    BASE_MODEL, BENCHMARK_JOB, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_MODEL, INFERENCE_SERVICE, LLM_CONFIG,
+    LLM_INFERENCE_SERVICE, OF_PLANS, Resource, SERVING_RUNTIME,
 };
 use std::sync::LazyLock;
 
@@ -64,8 +64,14 @@ pub const OME_CONTAINER: &str = "ome-container";
 /// The container that serves in an `InferenceModel`'s pod.
 pub const INFERENCE_CONTAINER: &str = "inference";
 
+/// The labels by which the subject and the component of a `BenchmarkJob`'s pods are known: the subject has one component.
+pub const BENCHMARK_NAME: &str = "benchmark.ome.io/job-name";
+
+/// The container that measures, in a `BenchmarkJob`'s pod.
+pub const BENCHMARK_CONTAINER: &str = "genai-bench";
+
 /// All of them: a further kind is a line here, and one in `kinds`.
-pub static SUBJECT_KINDS: [SubjectKind; 3] = [
+pub static SUBJECT_KINDS: [SubjectKind; 4] = [
     SubjectKind {
         resource: &INFERENCE_SERVICE,
         short_names: &["isvc"],
@@ -92,6 +98,15 @@ pub static SUBJECT_KINDS: [SubjectKind; 3] = [
         reads: &[],
         main_container: MainContainer { name: INFERENCE_CONTAINER, may_be_renamed: false },
         competes: true,
+    },
+    SubjectKind {
+        resource: &BENCHMARK_JOB,
+        short_names: &["bmj"],
+        noun: "benchmark",
+        pod_labels: PodLabels { subject: BENCHMARK_NAME, component: APP_COMPONENT },
+        reads: &[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME],
+        main_container: MainContainer { name: BENCHMARK_CONTAINER, may_be_renamed: false },
+        competes: false,
     },
 ];
 

@@ -25,7 +25,7 @@ use pointsman_plugin::{
 #[allow(clippy::unnecessary_wraps, reason = "it has the form that all policies have")]
 pub fn propagate(config: &Config, request: Request) -> Result<Answer, Failure> {
     let rules = match (request.subject.group.as_str(), request.subject.kind.as_str()) {
-        ("ome.io", "InferenceService") => inference_service::propagate,
+        ("ome.io", "InferenceService" | "BenchmarkJob") => inference_service::propagate,
         ("serving.kserve.io", "LLMInferenceService") => llm_inference_service::propagate,
         _ => without_rules,
     };

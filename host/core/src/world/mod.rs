@@ -9,6 +9,7 @@ pub mod child;
 mod children;
 mod failing_pods;
 mod followers;
+mod grant;
 pub mod listener;
 pub mod live;
 pub mod ome;
@@ -27,6 +28,7 @@ pub mod writers;
 pub use crate::key::ObjectKey;
 pub use child::OwnedObject;
 pub use followers::Subscriber;
+pub use grant::{GrantReference, ReferenceGrant};
 pub(crate) use live::LAST_APPLIED;
 pub use pod::Pod;
 pub use readers::Read;
@@ -36,7 +38,8 @@ pub use update::ObjectUpdate;
 
 use crate::allocation::Entry;
 use crate::resource::{
-    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, LLM_CONFIG, NAMESPACE, POD, Resource, SERVING_RUNTIME,
+    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, LLM_CONFIG, NAMESPACE, POD, REFERENCE_GRANT, Resource,
+    SERVING_RUNTIME,
 };
 use crate::subject_kind::SubjectKind;
 use allocated::Allocated;
@@ -93,6 +96,7 @@ pub struct World {
     runtimes: Arc<Runtimes>,
     weights: Arc<Scoped<WeightView>>,
     configs: Arc<Scoped<Value>>,
+    grants: Arc<Scoped<ReferenceGrant>>,
     /// The entries of the last ledger.
     allocated: Allocated,
     unallocated: Option<Arc<str>>,
@@ -189,6 +193,7 @@ impl World {
                 Arc::make_mut(&mut self.configs).set(&key.namespace, &key.name, config);
                 self.changed(&Read::Object(key));
             }
+            UpdatedObject::Grant(grant) => self.set_grant(&key, Some(grant)),
             UpdatedObject::Pod(pod) => self.put_pod(pod),
             UpdatedObject::Child(child) => self.put_child(child),
             // It may have been ours, until somebody took our label away.
@@ -209,6 +214,7 @@ impl World {
                 self.labels.remove(&whose(&subject));
                 self.readers.forget(key);
                 self.touched.insert(key.clone());
+                self.changed(&Read::Object(key.clone()));
             }
         } else if **resource == NAMESPACE {
             self.set_namespace(name, None);
@@ -220,6 +226,8 @@ impl World {
         } else if **resource == FINE_TUNED_WEIGHT {
             Arc::make_mut(&mut self.weights).set(namespace, name, None);
             self.changed(&Read::Object(key.clone()));
+        } else if **resource == REFERENCE_GRANT {
+            self.set_grant(key, None);
         } else if **resource == POD {
             self.remove_pod(namespace, name);
         } else if **resource == LLM_CONFIG {
@@ -254,6 +262,11 @@ impl World {
         self.models.get(&key.namespace, &key.name).cloned()
     }
 
+    fn set_grant(&mut self, key: &ObjectKey, grant: Option<ReferenceGrant>) {
+        Arc::make_mut(&mut self.grants).set(&key.namespace, &key.name, grant);
+        self.changed(&Read::Grants(key.namespace.clone()));
+    }
+
     fn set_named(&mut self, key: &ObjectKey, named: Option<ReferencedObject>) {
         if self.named.get(key).map(|known| &**known) == named.as_ref() {
             return;
@@ -284,6 +297,8 @@ impl World {
             self.weights.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
         } else if *resource == POD {
             self.pods.iter().flat_map(|((_, namespace, _), pods)| pods.keys().map(|name| key(namespace, name))).collect()
+        } else if *resource == REFERENCE_GRANT {
+            self.grants.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
         } else if *resource == LLM_CONFIG {
             self.configs.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
         } else {
@@ -385,6 +400,7 @@ impl World {
             runtimes: Arc::clone(&self.runtimes),
             weights: Arc::clone(&self.weights),
             configs: Arc::clone(&self.configs),
+            grants: Arc::clone(&self.grants),
             allocated: self.allocated.get(key).cloned(),
             unallocated: self.unallocated.clone(),
             crowd: self.crowd.clone(),
@@ -472,7 +488,9 @@ impl World {
             self.older_changed(&subject);
         }
         if news {
-            self.touched.insert(key);
+            self.touched.insert(key.clone());
+            // Others may have read its status.
+            self.changed(&Read::Object(key));
         }
     }
 

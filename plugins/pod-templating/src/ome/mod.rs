@@ -2,6 +2,7 @@
 //! stand for.
 
 mod adapter;
+pub(crate) mod benchmark;
 mod files;
 mod model;
 mod placeholder;

@@ -1,6 +1,6 @@
 //! What annotations say of the pods. The host has looked whether their values can be, and which of two counts.
 
-use super::{adapter, model, security::Standard};
+use super::{adapter, benchmark, model, security::Standard};
 use crate::{
     engine::{self, Engine},
     node::{By, Node},
@@ -141,13 +141,24 @@ impl Settings {
     pub(super) fn give_secret(&self, pod: &mut Pod<'_>) {
         let Some(secret) = self.get(SECRET) else { return };
         if let Some(main) = pod.main_mut() {
-            take_from(main, secret);
+            take_from(main, secret, BY);
         }
         let containers = pod.spec.fields_mut().and_then(|spec| spec.get_mut("initContainers")?.items_mut());
         for container in containers.into_iter().flatten() {
-            if container.text_at("name").is_some_and(|name| [model::INITIALIZER, adapter::INITIALIZER].contains(&name)) {
-                take_from(container, secret);
+            if container
+                .text_at("name")
+                .is_some_and(|name| [model::INITIALIZER, adapter::INITIALIZER, benchmark::INITIALIZER].contains(&name))
+            {
+                take_from(container, secret, BY);
             }
+        }
+    }
+
+    /// Gives a Secret to one init container.
+    pub(super) fn give_secret_to<'a>(secret: &str, initializer: &str, pod: &mut Pod<'a>, by: By<'a>) {
+        let containers = pod.spec.fields_mut().and_then(|spec| spec.get_mut("initContainers")?.items_mut());
+        for container in containers.into_iter().flatten().filter(|container| container.text_at("name") == Some(initializer)) {
+            take_from(container, secret, by);
         }
     }
 
@@ -218,9 +229,9 @@ impl<'s> Quantization<'s> {
 }
 
 /// Gives the container what the Secret holds as variables. It comes first, so that what a layer gives counts for more.
-fn take_from(container: &mut Node<'_>, secret: &str) {
+fn take_from<'a>(container: &mut Node<'a>, secret: &str, by: By<'a>) {
     let has = |source: &Node<'_>| source.get("secretRef").and_then(|of| of.text_at("name")) == Some(secret);
-    let Some(sources) = container.list_at("envFrom", BY).filter(|sources| !sources.iter().any(has)) else { return };
-    let name = Node::object([("name", Node::text(secret, BY))], BY);
-    sources.insert(0, Node::object([("secretRef", name)], BY));
+    let Some(sources) = container.list_at("envFrom", by).filter(|sources| !sources.iter().any(has)) else { return };
+    let name = Node::object([("name", Node::text(secret, by))], by);
+    sources.insert(0, Node::object([("secretRef", name)], by));
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unnecessary_box_returns, reason = "a step's error is large, and boxed wherever it is made")]
 
 mod adopted;
+pub mod benchmark_job;
 mod choice;
 mod component;
 mod keys;
@@ -226,7 +227,7 @@ impl PlanBuilder<'_> {
         conditions.extend(parts.conditions);
         Plan {
             objects: found.objects,
-            status: Status { conditions, fields, types: &[], ready: None, undecided },
+            status: Status { conditions, fields, types: &[], ready: None, changed_field: None, undecided },
             reads: self.asking.reads,
             decisions: self.asking.decisions,
             recheck_after: again,
