@@ -21,7 +21,7 @@ use kube::{
 };
 use pointsman_core::{
     resource::{
-        FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, NAMESPACE, NETWORK_POLICY,
+        CONFIG_MAP, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, NAMESPACE, NETWORK_POLICY,
         PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
     },
     subject_kind::SUBJECT_KINDS,
@@ -61,6 +61,7 @@ static BESIDE_SUBJECTS: &[(&Resource, Extent)] = &[
     (&POD_DISRUPTION_BUDGET, Extent::Ours),
     (&NETWORK_POLICY, Extent::Ours),
     (&PERSISTENT_VOLUME_CLAIM, Extent::Ours),
+    (&CONFIG_MAP, Extent::Ours),
     // Those that services only name count too.
     (&HTTP_ROUTE, Extent::All),
     (&GATEWAY, Extent::All),

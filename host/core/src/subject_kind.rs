@@ -2,7 +2,7 @@
 
 use crate::resource::{
     BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_MODEL, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE,
-    OF_PLANS, Resource, SERVING_RUNTIME,
+    OF_PLANS, Resource, SERVING_RUNTIME, TRAINING_JOB,
 };
 use std::sync::LazyLock;
 
@@ -64,8 +64,16 @@ pub const OME_CONTAINER: &str = "ome-container";
 /// The container that serves in an `InferenceModel`'s pod.
 pub const INFERENCE_CONTAINER: &str = "inference";
 
+/// The labels by which the subject and the kind of replica (launcher or worker) of a `TrainingJob`'s pods are known.
+pub const TRAINING_JOB_NAME: &str = "training.ome.io/job-name";
+/// See [`TRAINING_JOB_NAME`].
+pub const REPLICA_TYPE: &str = "training.ome.io/replica-type";
+
+/// The container that trains, or launches, in a `TrainingJob`'s pods, unless there is none of this name: then the first.
+pub const TRAINER_CONTAINER: &str = "trainer";
+
 /// All of them: a further kind is a line here, and one in `kinds`.
-pub static SUBJECT_KINDS: [SubjectKind; 3] = [
+pub static SUBJECT_KINDS: [SubjectKind; 4] = [
     SubjectKind {
         resource: &INFERENCE_SERVICE,
         short_names: &["isvc"],
@@ -92,6 +100,15 @@ pub static SUBJECT_KINDS: [SubjectKind; 3] = [
         reads: &[],
         main_container: MainContainer { name: INFERENCE_CONTAINER, may_be_renamed: false },
         competes: true,
+    },
+    SubjectKind {
+        resource: &TRAINING_JOB,
+        short_names: &["tjob"],
+        noun: "training job",
+        pod_labels: PodLabels { subject: TRAINING_JOB_NAME, component: REPLICA_TYPE },
+        reads: &[],
+        main_container: MainContainer { name: TRAINER_CONTAINER, may_be_renamed: true },
+        competes: false,
     },
 ];
 

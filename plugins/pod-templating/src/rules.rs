@@ -23,6 +23,7 @@ impl Rules {
         match (&*subject.group, &*subject.kind) {
             ("serving.kserve.io", "LLMInferenceService") => &kserve::RULES,
             ("inference.eh-ops.io", "InferenceModel") => &eh_ops::RULES,
+            ("ome.io", "TrainingJob") => &ome::training::RULES,
             _ => &ome::RULES,
         }
     }

@@ -17,6 +17,7 @@ mod scaling;
 mod serverless;
 mod service;
 mod state;
+pub mod training_job;
 
 use super::{
     Kind,
