@@ -16,10 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 const TRAINING_RULES: &[(&str, &str)] = &[
-    (
-        "self.framework != 'mpi' || has(self.launcher)",
-        "the framework mpi needs a launcher: set spec.launcher to the pod that calls mpirun",
-    ),
+    ("self.framework != 'mpi' || has(self.launcher)", "the framework mpi needs a launcher: set spec.launcher to the pod that calls mpirun"),
     (
         "self.framework != 'pytorch' || !has(self.launcher)",
         "the framework pytorch has no launcher, because torchrun starts in each worker: remove spec.launcher",
@@ -44,10 +41,7 @@ const TRAINING_RULES: &[(&str, &str)] = &[
         "!has(self.restartPolicy) || self.restartPolicy != 'Never' || !has(self.backoffLimit) || self.backoffLimit == 0",
         "with restartPolicy Never no run is started again: remove spec.backoffLimit, or set spec.restartPolicy to OnFailure or ExitCode",
     ),
-    (
-        "!has(self.mpiImplementation) || self.framework != 'pytorch'",
-        "the framework pytorch uses no MPI: remove spec.mpiImplementation",
-    ),
+    ("!has(self.mpiImplementation) || self.framework != 'pytorch'", "the framework pytorch uses no MPI: remove spec.mpiImplementation"),
 ];
 
 /// Compared with the object as it was.

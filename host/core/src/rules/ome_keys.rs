@@ -144,7 +144,10 @@ pub static LABELS: [Label; 17] = [
     shared("infrastructure.ome.io/cluster", "carried from the service or the job, else from its namespace"),
     shared("infrastructure.ome.io/profile", "the same"),
     shared("infrastructure.ome.io/capacity-reservation", "the same"),
-    shared("model.ome.io/name", "of the served model; the service's own value applies only if nothing is known about the model. Of a job its own value"),
+    shared(
+        "model.ome.io/name",
+        "of the served model; the service's own value applies only if nothing is known about the model. Of a job its own value",
+    ),
     shared("model.ome.io/type", "the same"),
     shared("model.ome.io/vendor", "the same"),
     shared("model.ome.io/format", "the same"),
@@ -164,8 +167,7 @@ pub static TRAINING_LABELS: [Label; 5] = [
 ];
 
 /// Labels of OME's benchmarks, which have no table here.
-const LABELS_OF_BENCHMARKS: [&str; 3] =
-    ["benchmark.ome.io/job-name", "benchmark.ome.io/target-service", "benchmark.ome.io/task-type"];
+const LABELS_OF_BENCHMARKS: [&str; 3] = ["benchmark.ome.io/job-name", "benchmark.ome.io/target-service", "benchmark.ome.io/task-type"];
 
 /// Annotations of OME's benchmarks, which have no table here.
 const ANNOTATIONS_OF_BENCHMARKS: [&str; 2] = ["benchmark.ome.io/target-qps", "benchmark.ome.io/duration"];
@@ -305,12 +307,9 @@ pub const STORAGE_CLASS: Annotation = Annotation::new(
 
 /// Its size.
 pub const STORAGE_SIZE: Annotation =
-    Annotation::new("storage.ome.io/size", Reader::Host, "its size; without it there is no claim", "100Gi").format(
-        Practice::Pods,
-        SIZE,
-        "big",
-    )
-.on_jobs();
+    Annotation::new("storage.ome.io/size", Reader::Host, "its size; without it there is no claim", "100Gi")
+        .format(Practice::Pods, SIZE, "big")
+        .on_jobs();
 
 /// Its access mode.
 pub const ACCESS_MODE: Annotation = Annotation::new(
@@ -324,24 +323,21 @@ pub const ACCESS_MODE: Annotation = Annotation::new(
 .on_jobs();
 
 /// Whether Prometheus scrapes the pods.
-pub const SCRAPE: Annotation = Annotation::new("monitoring.ome.io/scrape", Reader::Host, "pods get `prometheus.io/scrape`", "true").format(
-    Practice::Pods,
-    one_of("switches", &["true", "false"]),
-    "yes",
-)
-.on_jobs();
+pub const SCRAPE: Annotation = Annotation::new("monitoring.ome.io/scrape", Reader::Host, "pods get `prometheus.io/scrape`", "true")
+    .format(Practice::Pods, one_of("switches", &["true", "false"]), "yes")
+    .on_jobs();
 
 /// The port of the metrics.
 pub const METRICS_PORT: Annotation = Annotation::new("monitoring.ome.io/port", Reader::Host, "pods get `prometheus.io/port`", "9400")
     .format(Practice::Pods, PORT, "0")
     .beside(SCRAPED)
-.on_jobs();
+    .on_jobs();
 
 /// The path of the metrics.
 pub const METRICS_PATH: Annotation = Annotation::new("monitoring.ome.io/path", Reader::Host, "pods get `prometheus.io/path`", "/stats")
     .format(Practice::Pods, PATH, "stats")
     .beside(SCRAPED)
-.on_jobs();
+    .on_jobs();
 
 /// An annotation about the model that becomes a flag or a variable, which the document lists by engine.
 const fn flag(key: &'static str, example: &'static str, format: Format, wrong: &'static str) -> Annotation {
@@ -350,7 +346,11 @@ const fn flag(key: &'static str, example: &'static str, format: Format, wrong: &
 
 /// An annotation about Oracle's cloud.
 const fn of_cloud(key: &'static str, what: &'static str, about: &'static str, example: &'static str) -> Annotation {
-    Annotation::new(key, Reader::PodPolicies, about, example).carried(true, true).format(Practice::Pods, NOT_BLANK, " ").what_is(what).on_jobs()
+    Annotation::new(key, Reader::PodPolicies, about, example)
+        .carried(true, true)
+        .format(Practice::Pods, NOT_BLANK, " ")
+        .what_is(what)
+        .on_jobs()
 }
 
 /// All annotations, in the order of the document.

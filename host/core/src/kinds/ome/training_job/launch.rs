@@ -50,9 +50,9 @@ pub(super) fn has_files(training: &Training) -> bool {
 /// Whether the workers run the agent: unless they have a command of their own.
 pub(super) fn uses_agent(training: &Training) -> bool {
     let has_command = || {
-        training.main_container(Replica::Worker).is_some_and(|main| {
-            ["command", "args"].iter().any(|field| main[*field].as_array().is_some_and(|words| !words.is_empty()))
-        })
+        training
+            .main_container(Replica::Worker)
+            .is_some_and(|main| ["command", "args"].iter().any(|field| main[*field].as_array().is_some_and(|words| !words.is_empty())))
     };
     training.has_launcher() && !has_command()
 }

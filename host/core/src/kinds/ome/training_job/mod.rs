@@ -49,18 +49,8 @@ const FAILED: &str = "Failed";
 const WEIGHT_CREATED: &str = "FineTunedWeightCreated";
 
 /// What a job's status may have, in the order in which it stands there.
-const TYPES: &[&str] = &[
-    ACCEPTED,
-    DECIDED,
-    CREATED,
-    RUNNING,
-    RESTARTING,
-    SUSPENDED,
-    SUCCEEDED,
-    FAILED,
-    WEIGHT_CREATED,
-    job_run::UP_TO_DATE,
-];
+const TYPES: &[&str] =
+    &[ACCEPTED, DECIDED, CREATED, RUNNING, RESTARTING, SUSPENDED, SUCCEEDED, FAILED, WEIGHT_CREATED, job_run::UP_TO_DATE];
 
 /// What a pod of a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,7 +107,7 @@ impl Kind for TrainingJobs {
 
     fn plan(&self, snapshot: &Snapshot, policies: &Pinned<'_>, settings: &Settings) -> Plan {
         let asking = Questions::new(snapshot, policies, settings);
-        let mut making = PlanBuilder { snapshot, settings, asking, before: snapshot.subject.status() };
+        let making = PlanBuilder { snapshot, settings, asking, before: snapshot.subject.status() };
         match Training::read(&making.asking) {
             Ok(training) => making.plan(&training),
             Err(stop) => making.unreadable(*stop),
@@ -134,12 +124,14 @@ impl PlanBuilder<'_> {
         let mut conditions = steps(training, stop.map(|stop| &stop.condition));
         conditions.extend(self.run_conditions(training, &run, made.is_ok()));
         let mut creates = Vec::new();
+        let mut has_weight = true;
         if let Some((condition, weight)) = self.weight(training, &run) {
+            has_weight = condition.status.is_some();
             conditions.push(condition);
             creates.extend(weight);
         }
         conditions.push(self.up_to_date(training, &run));
-        let expired = run.expired(training, self.snapshot.now);
+        let expired = has_weight && run.expired(training, self.snapshot.now);
         if let Phase::Ended(_) = run.phase
             && let Some(left) = run.time_to_live(training, self.snapshot.now)
         {

@@ -202,8 +202,8 @@ fn metadata_layers(
 /// What of a Job's spec may change while it exists. What depends on how it was created follows that, whatever the spec has become.
 fn changeable(training: &Training, replica: Replica, created_from: Option<&Value>) -> Map<String, Value> {
     let kept = created_from.map(|created| &created["spec"]);
-    let is_elastic = replica == Replica::Worker
-        && kept.map_or_else(|| training.elastic().is_some(), |kept| kept["backoffLimitPerIndex"].is_number());
+    let is_elastic =
+        replica == Replica::Worker && kept.map_or_else(|| training.elastic().is_some(), |kept| kept["backoffLimitPerIndex"].is_number());
     let pods = match (replica, kept.and_then(|kept| kept["completions"].as_i64())) {
         (Replica::Launcher, _) => 1,
         (Replica::Worker, Some(created)) if !is_elastic => created,

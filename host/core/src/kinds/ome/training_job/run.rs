@@ -122,7 +122,9 @@ impl<'s> Run<'s> {
         let overdue = self.overdue(training, snapshot.now);
         match self.verdict(training, snapshot).or(overdue) {
             None => self.recheck_after = self.deadline(training, snapshot.now),
-            Some(Verdict::Failed { ending, may_repeat: true, .. }) if self.restarts < i64::from(training.spec.backoff_limit.unwrap_or(0)) => {
+            Some(Verdict::Failed { ending, may_repeat: true, .. })
+                if self.restarts < i64::from(training.spec.backoff_limit.unwrap_or(0)) =>
+            {
                 self.restarts += 1;
                 self.recheck_after = Some(RECORD_DELAY);
                 self.phase = Phase::StartsAgain(ending);

@@ -21,21 +21,12 @@ const MAX_NAME_LENGTH: usize = 51;
 const DEFAULT_MAX_RESTARTS: i32 = 3;
 
 /// The fields of the spec that may change while the run goes on.
-const CHANGEABLE: &[&str] = &[
-    "activeDeadlineSeconds",
-    "backoffLimit",
-    "cleanPodPolicy",
-    "fineTunedWeight",
-    "managedBy",
-    "suspend",
-    "ttlSecondsAfterFinished",
-];
+const CHANGEABLE: &[&str] =
+    &["activeDeadlineSeconds", "backoffLimit", "cleanPodPolicy", "fineTunedWeight", "managedBy", "suspend", "ttlSecondsAfterFinished"];
 
 /// What Kubernetes sets in the pods of a Job, or the job decides.
-const FIELDS_OF_THE_JOB: [(&str, &str); 2] = [
-    ("hostname", "the pods' names come from the job: remove it"),
-    ("subdomain", "the pods' names come from the job: remove it"),
-];
+const FIELDS_OF_THE_JOB: [(&str, &str); 2] =
+    [("hostname", "the pods' names come from the job: remove it"), ("subdomain", "the pods' names come from the job: remove it")];
 
 /// A training job.
 #[derive(Debug)]
@@ -72,10 +63,8 @@ impl Training {
         let raw = &content["spec"];
         let spec = serde_path_to_error::deserialize::<_, TrainingJobSpec>(raw)
             .map_err(|error| PlanError::refused("Unreadable", format!("spec.{} can't be read: {}.", error.path(), error.inner())))?;
-        let templates: BTreeMap<_, _> = Replica::ALL
-            .into_iter()
-            .filter_map(|replica| Some((replica, raw.get(replica.name())?.get("template")?.clone())))
-            .collect();
+        let templates: BTreeMap<_, _> =
+            Replica::ALL.into_iter().filter_map(|replica| Some((replica, raw.get(replica.name())?.get("template")?.clone()))).collect();
         let labels = strings(&content["metadata"]["labels"]);
         let annotations = strings(&content["metadata"]["annotations"]);
         let keys = JobAnnotations::read(&annotations)?;

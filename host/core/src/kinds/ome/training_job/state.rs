@@ -59,7 +59,9 @@ impl PlanBuilder<'_> {
                     Some((pod, failure)) if failure.started => {
                         no("PodsFailing", format!("The pod {pod} is failing. {}.", failure.message.trim_end_matches('.')))
                     }
-                    Some((pod, failure)) => no("Unschedulable", format!("The pod {pod} has no node. {}.", failure.message.trim_end_matches('.'))),
+                    Some((pod, failure)) => {
+                        no("Unschedulable", format!("The pod {pod} has no node. {}.", failure.message.trim_end_matches('.')))
+                    }
                     None => no("Pending", pending(workers)),
                 }
             }
@@ -78,9 +80,7 @@ impl PlanBuilder<'_> {
             (Phase::Clearing | Phase::Going, None | Some(JobState::Pending | JobState::Suspended)) if run.restarts > 0 => {
                 let conditions = || self.before["conditions"].as_array().into_iter().flatten();
                 let former = conditions().find(|condition| condition["type"] == RESTARTING && condition["status"] == "True");
-                let text = |field: &str, otherwise: &str| {
-                    former.and_then(|former| former[field].as_str()).unwrap_or(otherwise).to_owned()
-                };
+                let text = |field: &str, otherwise: &str| former.and_then(|former| former[field].as_str()).unwrap_or(otherwise).to_owned();
                 let message = format!("The run starts again ({} of {limit}).", run.restarts);
                 Condition::satisfied(RESTARTING, text("reason", "Failed"), text("message", &message)).optional().with_event()
             }
