@@ -20,13 +20,14 @@ import sys
 import threading
 import time
 
-PORT = 23999
+# Tests set both of these.
+PORT = int(os.environ.get("POINTSMAN_AGENT_PORT", "23999"))
 KEY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "key")
 MAX_HEADER = 1 << 20
 MAX_CHUNK = 1 << 16
 MAX_SESSIONS = 64
 HANDSHAKE_TIMEOUT = 30.0
-CONNECT_TIMEOUT = 600.0
+CONNECT_TIMEOUT = float(os.environ.get("POINTSMAN_AGENT_TIMEOUT", "600"))
 STDIN, STDOUT, STDERR, EXIT = range(4)
 # The options of ssh that take a value.
 WITH_VALUE = set("BbcDEeFIiJLlmOoPpQRSWw")

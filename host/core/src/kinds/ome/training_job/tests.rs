@@ -170,7 +170,7 @@ fn each_mpi_finds_the_hostfile_and_the_agent_by_its_own_variables() {
         assert!(case.variables(Replica::Worker).is_empty());
         let files = case.with(|_, training, _| launch::files(training));
         assert_eq!((&files["hostfile"], &files["key"]), (&json!(lines), &json!("u")));
-        assert!(files["agent.py"].as_str().unwrap().contains(&format!("PORT = {}", launch::AGENT_PORT)));
+        assert!(files["agent.py"].as_str().unwrap().contains(&format!("{:?}", launch::AGENT_PORT.to_string())));
     }
 }
 
