@@ -345,8 +345,8 @@ fn a_run_that_was_started_again_has_one_deadline_for_all() {
     let spec = json!({"activeDeadlineSeconds": 3000, "backoffLimit": 5, "cleanPodPolicy": "None"});
     let status = |start: &str| json!({"restarts": 1, "startTime": start});
     let running = || json!({"active": 2, "ready": 2});
-    let plan = Case::new(spec.clone()).status(status("2026-01-01T00:20:00Z")).job(Replica::Worker, 1, running()).plan();
-    assert_eq!(plan.recheck_after, Some(Duration::from_secs(600)));
+    let mut timely = Case::new(spec.clone()).status(status("2026-01-01T00:20:00Z")).job(Replica::Worker, 1, running());
+    assert_eq!(timely.with(|_, _, run| run.recheck_after), Some(Duration::from_mins(10)));
     let late = Case::new(spec.clone()).status(status("2026-01-01T00:00:00Z")).job(Replica::Worker, 1, running()).plan();
     assert!(condition(&late, FAILED).starts_with("Some(true) DeadlineExceeded: The run has taken longer"), "{}", condition(&late, FAILED));
     let record = json!({
@@ -360,10 +360,10 @@ fn a_run_that_was_started_again_has_one_deadline_for_all() {
 #[test]
 fn a_job_goes_once_its_time_to_live_is_over_and_its_end_is_recorded() {
     let record = |time: &str| json!({"completionTime": time, "conditions": [{"type": SUCCEEDED, "status": "True", "reason": "x"}]});
-    let mut case = |time: &str| Case::new(json!({"ttlSecondsAfterFinished": 600})).status(record(time)).plan();
-    assert_eq!((case("2026-01-01T00:49:59Z").expired, case("2026-01-01T00:50:00Z").expired), (true, true));
-    let early = case("2026-01-01T00:55:00Z");
-    assert_eq!((early.expired, early.recheck_after), (false, Some(Duration::from_secs(300))));
+    let case = |time: &str| Case::new(json!({"ttlSecondsAfterFinished": 600})).status(record(time));
+    assert_eq!((case("2026-01-01T00:49:59Z").plan().expired, case("2026-01-01T00:50:00Z").plan().expired), (true, true));
+    let early = case("2026-01-01T00:55:00Z").with(|_, training, run| (run.expired(training, NOW), run.time_to_live(training, NOW)));
+    assert_eq!(early, (false, Some(Duration::from_mins(5))));
     assert!(!Case::new(json!({})).status(record("2020-01-01T00:00:00Z")).plan().expired);
 }
 
