@@ -90,6 +90,11 @@ async fn a_launcher_starts_once_its_workers_are_ready_and_they_end_with_it() {
     assert_eq!(condition(&done, "Succeeded")["reason"], "LauncherSucceeded");
     space.goes(&JOB, "ring-worker").await;
     assert!(space.find(&JOB, "ring-launcher").await.is_some(), "its logs can be read");
+    // What the spec needs no more goes, although nothing runs again.
+    space.patch(&TRAINING_JOB, "ring", json!({"spec": {"framework": "pytorch", "launcher": null}})).await;
+    space.goes(&CONFIG_MAP, "ring-hostfile").await;
+    let said = space.says_of(&TRAINING_JOB, "ring", "UpToDate", "False", "SpecChanged").await;
+    assert!(said.contains("create another TrainingJob"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

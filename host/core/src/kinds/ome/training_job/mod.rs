@@ -118,7 +118,7 @@ impl Kind for TrainingJobs {
 impl PlanBuilder<'_> {
     fn plan(mut self, training: &Training) -> Plan {
         let run = Run::assess(self.snapshot, &self.before, training);
-        let made = training.check(self.settings).and_then(|()| self.objects(training, &run));
+        let made = training.check().and_then(|()| self.objects(training, &run));
         let stop = made.as_ref().err();
         let mut again = [run.recheck_after, stop.and_then(|stop| stop.again)].into_iter().flatten().min();
         let mut conditions = steps(training, stop.map(|stop| &stop.condition));

@@ -84,7 +84,7 @@ impl PlanBuilder<'_> {
     fn job(&mut self, training: &Training, run: &Run<'_>, replica: Replica) -> Result<Object, Box<PlanError>> {
         let key = self.key(&JOB, &replica.job_name(&training.name));
         let mut metadata = self.metadata(training, &key, Some(replica), None)?;
-        metadata.annotations.insert(ATTEMPT.to_owned(), run.restarts.to_string());
+        metadata.annotations.insert(ATTEMPT.to_owned(), run.attempt(replica).to_string());
         if let Some(queue) = training.labels.get(QUEUE) {
             // A policy that carries no labels doesn't let the job out of its queue.
             metadata.labels.insert(QUEUE.to_owned(), queue.clone());

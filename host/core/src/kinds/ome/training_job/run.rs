@@ -243,6 +243,11 @@ impl<'s> Run<'s> {
         }
     }
 
+    /// The attempt that a Job is of: one that exists stays what it is, also when the next one is decided.
+    pub(super) fn attempt(&self, replica: Replica) -> i64 {
+        self.jobs.get(&replica).map_or(self.restarts, |job| job.observed.attempt.unwrap_or_default())
+    }
+
     pub(super) fn state(&self, replica: Replica) -> Option<JobState> {
         Some(self.jobs.get(&replica)?.observed.job.as_ref()?.state)
     }

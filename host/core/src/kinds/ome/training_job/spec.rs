@@ -5,7 +5,6 @@ use crate::{
     condition::Condition,
     kinds::{job_run, questions::Questions},
     objects::strings,
-    settings::Settings,
     subject_kind::TRAINER_CONTAINER,
 };
 use pointsman_crds::ome::training_job::{ElasticPolicy, RestartPolicy, TrainingFramework, TrainingJobSpec};
@@ -86,7 +85,7 @@ impl Training {
     }
 
     /// Whether it can be carried out.
-    pub(super) fn check(&self, _: &Settings) -> Result<(), Box<PlanError>> {
+    pub(super) fn check(&self) -> Result<(), Box<PlanError>> {
         let name = &self.name;
         if name.len() > MAX_NAME_LENGTH || !words::service_name(name) {
             return Err(PlanError::refused(

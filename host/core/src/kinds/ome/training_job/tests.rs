@@ -262,7 +262,9 @@ fn a_run_ends_as_its_launcher_or_all_of_its_workers_do() {
 fn a_failure_is_recorded_before_the_pods_of_the_attempt_go_and_the_next_comes_after_them() {
     let failed = || json!({"failed": 1, "conditions": [ended("Failed", "BackoffLimitExceeded", "2026-01-01T00:30:00Z")]});
     let spec = json!({"backoffLimit": 1});
-    let first = Case::new(spec.clone()).job(Replica::Worker, 0, failed()).plan();
+    let mut failing = Case::new(spec.clone()).job(Replica::Worker, 0, failed());
+    assert_eq!(failing.with(|_, _, run| (run.restarts, run.attempt(Replica::Worker))), (1, 0), "the Job isn't that of the next attempt");
+    let first = failing.plan();
     assert!(
         condition(&first, RESTARTING)
             .starts_with("Some(true) BackoffLimitExceeded: The run starts again (1 of 1). The Job tune-worker has")
