@@ -24,7 +24,7 @@ impl PlanBuilder<'_> {
         conditions.push(suspended(training, run));
         match &run.phase {
             Phase::Ended(Ended { succeeded: true, ending: Ending { reason, message }, .. }) => {
-                conditions.push(Condition::satisfied(SUCCEEDED, reason, message).with_event());
+                conditions.push(Condition::satisfied(SUCCEEDED, reason, message));
             }
             Phase::Ended(Ended { succeeded: false, ending: Ending { reason, message }, .. }) => {
                 conditions.push(Condition::no(SUCCEEDED, reason, message));
