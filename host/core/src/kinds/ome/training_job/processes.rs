@@ -43,12 +43,12 @@ fn gpus(pod: &Value) -> i64 {
 /// What the main container may take of the resources that are meant, in whole numbers.
 fn limit(pod: &Value, is_meant: impl Fn(&str) -> bool) -> i64 {
     let Some(main) = main_container(pod) else { return 0 };
-    let of = |list: &str| {
+    let sum = |list: &str| {
         let amounts = main["resources"][list].as_object().into_iter().flatten().filter(|(resource, _)| is_meant(resource));
         amounts.filter_map(|(_, amount)| quantity::parse(amount)).map(|amount| i64::try_from(amount / WHOLE).unwrap_or(i64::MAX)).sum()
     };
-    match of("limits") {
-        0 => of("requests"),
+    match sum("limits") {
+        0 => sum("requests"),
         limit => limit,
     }
 }

@@ -231,10 +231,8 @@ impl<'s> Run<'s> {
             Phase::Going if replica == Replica::Launcher => job.is_some() || self.ready_workers() >= i64::from(training.workers()),
             Phase::Going => true,
             Phase::Ended(Ended { recorded: true, ending, .. }) => {
-                let policy = training.spec.clean_pod_policy.unwrap_or(match training.has_launcher() {
-                    true => CleanPodPolicy::Running,
-                    false => CleanPodPolicy::None,
-                });
+                let otherwise = if training.has_launcher() { CleanPodPolicy::Running } else { CleanPodPolicy::None };
+                let policy = training.spec.clean_pod_policy.unwrap_or(otherwise);
                 let has_ended = self.state(replica).is_some_and(JobState::has_ended);
                 let is_overdue = ending.reason == DEADLINE_EXCEEDED && !has_ended;
                 job.is_some() && !is_overdue && (policy == CleanPodPolicy::None || policy == CleanPodPolicy::Running && has_ended)

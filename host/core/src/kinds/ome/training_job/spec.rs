@@ -24,7 +24,7 @@ const CHANGEABLE: &[&str] =
     &["activeDeadlineSeconds", "backoffLimit", "cleanPodPolicy", "fineTunedWeight", "managedBy", "suspend", "ttlSecondsAfterFinished"];
 
 /// What Kubernetes sets in the pods of a Job, or the job decides.
-const FIELDS_OF_THE_JOB: [(&str, &str); 2] =
+const JOB_FIELDS: [(&str, &str); 2] =
     [("hostname", "the pods' names come from the job: remove it"), ("subdomain", "the pods' names come from the job: remove it")];
 
 /// A training job.
@@ -188,7 +188,7 @@ pub(super) fn main_container(spec: &Value) -> Option<&Value> {
 
 fn check_template(replica: Replica, spec: &Value) -> Result<(), Box<PlanError>> {
     let place = format!("spec.{}.template.spec", replica.name());
-    for (field, why) in FIELDS_OF_THE_JOB {
+    for (field, why) in JOB_FIELDS {
         if spec.get(field).and_then(Value::as_str).is_some_and(|text| !text.is_empty()) {
             return Err(PlanError::refused("NotSupported", format!("{place}.{field} is set, and {why}.")));
         }

@@ -429,9 +429,9 @@ fn what_may_change_during_a_run_is_no_other_run() {
     assert_ne!(hash(json!({"worker": {"replicas": 3}})), base, "a fixed world has its size");
     let elastic = |replicas: i64| hash(json!({"worker": {"replicas": replicas}, "elasticPolicy": {"maxReplicas": 4}}));
     assert_eq!(elastic(2), elastic(4), "an elastic one changes it");
-    let told = Case { annotations: json!({"training.ome.io/resume-from": "/3"}), ..Case::new(json!({})) }
+    let annotated = Case { annotations: json!({"training.ome.io/resume-from": "/3"}), ..Case::new(json!({})) }
         .with(|_, training, _| training.hash.clone());
-    assert_ne!(told, base);
+    assert_ne!(annotated, base);
 }
 
 #[test]
