@@ -189,7 +189,7 @@ impl CheckRun {
             } else if planned.plan.objects.is_none() {
                 self.report.unplanned.push(SkippedCheck {
                     what: object.called(),
-                    why: unplanned(&planned.plan, planned.subject.key.resource.noun()),
+                    why: unplanned(&planned.plan),
                     usual: false,
                 });
             }
@@ -219,7 +219,7 @@ fn unallocated(snapshot: &Snapshot, complete: bool) -> Option<Severity> {
 }
 
 /// Why a service gets no objects.
-fn unplanned(plan: &Plan, noun: &str) -> String {
+fn unplanned(plan: &Plan) -> String {
     match &plan.not_ours {
         Some(NotOurs::LeftAlone(why)) => return why.clone(),
         Some(NotOurs::Contested(contest)) => return contest.message().to_owned(),
