@@ -7,7 +7,10 @@ use crate::{
     objects::strings,
     subject_kind::TRAINER_CONTAINER,
 };
-use pointsman_crds::ome::training_job::{ElasticPolicy, RestartPolicy, TrainingFramework, TrainingJobSpec};
+use pointsman_crds::ome::{
+    storage::StorageSpec,
+    training_job::{ElasticPolicy, RestartPolicy, TrainingFramework, TrainingJobSpec},
+};
 use pointsman_sandbox::{digest::Digested, point, words};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -108,7 +111,7 @@ impl Training {
         let prefix = format!("{}.", self.namespace);
         // Whoever may create jobs in a namespace must not take the names of others' weights.
         if weight.name.strip_prefix(&prefix).is_some_and(|rest| !rest.is_empty()) {
-            return Ok(());
+            return self.check_storage(&weight.storage);
         }
         let message = format!(
             "spec.fineTunedWeight.name is {:?}: FineTunedWeights belong to the whole cluster, so its name must begin with the job's \
@@ -116,6 +119,28 @@ impl Training {
             weight.name, self.name
         );
         Err(PlanError::refused("InvalidName", message))
+    }
+
+    /// A FineTunedWeight counts as an administrator's: what it says of nodes and of Secrets is not for whoever may create jobs.
+    fn check_storage(&self, storage: &StorageSpec) -> Result<(), Box<PlanError>> {
+        let uri = &storage.storage_uri;
+        let claim = uri.strip_prefix("pvc://").and_then(|claim| claim.split('/').next()?.split_once(':'));
+        let (field, problem) = if uri.starts_with("local://") {
+            ("storageUri", "is a path of nodes")
+        } else if claim.is_some_and(|(namespace, _)| namespace != self.namespace) {
+            ("storageUri", "is a claim of another namespace")
+        } else if storage.path.is_some() {
+            ("path", "is a path of nodes")
+        } else if storage.key.is_some() || storage.parameters.contains_key("secretKey") {
+            ("key", "names a Secret that the job's namespace has no part in")
+        } else {
+            return Ok(());
+        };
+        let message = format!(
+            "spec.fineTunedWeight.storage.{field} {problem}, which only an administrator may give a FineTunedWeight: remove it here, and let an \
+             administrator create the FineTunedWeight."
+        );
+        Err(PlanError::refused("NotSupported", message))
     }
 
     pub(super) fn accepted(&self) -> Condition {

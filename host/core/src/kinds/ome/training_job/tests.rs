@@ -228,6 +228,28 @@ fn what_can_not_be_carried_out_is_refused_with_the_field() {
 }
 
 #[test]
+fn a_weight_says_nothing_that_only_an_administrator_may() {
+    let storage = |storage: Value| {
+        let weight = json!({"name": "ml.lora", "baseModelRef": {"name": "llama"}, "storage": storage});
+        Case::new(json!({"fineTunedWeight": weight}))
+    };
+    for (refused, says) in [
+        (json!({"storageUri": "local:///etc"}), "storage.storageUri is a path of nodes"),
+        (json!({"storageUri": "pvc://other:out/lora"}), "storage.storageUri is a claim of another namespace"),
+        (json!({"storageUri": "s3://a", "path": "/etc"}), "storage.path is a path"),
+        (json!({"storageUri": "s3://a", "key": "admin"}), "storage.key names a Secret"),
+        (json!({"storageUri": "s3://a", "parameters": {"secretKey": "token"}}), "storage.key names a Secret"),
+    ] {
+        let message = storage(refused).refused();
+        assert!(message.contains(says), "{message}");
+    }
+    for uri in ["pvc://ml:out/lora", "pvc://out/lora", "s3://out/lora", "hf://team/lora"] {
+        let plan = storage(json!({"storageUri": uri, "parameters": {"region": "r"}})).plan();
+        assert!(condition(&plan, ACCEPTED).starts_with("Some(true)"), "{uri}");
+    }
+}
+
+#[test]
 fn a_run_ends_as_its_launcher_or_all_of_its_workers_do() {
     let time = "2026-01-01T00:30:00Z";
     let complete = || json!({"succeeded": 2, "completionTime": time, "conditions": [ended("Complete", "CompletionsReached", time)]});
