@@ -187,11 +187,7 @@ impl CheckRun {
             if let Some((severity, Condition { message, .. })) = unallocated.zip(allocated).or_else(|| severity.zip(allowed)) {
                 object.findings.push(Finding::new(severity, &object.place, &object.named, String::new(), message.clone()));
             } else if planned.plan.objects.is_none() {
-                self.report.unplanned.push(SkippedCheck {
-                    what: object.called(),
-                    why: unplanned(&planned.plan),
-                    usual: false,
-                });
+                self.report.unplanned.push(SkippedCheck { what: object.called(), why: unplanned(&planned.plan), usual: false });
             }
         }
         self.report.findings.extend(self.objects.into_iter().flat_map(|object| object.findings));

@@ -121,7 +121,7 @@ impl PlanBuilder<'_> {
         let made = training.check().and_then(|()| self.objects(training, &run));
         let stop = made.as_ref().err();
         let mut again = [run.recheck_after, stop.and_then(|stop| stop.again)].into_iter().flatten().min();
-        let mut conditions = steps(training, stop.map(|stop| &stop.condition));
+        let mut conditions = steps(stop.map(|stop| &stop.condition));
         conditions.extend(self.run_conditions(training, &run, made.is_ok()));
         let mut creates = Vec::new();
         let mut has_weight = true;
@@ -171,14 +171,15 @@ impl PlanBuilder<'_> {
 }
 
 /// The conditions of the steps on the way to the objects, `stopped` among them.
-fn steps(training: &Training, stopped: Option<&Condition>) -> Vec<Condition> {
+fn steps(stopped: Option<&Condition>) -> Vec<Condition> {
+    let accepted = || Condition::satisfied(ACCEPTED, "Accepted", "The job can be carried out as it is specified.");
     let decided = || Condition::satisfied(DECIDED, "Decided", "The policies have decided what the objects look like.");
     match stopped {
-        None => vec![training.accepted(), decided()],
+        None => vec![accepted(), decided()],
         Some(stopped) if stopped.type_ == ACCEPTED => {
             vec![stopped.clone(), Condition::unknown(DECIDED, "Blocked", format!("Waits for {ACCEPTED}."))]
         }
-        Some(stopped) => vec![training.accepted(), stopped.clone()],
+        Some(stopped) => vec![accepted(), stopped.clone()],
     }
 }
 

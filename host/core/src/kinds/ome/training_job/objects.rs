@@ -16,7 +16,7 @@ use crate::{
     resource::{CONFIG_MAP, JOB, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, Resource, SERVICE},
     subject_kind::{REPLICA_TYPE, TRAINER_CONTAINER, TRAINING_JOB_NAME},
     world::{
-        ObjectKey,
+        ObjectKey, OwnedObject,
         child::{ATTEMPT, VERSION},
         ome::TRAINING_JOB_UID,
     },
@@ -48,7 +48,7 @@ impl PlanBuilder<'_> {
         if launch::has_files(training) {
             let key = self.key(&CONFIG_MAP, &launch::config_map(training));
             let metadata = self.metadata(training, &key, None, None)?;
-            objects.push(Object::new(key, config::map(metadata, launch::files(training))));
+            objects.push(Object::new(key, config::map(metadata, &launch::files(training))));
         }
         if let Some(Storage { class, size, mode }) = &training.keys.storage {
             let key = self.key(&PERSISTENT_VOLUME_CLAIM, &training.name);
@@ -90,7 +90,7 @@ impl PlanBuilder<'_> {
             metadata.labels.insert(QUEUE.to_owned(), queue.clone());
         }
         let snapshot = self.snapshot;
-        let changeable = changeable(training, replica, job_run::find(snapshot, &key).and_then(|live| live.made_from()).as_ref());
+        let changeable = changeable(training, replica, job_run::find(snapshot, &key).and_then(OwnedObject::made_from).as_ref());
         job_run::object(snapshot, key.clone(), metadata, &training.hash, changeable, || {
             let template = self.template(training, replica, &key)?;
             let mut fixed = fixed(training, replica);

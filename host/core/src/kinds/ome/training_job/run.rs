@@ -172,8 +172,8 @@ impl<'s> Run<'s> {
                 RestartPolicy::OnFailure => true,
                 RestartPolicy::ExitCode => condition.reason != POD_FAILURE_POLICY,
             };
-        let pods = snapshot.pods.iter().filter(|pod| pod.component == replica.name());
-        let pod = pods.filter_map(|pod| Some((&pod.name, pod.failure.as_ref().filter(|failure| failure.started)?))).next();
+        let mut pods = snapshot.pods.iter().filter(|pod| pod.component == replica.name());
+        let pod = pods.find_map(|pod| Some((&pod.name, pod.failure.as_ref().filter(|failure| failure.started)?)));
         let pod = pod.map(|(pod, failure)| format!(" The pod {pod}: {}.", failure.message.trim_end_matches('.'))).unwrap_or_default();
         let message = format!(
             "The Job {} has failed ({}): {}.{pod}",

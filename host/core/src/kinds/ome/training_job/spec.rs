@@ -1,8 +1,7 @@
 //! What a training job asks for, read and checked.
 
-use super::{ACCEPTED, PlanError, Replica, keys::JobAnnotations, launch, processes::Processes};
+use super::{PlanError, Replica, keys::JobAnnotations, launch, processes::Processes};
 use crate::{
-    condition::Condition,
     kinds::{job_run, questions::Questions},
     objects::strings,
     subject_kind::TRAINER_CONTAINER,
@@ -141,10 +140,6 @@ impl Training {
              administrator create the FineTunedWeight."
         );
         Err(PlanError::refused("NotSupported", message))
-    }
-
-    pub(super) fn accepted(&self) -> Condition {
-        Condition::satisfied(ACCEPTED, "Accepted", "The job can be carried out as it is specified.")
     }
 
     /// Which pods it has, in the order in which they start.
