@@ -1,3 +1,5 @@
+#![allow(clippy::needless_pass_by_value, reason = "a JSON literal is a value")]
+
 use super::{
     run::{Ended, Ending},
     *,
