@@ -13,7 +13,7 @@ use crate::{
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Client,
-    api::{DeleteParams, GetParams, Patch, PatchParams, PropagationPolicy},
+    api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, PropagationPolicy},
     core::{Request, params::Preconditions},
 };
 use pointsman_core::{
@@ -142,6 +142,35 @@ impl Applier {
             self.delete(child).await?;
         }
         Ok(())
+    }
+
+    /// Creates what has a name that no object has. What has it stays as it is, whoever made it: the watch tells whose it is.
+    pub async fn create(&self, objects: &[Object]) -> Result<(), ApplyError> {
+        for object in objects {
+            self.create_object(object).await?;
+        }
+        Ok(())
+    }
+
+    async fn create_object(&self, object: &Object) -> Result<(), ApplyError> {
+        let key = &object.key;
+        let body = serde_json::to_vec(&object.manifest()).map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?;
+        let request = Request::new(url(key)).create(&PostParams::default(), body);
+        let request = request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?;
+        match self.send("create", key, request).await {
+            Ok(made) => {
+                tracing::info!(object = %key, "created");
+                self.answered(self.read(key.resource, &made), true);
+                Ok(())
+            }
+            Err(RequestError::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) => Err(api_error(key, &error)),
+        }
+    }
+
+    /// Deletes a subject whose time is over, with everything that was made for it.
+    pub async fn delete_subject(&self, subject: &Subject) -> Result<(), ApplyError> {
+        self.delete_by_uid(&subject.key, &subject.uid).await
     }
 
     async fn apply_object(&self, snapshot: &Snapshot, object: &Object, manager: &str) -> Result<(), ApplyError> {
@@ -315,21 +344,25 @@ impl Applier {
     }
 
     async fn delete(&self, child: &OwnedObject) -> Result<(), ApplyError> {
-        let preconditions = Preconditions { uid: Some(child.uid.clone()), resource_version: None };
+        self.delete_by_uid(&child.key, &child.uid).await
+    }
+
+    async fn delete_by_uid(&self, key: &ObjectKey, uid: &str) -> Result<(), ApplyError> {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let params = DeleteParams {
             preconditions: Some(preconditions),
             propagation_policy: Some(PropagationPolicy::Background),
             ..DeleteParams::default()
         };
-        let request = Request::new(url(&child.key)).delete(&child.key.name, &params);
-        let request = request.map_err(|error| ApplyError::Passing(child.key.to_string(), error.to_string()))?;
-        match self.send("delete", &child.key, request).await {
+        let request = Request::new(url(key)).delete(&key.name, &params);
+        let request = request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?;
+        match self.send("delete", key, request).await {
             Ok(_) => {
-                tracing::info!(object = %child.key, "deleted");
+                tracing::info!(object = %key, "deleted");
                 Ok(())
             }
             Err(RequestError::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
-            Err(error) => Err(api_error(&child.key, &error)),
+            Err(error) => Err(api_error(key, &error)),
         }
     }
 

@@ -296,7 +296,7 @@ impl Controller {
             locked(&self.strays).forget(key);
         }
         let theirs = snapshot.as_ref().and_then(planning::theirs);
-        let claimed = self.claims.contains(key) && theirs != Some(NotOurs::LeftAlone);
+        let claimed = self.claims.contains(key) && !matches!(theirs, Some(NotOurs::LeftAlone(_)));
         let (Some(snapshot), Some(kind), true) = (snapshot, kinds::find(key.resource), claimed) else {
             self.queue.reset_failures(key);
             self.pacer.forget(key);
@@ -436,7 +436,7 @@ impl Controller {
     /// Applies the plan and tells of it.
     async fn carry_out(&self, snapshot: &Snapshot, plan: Plan, instead: Option<Applied>, spans: &ReconcileSpans) -> Result<(), ApplyError> {
         let subject = &snapshot.subject;
-        let Plan { objects, retained: keeps, status, reads, decisions, .. } = plan;
+        let Plan { objects, retained: keeps, status, reads, decisions, creates, expired, .. } = plan;
         let decided = Digest::of_all(decisions.iter().map(Decided::inputs)).short();
         spans.log.record("decisions", &decided);
         spans.trace.record("decisions", &decided);
@@ -446,6 +446,9 @@ impl Controller {
             Entry::Placed { held, .. } if held.phase == Phase::Stopping => Some(held),
             _ => None,
         });
+        if expired {
+            return self.applier.delete_subject(subject).await;
+        }
         let applied = match &objects {
             // Others wait for its memory: nothing that keeps its objects from being planned, of whomever it is, may keep that.
             None if stopping.is_some() => self.scale_to_zero(snapshot).await.map(|()| Applied::Held),
@@ -454,6 +457,10 @@ impl Controller {
                 let span = tracing::debug_span!(target: spans::TARGET, "apply");
                 self.applier.apply(snapshot, objects, &keeps).instrument(span).await.map(|()| Applied::Done)
             }
+        };
+        let applied = match applied {
+            Ok(applied) => self.applier.create(&creates).await.map(|()| applied),
+            failed => failed,
         };
         if let Some(held) = stopping {
             // What the API server refuses of its objects keeps its memory no more than what a rule refuses.

@@ -36,6 +36,7 @@ mod sets;
 mod takeover;
 mod tenants;
 mod traces;
+mod training;
 mod upgrade;
 mod validation;
 mod wrong_installs;

@@ -34,6 +34,11 @@ pub struct Plan {
     pub decisions: Vec<Decided>,
     /// How the subject stands to the rules.
     pub rule_results: RuleResults,
+    /// What is created if no object has its name, and then belongs to whoever uses it: it is neither changed nor deleted, and the subject isn't
+    /// its owner.
+    pub creates: Vec<Object>,
+    /// Whether the subject itself is to be deleted: it asked for that, and its time is over.
+    pub expired: bool,
     /// When to look again although nothing has changed.
     pub recheck_after: Option<Duration>,
     /// Whose the subject is, if it isn't ours: then the rest of the plan is what we would do.
@@ -43,8 +48,8 @@ pub struct Plan {
 /// Why a subject isn't ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotOurs {
-    /// It says so itself.
-    LeftAlone,
+    /// It says so itself: a sentence.
+    LeftAlone(String),
     /// Another controller works on it.
     Contested(Contest),
 }

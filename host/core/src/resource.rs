@@ -72,6 +72,7 @@ resources! {
     OF_PLANS;
     NAMESPACE: "" "v1" "Namespace" "namespaces" false None;
     POD: "" "v1" "Pod" "pods" true None;
+    CONFIG_MAP: "" "v1" "ConfigMap" "configmaps" true None;
     SERVICE: "" "v1" "Service" "services" true None;
     SERVICE_ACCOUNT: "" "v1" "ServiceAccount" "serviceaccounts" true None;
     PERSISTENT_VOLUME_CLAIM: "" "v1" "PersistentVolumeClaim" "persistentvolumeclaims" true None;

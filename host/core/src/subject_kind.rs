@@ -1,8 +1,7 @@
 //! The kinds of subject, as data: what everything below the kinds knows of each. What becomes of a subject is in `kinds`.
 
 use crate::resource::{
-    BASE_MODEL, BENCHMARK_JOB, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_MODEL, INFERENCE_SERVICE, LLM_CONFIG,
-    LLM_INFERENCE_SERVICE, OF_PLANS, Resource, SERVING_RUNTIME,
+        BASE_MODEL, BENCHMARK_JOB, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_MODEL, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE, OF_PLANS, Resource, SERVING_RUNTIME, TRAINING_JOB,
 };
 use std::sync::LazyLock;
 
@@ -70,8 +69,16 @@ pub const BENCHMARK_NAME: &str = "benchmark.ome.io/job-name";
 /// The container that measures, in a `BenchmarkJob`'s pod.
 pub const BENCHMARK_CONTAINER: &str = "genai-bench";
 
+/// The labels by which the subject and the kind of replica (launcher or worker) of a `TrainingJob`'s pods are known.
+pub const TRAINING_JOB_NAME: &str = "training.ome.io/job-name";
+/// See [`TRAINING_JOB_NAME`].
+pub const REPLICA_TYPE: &str = "training.ome.io/replica-type";
+
+/// The container that trains, or launches, in a `TrainingJob`'s pods, unless there is none of this name: then the first.
+pub const TRAINER_CONTAINER: &str = "trainer";
+
 /// All of them: a further kind is a line here, and one in `kinds`.
-pub static SUBJECT_KINDS: [SubjectKind; 4] = [
+pub static SUBJECT_KINDS: [SubjectKind; 5] = [
     SubjectKind {
         resource: &INFERENCE_SERVICE,
         short_names: &["isvc"],
@@ -106,6 +113,15 @@ pub static SUBJECT_KINDS: [SubjectKind; 4] = [
         pod_labels: PodLabels { subject: BENCHMARK_NAME, component: APP_COMPONENT },
         reads: &[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME],
         main_container: MainContainer { name: BENCHMARK_CONTAINER, may_be_renamed: false },
+        competes: false,
+    },
+    SubjectKind {
+        resource: &TRAINING_JOB,
+        short_names: &["tjob"],
+        noun: "training job",
+        pod_labels: PodLabels { subject: TRAINING_JOB_NAME, component: REPLICA_TYPE },
+        reads: &[],
+        main_container: MainContainer { name: TRAINER_CONTAINER, may_be_renamed: true },
         competes: false,
     },
 ];

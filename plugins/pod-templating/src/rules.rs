@@ -24,6 +24,7 @@ impl Rules {
             ("serving.kserve.io", "LLMInferenceService") => &kserve::RULES,
             ("inference.eh-ops.io", "InferenceModel") => &eh_ops::RULES,
             ("ome.io", "BenchmarkJob") => &ome::benchmark::RULES,
+            ("ome.io", "TrainingJob") => &ome::training::RULES,
             _ => &ome::RULES,
         }
     }

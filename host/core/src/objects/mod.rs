@@ -1,6 +1,7 @@
 //! Builders of objects that several kinds share.
 
 pub mod access;
+pub mod config;
 pub mod knative;
 pub mod network;
 pub mod ray;

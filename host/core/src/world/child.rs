@@ -126,6 +126,8 @@ pub struct Observed {
     pub memory_usage: Option<Arc<MemoryUsage>>,
     /// The hash of the subject's spec that it was created from.
     pub spec_hash: Option<String>,
+    /// How often the run that it belongs to was started again before it was created.
+    pub attempt: Option<i64>,
     /// What a Job tells of its pods.
     pub job: Option<Box<JobStatus>>,
 }
@@ -190,6 +192,9 @@ pub const APPLIED: &str = "ome.io/last-applied-configuration";
 
 /// The annotation of a Job with the hash of the subject's spec that it was created from.
 pub const SPEC_HASH: &str = "pointsman.dev/spec-hash";
+
+/// The annotation of a Job that says how often its run was started again before.
+pub const ATTEMPT: &str = "pointsman.dev/attempt";
 
 /// The annotation of every object that tells the plan which it was written by last.
 pub const PLAN_HASH: &str = "pointsman.dev/plan-hash";
@@ -378,6 +383,7 @@ fn desired_state(live: &Value, part: &Value) -> Observed {
         made_by: metadata("labels", VERSION),
         adopted: Adopted::from_live(live).map(Arc::new),
         spec_hash: metadata("annotations", SPEC_HASH),
+        attempt: metadata("annotations", ATTEMPT).and_then(|attempt| attempt.parse().ok()),
         memory_usage: metadata("annotations", MEMORY_USAGE).and_then(|text| MemoryUsage::from_annotation(&text)).map(Arc::new),
         ..Observed::default()
     }

@@ -56,7 +56,12 @@ pub struct WeightView {
     pub disabled: bool,
     /// How far it has come.
     pub state: Option<LifeCycleState>,
+    /// The uid of the training job that it was created for, if it was.
+    pub trained_by: Option<String>,
 }
+
+/// The label with the uid of the TrainingJob that an object belongs to.
+pub const TRAINING_JOB_UID: &str = "training.ome.io/job-uid";
 
 /// A runtime.
 #[derive(Clone, Debug)]
@@ -324,6 +329,7 @@ pub fn weight(object: &Value) -> serde_json::Result<WeightView> {
         storage_uri: spec.storage.storage_uri,
         disabled: spec.extension.disabled.unwrap_or_default(),
         state: status.state,
+        trained_by: object["metadata"]["labels"][TRAINING_JOB_UID].as_str().map(str::to_owned),
     })
 }
 

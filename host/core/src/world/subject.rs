@@ -7,9 +7,13 @@ use super::{
     live::{self, LAST_APPLIED, Live},
     writers::{self, Writer},
 };
-use crate::{objects::label_value, resource::Resource};
+use crate::{
+    objects::label_value,
+    resource::{Resource, TRAINING_JOB},
+};
 use k8s_openapi::jiff::Timestamp;
 use pointsman_sandbox::digest::Digest;
+use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 use std::sync::OnceLock;
 
@@ -24,8 +28,32 @@ pub enum Control {
     AsConfigured,
     /// That it is to be left alone.
     LeftAlone,
+    /// That another controller runs it, which goes by this name.
+    ManagedBy(String),
     /// A word that means nothing.
     Unreadable(String),
+}
+
+impl Control {
+    /// Whether it says that this controller doesn't work on it.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::LeftAlone | Self::ManagedBy(_))
+    }
+}
+
+/// The name by which `spec.managedBy` means this controller.
+const OUR_NAME: &str = "pointsman.dev/controller";
+
+/// The other controller that a job says runs it, as those of batch/v1 do.
+fn managed_by(resource: &Resource, live: &Live<'_>) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Spec {
+        managed_by: Option<String>,
+    }
+    let spec = live.field("spec").filter(|_| *resource == TRAINING_JOB)?;
+    let name = serde_json::from_str::<Spec>(spec.get()).ok()?.managed_by?;
+    (name != OUR_NAME).then_some(name)
 }
 
 /// A custom resource that is served. Its contents are kept as text: they are read only while a plan is made.
@@ -81,6 +109,7 @@ impl Subject {
             Some("false") => Control::LeftAlone,
             Some(other) => Control::Unreadable(other.to_owned()),
         };
+        let control = managed_by(key.resource, live).map_or(control, Control::ManagedBy);
         let adopted = read.get(ADOPTED).and_then(|time| time.parse().ok());
         let (workloads, workloads_problem) = read.get(WORKLOADS).map(|text| adopted::workloads(text)).unwrap_or_default();
         let mut managed = live.metadata.managed_fields.iter().flatten();
@@ -141,7 +170,7 @@ impl Subject {
     /// Whether rules that add up subjects count it. What is left alone is judged by no rule, so it counts only while there may be objects that
     /// were made for it.
     pub fn counts(&self) -> bool {
-        self.control != Control::LeftAlone || self.told_by_us
+        !self.control.is_elsewhere() || self.told_by_us
     }
 
     /// Whether rules that count subjects see no difference to another state of it.

@@ -10,6 +10,7 @@ mod ray;
 mod security;
 mod settings;
 mod storage;
+pub(crate) mod training;
 
 use crate::{Config, engine, nodes, pod::Pod, readiness, rules::Rules};
 use adapter::Adapter;

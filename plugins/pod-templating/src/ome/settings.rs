@@ -33,6 +33,13 @@ const OF_CLOUD: [(&str, &str); 3] = [
     ("oci.ome.io/availability-domain", "OCI_AVAILABILITY_DOMAIN"),
 ];
 
+/// What the annotations about a training run are as variables.
+const OF_TRAINING: [(&str, &str); 3] = [
+    ("training.ome.io/distributed-backend", "TRAINING_DISTRIBUTED_BACKEND"),
+    ("training.ome.io/checkpoint-strategy", "TRAINING_CHECKPOINT_STRATEGY"),
+    ("training.ome.io/resume-from", "TRAINING_RESUME_FROM"),
+];
+
 const SECRET: &str = "security.ome.io/secret-ref";
 const POD_SECURITY: &str = "security.ome.io/pod-security-policy";
 
@@ -133,6 +140,14 @@ impl Settings {
     pub(super) fn tell_cloud(&self, pod: &mut Pod<'_>) {
         let Some(main) = pod.main_mut() else { return };
         for pair in OF_CLOUD {
+            self.set(pair, main);
+        }
+    }
+
+    /// Tells the main container of a training job how to train.
+    pub(super) fn tell_trainer(&self, pod: &mut Pod<'_>) {
+        let Some(main) = pod.main_mut() else { return };
+        for pair in OF_TRAINING {
             self.set(pair, main);
         }
     }

@@ -18,6 +18,7 @@ mod scaling;
 mod serverless;
 mod service;
 mod state;
+pub mod training_job;
 
 use super::{
     Kind,
