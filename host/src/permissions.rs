@@ -149,12 +149,18 @@ pub fn features() -> Vec<Feature> {
             purpose: "It serves InferenceServices.",
             everywhere: [
                 subject(&INFERENCE_SERVICE),
+                // The labels by which people select it are in its metadata.
+                rules(&[&INFERENCE_SERVICE], &["patch"]),
                 rules(&[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME, &FINE_TUNED_WEIGHT], SEES),
                 rules(&SERVED_BY, OWNS),
                 rules(&[&POD_DISRUPTION_BUDGET, &NETWORK_POLICY, &PERSISTENT_VOLUME_CLAIM], OWNS),
                 granted(&access::sees_pods(Metadata::default())),
                 // What nodes have of a model is written into its status, and into its spec what its files answer.
                 vec![rule("", "nodes", SEES)],
+                // What weights wait for, and who uses a runtime.
+                [&SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME, &FINE_TUNED_WEIGHT]
+                    .map(|kind| rule(kind.group, &format!("{}/status", kind.plural), &["patch"]))
+                    .to_vec(),
                 [&BASE_MODEL, &CLUSTER_BASE_MODEL]
                     .into_iter()
                     .flat_map(|model| {

@@ -23,6 +23,8 @@ pub struct SubjectKind {
     pub main_container: MainContainer,
     /// Whether its subjects compete for the memory of nodes: none is planned before the allocation has decided about it.
     pub competes: bool,
+    /// The labels of its objects by which people select its subjects too, as OME's labels page lists them.
+    pub selector_labels: &'static [&'static str],
 }
 
 /// The labels by which pods are found.
@@ -74,6 +76,16 @@ pub static SUBJECT_KINDS: [SubjectKind; 3] = [
         reads: &[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME],
         main_container: MainContainer { name: OME_CONTAINER, may_be_renamed: true },
         competes: false,
+        selector_labels: &[
+            "model.ome.io/format",
+            "model.ome.io/name",
+            "model.ome.io/size",
+            "model.ome.io/type",
+            "model.ome.io/vendor",
+            "ome.io/managed-by",
+            "serving.ome.io/model",
+            "serving.ome.io/runtime",
+        ],
     },
     SubjectKind {
         resource: &LLM_INFERENCE_SERVICE,
@@ -83,6 +95,7 @@ pub static SUBJECT_KINDS: [SubjectKind; 3] = [
         reads: &[&LLM_CONFIG],
         main_container: MainContainer { name: "main", may_be_renamed: false },
         competes: false,
+        selector_labels: &[],
     },
     SubjectKind {
         resource: &INFERENCE_MODEL,
@@ -92,6 +105,7 @@ pub static SUBJECT_KINDS: [SubjectKind; 3] = [
         reads: &[],
         main_container: MainContainer { name: INFERENCE_CONTAINER, may_be_renamed: false },
         competes: true,
+        selector_labels: &[],
     },
 ];
 

@@ -124,6 +124,8 @@ pub struct World {
     model_followers: Followers,
     /// Counts their changes.
     model_changes: u64,
+    /// Counts the changes of models, weights, runtimes and of what subjects may use of them.
+    catalogue_changes: u64,
 }
 
 impl World {
@@ -181,10 +183,7 @@ impl World {
             UpdatedObject::Namespace(labels) => self.set_namespace(&key.name, Some(labels)),
             UpdatedObject::Model(model) => self.set_model(key, model.map(|model| *model)),
             UpdatedObject::Runtime(runtime) => self.set_runtime(key, runtime.map(|runtime| *runtime)),
-            UpdatedObject::Weight(weight) => {
-                Arc::make_mut(&mut self.weights).set(&key.namespace, &key.name, weight);
-                self.changed(&Read::Object(key));
-            }
+            UpdatedObject::Weight(weight) => self.set_weight(key, weight.map(|weight| *weight)),
             UpdatedObject::Config(config) => {
                 Arc::make_mut(&mut self.configs).set(&key.namespace, &key.name, config);
                 self.changed(&Read::Object(key));
@@ -203,6 +202,7 @@ impl World {
         let ObjectKey { resource, namespace, name } = key;
         if resource.is_subject() {
             if let Some(subject) = self.subjects.remove(key) {
+                self.catalogue_changes += 1;
                 self.crowd.remove(&subject);
                 self.older_changed(&subject);
                 self.uids.remove(&subject.owner_key());
@@ -218,8 +218,7 @@ impl World {
         } else if **resource == SERVING_RUNTIME || **resource == CLUSTER_SERVING_RUNTIME {
             self.set_runtime(key.clone(), None);
         } else if **resource == FINE_TUNED_WEIGHT {
-            Arc::make_mut(&mut self.weights).set(namespace, name, None);
-            self.changed(&Read::Object(key.clone()));
+            self.set_weight(key.clone(), None);
         } else if **resource == POD {
             self.remove_pod(namespace, name);
         } else if **resource == LLM_CONFIG {
@@ -234,8 +233,20 @@ impl World {
     fn set_model(&mut self, key: ObjectKey, model: Option<ModelView>) {
         Arc::make_mut(&mut self.models).set(&key.namespace, &key.name, model);
         self.model_changes += 1;
+        self.catalogue_changes += 1;
         self.model_followers.note(|changed| _ = changed.insert(key.clone()));
         self.changed(&Read::Object(key));
+    }
+
+    fn set_weight(&mut self, key: ObjectKey, weight: Option<WeightView>) {
+        let before = self.weights.get(&key.namespace, &key.name);
+        // What we ourselves write about it is of no matter to services.
+        let serves_the_same = before.zip(weight.as_ref()).is_some_and(|(before, weight)| before.serves_the_same(weight));
+        Arc::make_mut(&mut self.weights).set(&key.namespace, &key.name, weight);
+        self.catalogue_changes += 1;
+        if !serves_the_same {
+            self.changed(&Read::Object(key));
+        }
     }
 
     /// Notes which models change from now on, until the follower is dropped; and first all that are known.
@@ -247,6 +258,11 @@ impl World {
     /// Counts the changes of models.
     pub fn model_changes(&self) -> u64 {
         self.model_changes
+    }
+
+    /// Counts the changes of models, weights, runtimes and of what subjects may use of them.
+    pub fn catalogue_changes(&self) -> u64 {
+        self.catalogue_changes
     }
 
     /// A model as it stands in the cluster.
@@ -402,10 +418,16 @@ impl World {
 
     /// What rules may look up beside an object.
     pub fn surroundings(&self, key: &ObjectKey) -> Surroundings {
+        Surroundings { created: self.subjects.get(key).and_then(|subject| subject.created), ..self.catalogue() }
+    }
+
+    /// Models, weights and runtimes, and all subjects, which may use them.
+    pub fn catalogue(&self) -> Surroundings {
         Surroundings {
-            created: self.subjects.get(key).and_then(|subject| subject.created),
+            created: None,
             models: Arc::clone(&self.models),
             runtimes: Arc::clone(&self.runtimes),
+            weights: Arc::clone(&self.weights),
             crowd: self.crowd.clone(),
         }
     }
@@ -464,6 +486,9 @@ impl World {
                 self.older_changed(&before);
             }
         }
+        if news {
+            self.catalogue_changes += 1;
+        }
         self.uids.insert(subject.owner_key(), key.clone());
         self.labels.insert(whose(&subject), key.clone());
         self.crowd.insert(Arc::clone(&subject));
@@ -492,11 +517,16 @@ impl World {
         let before = self.runtimes.all.get(&key.namespace, &key.name);
         // Whoever only might use it cares for what makes it a candidate.
         let candidate = before.map(|before| &before.candidate) != runtime.as_ref().map(|runtime| &runtime.candidate);
+        // What we ourselves write about it is of no matter to services.
+        let serves_the_same = before.zip(runtime.as_ref()).is_some_and(|(before, runtime)| before.serves_the_same(runtime));
+        self.catalogue_changes += 1;
         Arc::make_mut(&mut self.runtimes).set(&key.namespace, &key.name, runtime, candidate);
         if candidate {
             self.changed(&Read::Candidates(key.namespace.clone()));
         }
-        self.changed(&Read::Object(key));
+        if !serves_the_same {
+            self.changed(&Read::Object(key));
+        }
     }
 }
 
