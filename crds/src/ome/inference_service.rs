@@ -104,8 +104,7 @@ pub struct ModelRef {
     #[serde(default = "default_api_group")]
     pub api_group: String,
 
-    /// The names of the FineTunedWeights to serve with the model: up to 16 where the engine loads several, which vLLM and SGLang do with
-    /// weights of the type LoRA, and one that is a merged model.
+    /// The names of up to 16 FineTunedWeights to serve with the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub fine_tuned_weights: Vec<String>,

@@ -266,7 +266,7 @@ pub struct ServingRuntimeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_count: Option<i64>,
 
-    /// The services that use the runtime, as NAMESPACE/NAME: the first 20.
+    /// The first 20 services that use the runtime, as NAMESPACE/NAME.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub services: Vec<String>,
@@ -275,7 +275,7 @@ pub struct ServingRuntimeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_count: Option<i64>,
 
-    /// The models that the runtime can serve where a service names it, as NAME or NAMESPACE/NAME: the first 20.
+    /// The first 20 models that it can serve, as NAME or NAMESPACE/NAME.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub models: Vec<String>,
