@@ -281,7 +281,9 @@ mod tests {
     #[test]
     fn a_status_is_written_once_and_never_over_another_writers_state() {
         let ready = base(LifeCycleState::Ready);
-        let foreign = json!({"lifecycle": "Public", "conditions": [{"type": "Theirs", "status": "True"}]});
+        let foreign = json!({"lifecycle": "Public", "conditions": [{
+            "type": "Theirs", "status": "True", "reason": "Said", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]});
         let status = weight(json!({}), json!({"status": foreign})).status_to_write(ready, now()).unwrap();
         assert_eq!((&status["lifecycle"], &status["conditions"][1]["type"]), (&json!("Public"), &json!("Theirs")));
         let written = weight(json!({}), json!({"status": status}));
