@@ -47,6 +47,9 @@ const GATHER: Duration = Duration::from_secs(1);
 /// After how long a write is tried again that has failed.
 const RETRY_DELAY: Duration = Duration::from_secs(15);
 
+/// After how long that is tried again for which a right was missing.
+const FORBIDDEN_DELAY: Duration = Duration::from_mins(10);
+
 /// How often policies are asked: about each model, once for the cluster's runtimes and once for those of each namespace that has some. Beyond that
 /// the statuses don't say which models a runtime can serve.
 const MAX_QUESTIONS: usize = 20_000;
@@ -97,8 +100,8 @@ struct Leading<'i> {
     served: Option<Served>,
     /// The versions in which objects were written whose next version the watch hasn't brought yet.
     written: BTreeMap<ObjectKey, String>,
-    /// The kinds whose CRD, which isn't ours, drops what is written.
-    dropped: BTreeSet<&'static Resource>,
+    /// The kinds that aren't written: for good, since a CRD that isn't ours drops it, or until then, since we lack the right.
+    paused: BTreeMap<&'static Resource, Option<Instant>>,
     /// What was logged last.
     problem: Option<String>,
 }
@@ -159,7 +162,7 @@ impl<'i> Leading<'i> {
             used: RuntimeUses::default(),
             served: None,
             written: BTreeMap::new(),
-            dropped: BTreeSet::new(),
+            paused: BTreeMap::new(),
             problem: None,
         }
     }
@@ -168,7 +171,8 @@ impl<'i> Leading<'i> {
         let (mut catalogue, mut sets) = (self.inputs.shared.catalogue_changes(), self.inputs.changes.clone());
         loop {
             let has_failed = self.write().await;
-            let retry_at = has_failed.then(|| Instant::now() + RETRY_DELAY);
+            let again = has_failed.then(|| Instant::now() + RETRY_DELAY);
+            let retry_at = again.into_iter().chain(self.paused.values().flatten().copied()).min();
             let retry = async {
                 match retry_at {
                     Some(at) => sleep_until(at).await,
@@ -192,7 +196,8 @@ impl<'i> Leading<'i> {
         for (key, version, answer) in some_at_once(requests).await {
             match answer {
                 Ok(status) => {
-                    if *key.resource != FINE_TUNED_WEIGHT && !RuntimeSummary::is_stored(&status) && self.dropped.insert(key.resource) {
+                    let is_dropped = *key.resource != FINE_TUNED_WEIGHT && !RuntimeSummary::is_stored(&status);
+                    if is_dropped && self.paused.insert(key.resource, None).is_none() {
                         tracing::info!(
                             "the CRD {} has no place for who uses a runtime, so it isn't written: install Pointsman's CRDs for that",
                             key.resource.crd_name()
@@ -202,6 +207,12 @@ impl<'i> Leading<'i> {
                 }
                 // It has changed, or is gone: the watch brings that.
                 Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
+                Err(kube::Error::Api(status)) if status.code == 403 => {
+                    if self.paused.insert(key.resource, Some(Instant::now() + FORBIDDEN_DELAY)).is_none() {
+                        let (kind, said) = (key.resource.kind, &status.message);
+                        tracing::warn!("the status of each {kind} isn't written: {said}: apply deploy/roles/ome");
+                    }
+                }
                 Err(error) => failure = Some(format!("{key}: {}", sentence(&error))),
             }
         }
@@ -220,11 +231,15 @@ impl<'i> Leading<'i> {
             let any = ObjectKey { resource: &INFERENCE_SERVICE, namespace: namespace.to_owned(), name: String::new() };
             claims.contains(&any)
         };
+        let now = Instant::now();
+        self.paused.retain(|_, until| until.is_none_or(|until| now < until));
+        let paused: BTreeSet<&Resource> = self.paused.keys().copied().collect();
+        let is_paused = |resource: &'static Resource| paused.contains(resource);
         let around = shared.lock().catalogue();
         let mut users = self.used.update(&around);
         let models = self.served(&around);
         let mut writes = Vec::new();
-        for (key, runtime) in runtimes(&around).filter(|(key, _)| is_ours(&key.namespace) && !self.dropped.contains(key.resource)) {
+        for (key, runtime) in runtimes(&around).filter(|(key, _)| is_ours(&key.namespace) && !is_paused(key.resource)) {
             let runtime_models = models.as_ref().map(|models| models.get(&(key.namespace.clone(), key.name.clone())).cloned());
             let summary =
                 RuntimeSummary { services: users.remove(&key).unwrap_or_default(), models: runtime_models.map(Option::unwrap_or_default) };
@@ -234,10 +249,10 @@ impl<'i> Leading<'i> {
                 writes.push(Write { key, manager: runtime_status::STATUS_MANAGER, resource_version: live.resource_version.clone(), patch });
             }
         }
-        let now = Timestamp::now();
-        for (name, weight) in around.weights.all().filter(|_| is_ours("")) {
+        let time = Timestamp::now();
+        for (name, weight) in around.weights.all().filter(|_| is_ours("") && !is_paused(&FINE_TUNED_WEIGHT)) {
             let live = &weight.live;
-            if let Some(status) = weight.status_to_write(base_model(&around.models, &weight.tuned), now) {
+            if let Some(status) = weight.status_to_write(base_model(&around.models, &weight.tuned), time) {
                 let key = ObjectKey { resource: &FINE_TUNED_WEIGHT, namespace: String::new(), name: name.to_owned() };
                 let patch = status_patch(&live.uid, &live.resource_version, &live.status, &status);
                 let manager = fine_tuned_weights::STATUS_MANAGER;
