@@ -1,6 +1,7 @@
 //! Carries plans out: the only writer. Everything goes by server-side apply under one field manager a kind, on the leader alone.
 
 mod error;
+mod labels;
 
 pub use error::ApplyError;
 

@@ -6,6 +6,7 @@ mod reports;
 use crate::{
     allocator::{self, Settled},
     apply::{Applier, ApplyError},
+    catalogue_status,
     keeper::sets::name as set_name,
     leader::{Leadership, fence::fenced},
     liveness::Liveness,
@@ -35,6 +36,7 @@ use pointsman_core::{
     settings::Settings,
     spans,
     status::{APPLIED, Applied, RESTARTING, ready, settle},
+    subject_labels::{labels_to_withdraw, labels_to_write},
     world::{ObjectKey, OwnedObject, Snapshot, Touched},
 };
 use pointsman_sandbox::{digest::Digest, sync::locked};
@@ -92,6 +94,8 @@ pub struct Inputs {
     pub model_agent_namespace: Option<String>,
     /// Which subjects are worked on.
     pub claims: Claims,
+    /// Whether they get the labels by which people select them.
+    pub subject_labels: bool,
     /// How many subjects are worked on at once.
     pub workers: usize,
     /// What was counted.
@@ -110,6 +114,7 @@ struct Controller {
     pacer: Arc<Pacer>,
     settings: Settings,
     claims: Claims,
+    subject_labels: bool,
     strays: Mutex<ForeignStatusWriters>,
     recorder: Recorder,
     leadership: Leadership,
@@ -138,6 +143,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         memory_usage,
         model_agent_namespace,
         claims,
+        subject_labels,
         workers,
         reconciles,
         liveness,
@@ -155,6 +161,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         policies,
         settings,
         claims,
+        subject_labels,
         strays: Mutex::default(),
         leadership,
         reconciles,
@@ -191,6 +198,15 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         let (client, shared) = (client.clone(), shared.clone());
         tasks.spawn(model_status::run(model_status::Inputs { client, leadership, shared, claims, namespace, listed }));
     }
+    tasks.spawn(catalogue_status::run(catalogue_status::Inputs {
+        client: client.clone(),
+        leadership: controller.leadership.clone(),
+        shared: shared.clone(),
+        claims: controller.claims.clone(),
+        policies: Arc::clone(&controller.policies),
+        changes: changes.clone(),
+        obstacles: [listed.clone(), obstacle.clone()],
+    }));
     tasks.spawn(allocator::run(allocator));
     tasks.spawn(watch::keep(client, extents, apis, shared, unlisted));
     tasks.spawn(Arc::clone(&controller).enqueue_changes(changes, obstacle, listed));
@@ -484,7 +500,10 @@ impl Controller {
             Err(error) => return Err(error),
         };
         // Where others wait for their objects those come first: what is told now would be another thing when they have them.
-        if snapshot.children.is_empty() && failed.is_none() && objects.is_some_and(|objects| !objects.is_empty()) && self.queue.depth() > 0
+        if snapshot.children.is_empty()
+            && failed.is_none()
+            && objects.as_ref().is_some_and(|objects| !objects.is_empty())
+            && self.queue.depth() > 0
         {
             self.queue.add_after(subject.key.clone(), REPORT_DELAY);
             return Ok(());
@@ -493,6 +512,14 @@ impl Controller {
         let (after, turned) = settle(&before, subject.key.resource.noun(), status, &applied, subject.generation, Timestamp::now());
         if self.applier.status(subject, &before, &after).await? {
             self.emit_events(subject, turned).await;
+        }
+        let labels = match &objects {
+            _ if !self.subject_labels => labels_to_withdraw(subject),
+            Some(objects) if failed.is_none() => labels_to_write(subject, objects),
+            _ => None,
+        };
+        if let Some(labels) = labels {
+            self.applier.label(subject, &labels).await?;
         }
         failed.map_or(Ok(()), Err)
     }

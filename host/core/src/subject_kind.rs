@@ -1,7 +1,8 @@
 //! The kinds of subject, as data: what everything below the kinds knows of each. What becomes of a subject is in `kinds`.
 
 use crate::resource::{
-        BASE_MODEL, BENCHMARK_JOB, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_MODEL, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE, OF_PLANS, Resource, SERVING_RUNTIME, TRAINING_JOB,
+    BASE_MODEL, BENCHMARK_JOB, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_MODEL, INFERENCE_SERVICE, LLM_CONFIG,
+    LLM_INFERENCE_SERVICE, OF_PLANS, Resource, SERVING_RUNTIME, TRAINING_JOB,
 };
 use std::sync::LazyLock;
 
@@ -22,6 +23,8 @@ pub struct SubjectKind {
     pub main_container: MainContainer,
     /// Whether its subjects compete for the memory of nodes: none is planned before the allocation has decided about it.
     pub competes: bool,
+    /// The labels of its objects by which people select its subjects too, as OME's labels page lists them.
+    pub selector_labels: &'static [&'static str],
 }
 
 /// The labels by which pods are found.
@@ -71,6 +74,9 @@ pub const BENCHMARK_CONTAINER: &str = "genai-bench";
 
 /// The labels by which the subject and the kind of replica (launcher or worker) of a `TrainingJob`'s pods are known.
 pub const TRAINING_JOB_NAME: &str = "training.ome.io/job-name";
+/// The label with the uid of the TrainingJob that an object belongs to.
+pub const TRAINING_JOB_UID: &str = "training.ome.io/job-uid";
+
 /// See [`TRAINING_JOB_NAME`].
 pub const REPLICA_TYPE: &str = "training.ome.io/replica-type";
 
@@ -87,6 +93,16 @@ pub static SUBJECT_KINDS: [SubjectKind; 5] = [
         reads: &[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME],
         main_container: MainContainer { name: OME_CONTAINER, may_be_renamed: true },
         competes: false,
+        selector_labels: &[
+            "model.ome.io/format",
+            "model.ome.io/name",
+            "model.ome.io/size",
+            "model.ome.io/type",
+            "model.ome.io/vendor",
+            "ome.io/managed-by",
+            "serving.ome.io/model",
+            "serving.ome.io/runtime",
+        ],
     },
     SubjectKind {
         resource: &LLM_INFERENCE_SERVICE,
@@ -96,6 +112,7 @@ pub static SUBJECT_KINDS: [SubjectKind; 5] = [
         reads: &[&LLM_CONFIG],
         main_container: MainContainer { name: "main", may_be_renamed: false },
         competes: false,
+        selector_labels: &[],
     },
     SubjectKind {
         resource: &INFERENCE_MODEL,
@@ -105,6 +122,7 @@ pub static SUBJECT_KINDS: [SubjectKind; 5] = [
         reads: &[],
         main_container: MainContainer { name: INFERENCE_CONTAINER, may_be_renamed: false },
         competes: true,
+        selector_labels: &[],
     },
     SubjectKind {
         resource: &BENCHMARK_JOB,

@@ -40,8 +40,13 @@ pub trait Kind: Debug + Send + Sync {
 }
 
 /// All of them, each with its line in `subject_kind`.
-static KINDS: [&dyn Kind; 5] =
-    [&ome::InferenceServices, &kserve::LlmInferenceServices, &eh_ops::InferenceModels, &ome::benchmark_job::BenchmarkJobs, &ome::training_job::TrainingJobs];
+static KINDS: [&dyn Kind; 5] = [
+    &ome::InferenceServices,
+    &kserve::LlmInferenceServices,
+    &eh_ops::InferenceModels,
+    &ome::benchmark_job::BenchmarkJobs,
+    &ome::training_job::TrainingJobs,
+];
 
 /// The kind whose subjects are objects of this kind.
 pub fn find(resource: &Resource) -> Option<&'static dyn Kind> {

@@ -5,6 +5,7 @@
 
 pub mod adopted;
 mod allocated;
+mod catalogue;
 pub mod child;
 mod children;
 mod failing_pods;
@@ -44,7 +45,7 @@ use crate::resource::{
 use crate::subject_kind::SubjectKind;
 use allocated::Allocated;
 use followers::Followers;
-use ome::{ModelView, Models, RuntimeView, Runtimes, WeightView};
+use ome::{Models, Runtimes, WeightView};
 use pointsman_sandbox::sync::locked;
 use readers::Readers;
 use referenced::ReferencedObject;
@@ -128,6 +129,8 @@ pub struct World {
     model_followers: Followers,
     /// Counts their changes.
     model_changes: u64,
+    /// Counts the changes of models, weights, runtimes and of what subjects may use of them.
+    catalogue_changes: u64,
 }
 
 impl World {
@@ -185,10 +188,7 @@ impl World {
             UpdatedObject::Namespace(labels) => self.set_namespace(&key.name, Some(labels)),
             UpdatedObject::Model(model) => self.set_model(key, model.map(|model| *model)),
             UpdatedObject::Runtime(runtime) => self.set_runtime(key, runtime.map(|runtime| *runtime)),
-            UpdatedObject::Weight(weight) => {
-                Arc::make_mut(&mut self.weights).set(&key.namespace, &key.name, weight);
-                self.changed(&Read::Object(key));
-            }
+            UpdatedObject::Weight(weight) => self.set_weight(key, weight.map(|weight| *weight)),
             UpdatedObject::Config(config) => {
                 Arc::make_mut(&mut self.configs).set(&key.namespace, &key.name, config);
                 self.changed(&Read::Object(key));
@@ -208,6 +208,7 @@ impl World {
         let ObjectKey { resource, namespace, name } = key;
         if resource.is_subject() {
             if let Some(subject) = self.subjects.remove(key) {
+                self.catalogue_changes += 1;
                 self.crowd.remove(&subject);
                 self.older_changed(&subject);
                 self.uids.remove(&subject.owner_key());
@@ -224,8 +225,7 @@ impl World {
         } else if **resource == SERVING_RUNTIME || **resource == CLUSTER_SERVING_RUNTIME {
             self.set_runtime(key.clone(), None);
         } else if **resource == FINE_TUNED_WEIGHT {
-            Arc::make_mut(&mut self.weights).set(namespace, name, None);
-            self.changed(&Read::Object(key.clone()));
+            self.set_weight(key.clone(), None);
         } else if **resource == REFERENCE_GRANT {
             self.set_grant(key, None);
         } else if **resource == POD {
@@ -237,29 +237,6 @@ impl World {
             self.set_named(key, None);
             self.remove_child(key);
         }
-    }
-
-    fn set_model(&mut self, key: ObjectKey, model: Option<ModelView>) {
-        Arc::make_mut(&mut self.models).set(&key.namespace, &key.name, model);
-        self.model_changes += 1;
-        self.model_followers.note(|changed| _ = changed.insert(key.clone()));
-        self.changed(&Read::Object(key));
-    }
-
-    /// Notes which models change from now on, until the follower is dropped; and first all that are known.
-    pub fn follow_models(&mut self) -> Arc<Subscriber> {
-        let all = [&BASE_MODEL, &CLUSTER_BASE_MODEL].into_iter().flat_map(|resource| self.keys(resource)).collect();
-        self.model_followers.add(all)
-    }
-
-    /// Counts the changes of models.
-    pub fn model_changes(&self) -> u64 {
-        self.model_changes
-    }
-
-    /// A model as it stands in the cluster.
-    pub fn model(&self, key: &ObjectKey) -> Option<Arc<ModelView>> {
-        self.models.get(&key.namespace, &key.name).cloned()
     }
 
     fn set_grant(&mut self, key: &ObjectKey, grant: Option<ReferenceGrant>) {
@@ -418,12 +395,7 @@ impl World {
 
     /// What rules may look up beside an object.
     pub fn surroundings(&self, key: &ObjectKey) -> Surroundings {
-        Surroundings {
-            created: self.subjects.get(key).and_then(|subject| subject.created),
-            models: Arc::clone(&self.models),
-            runtimes: Arc::clone(&self.runtimes),
-            crowd: self.crowd.clone(),
-        }
+        Surroundings { created: self.subjects.get(key).and_then(|subject| subject.created), ..self.catalogue() }
     }
 
     /// The labels of a namespace; none of one that isn't known.
@@ -480,6 +452,9 @@ impl World {
                 self.older_changed(&before);
             }
         }
+        if news {
+            self.catalogue_changes += 1;
+        }
         self.uids.insert(subject.owner_key(), key.clone());
         self.labels.insert(whose(&subject), key.clone());
         self.crowd.insert(Arc::clone(&subject));
@@ -504,17 +479,6 @@ impl World {
             None => self.namespaces.remove(name),
         };
         self.changed(&Read::Namespace(name.to_owned()));
-    }
-
-    fn set_runtime(&mut self, key: ObjectKey, runtime: Option<RuntimeView>) {
-        let before = self.runtimes.all.get(&key.namespace, &key.name);
-        // Whoever only might use it cares for what makes it a candidate.
-        let candidate = before.map(|before| &before.candidate) != runtime.as_ref().map(|runtime| &runtime.candidate);
-        Arc::make_mut(&mut self.runtimes).set(&key.namespace, &key.name, runtime, candidate);
-        if candidate {
-            self.changed(&Read::Candidates(key.namespace.clone()));
-        }
-        self.changed(&Read::Object(key));
     }
 }
 

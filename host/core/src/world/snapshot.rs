@@ -53,6 +53,8 @@ pub struct Surroundings {
     pub models: Arc<Models>,
     /// The runtimes.
     pub runtimes: Arc<Runtimes>,
+    /// The fine-tuned weights.
+    pub weights: Arc<Scoped<WeightView>>,
     /// All subjects by their age.
     pub crowd: SubjectsByAge,
 }
@@ -114,8 +116,14 @@ impl Snapshot {
 
     /// What rules may look up beside the subject.
     pub fn surroundings(&self) -> Surroundings {
-        let Self { models, runtimes, crowd, .. } = self;
-        Surroundings { created: self.subject.created, models: Arc::clone(models), runtimes: Arc::clone(runtimes), crowd: crowd.clone() }
+        let Self { models, runtimes, weights, crowd, .. } = self;
+        Surroundings {
+            created: self.subject.created,
+            models: Arc::clone(models),
+            runtimes: Arc::clone(runtimes),
+            weights: Arc::clone(weights),
+            crowd: crowd.clone(),
+        }
     }
 
     /// One of the subject's objects.

@@ -15,10 +15,13 @@ use k8s_openapi::jiff::Timestamp;
 use pointsman_sandbox::digest::Digest;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
-use std::sync::OnceLock;
+use std::{collections::BTreeMap, sync::OnceLock};
 
 /// The annotation that says whether this controller works on a subject.
 pub const CONTROL: &str = "pointsman.dev/control";
+
+/// The field manager of the labels that subjects get from us.
+pub const LABELS_MANAGER: &str = "pointsman/labels";
 
 /// What a subject says of who works on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,6 +90,8 @@ pub struct Subject {
     pub writers: Vec<Writer>,
     /// Whether anything of its status is written by us.
     pub told_by_us: bool,
+    /// The labels that it has from us alone. To plans and rules they aren't there: what follows from a plan must not change it.
+    pub own_labels: BTreeMap<String, String>,
     /// Its labels, annotations and spec.
     content: Box<str>,
     /// Made when it is first asked for.
@@ -116,7 +121,9 @@ impl Subject {
         let told_by_us = managed.any(|entry| entry.subresource == "status" && entry.manager.starts_with(FIELD_MANAGER_PREFIX));
         let shortened = read.remove(LAST_APPLIED).is_some().then(|| json!(read).to_string());
         let annotations = live.metadata.annotations.map(|annotations| shortened.unwrap_or_else(|| annotations.get().to_owned()));
-        let metadata = format!(r#"{{"labels":{},"annotations":{}}}"#, raw(live.metadata.labels), annotations.unwrap_or_else(|| raw(None)));
+        let own_labels = live.labels_owned_only_by(LABELS_MANAGER);
+        let labels = if own_labels.is_empty() { raw(live.metadata.labels) } else { labels_without(live, &own_labels) };
+        let metadata = format!(r#"{{"labels":{labels},"annotations":{}}}"#, annotations.unwrap_or_else(|| raw(None)));
         Self {
             uid: live.uid(),
             created: live.created(),
@@ -131,6 +138,7 @@ impl Subject {
             workloads_problem,
             told_by_us,
             writers: writers::of_status(live),
+            own_labels,
             digest: OnceLock::new(),
             content: format!(r#"{{"metadata":{metadata},"spec":{}}}"#, raw(live.field("spec"))).into(),
             status: live.status.map(RawValue::get).unwrap_or_default().into(),
@@ -151,6 +159,11 @@ impl Subject {
     /// Its status as it is known.
     pub fn status(&self) -> Value {
         serde_json::from_str(&self.status).unwrap_or_default()
+    }
+
+    /// Whether a word stands anywhere in it: that is known without reading it.
+    pub fn contains(&self, word: &str) -> bool {
+        self.content.contains(word) || self.status.contains(word)
     }
 
     /// Whether a word stands anywhere in its status: that is known without reading it.
@@ -180,6 +193,12 @@ impl Subject {
 
     /// Whether another state of it asks for another plan, or has another status than we know.
     pub fn differs(&self, other: &Self) -> bool {
-        !self.asks_the_same(other) || self.status != other.status
+        !self.asks_the_same(other) || self.status != other.status || self.own_labels != other.own_labels
     }
+}
+
+/// Its labels without some, as the API server writes them: the same text as before it had those.
+fn labels_without(live: &Live<'_>, own: &BTreeMap<String, String>) -> String {
+    let others: BTreeMap<_, _> = live.labels().into_iter().filter(|(key, _)| !own.contains_key(&**key)).collect();
+    if others.is_empty() { "null".to_owned() } else { json!(others).to_string() }
 }

@@ -34,7 +34,7 @@ pub(super) enum UpdatedObject {
     /// None if it can't be read.
     Runtime(Option<Box<RuntimeView>>),
     /// None if it can't be read.
-    Weight(Option<WeightView>),
+    Weight(Option<Box<WeightView>>),
     /// A part of a spec; none if it can't be read.
     Config(Option<Value>),
     Grant(ReferenceGrant),
@@ -75,7 +75,7 @@ impl ObjectUpdate {
         } else if *resource == SERVING_RUNTIME || *resource == CLUSTER_SERVING_RUNTIME {
             UpdatedObject::Runtime(ome::runtime(&value()).inspect_err(unread).ok().map(Box::new))
         } else if *resource == FINE_TUNED_WEIGHT {
-            UpdatedObject::Weight(ome::weight(&value()).inspect_err(unread).ok())
+            UpdatedObject::Weight(WeightView::from_object(&value()).inspect_err(unread).ok().map(Box::new))
         } else if *resource == REFERENCE_GRANT {
             UpdatedObject::Grant(ReferenceGrant::from_live(&live))
         } else if *resource == POD {

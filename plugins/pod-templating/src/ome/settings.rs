@@ -162,7 +162,7 @@ impl Settings {
         for container in containers.into_iter().flatten() {
             if container
                 .text_at("name")
-                .is_some_and(|name| [model::INITIALIZER, adapter::INITIALIZER, benchmark::INITIALIZER].contains(&name))
+                .is_some_and(|name| name == model::INITIALIZER || name == benchmark::INITIALIZER || adapter::is_initializer(name))
             {
                 take_from(container, secret, BY);
             }
@@ -204,6 +204,18 @@ impl Settings {
         }
         value.is_some()
     }
+}
+
+/// Tells an engine how many tokens the model may work on at once, unless its command line says it, or an annotation has by now.
+pub(super) fn tell_length(length: u64, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
+    let Some(main) = pod.main_mut() else { return };
+    let Some(engine) = Engine::detect(main) else { return };
+    let flag = Knob::Length.flags(engine)[0];
+    if engine::given(main).iter().any(|given| given == flag) {
+        return;
+    }
+    reasons.push(reason("ModelLength", format!("The model's maxTokens sets a flag of {}: {flag} {length}.", engine.name())));
+    add_arguments(main, [flag.to_owned(), length.to_string()], By { layer: "model", ..By::PLUGIN });
 }
 
 impl Knob {

@@ -199,7 +199,7 @@ impl<'a> Facts<'a> {
         if let Some((layer, secret)) = self.secret
             && secret == text
             && at.place.ends_with(".envFrom[].secretRef.name")
-            && at.container.is_some_and(|(name, main)| main || FETCH.contains(&name) && at.place.contains(".initContainers[]"))
+            && at.container.is_some_and(|(name, main)| main || fetches(name) && at.place.contains(".initContainers[]"))
         {
             return vec![layer.to_owned()];
         }
@@ -217,6 +217,12 @@ impl<'a> Facts<'a> {
             None => by,
         }
     }
+}
+
+/// Whether it is one of those init containers. The second that fetches an adapter has a number, and so on.
+fn fetches(name: &str) -> bool {
+    let number = |rest: &str| rest.strip_prefix('-').is_some_and(|number| number.parse::<u8>().is_ok());
+    FETCH.iter().any(|known| name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || number(rest)))
 }
 
 /// A model's own path, else the folder of its name below the root. Of that only the one folder counts: whatever else is below it, or

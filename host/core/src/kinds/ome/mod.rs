@@ -112,8 +112,8 @@ struct PlanBuilder<'a> {
 struct StepResults {
     model: Option<Arc<ModelView>>,
     runtime: Option<Arc<RuntimeView>>,
-    /// The fine-tuned weight, by its name.
-    weight: Option<(String, Arc<WeightView>)>,
+    /// The fine-tuned weights, by their names.
+    weights: Vec<(String, Arc<WeightView>)>,
     components: Vec<DeployedComponent>,
     objects: Option<Vec<Object>>,
     /// The newest revision of each component.
@@ -179,11 +179,11 @@ impl PlanBuilder<'_> {
         self.service = Service::read(&self.asking)?;
         self.service.check()?;
         found.model = self.model()?;
-        found.weight = self.weight(found.model.as_deref())?;
+        found.weights = self.weights(found.model.as_deref())?;
         found.runtime = self.runtime(found.model.as_ref())?;
         let (components, notes) = self.components(found.runtime.as_deref())?;
         self.notes = notes;
-        let mut sources = Sources::new(found.model.as_deref(), found.runtime.as_deref(), found.weight.as_ref());
+        let mut sources = Sources::new(found.model.as_deref(), found.runtime.as_deref(), &found.weights);
         let made = self.objects(&mut sources, &components)?;
         found.components = components;
         found.revisions = made.revisions;

@@ -14,11 +14,10 @@ use crate::{
     plan::Object,
     question::entries,
     resource::{CONFIG_MAP, JOB, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, Resource, SERVICE},
-    subject_kind::{REPLICA_TYPE, TRAINER_CONTAINER, TRAINING_JOB_NAME},
+    subject_kind::{REPLICA_TYPE, TRAINER_CONTAINER, TRAINING_JOB_NAME, TRAINING_JOB_UID},
     world::{
         ObjectKey, OwnedObject,
         child::{ATTEMPT, VERSION},
-        ome::TRAINING_JOB_UID,
     },
 };
 use pointsman_crds::ome::training_job::RestartPolicy;

@@ -7,10 +7,10 @@ use super::{
 use crate::{
     decide::{Policies, Standing, Unheard, set::ActiveSet},
     resource::{FINE_TUNED_WEIGHT, JOB},
+    subject_kind::TRAINING_JOB_UID,
     world::{
         ObjectKey, World,
         child::{ATTEMPT, SPEC_HASH, SUBJECT_KIND},
-        ome::TRAINING_JOB_UID,
     },
 };
 use serde_json::{Map, json};

@@ -11,8 +11,8 @@ use crate::{
     objects::label_value,
     plan::Object,
     resource::FINE_TUNED_WEIGHT,
-    subject_kind::TRAINING_JOB_NAME,
-    world::{ObjectKey, Read, ome::TRAINING_JOB_UID},
+    subject_kind::{TRAINING_JOB_NAME, TRAINING_JOB_UID},
+    world::{ObjectKey, Read},
 };
 use pointsman_crds::ome::{
     fine_tuned_weight::{FineTunedWeightSpec, ObjectReference},
