@@ -161,7 +161,7 @@ impl Applier {
         match self.send("create", key, request).await {
             Ok(made) => {
                 tracing::info!(object = %key, "created");
-                self.answered(self.read(key.resource, &made), true);
+                self.answered(self.read(key.resource, &made), None);
                 Ok(())
             }
             Err(RequestError::Api(status)) if status.code == 409 => Ok(()),

@@ -147,7 +147,7 @@ pub fn features() -> Vec<Feature> {
             everywhere: [
                 subject(&INFERENCE_SERVICE),
                 // The labels by which people select it are in its metadata.
-                rules(&[&INFERENCE_SERVICE], &["patch"]),
+                rules(&[&INFERENCE_SERVICE, &BENCHMARK_JOB, &TRAINING_JOB], &["patch"]),
                 subject(&BENCHMARK_JOB),
                 subject(&TRAINING_JOB),
                 // One whose time to live is over is deleted, and the weight of one that has succeeded created.

@@ -132,6 +132,7 @@ pub static SUBJECT_KINDS: [SubjectKind; 5] = [
         reads: &[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME],
         main_container: MainContainer { name: BENCHMARK_CONTAINER, may_be_renamed: false },
         competes: false,
+        selector_labels: &["benchmark.ome.io/target-service", "ome.io/managed-by"],
     },
     SubjectKind {
         resource: &TRAINING_JOB,
@@ -141,6 +142,7 @@ pub static SUBJECT_KINDS: [SubjectKind; 5] = [
         reads: &[],
         main_container: MainContainer { name: TRAINER_CONTAINER, may_be_renamed: true },
         competes: false,
+        selector_labels: &["ome.io/managed-by", "training.ome.io/framework"],
     },
 ];
 

@@ -40,8 +40,8 @@ impl Applier {
             self.record_server_mutation(key, key, false, (planned, fingerprint(&json!(after.own_labels))));
         }
         // Plans don't see these labels: it is news only if somebody else has changed the subject too.
-        let touches = !news.subject().is_some_and(|made| made.asks_the_same(subject));
-        self.answered(news, touches);
+        let is_no_news = news.subject().is_some_and(|made| made.asks_the_same(subject));
+        self.answered(news, is_no_news.then_some(key));
         Ok(())
     }
 }

@@ -143,6 +143,7 @@ impl PlanBuilder<'_> {
             fields: self.fields(training, &run),
             types: TYPES,
             ready: Some(("Succeeded", "The run has succeeded.")),
+            changed_field: None,
             undecided,
         };
         Plan {
