@@ -45,8 +45,9 @@ fn the_tokenizer_comes_from_nodes_that_have_the_model() {
 
 #[test]
 fn a_dataset_is_downloaded_with_its_secret_or_mounted() {
-    let dataset = |uri: &str, path: &str| json!({"name": "d.csv", "storageUri": uri, "path": path, "secret": "creds"});
-    let spec = benchmark([("dataset", dataset("s3://b/d.csv", "/mnt/dataset"))]).spec();
+    let dataset = |uri: &str, path: &str| json!({"name": "d.csv", "storageUri": uri, "path": path});
+    let user = json!({"pod": {"initContainers": [{"name": "dataset-initializer", "envFrom": [{"secretRef": {"name": "creds"}}]}]}});
+    let spec = benchmark([("user", user), ("dataset", dataset("s3://b/d.csv", "/mnt/dataset"))]).spec();
     let initializer = &spec["initContainers"][0];
     assert_eq!((&initializer["name"], &initializer["args"]), (&json!("dataset-initializer"), &json!(["s3://b/d.csv", "/mnt/dataset"])));
     assert_eq!(initializer["envFrom"], json!([{"secretRef": {"name": "creds"}}]));

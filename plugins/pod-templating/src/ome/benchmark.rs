@@ -22,9 +22,6 @@ struct Dataset {
     storage_uri: String,
     /// Where it is to be in the pod: the file itself, or the folder that it is downloaded into.
     path: String,
-    /// The Secret with the credentials of a download.
-    #[serde(default)]
-    secret: Option<String>,
 }
 
 fn speaks(layer: &str, _: Role) -> bool {
@@ -51,9 +48,6 @@ impl Dataset {
         let origin = Origin::from_uri(Some(&self.storage_uri), &what, &request.subject)?;
         let initializer = (INITIALIZER, &*config.storage_initializer);
         Files { what: &what, origin, path: &self.path, volume: "dataset", initializer }.bring(None, pod, by, reasons)?;
-        if let Some(secret) = self.secret.as_deref() {
-            Settings::give_secret_to(secret, INITIALIZER, pod, by);
-        }
         Ok(())
     }
 }

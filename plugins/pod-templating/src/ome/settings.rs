@@ -169,14 +169,6 @@ impl Settings {
         }
     }
 
-    /// Gives a Secret to one init container.
-    pub(super) fn give_secret_to<'a>(secret: &str, initializer: &str, pod: &mut Pod<'a>, by: By<'a>) {
-        let containers = pod.spec.fields_mut().and_then(|spec| spec.get_mut("initContainers")?.items_mut());
-        for container in containers.into_iter().flatten().filter(|container| container.text_at("name") == Some(initializer)) {
-            take_from(container, secret, by);
-        }
-    }
-
     /// Keeps the pod within the Pod Security Standard that is asked for.
     pub(super) fn secure(&self, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
         match self.get(POD_SECURITY) {

@@ -16,7 +16,7 @@ const MODEL_ROOT: &str = "modelRoot";
 const SECRET: &str = "security.ome.io/secret-ref";
 
 /// The init containers that fetch with the help of that Secret.
-const FETCH: [&str; 2] = ["model-initializer", "adapter-initializer"];
+const FETCH: [&str; 3] = ["model-initializer", "adapter-initializer", "dataset-initializer"];
 
 /// Where a text that is known says something: where files are, and what a program is told. Elsewhere it would be a coincidence, and a model
 /// that is called `default` must not stand for the ServiceAccount `default`.
@@ -156,7 +156,7 @@ impl<'a> Facts<'a> {
                     facts.folders.extend(facts.paths.iter().map(|path| (layer, path.clone())));
                     facts.folders.extend(local().map(|path| (layer, format!("/{path}").into())));
                 }
-                "adapter" => facts.folders.extend(local().map(|path| (layer, format!("/{path}").into()))),
+                "adapter" | "dataset" => facts.folders.extend(local().map(|path| (layer, format!("/{path}").into()))),
                 "storage" => facts.filled = (content.get("readOnly") == Some(&Value::Bool(false))).then_some(layer),
                 "settings" => facts.secret = text(SECRET).map(|secret| (layer, secret)),
                 "group" => facts.ray = (content.get("ray") == Some(&Value::Bool(true))).then_some(layer),

@@ -41,6 +41,9 @@ const MEMORY: &str = "2Gi";
 /// The taint of nodes with GPUs, where the model's files are.
 const GPU_TAINT: &str = "nvidia.com/gpu";
 
+/// The init container by which the policies download a dataset.
+const DATASET_INITIALIZER: &str = "dataset-initializer";
+
 /// The key of the Hugging Face Secret, which is OME's name of the variable as well.
 const HUGGING_FACE_KEY: &str = "HUGGINGFACE_API_KEY";
 /// The variable that the tool reads.
@@ -211,7 +214,7 @@ fn default_amounts(changes: Option<&PodOverride>) -> Value {
 fn layers(accepted: &Accepted, dataset: &Dataset, model: Option<&ModelView>, storages: &[Storage]) -> Vec<Layer> {
     let mut layers = Vec::new();
     let mut add = |name: &str, content: &Value| layers.push(Layer { name: name.to_owned(), content: content.to_string() });
-    add("user", &user_layer(accepted.spec.pod_override.as_ref(), storages));
+    add("user", &user_layer(accepted.spec.pod_override.as_ref(), storages, dataset.secret.as_deref()));
     if let Some(view) = model {
         let ModelView { model, storage_uri, .. } = view;
         let content = json!({
@@ -230,7 +233,7 @@ fn layers(accepted: &Accepted, dataset: &Dataset, model: Option<&ModelView>, sto
 }
 
 /// What the benchmark changes in its pod. Lists that a layer replaces begin with what the host gives.
-fn user_layer(changes: Option<&PodOverride>, storages: &[Storage]) -> Value {
+fn user_layer(changes: Option<&PodOverride>, storages: &[Storage], dataset_secret: Option<&str>) -> Value {
     let none = PodOverride::default();
     let changes = changes.unwrap_or(&none);
     let gpu = json!({"key": GPU_TAINT, "operator": "Exists", "effect": "NoSchedule"});
@@ -245,6 +248,9 @@ fn user_layer(changes: Option<&PodOverride>, storages: &[Storage]) -> Value {
             target[field] = value;
         }
     };
+    // The policy lays it over the init container that downloads.
+    let initializer = dataset_secret.map(|secret| json!([{"name": DATASET_INITIALIZER, "envFrom": [{"secretRef": {"name": secret}}]}]));
+    set(&mut pod, "initContainers", json!(initializer));
     set(&mut pod, "nodeSelector", json!(changes.node_selector));
     set(&mut pod, "affinity", json!(changes.affinity));
     set(&mut pod, "volumes", json!(changes.volumes));

@@ -217,6 +217,8 @@ pub(super) struct Dataset {
     pub(super) storage: Storage,
     /// What the policies at pod-templating bring into the pod: where the files are, and where they are to be.
     pub(super) layer: Option<Value>,
+    /// The Secret with the credentials of its download.
+    pub(super) secret: Option<String>,
     /// The tool's configuration of the dataset, as JSON, which the pod has as an annotation.
     pub(super) config: Option<String>,
 }
@@ -271,7 +273,9 @@ pub(super) fn dataset(spec: &StorageSpec, namespace: &str) -> Result<Dataset, Re
         // A claim and a node have the file at its own path; what is downloaded comes into a folder.
         let path = format!("{DATASET}/{file}");
         let place = if ["pvc", "local"].contains(&scheme) { path.as_str() } else { DATASET };
-        dataset.layer = Some(json!({"name": file, "storageUri": uri, "path": place, "secret": given(spec.key.as_deref())}));
+        dataset.layer = Some(json!({"name": file, "storageUri": uri, "path": place}));
+        let is_downloaded = place == DATASET;
+        dataset.secret = given(spec.key.as_deref()).filter(|_| is_downloaded).map(str::to_owned);
         dataset.storage.arguments.flag("--dataset-path", &path);
     }
     for (flag, column) in columns {

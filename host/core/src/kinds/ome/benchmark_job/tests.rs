@@ -395,7 +395,8 @@ fn a_dataset_is_a_repository_or_a_file() {
         (&json!({"split": "test", "revision": "v2"}), &json!("i"))
     );
     let file = dataset(json!({"storageUri": "s3://b/d.csv", "key": "creds"})).unwrap();
-    assert_eq!(file.layer.unwrap(), json!({"name": "d.csv", "storageUri": "s3://b/d.csv", "path": "/mnt/dataset", "secret": "creds"}));
+    assert_eq!(file.secret.as_deref(), Some("creds"));
+    assert_eq!(file.layer.unwrap(), json!({"name": "d.csv", "storageUri": "s3://b/d.csv", "path": "/mnt/dataset"}));
     assert_eq!(dataset(json!({"storageUri": "pvc://c/d.txt"})).unwrap().layer.unwrap()["path"], "/mnt/dataset/d.txt");
     assert_eq!(dataset(json!({"storageUri": "s3://b/folder"})).unwrap_err().0, "DatasetNotSupported");
     assert_eq!(dataset(json!({"storageUri": "pvc://other:c/d.txt"})).unwrap_err().0, "ClaimOfAnotherNamespace");
