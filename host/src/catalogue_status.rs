@@ -118,7 +118,7 @@ struct Served {
     models: Weak<Models>,
     runtimes: Weak<Runtimes>,
     set: Digest,
-    served: Arc<ServedModels>,
+    by_runtime: Arc<ServedModels>,
 }
 
 type ServedModels = BTreeMap<(String, String), BTreeSet<String>>;
@@ -267,14 +267,14 @@ impl<'i> Leading<'i> {
 
     /// The models that each runtime can serve, as policies judge for a service without labels; none if they can't be asked.
     fn served(&mut self, around: &Surroundings) -> Option<Arc<ServedModels>> {
-        let set = self.inputs.policies.active().digest().clone();
+        let set = *self.inputs.policies.active().digest();
         let known = self.served.as_ref().filter(|known| {
             let same = std::ptr::eq(known.models.as_ptr(), Arc::as_ptr(&around.models))
                 && std::ptr::eq(known.runtimes.as_ptr(), Arc::as_ptr(&around.runtimes));
             same && known.set == set
         });
         if let Some(known) = known {
-            return Some(Arc::clone(&known.served));
+            return Some(Arc::clone(&known.by_runtime));
         }
         let scopes: BTreeSet<&str> = around.runtimes.all.all().map(|(_, runtime)| runtime.candidate.namespace.as_str()).collect();
         if around.models.all().count().saturating_mul(scopes.len()) > MAX_QUESTIONS {
@@ -303,7 +303,7 @@ impl<'i> Leading<'i> {
             return None;
         }
         let (models, runtimes) = (Arc::downgrade(&around.models), Arc::downgrade(&around.runtimes));
-        self.served = Some(Served { models, runtimes, set, served: Arc::clone(&served) });
+        self.served = Some(Served { models, runtimes, set, by_runtime: Arc::clone(&served) });
         Some(served)
     }
 }

@@ -227,6 +227,7 @@ mod tests {
         WeightView::from_object(&object).unwrap()
     }
 
+    #[allow(clippy::unnecessary_wraps, reason = "a weight may have no base model")]
     fn base(state: LifeCycleState) -> Option<BaseModelState<'static>> {
         Some(BaseModelState { kind: "ClusterBaseModel", is_disabled: false, state: Some(state) })
     }

@@ -151,6 +151,7 @@ mod tests {
     use crate::world::World;
     use serde_json::json;
 
+    #[allow(clippy::needless_pass_by_value, reason = "a JSON literal is a value")]
     fn object(namespace: &str, name: &str, spec: Value, status: Value) -> Value {
         let mut object = json!({"metadata": {"name": name, "uid": format!("{namespace}/{name}")}, "spec": spec, "status": status});
         if !namespace.is_empty() {

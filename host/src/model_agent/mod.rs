@@ -225,11 +225,9 @@ impl Agent {
                 }
             }
         }
-        let Some((node, live)) = ({
+        let (node, live) = {
             let seen = self.stores.lock();
-            seen.node.clone().map(|node| (node, seen.report.clone()))
-        }) else {
-            return None;
+            (seen.node.clone()?, seen.report.clone())
         };
         let leaving = self.assign(&node).await;
         let next_job = self.start_jobs(now);

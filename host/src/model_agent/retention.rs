@@ -87,7 +87,7 @@ impl Retention {
             match version {
                 None => _ = due.insert(path.clone(), Removal::Model(path.clone())),
                 Some(_) => {
-                    _ = due.entry(path.clone()).or_insert_with(|| Removal::Versions { path: path.clone(), retained: BTreeSet::new() })
+                    _ = due.entry(path.clone()).or_insert_with(|| Removal::Versions { path: path.clone(), retained: BTreeSet::new() });
                 }
             }
         }

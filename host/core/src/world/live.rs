@@ -79,6 +79,7 @@ struct OwnedFields {
 #[serde(default)]
 struct OwnedMetadata {
     #[serde(rename = "f:labels")]
+    #[allow(clippy::zero_sized_map_values, reason = "a set isn't read from an object")]
     labels: BTreeMap<String, IgnoredAny>,
 }
 

@@ -121,7 +121,7 @@ async fn eight_nodes_read_the_source_about_once() {
     for (name, node) in cluster.nodes.lock().unwrap().iter() {
         assert!(node.read("model/model.bin") == content, "{name}");
     }
-    let ratio = |bytes: u64| bytes as f64 / SIZE as f64;
+    let ratio = |bytes: u64| f64::from(u32::try_from(bytes * 1000 / SIZE).unwrap()) / 1000.0;
     let by_peers: u64 = outcomes.iter().map(|outcome| outcome.peer_bytes).sum();
     println!(
         "the source sends {:.3} times the size for 8 nodes, and they send each other {:.3}",

@@ -7,7 +7,11 @@ use crate::{
     node::{By, Node},
     pod::{Pod, add_arguments, line_of, set_variable},
 };
-use pointsman_plugin::{Failure, Reason, Subject, pod_templating::Request, reason};
+use pointsman_plugin::{
+    Failure, Reason, Subject,
+    pod_templating::{Layer, Request},
+    reason,
+};
 use serde::Deserialize;
 
 /// The folder that holds a folder for each adapter.
@@ -51,7 +55,7 @@ impl Adapters {
     /// Reads them. A router has none.
     pub(super) fn from_request(request: &Request, router: bool) -> Result<Self, Failure> {
         let layers = request.layers.iter().filter(|layer| layer.name == "adapter" && !router);
-        let adapters = layers.map(|layer| layer.content::<Option<Adapter>>()).collect::<Result<Vec<_>, _>>()?;
+        let adapters = layers.map(Layer::content::<Option<Adapter>>).collect::<Result<Vec<_>, _>>()?;
         Ok(Self(adapters.into_iter().flatten().collect()))
     }
 
