@@ -31,7 +31,7 @@ use pointsman_core::{
     kinds::{self, Kind},
     plan::{Decided, NotOurs, Object, Plan, Status},
     planning,
-    pods::{PodImpact, restarts},
+    pods::{AllocatedPods, PodImpact, restarts},
     resource::DEPLOYMENT,
     settings::Settings,
     spans,
@@ -395,6 +395,21 @@ impl Controller {
         let pace = tracing::debug_span!(target: spans::TARGET, "pace", permission = Empty);
         let _within = pace.enter();
         let insisted = |object: &Object, live: &OwnedObject| self.applier.was_mutated_by_server(key, object, live);
+        if let Some(pods) = AllocatedPods::find(snapshot, &plan) {
+            self.pacer.forget(key);
+            let changes = plan.objects.as_ref().is_some_and(|objects| restarts(snapshot, objects, &plan, insisted));
+            let formers = self.policies.previous_sets();
+            // While a set is known to be bad, what starts is made by the one before.
+            let former = formers.first().filter(|_| self.pacer.paused_reason().is_some());
+            return match (pods, former) {
+                (AllocatedPods::Unchanged, _) if changes => (Plan { objects: None, ..plan }, None, set),
+                (AllocatedPods::Starting, Some(former)) if changes => {
+                    let made = self.plan_by(&self.policies.with_set(Arc::clone(former)), kind, snapshot);
+                    (made, None, set_name(&former.digest().to_string()))
+                }
+                _ => (plan, None, set),
+            };
+        }
         let work = PodImpact::assess(snapshot, &plan, insisted);
         let status = snapshot.subject.status();
         let told = |type_: &str| status["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == type_);
