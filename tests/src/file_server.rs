@@ -10,6 +10,7 @@ use futures::stream;
 use pointsman_sandbox::{digest::Digest, sync::locked};
 use std::{
     collections::BTreeMap,
+    fmt::Write,
     io,
     sync::{
         Arc, Mutex,
@@ -68,7 +69,7 @@ impl FileServer {
     pub fn put_folder(&self, folder: &str, files: &[(&str, Vec<u8>)]) -> String {
         let mut sums = String::new();
         for (name, bytes) in files {
-            sums.push_str(&format!("{}  {name}\n", Digest::hash(bytes).hex()));
+            writeln!(sums, "{}  {name}", Digest::hash(bytes).hex()).ok();
             self.put(&format!("{folder}/{name}"), bytes.clone());
         }
         self.put(&format!("{folder}/SHA256SUMS"), sums);

@@ -309,7 +309,8 @@ impl<'a> Run<'a> {
             ));
         }
         for (node, places) in super::reservations(&self.space.0.client).await.0 {
-            lines.extend(places.iter().map(|(model, place)| format!("place of {model} on {node}: {:?} since {}", place.phase, place.since)));
+            lines
+                .extend(places.iter().map(|(model, place)| format!("place of {model} on {node}: {:?} since {}", place.phase, place.since)));
         }
         for what in
             [["deployments,replicasets", "-o", "wide"], ["leases", "-A", "-o=wide"], ["events", "--sort-by=.lastTimestamp", "-o=wide"]]
