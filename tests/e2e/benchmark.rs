@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// A benchmark of something outside of the cluster.
+#[allow(clippy::needless_pass_by_value, reason = "a JSON literal is a value")]
 fn benchmark(more: Value) -> Value {
     let mut spec = json!({
         "endpoint": {"endpoint": {"url": "https://llm.example.com", "apiFormat": "openai", "modelName": "acme/llama"}},

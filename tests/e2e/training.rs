@@ -16,6 +16,7 @@ fn template(command: &[&str]) -> Value {
 }
 
 /// A job of two workers.
+#[allow(clippy::needless_pass_by_value, reason = "a JSON literal is a value")]
 fn torchrun(more: Value) -> Value {
     let mut spec = json!({"framework": "pytorch", "worker": {"replicas": 2, "template": template(&["torchrun", "train.py"])}});
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -94,7 +94,8 @@ pub(super) fn without_room(held: impl Fn(&ObjectKey) -> Option<Held>, steps: Vec
     };
     let units: BTreeSet<ObjectKey> = steps.iter().filter(|step| takes(step)).map(|step| step.with.clone()).collect();
     let is_admission = |step: &Step| step.held.is_some() && held(&step.model).is_none();
-    steps.into_iter().filter(|step| !takes(step) && !(is_admission(step) && units.contains(&step.with))).collect()
+    let lacks_room = |step: &Step| takes(step) || is_admission(step) && units.contains(&step.with);
+    steps.into_iter().filter(|step| !lacks_room(step)).collect()
 }
 
 /// The models that steps admit.

@@ -99,7 +99,7 @@ async fn a_model_wakes_on_another_node_and_goes_while_restarts_are_paused() {
     let nodes: Api<Node> = Api::all(space.0.client.clone());
     nodes.patch(&pool.node(0), &PatchParams::default(), &Patch::Merge(cordoned)).await.unwrap();
     // Busy for longer than the test takes, so that it stays.
-    gateway.ask("llama", Duration::from_secs(3600));
+    gateway.ask("llama", Duration::from_hours(1));
     until(&mut gateway, "it wakes on the other node", &ready).await;
     pool.reserves("it has its place there", &[("llama", 1)]).await;
     let mut gateway = Gateway::new(space.0.client.clone(), &space.0.name, "paused");
