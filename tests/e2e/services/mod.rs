@@ -349,9 +349,15 @@ impl<'a> Space<'a> {
         .await
     }
 
-    /// The writes of our host in this namespace so far.
+    /// The writes of our host in this namespace so far, without those of runtimes.
     pub(crate) fn writes(&self) -> Vec<String> {
-        writes(self.0.cluster, |request| request["objectRef"]["namespace"] == self.0.name.as_str())
+        self.all_writes().0
+    }
+
+    /// The same, and those of runtimes: who uses one is written into its status a while after that has changed.
+    pub(crate) fn all_writes(&self) -> (Vec<String>, Vec<String>) {
+        let all = writes(self.0.cluster, |request| request["objectRef"]["namespace"] == self.0.name.as_str());
+        all.into_iter().partition(|write| !write.contains(" servingruntimes/"))
     }
 
     pub(crate) fn kubectl(&self, args: &[&str]) -> CommandOutput {

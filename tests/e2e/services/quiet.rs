@@ -78,7 +78,7 @@ async fn make(space: &Space<'_>) {
         space.ready(&service).await;
     }
     beats(space.0.cluster, 2).await;
-    let (of_runtimes, writes): (Vec<_>, Vec<_>) = space.writes().into_iter().partition(|write| write.contains(" servingruntimes/"));
+    let (writes, of_runtimes) = space.all_writes();
     // Who uses them is gathered, so that several services are one write.
     assert!(of_runtimes.len() <= services().len(), "{of_runtimes:#?}");
     for (service, _, objects) in services() {
