@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(retention.due(&stored, &wishes, DELAY, now).0, []);
         retention.expire();
         let versions = Removal::Versions { path: "/m/a".into(), retained: BTreeSet::new() };
-        assert_eq!(retention.due(&stored, &wishes, DELAY, now).0, [Removal::Model("/m/b".into()), versions]);
+        assert_eq!(retention.due(&stored, &wishes, DELAY, now).0, [versions, Removal::Model("/m/b".into())]);
         assert_eq!(retention.due(&stored, &wishes, DELAY, now).0, []);
     }
 }
