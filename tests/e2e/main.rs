@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admission;
-mod benchmark;
 mod cel;
 mod chart;
 mod control_plane;
@@ -36,7 +35,6 @@ mod sets;
 mod takeover;
 mod tenants;
 mod traces;
-mod training;
 mod upgrade;
 mod validation;
 mod wrong_installs;

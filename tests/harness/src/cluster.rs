@@ -46,8 +46,6 @@ pub enum Behaviour {
     Fail,
     /// It crashes again and again.
     Crash,
-    /// It runs until it is deleted, a Job's as well.
-    Run,
 }
 
 impl Behaviour {
@@ -57,7 +55,6 @@ impl Behaviour {
             Self::Pending => "pending",
             Self::Fail => "fail",
             Self::Crash => "crash",
-            Self::Run => "run",
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Builders of objects that several kinds share.
 
 pub mod access;
-pub mod config;
 pub mod knative;
 pub mod network;
 pub mod ray;

@@ -3,7 +3,6 @@
 #![allow(clippy::unnecessary_box_returns, reason = "a step's error is large, and boxed wherever it is made")]
 
 mod adopted;
-pub mod benchmark_job;
 mod choice;
 mod component;
 mod keys;
@@ -18,7 +17,6 @@ mod scaling;
 mod serverless;
 mod service;
 mod state;
-pub mod training_job;
 
 use super::{
     Kind,
@@ -112,8 +110,8 @@ struct PlanBuilder<'a> {
 struct StepResults {
     model: Option<Arc<ModelView>>,
     runtime: Option<Arc<RuntimeView>>,
-    /// The fine-tuned weights, by their names.
-    weights: Vec<(String, Arc<WeightView>)>,
+    /// The fine-tuned weight, by its name.
+    weight: Option<(String, Arc<WeightView>)>,
     components: Vec<DeployedComponent>,
     objects: Option<Vec<Object>>,
     /// The newest revision of each component.
@@ -179,11 +177,11 @@ impl PlanBuilder<'_> {
         self.service = Service::read(&self.asking)?;
         self.service.check()?;
         found.model = self.model()?;
-        found.weights = self.weights(found.model.as_deref())?;
+        found.weight = self.weight(found.model.as_deref())?;
         found.runtime = self.runtime(found.model.as_ref())?;
         let (components, notes) = self.components(found.runtime.as_deref())?;
         self.notes = notes;
-        let mut sources = Sources::new(found.model.as_deref(), found.runtime.as_deref(), &found.weights);
+        let mut sources = Sources::new(found.model.as_deref(), found.runtime.as_deref(), found.weight.as_ref());
         let made = self.objects(&mut sources, &components)?;
         found.components = components;
         found.revisions = made.revisions;
@@ -228,7 +226,7 @@ impl PlanBuilder<'_> {
         conditions.extend(parts.conditions);
         Plan {
             objects: found.objects,
-            status: Status { conditions, fields, types: &[], ready: None, changed_field: None, undecided },
+            status: Status { conditions, fields, types: &[], ready: None, undecided },
             reads: self.asking.reads,
             decisions: self.asking.decisions,
             recheck_after: again,
