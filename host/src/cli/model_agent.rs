@@ -117,9 +117,7 @@ impl ModelAgentArgs {
             ambient: self.ambient_credentials,
         })
     }
-}
 
-impl ModelAgentArgs {
     /// Where other agents are answered, and how they reach that.
     async fn peers(&self) -> Result<Option<(TcpListener, SocketAddr)>> {
         let Some(ip) = self.peer_address else {

@@ -78,12 +78,9 @@ pub struct Settings {
 /// What a job was for.
 #[derive(Debug)]
 enum Work {
-    /// A model, by its key, under a number by which an outdated result is told apart.
-    Model {
-        key: String,
-        number: u64,
-    },
-    Removal(PathBuf),
+    /// A model, by its key.
+    Model(String),
+    Removal,
 }
 
 /// What a job ends with.
@@ -99,8 +96,8 @@ struct Agent {
     stores: Watched<Seen>,
     models: Models,
     jobs: JoinSet<Done>,
+    /// What each job is for, and its folder.
     work: HashMap<Id, (Work, PathBuf)>,
-    numbers: u64,
     /// What is on the disk; none if that isn't known.
     stored: Option<Vec<StoredModel>>,
     retention: Retention,
@@ -160,7 +157,6 @@ pub async fn run(
         models: Models::default(),
         jobs: JoinSet::new(),
         work: HashMap::new(),
-        numbers: 0,
         stored: None,
         retention: Retention::default(),
         blocked: BTreeMap::new(),
@@ -303,7 +299,6 @@ impl Agent {
         let busy: BTreeSet<PathBuf> = self.work.values().map(|(_, folder)| folder.clone()).collect();
         let (orders, next) = self.models.due(self.settings.parallel_models, busy, now);
         for order in orders {
-            self.numbers += 1;
             let watcher = Arc::<OnceLock<Watcher>>::default();
             let (tools, model, folder) = (Arc::clone(&self.tools), order.model, order.folder.clone());
             let handle = if order.is_download {
@@ -313,8 +308,8 @@ impl Agent {
             } else {
                 self.jobs.spawn(async move { Done::Model(Box::new(bring::find(model, folder).await)) })
             };
-            self.work.insert(handle.id(), (Work::Model { key: order.key.clone(), number: self.numbers }, order.folder));
-            self.models.started(&order.key, self.numbers, handle, watcher);
+            self.work.insert(handle.id(), (Work::Model(order.key.clone()), order.folder));
+            self.models.started(&order.key, handle, watcher);
         }
         next
     }
@@ -344,7 +339,7 @@ impl Agent {
                 continue;
             }
             tracing::info!(folder = %path.display(), ?removal, "removing what no model wants any more");
-            let (tools, folder) = (Arc::clone(&self.tools), path.clone());
+            let tools = Arc::clone(&self.tools);
             let handle = self.jobs.spawn(async move {
                 let removed = match removal {
                     Removal::Model(path) => tools.downloader.remove(&path).await,
@@ -354,7 +349,7 @@ impl Agent {
                 };
                 Done::Removal(removed.map_err(|error| error.to_string()))
             });
-            self.work.insert(handle.id(), (Work::Removal(path), folder));
+            self.work.insert(handle.id(), (Work::Removal, path));
         }
         next
     }
@@ -369,20 +364,20 @@ impl Agent {
             Ok((_, done)) => done,
             Err(error) if error.is_cancelled() => return,
             Err(error) => match work {
-                Work::Model { .. } => Done::Model(Box::new(Err(format!("the agent has failed: {error}").into()))),
-                Work::Removal(_) => Done::Removal(Err(format!("the agent has failed: {error}"))),
+                Work::Model(_) => Done::Model(Box::new(Err(format!("the agent has failed: {error}").into()))),
+                Work::Removal => Done::Removal(Err(format!("the agent has failed: {error}"))),
             },
         };
         match (work, done) {
-            (Work::Model { key, number }, Done::Model(result)) => {
-                let frees = self.models.ended(&key, number, *result, self.retention.is_any(), now, &self.counts);
+            (Work::Model(key), Done::Model(result)) => {
+                let frees = self.models.ended(&key, id, *result, self.retention.is_any(), now, &self.counts);
                 if frees {
                     self.retention.expire();
                 }
             }
-            (Work::Removal(path), Done::Removal(Err(error))) => {
-                tracing::warn!(folder = %path.display(), error, "what no model wants any more can't be removed; trying again");
-                self.blocked.insert(path, (error, now + RETRY_DELAY));
+            (Work::Removal, Done::Removal(Err(error))) => {
+                tracing::warn!(folder = %folder.display(), error, "what no model wants any more can't be removed; trying again");
+                self.blocked.insert(folder, (error, now + RETRY_DELAY));
             }
             _ => _ = self.blocked.remove(&folder),
         }

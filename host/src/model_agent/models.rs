@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, Id};
 
 /// How many models a node holds: their reports share a ConfigMap, which may have 1 MiB.
 const MAX_MODELS: usize = 256;
@@ -81,7 +81,6 @@ enum Job {
     /// It is to begin, at a time or as soon as it can.
     Due(Option<Instant>),
     Running {
-        number: u64,
         handle: AbortHandle,
         watcher: Arc<OnceLock<Watcher>>,
     },
@@ -212,8 +211,7 @@ impl Models {
 
     /// The folders to which models are downloaded.
     pub(super) fn folders(&self) -> BTreeSet<PathBuf> {
-        let folders = self.held.values().filter_map(Held::folder);
-        folders.filter(|(_, is_download)| *is_download).map(|(folder, _)| PathBuf::from(folder)).collect()
+        self.downloads().map(|(_, folder)| folder).collect()
     }
 
     /// The models that are downloaded, each with its folder.
@@ -247,9 +245,9 @@ impl Models {
     }
 
     /// Takes it that a job has started.
-    pub(super) fn started(&mut self, key: &str, number: u64, handle: AbortHandle, watcher: Arc<OnceLock<Watcher>>) {
+    pub(super) fn started(&mut self, key: &str, handle: AbortHandle, watcher: Arc<OnceLock<Watcher>>) {
         if let Some(held) = self.held.get_mut(key) {
-            held.job = Job::Running { number, handle, watcher };
+            held.job = Job::Running { handle, watcher };
         }
     }
 
@@ -257,13 +255,14 @@ impl Models {
     pub(super) fn ended(
         &mut self,
         key: &str,
-        number: u64,
+        job: Id,
         result: Result<Brought, Failure>,
         frees: bool,
         now: Instant,
         counts: &Counts,
     ) -> bool {
-        let is_current = |held: &&mut Held| matches!(&held.job, Job::Running { number: known, .. } if *known == number);
+        // Another one may have begun since.
+        let is_current = |held: &&mut Held| matches!(&held.job, Job::Running { handle, .. } if handle.id() == job);
         let Some(held) = self.held.get_mut(key).filter(is_current) else { return false };
         held.progress = None;
         let model = &held.assignment.model;

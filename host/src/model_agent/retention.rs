@@ -76,10 +76,10 @@ impl Retention {
             self.since.entry(thing).or_insert(now);
         }
         let expired = std::mem::take(&mut self.expired);
+        let is_due = |path: &PathBuf, since: &Instant| expired || wishes.deleted.contains(path) || now.duration_since(*since) >= delay;
         let (mut due, mut next): (BTreeMap<PathBuf, Removal>, Option<Instant>) = (BTreeMap::new(), None);
         for ((path, version), since) in &self.since {
-            let is_due = expired || wishes.deleted.contains(path) || now.duration_since(*since) >= delay;
-            if !is_due {
+            if !is_due(path, since) {
                 let at = *since + delay;
                 next = Some(next.map_or(at, |next| next.min(at)));
                 continue;
@@ -92,8 +92,7 @@ impl Retention {
             }
         }
         for ((path, version), since) in &self.since {
-            let is_due = expired || now.duration_since(*since) >= delay;
-            if let (Some(Removal::Versions { retained, .. }), Some(version), false) = (due.get_mut(path), version, is_due) {
+            if let (Some(Removal::Versions { retained, .. }), Some(version), false) = (due.get_mut(path), version, is_due(path, since)) {
                 retained.insert(version.clone());
             }
         }

@@ -16,7 +16,7 @@ use tokio_rustls::{
     },
 };
 
-/// The name in certificates: they are told apart by their fingerprints.
+/// The name in each certificate. An agent identifies another by the certificate's fingerprint.
 pub(super) const NAME: &str = "pointsman-model-agent";
 
 /// Why an agent has no certificate.
@@ -56,7 +56,7 @@ impl Identity {
     pub(super) fn acceptor(&self) -> Result<TlsAcceptor, IdentityError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[&TLS13])?;
-        let builder = builder.with_client_cert_verifier(Arc::new(AnyClient(provider)));
+        let builder = builder.with_client_cert_verifier(Arc::new(AnyClient { provider }));
         let config = builder.with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
@@ -72,9 +72,38 @@ impl Identity {
     }
 }
 
+/// The methods that are the same for clients and servers: whoever shows a certificate proves by TLS 1.3 that it has the key.
+macro_rules! tls13_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, TlsError> {
+            Err(TlsError::General("agents speak TLS 1.3".to_owned()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, TlsError> {
+            verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.provider.signature_verification_algorithms.supported_schemes()
+        }
+    };
+}
+
 /// Whoever has the key of the certificate that it shows.
 #[derive(Debug)]
-struct AnyClient(Arc<CryptoProvider>);
+struct AnyClient {
+    provider: Arc<CryptoProvider>,
+}
 
 impl ClientCertVerifier for AnyClient {
     fn root_hint_subjects(&self) -> &[TlsName] {
@@ -85,27 +114,7 @@ impl ClientCertVerifier for AnyClient {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        Err(TlsError::General("agents speak TLS 1.3".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+    tls13_signatures!();
 }
 
 /// Whoever has the key of this one certificate.
@@ -131,25 +140,5 @@ impl ServerCertVerifier for OneServer {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        Err(TlsError::General("agents speak TLS 1.3".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+    tls13_signatures!();
 }
