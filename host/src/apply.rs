@@ -1,6 +1,7 @@
 //! Carries plans out: the only writer. Everything goes by server-side apply under one field manager a kind, on the leader alone.
 
 mod error;
+mod labels;
 
 pub use error::ApplyError;
 
@@ -13,7 +14,7 @@ use crate::{
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Client,
-    api::{DeleteParams, GetParams, Patch, PatchParams, PropagationPolicy},
+    api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, PropagationPolicy},
     core::{Request, params::Preconditions},
 };
 use pointsman_core::{
@@ -142,6 +143,35 @@ impl Applier {
             self.delete(child).await?;
         }
         Ok(())
+    }
+
+    /// Creates what has a name that no object has. What has it stays as it is, whoever made it: the watch tells whose it is.
+    pub async fn create(&self, objects: &[Object]) -> Result<(), ApplyError> {
+        for object in objects {
+            self.create_object(object).await?;
+        }
+        Ok(())
+    }
+
+    async fn create_object(&self, object: &Object) -> Result<(), ApplyError> {
+        let key = &object.key;
+        let body = serde_json::to_vec(&object.manifest()).map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?;
+        let request = Request::new(url(key)).create(&PostParams::default(), body);
+        let request = request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?;
+        match self.send("create", key, request).await {
+            Ok(made) => {
+                tracing::info!(object = %key, "created");
+                self.answered(self.read(key.resource, &made), None);
+                Ok(())
+            }
+            Err(RequestError::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) => Err(api_error(key, &error)),
+        }
+    }
+
+    /// Deletes a subject whose time is over, with everything that was made for it.
+    pub async fn delete_subject(&self, subject: &Subject) -> Result<(), ApplyError> {
+        self.delete_by_uid(&subject.key, &subject.uid).await
     }
 
     async fn apply_object(&self, snapshot: &Snapshot, object: &Object, manager: &str) -> Result<(), ApplyError> {
@@ -292,41 +322,48 @@ impl Applier {
             }
         }
         // Of what we have just made there is nothing to learn. An object that existed may have changed by others too.
-        self.answered(news, existed);
+        self.answered(news, if existed { None } else { Some(subject) });
     }
 
     fn read(&self, resource: &'static Resource, made: &ObjectText) -> ObjectUpdate {
         ObjectUpdate::read(resource, made.text(), |key| self.shared.lock().child(key))
     }
 
-    /// Puts an answer into the world. Whether it touches anybody is for the writer to say.
-    fn answered(&self, news: ObjectUpdate, touches: bool) {
+    /// Puts an answer into the world. `silent` is a subject to which it is no news; whoever else has read the object is touched.
+    fn answered(&self, news: ObjectUpdate, silent: Option<&ObjectKey>) {
         self.shared.change(|world| {
             let before = world.take_touched();
             world.apply_response(news);
-            if !touches {
-                world.take_touched();
+            let mut after = world.take_touched();
+            if let Some(silent) = silent {
+                after.now.remove(silent);
+                after.soon.remove(silent);
             }
             world.touch(before);
+            world.touch(after);
         });
     }
 
     async fn delete(&self, child: &OwnedObject) -> Result<(), ApplyError> {
-        let preconditions = Preconditions { uid: Some(child.uid.clone()), resource_version: None };
+        self.delete_by_uid(&child.key, &child.uid).await
+    }
+
+    async fn delete_by_uid(&self, key: &ObjectKey, uid: &str) -> Result<(), ApplyError> {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let params = DeleteParams {
             preconditions: Some(preconditions),
             propagation_policy: Some(PropagationPolicy::Background),
             ..DeleteParams::default()
         };
-        let request = Request::new(url(&child.key)).delete(&child.key.name, &params);
-        let request = request.map_err(|error| ApplyError::Passing(child.key.to_string(), error.to_string()))?;
-        match self.send("delete", &child.key, request).await {
+        let request = Request::new(url(key)).delete(&key.name, &params);
+        let request = request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?;
+        match self.send("delete", key, request).await {
             Ok(_) => {
-                tracing::info!(object = %child.key, "deleted");
+                tracing::info!(object = %key, "deleted");
                 Ok(())
             }
             Err(RequestError::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
-            Err(error) => Err(api_error(&child.key, &error)),
+            Err(error) => Err(api_error(key, &error)),
         }
     }
 
@@ -353,7 +390,7 @@ impl Applier {
         match self.send("patch", key, request).await {
             Ok(made) => {
                 tracing::info!(object = %key, "scaled to zero");
-                self.answered(self.read(key.resource, &made), true);
+                self.answered(self.read(key.resource, &made), None);
                 Ok(())
             }
             Err(RequestError::Api(status)) if status.code == 404 => Ok(()),
@@ -391,7 +428,7 @@ impl Applier {
         }
         // That is news only if somebody else has changed it too.
         let touches = !news.subject().is_some_and(|made| made.asks_the_same(subject));
-        self.answered(news, touches);
+        self.answered(news, if touches { None } else { Some(&subject.key) });
         Ok(true)
     }
 
@@ -411,7 +448,7 @@ impl Applier {
         let patch = json!({"metadata": metadata, "status": difference(&before, &after)});
         let made = self.patch_status(subject, &patch).await.map_err(|error| api_error(&subject.key, &error))?;
         self.remember(&subject.key, |memory| memory.contest = Some(state));
-        self.answered(self.read(subject.key.resource, &made), false);
+        self.answered(self.read(subject.key.resource, &made), Some(&subject.key));
         Ok(ContestReport::Now)
     }
 

@@ -6,6 +6,7 @@ mod reports;
 use crate::{
     allocator::{self, Settled},
     apply::{Applier, ApplyError},
+    catalogue_status,
     keeper::sets::name as set_name,
     leader::{Leadership, fence::fenced},
     liveness::Liveness,
@@ -30,11 +31,12 @@ use pointsman_core::{
     kinds::{self, Kind},
     plan::{Decided, NotOurs, Object, Plan, Status},
     planning,
-    pods::{PodImpact, restarts},
+    pods::{AllocatedPods, PodImpact, restarts},
     resource::DEPLOYMENT,
     settings::Settings,
     spans,
     status::{APPLIED, Applied, RESTARTING, ready, settle},
+    subject_labels::{labels_to_withdraw, labels_to_write},
     world::{ObjectKey, OwnedObject, Snapshot, Touched},
 };
 use pointsman_sandbox::{digest::Digest, sync::locked};
@@ -92,6 +94,8 @@ pub struct Inputs {
     pub model_agent_namespace: Option<String>,
     /// Which subjects are worked on.
     pub claims: Claims,
+    /// Whether they get the labels by which people select them.
+    pub subject_labels: bool,
     /// How many subjects are worked on at once.
     pub workers: usize,
     /// What was counted.
@@ -110,6 +114,7 @@ struct Controller {
     pacer: Arc<Pacer>,
     settings: Settings,
     claims: Claims,
+    subject_labels: bool,
     strays: Mutex<ForeignStatusWriters>,
     recorder: Recorder,
     leadership: Leadership,
@@ -138,6 +143,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         memory_usage,
         model_agent_namespace,
         claims,
+        subject_labels,
         workers,
         reconciles,
         liveness,
@@ -155,6 +161,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         policies,
         settings,
         claims,
+        subject_labels,
         strays: Mutex::default(),
         leadership,
         reconciles,
@@ -191,6 +198,15 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         let (client, shared) = (client.clone(), shared.clone());
         tasks.spawn(model_status::run(model_status::Inputs { client, leadership, shared, claims, namespace, listed }));
     }
+    tasks.spawn(catalogue_status::run(catalogue_status::Inputs {
+        client: client.clone(),
+        leadership: controller.leadership.clone(),
+        shared: shared.clone(),
+        claims: controller.claims.clone(),
+        policies: Arc::clone(&controller.policies),
+        changes: changes.clone(),
+        obstacles: [listed.clone(), obstacle.clone()],
+    }));
     tasks.spawn(allocator::run(allocator));
     tasks.spawn(watch::keep(client, extents, apis, shared, unlisted));
     tasks.spawn(Arc::clone(&controller).enqueue_changes(changes, obstacle, listed));
@@ -296,7 +312,7 @@ impl Controller {
             locked(&self.strays).forget(key);
         }
         let theirs = snapshot.as_ref().and_then(planning::theirs);
-        let claimed = self.claims.contains(key) && theirs != Some(NotOurs::LeftAlone);
+        let claimed = self.claims.contains(key) && !matches!(theirs, Some(NotOurs::LeftAlone(_)));
         let (Some(snapshot), Some(kind), true) = (snapshot, kinds::find(key.resource), claimed) else {
             self.queue.reset_failures(key);
             self.pacer.forget(key);
@@ -379,6 +395,21 @@ impl Controller {
         let pace = tracing::debug_span!(target: spans::TARGET, "pace", permission = Empty);
         let _within = pace.enter();
         let insisted = |object: &Object, live: &OwnedObject| self.applier.was_mutated_by_server(key, object, live);
+        if let Some(pods) = AllocatedPods::find(snapshot, &plan) {
+            self.pacer.forget(key);
+            let changes = plan.objects.as_ref().is_some_and(|objects| restarts(snapshot, objects, &plan, insisted));
+            let formers = self.policies.previous_sets();
+            // While a set is known to be bad, what starts is made by the one before.
+            let former = formers.first().filter(|_| self.pacer.paused_reason().is_some());
+            return match (pods, former) {
+                (AllocatedPods::Unchanged, _) if changes => (Plan { objects: None, ..plan }, None, set),
+                (AllocatedPods::Starting, Some(former)) if changes => {
+                    let made = self.plan_by(&self.policies.with_set(Arc::clone(former)), kind, snapshot);
+                    (made, None, set_name(&former.digest().to_string()))
+                }
+                _ => (plan, None, set),
+            };
+        }
         let work = PodImpact::assess(snapshot, &plan, insisted);
         let status = snapshot.subject.status();
         let told = |type_: &str| status["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == type_);
@@ -436,7 +467,7 @@ impl Controller {
     /// Applies the plan and tells of it.
     async fn carry_out(&self, snapshot: &Snapshot, plan: Plan, instead: Option<Applied>, spans: &ReconcileSpans) -> Result<(), ApplyError> {
         let subject = &snapshot.subject;
-        let Plan { objects, retained: keeps, status, reads, decisions, .. } = plan;
+        let Plan { objects, retained: keeps, status, reads, decisions, creates, expired, .. } = plan;
         let decided = Digest::of_all(decisions.iter().map(Decided::inputs)).short();
         spans.log.record("decisions", &decided);
         spans.trace.record("decisions", &decided);
@@ -446,6 +477,9 @@ impl Controller {
             Entry::Placed { held, .. } if held.phase == Phase::Stopping => Some(held),
             _ => None,
         });
+        if expired {
+            return self.applier.delete_subject(subject).await;
+        }
         let applied = match &objects {
             // Others wait for its memory: nothing that keeps its objects from being planned, of whomever it is, may keep that.
             None if stopping.is_some() => self.scale_to_zero(snapshot).await.map(|()| Applied::Held),
@@ -454,6 +488,10 @@ impl Controller {
                 let span = tracing::debug_span!(target: spans::TARGET, "apply");
                 self.applier.apply(snapshot, objects, &keeps).instrument(span).await.map(|()| Applied::Done)
             }
+        };
+        let applied = match applied {
+            Ok(applied) => self.applier.create(&creates).await.map(|()| applied),
+            failed => failed,
         };
         if let Some(held) = stopping {
             // What the API server refuses of its objects keeps its memory no more than what a rule refuses.
@@ -477,7 +515,10 @@ impl Controller {
             Err(error) => return Err(error),
         };
         // Where others wait for their objects those come first: what is told now would be another thing when they have them.
-        if snapshot.children.is_empty() && failed.is_none() && objects.is_some_and(|objects| !objects.is_empty()) && self.queue.depth() > 0
+        if snapshot.children.is_empty()
+            && failed.is_none()
+            && objects.as_ref().is_some_and(|objects| !objects.is_empty())
+            && self.queue.depth() > 0
         {
             self.queue.add_after(subject.key.clone(), REPORT_DELAY);
             return Ok(());
@@ -486,6 +527,14 @@ impl Controller {
         let (after, turned) = settle(&before, subject.key.resource.noun(), status, &applied, subject.generation, Timestamp::now());
         if self.applier.status(subject, &before, &after).await? {
             self.emit_events(subject, turned).await;
+        }
+        let labels = match &objects {
+            _ if !self.subject_labels => labels_to_withdraw(subject),
+            Some(objects) if failed.is_none() => labels_to_write(subject, objects),
+            _ => None,
+        };
+        if let Some(labels) = labels {
+            self.applier.label(subject, &labels).await?;
         }
         failed.map_or(Ok(()), Err)
     }

@@ -2,6 +2,7 @@
 
 pub mod allocator;
 pub mod apply;
+pub mod catalogue_status;
 pub mod cli;
 pub mod comparison;
 pub mod controller;

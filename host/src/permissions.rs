@@ -14,11 +14,11 @@ use pointsman_core::{
     allocation::records::GATEWAY_PREFIX,
     objects::{Metadata, access},
     resource::{
-        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER,
-        HTTP_ROUTE, INFERENCE_MODEL, INFERENCE_POOL, INFERENCE_SERVICE, KNATIVE_SERVICE, LEADER_WORKER_SET, LLM_CONFIG,
-        LLM_INFERENCE_SERVICE, NAMESPACE, NETWORK_POLICY, OF_PLANS, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, POLICY_PLUGIN,
-        POLICY_SET, RAY_CLUSTER, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVED, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME,
-        VALIDATION_RULE,
+        BASE_MODEL, BENCHMARK_JOB, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY,
+        HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_MODEL, INFERENCE_POOL, INFERENCE_SERVICE, JOB, KNATIVE_SERVICE, LEADER_WORKER_SET,
+        LLM_CONFIG, LLM_INFERENCE_SERVICE, NAMESPACE, NETWORK_POLICY, OF_PLANS, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET,
+        POLICY_PLUGIN, POLICY_SET, RAY_CLUSTER, REFERENCE_GRANT, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVED, SERVICE,
+        SERVICE_ACCOUNT, SERVING_RUNTIME, TRAINING_JOB, VALIDATION_RULE,
     },
     settings::HOST_NAMESPACE,
 };
@@ -143,15 +143,26 @@ pub fn features() -> Vec<Feature> {
         base(),
         Feature {
             name: "ome",
-            purpose: "It serves InferenceServices.",
+            purpose: "It serves InferenceServices, and runs BenchmarkJobs and TrainingJobs.",
             everywhere: [
                 subject(&INFERENCE_SERVICE),
+                // The labels by which people select it are in its metadata.
+                rules(&[&INFERENCE_SERVICE, &BENCHMARK_JOB, &TRAINING_JOB], &["patch"]),
+                subject(&BENCHMARK_JOB),
+                subject(&TRAINING_JOB),
+                // One whose time to live is over is deleted, and the weight of one that has succeeded created.
+                rules(&[&TRAINING_JOB], &["delete"]),
+                rules(&[&FINE_TUNED_WEIGHT], &["create"]),
                 rules(&[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME, &FINE_TUNED_WEIGHT], SEES),
                 rules(&SERVED_BY, OWNS),
-                rules(&[&POD_DISRUPTION_BUDGET, &NETWORK_POLICY, &PERSISTENT_VOLUME_CLAIM], OWNS),
+                rules(&[&POD_DISRUPTION_BUDGET, &NETWORK_POLICY, &PERSISTENT_VOLUME_CLAIM, &JOB], OWNS),
                 granted(&access::sees_pods(Metadata::default())),
                 // What nodes have of a model is written into its status, and into its spec what its files answer.
                 vec![rule("", "nodes", SEES)],
+                // What weights wait for, and who uses a runtime.
+                [&SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME, &FINE_TUNED_WEIGHT]
+                    .map(|kind| rule(kind.group, &format!("{}/status", kind.plural), &["patch"]))
+                    .to_vec(),
                 [&BASE_MODEL, &CLUSTER_BASE_MODEL]
                     .into_iter()
                     .flat_map(|model| {
@@ -194,7 +205,7 @@ pub fn features() -> Vec<Feature> {
         Feature {
             name: "gateway",
             purpose: "Services are reached through the Gateway API.",
-            everywhere: [rules(&[&HTTP_ROUTE], OWNS), rules(&[&GATEWAY], SEES)].concat(),
+            everywhere: [rules(&[&HTTP_ROUTE], OWNS), rules(&[&GATEWAY, &REFERENCE_GRANT], SEES)].concat(),
             at_home: Vec::new(),
         },
         neighbour("inference-pool", "LLMInferenceServices have a scheduler.", &[&INFERENCE_POOL]),

@@ -21,8 +21,9 @@ use kube::{
 };
 use pointsman_core::{
     resource::{
-        FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, NAMESPACE, NETWORK_POLICY,
-        PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT,
+        CONFIG_MAP, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, NAMESPACE,
+        NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, REFERENCE_GRANT, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT,
+        SERVICE, SERVICE_ACCOUNT,
     },
     subject_kind::SUBJECT_KINDS,
     workload::WORKLOADS,
@@ -61,9 +62,11 @@ static BESIDE_SUBJECTS: &[(&Resource, Extent)] = &[
     (&POD_DISRUPTION_BUDGET, Extent::Ours),
     (&NETWORK_POLICY, Extent::Ours),
     (&PERSISTENT_VOLUME_CLAIM, Extent::Ours),
+    (&CONFIG_MAP, Extent::Ours),
     // Those that services only name count too.
     (&HTTP_ROUTE, Extent::All),
     (&GATEWAY, Extent::All),
+    (&REFERENCE_GRANT, Extent::All),
     (&INFERENCE_POOL, Extent::All),
     (&SERVICE_ACCOUNT, Extent::Ours),
     (&ROLE, Extent::Ours),
@@ -110,13 +113,15 @@ pub struct Shared {
     world: Arc<Mutex<World>>,
     news: Arc<watch::Sender<u64>>,
     models: Arc<watch::Sender<u64>>,
+    catalogue: Arc<watch::Sender<u64>>,
     /// When the first of the changes was seen whose subjects nobody has taken yet. The world is locked whenever this is.
     seen: Arc<Mutex<Option<SystemTime>>>,
 }
 
 impl Default for Shared {
     fn default() -> Self {
-        Self { world: Arc::default(), news: Arc::new(watch::Sender::new(0)), models: Arc::new(watch::Sender::new(0)), seen: Arc::default() }
+        let sender = || Arc::new(watch::Sender::new(0));
+        Self { world: Arc::default(), news: sender(), models: sender(), catalogue: sender(), seen: Arc::default() }
     }
 }
 
@@ -128,21 +133,25 @@ impl Shared {
 
     /// Changes the world, and tells those who follow it.
     pub fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
-        let (done, touched, models) = {
+        let (done, touched, models, catalogue) = {
             let mut world = self.lock();
-            let models = world.model_changes();
+            let (models, catalogue) = (world.model_changes(), world.catalogue_changes());
             let done = change(&mut world);
             let touched = world.is_touched();
             if touched {
                 locked(&self.seen).get_or_insert_with(SystemTime::now);
             }
-            (done, touched, (world.model_changes() != models).then(|| world.model_changes()))
+            let changed = |before: u64, now: u64| (now != before).then_some(now);
+            (done, touched, changed(models, world.model_changes()), changed(catalogue, world.catalogue_changes()))
         };
         if touched {
             self.news.send_modify(|count| *count += 1);
         }
         if let Some(models) = models {
             self.models.send_replace(models);
+        }
+        if let Some(catalogue) = catalogue {
+            self.catalogue.send_replace(catalogue);
         }
         done
     }
@@ -157,6 +166,11 @@ impl Shared {
     /// Counts up when models have changed.
     pub fn model_changes(&self) -> watch::Receiver<u64> {
         self.models.subscribe()
+    }
+
+    /// Counts up when models, weights or runtimes have changed, or what subjects may use of them.
+    pub fn catalogue_changes(&self) -> watch::Receiver<u64> {
+        self.catalogue.subscribe()
     }
 
     /// Counts up when subjects were touched.
@@ -439,7 +453,7 @@ mod tests {
     #[test]
     fn whatever_is_neither_asked_for_nor_only_looked_at_is_made_for_subjects() {
         let asked = |resource: &&Resource| resource.is_subject() || ["ome.io", "serving.kserve.io"].contains(&resource.group);
-        let looked_at = |resource: &&Resource| [&NAMESPACE, &POD, &GATEWAY].contains(resource);
+        let looked_at = |resource: &&Resource| [&NAMESPACE, &POD, &GATEWAY, &REFERENCE_GRANT].contains(resource);
         let all: BTreeSet<&Resource> = ALL.iter().copied().filter(|resource| !asked(resource) && !looked_at(resource)).collect();
         assert_eq!(made().collect::<BTreeSet<_>>(), all);
     }

@@ -31,6 +31,7 @@ mod scenarios;
 mod security_page;
 mod shipped_rules;
 mod tenants;
+mod training_agent;
 mod wasi;
 
 // What they share.

@@ -3,7 +3,7 @@
 use crate::planning::{plan, world};
 use pointsman_core::{
     plan::{Object, Plan},
-    rules::ome_keys::{ANNOTATIONS, Annotation, LABELS, Reader, is_on_the_page},
+    rules::ome_keys::{ANNOTATIONS, Annotation, LABELS, Reader, TRAINING_ANNOTATIONS, TRAINING_LABELS, is_on_the_page},
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -137,4 +137,61 @@ fn what_the_labels_page_has_on_objects_never_restarts_a_pod() {
     let (first, second) = (pods(4, &[]), pods(5, &[("ome.io/resource-version", "12345"), ("ome.io/last-applied-configuration", "{}")]));
     assert_eq!(first.0, second.0);
     assert_eq!((first.1, second.1), (json!("4"), json!("5")));
+}
+
+/// A training job with these annotations, of which everything else is always the same.
+fn training(annotations: &[(&str, &str)]) -> Plan {
+    let annotations: BTreeMap<&str, &str> = annotations.iter().copied().collect();
+    let container = json!({"name": "trainer", "image": "registry.example.com/trainer:1.0", "command": ["torchrun", "train.py"]});
+    let job = json!({
+        "apiVersion": "ome.io/v1beta1", "kind": "TrainingJob",
+        "metadata": {
+            "name": "tune", "namespace": "team", "uid": "1", "generation": 1, "annotations": annotations,
+            "labels": {
+                "infrastructure.ome.io/cluster": "gpu-1", "infrastructure.ome.io/profile": "h100", "infrastructure.ome.io/capacity-reservation": "r",
+                "model.ome.io/name": "bert", "model.ome.io/type": "bert", "model.ome.io/vendor": "google", "model.ome.io/format": "safetensors",
+                "model.ome.io/size": "110m",
+            },
+        },
+        "spec": {"framework": "pytorch", "worker": {"template": {"spec": {"containers": [container]}}}},
+    });
+    let context = pointsman_samples::context("elsewhere");
+    plan(&world(context.iter().chain([&job])), &job)
+}
+
+#[test]
+fn what_is_made_for_training_jobs_carries_the_labels_of_the_column() {
+    let plain = training(&[]);
+    for label in LABELS.iter().chain(&TRAINING_LABELS) {
+        // Of the workers' template it is an admission policy's.
+        let expected = if label.key == "training.ome.io/replica-index" { (false, false) } else { (label.jobs, label.jobs && label.pods) };
+        assert_eq!(places(&plain, "labels", label.key), expected, "{}", label.key);
+    }
+}
+
+#[test]
+fn the_annotations_of_the_column_and_no_others_change_a_training_job() {
+    let own = &["prometheus.io/scrape", "prometheus.io/port", "prometheus.io/path"];
+    let told = |plan: &Plan| {
+        let mut objects = objects(plan);
+        for object in &mut objects {
+            for metadata in ["/metadata", "/spec/template/metadata"] {
+                if let Some(annotations) = object.pointer_mut(metadata).and_then(|metadata| metadata["annotations"].as_object_mut()) {
+                    annotations.retain(|key, _| own.contains(&key.as_str()));
+                }
+            }
+        }
+        json!(objects).to_string()
+    };
+    for annotation in ANNOTATIONS.iter().chain(&TRAINING_ANNOTATIONS).filter(|annotation| annotation.reader != Reader::Nobody) {
+        let Annotation { key, example: (value, beside), wrong, .. } = annotation;
+        let (without, with) = (training(beside), training(&[*beside, &[(*key, *value)]].concat()));
+        let changed = told(&without) != told(&with);
+        assert_eq!(changed, annotation.jobs, "{key}");
+        let Some(wrong) = wrong.filter(|_| annotation.jobs) else { continue };
+        let plan = training(&[*beside, &[(*key, wrong)]].concat());
+        let accepted = plan.status.conditions.iter().find(|condition| condition.type_ == "Accepted").unwrap();
+        assert_eq!((accepted.status, accepted.reason.as_str()), (Some(false), "InvalidValue"), "{key}: {accepted:?}");
+        assert!(accepted.message.contains(key), "{}", accepted.message);
+    }
 }

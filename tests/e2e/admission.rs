@@ -166,6 +166,27 @@ async fn who_writes_what_a_rule_refuses_is_told_and_a_changed_rule_counts_for_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_deletes_a_model_in_use_or_uses_a_deprecated_one_is_warned() {
+    let cluster = PolicyCluster::start().await;
+    let (host, address) = ready(&cluster).await;
+    let space = cluster.namespace("in-use").await.name;
+    validating(&cluster, &address, "Ignore").await;
+    trusted(&cluster).await;
+    let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "ome.io/v1beta1", "kind": kind, "metadata": {"name": name, "namespace": space}, "spec": spec});
+    let uses = |name: &str| object("InferenceService", name, json!({"model": {"name": "phi", "kind": "BaseModel"}}));
+    cluster.apply(&object("BaseModel", "phi", json!({"storage": {"storageUri": "hf://example/phi", "path": "/models/phi"}}))).ok();
+    cluster.apply(&uses("chat")).ok();
+    let delete = ["delete", "basemodel", "phi", "-n", &space, "--dry-run=server"];
+    let in_use = "Warning: the BaseModel phi is used by InferenceService";
+    eventually("who deletes the model is warned", async || cluster.kubectl(&delete).stderr.contains(in_use).then_some(())).await;
+    let status = r#"{"status":{"lifecycle":"Deprecated"}}"#;
+    cluster.kubectl(&["patch", "basemodel", "phi", "-n", &space, "--subresource=status", "--type=merge", "-p", status]).ok();
+    let deprecated = "Warning: the BaseModel phi is deprecated: plan to serve another";
+    eventually("who uses it is warned", async || dry_run(&cluster, &uses("other")).stderr.contains(deprecated).then_some(())).await;
+    host.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_newer_rule_refuses_can_still_be_finalized_and_deleted() {
     let cluster = PolicyCluster::start().await;
     let (host, address) = ready(&cluster).await;

@@ -7,8 +7,10 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rights that no request shows, as group, resource and verb, with the reason why they are granted all the same.
-const UNSEEN: [([&str; 3], &str); 3] = [
+const UNSEEN: [([&str; 3], &str); 5] = [
     (["ome.io", "inferenceservices/finalizers", "update"], OWNERS),
+    (["ome.io", "benchmarkjobs/finalizers", "update"], OWNERS),
+    (["ome.io", "trainingjobs/finalizers", "update"], OWNERS),
     (["serving.kserve.io", "llminferenceservices/finalizers", "update"], OWNERS),
     (["inference.eh-ops.io", "inferencemodels/finalizers", "update"], OWNERS),
 ];

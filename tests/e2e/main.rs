@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admission;
+mod benchmark;
 mod cel;
 mod chart;
 mod control_plane;
@@ -35,6 +36,7 @@ mod sets;
 mod takeover;
 mod tenants;
 mod traces;
+mod training;
 mod upgrade;
 mod validation;
 mod wrong_installs;

@@ -60,6 +60,12 @@ pub struct BenchmarkJobSpec {
     #[schemars(inner(range(min = 1)), extend("x-kubernetes-list-type" = "atomic"))]
     pub num_concurrency: Vec<i32>,
 
+    /// The tokenizer that counts tokens: a Hugging Face repository, or a path in the container. Without one it is that of the service's
+    /// model, or of a model name that is a repository's (ORG/MODEL). OME itself has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub tokenizer: Option<String>,
+
     /// How long one measurement (a kind of traffic with a concurrency) may take, in minutes.
     #[schemars(range(min = 1))]
     pub max_time_per_iteration: i32,
@@ -86,6 +92,22 @@ pub struct BenchmarkJobSpec {
     /// What to change in the pod that measures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_override: Option<PodOverride>,
+
+    /// How often a run that fails is repeated, from the beginning; not at all where absent. OME itself has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10))]
+    pub backoff_limit: Option<i32>,
+
+    /// After how many seconds all runs together fail. OME itself has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub active_deadline_seconds: Option<i64>,
+
+    /// How many seconds after its end the batch Job is deleted, with its pods and their logs; never where absent. The BenchmarkJob stays, and
+    /// isn't run again. OME itself has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ttl_seconds_after_finished: Option<i32>,
 }
 
 /// A Secret with a Hugging Face API key.
@@ -118,18 +140,39 @@ pub struct EndpointSpec {
     pub endpoint: Option<Endpoint>,
 }
 
-/// An InferenceService by its name.
+/// A service of this cluster by its name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InferenceServiceReference {
+    /// The service's kind; InferenceService where absent. OME itself has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ServiceKind>,
+
     /// The service's name.
     #[schemars(length(max = 253))]
     pub name: String,
 
-    /// The service's namespace; that of the job where absent.
+    /// The service's namespace; that of the job where absent. Another one must allow it by a ReferenceGrant.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub namespace: Option<String>,
+
+    /// The name that requests give the model; that under which the service serves it where absent. OME itself has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub model_name: Option<String>,
+}
+
+/// What can be measured by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ServiceKind {
+    /// Of ome.io.
+    #[default]
+    InferenceService,
+    /// Of serving.kserve.io.
+    LLMInferenceService,
+    /// Of inference.eh-ops.io.
+    InferenceModel,
 }
 
 /// Whatever answers under a URL.
@@ -234,7 +277,7 @@ pub struct BenchmarkJobStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
 
-    /// When the controller last looked at the job.
+    /// When the controller last changed something else of this status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_reconcile_time: Option<Time>,
 
@@ -242,11 +285,19 @@ pub struct BenchmarkJobStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_message: Option<String>,
 
-    /// What else is known of the job.
+    /// What the job waits for, or which attempt it is at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<String>,
 
-    /// The state of the job in detail. Known types: Ready.
+    /// Where the results are, as the outputLocation with the folder. OME itself has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result_location: Option<String>,
+
+    /// A hash of what the last run was created from in the spec: another run takes another one. OME itself has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spec_hash: Option<String>,
+
+    /// The state of the job in detail. Known types: Accepted, EndpointReady, Decided, UpToDate, Completed, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -40,6 +40,7 @@ fn service_rules() -> Value {
     plural = "inferenceservices",
     shortname = "isvc",
     category = "pointsman",
+    category = "all",
     schema = "disabled",
     namespaced,
     status = "InferenceServiceStatus",
@@ -103,7 +104,7 @@ pub struct ModelRef {
     #[serde(default = "default_api_group")]
     pub api_group: String,
 
-    /// The names of the FineTunedWeights to serve with the model. Today one at the most can be served.
+    /// The names of up to 16 FineTunedWeights to serve with the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub fine_tuned_weights: Vec<String>,

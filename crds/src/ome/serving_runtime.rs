@@ -36,6 +36,8 @@ use std::collections::BTreeMap;
     printcolumn = r#"{"name":"ModelArchitecture","type":"string","jsonPath":".spec.supportedModelFormats[*].modelArchitecture"}"#,
     printcolumn = r#"{"name":"ModelSizeMin","type":"string","jsonPath":".spec.modelSizeRange.min"}"#,
     printcolumn = r#"{"name":"ModelSizeMax","type":"string","jsonPath":".spec.modelSizeRange.max"}"#,
+    printcolumn = r#"{"name":"Services","type":"integer","jsonPath":".status.serviceCount"}"#,
+    printcolumn = r#"{"name":"Models","type":"integer","jsonPath":".status.modelCount"}"#,
     printcolumn = r#"{"name":"Images","type":"string","jsonPath":".spec.containers[*].image","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
@@ -100,6 +102,8 @@ pub struct ServingRuntimeSpec {
     printcolumn = r#"{"name":"ModelArchitecture","type":"string","jsonPath":".spec.supportedModelFormats[*].modelArchitecture"}"#,
     printcolumn = r#"{"name":"ModelSizeMin","type":"string","jsonPath":".spec.modelSizeRange.min"}"#,
     printcolumn = r#"{"name":"ModelSizeMax","type":"string","jsonPath":".spec.modelSizeRange.max"}"#,
+    printcolumn = r#"{"name":"Services","type":"integer","jsonPath":".status.serviceCount"}"#,
+    printcolumn = r#"{"name":"Models","type":"integer","jsonPath":".status.modelCount"}"#,
     printcolumn = r#"{"name":"Images","type":"string","jsonPath":".spec.containers[*].image","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
@@ -257,4 +261,22 @@ pub struct ServingRuntimeStatus {
     /// The generation of the spec that this status speaks of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+
+    /// How many services use the runtime.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_count: Option<i64>,
+
+    /// The first 20 services that use the runtime, as NAMESPACE/NAME.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub services: Vec<String>,
+
+    /// How many models the runtime can serve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_count: Option<i64>,
+
+    /// The first 20 models that it can serve, as NAME or NAMESPACE/NAME.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub models: Vec<String>,
 }

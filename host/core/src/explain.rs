@@ -9,7 +9,7 @@ use crate::{
         selection::{self, Judged, Selection},
         templating::{self, Templated},
     },
-    plan::{Decided, NotOurs, Plan, left_alone},
+    plan::{Decided, NotOurs, Plan},
     status::{Applied, settle},
     world::{ObjectKey, Subject},
 };
@@ -120,7 +120,7 @@ fn metadata(inputs: &propagation::Inputs, asked: &[AskedPlugin], answer: &Propag
 pub(crate) fn conditions(subject: &Subject, plan: &Plan) -> Vec<Value> {
     let noun = subject.key.resource.noun();
     let applied = match &plan.not_ours {
-        Some(NotOurs::LeftAlone) => Applied::LeftAlone(left_alone(noun)),
+        Some(NotOurs::LeftAlone(why)) => Applied::LeftAlone(why.clone()),
         _ if plan.objects.is_some() => Applied::Done,
         _ => Applied::Held,
     };

@@ -34,6 +34,11 @@ pub struct Plan {
     pub decisions: Vec<Decided>,
     /// How the subject stands to the rules.
     pub rule_results: RuleResults,
+    /// What is created if no object has its name, and then belongs to whoever uses it: it is neither changed nor deleted, and the subject isn't
+    /// its owner.
+    pub creates: Vec<Object>,
+    /// Whether the subject itself is to be deleted: it asked for that, and its time is over.
+    pub expired: bool,
     /// When to look again although nothing has changed.
     pub recheck_after: Option<Duration>,
     /// Whose the subject is, if it isn't ours: then the rest of the plan is what we would do.
@@ -43,8 +48,8 @@ pub struct Plan {
 /// Why a subject isn't ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotOurs {
-    /// It says so itself.
-    LeftAlone,
+    /// It says so itself: a sentence.
+    LeftAlone(String),
     /// Another controller works on it.
     Contested(Contest),
 }
@@ -74,6 +79,8 @@ pub struct Object {
     pub body: Value,
     /// Whether something else owns its replicas from now on: the number that there is stays.
     pub yields_replicas: bool,
+    /// Whether it exists and its pods stay what they were created from: rules judged that when it was created.
+    pub keeps_template: bool,
     /// Of the body.
     pub fingerprint: u64,
 }
@@ -81,7 +88,7 @@ pub struct Object {
 impl Object {
     /// Puts one together.
     pub fn new(key: ObjectKey, body: Value) -> Self {
-        Self { key, fingerprint: fingerprint(&body), body, yields_replicas: false }
+        Self { key, fingerprint: fingerprint(&body), body, yields_replicas: false, keeps_template: false }
     }
 
     /// The whole object, as it is written: it says by which plan.
@@ -124,6 +131,8 @@ pub struct Status {
     pub types: &'static [&'static str],
     /// What Ready says once nothing is missing: a reason and a message. None: as most kinds say it.
     pub ready: Option<(&'static str, &'static str)>,
+    /// The field that gets the time whenever something else of the status changes, if this kind has one.
+    pub changed_field: Option<&'static str>,
     /// What the subject can be ready without, because it runs by what was decided before.
     pub undecided: UndecidedSteps,
 }

@@ -6,7 +6,7 @@ use crate::{
     decide::{Policies, Standing},
     guards::{self, PlanGuard},
     kinds::{Kind, adoption},
-    plan::{NotOurs, Plan, Status, UndecidedSteps},
+    plan::{NotOurs, Plan, Status, UndecidedSteps, left_alone},
     settings::Settings,
     world::{Snapshot, subject::Control},
 };
@@ -47,8 +47,13 @@ fn whole(kind: &dyn Kind, mut snapshot: Snapshot, policies: &Policies, settings:
 
 /// Why a subject isn't ours, if it isn't.
 pub fn theirs(snapshot: &Snapshot) -> Option<NotOurs> {
-    if snapshot.subject.control == Control::LeftAlone {
-        return Some(NotOurs::LeftAlone);
+    let noun = snapshot.subject.key.resource.noun();
+    match &snapshot.subject.control {
+        Control::LeftAlone => return Some(NotOurs::LeftAlone(left_alone(noun))),
+        Control::ManagedBy(other) => {
+            return Some(NotOurs::LeftAlone(format!("The {noun} is left alone: its spec.managedBy is {other:?}.")));
+        }
+        Control::AsConfigured | Control::Unreadable(_) => {}
     }
     Contest::detect(&snapshot.subject).map(NotOurs::Contested)
 }

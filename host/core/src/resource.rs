@@ -78,6 +78,7 @@ resources! {
     DEPLOYMENT: "apps" "v1" "Deployment" "deployments" true None;
     HORIZONTAL_POD_AUTOSCALER: "autoscaling" "v2" "HorizontalPodAutoscaler" "horizontalpodautoscalers" true None;
     POD_DISRUPTION_BUDGET: "policy" "v1" "PodDisruptionBudget" "poddisruptionbudgets" true None;
+    JOB: "batch" "v1" "Job" "jobs" true None;
     NETWORK_POLICY: "networking.k8s.io" "v1" "NetworkPolicy" "networkpolicies" true None;
     ROLE: "rbac.authorization.k8s.io" "v1" "Role" "roles" true None;
     ROLE_BINDING: "rbac.authorization.k8s.io" "v1" "RoleBinding" "rolebindings" true None;
@@ -86,6 +87,7 @@ resources! {
     RAY_CLUSTER: "ray.io" "v1" "RayCluster" "rayclusters" true Some("KubeRay");
     SCALED_OBJECT: "keda.sh" "v1alpha1" "ScaledObject" "scaledobjects" true Some("KEDA");
     HTTP_ROUTE: "gateway.networking.k8s.io" "v1" "HTTPRoute" "httproutes" true Some("the Gateway API");
+    REFERENCE_GRANT: "gateway.networking.k8s.io" "v1beta1" "ReferenceGrant" "referencegrants" true Some("the Gateway API");
     GATEWAY: "gateway.networking.k8s.io" "v1" "Gateway" "gateways" true Some("the Gateway API");
     INFERENCE_POOL: "inference.networking.k8s.io" "v1" "InferencePool" "inferencepools" true Some("the Gateway API Inference Extension");
     LLM_CONFIG: "serving.kserve.io" "v1alpha1" "LLMInferenceServiceConfig" "llminferenceserviceconfigs" true OURS;

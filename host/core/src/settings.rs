@@ -3,6 +3,9 @@
 /// The namespace of the host, unless a flag names another.
 pub const HOST_NAMESPACE: &str = "pointsman-system";
 
+/// The image with genai-bench, unless an administrator or a `BenchmarkJob` names another.
+pub const BENCHMARK_IMAGE: &str = "ghcr.io/moirai-internal/genai-bench:0.0.5";
+
 /// What an administrator has set, for all subjects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -16,6 +19,8 @@ pub struct Settings {
     pub prometheus: Option<String>,
     /// The registry that images come from which presets and policies name, rather than users.
     pub image_mirror: Option<String>,
+    /// The image that measures services.
+    pub benchmark_image: String,
     /// The version of this host.
     pub version: String,
 }
@@ -39,6 +44,7 @@ impl Default for Settings {
             config_namespace: HOST_NAMESPACE.to_owned(),
             prometheus: None,
             image_mirror: None,
+            benchmark_image: BENCHMARK_IMAGE.to_owned(),
             version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
         }
     }

@@ -57,7 +57,7 @@ pub fn settle(
 ) -> (Value, Vec<TransitionEvent>) {
     let known = before["conditions"].as_array();
     let kept = is_applied(before, generation) && planned.undecided != UndecidedSteps::None;
-    let Status { mut conditions, mut fields, types, ready: words, undecided } = planned;
+    let Status { mut conditions, mut fields, types, ready: words, changed_field, undecided } = planned;
     conditions.push(match applied {
         Applied::Held if kept => Condition::unknown(
             APPLIED,
@@ -106,6 +106,11 @@ pub fn settle(
     status.insert("conditions".to_owned(), told.into_iter().chain(of_others).collect());
     status.append(&mut fields);
     status.retain(|_, value| !value.is_null());
+    if let Some(field) = changed_field
+        && before.as_object() != Some(&status)
+    {
+        status.insert(field.to_owned(), now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into());
+    }
     (Value::Object(status), events)
 }
 
@@ -183,6 +188,20 @@ mod tests {
         assert_eq!(first.to_string(), second.to_string());
         assert!(events.is_empty());
         assert_eq!(first["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:01Z");
+    }
+
+    #[test]
+    fn the_time_of_the_last_change_is_written_only_with_a_change() {
+        let planned = |state: &str| Status {
+            fields: Map::from_iter([("state".to_owned(), state.into())]),
+            changed_field: Some("lastReconcileTime"),
+            ..status(vec![Condition::satisfied("A", "Fine", "It is.")])
+        };
+        let settled = |before: &Value, state, second| settle(before, "benchmark", planned(state), &Applied::Done, Some(1), at(second)).0;
+        let first = settled(&Value::Null, "Pending", 1);
+        assert_eq!(first["lastReconcileTime"], "1970-01-01T00:00:01Z");
+        assert_eq!(settled(&first, "Pending", 9), first);
+        assert_eq!(settled(&first, "Running", 9)["lastReconcileTime"], "1970-01-01T00:00:09Z");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The kinds of subject, as data: what everything below the kinds knows of each. What becomes of a subject is in `kinds`.
 
 use crate::resource::{
-    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_MODEL, INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE,
-    OF_PLANS, Resource, SERVING_RUNTIME,
+    BASE_MODEL, BENCHMARK_JOB, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_MODEL, INFERENCE_SERVICE, LLM_CONFIG,
+    LLM_INFERENCE_SERVICE, OF_PLANS, Resource, SERVING_RUNTIME, TRAINING_JOB,
 };
 use std::sync::LazyLock;
 
@@ -23,6 +23,8 @@ pub struct SubjectKind {
     pub main_container: MainContainer,
     /// Whether its subjects compete for the memory of nodes: none is planned before the allocation has decided about it.
     pub competes: bool,
+    /// The labels of its objects by which people select its subjects too, as OME's labels page lists them.
+    pub selector_labels: &'static [&'static str],
 }
 
 /// The labels by which pods are found.
@@ -64,8 +66,25 @@ pub const OME_CONTAINER: &str = "ome-container";
 /// The container that serves in an `InferenceModel`'s pod.
 pub const INFERENCE_CONTAINER: &str = "inference";
 
+/// The labels by which the subject and the component of a `BenchmarkJob`'s pods are known: the subject has one component.
+pub const BENCHMARK_NAME: &str = "benchmark.ome.io/job-name";
+
+/// The container that measures, in a `BenchmarkJob`'s pod.
+pub const BENCHMARK_CONTAINER: &str = "genai-bench";
+
+/// The labels by which the subject and the kind of replica (launcher or worker) of a `TrainingJob`'s pods are known.
+pub const TRAINING_JOB_NAME: &str = "training.ome.io/job-name";
+/// The label with the uid of the TrainingJob that an object belongs to.
+pub const TRAINING_JOB_UID: &str = "training.ome.io/job-uid";
+
+/// See [`TRAINING_JOB_NAME`].
+pub const REPLICA_TYPE: &str = "training.ome.io/replica-type";
+
+/// The container that trains, or launches, in a `TrainingJob`'s pods, unless there is none of this name: then the first.
+pub const TRAINER_CONTAINER: &str = "trainer";
+
 /// All of them: a further kind is a line here, and one in `kinds`.
-pub static SUBJECT_KINDS: [SubjectKind; 3] = [
+pub static SUBJECT_KINDS: [SubjectKind; 5] = [
     SubjectKind {
         resource: &INFERENCE_SERVICE,
         short_names: &["isvc"],
@@ -74,6 +93,16 @@ pub static SUBJECT_KINDS: [SubjectKind; 3] = [
         reads: &[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME],
         main_container: MainContainer { name: OME_CONTAINER, may_be_renamed: true },
         competes: false,
+        selector_labels: &[
+            "model.ome.io/format",
+            "model.ome.io/name",
+            "model.ome.io/size",
+            "model.ome.io/type",
+            "model.ome.io/vendor",
+            "ome.io/managed-by",
+            "serving.ome.io/model",
+            "serving.ome.io/runtime",
+        ],
     },
     SubjectKind {
         resource: &LLM_INFERENCE_SERVICE,
@@ -83,6 +112,7 @@ pub static SUBJECT_KINDS: [SubjectKind; 3] = [
         reads: &[&LLM_CONFIG],
         main_container: MainContainer { name: "main", may_be_renamed: false },
         competes: false,
+        selector_labels: &[],
     },
     SubjectKind {
         resource: &INFERENCE_MODEL,
@@ -92,6 +122,27 @@ pub static SUBJECT_KINDS: [SubjectKind; 3] = [
         reads: &[],
         main_container: MainContainer { name: INFERENCE_CONTAINER, may_be_renamed: false },
         competes: true,
+        selector_labels: &[],
+    },
+    SubjectKind {
+        resource: &BENCHMARK_JOB,
+        short_names: &["bmj"],
+        noun: "benchmark",
+        pod_labels: PodLabels { subject: BENCHMARK_NAME, component: APP_COMPONENT },
+        reads: &[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME],
+        main_container: MainContainer { name: BENCHMARK_CONTAINER, may_be_renamed: false },
+        competes: false,
+        selector_labels: &["benchmark.ome.io/target-service", "ome.io/managed-by"],
+    },
+    SubjectKind {
+        resource: &TRAINING_JOB,
+        short_names: &["tjob"],
+        noun: "training job",
+        pod_labels: PodLabels { subject: TRAINING_JOB_NAME, component: REPLICA_TYPE },
+        reads: &[],
+        main_container: MainContainer { name: TRAINER_CONTAINER, may_be_renamed: true },
+        competes: false,
+        selector_labels: &["ome.io/managed-by", "training.ome.io/framework"],
     },
 ];
 

@@ -1,6 +1,6 @@
 //! The kinds of object that run pods: what there is to know of each, in one table. A further one is a line here, and its builder in `objects`.
 
-use crate::resource::{DEPLOYMENT, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER, Resource};
+use crate::resource::{DEPLOYMENT, JOB, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER, Resource};
 use serde_json::Value;
 
 /// What is known of a kind of object that runs pods.
@@ -51,7 +51,7 @@ pub enum TemplateChange {
     RolledOut,
     /// Its controller replaces none, so another revision is an object of another name.
     NewObject,
-    /// The API server refuses it: what runs is kept until the object is deleted.
+    /// The API server rejects it: the pods stay what they were created from until the object is deleted (`kinds::job_run`).
     Immutable,
 }
 
@@ -64,10 +64,12 @@ pub enum WorkloadStatus {
     Knative,
     /// KubeRay's.
     Ray,
+    /// Those of a Job.
+    Job,
 }
 
 /// All of them.
-pub static WORKLOADS: [Workload; 4] = [
+pub static WORKLOADS: [Workload; 5] = [
     Workload {
         resource: &DEPLOYMENT,
         made_from: &["/spec/template"],
@@ -119,12 +121,38 @@ pub static WORKLOADS: [Workload; 4] = [
         adopted_by: None,
         occupies_other_names: false,
     },
+    Workload {
+        resource: &JOB,
+        // Everything that the API server lets nobody change.
+        made_from: &[
+            "/spec/template",
+            "/spec/selector",
+            "/spec/completions",
+            "/spec/completionMode",
+            "/spec/podFailurePolicy",
+            "/spec/successPolicy",
+            "/spec/backoffLimitPerIndex",
+            "/spec/managedBy",
+        ],
+        templates: &[Template { path: "/spec/template", group_role: None }],
+        change: TemplateChange::Immutable,
+        status: WorkloadStatus::Job,
+        reports_stuck: false,
+        keeps_old_pods: false,
+        adopted_by: None,
+        occupies_other_names: false,
+    },
 ];
 
 impl Workload {
     /// What is known of a kind, if it runs pods.
     pub fn find(resource: &Resource) -> Option<&'static Self> {
         WORKLOADS.iter().find(|workload| workload.resource == resource)
+    }
+
+    /// Whether its pods stay what they were created from until the object is deleted.
+    pub fn is_immutable(&self) -> bool {
+        self.change == TemplateChange::Immutable
     }
 
     /// Whether its pods come in groups, each with a leader.

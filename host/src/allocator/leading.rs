@@ -4,7 +4,7 @@ use super::{
     Inputs, history,
     places::Places,
     requests::{has_ended, is_conflict, set_finalizers, some_at_once},
-    steps::{Batch, admissions, batches, stops, without_moves},
+    steps::{Batch, admissions, batches, stops, without_moves, without_room},
     stores::{self, Gateway, Seen},
 };
 use crate::{
@@ -16,7 +16,7 @@ use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use pointsman_core::{
     allocation::{
-        self, Entry, Held, Ledger, Model, Step,
+        self, Entry, Held, Ledger, Model, ObjectName, Step,
         cluster::{self, Cluster, History, ModelObject, Stray},
         records::{GATEWAY_ACTIVITY, Reservations},
     },
@@ -30,7 +30,10 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
 
 /// The finalizer of the page: a model stays until its memory is free.
 const FINALIZER: &str = "inference.eh-ops.io/finalizer";
@@ -44,6 +47,12 @@ const RETRY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(15
 /// How often an allocation is made in a row. Each makes at least one step further, and the next change begins anew.
 const MAX_ROUNDS: usize = 16;
 
+/// After how many such rows it is logged that there is no end.
+const MAX_RESTLESS: u32 = 20;
+
+/// How many steps a message names.
+const MAX_STEPS_LOGGED: usize = 5;
+
 /// What a leader knows.
 pub(super) struct Leading {
     inputs: Arc<Inputs>,
@@ -53,6 +62,8 @@ pub(super) struct Leading {
     /// The models that are ours.
     objects: BTreeMap<ObjectKey, ModelObject>,
     stores: Option<Watched<Seen>>,
+    /// Counts up when the stores have changed since the last allocation has begun.
+    stores_changed: Option<watch::Receiver<u64>>,
     places: Places,
     /// Whether `places` and `histories` are what the cluster has.
     is_loaded: bool,
@@ -66,6 +77,17 @@ pub(super) struct Leading {
     /// Why the policies couldn't decide, as it was logged last.
     undecided: Option<String>,
     failures: u32,
+    /// How often in a row an allocation has ended with something left to write.
+    restless: u32,
+}
+
+/// The first of the steps, for a message.
+fn summary(steps: &[Step]) -> String {
+    let text = |step: &Step| match &step.held {
+        Some(held) => format!("{} on {}: {:?}", ObjectName::new(&step.model), held.node, held.phase),
+        None => format!("{} released", ObjectName::new(&step.model)),
+    };
+    steps.iter().take(MAX_STEPS_LOGGED).map(text).collect::<Vec<_>>().join(", ")
 }
 
 fn now_seconds() -> u64 {
@@ -83,6 +105,7 @@ impl Leading {
             inputs,
             objects: BTreeMap::new(),
             stores: None,
+            stores_changed: None,
             is_loaded: false,
             has_leftovers: true,
             histories: BTreeMap::new(),
@@ -90,6 +113,7 @@ impl Leading {
             since: 0,
             undecided: None,
             failures: 0,
+            restless: 0,
         }
     }
 
@@ -117,10 +141,10 @@ impl Leading {
                     Some(Instant::now() + (least * 2_u32.saturating_pow(self.failures - 1)).min(most))
                 }
             };
-            let stores = self.stores.as_ref().map(Watched::changed);
+            let changed = self.stores_changed.as_mut();
             let stores_changed = async {
-                match stores {
-                    Some(mut changed) => _ = changed.changed().await,
+                match changed {
+                    Some(changed) => _ = changed.changed().await,
                     None => std::future::pending().await,
                 }
             };
@@ -158,7 +182,7 @@ impl Leading {
     /// Allocates and writes until nothing is left to write. Says when to look again although nothing has changed.
     async fn allocate(&mut self) -> kube::Result<Option<Instant>> {
         if self.objects.is_empty() {
-            self.stores = None;
+            (self.stores, self.stores_changed) = (None, None);
             self.is_loaded = false;
             self.publish(&Ledger::default());
             // Models that can't be listed may still be there.
@@ -174,6 +198,8 @@ impl Leading {
         self.has_leftovers = true;
         let Inputs { client, namespace, claims, .. } = &*self.inputs;
         let stores = self.stores.get_or_insert_with(|| stores::start(client, namespace, !claims.namespaces.is_empty()));
+        // Before anything is read: what changes while something is written is allocated again.
+        self.stores_changed = Some(stores.changed());
         let removed = {
             let mut seen = stores.lock();
             match seen.obstacle() {
@@ -195,6 +221,7 @@ impl Leading {
         for _ in 0..MAX_ROUNDS {
             let (cluster::Inputs { models, strays, .. }, ledger, gone) = self.decide();
             if ledger.steps.is_empty() && strays.is_empty() {
+                self.restless = 0;
                 self.publish(&ledger);
                 self.remember(&models).await;
                 self.release_deleted(&models).await;
@@ -210,11 +237,18 @@ impl Leading {
             }
             let steps = self.checked(&models, without_moves(ledger.steps.clone())).await?;
             if steps.is_empty() && strays.is_empty() {
-                self.publish(&ledger);
+                self.publish_unfinished(&models, ledger);
                 return Ok(Some(Instant::now() + RETRY[1]));
             }
             self.write(&models, &steps, &strays).await?;
         }
+        // Plans are made by what is written so far, however long more is to be written.
+        let (cluster::Inputs { models, .. }, ledger, _) = self.decide();
+        self.restless += 1;
+        if self.restless == MAX_RESTLESS {
+            tracing::warn!(steps = summary(&ledger.steps), "the allocation changes whenever it is written; going on");
+        }
+        self.publish_unfinished(&models, ledger);
         Ok(Some(Instant::now()))
     }
 
@@ -281,6 +315,15 @@ impl Leading {
         });
     }
 
+    /// The same before all steps are written. Of a model that runs without its place nothing is known then: it isn't stopped for that.
+    fn publish_unfinished(&self, models: &BTreeMap<ObjectKey, Model>, mut ledger: Ledger) {
+        let runs = |key: &ObjectKey| models.get(key).is_some_and(|model| model.held.is_none() && !model.pods.is_empty());
+        for step in ledger.steps.iter().filter(|step| step.held.is_some() && runs(&step.model)) {
+            ledger.entries.remove(&step.model);
+        }
+        self.publish(&ledger);
+    }
+
     /// Lists the gateways, as they are and not as a watch has seen them.
     async fn refresh_gateways(&self) -> kube::Result<()> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.inputs.namespace);
@@ -294,8 +337,8 @@ impl Leading {
         Ok(())
     }
 
-    /// The steps that may be written: before one that gives memory away its pods are looked for once more, and a model that gets a place has
-    /// the finalizer.
+    /// The steps that may be written: before one that gives memory away its pods are looked for once more, and nobody gets it if there are any.
+    /// A model that gets a place has the finalizer.
     async fn checked(&self, models: &BTreeMap<ObjectKey, Model>, steps: Vec<Step>) -> kube::Result<Vec<Step>> {
         let held = |key: &ObjectKey| models.get(key).and_then(|model| model.held.clone());
         let admitted: BTreeSet<ObjectKey> = admissions(held, &steps).into_iter().cloned().collect();
@@ -310,15 +353,18 @@ impl Leading {
         let answers = some_at_once(requests).await;
         let left_out: BTreeSet<ObjectKey> = answers.into_iter().filter(|(_, done)| !done).map(|(key, _)| key).collect();
         let mut requests = Vec::new();
-        for step in steps {
-            let is_left_out = left_out.contains(&step.model) || admitted.contains(&step.model) && left_out.contains(&step.with);
-            let client = self.client.clone();
-            requests.push(async move {
-                let may_be_written = !is_left_out && (step.held.is_some() || has_ended(client, &step.model).await?);
-                Ok::<_, kube::Error>(may_be_written.then_some(step))
-            });
+        for step in steps.iter().filter(|step| step.held.is_none()) {
+            let (client, model) = (self.client.clone(), step.model.clone());
+            requests.push(async move { has_ended(client, &model).await.map(|ended| (model, ended)) });
         }
-        some_at_once(requests).await.into_iter().filter_map(Result::transpose).collect()
+        let answers = some_at_once(requests).await.into_iter().collect::<kube::Result<Vec<_>>>()?;
+        let busy: BTreeSet<ObjectKey> = answers.into_iter().filter(|(_, ended)| !ended).map(|(model, _)| model).collect();
+        let unreleased: BTreeSet<String> = busy.iter().filter_map(held).map(|held| held.node).collect();
+        let may_be_written = |step: &Step| {
+            let is_left_out = left_out.contains(&step.model) || admitted.contains(&step.model) && left_out.contains(&step.with);
+            !is_left_out && (step.held.is_some() || !busy.contains(&step.model))
+        };
+        Ok(without_room(held, steps.into_iter().filter(may_be_written).collect(), &unreleased))
     }
 
     async fn write(&mut self, models: &BTreeMap<ObjectKey, Model>, steps: &[Step], strays: &[Stray]) -> kube::Result<()> {

@@ -82,6 +82,22 @@ pub(super) fn without_moves(steps: Vec<Step>) -> Vec<Step> {
     steps.into_iter().filter(|step| !(is_admission(step) && units.contains(&step.with))).collect()
 }
 
+/// Leaves out who would take memory of a node on which a place isn't given back after all, with all who are admitted with them: they were
+/// given what that one has.
+pub(super) fn without_room(held: impl Fn(&ObjectKey) -> Option<Held>, steps: Vec<Step>, unreleased: &BTreeSet<String>) -> Vec<Step> {
+    let takes = |step: &Step| {
+        step.held.as_ref().is_some_and(|now| {
+            let before = held(&step.model);
+            let grows = before.as_ref().is_none_or(|before| !now.amounts.fit(before.amounts));
+            now.phase == Phase::Admitted && grows && unreleased.contains(&now.node)
+        })
+    };
+    let units: BTreeSet<ObjectKey> = steps.iter().filter(|step| takes(step)).map(|step| step.with.clone()).collect();
+    let is_admission = |step: &Step| step.held.is_some() && held(&step.model).is_none();
+    let lacks_room = |step: &Step| takes(step) || is_admission(step) && units.contains(&step.with);
+    steps.into_iter().filter(|step| !lacks_room(step)).collect()
+}
+
 /// The models that steps admit.
 pub(super) fn admissions(held: impl Fn(&ObjectKey) -> Option<Held>, steps: &[Step]) -> Vec<&ObjectKey> {
     steps.iter().filter(|step| step.held.is_some() && held(&step.model).is_none()).map(|step| &step.model).collect()
@@ -150,6 +166,27 @@ mod tests {
         ];
         let left: Vec<String> = without_moves(steps).into_iter().map(|step| step.model.name).collect();
         assert_eq!(left, ["moves", "other", "victim"]);
+    }
+
+    #[test]
+    fn nobody_gets_memory_of_a_place_that_is_not_given_back_yet() {
+        let known = [("stops", "a", Phase::Stopping), ("grows", "a", Phase::Admitted), ("drains", "a", Phase::Admitted)];
+        let held = |key: &ObjectKey| known.iter().find(|(name, ..)| *name == key.name).map(|(_, node, phase)| place(node, phase.clone()));
+        let larger = Held { amounts: Amounts { memory: 9, ..Amounts::default() }, ..place("a", Phase::Admitted) };
+        let steps = vec![
+            step("grows", Some(larger), "grows"),
+            step("drains", Some(place("a", Phase::Draining(SleepReason::Idle))), "drains"),
+            step("comes", Some(place("a", Phase::Admitted)), "comes"),
+            step("needed", Some(place("b", Phase::Admitted)), "root"),
+            step("root", Some(place("a", Phase::Admitted)), "root"),
+            step("other", Some(place("b", Phase::Admitted)), "other"),
+        ];
+        let left = |unreleased: &[&str]| -> Vec<String> {
+            let unreleased = unreleased.iter().map(|node| (*node).to_owned()).collect();
+            without_room(held, steps.clone(), &unreleased).into_iter().map(|step| step.model.name).collect()
+        };
+        assert_eq!(left(&["a"]), ["drains", "other"]);
+        assert_eq!(left(&["c"]), ["grows", "drains", "comes", "needed", "root", "other"]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::{
     watch::{Shared, apis},
 };
 use anyhow::{Context, Result, bail};
-use clap::{ArgMatches, Args, Command};
+use clap::{ArgAction, ArgMatches, Args, Command};
 use pointsman_core::claims::{Claim, Claims};
 use pointsman_sandbox::isolate;
 use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
@@ -85,6 +85,10 @@ pub(super) struct ControllerArgs {
     /// it works in all.
     #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = namespace)]
     namespaces: Vec<String>,
+    /// Whether InferenceServices get the labels of OME's labels page by which people select them, such as serving.ome.io/model, where nobody else
+    /// has set them. Labels that were written before are removed if not.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    subject_labels: bool,
     /// How many services are worked on at once; each uses one connection.
     #[arg(long, value_name = "NUMBER", default_value_t = controller::WORKERS)]
     workers: usize,
@@ -242,6 +246,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         memory_usage,
         model_agent_namespace: args.model_agent_namespace,
         claims,
+        subject_labels: args.subject_labels,
         shared: shared.clone(),
         pacer: Arc::clone(&pacer),
         workers: args.workers,

@@ -18,7 +18,10 @@ use kube::{
 use pointsman_core::{
     decide::{Policies, Unheard, set::ActiveSet},
     objects::label_value,
-    resource::{DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, INFERENCE_MODEL, LLM_CONFIG, NAMESPACE, POD, REFERENCED_KINDS, Resource},
+    resource::{
+        BENCHMARK_JOB, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY, INFERENCE_MODEL, LLM_CONFIG, NAMESPACE, POD, REFERENCE_GRANT,
+        REFERENCED_KINDS, Resource,
+    },
     rules::Rules,
     subject_kind::{ALL, SUBJECT_KINDS, SubjectKind},
     world::{ObjectKey, World, child::SUBJECT_KIND},
@@ -38,7 +41,7 @@ fn used() -> impl Iterator<Item = &'static Resource> {
 }
 
 /// What a service may name of other namespaces.
-static ELSEWHERE: [&Resource; 2] = [&LLM_CONFIG, &GATEWAY];
+static ELSEWHERE: [&Resource; 3] = [&LLM_CONFIG, &GATEWAY, &REFERENCE_GRANT];
 
 /// What is looked at, in files or in a cluster, and in which form it is told.
 #[derive(Args, Debug)]
@@ -170,6 +173,22 @@ impl Source {
         Ok(())
     }
 
+    /// Puts the service that a benchmark measures into a world.
+    async fn measured(&self, world: &mut World, benchmark: &Value, namespace: &str) -> Result<()> {
+        let reference = &benchmark["spec"]["endpoint"]["inferenceService"];
+        let kind = reference["kind"].as_str().unwrap_or("InferenceService");
+        let resource = SUBJECT_KINDS.iter().map(|known| known.resource).find(|resource| resource.kind == kind);
+        let (Some(name), Some(resource)) = (reference["name"].as_str(), resource.filter(|resource| self.available.contains(resource)))
+        else {
+            return Ok(());
+        };
+        let namespace = reference["namespace"].as_str().unwrap_or(namespace);
+        if let Some(service) = self.one(resource, namespace, name).await? {
+            world.put(resource, &service);
+        }
+        Ok(())
+    }
+
     /// The policies that the host has recorded as active. Blocks while plugins are compiled.
     pub(super) async fn policies(&self, host_namespace: &str, cache: &CacheArgs) -> Result<(Policies, Vec<String>)> {
         let loader = tokio::task::block_in_place(|| loader(cache))?;
@@ -224,7 +243,11 @@ pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
     let (policies, notes) = source.policies(&offline.host_namespace, cache).await?;
     let mut world = World::default();
     source.crowd(&mut world, policies.active().rules(), &key.namespace).await?;
-    world.put(key.resource, &source.subject(&key).await?);
+    let subject = source.subject(&key).await?;
+    world.put(key.resource, &subject);
+    if *key.resource == BENCHMARK_JOB {
+        source.measured(&mut world, &subject, &key.namespace).await?;
+    }
     source.surroundings(&mut world, &key.namespace).await?;
     for resource in source.made() {
         let selector = if resource == &POD {

@@ -1,7 +1,7 @@
 //! What an administrator sets for all subjects: the controller and whoever foretells what it does take the same.
 
 use clap::Args;
-use pointsman_core::settings::HOST_NAMESPACE;
+use pointsman_core::settings::{BENCHMARK_IMAGE, HOST_NAMESPACE};
 use pointsman_core::settings::{Gateway, Settings};
 
 /// What names of Services end with.
@@ -33,6 +33,9 @@ pub(super) struct SettingsArgs {
     /// models. ghcr.io/llm-d/llm-d-inference-scheduler becomes REGISTRY/llm-d/llm-d-inference-scheduler.
     #[arg(long, value_name = "REGISTRY", value_parser = registry)]
     image_mirror: Option<String>,
+    /// The image with genai-bench, which BenchmarkJobs run.
+    #[arg(long, value_name = "IMAGE", default_value = BENCHMARK_IMAGE)]
+    benchmark_image: String,
 }
 
 pub(super) fn place(text: &str) -> Result<(String, String), String> {
@@ -69,6 +72,7 @@ impl SettingsArgs {
             config_namespace: self.config_namespace.clone(),
             prometheus: self.prometheus.clone(),
             image_mirror: self.image_mirror.clone(),
+            benchmark_image: self.benchmark_image.clone(),
             ..Settings::default()
         }
     }

@@ -1,4 +1,4 @@
-//! The rules for OME's InferenceService.
+//! The rules for OME's InferenceService, and for its BenchmarkJob.
 
 use crate::{
     config::Config,
@@ -80,7 +80,10 @@ fn bar_fact(source: &Source<'_>, sort: Sort, key: &str) -> Option<Reason> {
         }
         (
             Sort::Label,
-            "ome.io/component"
+            "benchmark.ome.io/job-name"
+            | "benchmark.ome.io/target-service"
+            | "benchmark.ome.io/task-type"
+            | "ome.io/component"
             | "ome.io/part-of"
             | "serving.ome.io/inferenceservice"
             | "serving.ome.io/component"

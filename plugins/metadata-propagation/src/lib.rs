@@ -9,6 +9,7 @@ pub mod llm_inference_service;
 pub mod monitoring;
 pub mod offer;
 pub mod source;
+pub mod training_job;
 pub mod upstream;
 pub mod words;
 
@@ -25,7 +26,8 @@ use pointsman_plugin::{
 #[allow(clippy::unnecessary_wraps, reason = "it has the form that all policies have")]
 pub fn propagate(config: &Config, request: Request) -> Result<Answer, Failure> {
     let rules = match (request.subject.group.as_str(), request.subject.kind.as_str()) {
-        ("ome.io", "InferenceService") => inference_service::propagate,
+        ("ome.io", "InferenceService" | "BenchmarkJob") => inference_service::propagate,
+        ("ome.io", "TrainingJob") => training_job::propagate,
         ("serving.kserve.io", "LLMInferenceService") => llm_inference_service::propagate,
         _ => without_rules,
     };

@@ -23,6 +23,8 @@ impl Rules {
         match (&*subject.group, &*subject.kind) {
             ("serving.kserve.io", "LLMInferenceService") => &kserve::RULES,
             ("inference.eh-ops.io", "InferenceModel") => &eh_ops::RULES,
+            ("ome.io", "BenchmarkJob") => &ome::benchmark::RULES,
+            ("ome.io", "TrainingJob") => &ome::training::RULES,
             _ => &ome::RULES,
         }
     }

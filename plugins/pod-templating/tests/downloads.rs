@@ -253,3 +253,80 @@ fn an_adapter_needs_a_name_and_a_place_and_a_router_needs_none() {
     let router = adapted(json!({"name": "sql", "storageUri": "pvc://a"}), vllm(&["m"])).role(Role::Router);
     assert_eq!((router.spec().get("volumes"), router.container()["args"].take()), (None, json!(["m"])));
 }
+
+fn several(adapters: &[Value], fields: Value) -> TestRequest {
+    let mut asked = ask([("runtime", runner(fields))]);
+    for adapter in adapters {
+        asked.request.layers.extend(ask([("adapter", adapter.clone())]).request.layers);
+    }
+    asked
+}
+
+fn lora(name: &str, rank: Value) -> Value {
+    json!({"name": name, "storageUri": format!("hf://org/{name}"), "modelType": "LoRA", "rank": rank})
+}
+
+#[test]
+fn several_adapters_are_fetched_each_and_loaded_together() {
+    let asked = several(&[lora("sql", json!(null)), lora("legal", json!(null))], vllm(&["m"]));
+    let spec = asked.spec();
+    let initializers = spec["initContainers"].as_array().unwrap();
+    let mut fetched: Vec<_> = initializers.iter().map(|one| (one["name"].as_str().unwrap(), one["args"].to_string())).collect();
+    fetched.sort_unstable();
+    let expected = [
+        ("adapter-initializer", r#"["hf://org/sql","/mnt/adapters/sql"]"#.to_owned()),
+        ("adapter-initializer-2", r#"["hf://org/legal","/mnt/adapters/legal"]"#.to_owned()),
+    ];
+    assert_eq!(fetched, expected);
+    assert_eq!(spec["volumes"], json!([{"name": "adapter", "emptyDir": {}}, {"name": "adapter-2", "emptyDir": {}}]));
+    let container = &spec["containers"][0];
+    let modules = ["sql=/mnt/adapters/sql", "legal=/mnt/adapters/legal"];
+    assert_eq!(container["args"], json!(["m", "--enable-lora", "--lora-modules", modules[0], modules[1], "--max-loras", "2"]));
+    assert_eq!(container["env"], json!([{"name": "ADAPTER_PATHS", "value": modules.join(",")}]));
+    let sglang = several(&[lora("sql", json!(8)), lora("legal", json!(64))], json!({"command": ["sglang", "serve"], "args": []}));
+    assert_eq!(sglang.container()["args"], json!(["--enable-lora", "--lora-paths", modules[0], modules[1]]));
+}
+
+#[test]
+fn vllm_gets_room_for_the_largest_rank() {
+    let limits = |adapters: &[Value], words: &[&str]| -> Vec<String> {
+        let args = several(adapters, vllm(words)).container()["args"].take();
+        let args: Vec<String> = args.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect();
+        let at = args.iter().rposition(|word| word.starts_with("a=") || word.starts_with("b=")).map_or(0, |at| at + 1);
+        args[at..].to_vec()
+    };
+    let (small, large, unknown) = (lora("a", json!(8)), lora("b", json!(20)), lora("b", json!(null)));
+    assert_eq!(limits(std::slice::from_ref(&small), &["m"]), ["--max-lora-rank", "8"]);
+    assert_eq!(limits(&[small.clone(), large.clone()], &["m"]), ["--max-loras", "2", "--max-lora-rank", "32"]);
+    // By its default, vLLM takes ranks up to 16.
+    assert_eq!(limits(&[small.clone(), unknown], &["m"]), ["--max-loras", "2", "--max-lora-rank", "16"]);
+    let given = ["m", "--max-cpu-loras=1", "--max_lora_rank", "64"];
+    assert_eq!(limits(&[small.clone(), large], &given), [""; 0]);
+    let said = several(&[small, lora("b", json!(513))], vllm(&["m"])).failure();
+    assert!(said.starts_with("the hyperParameters of the FineTunedWeight b say rank 513, and vLLM loads ranks up to 512:"), "{said}");
+}
+
+#[test]
+fn several_adapters_that_nothing_loads_are_refused() {
+    let two = [lora("sql", json!(null)), lora("legal", json!(null))];
+    let own = json!({"command": ["serve"], "args": ["m"]});
+    let said = several(&two, own).failure();
+    assert!(
+        said.starts_with("2 weights are to be served beside the model, and the command line of ome-container is none that is known:"),
+        "{said}"
+    );
+    let mut distilled = two.clone();
+    distilled[1]["modelType"] = json!("Tfew");
+    let said = several(&distilled, vllm(&["m"])).failure();
+    assert!(said.contains("vLLM loads no weights of the type Tfew: leave one of them"), "{said}");
+    for fields in [
+        json!({"command": ["serve"], "args": ["--adapters", "$(ADAPTER_PATHS)"]}),
+        json!({"command": ["serve", "/mnt/adapters/sql"]}),
+        json!({"env": [{"name": "MINE", "value": "$(ADAPTER_PATHS)"}]}),
+    ] {
+        assert_eq!(
+            several(&two, fields).said("AdapterUntold").split(" itself: ").next().unwrap(),
+            "The container ome-container has to load the adapters in ADAPTER_PATHS"
+        );
+    }
+}

@@ -203,3 +203,21 @@ fn a_secret_is_variables_of_the_main_container_and_of_what_downloads() {
     assert_eq!((sources("model-initializer"), sources("adapter-initializer")), (Some(secret.clone()), Some(secret)));
     assert_eq!(sources("other"), None);
 }
+
+#[test]
+fn a_models_limit_of_tokens_is_a_flag_where_nothing_else_says_it() {
+    let args = |words: &[&str], settings: Value, tokens: Value| {
+        let model = json!({"name": "llama", "storageUri": "hf://a/b", "maxTokens": tokens});
+        let runtime = runner(json!({"command": ["vllm", "serve"], "args": words}));
+        ask([("runtime", runtime), ("model", model), ("settings", settings)]).container()["args"].take()
+    };
+    assert_eq!(args(&["m"], json!({}), json!(8192)), json!(["m", "--max-model-len", "8192"]));
+    assert_eq!(args(&["m"], json!({}), json!(null)), json!(["m"]));
+    assert_eq!(args(&["m", "--max-model-len=4096"], json!({}), json!(8192)), json!(["m", "--max-model-len=4096"]));
+    let annotated = args(&["m"], json!({"model.ome.io/max-tokens": "4096"}), json!(8192));
+    assert_eq!(annotated, json!(["m", "--max-model-len", "4096"]));
+    let model = json!({"name": "llama", "storageUri": "hf://a/b", "maxTokens": 8192});
+    let sglang = runner(json!({"command": ["sglang", "serve"], "args": ["m"]}));
+    assert_eq!(ask([("runtime", sglang), ("model", model.clone())]).container()["args"], json!(["m", "--context-length", "8192"]));
+    assert_eq!(ask([("runtime", runner(json!({"args": ["m"]}))), ("model", model)]).container()["args"], json!(["m"]));
+}

@@ -127,6 +127,17 @@ impl Watchdog {
     /// How many former capacities count.
     const KEPT: usize = 20;
 
+    /// Notes what nodes have for models, between two checks: it may have changed back by the next one, and a decision may have seen it.
+    pub(super) fn note_capacities(&mut self, moment: &Moment) {
+        for node in moment.nodes.keys() {
+            let capacity = moment.capacity(node);
+            let (_, capacities) = self.before.entry(node.clone()).or_default();
+            if !capacities.contains(&capacity) {
+                capacities.push(capacity);
+            }
+        }
+    }
+
     pub(super) fn check(&mut self, moment: &Moment) {
         self.moments += 1;
         for node in moment.nodes.keys() {

@@ -1,8 +1,13 @@
-//! A plugin that decides who is worth more, exchanged while models compete.
+//! A plugin that decides who is worth more, exchanged while models compete; and models that wake and go while restarts are paused.
 
 use super::{Pool, gateway::Gateway};
 use crate::services::{Space, condition, own_cluster};
-use pointsman_core::resource::INFERENCE_MODEL;
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use pointsman_core::resource::{DEPLOYMENT, INFERENCE_MODEL};
 use pointsman_sandbox::{builtin, digest::Digest};
 use pointsman_tests::{Host, PolicyCluster, eventually};
 use serde_json::{Value, json};
@@ -63,4 +68,43 @@ async fn a_plugin_turns_around_who_sleeps_for_whom_while_the_host_runs() {
     until(&mut gateway, "high", "gets its place", &ready).await;
     let sleeps = |model: &Value| model["status"]["replicas"] == 0;
     until(&mut gateway, "low", "sleeps", &sleeps).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_wakes_on_another_node_and_goes_while_restarts_are_paused() {
+    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&[])));
+    let host = Host::start(&cluster, &[]).await;
+    host.ready().await;
+    let space = Space::bare(&cluster, "paused").await;
+    let pool = Pool::new(&space, &["100Gi", "200Gi"]);
+    let mut gateway = Gateway::new(space.0.client.clone(), &space.0.name, "paused");
+    pool.create("llama", "60Gi", json!({"cooldownPeriod": "1s"})).await;
+    pool.ready("llama").await;
+    pool.reserves("it is where it fits best", &[("llama", 0)]).await;
+    let until = async |gateway: &mut Gateway, what: &str, expected: &dyn Fn(Option<&Value>) -> bool| {
+        eventually(what, async || {
+            gateway.tick().await;
+            expected(space.find(&INFERENCE_MODEL, "llama").await.as_ref()).then_some(())
+        })
+        .await;
+    };
+    let sleeps = |model: Option<&Value>| model.is_some_and(|model| model["status"]["replicas"] == 0);
+    let ready = |model: Option<&Value>| model.is_some_and(|model| condition(model, "Ready")["status"] == "True");
+    gateway.ask("llama", Duration::from_millis(1));
+    until(&mut gateway, "it sleeps", &sleeps).await;
+
+    cluster.pointsman(&["policy", "pause", "--reason", "the night shift looks first"]).ok();
+    eventually("restarts are paused", async || (host.metric("pointsman_pace_stopped") == Some(1.0)).then_some(())).await;
+    let cordoned = json!({"spec": {"unschedulable": true}});
+    let nodes: Api<Node> = Api::all(space.0.client.clone());
+    nodes.patch(&pool.node(0), &PatchParams::default(), &Patch::Merge(cordoned)).await.unwrap();
+    // Busy for longer than the test takes, so that it stays.
+    gateway.ask("llama", Duration::from_hours(1));
+    until(&mut gateway, "it wakes on the other node", &ready).await;
+    pool.reserves("it has its place there", &[("llama", 1)]).await;
+    let mut gateway = Gateway::new(space.0.client.clone(), &space.0.name, "paused");
+    space.delete(&INFERENCE_MODEL, "llama").await;
+    until(&mut gateway, "it goes", &|model: Option<&Value>| model.is_none()).await;
+    space.goes(&DEPLOYMENT, "llama").await;
+    pool.reserves("nothing is reserved", &[]).await;
 }

@@ -142,7 +142,8 @@ impl<'a> Run<'a> {
 
     async fn operate(&mut self) {
         let (at, api) = (self.below(MODELS), self.space.api(&INFERENCE_MODEL));
-        match self.below(100) {
+        let choice = self.below(100);
+        match choice {
             0..56 => {
                 let (gateway, takes) = (self.below(GATEWAYS), Duration::from_millis(self.below(2000)));
                 self.gateways[usize::try_from(gateway).unwrap()].ask(&model(at), takes);
@@ -197,6 +198,11 @@ impl<'a> Run<'a> {
                     self.cluster.add_nodes(&json!({ "nodes": [self.node_yaml(at)] }).to_string()).unwrap();
                 }
             }
+        }
+        // What a node has for models may be another amount for a moment only: a node that is there again has what it had at first.
+        if (87..100).contains(&choice) {
+            let moment = Moment::now(&self.space.0.client, &self.space.0.name).await;
+            self.watchdog.note_capacities(&moment);
         }
     }
 
@@ -282,6 +288,29 @@ impl<'a> Run<'a> {
             let (status, node) = (&pod.data["status"], &pod.data["spec"]["nodeName"]);
             let deleted = &pod.metadata.deletion_timestamp;
             lines.push(format!("pod {} on {node}: {}, deleted {deleted:?}, {}", pod.name_any(), status["phase"], status["conditions"]));
+        }
+        // Whether restarts of pods are paused, and who waits for a turn.
+        let sets = self.cluster.kubectl(&["get", "policysets", "-o", "yaml"]);
+        let paused = sets.stdout.lines().filter(|line| line.contains("policy.pointsman.dev/") || line.contains("message:"));
+        lines.extend(paused.map(|line| format!("policyset {}", line.trim())));
+        for model in self.models().await {
+            let (name, metadata) = (&model["metadata"]["name"], &model["metadata"]);
+            let (applied, available) = (condition(&model, "Applied"), condition(&model, "Available"));
+            lines.push(format!(
+                "model {name}: generation {} of {}, deleted {}, Applied {} {}: {}, Available {} {}",
+                model["status"]["observedGeneration"],
+                metadata["generation"],
+                metadata["deletionTimestamp"],
+                applied["status"],
+                applied["reason"],
+                applied["message"],
+                available["status"],
+                available["message"],
+            ));
+        }
+        for (node, places) in super::reservations(&self.space.0.client).await.0 {
+            lines
+                .extend(places.iter().map(|(model, place)| format!("place of {model} on {node}: {:?} since {}", place.phase, place.since)));
         }
         for what in
             [["deployments,replicasets", "-o", "wide"], ["leases", "-A", "-o=wide"], ["events", "--sort-by=.lastTimestamp", "-o=wide"]]

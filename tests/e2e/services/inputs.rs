@@ -1,6 +1,6 @@
 //! Older and rarer ways to say what is to be served: a predictor, a runtime's own containers, a fine-tuned weight.
 
-use super::{DEPLOYMENT, LEADER_WORKER_SET, POD, SERVING_RUNTIME, Space, condition, is_ready};
+use super::{DEPLOYMENT, INFERENCE_SERVICE, LEADER_WORKER_SET, POD, SERVING_RUNTIME, Space, condition, is_ready};
 use kube::{
     Api,
     api::{DeleteParams, DynamicObject, PostParams},
@@ -95,7 +95,7 @@ async fn weight(space: &Space<'_>, name: &str, more: Value) -> Api<DynamicObject
 }
 
 #[tokio::test]
-async fn one_fine_tuned_weight_is_fetched_before_the_engine_starts() {
+async fn fine_tuned_weights_are_fetched_before_the_engine_starts() {
     let space = Space::shared("weights").await;
     let name = format!("tuned-{}", space.0.name);
     let tuned = |names: Value| json!({"model": {"name": "model", "kind": "BaseModel", "fineTunedWeights": names}});
@@ -116,11 +116,38 @@ async fn one_fine_tuned_weight_is_fetched_before_the_engine_starts() {
     let pods = space.pods("chat").await;
     assert!(pods.values().all(|pod| pod["metadata"]["labels"]["fine-tuned-serving"] == "true"));
 
-    // Several aren't stacked, and what runs stays.
+    // The weight says that it can be used, and the runtime by whom it is, and what else it can serve.
+    let status = eventually("the weight's status is written", async || {
+        let weight = serde_json::to_value(weights.get(&name).await.unwrap()).unwrap();
+        (weight["status"]["state"] == "Ready").then(|| weight["status"].clone())
+    })
+    .await;
+    assert_eq!(status["conditions"][0]["reason"], "Usable");
+    let user = format!("{}/chat", space.0.name);
+    let used = |runtime: &Value| runtime["status"]["services"] == json!([user]) && runtime["status"]["serviceCount"] == 1;
+    let runtime = space.becomes(&SERVING_RUNTIME, "runtime", "its status has the service", used).await;
+    let models = runtime["status"]["models"].as_array().unwrap();
+    assert!(models.contains(&format!("{}/model", space.0.name).into()), "{models:?}");
+
+    // Nothing here loads several, and what runs stays.
     let uids = space.pod_uids("chat").await;
-    space.change("chat", tuned(json!([name, "other"]))).await;
-    let why = space.says("chat", "Accepted", "False", "NotSupported").await;
-    assert!(why.contains("2 weights"), "{why}");
+    let other = format!("other-{}", space.0.name);
+    weight(&space, &other, json!({"hyperParameters": {"strategy": "lora", "rank": 32}})).await;
+    space.change("chat", tuned(json!([name, other]))).await;
+    let why = space.says("chat", "Decided", "False", "PolicyFailed").await;
+    assert!(why.contains("2 weights are to be served beside the model"), "{why}");
+    assert_eq!(space.pod_uids("chat").await, uids);
+    // vLLM does.
+    super::labels::vllm(&space).await;
+    let mut by_vllm = tuned(json!([name, other]));
+    by_vllm["runtime"] = json!({"name": "vllm", "kind": "ServingRuntime"});
+    space.serves("both", by_vllm).await;
+    let deployment = space.get(&DEPLOYMENT, "both-engine").await;
+    let args = deployment["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
+    let modules = format!(r#""--enable-lora","--lora-modules","{name}=/mnt/adapters/{name}","{other}=/mnt/adapters/{other}""#);
+    assert!(args.ends_with(&format!(r#"{modules},"--max-loras","2","--max-lora-rank","32"]"#)), "{args}");
+    space.delete(&INFERENCE_SERVICE, "both").await;
+    weights.delete(&other, &DeleteParams::default()).await.unwrap();
     space.change("chat", tuned(json!([name]))).await;
     space.ready("chat").await;
     assert_eq!(space.pod_uids("chat").await, uids);

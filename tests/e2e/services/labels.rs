@@ -1,8 +1,8 @@
 //! What the annotations and labels of OME's labels page come to in a cluster.
 
 use super::{
-    DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, SERVING_RUNTIME, Space, condition, fixed,
-    simple_runtime, with_model,
+    DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INFERENCE_SERVICE, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, SERVING_RUNTIME, Space, condition,
+    fixed, simple_runtime, with_model,
 };
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
@@ -13,7 +13,7 @@ use pointsman_tests::eventually;
 use serde_json::{Value, json};
 
 /// A runtime of vLLM beside the simple one, for services that name it.
-async fn vllm(space: &Space<'_>) {
+pub(super) async fn vllm(space: &Space<'_>) {
     let mut runtime = simple_runtime();
     runtime["supportedModelFormats"][0]["autoSelect"] = false.into();
     let runner = &mut runtime["engineConfig"]["runner"];
@@ -216,4 +216,36 @@ async fn what_was_applied_last_is_on_the_workload_and_changes_without_a_pod() {
     let writes = space.writes().split_off(before);
     let objects: Vec<_> = writes.iter().filter(|write| !write.ends_with("/status") && !write.contains("events")).collect();
     assert_eq!(objects, ["patch deployments/chat-engine"], "{writes:#?}");
+}
+
+#[tokio::test]
+async fn services_are_selected_by_the_labels_of_omes_page() {
+    let space = Space::shared("selected").await;
+    let named = |selector: &str, kind: &str| {
+        let output = space.kubectl(&["get", kind, "-l", selector, "-o", "name"]).ok();
+        output.lines().map(str::to_owned).filter(|line| line.starts_with("inferenceservice")).collect::<Vec<_>>()
+    };
+    let chat = ["inferenceservice.ome.io/chat".to_owned()];
+    space.serves("chat", with_model(json!({"engine": fixed(1)}))).await;
+    let model = "serving.ome.io/model=model";
+    eventually("it is selected by its model", async || (named(model, "inferenceservice") == chat).then_some(())).await;
+    assert_eq!(named("serving.ome.io/runtime=runtime,ome.io/managed-by=ome-controller", "isvc"), chat);
+    assert_eq!(named("ome.io/managed-by=ome-controller", "all"), chat);
+    let pods = space.pod_uids("chat").await;
+    let generation = space.get(&INFERENCE_SERVICE, "chat").await["metadata"]["generation"].clone();
+
+    // What its user sets is the user's, and comes back when the user no longer sets it.
+    space.kubectl(&["label", "--overwrite", "isvc", "chat", "serving.ome.io/model=mine", "model.ome.io/vendor=me"]).ok();
+    assert_eq!(named("serving.ome.io/model=mine", "isvc"), chat);
+    space.change("chat", json!({"engine": {"annotations": {"note": "another pod"}}})).await;
+    eventually("it runs another pod", async || (space.pod_uids("chat").await != pods).then_some(())).await;
+    space.ready("chat").await;
+    let service = space.get(&INFERENCE_SERVICE, "chat").await;
+    assert_ne!(service["metadata"]["generation"], generation);
+    assert_eq!(service["metadata"]["labels"]["serving.ome.io/model"], "mine");
+    let own = service["metadata"]["managedFields"].as_array().unwrap().iter().find(|managed| managed["manager"] == "pointsman/labels");
+    let own = &own.unwrap()["fieldsV1"]["f:metadata"]["f:labels"];
+    assert!(own.get("f:serving.ome.io/runtime").is_some() && own.get("f:serving.ome.io/model").is_none(), "{own}");
+    space.kubectl(&["label", "isvc", "chat", "serving.ome.io/model-"]).ok();
+    eventually("the label is ours again", async || (named(model, "isvc") == chat).then_some(())).await;
 }

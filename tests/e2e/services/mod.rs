@@ -21,7 +21,7 @@ use kube::{
 };
 use pointsman_core::{
     resource::{
-        BASE_MODEL, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, INFERENCE_SERVICE, KNATIVE_SERVICE,
+        BASE_MODEL, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, INFERENCE_SERVICE, JOB, KNATIVE_SERVICE,
         LEADER_WORKER_SET, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, RAY_CLUSTER, ROLE, ROLE_BINDING, Resource,
         SCALED_OBJECT, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME,
     },
@@ -40,11 +40,12 @@ use tokio::sync::OnceCell;
 pub(crate) const AGENT: &str = "pointsman/";
 
 /// What a service may become.
-pub(crate) static CHILDREN: [&Resource; 15] = [
+pub(crate) static CHILDREN: [&Resource; 16] = [
     &DEPLOYMENT,
     &HORIZONTAL_POD_AUTOSCALER,
     &HTTP_ROUTE,
     &INFERENCE_POOL,
+    &JOB,
     &KNATIVE_SERVICE,
     &LEADER_WORKER_SET,
     &NETWORK_POLICY,
@@ -348,9 +349,15 @@ impl<'a> Space<'a> {
         .await
     }
 
-    /// The writes of our host in this namespace so far.
+    /// The writes of our host in this namespace so far, without those of runtimes.
     pub(crate) fn writes(&self) -> Vec<String> {
-        writes(self.0.cluster, |request| request["objectRef"]["namespace"] == self.0.name.as_str())
+        self.all_writes().0
+    }
+
+    /// The same, and those of runtimes: who uses one is written into its status a while after that has changed.
+    pub(crate) fn all_writes(&self) -> (Vec<String>, Vec<String>) {
+        let all = writes(self.0.cluster, |request| request["objectRef"]["namespace"] == self.0.name.as_str());
+        all.into_iter().partition(|write| !write.contains(" servingruntimes/"))
     }
 
     pub(crate) fn kubectl(&self, args: &[&str]) -> CommandOutput {

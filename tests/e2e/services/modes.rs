@@ -66,6 +66,7 @@ async fn an_engine_from_the_runtime_alone_becomes_a_deployment_with_all_that_goe
     assert_eq!(engine["latestRolledoutRevision"], "chat-engine-00001");
     assert_eq!(engine["traffic"], json!([{"revisionName": "chat-engine-00001", "latestRevision": true, "percent": 100}]));
     assert_eq!(engine["url"], format!("http://chat-engine.{}.svc.cluster.local", space.0.name));
+    assert_eq!(engine["restURL"], engine["url"]);
     assert_eq!(status["components"].as_object().unwrap().len(), 1);
     for (type_, reason) in [("EngineReady", "Available"), ("IngressReady", "ClusterLocal"), ("RuntimeSelected", "Selected")] {
         let told = condition(&service, type_);

@@ -210,3 +210,18 @@ async fn where_somebody_else_scales_there_is_no_autoscaler_and_what_they_say_sta
     assert_eq!(service["status"]["modelStatus"]["modelCopies"]["totalCopies"], 4);
     assert_eq!(replicas(&space.get(&DEPLOYMENT, "chat-engine").await), Some(4));
 }
+
+#[tokio::test]
+async fn a_service_that_keda_has_scaled_to_zero_stands_by() {
+    let space = Space::shared("standby").await;
+    let keda = json!({"enableKeda": true, "promServerAddress": "http://prometheus:9090", "customPromQuery": "sum(queue)"});
+    space.serves("chat", with_model(json!({"kedaConfig": keda, "engine": {"minReplicas": 0, "maxReplicas": 2}}))).await;
+    // There is no KEDA here; this is what it does.
+    space.kubectl(&["scale", "deployment", "chat-engine", "--replicas=0"]).ok();
+    let stands_by = |service: &Value| {
+        let status = &service["status"]["modelStatus"];
+        status["modelRevisionStates"] == json!({"activeModelState": "Standby", "targetModelState": "Standby"})
+            && status["transitionStatus"] == "UpToDate"
+    };
+    space.becomes(&INFERENCE_SERVICE, "chat", "it stands by", stands_by).await;
+}

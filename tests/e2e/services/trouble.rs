@@ -142,6 +142,7 @@ async fn pods_that_crash_are_told_with_exit_code_and_time_and_a_working_version_
     assert_eq!(status["modelCopies"], json!({"failedCopies": 1, "totalCopies": 1}));
     let failure = &status["lastFailureInfo"];
     assert_eq!((&failure["exitCode"], &failure["reason"]), (&json!(1), &json!("ModelLoadFailed")));
+    assert_eq!(failure["modelRevisionName"], "chat-engine-00002");
     assert!(failure["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{failure}");
     assert!(failure["message"].as_str().unwrap().contains("CrashLoopBackOff"), "{failure}");
     let pods = space.pods("chat").await;

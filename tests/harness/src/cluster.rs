@@ -46,6 +46,8 @@ pub enum Behaviour {
     Fail,
     /// It crashes again and again.
     Crash,
+    /// It runs until it is deleted, a Job's as well.
+    Run,
 }
 
 impl Behaviour {
@@ -55,6 +57,7 @@ impl Behaviour {
             Self::Pending => "pending",
             Self::Fail => "fail",
             Self::Crash => "crash",
+            Self::Run => "run",
         }
     }
 }

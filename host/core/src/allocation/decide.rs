@@ -26,6 +26,8 @@ pub(super) struct Decision<'a> {
     pub(super) scores: Vec<Option<f64>>,
     pub(super) entries: Vec<Option<Entry>>,
     pub(super) steps: Vec<Step>,
+    /// Those that are to move and that others with a place depend on.
+    moving: Vec<usize>,
     next: Option<u64>,
 }
 
@@ -41,6 +43,7 @@ pub fn allocate(nodes: &BTreeMap<String, Node>, models: &BTreeMap<ObjectKey, Mod
         scores: vec![None; models.len()],
         entries: vec![None; models.len()],
         steps: Vec::new(),
+        moving: Vec::new(),
         next: None,
         models,
     };
@@ -180,15 +183,37 @@ impl<'a> Decision<'a> {
                 }
             }
         }
+        self.move_with_dependants();
+    }
+
+    /// Whether one that depends on a model has a place to stay.
+    fn has_dependant(&self, at: usize) -> bool {
+        self.graph.needed_by[at].iter().any(|&other| self.phases[other] == Some(Phase::Admitted))
+    }
+
+    /// Puts those to sleep that are to move, with all that depend on them: alone, each would come back for their sake. Those that are asked for
+    /// come back together.
+    fn move_with_dependants(&mut self) {
+        for at in std::mem::take(&mut self.moving) {
+            let models: Vec<usize> =
+                self.graph.with_dependants(at).into_iter().filter(|&at| self.phases[at] == Some(Phase::Admitted)).collect();
+            // What is written of one of them now comes first.
+            let is_written = |at: usize| self.steps.iter().any(|step| step.model == *self.key(at));
+            if self.phases[at] != Some(Phase::Admitted) || models.iter().any(|&at| is_written(at)) {
+                continue;
+            }
+            for other in models {
+                self.drain(other, SleepReason::Misplaced, at);
+            }
+        }
     }
 
     /// Whether one that is on its way out stays nevertheless: somebody asks for it again, or one that depends on it has a place to stay.
     fn comes_back(&self, at: usize, reason: &SleepReason) -> bool {
-        let has_dependant = || self.graph.needed_by[at].iter().any(|&other| self.phases[other] == Some(Phase::Admitted));
         match reason {
             SleepReason::Off => false,
-            SleepReason::Idle => self.wanted[at] || has_dependant(),
-            _ => has_dependant(),
+            SleepReason::Idle => self.wanted[at] || self.has_dependant(at),
+            _ => self.has_dependant(at),
         }
     }
 
@@ -222,6 +247,9 @@ impl<'a> Decision<'a> {
         }
         // It moves only to where there is room: whoever edits a spec doesn't mean to lose what runs.
         if (!is_here || grows) && self.room.best_fit(at, model, true).is_some_and(|elsewhere| elsewhere != node) {
+            if self.has_dependant(at) {
+                return self.moving.push(at);
+            }
             return self.drain(at, SleepReason::Misplaced, at);
         }
         let Activity { ready_since, last_request, .. } = &model.activity;

@@ -277,3 +277,31 @@ fn a_reservation_shrinks_once_the_smaller_pod_runs_and_grows_only_into_what_is_f
     let ledger = Case::nodes([("n", node(60))]).model("a", lost).model("b", running(40, "n", 10)).decided();
     assert_eq!(ledger.steps[0].held.as_ref().unwrap().amounts, memory(20));
 }
+
+#[test]
+fn a_model_that_moves_takes_those_along_that_depend_on_it_and_is_not_called_back_for_them() {
+    let chat = Model { dependencies: vec!["tokens".to_owned()], ..running(20, "a", 10) };
+    let with_phases = |phase: &Phase, selector: BTreeMap<String, String>| {
+        let mut case = Case::nodes([("a", node(60)), ("b", Node { labels: pool("other"), ..node(60) })])
+            .model("chat", chat.clone())
+            .model("tokens", Model { selector, ..running(30, "a", 10) })
+            .model("alone", running(10, "a", 10));
+        for name in ["chat", "tokens"] {
+            case.models.get_mut(&key(name)).unwrap().held.as_mut().unwrap().phase = phase.clone();
+        }
+        case.decided()
+    };
+    assert_eq!(with_phases(&Phase::Admitted, pool("default")).steps, []);
+    // Its selector is another one by now, and there is room.
+    let ledger = with_phases(&Phase::Admitted, pool("other"));
+    assert_eq!(steps(&ledger), ["chat on a: Draining(Misplaced)", "tokens on a: Draining(Misplaced)"]);
+    assert!(ledger.steps.iter().all(|step| step.with == key("tokens")));
+    let draining = Phase::Draining(SleepReason::Misplaced);
+    assert_eq!(with_phases(&draining, pool("other")).steps, [], "one decision leads to no other that takes it back");
+    // What is to be written of one of them otherwise is written first.
+    let grown = Model { needs: memory(25), ..chat.clone() };
+    let case = Case::nodes([("a", node(60)), ("b", Node { labels: pool("other"), ..node(60) })])
+        .model("chat", grown)
+        .model("tokens", Model { selector: pool("other"), ..running(30, "a", 10) });
+    assert_eq!(steps(&case.decided()), ["chat on a: Admitted"]);
+}

@@ -207,6 +207,7 @@ impl<'a> PlanGuard<'a> {
         plan.status.conditions.push(allowed);
         if denied {
             plan.objects = None;
+            plan.creates.clear();
         }
         plan.reads.insert(Read::Namespace(self.snapshot.subject.key.namespace.clone()));
         plan

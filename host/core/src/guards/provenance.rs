@@ -154,6 +154,9 @@ pub(super) fn plugins<'d>(object: &Object, decisions: &'d [Decided]) -> Vec<&'d 
 
 /// Tells of a pod's template.
 fn record_template<'o>(walk: &mut Walk<'o, '_>, object: &Object, decisions: &[Decided], template: &'o Value, role: Option<Role>) {
+    if object.keeps_template {
+        return walk.hosts(template);
+    }
     let Some((inputs, answer)) = decided(object, decisions, role) else {
         // A template on which nobody has decided is one that nobody has asked for: rather a refusal than a hole.
         return walk.visit(template, &[], &|_, _| false);

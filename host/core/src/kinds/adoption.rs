@@ -90,7 +90,11 @@ pub fn keep(snapshot: &Snapshot, objects: Option<&mut Vec<Object>>) {
                 pods_meant(&planned, &all).into_iter().filter(|pods| pods.lacks(&planned)).map(|pods| pods.carries(&planned)).collect();
             from.extend(others.into_iter().map(|others| json!({"podSelector": {"matchLabels": others}})));
         }
-        *object = Object { yields_replicas: object.yields_replicas, ..Object::new(object.key.clone(), object.body.take()) };
+        *object = Object {
+            yields_replicas: object.yields_replicas,
+            keeps_template: object.keeps_template,
+            ..Object::new(object.key.clone(), object.body.take())
+        };
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod adoption;
 pub mod eh_ops;
 mod gateways;
+mod job_run;
 pub mod kserve;
 pub mod ome;
 mod questions;
@@ -39,7 +40,13 @@ pub trait Kind: Debug + Send + Sync {
 }
 
 /// All of them, each with its line in `subject_kind`.
-static KINDS: [&dyn Kind; 3] = [&ome::InferenceServices, &kserve::LlmInferenceServices, &eh_ops::InferenceModels];
+static KINDS: [&dyn Kind; 5] = [
+    &ome::InferenceServices,
+    &kserve::LlmInferenceServices,
+    &eh_ops::InferenceModels,
+    &ome::benchmark_job::BenchmarkJobs,
+    &ome::training_job::TrainingJobs,
+];
 
 /// The kind whose subjects are objects of this kind.
 pub fn find(resource: &Resource) -> Option<&'static dyn Kind> {

@@ -91,18 +91,15 @@ impl LiveModel {
                 set_by_others.insert(field);
             }
         }
-        let is_own = |managed: &Managed| {
-            managed.manager == STATUS_MANAGER && managed.fields_v1["f:status"].as_object().is_some_and(|fields| !fields.is_empty())
-        };
-        let is_foreign = |managed: &Managed| managed.manager != STATUS_MANAGER && owns(managed, "f:status", "state");
+        let (has_foreign_state, has_own_status) = status_writers(object, STATUS_MANAGER);
         Ok(Self {
             object: ModelObject::from_object(object)?,
             generation: metadata.generation,
             resource_version: metadata.resource_version,
             status,
             finalizers: metadata.finalizers,
-            has_foreign_state: metadata.managed_fields.iter().any(is_foreign),
-            has_own_status: metadata.managed_fields.iter().any(is_own),
+            has_foreign_state,
+            has_own_status,
             filled_in,
             set_by_others,
         })
@@ -172,6 +169,15 @@ impl LiveModel {
             _ => None,
         }
     }
+}
+
+/// Whether somebody else has written the state in an object's status, and whether anything of its status is the manager's.
+pub(crate) fn status_writers(object: &Value, manager: &str) -> (bool, bool) {
+    let managed = || object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let is_foreign = |entry: &Value| entry["manager"] != manager && entry["fieldsV1"]["f:status"].get("f:state").is_some();
+    let is_own =
+        |entry: &Value| entry["manager"] == manager && entry["fieldsV1"]["f:status"].as_object().is_some_and(|fields| !fields.is_empty());
+    (managed().any(is_foreign), managed().any(is_own))
 }
 
 #[cfg(test)]

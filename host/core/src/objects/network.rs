@@ -75,6 +75,24 @@ pub fn service(metadata: Metadata, selector: &BTreeMap<String, String>, ports: &
     json!({"metadata": metadata.into_value(), "spec": {"selector": selector, "ports": ports}})
 }
 
+/// The body of a Service that gives each of its pods a name, also before it is Ready: pods that work together look for one another then.
+pub fn headless(metadata: Metadata, selector: &BTreeMap<String, String>, ports: &[Port]) -> Value {
+    let mut body = service(metadata, selector, ports);
+    body["spec"]["clusterIP"] = "None".into();
+    body["spec"]["publishNotReadyAddresses"] = true.into();
+    body
+}
+
+/// A NetworkPolicy's body that lets pods in by themselves alone, and anybody to the port of their metrics.
+pub fn own_pods_only(metadata: Metadata, pods: &BTreeMap<String, String>, metrics: Option<i64>) -> Value {
+    let mut ingress = vec![json!({"from": [{"podSelector": {"matchLabels": pods}}]})];
+    ingress.extend(metrics.map(|port| json!({"ports": [{"port": port, "protocol": "TCP"}]})));
+    json!({
+        "metadata": metadata.into_value(),
+        "spec": {"podSelector": {"matchLabels": pods}, "policyTypes": ["Ingress"], "ingress": ingress},
+    })
+}
+
 /// A NetworkPolicy's body that lets requests in and nothing else: from anywhere to these ports, and from the service's own pods to all.
 /// What the pods themselves ask for is free.
 pub fn inference_only(metadata: Metadata, pods: &BTreeMap<String, String>, own: &BTreeMap<String, String>, ports: &[i64]) -> Value {

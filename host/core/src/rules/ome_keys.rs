@@ -1,4 +1,4 @@
-//! The labels and annotations of OME's page that concern an InferenceService, as one table: the host reads values by it, the practices
+//! The labels and annotations of OME's page that concern an InferenceService or a TrainingJob, as tables: the host reads values by it, the practices
 //! get their checks from it (`shipped`), and `cargo xtask generate` writes the tables of docs/labels-and-annotations.md from it.
 
 #[cfg(test)]
@@ -6,6 +6,7 @@ mod document;
 mod format;
 mod practice;
 
+use crate::subject_kind::{REPLICA_TYPE, TRAINING_JOB_NAME};
 pub use format::{Format, percent, replicas};
 pub(super) use practice::{Practice, keys_by_prefix};
 
@@ -22,6 +23,8 @@ pub struct Label {
     pub objects: bool,
     /// Whether pods carry it.
     pub pods: bool,
+    /// Whether a training job's objects or pods carry it.
+    pub jobs: bool,
     /// What it means, for the document.
     pub about: &'static str,
 }
@@ -51,6 +54,8 @@ pub struct Annotation {
     pub objects: bool,
     /// Whether pods carry it afterwards.
     pub pods: bool,
+    /// Whether it acts on a training job as well.
+    pub jobs: bool,
     /// What its value may be, and the practice that warns of others; none if any value is accepted.
     format: Option<(Practice, Format)>,
     /// What its value must be, if there is a better word for it than the format's.
@@ -84,8 +89,13 @@ impl Annotation {
 
     /// The row of an annotation that nothing is known of.
     const fn new(key: &'static str, reader: Reader, about: &'static str, example: &'static str) -> Self {
-        let (objects, pods) = (false, false);
-        Self { key, reader, objects, pods, format: None, what: None, guard: None, about, example: (example, &[]), wrong: None }
+        let (objects, pods, jobs) = (false, false, false);
+        Self { key, reader, objects, pods, jobs, format: None, what: None, guard: None, about, example: (example, &[]), wrong: None }
+    }
+
+    /// It acts on a training job as on a service.
+    const fn on_jobs(self) -> Self {
+        Self { jobs: true, ..self }
     }
 
     const fn carried(self, objects: bool, pods: bool) -> Self {
@@ -112,49 +122,78 @@ impl Annotation {
 }
 
 const fn label(key: &'static str, about: &'static str) -> Label {
-    Label { key, objects: true, pods: true, about }
+    Label { key, objects: true, pods: true, jobs: false, about }
+}
+
+/// A label of what is made for services and training jobs.
+const fn shared(key: &'static str, about: &'static str) -> Label {
+    Label { jobs: true, ..label(key, about) }
 }
 
 /// All labels, in the order of the document.
 pub static LABELS: [Label; 17] = [
-    label("ome.io/managed-by", "`ome-controller`, unless the policy's config sets another value"),
-    label("ome.io/component", "engine, decoder or router"),
-    label("ome.io/part-of", "the service"),
-    Label { pods: false, ..label("ome.io/version", "the version of Pointsman that created the object: an upgrade restarts nothing") },
+    shared("ome.io/managed-by", "`ome-controller`, unless the policy's config sets another value"),
+    shared("ome.io/component", "engine, decoder or router; trainer for a training job"),
+    shared("ome.io/part-of", "the service or the job"),
+    Label { pods: false, ..shared("ome.io/version", "the version of Pointsman that created the object: an upgrade restarts nothing") },
     label("serving.ome.io/inferenceservice", "the service; selectors use it"),
     label("serving.ome.io/component", "the component; selectors use it"),
     label("serving.ome.io/revision", "increases with the pod template; on workloads and pods"),
     label("serving.ome.io/model", "the base model"),
     label("serving.ome.io/runtime", "the runtime in use"),
-    label("infrastructure.ome.io/cluster", "carried from the service, else from its namespace"),
-    label("infrastructure.ome.io/profile", "the same"),
-    label("infrastructure.ome.io/capacity-reservation", "the same"),
-    label("model.ome.io/name", "of the served model; the service's own value applies only if nothing is known about the model"),
-    label("model.ome.io/type", "the same"),
-    label("model.ome.io/vendor", "the same"),
-    label("model.ome.io/format", "the same"),
-    label("model.ome.io/size", "the same"),
+    shared("infrastructure.ome.io/cluster", "carried from the service or the job, else from its namespace"),
+    shared("infrastructure.ome.io/profile", "the same"),
+    shared("infrastructure.ome.io/capacity-reservation", "the same"),
+    shared(
+        "model.ome.io/name",
+        "of the served model; the service's own value applies only if nothing is known about the model. Of a job its own value",
+    ),
+    shared("model.ome.io/type", "the same"),
+    shared("model.ome.io/vendor", "the same"),
+    shared("model.ome.io/format", "the same"),
+    shared("model.ome.io/size", "the same"),
 ];
 
-/// Labels of OME's jobs, which have no table here.
-const LABELS_OF_JOBS: [&str; 8] = [
-    "training.ome.io/job-name",
-    "training.ome.io/job-uid",
-    "training.ome.io/replica-type",
-    "training.ome.io/replica-index",
-    "training.ome.io/framework",
-    "benchmark.ome.io/job-name",
-    "benchmark.ome.io/target-service",
-    "benchmark.ome.io/task-type",
+/// The labels of training jobs, in the order of the document.
+pub static TRAINING_LABELS: [Label; 5] = [
+    shared(TRAINING_JOB_NAME, "the job; selectors use it"),
+    shared("training.ome.io/job-uid", "its uid"),
+    shared(REPLICA_TYPE, "launcher or worker; on Jobs and pods"),
+    shared(
+        "training.ome.io/replica-index",
+        "0 on the launcher; on workers [an admission policy](training.md#the-index-of-a-worker) copies it from Kubernetes' own label",
+    ),
+    shared("training.ome.io/framework", "pytorch, mpi or deepspeed"),
 ];
 
-/// Annotations of OME's jobs, which have no table here.
-const ANNOTATIONS_OF_JOBS: [&str; 5] = [
-    "training.ome.io/distributed-backend",
-    "training.ome.io/checkpoint-strategy",
-    "training.ome.io/resume-from",
-    "benchmark.ome.io/target-qps",
-    "benchmark.ome.io/duration",
+/// Labels of OME's benchmarks, which have no table here.
+const LABELS_OF_BENCHMARKS: [&str; 3] = ["benchmark.ome.io/job-name", "benchmark.ome.io/target-service", "benchmark.ome.io/task-type"];
+
+/// Annotations of OME's benchmarks, which have no table here.
+const ANNOTATIONS_OF_BENCHMARKS: [&str; 2] = ["benchmark.ome.io/target-qps", "benchmark.ome.io/duration"];
+
+/// An annotation of training jobs, which their containers get as a variable.
+const fn training(key: &'static str, about: &'static str, example: &'static str, what: &'static str) -> Annotation {
+    Annotation { format: Some((Practice::Jobs, NOT_BLANK)), wrong: Some(" "), ..Annotation::new(key, Reader::PodPolicies, about, example) }
+        .what_is(what)
+        .carried(true, true)
+        .on_jobs()
+}
+
+/// The annotations of training jobs, in the order of the document.
+pub static TRAINING_ANNOTATIONS: [Annotation; 3] = [
+    training(
+        "training.ome.io/distributed-backend",
+        "the variable TRAINING_DISTRIBUTED_BACKEND of the main container",
+        "nccl",
+        "a backend such as nccl, mpi or gloo",
+    ),
+    training("training.ome.io/checkpoint-strategy", "the same, TRAINING_CHECKPOINT_STRATEGY", "epoch", "epoch, step or time").format(
+        Practice::Jobs,
+        one_of("strategies", &["epoch", "step", "time"]),
+        "sometimes",
+    ),
+    training("training.ome.io/resume-from", "the same, TRAINING_RESUME_FROM", "/checkpoints/3", "the path of a checkpoint"),
 ];
 
 const SERVERLESS: &[(&str, &str)] = &[("ome.io/deploymentMode", "Serverless")];
@@ -251,7 +290,8 @@ pub const NETWORK_POLICY: Annotation = Annotation::new(
     "allow-inference-only",
 )
 .format(Practice::Pods, one_of("policies", &["allow-inference-only"]), "allow-all")
-.only_if("object.kind == 'InferenceService'");
+.only_if("object.kind == 'InferenceService'")
+.on_jobs();
 
 /// The StorageClass of a component's room for files.
 pub const STORAGE_CLASS: Annotation = Annotation::new(
@@ -262,15 +302,14 @@ pub const STORAGE_CLASS: Annotation = Annotation::new(
 )
 .format(Practice::Pods, NAME, "-")
 .what_is("the name of a StorageClass")
-.beside(SIZED);
+.beside(SIZED)
+.on_jobs();
 
 /// Its size.
 pub const STORAGE_SIZE: Annotation =
-    Annotation::new("storage.ome.io/size", Reader::Host, "its size; without it there is no claim", "100Gi").format(
-        Practice::Pods,
-        SIZE,
-        "big",
-    );
+    Annotation::new("storage.ome.io/size", Reader::Host, "its size; without it there is no claim", "100Gi")
+        .format(Practice::Pods, SIZE, "big")
+        .on_jobs();
 
 /// Its access mode.
 pub const ACCESS_MODE: Annotation = Annotation::new(
@@ -280,24 +319,25 @@ pub const ACCESS_MODE: Annotation = Annotation::new(
     "ReadWriteMany",
 )
 .format(Practice::Pods, one_of("modes", &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]), "ReadMostly")
-.beside(SIZED);
+.beside(SIZED)
+.on_jobs();
 
 /// Whether Prometheus scrapes the pods.
-pub const SCRAPE: Annotation = Annotation::new("monitoring.ome.io/scrape", Reader::Host, "pods get `prometheus.io/scrape`", "true").format(
-    Practice::Pods,
-    one_of("switches", &["true", "false"]),
-    "yes",
-);
+pub const SCRAPE: Annotation = Annotation::new("monitoring.ome.io/scrape", Reader::Host, "pods get `prometheus.io/scrape`", "true")
+    .format(Practice::Pods, one_of("switches", &["true", "false"]), "yes")
+    .on_jobs();
 
 /// The port of the metrics.
 pub const METRICS_PORT: Annotation = Annotation::new("monitoring.ome.io/port", Reader::Host, "pods get `prometheus.io/port`", "9400")
     .format(Practice::Pods, PORT, "0")
-    .beside(SCRAPED);
+    .beside(SCRAPED)
+    .on_jobs();
 
 /// The path of the metrics.
 pub const METRICS_PATH: Annotation = Annotation::new("monitoring.ome.io/path", Reader::Host, "pods get `prometheus.io/path`", "/stats")
     .format(Practice::Pods, PATH, "stats")
-    .beside(SCRAPED);
+    .beside(SCRAPED)
+    .on_jobs();
 
 /// An annotation about the model that becomes a flag or a variable, which the document lists by engine.
 const fn flag(key: &'static str, example: &'static str, format: Format, wrong: &'static str) -> Annotation {
@@ -306,7 +346,11 @@ const fn flag(key: &'static str, example: &'static str, format: Format, wrong: &
 
 /// An annotation about Oracle's cloud.
 const fn of_cloud(key: &'static str, what: &'static str, about: &'static str, example: &'static str) -> Annotation {
-    Annotation::new(key, Reader::PodPolicies, about, example).carried(true, true).format(Practice::Pods, NOT_BLANK, " ").what_is(what)
+    Annotation::new(key, Reader::PodPolicies, about, example)
+        .carried(true, true)
+        .format(Practice::Pods, NOT_BLANK, " ")
+        .what_is(what)
+        .on_jobs()
 }
 
 /// All annotations, in the order of the document.
@@ -351,7 +395,8 @@ pub static ANNOTATIONS: [Annotation; 31] = [
          The model's own hostPath volume stays",
         "restricted",
     )
-    .format(Practice::Pods, one_of("standards", &["privileged", "baseline", "restricted"]), "strict"),
+    .format(Practice::Pods, one_of("standards", &["privileged", "baseline", "restricted"]), "strict")
+    .on_jobs(),
     NETWORK_POLICY,
     Annotation::new(
         "security.ome.io/secret-ref",
@@ -360,7 +405,8 @@ pub static ANNOTATIONS: [Annotation; 31] = [
         "model-credentials",
     )
     .format(Practice::Pods, NAME, "No Secret")
-    .what_is("the name of a Secret"),
+    .what_is("the name of a Secret")
+    .on_jobs(),
     STORAGE_CLASS,
     STORAGE_SIZE,
     ACCESS_MODE,

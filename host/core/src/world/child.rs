@@ -5,7 +5,7 @@ use super::{
     adopted::Adopted,
     live::{self, Live},
     owned::{self, Match},
-    workload_status::{self, KnativeStatus},
+    workload_status::{self, JobStatus, KnativeStatus},
 };
 pub use crate::subject_kind::SUBJECT_KIND;
 use crate::{
@@ -47,6 +47,8 @@ pub struct OwnedObject {
     /// The part of it that we own, as text, and the fingerprint of that.
     owned: Mutex<Owned>,
     fingerprint: u64,
+    /// What we own of what its pods are made from, as text, if that can't change while it exists.
+    made_from: Option<Arc<str>>,
     /// The plan that it was written by last, if it says so.
     plan_hash: Option<PlanHash>,
 }
@@ -122,6 +124,12 @@ pub struct Observed {
     pub adopted: Option<Arc<Adopted>>,
     /// The memory that its pods were seen to take.
     pub memory_usage: Option<Arc<MemoryUsage>>,
+    /// The hash of the subject's spec that it was created from.
+    pub spec_hash: Option<String>,
+    /// How often the run that it belongs to was started again before it was created.
+    pub attempt: Option<i64>,
+    /// What a Job tells of its pods.
+    pub job: Option<Box<JobStatus>>,
 }
 
 /// One of its conditions.
@@ -182,6 +190,12 @@ pub const GENERATION: &str = "ome.io/resource-version";
 /// The annotation of a workload that has the subject's spec as it was applied.
 pub const APPLIED: &str = "ome.io/last-applied-configuration";
 
+/// The annotation of a Job with the hash of the subject's spec that it was created from.
+pub const SPEC_HASH: &str = "pointsman.dev/spec-hash";
+
+/// The annotation of a Job that says how often its run was started again before.
+pub const ATTEMPT: &str = "pointsman.dev/attempt";
+
 /// The annotation of every object that tells the plan which it was written by last.
 pub const PLAN_HASH: &str = "pointsman.dev/plan-hash";
 
@@ -194,8 +208,9 @@ impl OwnedObject {
         let uid = live.uid();
         let content = live.fingerprint();
         let same = known.filter(|known| known.uid == uid && known.content == content);
-        let (observed, ours, owned, fingerprint, plan_hash) = if let Some(known) = same {
-            (known.observed.clone(), known.ours, locked(&known.owned).clone(), known.fingerprint, known.plan_hash)
+        let (observed, ours, owned, fingerprint, plan_hash, made_from) = if let Some(known) = same {
+            let owned = locked(&known.owned).clone();
+            (known.observed.clone(), known.ours, owned, known.fingerprint, known.plan_hash, known.made_from.clone())
         } else {
             let live = live::value(text);
             let kind = live.pointer("/metadata/labels").and_then(|labels| labels.get(SUBJECT_KIND)?.as_str());
@@ -206,11 +221,12 @@ impl OwnedObject {
             // Others may have changed what is theirs.
             let same = known.filter(|known| known.uid == uid && known.fingerprint == fingerprint);
             let owned = same.map_or_else(|| Owned::Text(text.into()), |known| locked(&known.owned).clone());
-            (desired_state(&live, &part), !part.is_null(), owned, fingerprint, plan_hash)
+            let made_from = unchangeable_part(key.resource, &part).map(|part| part.to_string().into());
+            (desired_state(&live, &part), !part.is_null(), owned, fingerprint, plan_hash, made_from)
         };
         let observed = observe(key.resource, live, observed);
         let (version, owner, deleting) = (live.version(), live.owner(), live.deleting());
-        Self { key, uid, version, owner, deleting, observed, content, ours, owned: Mutex::new(owned), fingerprint, plan_hash }
+        Self { key, uid, version, owner, deleting, observed, content, ours, owned: Mutex::new(owned), fingerprint, made_from, plan_hash }
     }
 
     /// Whether it is as planned. The fingerprint is the plan's.
@@ -249,6 +265,11 @@ impl OwnedObject {
                 })
             }
         }
+    }
+
+    /// The part of its body that can't change while it exists, as a plan may repeat it; none of an object that isn't ours or can change.
+    pub fn made_from(&self) -> Option<Value> {
+        serde_json::from_str(self.made_from.as_deref()?).ok()
     }
 
     /// Whether we have written it.
@@ -290,6 +311,19 @@ fn take_plan_hash(part: &mut Value) -> Option<PlanHash> {
         part.as_object_mut()?.remove("metadata");
     }
     PlanHash::parse(hash?.as_str()?)
+}
+
+/// What we own of what the pods of an object are made from, if that can't change while it exists.
+fn unchangeable_part(resource: &Resource, part: &Value) -> Option<Value> {
+    let workload = Workload::find(resource).filter(|workload| workload.is_immutable())?;
+    let mut kept = Value::Null;
+    for path in workload.made_from {
+        if let Some(value) = part.pointer(path) {
+            let place = path.split('/').skip(1).fold(&mut kept, |place, name| &mut place[name]);
+            *place = owned::unmarked(value.clone());
+        }
+    }
+    kept.is_object().then_some(kept)
 }
 
 /// A fingerprint of what pods are made from.
@@ -348,6 +382,8 @@ fn desired_state(live: &Value, part: &Value) -> Observed {
             .and_then(|_| number("/spec/maxReplicas").or_else(|| number("/spec/maxReplicaCount"))),
         made_by: metadata("labels", VERSION),
         adopted: Adopted::from_live(live).map(Arc::new),
+        spec_hash: metadata("annotations", SPEC_HASH),
+        attempt: metadata("annotations", ATTEMPT).and_then(|attempt| attempt.parse().ok()),
         memory_usage: metadata("annotations", MEMORY_USAGE).and_then(|text| MemoryUsage::from_annotation(&text)).map(Arc::new),
         ..Observed::default()
     }
@@ -371,6 +407,7 @@ fn observe(resource: &'static Resource, live: &Live<'_>, asked: Observed) -> Obs
     match workload.map(|workload| workload.status) {
         Some(WorkloadStatus::Knative) => return workload_status::knative(live.status, asked),
         Some(WorkloadStatus::Ray) => return workload_status::ray(live.status, asked),
+        Some(WorkloadStatus::Job) => return workload_status::job(live.status, asked),
         Some(WorkloadStatus::Replicas) | None => {}
     }
     let state: ReportedStatus = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();

@@ -9,7 +9,7 @@ use serde::{
 use serde_json::{Map, Value, value::RawValue};
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
 };
@@ -67,6 +67,30 @@ pub(super) struct Managed<'a> {
     fields_v1: Option<&'a RawValue>,
 }
 
+/// Of what a manager owns, its labels.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OwnedFields {
+    #[serde(rename = "f:metadata")]
+    metadata: OwnedMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OwnedMetadata {
+    #[serde(rename = "f:labels")]
+    #[allow(clippy::zero_sized_map_values, reason = "a set isn't read from an object")]
+    labels: BTreeMap<String, IgnoredAny>,
+}
+
+impl Managed<'_> {
+    /// The labels that it owns.
+    fn labels(&self) -> BTreeSet<String> {
+        let fields = self.fields_v1.and_then(|fields| serde_json::from_str::<OwnedFields>(fields.get()).ok()).unwrap_or_default();
+        fields.metadata.labels.into_keys().filter_map(|key| key.strip_prefix("f:").map(str::to_owned)).collect()
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Owner {
@@ -107,6 +131,18 @@ impl<'a> Live<'a> {
 
     pub fn labels(&self) -> BTreeMap<Cow<'a, str>, Cow<'a, str>> {
         self.metadata.labels.map(strings).unwrap_or_default()
+    }
+
+    /// The labels that a manager owns and nobody else does.
+    pub(super) fn labels_owned_only_by(&self, manager: &str) -> BTreeMap<String, String> {
+        let managed = || self.metadata.managed_fields.iter().flatten();
+        let (owned, others): (Vec<_>, Vec<_>) = managed().partition(|entry| entry.manager == manager);
+        let mut owned: BTreeSet<String> = owned.into_iter().flat_map(Managed::labels).collect();
+        if !owned.is_empty() {
+            owned = others.into_iter().fold(owned, |owned, other| &owned - &other.labels());
+        }
+        let labels = if owned.is_empty() { BTreeMap::new() } else { self.labels() };
+        labels.into_iter().filter(|(key, _)| owned.contains(&**key)).map(|(key, value)| (key.into_owned(), value.into_owned())).collect()
     }
 
     fn controller(&self) -> Option<Owner> {

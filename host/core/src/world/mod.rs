@@ -5,10 +5,12 @@
 
 pub mod adopted;
 mod allocated;
+mod catalogue;
 pub mod child;
 mod children;
 mod failing_pods;
 mod followers;
+mod grant;
 pub mod listener;
 pub mod live;
 pub mod ome;
@@ -27,6 +29,7 @@ pub mod writers;
 pub use crate::key::ObjectKey;
 pub use child::OwnedObject;
 pub use followers::Subscriber;
+pub use grant::{GrantReference, ReferenceGrant};
 pub(crate) use live::LAST_APPLIED;
 pub use pod::Pod;
 pub use readers::Read;
@@ -36,12 +39,13 @@ pub use update::ObjectUpdate;
 
 use crate::allocation::Entry;
 use crate::resource::{
-    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, LLM_CONFIG, NAMESPACE, POD, Resource, SERVING_RUNTIME,
+    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, LLM_CONFIG, NAMESPACE, POD, REFERENCE_GRANT, Resource,
+    SERVING_RUNTIME,
 };
 use crate::subject_kind::SubjectKind;
 use allocated::Allocated;
 use followers::Followers;
-use ome::{ModelView, Models, RuntimeView, Runtimes, WeightView};
+use ome::{Models, Runtimes, WeightView};
 use pointsman_sandbox::sync::locked;
 use readers::Readers;
 use referenced::ReferencedObject;
@@ -93,6 +97,7 @@ pub struct World {
     runtimes: Arc<Runtimes>,
     weights: Arc<Scoped<WeightView>>,
     configs: Arc<Scoped<Value>>,
+    grants: Arc<Scoped<ReferenceGrant>>,
     /// The entries of the last ledger.
     allocated: Allocated,
     unallocated: Option<Arc<str>>,
@@ -124,6 +129,8 @@ pub struct World {
     model_followers: Followers,
     /// Counts their changes.
     model_changes: u64,
+    /// Counts the changes of models, weights, runtimes and of what subjects may use of them.
+    catalogue_changes: u64,
 }
 
 impl World {
@@ -181,14 +188,12 @@ impl World {
             UpdatedObject::Namespace(labels) => self.set_namespace(&key.name, Some(labels)),
             UpdatedObject::Model(model) => self.set_model(key, model.map(|model| *model)),
             UpdatedObject::Runtime(runtime) => self.set_runtime(key, runtime.map(|runtime| *runtime)),
-            UpdatedObject::Weight(weight) => {
-                Arc::make_mut(&mut self.weights).set(&key.namespace, &key.name, weight);
-                self.changed(&Read::Object(key));
-            }
+            UpdatedObject::Weight(weight) => self.set_weight(key, weight.map(|weight| *weight)),
             UpdatedObject::Config(config) => {
                 Arc::make_mut(&mut self.configs).set(&key.namespace, &key.name, config);
                 self.changed(&Read::Object(key));
             }
+            UpdatedObject::Grant(grant) => self.set_grant(&key, Some(grant)),
             UpdatedObject::Pod(pod) => self.put_pod(pod),
             UpdatedObject::Child(child) => self.put_child(child),
             // It may have been ours, until somebody took our label away.
@@ -203,12 +208,14 @@ impl World {
         let ObjectKey { resource, namespace, name } = key;
         if resource.is_subject() {
             if let Some(subject) = self.subjects.remove(key) {
+                self.catalogue_changes += 1;
                 self.crowd.remove(&subject);
                 self.older_changed(&subject);
                 self.uids.remove(&subject.owner_key());
                 self.labels.remove(&whose(&subject));
                 self.readers.forget(key);
                 self.touched.insert(key.clone());
+                self.changed(&Read::Object(key.clone()));
             }
         } else if **resource == NAMESPACE {
             self.set_namespace(name, None);
@@ -218,8 +225,9 @@ impl World {
         } else if **resource == SERVING_RUNTIME || **resource == CLUSTER_SERVING_RUNTIME {
             self.set_runtime(key.clone(), None);
         } else if **resource == FINE_TUNED_WEIGHT {
-            Arc::make_mut(&mut self.weights).set(namespace, name, None);
-            self.changed(&Read::Object(key.clone()));
+            self.set_weight(key.clone(), None);
+        } else if **resource == REFERENCE_GRANT {
+            self.set_grant(key, None);
         } else if **resource == POD {
             self.remove_pod(namespace, name);
         } else if **resource == LLM_CONFIG {
@@ -231,27 +239,9 @@ impl World {
         }
     }
 
-    fn set_model(&mut self, key: ObjectKey, model: Option<ModelView>) {
-        Arc::make_mut(&mut self.models).set(&key.namespace, &key.name, model);
-        self.model_changes += 1;
-        self.model_followers.note(|changed| _ = changed.insert(key.clone()));
-        self.changed(&Read::Object(key));
-    }
-
-    /// Notes which models change from now on, until the follower is dropped; and first all that are known.
-    pub fn follow_models(&mut self) -> Arc<Subscriber> {
-        let all = [&BASE_MODEL, &CLUSTER_BASE_MODEL].into_iter().flat_map(|resource| self.keys(resource)).collect();
-        self.model_followers.add(all)
-    }
-
-    /// Counts the changes of models.
-    pub fn model_changes(&self) -> u64 {
-        self.model_changes
-    }
-
-    /// A model as it stands in the cluster.
-    pub fn model(&self, key: &ObjectKey) -> Option<Arc<ModelView>> {
-        self.models.get(&key.namespace, &key.name).cloned()
+    fn set_grant(&mut self, key: &ObjectKey, grant: Option<ReferenceGrant>) {
+        Arc::make_mut(&mut self.grants).set(&key.namespace, &key.name, grant);
+        self.changed(&Read::Grants(key.namespace.clone()));
     }
 
     fn set_named(&mut self, key: &ObjectKey, named: Option<ReferencedObject>) {
@@ -284,6 +274,8 @@ impl World {
             self.weights.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
         } else if *resource == POD {
             self.pods.iter().flat_map(|((_, namespace, _), pods)| pods.keys().map(|name| key(namespace, name))).collect()
+        } else if *resource == REFERENCE_GRANT {
+            self.grants.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
         } else if *resource == LLM_CONFIG {
             self.configs.keys(resource.namespaced).map(|(namespace, name)| key(namespace, name)).collect()
         } else {
@@ -385,6 +377,7 @@ impl World {
             runtimes: Arc::clone(&self.runtimes),
             weights: Arc::clone(&self.weights),
             configs: Arc::clone(&self.configs),
+            grants: Arc::clone(&self.grants),
             allocated: self.allocated.get(key).cloned(),
             unallocated: self.unallocated.clone(),
             crowd: self.crowd.clone(),
@@ -402,12 +395,7 @@ impl World {
 
     /// What rules may look up beside an object.
     pub fn surroundings(&self, key: &ObjectKey) -> Surroundings {
-        Surroundings {
-            created: self.subjects.get(key).and_then(|subject| subject.created),
-            models: Arc::clone(&self.models),
-            runtimes: Arc::clone(&self.runtimes),
-            crowd: self.crowd.clone(),
-        }
+        Surroundings { created: self.subjects.get(key).and_then(|subject| subject.created), ..self.catalogue() }
     }
 
     /// The labels of a namespace; none of one that isn't known.
@@ -464,6 +452,9 @@ impl World {
                 self.older_changed(&before);
             }
         }
+        if news {
+            self.catalogue_changes += 1;
+        }
         self.uids.insert(subject.owner_key(), key.clone());
         self.labels.insert(whose(&subject), key.clone());
         self.crowd.insert(Arc::clone(&subject));
@@ -472,7 +463,9 @@ impl World {
             self.older_changed(&subject);
         }
         if news {
-            self.touched.insert(key);
+            self.touched.insert(key.clone());
+            // Others may have read its status.
+            self.changed(&Read::Object(key));
         }
     }
 
@@ -486,17 +479,6 @@ impl World {
             None => self.namespaces.remove(name),
         };
         self.changed(&Read::Namespace(name.to_owned()));
-    }
-
-    fn set_runtime(&mut self, key: ObjectKey, runtime: Option<RuntimeView>) {
-        let before = self.runtimes.all.get(&key.namespace, &key.name);
-        // Whoever only might use it cares for what makes it a candidate.
-        let candidate = before.map(|before| &before.candidate) != runtime.as_ref().map(|runtime| &runtime.candidate);
-        Arc::make_mut(&mut self.runtimes).set(&key.namespace, &key.name, runtime, candidate);
-        if candidate {
-            self.changed(&Read::Candidates(key.namespace.clone()));
-        }
-        self.changed(&Read::Object(key));
     }
 }
 

@@ -1,11 +1,14 @@
 //! Models and runtimes of ome.io, read once when they change: all services share them.
 
 use super::{live::LAST_APPLIED, scoped::Scoped};
-use crate::model_nodes::live::LiveModel;
+pub use crate::fine_tuned_weights::WeightView;
+use crate::{
+    fine_tuned_weights::{BaseModelState, is_deprecated},
+    model_nodes::live::LiveModel,
+};
 use pointsman_crds::ome::{
     base_model::BaseModelSpec,
     component::ComponentExtensionSpec,
-    fine_tuned_weight::FineTunedWeightSpec,
     model::{LifeCycleState, ModelFormat, ModelFrameworkSpec, ModelStatusSpec, VersionOperator},
     serving_runtime::{ModelSizeRangeSpec, SupportedModelFormat},
 };
@@ -35,27 +38,16 @@ pub struct ModelView {
     pub path: Option<String>,
     /// Where they come from.
     pub storage_uri: String,
+    /// How many tokens it can work on at once, where somebody has set that. What was filled in from its files engines read there.
+    pub max_tokens: Option<u32>,
+    /// Whether it is deprecated, as its status says.
+    pub is_deprecated: bool,
     /// How far it has come.
     pub state: Option<LifeCycleState>,
     /// The nodes on which fetching it failed.
     pub nodes_failed: Vec<String>,
     /// What is written about it by what nodes report.
     pub live: LiveModel,
-}
-
-/// A fine-tuned weight.
-#[derive(Clone, Debug)]
-pub struct WeightView {
-    /// The model that was tuned: its namespace, empty for one of the whole cluster, and its name.
-    pub tuned: (String, String),
-    /// How it was tuned.
-    pub tuning: Option<String>,
-    /// Where its files come from.
-    pub storage_uri: String,
-    /// Whether it is switched off.
-    pub disabled: bool,
-    /// How far it has come.
-    pub state: Option<LifeCycleState>,
 }
 
 /// A runtime.
@@ -69,6 +61,44 @@ pub struct RuntimeView {
     pub decoder: Option<Component>,
     /// What it says of the router.
     pub router: Option<Component>,
+    /// What is written about it.
+    pub live: LiveRuntime,
+}
+
+impl RuntimeView {
+    /// Whether services do the same with another state of it.
+    pub fn serves_the_same(&self, other: &Self) -> bool {
+        (&self.candidate, &self.engine, &self.decoder, &self.router) == (&other.candidate, &other.engine, &other.decoder, &other.router)
+    }
+}
+
+/// A runtime as it stands in the cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LiveRuntime {
+    /// It, and no later one of the same name.
+    pub uid: String,
+    /// Its version.
+    pub resource_version: String,
+    /// Counts the changes of its spec.
+    pub generation: i64,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// Its status.
+    pub status: Value,
+}
+
+impl LiveRuntime {
+    fn from_object(object: &Value) -> Self {
+        let metadata = &object["metadata"];
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
+        Self {
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+            generation: metadata["generation"].as_i64().unwrap_or_default(),
+            is_deleting: !metadata["deletionTimestamp"].is_null(),
+            status: object.get("status").cloned().unwrap_or_else(|| Value::Object(Map::new())),
+        }
+    }
 }
 
 /// A part of a service, as a runtime or the service itself describes it.
@@ -149,6 +179,13 @@ impl PodLayer {
 
 /// The models.
 pub type Models = Scoped<ModelView>;
+
+/// The model that a weight was made of. One without a namespace may be meant of any, if there is none of the whole cluster.
+pub fn base_model<'m>(models: &'m Models, (namespace, name): &(String, String)) -> Option<BaseModelState<'m>> {
+    let anywhere = || models.namespaced.values().find_map(|models| models.get(name));
+    let found = models.get(namespace, name).or_else(|| if namespace.is_empty() { anywhere() } else { None })?;
+    Some(BaseModelState { kind: &found.model.kind, is_disabled: found.model.disabled, state: found.state })
+}
 
 /// The runtimes, and what candidates they are.
 #[derive(Debug, Default)]
@@ -235,14 +272,18 @@ pub fn model(object: &Value) -> serde_json::Result<ModelView> {
         capabilities: spec.model_capabilities,
         ..Model::default()
     };
+    let live = LiveModel::from_object(object)?;
+    let max_tokens = spec.max_tokens.filter(|_| !live.filled_in.contains_key("maxTokens"));
     Ok(ModelView {
         model: Digested::new(model)?,
         vendor: text(spec.extension.vendor),
         path: text(spec.storage.path),
         storage_uri: spec.storage.storage_uri,
+        max_tokens: max_tokens.and_then(|tokens| u32::try_from(tokens).ok()).filter(|tokens| *tokens > 0),
+        is_deprecated: is_deprecated(&status),
         state: status.state,
         nodes_failed: status.nodes_failed,
-        live: LiveModel::from_object(object)?,
+        live,
     })
 }
 
@@ -266,6 +307,7 @@ pub fn runtime(object: &Value) -> serde_json::Result<RuntimeView> {
         engine: if engine.is_some() { engine } else { top_level(spec)? },
         decoder: component("decoderConfig")?,
         router: component("routerConfig")?,
+        live: LiveRuntime::from_object(object),
         candidate: Candidate {
             kind,
             namespace,
@@ -312,19 +354,6 @@ fn top_level(spec: &Value) -> serde_json::Result<Option<Component>> {
         engine.workers = workers.get("size").and_then(Value::as_i64);
     }
     Ok(Some(engine))
-}
-
-/// Reads a FineTunedWeight.
-pub fn weight(object: &Value) -> serde_json::Result<WeightView> {
-    let spec = FineTunedWeightSpec::deserialize(&object["spec"])?;
-    let status = object.get("status").map_or_else(|| Ok(ModelStatusSpec::default()), ModelStatusSpec::deserialize)?;
-    Ok(WeightView {
-        tuned: (spec.base_model_ref.namespace.unwrap_or_default(), spec.base_model_ref.name),
-        tuning: text(spec.model_type),
-        storage_uri: spec.storage.storage_uri,
-        disabled: spec.extension.disabled.unwrap_or_default(),
-        state: status.state,
-    })
 }
 
 fn supported(entry: SupportedModelFormat) -> SupportedModel {

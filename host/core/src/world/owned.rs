@@ -59,6 +59,18 @@ fn item_fields<'a>(fields: &'a Map<String, Value>, at: usize, item: &Value) -> O
     found.map(|(_, fields)| fields)
 }
 
+/// A part as it may be planned again: without the marks.
+pub fn unmarked(part: Value) -> Value {
+    match part {
+        Value::Object(mut object) => match object.remove(WHOLE_VALUE_MARK) {
+            Some(whole) => whole,
+            None => Value::Object(object.into_iter().map(|(key, value)| (key, unmarked(value))).collect()),
+        },
+        Value::Array(items) => Value::Array(items.into_iter().map(unmarked).collect()),
+        other => other,
+    }
+}
+
 /// What a live object becomes when the owner of this part applies a plan: what is planned takes the place of what was owned. A list
 /// becomes what is planned, even where others have items in it.
 pub fn applied(live: &Value, owned: &Value, planned: &Value) -> Value {

@@ -12,6 +12,8 @@ pub enum Read {
     Candidates(String),
     /// A namespace's labels.
     Namespace(String),
+    /// The `ReferenceGrants` of a namespace.
+    Grants(String),
     /// The subjects in a namespace that are older, or of all of them where that is empty.
     Older(String),
 }

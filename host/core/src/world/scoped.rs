@@ -21,6 +21,17 @@ impl<T> Scoped<T> {
         if namespace.is_empty() { self.cluster.get(name) } else { self.namespaced.get(namespace)?.get(name) }
     }
 
+    /// Whether there is one of that name.
+    pub fn contains(&self, namespace: &str, name: &str) -> bool {
+        self.get(namespace, name).is_some()
+    }
+
+    /// All of one kind of scope or the other, by name.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Arc<T>)> {
+        let namespaced = self.namespaced.values().flatten();
+        self.cluster.iter().chain(namespaced).map(|(name, one)| (name.as_str(), one))
+    }
+
     /// The names that are known in a scope.
     pub fn names(&self, namespace: &str) -> impl Iterator<Item = &str> {
         let namespaced = self.namespaced.get(namespace).into_iter().flatten();

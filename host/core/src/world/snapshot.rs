@@ -1,7 +1,7 @@
 //! What one plan may see.
 
 use super::{
-    Labels, ObjectKey, OwnedObject, Pod, Subject,
+    GrantReference, Labels, ObjectKey, OwnedObject, Pod, ReferenceGrant, Subject,
     ome::{Models, Runtimes, WeightView},
     referenced::ReferencedObject,
     scoped::Scoped,
@@ -53,6 +53,8 @@ pub struct Surroundings {
     pub models: Arc<Models>,
     /// The runtimes.
     pub runtimes: Arc<Runtimes>,
+    /// The fine-tuned weights.
+    pub weights: Arc<Scoped<WeightView>>,
     /// All subjects by their age.
     pub crowd: SubjectsByAge,
 }
@@ -74,6 +76,8 @@ pub struct Snapshot {
     pub weights: Arc<Scoped<WeightView>>,
     /// The parts that specs are built on, of `LLMInferenceServiceConfigs`.
     pub configs: Arc<Scoped<Value>>,
+    /// What may be referenced from other namespaces.
+    pub(super) grants: Arc<Scoped<ReferenceGrant>>,
     /// What the allocation has decided about the subject.
     pub allocated: Option<Arc<Entry>>,
     /// Why nothing can be decided about it, if so.
@@ -112,8 +116,14 @@ impl Snapshot {
 
     /// What rules may look up beside the subject.
     pub fn surroundings(&self) -> Surroundings {
-        let Self { models, runtimes, crowd, .. } = self;
-        Surroundings { created: self.subject.created, models: Arc::clone(models), runtimes: Arc::clone(runtimes), crowd: crowd.clone() }
+        let Self { models, runtimes, weights, crowd, .. } = self;
+        Surroundings {
+            created: self.subject.created,
+            models: Arc::clone(models),
+            runtimes: Arc::clone(runtimes),
+            weights: Arc::clone(weights),
+            crowd: crowd.clone(),
+        }
     }
 
     /// One of the subject's objects.
@@ -122,6 +132,18 @@ impl Snapshot {
         let key = self.stand_ins.get(&key).unwrap_or(&key);
         let at = self.children.binary_search_by(|child| child.key.cmp(key)).ok()?;
         self.children.get(at)
+    }
+
+    /// Another subject that the subject names.
+    pub fn other_subject(&self, key: &ObjectKey) -> Option<&Arc<Subject>> {
+        self.crowd.find(key)
+    }
+
+    /// Whether a `ReferenceGrant` lets an object of the subject's kind and namespace name something in another namespace.
+    pub fn grants(&self, to: &ObjectKey) -> bool {
+        let from = GrantReference::from_key(&self.subject.key);
+        let grants = self.grants.namespaced.get(&to.namespace).into_iter().flatten();
+        grants.map(|(_, grant)| grant).any(|grant| grant.allows(&from, &GrantReference::from_key(to)))
     }
 
     /// Something that the subject names.

@@ -1,6 +1,6 @@
 //! All subjects by their age, for rules that count those that were there before.
 
-use super::Subject;
+use super::{ObjectKey, Subject};
 use crate::resource::Resource;
 use k8s_openapi::jiff::Timestamp;
 use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
@@ -43,6 +43,12 @@ impl SubjectsByAge {
         crowds.flat_map(move |crowd| {
             crowd.iter().map(|subject| &subject.0).take_while(move |subject| age.is_none_or(|age| Age::of_subject(subject) < age))
         })
+    }
+
+    /// The subject of this key.
+    pub fn find(&self, key: &ObjectKey) -> Option<&Arc<Subject>> {
+        let crowd = self.0.get(&key.namespace)?;
+        crowd.iter().map(|subject| &subject.0).find(|subject| subject.key == *key)
     }
 
     pub(super) fn insert(&mut self, subject: Arc<Subject>) {

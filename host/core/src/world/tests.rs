@@ -1,6 +1,9 @@
 use super::{ObjectKey, ObjectUpdate, Read, Touched, World, child::SUBJECT_KIND};
 use crate::{
-    resource::{CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, INFERENCE_POOL, INFERENCE_SERVICE, NAMESPACE, POD, Resource},
+    resource::{
+        CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, INFERENCE_POOL, INFERENCE_SERVICE, NAMESPACE, POD, REFERENCE_GRANT,
+        Resource,
+    },
     subject_kind::{COMPONENT, SUBJECT},
 };
 use serde_json::{Value, json};
@@ -220,4 +223,34 @@ fn an_object_of_another_namespace_belongs_to_nobody_whatever_owner_it_names() {
     assert!(touched(&mut world).1.is_empty());
     let there = ObjectKey { namespace: "ads".to_owned(), ..key(&DEPLOYMENT, "a-engine") };
     assert_eq!(world.owner(&there), Some(None), "whose it says it is isn't there");
+}
+
+#[test]
+fn whoever_has_read_another_subject_is_touched_by_its_status_and_by_grants() {
+    let mut world = world();
+    let read = [Read::Object(key(&INFERENCE_SERVICE, "b")), Read::Grants("chat".to_owned())];
+    reads(&mut world, "a", &read);
+    let mut ready = service("b");
+    ready["metadata"]["resourceVersion"] = "2".into();
+    ready["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+    world.put(&INFERENCE_SERVICE, &ready);
+    assert_eq!(names(world.take_touched().now), ["a", "b"]);
+    assert_eq!(
+        world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().other_subject(&key(&INFERENCE_SERVICE, "b")).unwrap().status(),
+        ready["status"]
+    );
+
+    let side = json!([{"group": "ome.io", "kind": "InferenceService", "namespace": "chat"}]);
+    let grant = json!({"metadata": {"name": "g", "namespace": "chat"}, "spec": {"from": side, "to": side}});
+    world.put(&REFERENCE_GRANT, &grant);
+    assert_eq!(names(world.take_touched().now), ["a"]);
+    let grants = |world: &World| world.snapshot(&key(&INFERENCE_SERVICE, "a"), 0).unwrap().grants(&key(&INFERENCE_SERVICE, "b"));
+    assert!(grants(&world));
+    assert_eq!(world.keys(&REFERENCE_GRANT).len(), 1);
+    world.remove(&key(&REFERENCE_GRANT, "g"));
+    assert_eq!(names(world.take_touched().now), ["a"]);
+    assert!(!grants(&world));
+
+    world.remove(&key(&INFERENCE_SERVICE, "b"));
+    assert_eq!(names(world.take_touched().now), ["a", "b"]);
 }

@@ -3,13 +3,14 @@
 use super::{
     Labels, ObjectKey, OwnedObject, Pod, Subject,
     child::SUBJECT_KIND,
+    grant::ReferenceGrant,
     live::Live,
     ome::{self, ModelView, RuntimeView, WeightView},
     referenced::ReferencedObject,
 };
 use crate::resource::{
-    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, LLM_CONFIG, NAMESPACE, POD, REFERENCED_KINDS, Resource,
-    SERVING_RUNTIME,
+    BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, LLM_CONFIG, NAMESPACE, POD, REFERENCE_GRANT,
+    REFERENCED_KINDS, Resource, SERVING_RUNTIME,
 };
 use serde_json::Value;
 use std::{borrow::Cow, sync::Arc};
@@ -33,9 +34,10 @@ pub(super) enum UpdatedObject {
     /// None if it can't be read.
     Runtime(Option<Box<RuntimeView>>),
     /// None if it can't be read.
-    Weight(Option<WeightView>),
+    Weight(Option<Box<WeightView>>),
     /// A part of a spec; none if it can't be read.
     Config(Option<Value>),
+    Grant(ReferenceGrant),
     Pod(Pod),
     Child(OwnedObject),
     /// It has no name, or matters to nobody but those who name it.
@@ -73,7 +75,9 @@ impl ObjectUpdate {
         } else if *resource == SERVING_RUNTIME || *resource == CLUSTER_SERVING_RUNTIME {
             UpdatedObject::Runtime(ome::runtime(&value()).inspect_err(unread).ok().map(Box::new))
         } else if *resource == FINE_TUNED_WEIGHT {
-            UpdatedObject::Weight(ome::weight(&value()).inspect_err(unread).ok())
+            UpdatedObject::Weight(WeightView::from_object(&value()).inspect_err(unread).ok().map(Box::new))
+        } else if *resource == REFERENCE_GRANT {
+            UpdatedObject::Grant(ReferenceGrant::from_live(&live))
         } else if *resource == POD {
             UpdatedObject::Pod(Pod::from_live(&live))
         } else if *resource == LLM_CONFIG {

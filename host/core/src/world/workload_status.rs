@@ -1,4 +1,4 @@
-//! What Knative and Ray tell of themselves, in the words of a Deployment: whoever asks how a workload fares asks the same of all.
+//! What Knative, Ray and Jobs tell of themselves, in the words of a Deployment: whoever asks how a workload fares asks the same of all.
 
 use super::child::{Condition, Observed};
 use serde::Deserialize;
@@ -125,5 +125,159 @@ pub(super) fn ray(status: Option<&RawValue>, asked: Observed) -> Observed {
         available: works.into(),
         conditions,
         ..asked
+    }
+}
+
+/// What a Job tells beside that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobStatus {
+    /// How many of its pods exist and haven't ended.
+    pub active: i64,
+    /// How many of these are Ready.
+    pub ready: i64,
+    /// How many have succeeded.
+    pub succeeded: i64,
+    /// How many have failed.
+    pub failed: i64,
+    /// When it started, or was resumed last.
+    pub start_time: Option<String>,
+    /// When it completed or failed.
+    pub end_time: Option<String>,
+    /// Its state.
+    pub state: JobState,
+}
+
+/// How far a Job has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JobState {
+    /// None of its pods is Ready yet.
+    #[default]
+    Pending,
+    /// Somebody has suspended it: it has no pods.
+    Suspended,
+    /// Some of its pods are Ready, or have ended.
+    Running,
+    /// It has succeeded or failed, and its last pods are ending.
+    Ending,
+    /// It has succeeded.
+    Complete,
+    /// It has failed.
+    Failed,
+}
+
+impl JobState {
+    /// Whether nothing of it will run again.
+    pub fn has_ended(self) -> bool {
+        matches!(self, Self::Complete | Self::Failed)
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ReportedJob {
+    active: i64,
+    ready: i64,
+    succeeded: i64,
+    failed: i64,
+    start_time: Option<String>,
+    completion_time: Option<String>,
+    conditions: Vec<Condition>,
+}
+
+/// Of a condition: when it turned.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Turned {
+    #[serde(rename = "type")]
+    type_: String,
+    last_transition_time: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TurnedConditions {
+    conditions: Vec<Turned>,
+}
+
+/// What a Job tells. It has no observed generation, and nothing of it is ever rolled out.
+pub(super) fn job(status: Option<&RawValue>, asked: Observed) -> Observed {
+    let text = status.map_or("{}", RawValue::get);
+    let reported: ReportedJob = serde_json::from_str(text).unwrap_or_default();
+    let turned: TurnedConditions = serde_json::from_str(text).unwrap_or_default();
+    let is = |type_: &str| reported.conditions.iter().any(|condition| condition.type_ == type_ && condition.status == "True");
+    let ended = reported.succeeded + reported.failed > 0;
+    let state = match () {
+        () if is("Complete") => JobState::Complete,
+        () if is("Failed") => JobState::Failed,
+        () if is("SuccessCriteriaMet") || is("FailureTarget") => JobState::Ending,
+        () if is("Suspended") => JobState::Suspended,
+        () if reported.ready > 0 || ended => JobState::Running,
+        () => JobState::Pending,
+    };
+    let failed_at = || turned.conditions.into_iter().find(|condition| condition.type_ == "Failed")?.last_transition_time;
+    let end_time = match state {
+        JobState::Complete => reported.completion_time,
+        JobState::Failed => failed_at(),
+        _ => None,
+    };
+    Observed {
+        observed_generation: asked.generation,
+        replicas: Some(1),
+        current: 1,
+        updated: 1,
+        available: (reported.ready > 0).into(),
+        conditions: reported.conditions,
+        job: Some(Box::new(JobStatus {
+            active: reported.active,
+            ready: reported.ready,
+            succeeded: reported.succeeded,
+            failed: reported.failed,
+            start_time: reported.start_time,
+            end_time,
+            state,
+        })),
+        ..asked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn read(status: &Value) -> JobStatus {
+        let text = serde_json::value::to_raw_value(status).unwrap();
+        *job(Some(&text), Observed::default()).job.unwrap()
+    }
+
+    fn condition(type_: &str) -> Value {
+        json!([{"type": type_, "status": "True", "reason": "x", "lastTransitionTime": "2026-01-01T00:00:09Z"}])
+    }
+
+    #[test]
+    fn each_state_of_a_job_is_recognized() {
+        for (status, expected) in [
+            (json!({}), JobState::Pending),
+            (json!({"active": 1, "ready": 0}), JobState::Pending),
+            (json!({"active": 1, "ready": 1}), JobState::Running),
+            (json!({"active": 1, "failed": 1}), JobState::Running),
+            (json!({"conditions": condition("Suspended")}), JobState::Suspended),
+            (json!({"ready": 1, "conditions": condition("FailureTarget")}), JobState::Ending),
+            (json!({"ready": 1, "conditions": condition("SuccessCriteriaMet")}), JobState::Ending),
+            (json!({"succeeded": 1, "conditions": condition("Complete")}), JobState::Complete),
+            (json!({"failed": 1, "conditions": condition("Failed")}), JobState::Failed),
+        ] {
+            assert_eq!(read(&status).state, expected, "{status}");
+        }
+        let resumed = json!([{"type": "Suspended", "status": "False"}]);
+        assert_eq!(read(&json!({"active": 1, "ready": 1, "conditions": resumed})).state, JobState::Running);
+    }
+
+    #[test]
+    fn a_job_has_an_end_only_once_it_has_ended() {
+        let complete = json!({"startTime": "s", "completionTime": "2026-01-01T00:00:07Z", "conditions": condition("Complete")});
+        assert_eq!(read(&complete).end_time.as_deref(), Some("2026-01-01T00:00:07Z"));
+        assert_eq!(read(&json!({"conditions": condition("Failed")})).end_time.as_deref(), Some("2026-01-01T00:00:09Z"));
+        assert_eq!(read(&json!({"conditions": condition("FailureTarget")})).end_time, None);
     }
 }

@@ -32,7 +32,7 @@ use pointsman_core::{
     guards::{ALLOWED, VALID},
     kinds::eh_ops::ALLOCATED,
     objects::strings,
-    plan::{NotOurs, Plan, left_alone},
+    plan::{NotOurs, Plan},
     structural,
     subject_kind::ALL,
     world::{ObjectKey, Snapshot},
@@ -182,16 +182,12 @@ impl CheckRun {
             let condition = |type_: &str| planned.plan.status.conditions.iter().find(|condition| condition.type_ == type_);
             let (allocated, allowed) = (condition(ALLOCATED), condition(ALLOWED));
             // Nothing comes of a service that is left alone, whatever is said of its plan.
-            let severity = allowed.filter(|_| planned.plan.not_ours != Some(NotOurs::LeftAlone)).and_then(severity);
+            let severity = allowed.filter(|_| !matches!(planned.plan.not_ours, Some(NotOurs::LeftAlone(_)))).and_then(severity);
             let unallocated = offline.world.snapshot(&planned.subject.key, 0).and_then(|snapshot| unallocated(&snapshot, complete));
             if let Some((severity, Condition { message, .. })) = unallocated.zip(allocated).or_else(|| severity.zip(allowed)) {
                 object.findings.push(Finding::new(severity, &object.place, &object.named, String::new(), message.clone()));
             } else if planned.plan.objects.is_none() {
-                self.report.unplanned.push(SkippedCheck {
-                    what: object.called(),
-                    why: unplanned(&planned.plan, planned.subject.key.resource.noun()),
-                    usual: false,
-                });
+                self.report.unplanned.push(SkippedCheck { what: object.called(), why: unplanned(&planned.plan), usual: false });
             }
         }
         self.report.findings.extend(self.objects.into_iter().flat_map(|object| object.findings));
@@ -219,9 +215,9 @@ fn unallocated(snapshot: &Snapshot, complete: bool) -> Option<Severity> {
 }
 
 /// Why a service gets no objects.
-fn unplanned(plan: &Plan, noun: &str) -> String {
+fn unplanned(plan: &Plan) -> String {
     match &plan.not_ours {
-        Some(NotOurs::LeftAlone) => return left_alone(noun),
+        Some(NotOurs::LeftAlone(why)) => return why.clone(),
         Some(NotOurs::Contested(contest)) => return contest.message().to_owned(),
         None => {}
     }

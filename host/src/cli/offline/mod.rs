@@ -19,7 +19,7 @@ use objects::{OfflineObjects, gather};
 use pointsman_core::{
     decide::{Policies, Unheard},
     kinds,
-    plan::{NotOurs, Plan, left_alone},
+    plan::{NotOurs, Plan},
     planning,
     resource::Resource,
     settings::{HOST_NAMESPACE, Settings},
@@ -157,7 +157,7 @@ impl Planned {
         }
         let ObjectKey { namespace, name, .. } = &self.subject.key;
         match &self.plan.not_ours {
-            Some(NotOurs::LeftAlone) => return Some(format!("{namespace}/{name}: {}", left_alone(self.subject.key.resource.noun()))),
+            Some(NotOurs::LeftAlone(why)) => return Some(format!("{namespace}/{name}: {why}")),
             Some(NotOurs::Contested(contest)) => return Some(format!("{namespace}/{name}: {}", contest.message())),
             None => {}
         }

@@ -1,7 +1,10 @@
 //! From the API server's question to the answer. Nothing here awaits, logs or calls the API, and nothing is written: a dry run is no
 //! other request.
 
-use super::{kinds, verdict::AdmissionVerdict};
+use super::{
+    kinds,
+    verdict::{AdmissionVerdict, cut},
+};
 use k8s_openapi::jiff::Timestamp;
 use pointsman_core::{
     claims::Claims,
@@ -15,7 +18,7 @@ use pointsman_core::{
         lookups::LookupContext,
         rule::{Rule, bind},
     },
-    structural,
+    structural, usage,
     world::{Labels, ObjectKey, Surroundings},
 };
 use pointsman_crds::policy::rule::{Operation, RuleStage, ValidationRuleSpec};
@@ -156,8 +159,27 @@ fn key(request: &Value, object: Option<&Value>) -> Option<ObjectKey> {
     Some(ObjectKey { resource, namespace: namespace.unwrap_or_default(), name: name.unwrap_or_default() })
 }
 
-/// Whether the object may be as it is to be.
+/// Whether the object may be as it is to be, and what its user should know.
 pub fn validate(request: &Request, known: &ReviewContext<'_>) -> AdmissionVerdict {
+    let mut verdict = judge(request, known);
+    verdict.warnings.extend(warnings(request, known).iter().map(|warning| cut(warning)));
+    verdict
+}
+
+/// What its user should know beside what rules say.
+fn warnings(request: &Request, known: &ReviewContext<'_>) -> Vec<String> {
+    let Some(key) = &request.key else { return Vec::new() };
+    let spec = |object: &Option<Value>| object.as_ref().map(|object| object["spec"].clone());
+    match (request.operation, spec(&request.object)) {
+        (Some(Operation::Delete), _) => usage::deletion_warning(key, &known.surroundings).into_iter().collect(),
+        (Some(Operation::Create | Operation::Update), Some(after)) if spec(&request.old).as_ref() != Some(&after) => {
+            usage::deprecation_warnings(key, &after, &known.surroundings)
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn judge(request: &Request, known: &ReviewContext<'_>) -> AdmissionVerdict {
     let (Some(key), Some(operation)) = (&request.key, request.operation) else { return AdmissionVerdict::default() };
     if *key.resource == VALIDATION_RULE {
         return compiles(request, key, known);

@@ -107,7 +107,8 @@ fn status(reason: DenialReason) -> (u16, &'static str) {
     }
 }
 
-fn cut(warning: &str) -> String {
+/// A warning as the API server takes it: one line of limited length.
+pub(super) fn cut(warning: &str) -> String {
     // A warning with a control character is dropped on its way.
     let mut cut: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_WARNING_LENGTH + 1).collect();
     if cut.chars().count() > MAX_WARNING_LENGTH {

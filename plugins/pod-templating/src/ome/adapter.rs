@@ -1,78 +1,183 @@
-//! A fine-tuned weight that is loaded beside the model.
+//! Fine-tuned weights that are loaded beside the model.
 
 use super::files::{Files, Origin};
 use crate::{
     Config, adapters,
     engine::{self, Engine},
-    node::By,
-    pod::{Pod, set_variable},
+    node::{By, Node},
+    pod::{Pod, add_arguments, line_of, set_variable},
 };
-use pointsman_plugin::{Failure, Reason, Subject, reason};
+use pointsman_plugin::{
+    Failure, Reason, Subject,
+    pod_templating::{Layer, Request},
+    reason,
+};
 use serde::Deserialize;
 
 /// The folder that holds a folder for each adapter.
 const ADAPTERS: &str = "/mnt/adapters";
 
-/// The init container that downloads the adapter.
-pub(super) const INITIALIZER: &str = "adapter-initializer";
+/// The init container that downloads the adapter; the second's has a number, and so on.
+const INITIALIZER: &str = "adapter-initializer";
+
+/// The variable with the names and paths of several adapters.
+const PATHS: &str = "ADAPTER_PATHS";
+
+/// The ranks of which vLLM takes one as the largest. An adapter of a rank between two needs the larger.
+const VLLM_RANKS: [u64; 7] = [8, 16, 32, 64, 128, 256, 512];
+
+/// The largest rank that vLLM has room for unless a flag specifies another.
+const VLLM_DEFAULT_RANK: u64 = 16;
 
 const BY: By<'static> = By { layer: "adapter", ..By::PLUGIN };
 
-/// The layer `adapter`.
+/// The layers `adapter`, one for each weight.
+#[derive(Debug)]
+pub(super) struct Adapters(Vec<Adapter>);
+
+/// A layer `adapter`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Adapter {
+struct Adapter {
     name: String,
     storage_uri: Option<String>,
     model_type: Option<String>,
+    rank: Option<u64>,
 }
 
-impl Adapter {
-    /// Brings the adapter into the main container, and tells it where.
+/// Whether an init container downloads an adapter.
+pub(super) fn is_initializer(name: &str) -> bool {
+    let number = |rest: &str| rest.strip_prefix('-').is_some_and(|number| number.parse::<u8>().is_ok());
+    name.strip_prefix(INITIALIZER).is_some_and(|rest| rest.is_empty() || number(rest))
+}
+
+impl Adapters {
+    /// Reads them. A router has none.
+    pub(super) fn from_request(request: &Request, router: bool) -> Result<Self, Failure> {
+        let layers = request.layers.iter().filter(|layer| layer.name == "adapter" && !router);
+        let adapters = layers.map(Layer::content::<Option<Adapter>>).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self(adapters.into_iter().flatten().collect()))
+    }
+
+    /// Brings them into the main container, and tells it where.
     pub(super) fn mount(&self, config: &Config, subject: &Subject, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
-        if !adapters::is_folder(&self.name) {
+        let Self(all) = self;
+        if let Some(adapter) = all.iter().find(|adapter| !adapters::is_folder(&adapter.name)) {
             return Err(format!(
                 "the adapter is called {:?}: give it a name of letters, digits and - _ ., which can be a folder's",
-                self.name
+                adapter.name
             )
             .into());
         }
-        let (what, path) = (format!("adapter {}", self.name), self.path());
-        let origin = Origin::from_uri(self.storage_uri.as_deref(), &what, subject)?;
         if let Some(main) = pod.main_mut() {
-            set_variable(main, "ADAPTER_PATH", &*path, BY);
+            match &all[..] {
+                [] => {}
+                [adapter] => set_variable(main, "ADAPTER_PATH", adapter.path(), BY),
+                all => {
+                    let paths: Vec<_> = all.iter().map(|adapter| format!("{}={}", adapter.name, adapter.path())).collect();
+                    set_variable(main, PATHS, paths.join(","), BY);
+                }
+            }
         }
-        let initializer = (INITIALIZER, &*config.adapter_initializer);
-        Files { what: &what, origin, path: &path, volume: "adapter", initializer }.bring(None, pod, BY, reasons)?;
+        for (number, adapter) in (1..).zip(all) {
+            let (what, path) = (format!("adapter {}", adapter.name), adapter.path());
+            let numbered = |name: &str| if number == 1 { name.to_owned() } else { format!("{name}-{number}") };
+            let (volume, initializer) = (numbered("adapter"), numbered(INITIALIZER));
+            let origin = Origin::from_uri(adapter.storage_uri.as_deref(), &what, subject)?;
+            let initializer = (&*initializer, &*config.adapter_initializer);
+            Files { what: &what, origin, path: &path, volume: &volume, initializer }.bring(None, pod, BY, reasons)?;
+        }
         Ok(())
     }
 
-    /// Tells the engine to load the adapter, if it is one that the engine knows to load.
-    pub(super) fn tell(&self, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
-        let (name, path) = (&self.name, self.path());
-        let Some(main) = pod.main_mut() else { return };
+    /// Tells the engine to load the adapters, if they are some that it knows to load.
+    pub(super) fn tell(&self, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
+        let Some(main) = pod.main_mut().filter(|_| !self.0.is_empty()) else { return Ok(()) };
         let container = main.text_at("name").unwrap_or_default().to_owned();
         let Some(engine) = Engine::detect(main) else {
-            let message = format!("The command line of {container} is none that is known, so it has to load the adapter at {path} itself.");
-            reasons.push(reason("AdapterUntold", message));
-            return;
+            let why = format!("the command line of {container} is none that is known");
+            return self.leave(&why, &container, main, reasons);
         };
-        let kind = self.model_type.as_deref().unwrap_or_default();
-        if !["", "lora", "adapter"].contains(&&*kind.to_ascii_lowercase()) {
-            let message =
-                format!("{} loads no weights of the type {kind}, so {container} has to load those at {path} itself.", engine.name());
-            reasons.push(reason("AdapterUntold", message));
-            return;
+        if let Some(kind) = self.0.iter().find_map(Adapter::other_kind) {
+            let why = format!("{} loads no weights of the type {kind}", engine.name());
+            return self.leave(&why, &container, main, reasons);
         }
         let flag = engine.adapters();
-        if engine::given(main).iter().any(|given| given == flag) {
-            let message = format!("The command line of {container} has {flag} already, which has to name {name}={path} itself.");
+        let given = engine::given(main);
+        let is_given = |flag: &str| given.iter().any(|given| given == flag);
+        if is_given(flag) {
+            let named: Vec<_> = self.0.iter().map(|adapter| format!("{}={}", adapter.name, adapter.path())).collect();
+            let named = named.join(" ");
+            let message = format!("The command line of {container} has {flag} already, which has to name {named} itself.");
             reasons.push(reason("FlagKept", message));
         }
-        adapters::tell(engine, [(&**name, &*path)].into_iter(), main, BY);
+        let limits = if engine == Engine::Vllm && !is_given(flag) { self.vllm_limits(is_given)? } else { Vec::new() };
+        let paths: Vec<_> = self.0.iter().map(|adapter| (&*adapter.name, adapter.path())).collect();
+        adapters::tell(engine, paths.iter().map(|(name, path)| (*name, &**path)), main, BY);
+        if !limits.is_empty() {
+            let message = format!("vLLM gets room for the adapters: {}.", limits.join(" "));
+            reasons.push(reason("AdapterLimits", message));
+            add_arguments(main, limits, BY);
+        }
+        Ok(())
     }
 
+    /// vLLM has room for one adapter of rank 16 at once. SGLang has room for eight, and reads their ranks from the files.
+    fn vllm_limits(&self, is_given: impl Fn(&str) -> bool) -> Result<Vec<String>, Failure> {
+        let Self(all) = self;
+        let mut words = Vec::new();
+        // No fewer may be in main memory than on the GPU.
+        if all.len() > 1 && !is_given("--max-loras") && !is_given("--max-cpu-loras") {
+            words.extend(["--max-loras".to_owned(), all.len().to_string()]);
+        }
+        if all.iter().all(|adapter| adapter.rank.is_none()) || is_given("--max-lora-rank") {
+            return Ok(words);
+        }
+        let rank = all.iter().map(|adapter| adapter.rank.unwrap_or(VLLM_DEFAULT_RANK)).max().unwrap_or_default();
+        let Some(room) = VLLM_RANKS.iter().find(|room| **room >= rank) else {
+            let name = all.iter().find(|adapter| adapter.rank == Some(rank)).map_or("", |adapter| &*adapter.name);
+            let message = format!(
+                "the hyperParameters of the FineTunedWeight {name} say rank {rank}, and vLLM loads ranks up to 512: serve it with SGLang, or \
+                 merge it with its model"
+            );
+            return Err(Failure::refusal(message).at("spec.model.fineTunedWeights"));
+        };
+        words.extend(["--max-lora-rank".to_owned(), room.to_string()]);
+        Ok(words)
+    }
+
+    /// Leaves one adapter to the container, and several only to one that asks for them: nobody would know which it serves.
+    fn leave(&self, why: &str, container: &str, main: &Node<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
+        let asks = |text: &str| text.contains(PATHS) || text.contains(ADAPTERS);
+        let line = line_of(main);
+        let mut variables = main.items_at("env").iter().filter_map(|variable| variable.text_at("value"));
+        let what = match &self.0[..] {
+            [adapter] => format!("the adapter at {}", adapter.path()),
+            _ if line.into_iter().any(asks) || variables.any(|value| value.contains("$(ADAPTER_PATHS)")) => {
+                format!("the adapters in {PATHS}")
+            }
+            all => {
+                let message = format!(
+                    "{} weights are to be served beside the model, and {why}: leave one of them, choose a runtime of vLLM or SGLang for weights of \
+                     the type LoRA, or name $({PATHS}) in the command line",
+                    all.len()
+                );
+                return Err(Failure::refusal(message).at("spec.model.fineTunedWeights"));
+            }
+        };
+        reasons.push(reason("AdapterUntold", format!("The container {container} has to load {what} itself: {why}.")));
+        Ok(())
+    }
+}
+
+impl Adapter {
     fn path(&self) -> String {
         format!("{ADAPTERS}/{}", self.name)
+    }
+
+    /// What kind of weight it is, if that is none that engines load beside a model.
+    fn other_kind(&self) -> Option<&str> {
+        let kind = self.model_type.as_deref().unwrap_or_default();
+        (!["", "lora", "adapter"].contains(&&*kind.to_ascii_lowercase())).then_some(kind)
     }
 }

@@ -46,9 +46,9 @@ pub(super) struct Files<'f> {
     pub(super) origin: Origin<'f>,
     pub(super) path: &'f str,
     /// What their volume is called.
-    pub(super) volume: &'static str,
+    pub(super) volume: &'f str,
     /// What the init container is called, if one has to fetch them, and its image.
-    pub(super) initializer: (&'static str, &'f str),
+    pub(super) initializer: (&'f str, &'f str),
 }
 
 impl Files<'_> {

@@ -2,6 +2,7 @@
 //! stand for.
 
 mod adapter;
+pub(crate) mod benchmark;
 mod files;
 mod model;
 mod placeholder;
@@ -9,9 +10,10 @@ mod ray;
 mod security;
 mod settings;
 mod storage;
+pub(crate) mod training;
 
 use crate::{Config, engine, nodes, pod::Pod, readiness, rules::Rules};
-use adapter::Adapter;
+use adapter::Adapters;
 use model::Model;
 use pointsman_plugin::{Failure, Reason, Role, pod_templating::Request};
 use ray::Ray;
@@ -46,19 +48,18 @@ fn finish(config: &Config, request: &Request, pod: &mut Pod<'_>, reasons: &mut V
     if let Some(storage) = storage.filter(|_| !stored) {
         storage.mount(pod, reasons);
     }
-    let adapter = request.layer::<Option<Adapter>>("adapter")?.flatten().filter(|_| !router);
-    if let Some(adapter) = &adapter {
-        adapter.mount(config, subject, pod, reasons)?;
-    }
+    let adapters = Adapters::from_request(request, router)?;
+    adapters.mount(config, subject, pod, reasons)?;
 
     if !router {
         let nodes = ray.nodes(nodes(request)?, pod, reasons);
         engine::spread(config, nodes, pod, reasons)?;
         if ray.runs_engine() {
             settings.tell_engine(pod, reasons)?;
-            if let Some(adapter) = &adapter {
-                adapter.tell(pod, reasons);
+            if let Some(length) = model.as_ref().and_then(|model| model.max_tokens) {
+                settings::tell_length(length, pod, reasons);
             }
+            adapters.tell(pod, reasons)?;
         }
     }
     if !matches!(request.role, Role::Worker | Role::Job) {

@@ -26,6 +26,8 @@ pub(crate) struct Model {
     node_label: Option<String>,
     /// Whether nobody has put it on the nodes.
     download: bool,
+    /// How many tokens it can work on at once, where somebody limits that.
+    pub(super) max_tokens: Option<u64>,
 }
 
 impl Model {

@@ -1,6 +1,6 @@
 //! What annotations say of the pods. The host has looked whether their values can be, and which of two counts.
 
-use super::{adapter, model, security::Standard};
+use super::{adapter, benchmark, model, security::Standard};
 use crate::{
     engine::{self, Engine},
     node::{By, Node},
@@ -31,6 +31,13 @@ const OF_CLOUD: [(&str, &str); 3] = [
     ("oci.ome.io/compartment-id", "OCI_COMPARTMENT_ID"),
     ("oci.ome.io/region", "OCI_REGION"),
     ("oci.ome.io/availability-domain", "OCI_AVAILABILITY_DOMAIN"),
+];
+
+/// What the annotations about a training run are as variables.
+const OF_TRAINING: [(&str, &str); 3] = [
+    ("training.ome.io/distributed-backend", "TRAINING_DISTRIBUTED_BACKEND"),
+    ("training.ome.io/checkpoint-strategy", "TRAINING_CHECKPOINT_STRATEGY"),
+    ("training.ome.io/resume-from", "TRAINING_RESUME_FROM"),
 ];
 
 const SECRET: &str = "security.ome.io/secret-ref";
@@ -137,16 +144,27 @@ impl Settings {
         }
     }
 
+    /// Tells the main container of a training job how to train.
+    pub(super) fn tell_trainer(&self, pod: &mut Pod<'_>) {
+        let Some(main) = pod.main_mut() else { return };
+        for pair in OF_TRAINING {
+            self.set(pair, main);
+        }
+    }
+
     /// Gives the Secret to the main container, and to the init containers, which need it to download.
     pub(super) fn give_secret(&self, pod: &mut Pod<'_>) {
         let Some(secret) = self.get(SECRET) else { return };
         if let Some(main) = pod.main_mut() {
-            take_from(main, secret);
+            take_from(main, secret, BY);
         }
         let containers = pod.spec.fields_mut().and_then(|spec| spec.get_mut("initContainers")?.items_mut());
         for container in containers.into_iter().flatten() {
-            if container.text_at("name").is_some_and(|name| [model::INITIALIZER, adapter::INITIALIZER].contains(&name)) {
-                take_from(container, secret);
+            if container
+                .text_at("name")
+                .is_some_and(|name| name == model::INITIALIZER || name == benchmark::INITIALIZER || adapter::is_initializer(name))
+            {
+                take_from(container, secret, BY);
             }
         }
     }
@@ -178,6 +196,18 @@ impl Settings {
         }
         value.is_some()
     }
+}
+
+/// Tells an engine how many tokens the model may work on at once, unless its command line says it, or an annotation has by now.
+pub(super) fn tell_length(length: u64, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
+    let Some(main) = pod.main_mut() else { return };
+    let Some(engine) = Engine::detect(main) else { return };
+    let flag = Knob::Length.flags(engine)[0];
+    if engine::given(main).iter().any(|given| given == flag) {
+        return;
+    }
+    reasons.push(reason("ModelLength", format!("The model's maxTokens sets a flag of {}: {flag} {length}.", engine.name())));
+    add_arguments(main, [flag.to_owned(), length.to_string()], By { layer: "model", ..By::PLUGIN });
 }
 
 impl Knob {
@@ -218,9 +248,9 @@ impl<'s> Quantization<'s> {
 }
 
 /// Gives the container what the Secret holds as variables. It comes first, so that what a layer gives counts for more.
-fn take_from(container: &mut Node<'_>, secret: &str) {
+fn take_from<'a>(container: &mut Node<'a>, secret: &str, by: By<'a>) {
     let has = |source: &Node<'_>| source.get("secretRef").and_then(|of| of.text_at("name")) == Some(secret);
-    let Some(sources) = container.list_at("envFrom", BY).filter(|sources| !sources.iter().any(has)) else { return };
-    let name = Node::object([("name", Node::text(secret, BY))], BY);
-    sources.insert(0, Node::object([("secretRef", name)], BY));
+    let Some(sources) = container.list_at("envFrom", by).filter(|sources| !sources.iter().any(has)) else { return };
+    let name = Node::object([("name", Node::text(secret, by))], by);
+    sources.insert(0, Node::object([("secretRef", name)], by));
 }

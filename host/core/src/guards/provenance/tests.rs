@@ -4,7 +4,7 @@ mod hostile;
 use super::*;
 use crate::{
     decide::{AskedPlugin as Plugin, Decision, templating},
-    resource::DEPLOYMENT,
+    resource::{DEPLOYMENT, JOB},
     world::ObjectKey,
 };
 use pointsman_sandbox::{
@@ -128,4 +128,13 @@ fn runner(fields: &Value) -> Value {
         runner[name] = value.clone();
     }
     json!({ "runner": runner })
+}
+
+#[test]
+fn the_template_of_a_job_that_exists_is_the_host_s_and_of_a_new_one_somebody_must_have_asked_for_it() {
+    let key = ObjectKey { resource: &JOB, ..key("run") };
+    let body = json!({"spec": {"template": {"spec": {"hostNetwork": true}}}});
+    let by = |object: &Object| field_provenance(object, &[], &AdminConfigs::default()).by("hostNetwork").len();
+    assert_eq!(by(&Object::new(key.clone(), body.clone())), 0);
+    assert_eq!(by(&Object { keeps_template: true, ..Object::new(key, body) }), 1);
 }

@@ -94,6 +94,7 @@ impl Kind for InferenceModels {
                 fields,
                 types: &[ALLOCATED, AVAILABLE, DECIDED],
                 undecided,
+                changed_field: None,
                 ready: Some((reasons::DEPLOYED, "Requests are served.")),
             },
             reads,

@@ -128,7 +128,7 @@ impl Kind for LlmInferenceServices {
         let Questions { reads, decisions, .. } = making.asking;
         Plan {
             objects: found.objects,
-            status: Status { conditions, fields, types, ready: None, undecided },
+            status: Status { conditions, fields, types, ready: None, changed_field: None, undecided },
             reads,
             decisions,
             recheck_after: again,

@@ -26,19 +26,22 @@ use std::{
 pub(super) struct Sources<'a> {
     pub(super) model: Option<&'a ModelView>,
     pub(super) runtime: Option<&'a RuntimeView>,
-    /// The fine-tuned weight, by its name.
-    pub(super) weight: Option<&'a (String, Arc<WeightView>)>,
+    /// The fine-tuned weights, by their names.
+    pub(super) weights: &'a [(String, Arc<WeightView>)],
     /// The layers for a component (or none) and a version: most objects share them.
     layers: HashMap<(Option<&'static str>, String), Digested<Vec<Layer>>>,
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn new(
-        model: Option<&'a ModelView>,
-        runtime: Option<&'a RuntimeView>,
-        weight: Option<&'a (String, Arc<WeightView>)>,
-    ) -> Self {
-        Self { model, runtime, weight, layers: HashMap::new() }
+    pub(super) fn new(model: Option<&'a ModelView>, runtime: Option<&'a RuntimeView>, weights: &'a [(String, Arc<WeightView>)]) -> Self {
+        Self { model, runtime, weights, layers: HashMap::new() }
+    }
+}
+
+impl Sources<'_> {
+    /// The weight that is served in place of its model, if it is one of those.
+    pub(super) fn merged_weight(&self) -> Option<(&str, &WeightView)> {
+        self.weights.iter().find(|(_, weight)| weight.is_merged).map(|(name, weight)| (name.as_str(), &**weight))
     }
 }
 
@@ -79,7 +82,7 @@ impl PlanBuilder<'_> {
 
     fn layers(&self, sources: &mut Sources<'_>, component: Option<&DeployedComponent>, version: &str) -> Digested<Vec<Layer>> {
         let part = component.map(|component| component.part.name());
-        let (model, runtime, tuned) = (sources.model, sources.runtime, sources.weight.is_some());
+        let (model, runtime, tuned) = (sources.model, sources.runtime, !sources.weights.is_empty());
         let make = || {
             let layer = |name: &str, labels: Vec<Entry>, annotations: Vec<Entry>| Layer { name: name.to_owned(), labels, annotations };
             let none = BTreeMap::new();

@@ -3,6 +3,7 @@
 #![allow(clippy::unnecessary_box_returns, reason = "a step's error is large, and boxed wherever it is made")]
 
 mod adopted;
+pub mod benchmark_job;
 mod choice;
 mod component;
 mod keys;
@@ -17,6 +18,7 @@ mod scaling;
 mod serverless;
 mod service;
 mod state;
+pub mod training_job;
 
 use super::{
     Kind,
@@ -110,8 +112,8 @@ struct PlanBuilder<'a> {
 struct StepResults {
     model: Option<Arc<ModelView>>,
     runtime: Option<Arc<RuntimeView>>,
-    /// The fine-tuned weight, by its name.
-    weight: Option<(String, Arc<WeightView>)>,
+    /// The fine-tuned weights, by their names.
+    weights: Vec<(String, Arc<WeightView>)>,
     components: Vec<DeployedComponent>,
     objects: Option<Vec<Object>>,
     /// The newest revision of each component.
@@ -177,11 +179,11 @@ impl PlanBuilder<'_> {
         self.service = Service::read(&self.asking)?;
         self.service.check()?;
         found.model = self.model()?;
-        found.weight = self.weight(found.model.as_deref())?;
+        found.weights = self.weights(found.model.as_deref())?;
         found.runtime = self.runtime(found.model.as_ref())?;
         let (components, notes) = self.components(found.runtime.as_deref())?;
         self.notes = notes;
-        let mut sources = Sources::new(found.model.as_deref(), found.runtime.as_deref(), found.weight.as_ref());
+        let mut sources = Sources::new(found.model.as_deref(), found.runtime.as_deref(), &found.weights);
         let made = self.objects(&mut sources, &components)?;
         found.components = components;
         found.revisions = made.revisions;
@@ -226,7 +228,7 @@ impl PlanBuilder<'_> {
         conditions.extend(parts.conditions);
         Plan {
             objects: found.objects,
-            status: Status { conditions, fields, types: &[], ready: None, undecided },
+            status: Status { conditions, fields, types: &[], ready: None, changed_field: None, undecided },
             reads: self.asking.reads,
             decisions: self.asking.decisions,
             recheck_after: again,

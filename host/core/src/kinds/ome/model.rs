@@ -1,6 +1,6 @@
 //! The model of a service: whether it is there and can be served.
 
-use super::{MODEL_READY, PlanBuilder, PlanError};
+use super::{ACCEPTED, MODEL_READY, PlanBuilder, PlanError};
 use crate::{
     condition::Condition,
     kinds::questions,
@@ -43,9 +43,15 @@ impl PlanBuilder<'_> {
         if model.model.disabled {
             return stopped("ModelDisabled", format!("The {kind} {name} is disabled: enable it (spec.disabled), or name another model."));
         }
+        let warning = model.is_deprecated.then(|| format!("The {kind} {name} is deprecated: plan to serve another model."));
         if let Some(uri) = self.service.model_uri() {
             let message = format!("The {kind} {name} is taken from {uri}, whatever nodes have it.");
-            self.conditions.push(Condition::satisfied(MODEL_READY, "StorageUri", message));
+            self.conditions.push(ready("StorageUri", message, warning));
+            return Ok(Some(Arc::clone(model)));
+        }
+        if self.serves_merged_weight() {
+            let message = format!("A merged weight is served in place of the {kind} {name}, whatever nodes have that.");
+            self.conditions.push(ready("MergedWeight", message, warning));
             return Ok(Some(Arc::clone(model)));
         }
         match model.state {
@@ -64,44 +70,87 @@ impl PlanBuilder<'_> {
                 return stopped("ModelNotReady", message);
             }
         }
-        self.conditions.push(Condition::satisfied(MODEL_READY, "ModelReady", format!("The {kind} {name} is ready.")));
+        self.conditions.push(ready("ModelReady", format!("The {kind} {name} is ready."), warning));
         Ok(Some(Arc::clone(model)))
     }
 
-    /// Looks up the fine-tuned weight that is served with the model. Its files are fetched by the pods, so it needn't be anywhere yet.
-    pub(super) fn weight(&mut self, model: Option<&ModelView>) -> Result<Option<(String, Arc<WeightView>)>, Box<PlanError>> {
-        let Some(name) = self.service.model.as_ref().and_then(|model| model.fine_tuned_weights.first()).cloned() else { return Ok(None) };
+    /// Whether the service names a weight that is a whole model. Whatever comes of the model, a change of the weight matters from now on.
+    fn serves_merged_weight(&mut self) -> bool {
+        let names: Vec<String> = self.service.weights().to_vec();
+        self.asking.reads.extend(names.iter().map(|name| Read::Object(weight_key(name))));
+        names.iter().any(|name| self.snapshot.weights.get("", name).is_some_and(|weight| weight.is_merged))
+    }
+
+    /// Looks up the fine-tuned weights that are served with the model. Their files are fetched by the pods, so they needn't be anywhere yet.
+    pub(super) fn weights(&mut self, model: Option<&ModelView>) -> Result<Vec<(String, Arc<WeightView>)>, Box<PlanError>> {
+        let names = self.service.weights().to_vec();
         let stopped = |reason, message| Err(PlanError::new(MODEL_READY, reason, message, "ModelLoadFailed"));
-        if let Some((reason, message)) = questions::missing_kind(self.snapshot, "service", &FINE_TUNED_WEIGHT) {
+        if let Some((reason, message)) = questions::missing_kind(self.snapshot, "service", &FINE_TUNED_WEIGHT).filter(|_| !names.is_empty())
+        {
             return stopped(reason, message);
         }
-        let key = ObjectKey { resource: &FINE_TUNED_WEIGHT, namespace: String::new(), name: name.clone() };
-        self.asking.reads.insert(Read::Object(key));
-        let Some(weight) = self.snapshot.weights.get("", &name) else {
-            return stopped(
-                "WeightNotFound",
-                format!("There is no FineTunedWeight {name}: create it, or correct spec.model.fineTunedWeights."),
-            );
-        };
-        if weight.disabled {
-            return stopped(
-                "WeightDisabled",
-                format!("The FineTunedWeight {name} is disabled: enable it (spec.disabled), or leave it out."),
-            );
+        self.asking.reads.extend(names.iter().map(|name| Read::Object(weight_key(name))));
+        let mut weights = Vec::new();
+        for name in names {
+            let Some(weight) = self.snapshot.weights.get("", &name) else {
+                return stopped(
+                    "WeightNotFound",
+                    format!("There is no FineTunedWeight {name}: create it, or correct spec.model.fineTunedWeights."),
+                );
+            };
+            if let Some((reason, message)) = unusable(&name, weight, model) {
+                return stopped(reason, message);
+            }
+            weights.push((name, Arc::clone(weight)));
         }
-        if weight.state == Some(LifeCycleState::Failed) {
-            return stopped("WeightFailed", format!("The FineTunedWeight {name} has failed: its status says why."));
+        if let Some((name, _)) = weights.iter().find(|(_, weight)| weight.is_merged) {
+            let whole = format!("The FineTunedWeight {name} is a whole model (configuration.merged_weights)");
+            let refused = |message| Err(PlanError::new(ACCEPTED, "NotSupported", message, "InvalidPredictorSpec"));
+            if weights.len() > 1 {
+                return refused(format!("{whole}, beside which no other weight is loaded: leave it alone in spec.model.fineTunedWeights."));
+            }
+            if let Some(uri) = self.service.model_uri() {
+                return refused(format!("{whole}, and the service takes its model from {uri}: remove one of the two."));
+            }
         }
-        let (namespace, tuned) = &weight.tuned;
-        let same = model.is_some_and(|model| {
-            // One without a namespace may be meant of the service's own.
-            model.model.name == *tuned && (namespace.is_empty() || model.model.namespace == *namespace)
-        });
-        if !same {
-            let message =
-                format!("The FineTunedWeight {name} was made of the model {tuned}: name that in spec.model.name, or another weight.");
-            return stopped("WeightOfAnotherModel", message);
+        let deprecated: Vec<_> = weights.iter().filter(|(_, weight)| weight.is_deprecated).map(|(name, _)| name.as_str()).collect();
+        if !deprecated.is_empty()
+            && let Some(condition) = self.conditions.iter_mut().find(|condition| condition.type_ == MODEL_READY)
+        {
+            let warning = format!("These FineTunedWeights are deprecated: {}. Plan to serve others.", deprecated.join(", "));
+            *condition = ready("Deprecated", condition.message.clone(), Some(warning));
         }
-        Ok(Some((name, Arc::clone(weight))))
+        Ok(weights)
     }
+}
+
+/// That the model can be served, with a warning if there is one.
+fn ready(reason: &str, message: String, warning: Option<String>) -> Condition {
+    match warning {
+        None => Condition::satisfied(MODEL_READY, reason, message),
+        Some(warning) => Condition::satisfied(MODEL_READY, "Deprecated", format!("{message} {warning}")).with_event(),
+    }
+}
+
+fn weight_key(name: &str) -> ObjectKey {
+    ObjectKey { resource: &FINE_TUNED_WEIGHT, namespace: String::new(), name: name.to_owned() }
+}
+
+/// Why a weight can't be served with a model, as a reason and a message.
+fn unusable(name: &str, weight: &WeightView, model: Option<&ModelView>) -> Option<(&'static str, String)> {
+    if weight.disabled {
+        return Some(("WeightDisabled", format!("The FineTunedWeight {name} is disabled: enable it (spec.disabled), or leave it out.")));
+    }
+    if weight.state == Some(LifeCycleState::Failed) {
+        return Some(("WeightFailed", format!("The FineTunedWeight {name} has failed: its status says why.")));
+    }
+    let (namespace, tuned) = &weight.tuned;
+    let same = model.is_some_and(|model| {
+        // One without a namespace may be meant of the service's own.
+        model.model.name == *tuned && (namespace.is_empty() || model.model.namespace == *namespace)
+    });
+    (!same).then(|| {
+        let message = format!("The FineTunedWeight {name} was made of the model {tuned}: name that in spec.model.name, or another weight.");
+        ("WeightOfAnotherModel", message)
+    })
 }

@@ -10,7 +10,7 @@ use crate::{
     model_nodes::names::node_label,
     world::{
         ObjectKey,
-        ome::{ModelView, PodLayer as Content},
+        ome::{ModelView, PodLayer as Content, WeightView},
     },
 };
 use pointsman_sandbox::point::{Role, templating::Layer};
@@ -68,12 +68,16 @@ impl PlanBuilder<'_> {
         }
         let extras = &component.extras;
         if component.part != ComponentKind::Router {
-            match (sources.model, &extras.storage_uri) {
-                (None, None) => {}
-                (model, uri) => add("model".to_owned(), facts(model, uri.as_deref(), &self.service.name)),
+            match (sources.model, &extras.storage_uri, sources.merged_weight()) {
+                (None, None, _) => {}
+                (Some(model), _, Some((name, weight))) => add("model".to_owned(), merged_facts(model, name, weight)),
+                (model, uri, _) => add("model".to_owned(), facts(model, uri.as_deref(), &self.service.name)),
             }
-            if let Some((name, weight)) = sources.weight {
-                let adapter = json!({"name": name, "storageUri": weight.storage_uri, "modelType": weight.tuning});
+            for (name, weight) in sources.weights.iter().filter(|(_, weight)| !weight.is_merged) {
+                let mut adapter = json!({"name": name, "storageUri": weight.storage_uri, "modelType": weight.tuning});
+                if let Some(rank) = weight.rank {
+                    adapter["rank"] = rank.into();
+                }
                 add("adapter".to_owned(), adapter);
             }
             if let Some(storage) = &extras.storage {
@@ -99,6 +103,8 @@ impl PlanBuilder<'_> {
 fn is_of_admins(layer: &str, component: &DeployedComponent, sources: &Sources<'_>) -> bool {
     match layer {
         "runtime" | "runtime-leader" | "runtime-worker" => sources.runtime.is_some_and(|runtime| runtime.candidate.namespace.is_empty()),
+        // Weights are in no namespace.
+        "model" if sources.merged_weight().is_some() => true,
         "model" => component.extras.storage_uri.is_none() && sources.model.is_some_and(|view| view.model.namespace.is_empty()),
         "adapter" => true,
         _ => false,
@@ -116,9 +122,29 @@ fn facts(view: Option<&ModelView>, uri: Option<&str>, service: &str) -> Value {
     if let Some(path) = view.and_then(|view| view.path.as_deref()) {
         facts["path"] = path.into();
     }
+    if let Some(tokens) = view.and_then(|view| view.max_tokens) {
+        facts["maxTokens"] = tokens.into();
+    }
     if let Some(uri) = uri {
         facts["storageUri"] = uri.into();
         facts["download"] = true.into();
+    }
+    facts
+}
+
+/// What upstream's training writes behind the name of an object in OCI Object Storage if the object is a merged model.
+const MERGED: &str = "-merged-weight";
+
+/// What is known of a weight that is served in place of its model: pods download it to where that would be.
+fn merged_facts(base: &ModelView, name: &str, weight: &WeightView) -> Value {
+    let uri = &weight.storage_uri;
+    let suffix = if uri.starts_with("oci://n/") && !uri.ends_with(MERGED) { MERGED } else { "" };
+    let mut facts = json!({"kind": "FineTunedWeight", "name": name, "storageUri": format!("{uri}{suffix}"), "download": true});
+    if let Some(path) = &base.path {
+        facts["path"] = path.as_str().into();
+    }
+    if let Some(tokens) = base.max_tokens {
+        facts["maxTokens"] = tokens.into();
     }
     facts
 }

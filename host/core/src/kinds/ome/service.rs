@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 /// The longest name of a service: `-decoder` comes behind it, and a Service's name has 63 characters at most.
 const MAX_NAME_LENGTH: usize = 55;
 
+/// How many fine-tuned weights a service serves: each is fetched by an init container of its own.
+const MAX_WEIGHTS: usize = 16;
+
 /// A service.
 #[derive(Debug, Default)]
 pub(super) struct Service {
@@ -93,6 +96,11 @@ impl Service {
         own.or_else(|| self.annotations.get(STORAGE_URI.key)).or(self.storage_uri.as_ref())
     }
 
+    /// The fine-tuned weights that it names.
+    pub(super) fn weights(&self) -> &[String] {
+        self.model.as_ref().map_or(&[], |model| &model.fine_tuned_weights)
+    }
+
     /// Whether it can be served at all.
     pub(super) fn check(&self) -> Result<(), Box<PlanError>> {
         let refused = |reason: &str, message: String| Err(PlanError::new(ACCEPTED, reason, message, "InvalidPredictorSpec"));
@@ -105,12 +113,17 @@ impl Service {
             return refused("InvalidName", message);
         }
         if let Some(model) = &self.model {
-            if model.fine_tuned_weights.len() > 1 {
+            let weights = &model.fine_tuned_weights;
+            if weights.len() > MAX_WEIGHTS {
                 let message = format!(
-                    "spec.model.fineTunedWeights names {} weights: they aren't stacked, one can be served. Leave one, and make a service for each of the others.",
-                    model.fine_tuned_weights.len()
+                    "spec.model.fineTunedWeights names {} weights, and a service serves up to {MAX_WEIGHTS}: create another service for some of them.",
+                    weights.len()
                 );
                 return refused("NotSupported", message);
+            }
+            if let Some((at, name)) = weights.iter().enumerate().find(|(at, name)| weights[..*at].contains(name)) {
+                let message = format!("spec.model.fineTunedWeights[{at}] names {name} again: remove it.");
+                return refused("InvalidValue", message);
             }
             if !["ClusterBaseModel", "BaseModel"].contains(&model.kind.as_str()) || model.api_group != "ome.io" {
                 let message = format!(

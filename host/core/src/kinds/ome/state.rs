@@ -173,7 +173,7 @@ impl PlanBuilder<'_> {
             _ => former("previousRolledoutRevision"),
         };
         let url = self.url_of(&format!("{}-{}", self.service_name(), part.name()));
-        let mut status = json!({"latestCreatedRevision": created, "url": url, "address": {"url": url}});
+        let mut status = json!({"latestCreatedRevision": created, "url": url, "restURL": url, "address": {"url": url}});
         for (field, value) in
             [("latestReadyRevision", &latest), ("latestRolledoutRevision", &latest), ("previousRolledoutRevision", &previous)]
         {
@@ -191,16 +191,23 @@ impl PlanBuilder<'_> {
         let serving: Vec<&ComponentHealth> =
             parts.states.iter().filter(|(part, _)| *part != ComponentKind::Router).map(|(_, state)| state).collect();
         let ready: i64 = serving.iter().map(|state| state.fares.ready).sum();
-        let failing: Vec<&(String, PodFailure)> =
-            serving.iter().flat_map(|state| &state.fares.failing).filter(|(_, failure)| failure.started).collect();
+        let failing: Vec<(&ComponentHealth, &(String, PodFailure))> = serving
+            .iter()
+            .flat_map(|state| state.fares.failing.iter().map(|failing| (*state, failing)))
+            .filter(|(_, (_, failure))| failure.started)
+            .collect();
         let up_to_date = found.objects.is_some()
             && !serving.is_empty()
             && parts
                 .states
                 .iter()
                 .all(|(part, state)| state.fares.rolled_out && (found.revisions.get(part.name()) == state.running.as_ref()));
+        // Knative doesn't say how many there are.
+        let is_knative = serving.iter().any(|state| state.serving.is_some());
         let (transition, target) = if let Some(failure) = &failure {
             (failure.blames.unwrap_or("InProgress"), "Pending")
+        } else if up_to_date && ready == 0 && !is_knative {
+            ("UpToDate", "Standby")
         } else if up_to_date {
             ("UpToDate", "Loaded")
         } else if !failing.is_empty() {
@@ -211,20 +218,24 @@ impl PlanBuilder<'_> {
         let mut states = json!({"targetModelState": target});
         if ready > 0 {
             states["activeModelState"] = "Loaded".into();
+        } else if target == "Standby" {
+            states["activeModelState"] = target.into();
         }
         let mut status = json!({
             "transitionStatus": transition,
             "modelRevisionStates": states,
             "modelCopies": {"failedCopies": failing.len(), "totalCopies": ready},
         });
-        if serving.iter().any(|state| state.serving.is_some()) {
-            // Knative doesn't say how many there are.
+        if is_knative {
             status["modelCopies"] = json!({"failedCopies": failing.len()});
         }
         if let Some(ModelFailure { kind, message, blames: Some(_) }) = failure {
             status["lastFailureInfo"] = json!({"location": self.service_name(), "reason": kind, "message": message});
-        } else if let Some((pod, failure)) = failing.first().filter(|_| !up_to_date) {
+        } else if let Some((state, (pod, failure))) = failing.first().filter(|_| !up_to_date) {
             let mut info = json!({"location": pod, "reason": "ModelLoadFailed", "message": failure.message});
+            if let Some(revision) = &state.running {
+                info["modelRevisionName"] = revision.as_str().into();
+            }
             if let Some(code) = failure.exit_code {
                 info["exitCode"] = code.into();
             }
@@ -267,6 +278,7 @@ fn revisions(serving: &KnativeStatus, before: &Value) -> Value {
         ("latestRolledoutRevision", rolled_out.or(last)),
         ("previousRolledoutRevision", previous),
         ("url", serving.url.clone()),
+        ("restURL", serving.url.clone()),
     ];
     for (field, value) in fields.into_iter().filter_map(|(field, value)| Some((field, value?))) {
         status[field] = value.into();

@@ -1,6 +1,6 @@
 //! The tables of docs/labels-and-annotations.md are those of the code: `cargo xtask generate` writes them by this test.
 
-use super::{ANNOTATIONS, LABELS, is_on_the_page};
+use super::{ANNOTATIONS, Annotation, LABELS, Label, TRAINING_ANNOTATIONS, TRAINING_LABELS, is_on_the_page};
 use std::{env, fmt::Write as _, fs, path::Path};
 
 /// As xtask sets it (`xtask/src/build.rs`).
@@ -10,19 +10,20 @@ fn yes(carried: bool) -> &'static str {
     if carried { "yes" } else { "no" }
 }
 
-fn labels() -> String {
-    let mut table = "| label | objects | pods | |\n|---|---|---|---|\n".to_owned();
-    for label in &LABELS {
-        writeln!(table, "| `{}` | {} | {} | {} |", label.key, yes(label.objects), yes(label.pods), label.about).unwrap();
+fn labels(labels: &[Label]) -> String {
+    let mut table = "| label | objects | pods | jobs | |\n|---|---|---|---|---|\n".to_owned();
+    for label in labels {
+        let (objects, pods, jobs) = (yes(label.objects), yes(label.pods), yes(label.jobs));
+        writeln!(table, "| `{}` | {objects} | {pods} | {jobs} | {} |", label.key, label.about).unwrap();
     }
     table
 }
 
-fn annotations() -> String {
-    let mut table = "| annotation | value | objects | pods | |\n|---|---|---|---|---|\n".to_owned();
-    for annotation in ANNOTATIONS.iter().filter(|annotation| is_on_the_page(annotation)) {
-        let (objects, pods) = (yes(annotation.objects), yes(annotation.pods));
-        writeln!(table, "| `{}` | {} | {objects} | {pods} | {} |", annotation.key, annotation.what(), annotation.about).unwrap();
+fn annotations(annotations: &[Annotation]) -> String {
+    let mut table = "| annotation | value | objects | pods | jobs | |\n|---|---|---|---|---|---|\n".to_owned();
+    for annotation in annotations.iter().filter(|annotation| is_on_the_page(annotation)) {
+        let (objects, pods, jobs) = (yes(annotation.objects), yes(annotation.pods), yes(annotation.jobs));
+        writeln!(table, "| `{}` | {} | {objects} | {pods} | {jobs} | {} |", annotation.key, annotation.what(), annotation.about).unwrap();
     }
     table
 }
@@ -39,7 +40,13 @@ fn with_table(page: &str, name: &str, table: &str) -> String {
 fn the_page_has_the_tables_of_the_code() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/labels-and-annotations.md");
     let page = fs::read_to_string(&path).unwrap();
-    let expected = with_table(&with_table(&page, "labels", &labels()), "annotations", &annotations());
+    let tables = [
+        ("labels", labels(&LABELS)),
+        ("annotations", annotations(&ANNOTATIONS)),
+        ("labels of training jobs", labels(&TRAINING_LABELS)),
+        ("annotations of training jobs", annotations(&TRAINING_ANNOTATIONS)),
+    ];
+    let expected = tables.iter().fold(page.clone(), |page, (name, table)| with_table(&page, name, table));
     if env::var_os(UPDATE).is_some() {
         fs::write(&path, expected).unwrap();
         return;
@@ -49,7 +56,7 @@ fn the_page_has_the_tables_of_the_code() {
 
 #[test]
 fn an_example_is_accepted_and_a_wrong_value_is_not() {
-    for annotation in &ANNOTATIONS {
+    for annotation in ANNOTATIONS.iter().chain(&TRAINING_ANNOTATIONS) {
         let (example, _) = annotation.example;
         assert!(annotation.accepts(example), "{} {example:?}", annotation.key);
         assert!(annotation.wrong.is_none_or(|wrong| !annotation.accepts(wrong)), "{}", annotation.key);

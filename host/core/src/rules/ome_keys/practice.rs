@@ -1,6 +1,8 @@
 //! What the shipped practices get from the table.
 
-use super::{ANNOTATIONS, ANNOTATIONS_OF_JOBS, Annotation, Format, LABELS, LABELS_OF_JOBS};
+use super::{
+    ANNOTATIONS, ANNOTATIONS_OF_BENCHMARKS, Annotation, Format, LABELS, LABELS_OF_BENCHMARKS, TRAINING_ANNOTATIONS, TRAINING_LABELS,
+};
 use pointsman_crds::policy::rule::{Validation, Variable};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -15,6 +17,8 @@ pub(in crate::rules) enum Practice {
     Engines,
     /// Security, storage, monitoring and the cloud.
     Pods,
+    /// What training jobs hand to their containers. The practice has its own checks.
+    Jobs,
 }
 
 impl Practice {
@@ -56,8 +60,9 @@ fn check(format: Format, annotations: &[&Annotation]) -> (Variable, Validation) 
 
 /// The names of all labels, and of all annotations, of OME's own prefixes: each a CEL map by their prefixes.
 pub(in crate::rules) fn keys_by_prefix() -> [String; 2] {
-    let labels: Vec<&str> = LABELS.iter().map(|label| label.key).chain(LABELS_OF_JOBS).collect();
-    let annotations: Vec<&str> = ANNOTATIONS.iter().map(|annotation| annotation.key).chain(ANNOTATIONS_OF_JOBS).collect();
+    let labels: Vec<&str> = LABELS.iter().chain(&TRAINING_LABELS).map(|label| label.key).chain(LABELS_OF_BENCHMARKS).collect();
+    let annotations = ANNOTATIONS.iter().chain(&TRAINING_ANNOTATIONS).map(|annotation| annotation.key);
+    let annotations: Vec<&str> = annotations.chain(ANNOTATIONS_OF_BENCHMARKS).collect();
     let split = |key: &&'static str| key.split_once('/').filter(|(prefix, _)| prefix.ends_with(".ome.io"));
     let prefixes: BTreeSet<&str> = labels.iter().chain(&annotations).filter_map(split).map(|(prefix, _)| prefix).collect();
     [labels, annotations].map(|keys| {

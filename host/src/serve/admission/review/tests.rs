@@ -1,6 +1,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "a test's values are made where they are passed")]
 
 use super::*;
+use pointsman_core::world::World;
 use pointsman_crds::policy::rule::{RuleAction, RuleSelection};
 use serde_json::json;
 
@@ -188,4 +189,34 @@ fn a_step_s_path_is_escaped_and_goes_into_lists() {
     let mut patch = Vec::new();
     added(&json!({"a/b": [{"x": 1}]}), &json!({"a/b": [{"x": 1, "y~": 2}]}), "/spec", &mut patch);
     assert_eq!(patch, [json!({"op": "add", "path": "/spec/a~1b/0/y~0", "value": 2})]);
+}
+
+#[test]
+fn who_deletes_what_is_used_or_uses_what_is_deprecated_is_warned() {
+    let mut world = World::default();
+    let model = json!({
+        "kind": "BaseModel", "metadata": {"name": "phi", "namespace": "chat"}, "spec": {"storage": {"storageUri": "hf://a/b"}},
+        "status": {"lifecycle": "Deprecated"},
+    });
+    let mut service = service(1);
+    service["spec"]["model"] = json!({"name": "phi", "kind": "BaseModel"});
+    world.put(kinds::find("ome.io/v1beta1", "BaseModel").unwrap(), &model);
+    world.put(kinds::find("ome.io/v1beta1", "InferenceService").unwrap(), &service);
+    let warnings = |review: &Value| {
+        let (request, no_rules) = (read(review), Rules::new(Vec::new(), None));
+        let surroundings = request.key().map(|key| world.surroundings(key)).unwrap();
+        let known = ReviewContext { rules: &no_rules, evaluator: None, namespace_labels: Arc::default(), surroundings, memo: None };
+        let verdict = validate(&request, &known);
+        assert!(verdict.allowed());
+        verdict.warnings
+    };
+    let deleted = asked("DELETE", ("ome.io", "v1beta1", "BaseModel"), Value::Null, model.clone());
+    let in_use = "the BaseModel phi is used by InferenceService chat/llama: existing pods stay, and changes wait until it is there again";
+    assert_eq!(warnings(&deleted), [in_use]);
+    let deprecated = "the BaseModel phi is deprecated: plan to serve another";
+    assert_eq!(warnings(&asked("CREATE", SERVICE, service.clone(), Value::Null)), [deprecated]);
+    // A label changes nothing about it.
+    let mut labelled = service.clone();
+    labelled["metadata"]["labels"]["tier"] = "silver".into();
+    assert_eq!(warnings(&asked("UPDATE", SERVICE, labelled, service)), [""; 0]);
 }

@@ -1,0 +1,143 @@
+//! How a launcher starts processes on its workers without SSH: an agent in each worker, and the files of both.
+//!
+//! Images for training have Python, and mostly neither sshd nor keys. The agent (`agent.py`) needs nothing else, no right in the API, and no
+//! Secret, which the host would have to create in the namespaces of tenants. Workers take commands from the launcher's address alone.
+//!
+//! The files are annotations of the pods, which the downward API mounts. A ConfigMap would need the right to write ConfigMaps in every
+//! namespace, and in some clusters one in kube-system decides who is an administrator.
+
+use super::{PlanError, Replica, spec::Training};
+use pointsman_crds::ome::training_job::{MpiImplementation, TrainingFramework};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, fmt::Write as _};
+
+const AGENT: &str = include_str!("agent.py");
+
+/// Where the files are, in launchers and workers: where Kubeflow's users know the hostfile.
+const FOLDER: &str = "/etc/mpi";
+
+/// Where deepspeed looks for the hostfile by itself.
+const DEEPSPEED_HOSTFILE: &str = "/job/hostfile";
+
+/// Where programs find an ssh that know no other agent: before the image's own.
+const SSH: &str = "/usr/local/bin/ssh";
+
+/// The port on which agents take commands.
+pub(super) const AGENT_PORT: u16 = 23999;
+
+const VOLUME: &str = "pointsman-launch";
+
+/// What begins the annotation of a file; its name follows.
+const ANNOTATION: &str = "launch.pointsman.dev/";
+
+/// The bytes that the files of a pod may have. Kubernetes takes 256 KiB of annotations, and users have theirs.
+const MAX_FILES: usize = 192 << 10;
+
+/// What programs call in place of ssh.
+const WRAPPER: &str = "#!/bin/sh\nexec python3 /etc/mpi/agent.py run \"$@\"\n";
+
+/// Where the hostfile is.
+pub(super) fn hostfile() -> String {
+    format!("{FOLDER}/hostfile")
+}
+
+/// What stands in for ssh.
+pub(super) fn ssh() -> String {
+    format!("{FOLDER}/ssh")
+}
+
+/// Whether the workers run the agent: unless they have a command of their own.
+pub(super) fn uses_agent(training: &Training) -> bool {
+    let has_command = || {
+        training
+            .main_container(Replica::Worker)
+            .is_some_and(|main| ["command", "args"].iter().any(|field| main[*field].as_array().is_some_and(|words| !words.is_empty())))
+    };
+    training.has_launcher() && !has_command()
+}
+
+/// Whether the agents can know the launcher, and its pod can hold the files.
+pub(super) fn check(training: &Training) -> Result<(), Box<PlanError>> {
+    let size: usize = files(training, Replica::Launcher).values().map(String::len).sum();
+    if size > MAX_FILES {
+        let message = format!(
+            "spec.worker.replicas is {}: the hostfile and the launch agent would have {} KiB, and a pod's annotations hold {} KiB of them. Run \
+             fewer workers with more processes each, or give the job a shorter name.",
+            training.workers(),
+            size.div_ceil(1 << 10),
+            MAX_FILES >> 10
+        );
+        return Err(PlanError::refused("NotSupported", message));
+    }
+    let shared = |replica: &Replica| training.template(*replica)["spec"]["hostNetwork"] == true;
+    let Some(replica) = Replica::ALL.iter().find(|replica| uses_agent(training) && shared(replica)) else { return Ok(()) };
+    let message = format!(
+        "spec.{}.template.spec.hostNetwork is true: the workers know the launcher by its address, which it shares with its node there. Remove \
+         hostNetwork, or set a command for the workers that lets the launcher in, such as sshd with keys of your own.",
+        replica.name()
+    );
+    Err(PlanError::refused("NotSupported", message))
+}
+
+/// The files of a pod, by name.
+pub(super) fn files(training: &Training, replica: Replica) -> BTreeMap<&'static str, String> {
+    let mut files = BTreeMap::new();
+    if training.spec.framework == TrainingFramework::Pytorch {
+        return files;
+    }
+    let uses_agent = uses_agent(training);
+    if replica == Replica::Launcher || !uses_agent {
+        files.insert("hostfile", hosts(training, training.spec.mpi_implementation.unwrap_or_default()));
+        if training.spec.framework == TrainingFramework::Deepspeed {
+            files.insert("deepspeed-hostfile", hosts(training, MpiImplementation::OpenMPI));
+        }
+    }
+    if uses_agent {
+        files.insert("agent.py", AGENT.to_owned());
+        files.insert("key", training.uid.clone());
+        if replica == Replica::Launcher {
+            files.insert("ssh", WRAPPER.to_owned());
+        }
+    }
+    files
+}
+
+/// The annotations of a pod that its files are.
+pub(super) fn annotations(training: &Training, replica: Replica) -> impl Iterator<Item = (String, String)> {
+    files(training, replica).into_iter().map(|(name, content)| (format!("{ANNOTATION}{name}"), content))
+}
+
+/// A line for each worker, with the number of its processes.
+fn hosts(training: &Training, implementation: MpiImplementation) -> String {
+    let slots = training.processes.number;
+    let mut lines = String::new();
+    for index in 0..training.workers() {
+        let host = training.host(Replica::Worker, index);
+        // Writing to a text can't fail.
+        _ = match implementation {
+            MpiImplementation::OpenMPI => writeln!(lines, "{host} slots={slots}"),
+            MpiImplementation::Intel | MpiImplementation::MPICH => writeln!(lines, "{host}:{slots}"),
+        };
+    }
+    lines
+}
+
+/// The files in a pod: its volumes, what the main container mounts, and the command that it has.
+pub(super) fn lay_into(training: &Training, replica: Replica, pod: &mut Value, main: &mut Value) {
+    let files = files(training, replica);
+    if files.is_empty() {
+        return;
+    }
+    let items = files.keys().map(|name| json!({"path": name, "fieldRef": {"fieldPath": format!("metadata.annotations['{ANNOTATION}{name}']")}}));
+    pod["volumes"] = json!([{"name": VOLUME, "downwardAPI": {"defaultMode": 0o555, "items": items.collect::<Vec<_>>()}}]);
+    let mut mounts = vec![json!({"name": VOLUME, "mountPath": FOLDER, "readOnly": true})];
+    for (path, name) in [(DEEPSPEED_HOSTFILE, "deepspeed-hostfile"), (SSH, "ssh")] {
+        if files.contains_key(name) {
+            mounts.push(json!({"name": VOLUME, "mountPath": path, "subPath": name, "readOnly": true}));
+        }
+    }
+    if replica == Replica::Worker && uses_agent(training) {
+        main["command"] = json!(["python3", format!("{FOLDER}/agent.py"), "serve", training.host(Replica::Launcher, 0)]);
+    }
+    main["volumeMounts"] = mounts.into();
+}

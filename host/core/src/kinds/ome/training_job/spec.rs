@@ -1,0 +1,226 @@
+//! What a training job asks for, read and checked.
+
+use super::{PlanError, Replica, keys::JobAnnotations, launch, processes::Processes};
+use crate::{
+    kinds::{job_run, questions::Questions},
+    objects::strings,
+    subject_kind::TRAINER_CONTAINER,
+};
+use pointsman_crds::ome::{
+    storage::StorageSpec,
+    training_job::{ElasticPolicy, RestartPolicy, TrainingFramework, TrainingJobSpec},
+};
+use pointsman_sandbox::{digest::Digested, point, words};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The longest name of a job: `-worker-1023` comes behind it, and a host name has 63 characters at most.
+const MAX_NAME_LENGTH: usize = 51;
+
+/// How often an elastic worker is replaced where nobody says it.
+const DEFAULT_MAX_RESTARTS: i32 = 3;
+
+/// The fields of the spec that may change while the run goes on.
+const CHANGEABLE: &[&str] =
+    &["activeDeadlineSeconds", "backoffLimit", "cleanPodPolicy", "fineTunedWeight", "managedBy", "suspend", "ttlSecondsAfterFinished"];
+
+/// What Kubernetes sets in the pods of a Job, or the job decides.
+const JOB_FIELDS: [(&str, &str); 2] =
+    [("hostname", "the pods' names come from the job: remove it"), ("subdomain", "the pods' names come from the job: remove it")];
+
+/// A training job.
+#[derive(Debug)]
+pub(super) struct Training {
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) uid: String,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) spec: TrainingJobSpec,
+    /// The templates as they are written.
+    templates: BTreeMap<Replica, Value>,
+    pub(super) keys: JobAnnotations,
+    /// As policies see it.
+    pub(super) subject: Digested<point::Subject>,
+    /// The hash of what the run is made from.
+    pub(super) hash: String,
+    pub(super) processes: Processes,
+}
+
+/// Within which bounds a run is elastic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Elastic {
+    pub(super) min: i32,
+    pub(super) max: i32,
+    pub(super) max_restarts: i32,
+}
+
+impl Training {
+    /// Reads it.
+    pub(super) fn read(asking: &Questions<'_>) -> Result<Self, Box<PlanError>> {
+        let subject = &asking.snapshot.subject;
+        let content = subject.content();
+        let raw = &content["spec"];
+        let spec = serde_path_to_error::deserialize::<_, TrainingJobSpec>(raw)
+            .map_err(|error| PlanError::refused("Unreadable", format!("spec.{} can't be read: {}.", error.path(), error.inner())))?;
+        let templates: BTreeMap<_, _> =
+            Replica::ALL.into_iter().filter_map(|replica| Some((replica, raw.get(replica.name())?.get("template")?.clone()))).collect();
+        let labels = strings(&content["metadata"]["labels"]);
+        let annotations = strings(&content["metadata"]["annotations"]);
+        let keys = JobAnnotations::read(&annotations)?;
+        let worker = templates.get(&Replica::Worker).cloned().unwrap_or_default();
+        let processes = Processes::new(spec.proc_per_node.as_ref(), &worker["spec"]);
+        Ok(Self {
+            name: subject.key.name.clone(),
+            namespace: subject.key.namespace.clone(),
+            uid: subject.uid.clone(),
+            subject: asking.subject(&labels, &annotations),
+            hash: hash(raw, &keys, spec.elastic_policy.is_some()),
+            labels,
+            annotations,
+            spec,
+            templates,
+            keys,
+            processes,
+        })
+    }
+
+    /// Whether it can be carried out.
+    pub(super) fn check(&self) -> Result<(), Box<PlanError>> {
+        let name = &self.name;
+        if name.len() > MAX_NAME_LENGTH || !words::service_name(name) {
+            return Err(PlanError::refused(
+                "InvalidName",
+                format!(
+                    "metadata.name is {name:?}: the pods are reached by a Service of this name, so it must begin with a lower-case letter, have \
+                     lower-case letters, digits and -, and at most {MAX_NAME_LENGTH} characters. Create the job under another name."
+                ),
+            ));
+        }
+        for (replica, template) in &self.templates {
+            check_template(*replica, &template["spec"])?;
+        }
+        launch::check(self)?;
+        self.check_weight()
+    }
+
+    fn check_weight(&self) -> Result<(), Box<PlanError>> {
+        let Some(weight) = &self.spec.fine_tuned_weight else { return Ok(()) };
+        let prefix = format!("{}.", self.namespace);
+        // Whoever may create jobs in a namespace must not take the names of others' weights.
+        if weight.name.strip_prefix(&prefix).is_some_and(|rest| !rest.is_empty()) {
+            return self.check_storage(&weight.storage);
+        }
+        let message = format!(
+            "spec.fineTunedWeight.name is {:?}: FineTunedWeights belong to the whole cluster, so its name must begin with the job's \
+             namespace: set it to {prefix}{}.",
+            weight.name, self.name
+        );
+        Err(PlanError::refused("InvalidName", message))
+    }
+
+    /// A FineTunedWeight counts as an administrator's: what it says of nodes and of Secrets is not for whoever may create jobs.
+    fn check_storage(&self, storage: &StorageSpec) -> Result<(), Box<PlanError>> {
+        let uri = &storage.storage_uri;
+        let claim = uri.strip_prefix("pvc://").and_then(|claim| claim.split('/').next()?.split_once(':'));
+        let (field, problem) = if uri.starts_with("local://") {
+            ("storageUri", "is a path of nodes")
+        } else if claim.is_some_and(|(namespace, _)| namespace != self.namespace) {
+            ("storageUri", "is a claim of another namespace")
+        } else if storage.path.is_some() {
+            ("path", "is a path of nodes")
+        } else if storage.key.is_some() || storage.parameters.contains_key("secretKey") {
+            ("key", "names a Secret that the job's namespace has no part in")
+        } else {
+            return Ok(());
+        };
+        let message = format!(
+            "spec.fineTunedWeight.storage.{field} {problem}, which only an administrator may give a FineTunedWeight: remove it here, and let an \
+             administrator create the FineTunedWeight."
+        );
+        Err(PlanError::refused("NotSupported", message))
+    }
+
+    /// Which pods it has, in the order in which they start.
+    pub(super) fn replicas(&self) -> impl Iterator<Item = Replica> {
+        self.templates.keys().copied()
+    }
+
+    pub(super) fn has_launcher(&self) -> bool {
+        self.templates.contains_key(&Replica::Launcher)
+    }
+
+    pub(super) fn template(&self, replica: Replica) -> &Value {
+        self.templates.get(&replica).unwrap_or(&Value::Null)
+    }
+
+    /// The container that trains or launches, as policies and rules find it too.
+    pub(super) fn main_container(&self, replica: Replica) -> Option<&Value> {
+        main_container(&self.template(replica)["spec"])
+    }
+
+    pub(super) fn workers(&self) -> i32 {
+        self.spec.worker.replicas.unwrap_or(1)
+    }
+
+    pub(super) fn restart_policy(&self) -> RestartPolicy {
+        self.spec.restart_policy.unwrap_or_default()
+    }
+
+    pub(super) fn elastic(&self) -> Option<Elastic> {
+        let ElasticPolicy { min_replicas, max_replicas, max_restarts } = self.spec.elastic_policy.as_ref()?;
+        let (min, max) = (min_replicas.unwrap_or(1), max_replicas.unwrap_or_else(|| self.workers()));
+        Some(Elastic { min, max, max_restarts: max_restarts.unwrap_or(DEFAULT_MAX_RESTARTS) })
+    }
+
+    /// The name by which pods of the namespace reach one of the job's.
+    pub(super) fn host(&self, replica: Replica, index: i32) -> String {
+        format!("{}-{index}.{}", replica.job_name(&self.name), self.name)
+    }
+
+    /// The word that the label has.
+    pub(super) fn framework(&self) -> &'static str {
+        match self.spec.framework {
+            TrainingFramework::Pytorch => "pytorch",
+            TrainingFramework::Mpi => "mpi",
+            TrainingFramework::Deepspeed => "deepspeed",
+        }
+    }
+}
+
+/// The hash of what the pods are made from: all but what may change while they run.
+fn hash(spec: &Value, keys: &JobAnnotations, elastic: bool) -> String {
+    let mut spec = spec.clone();
+    if let Some(worker) = spec.get_mut("worker").and_then(Value::as_object_mut).filter(|_| elastic) {
+        worker.remove("replicas");
+    }
+    let mut all: Map<String, Value> = spec.as_object().cloned().unwrap_or_default();
+    all.insert("annotations".to_owned(), json!(keys.settings));
+    job_run::spec_hash(&Value::Object(all), CHANGEABLE)
+}
+
+/// The container of the usual name, else the first.
+pub(super) fn main_container(spec: &Value) -> Option<&Value> {
+    let containers = spec["containers"].as_array()?;
+    containers.iter().find(|container| container["name"] == TRAINER_CONTAINER).or_else(|| containers.first())
+}
+
+fn check_template(replica: Replica, spec: &Value) -> Result<(), Box<PlanError>> {
+    let place = format!("spec.{}.template.spec", replica.name());
+    for (field, why) in JOB_FIELDS {
+        if spec.get(field).and_then(Value::as_str).is_some_and(|text| !text.is_empty()) {
+            return Err(PlanError::refused("NotSupported", format!("{place}.{field} is set, and {why}.")));
+        }
+    }
+    match spec.get("restartPolicy").map(|policy| String::deserialize(policy).unwrap_or_default()).as_deref() {
+        None | Some("" | "Never") => Ok(()),
+        Some(other) => Err(PlanError::refused(
+            "NotSupported",
+            format!(
+                "{place}.restartPolicy is {other}: a container that starts again alone isn't part of the run any more. Remove it, and set \
+                 spec.restartPolicy and spec.backoffLimit for the whole run."
+            ),
+        )),
+    }
+}

@@ -1,0 +1,166 @@
+//! What is written about a runtime: the services that use it, and the models that it can serve.
+
+use crate::{
+    decide::selection::Judged,
+    resource::{CLUSTER_SERVING_RUNTIME, SERVING_RUNTIME},
+    world::{
+        ObjectKey, Surroundings,
+        ome::{LiveRuntime, ModelView, RuntimeView},
+    },
+};
+use pointsman_sandbox::{digest::Digested, point::selection::Candidate};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// The field manager of runtimes' statuses.
+pub const STATUS_MANAGER: &str = "pointsman/runtime-status";
+
+/// How many services and models a status names. What more there are is in its counts.
+const MAX_NAMES: usize = 20;
+
+/// What a runtime's status says: names, in order, of which it has the first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeSummary {
+    /// The services that use it, as NAMESPACE/NAME.
+    pub services: BTreeSet<String>,
+    /// The models that it can serve, as NAME, or NAMESPACE/NAME. None while policies don't say.
+    pub models: Option<BTreeSet<String>>,
+}
+
+impl RuntimeSummary {
+    /// The runtime's status with this, if it isn't so already.
+    pub fn status_to_write(&self, live: &LiveRuntime) -> Option<Value> {
+        if live.is_deleting {
+            return None;
+        }
+        let mut status = live.status.as_object().cloned().unwrap_or_default();
+        let mut set = |names: &str, count: &str, all: &BTreeSet<String>| {
+            status.insert(names.to_owned(), all.iter().take(MAX_NAMES).cloned().collect());
+            status.insert(count.to_owned(), all.len().into());
+        };
+        set("services", "serviceCount", &self.services);
+        if let Some(models) = &self.models {
+            set("models", "modelCount", models);
+        }
+        status.insert("observedGeneration".to_owned(), live.generation.into());
+        let status = Value::Object(status);
+        (status != live.status).then_some(status)
+    }
+
+    /// Whether a status, as the API server has stored it, has a place for this.
+    pub fn is_stored(status: &Value) -> bool {
+        status.get("serviceCount").is_some()
+    }
+}
+
+/// All runtimes, each with its view.
+pub fn runtimes(around: &Surroundings) -> impl Iterator<Item = (ObjectKey, &Arc<RuntimeView>)> {
+    around.runtimes.all.all().map(|(name, runtime)| {
+        let namespace = runtime.candidate.namespace.clone();
+        let resource = if namespace.is_empty() { &CLUSTER_SERVING_RUNTIME } else { &SERVING_RUNTIME };
+        (ObjectKey { resource, namespace, name: name.to_owned() }, runtime)
+    })
+}
+
+/// The models that each runtime can serve, by its namespace and name, as policies judge runtimes that a service names. `judge` puts the question
+/// for a namespace; a model of whose runtimes it says nothing is nobody's.
+pub fn served_models(
+    around: &Surroundings,
+    judge: impl Fn(&str, &ModelView, &Digested<Vec<Candidate>>) -> Option<Vec<Judged>>,
+) -> BTreeMap<(String, String), BTreeSet<String>> {
+    let mut scopes: BTreeMap<&str, Vec<Candidate>> = BTreeMap::new();
+    for (_, runtime) in around.runtimes.all.all() {
+        scopes.entry(&runtime.candidate.namespace).or_default().push(runtime.candidate.clone());
+    }
+    let mut served = BTreeMap::new();
+    for (namespace, candidates) in scopes {
+        let names: Vec<_> = candidates.iter().map(|candidate| (candidate.namespace.clone(), candidate.name.clone())).collect();
+        let candidates = Digested::new(candidates).unwrap_or_default();
+        let in_reach = |model: &ModelView| [model.model.namespace.as_str(), ""].contains(&namespace) || model.model.namespace.is_empty();
+        for (name, model) in around.models.all().filter(|(_, model)| in_reach(model)) {
+            let label = match &*model.model.namespace {
+                "" => name.to_owned(),
+                namespace => format!("{namespace}/{name}"),
+            };
+            let judged = judge(namespace, model, &candidates).unwrap_or_default();
+            let eligible = names.iter().zip(&judged).filter(|(_, judged)| matches!(judged, Judged::Eligible(_)));
+            for (runtime, _) in eligible {
+                served.entry(runtime.clone()).or_insert_with(BTreeSet::new).insert(label.clone());
+            }
+        }
+    }
+    served
+}
+
+/// The patch that makes a status the other, of this object in this version alone.
+pub fn status_patch(uid: &str, resource_version: &str, before: &Value, after: &Value) -> Value {
+    let difference = crate::status::difference(before, after);
+    json!({"metadata": {"uid": uid, "resourceVersion": resource_version}, "status": difference})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        resource::{BASE_MODEL, CLUSTER_BASE_MODEL, INFERENCE_SERVICE},
+        world::World,
+    };
+    use pointsman_sandbox::point::{Reason, selection::Eligible};
+
+    fn names(number: usize) -> BTreeSet<String> {
+        (0..number).map(|number| format!("prod/{number:02}")).collect()
+    }
+
+    #[test]
+    fn a_status_names_some_and_counts_all_and_is_written_once() {
+        let live = LiveRuntime { generation: 3, status: json!({"conditions": []}), ..LiveRuntime::default() };
+        let summary = RuntimeSummary { services: names(25), models: Some(names(2)) };
+        let status = summary.status_to_write(&live).unwrap();
+        assert_eq!(status["services"].as_array().unwrap().len(), MAX_NAMES);
+        assert_eq!((&status["serviceCount"], &status["modelCount"], &status["conditions"]), (&json!(25), &json!(2), &json!([])));
+        let written = LiveRuntime { status: status.clone(), ..live.clone() };
+        assert_eq!(summary.status_to_write(&written), None);
+        // What policies don't say at the moment stays.
+        let unknown = RuntimeSummary { models: None, ..summary.clone() };
+        assert_eq!(unknown.status_to_write(&written), None);
+        let fewer = RuntimeSummary { services: names(0), ..summary.clone() };
+        let fewer = fewer.status_to_write(&written).unwrap();
+        assert_eq!((&fewer["services"], &fewer["serviceCount"]), (&json!([]), &json!(0)));
+        let patch = status_patch("u", "7", &status, &fewer);
+        assert_eq!(patch, json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"services": [], "serviceCount": 0}}));
+        assert_eq!(summary.status_to_write(&LiveRuntime { is_deleting: true, ..live }), None);
+        assert!(RuntimeSummary::is_stored(&status) && !RuntimeSummary::is_stored(&json!({})));
+    }
+
+    #[test]
+    fn a_runtime_serves_the_models_within_its_reach() {
+        let mut world = World::default();
+        for (resource, namespace) in [(&CLUSTER_BASE_MODEL, ""), (&BASE_MODEL, "a"), (&BASE_MODEL, "b")] {
+            let metadata = json!({"name": "m", "namespace": namespace});
+            world.put(resource, &json!({"kind": resource.kind, "metadata": metadata, "spec": {"storage": {"storageUri": "hf://a/b"}}}));
+        }
+        for (resource, namespace, name) in
+            [(&CLUSTER_SERVING_RUNTIME, "", "all"), (&CLUSTER_SERVING_RUNTIME, "", "none"), (&SERVING_RUNTIME, "a", "own")]
+        {
+            world.put(resource, &json!({"kind": resource.kind, "metadata": {"name": name, "namespace": namespace}, "spec": {}}));
+        }
+        let around = world.surroundings(&ObjectKey { resource: &INFERENCE_SERVICE, namespace: "a".to_owned(), name: "x".to_owned() });
+        let excluded = || Judged::Excluded { plugin: None, reason: Reason { code: "No".to_owned(), message: String::new() } };
+        let served = served_models(&around, |_, _, candidates| {
+            let judge = |candidate: &Candidate| if candidate.name == "none" { excluded() } else { Judged::Eligible(Eligible::default()) };
+            Some(candidates.iter().map(judge).collect())
+        });
+        let models = |namespace: &str, name: &str| {
+            served.get(&(namespace.to_owned(), name.to_owned())).map(|models| models.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        assert_eq!(models("", "all").unwrap(), ["a/m", "b/m", "m"]);
+        assert_eq!(models("a", "own").unwrap(), ["a/m", "m"]);
+        assert_eq!(models("", "none"), None);
+        assert!(served_models(&around, |_, _, _| None).is_empty());
+        let keys: Vec<String> = runtimes(&around).map(|(key, _)| key.to_string()).collect();
+        assert_eq!(keys, ["ClusterServingRuntime /all", "ClusterServingRuntime /none", "ServingRuntime a/own"]);
+    }
+}

@@ -1,0 +1,77 @@
+//! Models, weights and runtimes: what services are planned again for when one changes, and what is counted for those who follow them.
+
+use super::{
+    ObjectKey, Read, Subscriber, Surroundings, World,
+    ome::{ModelView, RuntimeView, WeightView},
+};
+use crate::resource::{BASE_MODEL, CLUSTER_BASE_MODEL};
+use std::sync::Arc;
+
+impl World {
+    pub(super) fn set_model(&mut self, key: ObjectKey, model: Option<ModelView>) {
+        Arc::make_mut(&mut self.models).set(&key.namespace, &key.name, model);
+        self.model_changes += 1;
+        self.catalogue_changes += 1;
+        self.model_followers.note(|changed| _ = changed.insert(key.clone()));
+        self.changed(&Read::Object(key));
+    }
+
+    pub(super) fn set_weight(&mut self, key: ObjectKey, weight: Option<WeightView>) {
+        let before = self.weights.get(&key.namespace, &key.name);
+        // What we ourselves write about it is of no matter to services.
+        let serves_the_same = before.zip(weight.as_ref()).is_some_and(|(before, weight)| before.serves_the_same(weight));
+        Arc::make_mut(&mut self.weights).set(&key.namespace, &key.name, weight);
+        self.catalogue_changes += 1;
+        if !serves_the_same {
+            self.changed(&Read::Object(key));
+        }
+    }
+
+    /// Notes which models change from now on, until the follower is dropped; and first all that are known.
+    pub fn follow_models(&mut self) -> Arc<Subscriber> {
+        let all = [&BASE_MODEL, &CLUSTER_BASE_MODEL].into_iter().flat_map(|resource| self.keys(resource)).collect();
+        self.model_followers.add(all)
+    }
+
+    /// Counts the changes of models.
+    pub fn model_changes(&self) -> u64 {
+        self.model_changes
+    }
+
+    /// Counts the changes of models, weights, runtimes and of what subjects may use of them.
+    pub fn catalogue_changes(&self) -> u64 {
+        self.catalogue_changes
+    }
+
+    /// A model as it stands in the cluster.
+    pub fn model(&self, key: &ObjectKey) -> Option<Arc<ModelView>> {
+        self.models.get(&key.namespace, &key.name).cloned()
+    }
+
+    /// Models, weights and runtimes, and all subjects, which may use them.
+    pub fn catalogue(&self) -> Surroundings {
+        Surroundings {
+            created: None,
+            models: Arc::clone(&self.models),
+            runtimes: Arc::clone(&self.runtimes),
+            weights: Arc::clone(&self.weights),
+            crowd: self.crowd.clone(),
+        }
+    }
+
+    pub(super) fn set_runtime(&mut self, key: ObjectKey, runtime: Option<RuntimeView>) {
+        let before = self.runtimes.all.get(&key.namespace, &key.name);
+        // Whoever only might use it cares for what makes it a candidate.
+        let candidate = before.map(|before| &before.candidate) != runtime.as_ref().map(|runtime| &runtime.candidate);
+        // What we ourselves write about it is of no matter to services.
+        let serves_the_same = before.zip(runtime.as_ref()).is_some_and(|(before, runtime)| before.serves_the_same(runtime));
+        self.catalogue_changes += 1;
+        Arc::make_mut(&mut self.runtimes).set(&key.namespace, &key.name, runtime, candidate);
+        if candidate {
+            self.changed(&Read::Candidates(key.namespace.clone()));
+        }
+        if !serves_the_same {
+            self.changed(&Read::Object(key));
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Writes the labels by which people select subjects.
+
+use super::{Applier, ApplyError, RequestError, api_error};
+use pointsman_core::world::{Subject, child::fingerprint, subject::LABELS_MANAGER};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+impl Applier {
+    /// Gives a subject these labels, and no others of ours. What the API server doesn't accept isn't written again: nothing of what the subject
+    /// runs depends on it.
+    pub async fn label(&self, subject: &Subject, labels: &BTreeMap<String, String>) -> Result<(), ApplyError> {
+        let key = &subject.key;
+        let planned = fingerprint(&json!(labels));
+        let before = fingerprint(&json!(subject.own_labels));
+        if self.is_server_mutation(key, key, false, (planned, before)) {
+            return Ok(());
+        }
+        // With the uid, an apply creates nothing.
+        let whole = json!({
+            "apiVersion": key.resource.api_version(), "kind": key.resource.kind,
+            "metadata": {"name": key.name, "namespace": key.namespace, "uid": subject.uid, "labels": labels},
+        });
+        let made = match self.patch("label", key, LABELS_MANAGER, false, &whole).await {
+            // It is gone, or somebody has set one of them meanwhile: the watch reports that.
+            Err(RequestError::Api(answer)) if answer.code == 404 || answer.code == 409 => return Ok(()),
+            Err(error) => match api_error(key, &error) {
+                ApplyError::Refused { message, .. } => {
+                    if self.record_server_mutation(key, key, false, (planned, before)) {
+                        let remedy = "apply deploy/roles/ome, or set --subject-labels=false";
+                        tracing::warn!(subject = %key, "the labels by which it is selected aren't written: {message} If that is meant: {remedy}");
+                    }
+                    return Ok(());
+                }
+                error => return Err(error),
+            },
+            Ok(made) => made,
+        };
+        let news = self.read(key.resource, &made);
+        if let Some(after) = news.subject().filter(|after| after.own_labels != *labels) {
+            self.record_server_mutation(key, key, false, (planned, fingerprint(&json!(after.own_labels))));
+        }
+        // Plans don't see these labels: it is news only if somebody else has changed the subject too.
+        let is_no_news = news.subject().is_some_and(|made| made.asks_the_same(subject));
+        self.answered(news, is_no_news.then_some(key));
+        Ok(())
+    }
+}
