@@ -22,6 +22,17 @@ spec:
   worker: {containers: []}
 ---
 apiVersion: ome.io/v1beta1
+kind: BenchmarkJob
+metadata: {name: benchmark}
+spec:
+  endpoint: {endpoint: {url: "http://llama.example.com", apiFormat: openai, modelName: example/llama}}
+  task: text-to-text
+  maxTimePerIteration: 5
+  maxRequestsPerIteration: 100
+  dataset: {storageUri: "hf://example/prompts"}
+  outputLocation: {storageUri: "pvc://results/llama"}
+---
+apiVersion: ome.io/v1beta1
 kind: InferenceService
 metadata:
   name: own

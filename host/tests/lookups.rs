@@ -265,7 +265,7 @@ fn what_makes_no_sense_in_a_lookup_is_told_with_its_place() {
         (
             json!({"name": "n", "subjects": {"sum": "1", "kinds": [{"group": "ome.io", "kind": "InferenceServices"}]}}),
             "lookups.n > 0",
-            "lookups[n].subjects.kinds: sums cover subjects: InferenceService, LLMInferenceService",
+            "lookups[n].subjects.kinds: sums cover subjects: InferenceService, BenchmarkJob, TrainingJob, LLMInferenceService",
         ),
         (json!({"name": "found", "models": {"name": "request.name"}}), "lookups.found == []", "request is known to admission alone"),
     ];

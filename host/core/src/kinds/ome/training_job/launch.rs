@@ -128,7 +128,8 @@ pub(super) fn lay_into(training: &Training, replica: Replica, pod: &mut Value, m
     if files.is_empty() {
         return;
     }
-    let items = files.keys().map(|name| json!({"path": name, "fieldRef": {"fieldPath": format!("metadata.annotations['{ANNOTATION}{name}']")}}));
+    let items =
+        files.keys().map(|name| json!({"path": name, "fieldRef": {"fieldPath": format!("metadata.annotations['{ANNOTATION}{name}']")}}));
     pod["volumes"] = json!([{"name": VOLUME, "downwardAPI": {"defaultMode": 0o555, "items": items.collect::<Vec<_>>()}}]);
     let mut mounts = vec![json!({"name": VOLUME, "mountPath": FOLDER, "readOnly": true})];
     for (path, name) in [(DEEPSPEED_HOSTFILE, "deepspeed-hostfile"), (SSH, "ssh")] {
