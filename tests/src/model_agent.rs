@@ -41,7 +41,7 @@ impl<'a> ModelAgent<'a> {
         let mut arguments: Vec<String> =
             container["args"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
         arguments.extend(["--mount".to_owned(), root.display().to_string()]);
-        let always = ["--allow-loopback", "--disk-reserve=1", "--progress-interval=1s", "--peer-listen=127.0.0.1:0"];
+        let always = ["--allow-loopback", "--disk-reserve=1", "--progress-interval=1s", "--retry-delay=1s", "--peer-listen=127.0.0.1:0"];
         arguments.extend(always.map(str::to_owned));
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let environment = [("NODE_NAME", node), ("POD_NAMESPACE", MODEL_AGENT_NAMESPACE), ("POD_IP", "127.0.0.1")];

@@ -26,7 +26,7 @@ pub use error::Error;
 pub use folder::{Damage, Manifest, ManifestFile, Problem, StoredModel, Usage, Verification};
 pub use limits::Limits;
 pub use path::RelativePath;
-pub use peers::{PartRequest, PeerError, PeerPart, Peers};
+pub use peers::{PartRequest, Peer, PeerError, PeerPart, Peers};
 pub use source::{Listing, SourceFile};
 pub use transfer::{Download, Downloader, Outcome, Phase, Progress, Request, Watcher};
 pub use uri::{Reference, StorageUri};

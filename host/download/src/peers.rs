@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use hyper::body::Bytes;
 use serde::{Deserialize, Serialize};
-use std::{fmt, io};
+use std::{fmt, io, sync::Arc};
 
 /// A part of a file of a version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +15,17 @@ pub struct PartRequest {
     pub path: RelativePath,
     pub start: u64,
     pub end: u64,
+    /// Whether a part that isn't there yet is refused at once.
+    #[serde(default)]
+    pub at_once: bool,
+}
+
+/// Another node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Peer {
+    pub name: String,
+    /// Of the process there: one that starts anew is asked again, whatever the former did.
+    pub identity: String,
 }
 
 /// Its bytes, as they come.
@@ -53,8 +64,8 @@ pub trait Peers: fmt::Debug + Send + Sync {
     fn is_reader(&self) -> bool {
         true
     }
-    /// The others that do. All nodes had better have about the same list.
-    fn others(&self) -> Vec<String>;
+    /// The others that do, as far as is known by now. All nodes had better have about the same list.
+    fn others(&self) -> Arc<[Peer]>;
     /// Asks one of them for a part.
     async fn read(&self, node: &str, part: &PartRequest) -> Result<PeerPart, PeerError>;
 }

@@ -66,6 +66,9 @@ pub(super) struct ModelAgentArgs {
     /// that is deleted go at once, and so does all of this if the disk lacks space.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     retention: Duration,
+    /// How long to wait before a download that has failed is tried again. The delay doubles with each failure, up to 15 minutes.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    retry_delay: Duration,
     /// How often the progress of downloads is reported.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     progress_interval: Duration,
@@ -112,6 +115,7 @@ impl ModelAgentArgs {
             },
             parallel_models: self.parallel_models.into(),
             retention: self.retention,
+            retry_delay: self.retry_delay.max(Duration::from_secs(1)),
             progress_interval: self.progress_interval.max(Duration::from_secs(1)),
             verifies_fully: self.full_verification,
             ambient: self.ambient_credentials,

@@ -67,6 +67,8 @@ pub struct Settings {
     pub parallel_models: usize,
     /// How long files stay that no model wants any more.
     pub retention: Duration,
+    /// How long to wait after the first failure of a model.
+    pub retry_delay: Duration,
     /// How often the progress of downloads is reported.
     pub progress_interval: Duration,
     /// Whether every byte of what is on the disk is read when the agent starts.
@@ -154,7 +156,7 @@ pub async fn run(
     let agent = Agent {
         tools: Arc::new(tools),
         stores,
-        models: Models::default(),
+        models: Models::new(settings.retry_delay),
         jobs: JoinSet::new(),
         work: HashMap::new(),
         stored: None,

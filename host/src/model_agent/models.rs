@@ -26,10 +26,7 @@ const MAX_MODELS: usize = 256;
 /// How long a message may be.
 const MAX_MESSAGE: usize = 1000;
 
-/// How long to wait after the first failure of a model; the delay doubles with each.
-const FIRST_DELAY: Duration = Duration::from_secs(15);
-
-/// The longest delay.
+/// The longest delay after failures.
 const MAX_DELAY: Duration = Duration::from_mins(15);
 
 /// How soon to try again if that takes only a moment.
@@ -95,8 +92,10 @@ impl Drop for Job {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Models {
+    /// How long to wait after the first failure of a model; the delay doubles with each.
+    retry_delay: Duration,
     held: BTreeMap<String, Held>,
     /// Their keys, the first to be downloaded first.
     order: Vec<String>,
@@ -180,6 +179,10 @@ pub(super) fn leaving_report(model: &ModelObject, status: NodeState, message: St
 }
 
 impl Models {
+    pub(super) fn new(retry_delay: Duration) -> Self {
+        Self { retry_delay, held: BTreeMap::new(), order: Vec::new() }
+    }
+
     /// Takes what the node is to hold. Jobs of models that it isn't to hold any more, or from elsewhere, end. Returns the folders of models whose
     /// files are now to stay after their deletion, or no longer.
     pub(super) fn take(&mut self, assignments: Vec<Assignment>) -> Vec<(PathBuf, ModelObject)> {
@@ -299,7 +302,7 @@ impl Models {
                     tracing::warn!(model = model.display_name(), error = message, "the model isn't here; trying again");
                 }
                 counts.failed(model);
-                let delay = if is_found { FIND_INTERVAL } else { FIRST_DELAY * 2u32.saturating_pow(held.failures) };
+                let delay = if is_found { FIND_INTERVAL } else { self.retry_delay.saturating_mul(2u32.saturating_pow(held.failures)) };
                 held.job = Job::Due(Some(now + delay.min(MAX_DELAY)));
                 (held.ready, held.failure) = (None, Some(message));
                 held.failures += 1;

@@ -22,7 +22,7 @@ use crate::{
     http::Http,
     limits::Limits,
     path::RelativePath,
-    peers::{PartRequest, PeerError, PeerPart, Peers},
+    peers::{PartRequest, Peer, PeerError, PeerPart, Peers},
     source::{Listing, Source},
     uri::StorageUri,
 };
@@ -32,6 +32,7 @@ use progress::Counters;
 use rate::Rate;
 use schedule::transfer;
 use std::{
+    collections::HashSet,
     fmt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, atomic::Ordering::Relaxed},
@@ -216,8 +217,8 @@ pub(crate) struct Job {
 struct Nodes {
     peers: Arc<dyn Peers>,
     version: String,
-    /// Those that haven't failed.
-    others: Mutex<Vec<String>>,
+    /// Those that aren't asked any more.
+    failed: Mutex<HashSet<Peer>>,
 }
 
 impl Download {
@@ -283,8 +284,7 @@ impl Download {
         let opened = reuse::open(&self.shared.root, folder, &listing, &self.request.scope).await;
         let (mut partial, dir, shared_bytes) = opened.map_err(|error| self.shared.disk.explain(error, bytes))?;
         let guard = ActiveGuard::new(&self.shared, folder.path(), &listing.version, &self.request.scope);
-        let peers =
-            self.request.peers.clone().map(|peers| Nodes { others: Mutex::new(peers.others()), version: listing.version.clone(), peers });
+        let peers = self.request.peers.clone().map(|peers| Nodes { peers, version: listing.version.clone(), failed: Mutex::default() });
         let job = Arc::new(Job {
             shared: self.shared.clone(),
             source: source.clone(),

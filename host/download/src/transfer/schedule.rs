@@ -78,8 +78,13 @@ impl Schedule<'_> {
         let parallel = self.job.shared.limits.parallel_parts_per_model.max(1);
         loop {
             while self.parts.len() < parallel {
-                if let Some(next) = self.queue.pop_front() {
-                    self.spawn(next);
+                if let Some((target, range)) = self.queue.pop_front() {
+                    if self.job.peer(&target, &range).is_some() {
+                        // Of a node that has shown itself since.
+                        self.peers_queue.push_back((target, range));
+                    } else {
+                        self.spawn((target, range));
+                    }
                 } else if self.digests.len() < parallel.saturating_mul(2)
                     && let Some((index, file)) = self.files.pop_front()
                 {

@@ -1,14 +1,20 @@
 //! Asks the agents of other nodes for parts.
 
-use super::{Address, Ask, Exchange, identity::NAME};
+use super::{Address, Ask, Exchange, MAX_READERS, identity::NAME};
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use pointsman_download::{PartRequest, PeerError, PeerPart, Peers};
-use std::{collections::BTreeMap, fmt, io, sync::Arc, time::Duration};
+use pointsman_download::{PartRequest, Peer, PeerError, PeerPart, Peers};
+use pointsman_sandbox::sync::locked;
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::rustls::pki_types::ServerName;
 
@@ -23,11 +29,24 @@ pub(super) const SHA256: &str = "x-sha256";
 
 /// The agents that are asked for the parts of a model.
 pub(super) struct NodePeers {
-    pub(super) exchange: Arc<Exchange>,
+    exchange: Arc<Exchange>,
     pub(super) origin: String,
-    pub(super) others: BTreeMap<String, Address>,
+    others: Mutex<Others>,
     /// Whether this node reads some of the model from its source.
-    pub(super) is_reader: bool,
+    is_reader: bool,
+}
+
+#[derive(Debug)]
+struct Others {
+    addresses: BTreeMap<String, Address>,
+    list: Arc<[Peer]>,
+}
+
+impl Others {
+    fn new(addresses: BTreeMap<String, Address>) -> Self {
+        let peer = |(name, Address { fingerprint, .. }): (&String, &Address)| Peer { name: name.clone(), identity: fingerprint.clone() };
+        Self { list: addresses.iter().map(peer).collect(), addresses }
+    }
 }
 
 impl fmt::Debug for NodePeers {
@@ -46,13 +65,13 @@ impl Peers for NodePeers {
         self.is_reader
     }
 
-    fn others(&self) -> Vec<String> {
-        self.others.keys().cloned().collect()
+    fn others(&self) -> Arc<[Peer]> {
+        Arc::clone(&locked(&self.others).list)
     }
 
     async fn read(&self, node: &str, part: &PartRequest) -> Result<PeerPart, PeerError> {
-        let Some(address) = self.others.get(node) else { return Err(PeerError::Absent) };
-        match timeout(SILENCE_TIMEOUT, self.request(address, part)).await {
+        let Some(address) = locked(&self.others).addresses.get(node).cloned() else { return Err(PeerError::Absent) };
+        match timeout(SILENCE_TIMEOUT, self.request(&address, part)).await {
             Ok(answer) => answer,
             Err(_) => Err(PeerError::Failed(format!("it doesn't answer within {} s", SILENCE_TIMEOUT.as_secs()))),
         }
@@ -60,6 +79,21 @@ impl Peers for NodePeers {
 }
 
 impl NodePeers {
+    pub(super) fn new(exchange: Arc<Exchange>, origin: String, others: BTreeMap<String, Address>, is_reader: bool) -> Self {
+        Self { exchange, origin, others: Mutex::new(Others::new(others)), is_reader }
+    }
+
+    /// Takes one more node, or one whose agent has started anew.
+    pub(super) fn add(&self, node: &str, address: &Address) {
+        let mut others = locked(&self.others);
+        let has_room = others.addresses.contains_key(node) || others.addresses.len() < MAX_READERS as usize;
+        if has_room && others.addresses.get(node) != Some(address) {
+            let mut addresses = std::mem::take(&mut others.addresses);
+            addresses.insert(node.to_owned(), address.clone());
+            *others = Others::new(addresses);
+        }
+    }
+
     async fn request(&self, address: &Address, part: &PartRequest) -> Result<PeerPart, PeerError> {
         let failed = |error: &dyn fmt::Display| PeerError::Failed(error.to_string());
         let connector = self.exchange.identity.connector(&address.fingerprint).map_err(|error| failed(&error))?;
@@ -76,7 +110,7 @@ impl NodePeers {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
         // It ends with the answer, or with whoever reads that.
         tokio::spawn(connection);
-        let ask = Ask { node: self.exchange.node.clone(), origin: self.origin.clone(), part: part.clone() };
+        let ask = Ask { node: self.exchange.node.clone(), origin: self.origin.clone(), reads: self.is_reader, part: part.clone() };
         let body = serde_json::to_vec(&ask).map_err(|error| failed(&error))?;
         let request =
             Request::post("/part").header(header::HOST, NAME).body(Full::new(Bytes::from(body))).map_err(|error| failed(&error))?;

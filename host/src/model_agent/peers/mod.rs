@@ -12,6 +12,7 @@ mod server;
 pub(super) use identity::IdentityError;
 
 use super::bring::origin;
+use client::NodePeers;
 use identity::Identity;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -26,7 +27,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     net::SocketAddr,
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, Weak},
 };
 use tokio::net::TcpListener;
 
@@ -51,6 +52,8 @@ struct Ask {
     node: String,
     /// Where the model comes from.
     origin: String,
+    /// Whether the node that asks reads some of the model from its source.
+    reads: bool,
     part: PartRequest,
 }
 
@@ -70,6 +73,8 @@ pub(super) struct Exchange {
     address: SocketAddr,
     /// By where they come from.
     shares: Mutex<HashMap<String, Share>>,
+    /// The downloads that may run.
+    downloads: Mutex<Vec<Weak<NodePeers>>>,
 }
 
 impl Exchange {
@@ -88,6 +93,7 @@ impl Exchange {
             identity: Identity::make()?,
             address,
             shares: Mutex::default(),
+            downloads: Mutex::default(),
         });
         tokio::spawn(server::serve(Arc::downgrade(&exchange), exchange.identity.acceptor()?, listener, downloader));
         Ok(exchange)
@@ -120,7 +126,18 @@ impl Exchange {
         let is_reader = maps.metadata.continue_.as_deref().is_none_or(str::is_empty) || maps.iter().any(|map| map.name_any() == self.node);
         let others: BTreeMap<String, Address> =
             maps.iter().filter(|map| map.name_any() != self.node).filter_map(|map| Some((map.name_any(), address(map)?))).collect();
-        Some(Arc::new(client::NodePeers { exchange: Arc::clone(self), origin: origin(model), others, is_reader }))
+        let peers = Arc::new(NodePeers::new(Arc::clone(self), origin(model), others, is_reader));
+        let mut downloads = locked(&self.downloads);
+        downloads.retain(|download| download.strong_count() > 0);
+        downloads.push(Arc::downgrade(&peers));
+        Some(peers)
+    }
+
+    /// Takes note of a node that reads the same source, and that wasn't listed when the download here began.
+    fn joins(&self, origin: &str, node: &str, address: &Address) {
+        for download in locked(&self.downloads).iter().filter_map(Weak::upgrade).filter(|download| download.origin == origin) {
+            download.add(node, address);
+        }
     }
 
     fn maps(&self) -> Api<ConfigMap> {

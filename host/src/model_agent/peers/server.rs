@@ -119,18 +119,22 @@ impl Server {
     async fn answer(&self, request: Request<Incoming>, shown: &str) -> Result<Response<Body>, StatusCode> {
         let reading = timeout(HELLO_TIMEOUT, Limited::new(request.into_body(), MAX_ASK).collect()).await;
         let body = reading.map_err(|_| StatusCode::REQUEST_TIMEOUT)?.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?.to_bytes();
-        let Ask { node, origin, part } = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
+        let Ask { node, origin, reads, part } = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
         let exchange = self.exchange.upgrade().ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
         let client = self.client(&exchange, &node, shown).await?;
-        if client.address.is_none_or(|address| address.fingerprint != shown) {
+        let Some(address) = client.address.filter(|address| address.fingerprint == shown) else {
             tracing::warn!(node, "another agent's certificate isn't the one in its ConfigMap: it gets nothing");
             return Err(StatusCode::FORBIDDEN);
-        }
+        };
         let Some(Share { folder, model }) = locked(&exchange.shares).get(&origin).cloned() else { return Err(StatusCode::NOT_FOUND) };
         if !selects(&model.storage, &node, &client.labels) {
             return Err(StatusCode::FORBIDDEN);
         }
-        match self.downloader.part(&folder, &model.namespace, &part, PART_TIMEOUT).await {
+        if reads {
+            exchange.joins(&origin, &node, &address);
+        }
+        let wait = if part.at_once { Duration::ZERO } else { PART_TIMEOUT };
+        match self.downloader.part(&folder, &model.namespace, &part, wait).await {
             Ok(PeerPart { body, sha256 }) => {
                 let mut response = Response::new(StreamBody::new(body.map_ok(Frame::data).boxed()).boxed_unsync());
                 if let Some(sha256) = sha256.and_then(|sha256| sha256.parse().ok()) {
