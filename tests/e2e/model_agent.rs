@@ -43,6 +43,12 @@ fn large_files(seed: u8) -> Vec<(String, Vec<u8>)> {
     files(seed, SHARD).into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).chain(further).collect()
 }
 
+/// Serves it, and returns its URL and size.
+fn put(server: &FileServer, folder: &str, files: &[(String, Vec<u8>)]) -> (String, u64) {
+    let files: Vec<(&str, Vec<u8>)> = files.iter().map(|(name, bytes)| (&**name, bytes.clone())).collect();
+    (server.put_folder(folder, &files), files.iter().map(|(_, bytes)| bytes.len() as u64).sum())
+}
+
 /// The condition of a model whose message has this text.
 async fn says(space: &Space<'_>, name: &str, text: &str) -> Value {
     let is_said = |model: &Value| condition(model, "Ready")["message"].as_str().is_some_and(|message| message.contains(text));
@@ -73,10 +79,7 @@ async fn start(cluster: &TestCluster) -> (Host<'_>, Space<'_>) {
 
 /// Has three agents download a model, and removes it.
 async fn three_nodes_read_a_source_about_once(space: &Space<'_>, server: &FileServer) {
-    let owned = large_files(2);
-    let files: Vec<(&str, Vec<u8>)> = owned.iter().map(|(name, bytes)| (&**name, bytes.clone())).collect();
-    let size: u64 = files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-    let url = server.put_folder("/shared", &files);
+    let (url, size) = put(server, "/shared", &large_files(2));
     server.limit(4 << 20);
     let before = server.sent();
     space.create(&BASE_MODEL, "shared", json!({"spec": {"storage": storage("shared", &url)}})).await;
@@ -94,10 +97,8 @@ async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
     let (_host, space) = start(&cluster).await;
     let client = space.0.client.clone();
     let server = FileServer::start().await;
-    let owned = large_files(1);
-    let large: Vec<(&str, Vec<u8>)> = owned.iter().map(|(name, bytes)| (&**name, bytes.clone())).collect();
-    let size: u64 = large.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-    let url = server.put_folder("/llama", &large);
+    let large = large_files(1);
+    let (url, size) = put(&server, "/llama", &large);
     let mut agents = Vec::new();
     for node in NODES {
         agents.push(ModelAgent::start(&cluster, node, &["--parallel-parts=2"]).await);
@@ -178,7 +179,7 @@ async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
     assert_eq!(server.sent(), before);
 
     // A file that somebody has changed is downloaded again.
-    server.put_folder("/llama", &large);
+    put(&server, "/llama", &large);
     let version = fs::canonicalize(&path).unwrap();
     fs::write(version.join("model.safetensors"), "changed").unwrap();
     first.kill();

@@ -1,13 +1,14 @@
 //! A plugin that decides who is worth more, exchanged while models compete; and models that wake and go while restarts are paused.
 
 use super::{Pool, gateway::Gateway};
-use crate::services::{Space, condition, own_cluster};
+use crate::services::{Space, condition, home, own_cluster};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use pointsman_core::resource::{DEPLOYMENT, INFERENCE_MODEL};
+use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use pointsman_sandbox::{builtin, digest::Digest};
 use pointsman_tests::{Host, PolicyCluster, eventually};
 use serde_json::{Value, json};
@@ -73,6 +74,7 @@ async fn a_plugin_turns_around_who_sleeps_for_whom_while_the_host_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_wakes_on_another_node_and_goes_while_restarts_are_paused() {
     let cluster = PolicyCluster::from_cluster(own_cluster(Some(&[])));
+    home(&cluster).await;
     let host = Host::start(&cluster, &[]).await;
     host.ready().await;
     let space = Space::bare(&cluster, "paused").await;
@@ -93,6 +95,12 @@ async fn a_model_wakes_on_another_node_and_goes_while_restarts_are_paused() {
     gateway.ask("llama", Duration::from_millis(1));
     until(&mut gateway, "it sleeps", &sleeps).await;
 
+    let sets = Api::<PolicySet>::all(space.0.client.clone());
+    eventually("a set decides", async || {
+        let sets = sets.list(&ListParams::default()).await.unwrap();
+        sets.iter().any(|set| set.status.as_ref().is_some_and(|status| status.phase == Some(PolicySetPhase::Active))).then_some(())
+    })
+    .await;
     cluster.pointsman(&["policy", "pause", "--reason", "the night shift looks first"]).ok();
     eventually("restarts are paused", async || (host.metric("pointsman_pace_stopped") == Some(1.0)).then_some(())).await;
     let cordoned = json!({"spec": {"unschedulable": true}});
