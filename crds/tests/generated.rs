@@ -58,7 +58,9 @@ fn every_kind_has_a_category_an_age_and_described_fields_of_our_own() {
         // KServe's presets are only read; its own CRD has no status either.
         let parts: &[&str] = if name == "LLMInferenceServiceConfig" { &["spec"] } else { &["spec", "status"] };
         assert_eq!(version.subresources.as_ref().is_some_and(|s| s.status.is_some()), parts.contains(&"status"), "{name}");
-        assert_eq!(crd.spec.names.categories, Some(vec!["pointsman".to_owned()]), "{name}");
+        // `kubectl get all -l ome.io/managed-by=ome-controller` finds services, as OME's page on labels promises.
+        let categories: &[&str] = if name == "InferenceService" { &["pointsman", "all"] } else { &["pointsman"] };
+        assert_eq!(crd.spec.names.categories.as_deref().unwrap_or_default(), categories, "{name}");
         // Without columns of its own kubectl shows the age by itself.
         let columns = version.additional_printer_columns.as_ref();
         assert!(columns.is_none_or(|columns| columns.iter().any(|column| column.name == "Age")), "{name}");

@@ -20,9 +20,9 @@ use kube::{
 use pointsman_core::{
     contest::Contest,
     plan::Object,
-    resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT},
+    resource::{HORIZONTAL_POD_AUTOSCALER, JOB, Resource, SCALED_OBJECT},
     spans,
-    status::difference,
+    status::{difference, without_times},
     workload::Workload,
     world::{
         ObjectKey, ObjectUpdate, OwnedObject, Snapshot, Subject,
@@ -352,7 +352,8 @@ impl Applier {
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let params = DeleteParams {
             preconditions: Some(preconditions),
-            propagation_policy: Some(PropagationPolicy::Background),
+            // A Job is gone once its pods are: those of the next run have the same names, and may write to the same place.
+            propagation_policy: Some(if *key.resource == JOB { PropagationPolicy::Foreground } else { PropagationPolicy::Background }),
             ..DeleteParams::default()
         };
         let request = Request::new(url(key)).delete(&key.name, &params);
@@ -403,7 +404,7 @@ impl Applier {
     pub async fn status(&self, subject: &Subject, before: &Value, status: &Value) -> Result<bool, ApplyError> {
         // Should somebody come again, that is to be told again.
         self.remember(&subject.key, |memory| memory.contest = None);
-        let (planned, live) = (fingerprint(status), fingerprint(before));
+        let (planned, live) = (fingerprint(&without_times(status)), fingerprint(before));
         if before == status || self.is_server_mutation(&subject.key, &subject.key, true, (planned, live)) {
             return Ok(false);
         }

@@ -199,7 +199,7 @@ impl<'i> Leading<'i> {
                     let is_dropped = *key.resource != FINE_TUNED_WEIGHT && !RuntimeSummary::is_stored(&status);
                     if is_dropped && self.paused.insert(key.resource, None).is_none() {
                         tracing::info!(
-                            "the CRD {} has no place for who uses a runtime, so it isn't written: install Pointsman's CRDs for that",
+                            "the CRD {} has no fields for the users of a runtime, so they aren't written: install Pointsman's CRDs",
                             key.resource.crd_name()
                         );
                     }
@@ -210,14 +210,14 @@ impl<'i> Leading<'i> {
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     if self.paused.insert(key.resource, Some(Instant::now() + FORBIDDEN_DELAY)).is_none() {
                         let (kind, said) = (key.resource.kind, &status.message);
-                        tracing::warn!("the status of each {kind} isn't written: {said}: apply deploy/roles/ome");
+                        tracing::warn!("can't write the status of any {kind}: {said}: apply deploy/roles/ome");
                     }
                 }
                 Err(error) => failure = Some(format!("{key}: {}", sentence(&error))),
             }
         }
         if let Some(failure) = failure.as_ref().filter(|failure| self.problem.as_ref() != Some(failure)) {
-            tracing::warn!("the status can't be written of the {failure}; trying again");
+            tracing::warn!("can't write the status of {failure}; trying again");
         }
         let has_failed = failure.is_some();
         self.problem = failure;
@@ -244,7 +244,7 @@ impl<'i> Leading<'i> {
             let summary =
                 RuntimeSummary { services: users.remove(&key).unwrap_or_default(), models: runtime_models.map(Option::unwrap_or_default) };
             let live = &runtime.live;
-            if let Some(status) = summary.status_to_write(live) {
+            if let Some(status) = summary.status_to_write(&key, live) {
                 let patch = status_patch(&live.uid, &live.resource_version, &live.status, &status);
                 writes.push(Write { key, manager: runtime_status::STATUS_MANAGER, resource_version: live.resource_version.clone(), patch });
             }

@@ -294,7 +294,10 @@ impl Feature {
     /// Those that it needs for all namespaces even then. What InferenceModels may take of a node depends on its pods, whosever they are.
     pub fn for_everywhere(&self) -> Vec<Value> {
         let pods = if self.name == EH_OPS { rules(&[&POD], SEES) } else { Vec::new() };
-        self.everywhere.iter().filter(|rule| is_for_everywhere(rule)).cloned().chain(pods).collect()
+        // Of models, weights and runtimes of the whole cluster, such a host writes nothing.
+        let writes_catalogue = |rule: &&Value| rule["apiGroups"][0] == BASE_MODEL.group && rule["verbs"] == json!(["patch"]);
+        let rules = self.everywhere.iter().filter(|rule| is_for_everywhere(rule) && !writes_catalogue(rule));
+        rules.cloned().chain(pods).collect()
     }
 
     /// The rules for the namespace of a host that serves only others: LLMInferenceServices build on configurations there.

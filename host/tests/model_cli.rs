@@ -59,7 +59,9 @@ fn a_folder_is_inspected_for_people_and_for_programs() {
 fn what_is_no_folder_is_a_sentence() {
     for (folder, expected) in [
         ("/nowhere/model", "/nowhere/model"),
-        ("hf://meta-llama/Llama-3.1-8B", "files at hf:// can't be inspected where they are: download them, and specify the folder"),
+        ("pvc://models/llama", "files at pvc:// can't be reached from here: specify the folder in which they are mounted"),
+        ("ftp://models/llama", "the storageUri ftp://models/llama"),
+        ("http://127.0.0.1:1/llama/", "127.0.0.1"),
     ] {
         let output = pointsman(&["model", "inspect", folder]).output().unwrap();
         let said = text(&output.stderr);

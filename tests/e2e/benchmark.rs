@@ -103,7 +103,7 @@ async fn a_job_that_runs_keeps_its_template_until_it_is_deleted() {
     let before = space.get(&JOB, "runs").await;
     space.patch(&BENCHMARK_JOB, "runs", json!({"spec": {"maxRequestsPerIteration": 200, "backoffLimit": 4}})).await;
     let said = space.says_of(&BENCHMARK_JOB, "runs", "UpToDate", "False", "SpecChanged").await;
-    assert!(said.contains(&format!("`kubectl delete jobs -n {} runs`", space.0.name)), "{said}");
+    assert!(said.contains(&format!("`kubectl delete jobs --cascade=foreground -n {} runs`", space.0.name)), "{said}");
     let after = space.becomes(&JOB, "runs", "what may change has changed", |job| job["spec"]["backoffLimit"] == 4).await;
     assert_eq!((&after["metadata"]["uid"], &after["spec"]["template"]), (&before["metadata"]["uid"], &before["spec"]["template"]));
     space.says_of(&BENCHMARK_JOB, "runs", "Applied", "True", "Applied").await;
@@ -131,7 +131,10 @@ async fn a_service_is_measured_once_it_is_ready_and_its_namespace_allows_it() {
 
     space.serves("chat", with_model(json!({"engine": fixed(1)}))).await;
     let done = reaches(&space, "own", "Completed").await;
-    assert_eq!(message(&done, "EndpointReady"), "What is measured was ready when the Job was created.");
+    assert_eq!(
+        message(&done, "EndpointReady"),
+        "The endpoint was known, and a service of the cluster was Ready, when the Job was created."
+    );
     let pod = &space.get(&JOB, "own").await["spec"]["template"]["spec"];
     assert_eq!(pod["nodeSelector"], json!({format!("models.ome.io/{}.basemodel.model", space.0.name): "Ready"}));
     assert!(other.find(&JOB, "abroad").await.is_none());

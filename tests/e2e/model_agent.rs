@@ -7,11 +7,15 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use pointsman::permissions::{MODEL_AGENT_ACCOUNT, MODEL_AGENT_NAMESPACE};
-use pointsman_core::resource::{BASE_MODEL, DEPLOYMENT, POD, SERVING_RUNTIME};
-use pointsman_tests::{FileServer, Host, ModelAgent, TestCluster, eventually};
+use pointsman_core::{
+    resource::{BASE_MODEL, DEPLOYMENT, POD, SERVING_RUNTIME},
+    settings::HOST_NAMESPACE,
+};
+use pointsman_tests::{FileServer, Host, ModelAgent, TestCluster, eventually, measure::taken_by_part, pointsman};
 use serde_json::{Value, json};
 use std::{
     fs,
+    process::Command,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -22,6 +26,9 @@ const SHARD: usize = 2 << 20;
 
 /// How many further files it has: each is a part, which one of the nodes reads from the source.
 const SHARDS: u8 = 23;
+
+/// The bytes that an agent may have in memory.
+const MAX_MEMORY: u64 = 64 << 20;
 
 /// A small model: a config, and weights with a header.
 fn files(seed: u8, weights: usize) -> Vec<(&'static str, Vec<u8>)> {
@@ -81,6 +88,8 @@ async fn start(cluster: &TestCluster) -> (Host<'_>, Space<'_>) {
 async fn three_nodes_read_a_source_about_once(space: &Space<'_>, server: &FileServer) {
     let (url, size) = put(server, "/shared", &large_files(2));
     server.limit(4 << 20);
+    let inspected = inspected(&url);
+    assert_eq!((&inspected["modelArchitecture"], &inspected["maxTokens"]), (&json!("LlamaForCausalLM"), &json!(2048)));
     let before = server.sent();
     space.create(&BASE_MODEL, "shared", json!({"spec": {"storage": storage("shared", &url)}})).await;
     says(space, "shared", "3 of 3 selected nodes hold the model").await;
@@ -89,6 +98,33 @@ async fn three_nodes_read_a_source_about_once(space: &Space<'_>, server: &FileSe
     assert!(percent <= 150, "{percent}");
     space.delete(&BASE_MODEL, "shared").await;
     space.goes(&BASE_MODEL, "shared").await;
+}
+
+/// Agents with nothing to do ask for nothing but what their watches take, and are small.
+async fn agents_rest(cluster: &TestCluster, agents: &[ModelAgent<'_>]) {
+    let of_agents = format!("system:serviceaccount:{MODEL_AGENT_NAMESPACE}:{MODEL_AGENT_ACCOUNT}");
+    eventually("agents ask nothing while the host renews its lease three times", async || {
+        let requests = cluster.requests();
+        let asks = |request: &Value| request["user"]["username"] == *of_agents && request["verb"] != "watch";
+        let last = requests.iter().rposition(asks)?;
+        let renewals =
+            requests[last..].iter().filter(|request| request["objectRef"]["resource"] == "leases" && request["verb"] == "update");
+        (renewals.filter(|request| request["objectRef"]["namespace"] == HOST_NAMESPACE).count() >= 3).then_some(())
+    })
+    .await;
+    for agent in agents {
+        let peak = taken_by_part(cluster, &agent.part).peak;
+        println!("an agent that has downloaded 48 MiB had {} MiB in memory at its peak", peak >> 20);
+        assert!(peak <= MAX_MEMORY, "{peak}");
+    }
+}
+
+/// What a model's files say where they are.
+fn inspected(url: &str) -> Value {
+    let arguments = ["model", "inspect", url, "--allow-loopback", "-o", "json"];
+    let output = Command::new(pointsman()).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,6 +140,7 @@ async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
         agents.push(ModelAgent::start(&cluster, node, &["--parallel-parts=2"]).await);
     }
     three_nodes_read_a_source_about_once(&space, &server).await;
+    agents_rest(&cluster, &agents).await;
 
     // Slowly enough that its progress can be seen, and an agent be killed meanwhile.
     server.limit(256 << 10);

@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// Measures for a shorter time: enough to see whether a change matters much.
     #[arg(long)]
     quick: bool,
-    /// Runs only this program (admission, allocation, gateway, model_status, plan, policy, reload, rules, services, shadow), or only what has this in its name.
+    /// Runs only this program (admission, allocation, download, gateway, model_status, plan, policy, reload, rules, services, shadow), or only what has this in its name.
     #[arg(value_name = "NAME")]
     only: Option<String>,
 }
@@ -27,13 +27,15 @@ enum Goal {
 }
 
 /// The programs, each a target of cargo's.
-const PROGRAMS: [&str; 10] =
-    ["admission", "allocation", "gateway", "model_status", "plan", "policy", "reload", "rules", "services", "shadow"];
+const PROGRAMS: [&str; 11] =
+    ["admission", "allocation", "download", "gateway", "model_status", "plan", "policy", "reload", "rules", "services", "shadow"];
 
 /// By a bench's group and its name in there.
-const GOALS: [(&str, &str, Goal); 21] = [
+const GOALS: [(&str, &str, Goal); 22] = [
     ("an allocation of 5,000 models on 500 nodes", "a request", Goal::Micros(5000.0)),
     ("an allocation of 5,000 models on 500 nodes", "from scratch", Goal::Micros(200_000.0)),
+    // Four fifths of the bytes in the same time.
+    ("downloading a model", "downloader", Goal::Times(1.25)),
     ("the status of 200 models on 500 nodes", "a node's report", Goal::Micros(5000.0)),
     ("a call that does nothing", "fresh", Goal::Micros(25.0)),
     ("selection of 100 runtimes", "fresh", Goal::Times(16.0)),

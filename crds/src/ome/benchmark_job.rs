@@ -93,18 +93,18 @@ pub struct BenchmarkJobSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_override: Option<PodOverride>,
 
-    /// How often a run that fails is repeated, from the beginning; not at all where absent. OME itself has no such field.
+    /// How often a failed run is repeated, from the beginning; 0 if absent. OME itself has no such field.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10))]
     pub backoff_limit: Option<i32>,
 
-    /// After how many seconds all runs together fail. OME itself has no such field.
+    /// How many seconds all runs together may take before the benchmark fails. OME itself has no such field.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub active_deadline_seconds: Option<i64>,
 
-    /// How many seconds after its end the batch Job is deleted, with its pods and their logs; never where absent. The BenchmarkJob stays, and
-    /// isn't run again. OME itself has no such field.
+    /// How many seconds the batch Job stays after its end, with its pods and their logs; for ever if absent. The BenchmarkJob stays, and isn't
+    /// run again. OME itself has no such field.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
@@ -251,7 +251,7 @@ pub struct PodOverride {
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub node_selector: BTreeMap<String, String>,
 
-    /// What else a node must be to get the pod, or had better be.
+    /// The nodes that the pod requires or prefers, and the pods that it wants to be near or far from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
 
@@ -293,7 +293,8 @@ pub struct BenchmarkJobStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_location: Option<String>,
 
-    /// A hash of what the last run was created from in the spec: another run takes another one. OME itself has no such field.
+    /// The hash of the spec that the last run was created from. A run that has ended is repeated only for another hash. OME itself has no such
+    /// field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_hash: Option<String>,
 

@@ -196,7 +196,7 @@ pub struct ServingRuntimePodSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
 
-    /// What else a node must be to get the pods, or had better be.
+    /// The nodes that the pods require or prefer, and the pods that they want to be near or far from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
 
@@ -266,7 +266,7 @@ pub struct ServingRuntimeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_count: Option<i64>,
 
-    /// The first 20 services that use the runtime, as NAMESPACE/NAME.
+    /// The first 20 services that use the runtime, as NAMESPACE/NAME. A ClusterServingRuntime only counts them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub services: Vec<String>,
@@ -275,7 +275,7 @@ pub struct ServingRuntimeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_count: Option<i64>,
 
-    /// The first 20 models that it can serve, as NAME or NAMESPACE/NAME.
+    /// The first 20 models that it can serve, as NAME or NAMESPACE/NAME. A ClusterServingRuntime names those of the whole cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub models: Vec<String>,

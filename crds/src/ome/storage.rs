@@ -56,12 +56,25 @@ pub struct StorageSpec {
     #[schemars(length(max = 2048), extend("x-kubernetes-validations" = crate::schema::rules(STORAGE_URI_RULES)))]
     pub storage_uri: String,
 
+    /// Whether equal files that another model of the namespace has on a node may be used for this one, too. If absent, they may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub download_policy: Option<DownloadPolicy>,
+
     /// Labels that a node must have to get a copy.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub node_selector: BTreeMap<String, String>,
 
-    /// What else a node must be to get a copy, or had better be.
+    /// What else a node must have to get a copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_affinity: Option<NodeAffinity>,
+}
+
+/// What becomes of files that are on a node already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DownloadPolicy {
+    /// The model gets files of its own.
+    AlwaysDownload,
+    /// Equal files of the namespace's models are one file on the disk.
+    ReuseIfExists,
 }

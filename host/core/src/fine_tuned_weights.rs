@@ -191,7 +191,7 @@ fn rank(hyper_parameters: &Map<String, Value>) -> Option<u32> {
 
 /// What is wrong with the URI of a weight's files, as far as that can be seen without fetching them.
 fn storage_flaw(uri: &str) -> Option<String> {
-    let fix = |remedy: &str| Some(format!("spec.storage.storageUri {uri:?} can't be fetched from: {remedy}."));
+    let fix = |remedy: &str| Some(format!("spec.storage.storageUri is {uri:?}, and nothing can be fetched from there: {remedy}."));
     let Some((scheme, rest)) = uri.split_once("://") else { return fix("write a URI, such as hf://ORGANISATION/NAME") };
     let parts: Vec<&str> = rest.split('/').collect();
     match scheme {

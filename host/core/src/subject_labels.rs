@@ -7,6 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The labels to write on a subject, all that it is to have from us, unless it has exactly these. Their values are those that the policies gave
 /// to its objects: an unusual name is written as selectors of the objects expect it.
 pub fn labels_to_write(subject: &Subject, objects: &[Object]) -> Option<BTreeMap<String, String>> {
+    // What has ended and needs no objects any more is still found by its labels.
+    if objects.is_empty() {
+        return None;
+    }
     let keys = SubjectKind::find(subject.key.resource)?.selector_labels;
     let metadata = objects.iter().map(|object| &object.body["metadata"]["labels"]);
     let labels: Vec<&Value> = metadata.filter(|labels| labels.is_object()).collect();

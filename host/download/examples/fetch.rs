@@ -50,7 +50,14 @@ async fn fetch(uri: &str, root: &Path, name: &str, secret: Vec<(&str, String)>) 
     let limits = Limits { loopback: true, reserve_bytes: 1 << 30, ..Limits::default() };
     let downloader = Downloader::open(root, limits)?;
     let access = Access::new([], secret);
-    let request = Request { uri: StorageUri::parse(uri)?, access, path: root.join(name), scope: "example".to_owned(), peers: None };
+    let request = Request {
+        uri: StorageUri::parse(uri)?,
+        access,
+        path: root.join(name),
+        scope: "example".to_owned(),
+        peers: None,
+        reuses_files: true,
+    };
     let download = downloader.download(request);
     let watcher = download.watcher();
     let start = Instant::now();

@@ -28,5 +28,5 @@ pub use limits::Limits;
 pub use path::RelativePath;
 pub use peers::{PartRequest, Peer, PeerError, PeerPart, Peers};
 pub use source::{Listing, SourceFile};
-pub use transfer::{Download, Downloader, Outcome, Phase, Progress, Request, Watcher};
+pub use transfer::{Download, Downloader, Outcome, Phase, Progress, RemoteModel, Request, Watcher};
 pub use uri::{Reference, StorageUri};

@@ -3,16 +3,25 @@
 use super::{Applier, ApplyError, RequestError, api_error};
 use pointsman_core::world::{Subject, child::fingerprint, subject::LABELS_MANAGER};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// How long labels that the API server refuses aren't written again.
+const REFUSED_DELAY: Duration = Duration::from_mins(10);
 
 impl Applier {
-    /// Gives a subject these labels, and no others of ours. What the API server doesn't accept isn't written again: nothing of what the subject
-    /// runs depends on it.
+    /// Gives a subject these labels, and no others of ours. What the API server doesn't accept isn't written again for a while: nothing of
+    /// what the subject runs depends on it.
     pub async fn label(&self, subject: &Subject, labels: &BTreeMap<String, String>) -> Result<(), ApplyError> {
         let key = &subject.key;
         let planned = fingerprint(&json!(labels));
         let before = fingerprint(&json!(subject.own_labels));
-        if self.is_server_mutation(key, key, false, (planned, before)) {
+        // Another one in each such period: a right may have been granted.
+        let period = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / REFUSED_DELAY.as_secs();
+        let refused = fingerprint(&json!([labels, period]));
+        if [planned, refused].iter().any(|planned| self.is_server_mutation(key, key, false, (*planned, before))) {
             return Ok(());
         }
         // With the uid, an apply creates nothing.
@@ -25,9 +34,15 @@ impl Applier {
             Err(RequestError::Api(answer)) if answer.code == 404 || answer.code == 409 => return Ok(()),
             Err(error) => match api_error(key, &error) {
                 ApplyError::Refused { message, .. } => {
-                    if self.record_server_mutation(key, key, false, (planned, before)) {
-                        let remedy = "apply deploy/roles/ome, or set --subject-labels=false";
-                        tracing::warn!(subject = %key, "the labels by which it is selected aren't written: {message} If that is meant: {remedy}");
+                    if self.record_server_mutation(key, key, false, (refused, before)) {
+                        // Only the API server itself says so, and not who may answer for it.
+                        let lacks_right = message.contains("cannot patch resource");
+                        let remedy = if lacks_right { "apply deploy/roles/ome" } else { "allow the host to label it" };
+                        tracing::warn!(
+                            subject = %key,
+                            "can't write the labels by which the service is selected: {message} To have them, {remedy}; to do without, set \
+                             --subject-labels=false"
+                        );
                     }
                     return Ok(());
                 }

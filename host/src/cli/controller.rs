@@ -85,8 +85,9 @@ pub(super) struct ControllerArgs {
     /// it works in all.
     #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = namespace)]
     namespaces: Vec<String>,
-    /// Whether InferenceServices get the labels of OME's labels page by which people select them, such as serving.ome.io/model, where nobody else
-    /// has set them. Labels that were written before are removed if not.
+    /// Write labels of OME's labels page, such as serving.ome.io/model, to InferenceServices, BenchmarkJobs and TrainingJobs, so
+    /// that kubectl can select them by these.
+    /// Labels that somebody else has set stay. With false, the controller removes those that it has written.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     subject_labels: bool,
     /// How many services are worked on at once; each uses one connection.

@@ -123,7 +123,7 @@ impl Cli {
             Command::Explain(args) => Box::pin(explain::run(args)).await,
             Command::Check(args) => Ok(check::run(&args)),
             Command::Rule(args) => rule::run(&args),
-            Command::Model(args) => model::run(&args),
+            Command::Model(args) => Box::pin(model::run(&args)).await,
             Command::Adopt(args) => Box::pin(adopt::run(args)).await,
             Command::Plugin(args) => plugin::run(args).await,
             Command::Policy(args) => policy::run(args).await,

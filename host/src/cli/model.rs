@@ -1,5 +1,7 @@
 //! `pointsman model`: what is known of models without a cluster.
 
+mod remote;
+
 use super::output::{Output, OutputArgs, columns, pairs};
 use crate::model_facts::spec_fields;
 use anyhow::{Context, Result, bail};
@@ -22,25 +24,33 @@ enum ModelCommand {
 
 #[derive(Args, Debug)]
 struct InspectArgs {
-    /// The folder of the files, as a path or as local://PATH.
-    #[arg(value_name = "FOLDER")]
-    folder: String,
+    /// The folder of the files, or a storageUri such as hf://ORG/MODEL: of weights, the headers alone are read.
+    #[arg(value_name = "FOLDER|URI")]
+    place: String,
+    #[command(flatten)]
+    access: remote::AccessArgs,
     /// A table for people; or the fields of a BaseModel's spec as JSON, with the number of parameters, which is null if it isn't known.
     #[command(flatten)]
     output: OutputArgs,
 }
 
-pub(super) fn run(args: &ModelArgs) -> Result<ExitCode> {
-    let ModelCommand::Inspect(InspectArgs { folder, output }) = &args.command;
-    let path = match folder.split_once("://") {
-        Some(("local", path)) => PathBuf::from(path),
-        Some((scheme, _)) => {
-            bail!("{folder}: files at {scheme}:// can't be inspected where they are: download them, and specify the folder")
+pub(super) async fn run(args: &ModelArgs) -> Result<ExitCode> {
+    let ModelCommand::Inspect(InspectArgs { place, access, output }) = &args.command;
+    let path = match place.split_once("://") {
+        Some(("local", path)) => Some(PathBuf::from(path)),
+        Some((scheme @ ("pvc" | "vendor"), _)) => {
+            bail!("{place}: files at {scheme}:// can't be reached from here: specify the folder in which they are mounted")
         }
-        None => PathBuf::from(folder),
+        Some(_) => None,
+        None => Some(PathBuf::from(place)),
     };
-    let reading = || path.display().to_string();
-    let facts = inspect(&Directory::new(&path).with_context(reading)?).with_context(reading)?;
+    let facts = match path {
+        Some(path) => {
+            let reading = || path.display().to_string();
+            inspect(&Directory::new(&path).with_context(reading)?).with_context(reading)?
+        }
+        None => remote::inspect(place, access).await?,
+    };
     let fields = spec_fields(&facts);
     output.print(&json(&fields, &facts), || table(&fields, &facts))?;
     // In JSON they are a field.

@@ -5,6 +5,7 @@ use crate::{model_facts::spec_fields, problem::sentence};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use pointsman_core::model_nodes::assignment::ModelObject;
+use pointsman_crds::ome::storage::DownloadPolicy;
 use pointsman_download::{Access, Downloader, Error, Outcome, Request, StorageUri, StoredModel, Watcher};
 use pointsman_model::{Directory, inspect};
 use pointsman_sandbox::digest::Digest;
@@ -136,7 +137,8 @@ pub(super) async fn download(
             }
             None => None,
         };
-        let request = Request { uri, access, path: folder.clone(), scope: model.namespace.clone(), peers };
+        let reuses_files = model.storage.download_policy != Some(DownloadPolicy::AlwaysDownload);
+        let request = Request { uri, access, path: folder.clone(), scope: model.namespace.clone(), peers, reuses_files };
         let download = tools.downloader.download(request);
         watcher.set(download.watcher()).ok();
         outcome = Some(download.run().await?);

@@ -312,13 +312,13 @@ fn several_adapters_that_nothing_loads_are_refused() {
     let own = json!({"command": ["serve"], "args": ["m"]});
     let said = several(&two, own).failure();
     assert!(
-        said.starts_with("2 weights are to be served beside the model, and the command line of ome-container is none that is known:"),
+        said.starts_with("2 weights can't be served beside the model, because the command line of ome-container is none that is known:"),
         "{said}"
     );
     let mut distilled = two.clone();
     distilled[1]["modelType"] = json!("Tfew");
     let said = several(&distilled, vllm(&["m"])).failure();
-    assert!(said.contains("vLLM loads no weights of the type Tfew: leave one of them"), "{said}");
+    assert!(said.contains("vLLM loads no weights of the type Tfew: name only one of them"), "{said}");
     for fields in [
         json!({"command": ["serve"], "args": ["--adapters", "$(ADAPTER_PATHS)"]}),
         json!({"command": ["serve", "/mnt/adapters/sql"]}),

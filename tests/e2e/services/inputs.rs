@@ -135,7 +135,7 @@ async fn fine_tuned_weights_are_fetched_before_the_engine_starts() {
     weight(&space, &other, json!({"hyperParameters": {"strategy": "lora", "rank": 32}})).await;
     space.change("chat", tuned(json!([name, other]))).await;
     let why = space.says("chat", "Decided", "False", "PolicyFailed").await;
-    assert!(why.contains("2 weights are to be served beside the model"), "{why}");
+    assert!(why.contains("2 weights can't be served beside the model"), "{why}");
     assert_eq!(space.pod_uids("chat").await, uids);
     // vLLM does.
     super::labels::vllm(&space).await;

@@ -8,12 +8,14 @@ mod part;
 mod progress;
 mod ranges;
 mod rate;
+mod remote;
 mod retry;
 mod reuse;
 mod schedule;
 mod target;
 
 pub use progress::{Phase, Progress};
+pub use remote::RemoteModel;
 
 use crate::{
     access::Access,
@@ -55,6 +57,8 @@ pub struct Request {
     pub scope: String,
     /// Other nodes that want the same, and may read it.
     pub peers: Option<Arc<dyn Peers>>,
+    /// Whether files that another model of the scope has on this disk are linked instead of downloaded.
+    pub reuses_files: bool,
 }
 
 /// What a download has done.
@@ -281,7 +285,7 @@ impl Download {
         }
         self.counters.set_phase(Phase::Downloading);
         let listing = Arc::new(listing);
-        let opened = reuse::open(&self.shared.root, folder, &listing, &self.request.scope).await;
+        let opened = reuse::open(&self.shared.root, folder, &listing, &self.request).await;
         let (mut partial, dir, shared_bytes) = opened.map_err(|error| self.shared.disk.explain(error, bytes))?;
         let guard = ActiveGuard::new(&self.shared, folder.path(), &listing.version, &self.request.scope);
         let peers = self.request.peers.clone().map(|peers| Nodes { peers, version: listing.version.clone(), failed: Mutex::default() });

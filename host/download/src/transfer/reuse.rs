@@ -1,6 +1,6 @@
 //! The unfinished folder of a version, with what is on disk of it already: from an earlier attempt, another version, another model.
 
-use super::{schedule::Partial, target::joined};
+use super::{Request, schedule::Partial, target::joined};
 use crate::{
     checksum::Checksum,
     error::Error,
@@ -18,10 +18,10 @@ pub(super) async fn open(
     root: &Root,
     folder: &Arc<ModelFolder>,
     listing: &Arc<Listing>,
-    scope: &str,
+    Request { scope, reuses_files, .. }: &Request,
 ) -> Result<(Partial, Dir, u64), Error> {
-    let (root, folder, listing, scope) = (root.clone(), folder.clone(), listing.clone(), scope.to_owned());
-    joined(spawn_blocking(move || open_blocking(&root, &folder, &listing, &scope)).await)
+    let (root, folder, listing, scope, reuses_files) = (root.clone(), folder.clone(), listing.clone(), scope.clone(), *reuses_files);
+    joined(spawn_blocking(move || open_blocking(&root, &folder, &listing, &scope, reuses_files)).await)
 }
 
 /// The bytes that aren't on disk yet.
@@ -34,7 +34,13 @@ pub(super) fn missing_bytes(listing: &Listing, partial: &Partial) -> u64 {
     listing.files.iter().enumerate().map(|(index, file)| file.size - there(index, file.size)).sum()
 }
 
-fn open_blocking(root: &Root, folder: &ModelFolder, listing: &Listing, scope: &str) -> Result<(Partial, Dir, u64), Error> {
+fn open_blocking(
+    root: &Root,
+    folder: &ModelFolder,
+    listing: &Listing,
+    scope: &str,
+    reuses_files: bool,
+) -> Result<(Partial, Dir, u64), Error> {
     // What another scope's credentials brought is none of ours.
     let suffix = format!("-{}", &crate::checksum::sha256_hex(scope)[..16]);
     let name = format!("{}{suffix}", listing.version);
@@ -44,7 +50,7 @@ fn open_blocking(root: &Root, folder: &ModelFolder, listing: &Listing, scope: &s
     let mut known = if contents.is_about(listing) { contents.known } else { BTreeMap::new() };
     known.retain(|index, known| *index < listing.files.len() && (known.done.is_none() || is_there(&dir, &listing.files[*index], known)));
     let mut shared_bytes = 0;
-    let mut sources = Sources::read(root, folder, scope)?;
+    let mut sources = Sources::read(root, folder, scope, reuses_files)?;
     for other in folder.partial.text_names()?.into_iter().filter(|other| *other != name) {
         if let Some(other_dir) = folder.partial.child(&other)?
             && other.ends_with(&suffix)
@@ -92,10 +98,11 @@ struct Sources {
 }
 
 impl Sources {
-    fn read(root: &Root, folder: &ModelFolder, scope: &str) -> Result<Self, Error> {
+    fn read(root: &Root, folder: &ModelFolder, scope: &str, reuses_files: bool) -> Result<Self, Error> {
         let own: Vec<_> = folder.complete()?.into_iter().filter(|(_, manifest)| manifest.scope == scope).collect();
         let own_count = own.len();
-        let versions: Vec<_> = own.into_iter().chain(root.shared_with(scope)?).collect();
+        let others = if reuses_files { root.shared_with(scope)? } else { Vec::new() };
+        let versions: Vec<_> = own.into_iter().chain(others).collect();
         let (mut by_digest, mut by_identity) = (HashMap::new(), HashMap::new());
         for (version, (_, manifest)) in versions.iter().enumerate() {
             for (index, file) in manifest.files.iter().enumerate().filter(|(_, file)| !file.damaged) {

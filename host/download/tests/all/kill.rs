@@ -30,6 +30,7 @@ fn child() {
             path: PathBuf::from(root).join("model"),
             scope: String::new(),
             peers: None,
+            reuses_files: true,
         };
         downloader.download(request).run().await.unwrap();
     });

@@ -85,6 +85,9 @@ async fn equal_files_are_on_disk_once_within_a_scope_and_twice_beyond() {
     assert!(second.downloaded_bytes < 200_000);
     let inode = |name: &str| fs::metadata(node.path(name)).unwrap().ino();
     assert_eq!(inode("a/shared.bin"), inode("b/shared.bin"));
+    let alone = Request { reuses_files: false, ..node.request("d", &b, Access::default()) };
+    assert_eq!(node.downloader.download(alone).run().await.unwrap().shared_bytes, 0);
+    assert_ne!(inode("a/shared.bin"), inode("d/shared.bin"));
     let other = Request { scope: "another".into(), ..node.request("c", &c, Access::default()) };
     let third = node.downloader.download(other).run().await.unwrap();
     assert_eq!(third.shared_bytes, 0);
@@ -150,6 +153,7 @@ async fn what_is_in_the_way_is_never_replaced() {
         path: "/somewhere/else".into(),
         scope: String::new(),
         peers: None,
+        reuses_files: true,
     };
     let text = message(node.downloader.download(request).run().await);
     assert!(text.contains("isn't below it"), "{text}");
@@ -211,6 +215,7 @@ async fn a_full_disk_is_reported_with_its_numbers_and_continued_once_there_is_sp
             path: disk.path().join("model"),
             scope: String::new(),
             peers: None,
+            reuses_files: true,
         })
     };
     // Known before anything is downloaded.

@@ -9,6 +9,7 @@ mod objects;
 mod peers;
 mod registry;
 mod release;
+mod remote;
 mod site;
 mod support;
 mod web;

@@ -39,7 +39,14 @@ impl Node {
     }
 
     pub(crate) fn request(&self, name: &str, uri: &str, access: Access) -> Request {
-        Request { uri: StorageUri::parse(uri).unwrap(), access, path: self.path(name), scope: "tenant".to_owned(), peers: None }
+        Request {
+            uri: StorageUri::parse(uri).unwrap(),
+            access,
+            path: self.path(name),
+            scope: "tenant".to_owned(),
+            peers: None,
+            reuses_files: true,
+        }
     }
 
     pub(crate) fn download(&self, name: &str, uri: &str) -> Download {

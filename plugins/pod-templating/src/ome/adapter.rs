@@ -158,8 +158,8 @@ impl Adapters {
             }
             all => {
                 let message = format!(
-                    "{} weights are to be served beside the model, and {why}: leave one of them, choose a runtime of vLLM or SGLang for weights of \
-                     the type LoRA, or name $({PATHS}) in the command line",
+                    "{} weights can't be served beside the model, because {why}: name only one of them, choose a runtime of vLLM or SGLang for \
+                     weights of the type LoRA, or name $({PATHS}) in the command line",
                     all.len()
                 );
                 return Err(Failure::refusal(message).at("spec.model.fineTunedWeights"));

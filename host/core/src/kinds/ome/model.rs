@@ -107,7 +107,8 @@ impl PlanBuilder<'_> {
             let whole = format!("The FineTunedWeight {name} is a whole model (configuration.merged_weights)");
             let refused = |message| Err(PlanError::new(ACCEPTED, "NotSupported", message, "InvalidPredictorSpec"));
             if weights.len() > 1 {
-                return refused(format!("{whole}, beside which no other weight is loaded: leave it alone in spec.model.fineTunedWeights."));
+                let remedy = "name only this one in spec.model.fineTunedWeights";
+                return refused(format!("{whole}, which replaces the base model and takes no other weights: {remedy}."));
             }
             if let Some(uri) = self.service.model_uri() {
                 return refused(format!("{whole}, and the service takes its model from {uri}: remove one of the two."));

@@ -105,7 +105,7 @@ pub(super) fn service_notes(accepted: &Accepted) -> Vec<String> {
     let choices = [("engine", metadata.engine, &ENGINES[..]), ("gpuType", metadata.gpu_type, &GPU_TYPES[..])];
     let unknown = choices.into_iter().filter_map(|(field, word, known)| {
         let word = word.filter(|word| !word.is_empty() && choice(known, word).is_none())?;
-        Some(format!("The results don't have spec.serviceMetadata.{field} ({word}): genai-bench takes only {}.", known.join(", ")))
+        Some(format!("The results leave out spec.serviceMetadata.{field} ({word}), because genai-bench takes only {}.", known.join(", ")))
     });
     unknown.collect()
 }

@@ -70,7 +70,7 @@ impl PlanBuilder<'_> {
         };
         let Some(model_name) = reference.model_name.clone().or_else(|| served.model_name.clone()) else {
             let message = format!(
-                "The command line of the {kind} {name} doesn't tell under which name it serves the model: create the benchmark with \
+                "The command line of the {kind} {name} doesn't say which name it serves the model under: create the benchmark again with \
                  spec.endpoint.inferenceService.modelName."
             );
             return stopped("ModelNameUnknown", message);

@@ -23,6 +23,7 @@ use crate::{
     plan::{Object, Plan, Status, UndecidedSteps},
     resource::{BENCHMARK_JOB, JOB, Resource},
     settings::Settings,
+    status::LAST_RECONCILE_TIME,
     world::{ObjectKey, OwnedObject, Snapshot},
 };
 use serde_json::Value;
@@ -99,7 +100,7 @@ impl Kind for BenchmarkJobs {
                 fields,
                 types: &[ACCEPTED, ENDPOINT_READY, DECIDED, UP_TO_DATE, COMPLETED],
                 ready: Some(("Completed", "The benchmark has completed: status.resultLocation is the place of its results.")),
-                changed_field: Some("lastReconcileTime"),
+                changed_field: Some(LAST_RECONCILE_TIME),
                 undecided,
             },
             reads,

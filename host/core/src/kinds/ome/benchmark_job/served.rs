@@ -2,7 +2,10 @@
 
 use super::{PlanBuilder, endpoint::is_repository};
 use crate::{
-    resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, SERVING_RUNTIME},
+    resource::{
+        BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE,
+        SERVING_RUNTIME,
+    },
     rules::ome_keys::STORAGE_URI,
     world::{
         ObjectKey, Read,
@@ -74,15 +77,19 @@ impl PlanBuilder<'_> {
         let model = self.model(key, spec);
         let runtime = self.runtime(key, status);
         let line = of_engine(spec, runtime.as_deref());
-        let uri = content["metadata"]["annotations"][STORAGE_URI.key].as_str();
+        let annotation = |metadata: &'_ Value| metadata["annotations"][STORAGE_URI.key].as_str().map(str::to_owned);
+        let uri = annotation(&content["metadata"]).or_else(|| annotation(&spec["engine"]));
+        let uri = uri.or_else(|| spec["predictor"]["storageUri"].as_str().map(str::to_owned));
+        // A merged model comes to its pods by itself, and no node needs the base model for it.
+        let is_elsewhere = uri.is_some() || self.names_merged_weight(spec);
         let path = model.as_ref().map(|(_, view)| model_path(view));
         let model_name = match line.flag(&[NAME_FLAG]) {
             Some(name) => filled(name, path.as_deref(), &key.name),
             // Without it engines call a model as they were given its files.
             None => line.flag(&MODEL_FLAGS).and_then(|given| filled(given, path.as_deref(), &key.name)).or_else(|| path.clone()),
         };
-        let mountable = model.as_ref().filter(|(_, view)| uri.is_none() && self.is_mountable(key, view));
-        let source = uri.or_else(|| model.as_ref().map(|(_, view)| view.storage_uri.as_str()));
+        let mountable = model.as_ref().filter(|(_, view)| !is_elsewhere && self.is_mountable(key, view));
+        let source = uri.as_deref().or_else(|| model.as_ref().map(|(_, view)| view.storage_uri.as_str()));
         let tokenizer = match (mountable, path) {
             (Some(_), Some(path)) => Some(Tokenizer::Mounted(path)),
             _ => source.and_then(repository).map(Tokenizer::Repository),
@@ -121,6 +128,17 @@ impl PlanBuilder<'_> {
         let found = self.asking.snapshot.runtimes.all.get(&key.namespace, &key.name).cloned();
         self.asking.reads.insert(Read::Object(key));
         found
+    }
+
+    /// Whether the service serves a merged model in place of its base model.
+    fn names_merged_weight(&mut self, spec: &Value) -> bool {
+        let lists = [&spec["model"]["fineTunedWeights"], &spec["predictor"]["model"]["fineTunedWeights"]];
+        let names = lists.into_iter().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
+        let keys = names.map(|name| ObjectKey { resource: &FINE_TUNED_WEIGHT, namespace: String::new(), name: name.to_owned() });
+        let keys: Vec<ObjectKey> = keys.collect();
+        let is_merged = keys.iter().any(|key| self.asking.snapshot.weights.get("", &key.name).is_some_and(|weight| weight.is_merged));
+        self.asking.reads.extend(keys.into_iter().map(Read::Object));
+        is_merged
     }
 
     /// Whether a pod of the benchmark can mount the model: it is on nodes, or on a claim of its namespace.

@@ -46,7 +46,11 @@ impl PlanBuilder<'_> {
     /// from.
     fn step_done(&self, step: &'static str) -> Condition {
         match step {
-            ENDPOINT_READY => Condition::satisfied(step, "Ready", "What is measured was ready when the Job was created."),
+            ENDPOINT_READY => Condition::satisfied(
+                step,
+                "Ready",
+                "The endpoint was known, and a service of the cluster was Ready, when the Job was created.",
+            ),
             DECIDED => Condition::satisfied(step, "Decided", "The policies have said what the objects look like."),
             _ => match self.spec_notes() {
                 notes if notes.is_empty() => Condition::satisfied(step, "Accepted", "The benchmark specifies what can be done."),
@@ -183,7 +187,8 @@ impl PlanBuilder<'_> {
 
     /// The fields of the status. What a run that is over has left there stays.
     pub(super) fn fields(&self, conditions: &[Condition]) -> Map<String, Value> {
-        if self.is_over() {
+        // Until the next run has its Job, too: if the spec becomes again what it was, nothing is run.
+        if self.is_over() || self.job().is_none() && self.record.has_ended() {
             return Map::new();
         }
         let job = self.job();

@@ -58,7 +58,9 @@ impl PlanBuilder<'_> {
             let own = self.selector(None);
             objects.push(Object::new(key, network::own_pods_only(metadata, &own, training.keys.metrics_port)));
         }
-        for replica in training.replicas().filter(|replica| run.plans(*replica, training)) {
+        // A Job whose part of the spec is gone goes on, as all of the run does.
+        let is_known = |replica: &Replica| training.replicas().any(|known| known == *replica) || run.jobs.contains_key(replica);
+        for replica in Replica::ALL.into_iter().filter(|replica| is_known(replica) && run.plans(*replica, training)) {
             objects.push(self.job(training, run, replica)?);
         }
         Ok(objects)

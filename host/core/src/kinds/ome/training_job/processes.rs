@@ -45,7 +45,10 @@ fn limit(pod: &Value, is_meant: impl Fn(&str) -> bool) -> i64 {
     let Some(main) = main_container(pod) else { return 0 };
     let sum = |list: &str| {
         let amounts = main["resources"][list].as_object().into_iter().flatten().filter(|(resource, _)| is_meant(resource));
-        amounts.filter_map(|(_, amount)| quantity::parse(amount)).map(|amount| i64::try_from(amount / WHOLE).unwrap_or(i64::MAX)).sum()
+        amounts
+            .filter_map(|(_, amount)| quantity::parse(amount))
+            .map(|amount| i64::try_from(amount / WHOLE).unwrap_or(i64::MAX))
+            .fold(0, i64::saturating_add)
     };
     match sum("limits") {
         0 => sum("requests"),

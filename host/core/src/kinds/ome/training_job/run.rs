@@ -19,6 +19,8 @@ pub(super) struct Run<'s> {
     pub(super) restarts: i64,
     /// The Jobs of the attempt that counts.
     pub(super) jobs: BTreeMap<Replica, &'s OwnedObject>,
+    /// Whether only a launcher that waits for its pods to end is there besides, since a queue has taken the workers' place away.
+    launcher_leaves: bool,
     pub(super) start_time: Option<String>,
     pub(super) completion_time: Option<String>,
     pub(super) recheck_after: Option<Duration>,
@@ -91,6 +93,7 @@ impl<'s> Run<'s> {
             completion_time: text("completionTime"),
             recheck_after: None,
             jobs,
+            launcher_leaves: false,
         };
         if run.completion_time.is_some() {
             run.phase = Phase::Ended(Ended::from_status(before));
@@ -102,7 +105,9 @@ impl<'s> Run<'s> {
             return run;
         }
         let orphaned = run.jobs.contains_key(&Replica::Launcher) && !run.jobs.contains_key(&Replica::Worker);
-        if run.jobs.len() < all.len() || orphaned {
+        let is_queued = run.state(Replica::Worker) == Some(JobState::Suspended);
+        run.launcher_leaves = is_queued && all.len() > run.jobs.len();
+        if run.jobs.len() < all.len() && !run.launcher_leaves || orphaned {
             run.phase = Phase::Clearing;
             return run;
         }
@@ -148,6 +153,8 @@ impl<'s> Run<'s> {
         let state = |replica| self.state(replica);
         match (state(Replica::Launcher), state(Replica::Worker)) {
             (Some(JobState::Complete), _) => succeeded("LauncherSucceeded", "The launcher has succeeded.", Replica::Launcher),
+            // A queue has taken the workers' place away: a launcher without workers fails, and that is no failure of the run.
+            (_, Some(JobState::Suspended)) => None,
             (Some(JobState::Failed), _) => Some(self.failed(training, snapshot, Replica::Launcher)),
             (_, Some(JobState::Failed)) if training.elastic().is_some() && self.some_workers_succeeded() => {
                 let message = "The workers that were left have succeeded.";
@@ -228,7 +235,8 @@ impl<'s> Run<'s> {
         let job = self.jobs.get(&replica);
         match &self.phase {
             Phase::Suspended | Phase::Clearing => false,
-            Phase::Going if replica == Replica::Launcher => job.is_some() || self.ready_workers() >= i64::from(training.workers()),
+            Phase::Going if self.state(Replica::Worker) == Some(JobState::Suspended) => replica == Replica::Worker,
+            Phase::Going if replica == Replica::Launcher => job.is_some() || self.may_launch(training),
             Phase::Going => true,
             Phase::Ended(Ended { recorded: true, ending, .. }) => {
                 let otherwise = if training.has_launcher() { CleanPodPolicy::Running } else { CleanPodPolicy::None };
@@ -239,6 +247,17 @@ impl<'s> Run<'s> {
             }
             Phase::StartsAgain(_) | Phase::Ended(_) => job.is_some(),
         }
+    }
+
+    /// Whether the launcher may be created: beside all workers, which were created from the same spec.
+    fn may_launch(&self, training: &Training) -> bool {
+        !self.launcher_leaves && !self.is_changed(training) && self.ready_workers() >= i64::from(training.workers())
+    }
+
+    /// Whether the workers were created from another spec than the current one.
+    pub(super) fn is_changed(&self, training: &Training) -> bool {
+        let created_from = self.jobs.get(&Replica::Worker).and_then(|job| job.observed.spec_hash.as_deref());
+        created_from.is_some_and(|created_from| created_from != training.hash)
     }
 
     /// The attempt that a Job is of: one that exists stays what it is, also when the next one is decided.

@@ -107,6 +107,14 @@ impl Training {
 
     fn check_weight(&self) -> Result<(), Box<PlanError>> {
         let Some(weight) = &self.spec.fine_tuned_weight else { return Ok(()) };
+        let base = weight.base_model_ref.namespace.as_deref();
+        if let Some(other) = base.filter(|namespace| *namespace != self.namespace) {
+            let message = format!(
+                "spec.fineTunedWeight.baseModelRef.namespace is {other:?}: a run names models of its own namespace or of the whole cluster. Remove \
+                 the namespace, or have an administrator create the FineTunedWeight."
+            );
+            return Err(PlanError::refused("NotSupported", message));
+        }
         let prefix = format!("{}.", self.namespace);
         // Whoever may create jobs in a namespace must not take the names of others' weights.
         if weight.name.strip_prefix(&prefix).is_some_and(|rest| !rest.is_empty()) {

@@ -48,6 +48,12 @@ impl PlanBuilder<'_> {
             (Phase::Going, None) if !is_planned => no("Blocked", "The Jobs don't exist: the conditions above give the reason.".to_owned()),
             (Phase::Going, Some(JobState::Suspended)) => no("Queued", queued(training)),
             (Phase::Going, None) => no("Pending", pending(workers)),
+            (Phase::Going, Some(_))
+                if training.has_launcher() && !run.jobs.contains_key(&Replica::Launcher) && run.is_changed(training) =>
+            {
+                let message = "The launcher doesn't start, because the spec has changed since the workers were created.";
+                no("SpecChanged", message.to_owned())
+            }
             (Phase::Going, Some(state)) => {
                 let ready = run.ready_workers();
                 if state == JobState::Running && (ready > 0 || run.jobs.contains_key(&Replica::Launcher)) {
@@ -77,7 +83,7 @@ impl PlanBuilder<'_> {
                 let message = format!("The run starts again ({} of {limit}). {}", run.restarts, ending.message);
                 Condition::satisfied(RESTARTING, ending.reason.as_str(), message).optional().with_event()
             }
-            (Phase::Clearing | Phase::Going, None | Some(JobState::Pending | JobState::Suspended)) if run.restarts > 0 => {
+            (Phase::Clearing | Phase::Going, None | Some(JobState::Pending)) if run.restarts > 0 => {
                 let conditions = || self.before["conditions"].as_array().into_iter().flatten();
                 let former = conditions().find(|condition| condition["type"] == RESTARTING && condition["status"] == "True");
                 let text = |field: &str, otherwise: &str| former.and_then(|former| former[field].as_str()).unwrap_or(otherwise).to_owned();

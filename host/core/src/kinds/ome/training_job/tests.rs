@@ -25,6 +25,8 @@ struct Case {
     status: Value,
     annotations: Value,
     labels: Value,
+    /// What its Jobs were created from.
+    hash: String,
     world: World,
 }
 
@@ -35,7 +37,7 @@ impl Case {
         ]}}}});
         merge(&mut whole, spec);
         let world = World::default();
-        Self { spec: whole, status: Value::Null, annotations: json!({}), labels: json!({}), world }
+        Self { spec: whole, status: Value::Null, annotations: json!({}), labels: json!({}), hash: "hash".to_owned(), world }
     }
 
     fn mpi(more: Value) -> Self {
@@ -57,7 +59,7 @@ impl Case {
             &json!({
                 "metadata": {
                     "name": name, "namespace": "ml", "uid": name, "labels": {SUBJECT_KIND: "TrainingJob"},
-                    "annotations": {ATTEMPT: attempt.to_string(), SPEC_HASH: "hash"}, "ownerReferences": [{"uid": "u", "controller": true}],
+                    "annotations": {ATTEMPT: attempt.to_string(), SPEC_HASH: self.hash}, "ownerReferences": [{"uid": "u", "controller": true}],
                     "managedFields": [{"manager": "pointsman/trainingjob", "operation": "Apply", "fieldsV1": fields}],
                 },
                 "spec": {"completions": 2},
@@ -329,9 +331,29 @@ fn the_restart_policy_says_which_failures_are_repeated() {
 #[test]
 fn a_launcher_starts_once_all_workers_are_ready_and_stays() {
     let plans = |mut case: Case| case.with(|_, training, run| run.plans(Replica::Launcher, training));
-    let workers = |ready: i64| Case::mpi(json!({})).job(Replica::Worker, 0, json!({"active": 2, "ready": ready}));
+    let hash = Case::mpi(json!({})).with(|_, training, _| training.hash.clone());
+    let current = || Case { hash: hash.clone(), ..Case::mpi(json!({})) };
+    let workers = |ready: i64| current().job(Replica::Worker, 0, json!({"active": 2, "ready": ready}));
     assert!(!plans(Case::mpi(json!({}))) && !plans(workers(1)) && plans(workers(2)));
     assert!(plans(workers(1).job(Replica::Launcher, 0, json!({"active": 1}))));
+    // The spec has changed since: it would be the launcher of other workers.
+    let mut changed = Case::mpi(json!({})).job(Replica::Worker, 0, json!({"active": 2, "ready": 2}));
+    assert!(condition(&changed.plan(), RUNNING).starts_with("Some(false) SpecChanged") && !plans(changed));
+}
+
+#[test]
+fn a_launcher_whose_workers_a_queue_takes_away_goes_and_fails_nothing() {
+    let suspended = || json!({"conditions": [{"type": "Suspended", "status": "True"}]});
+    let failed = json!({"failed": 1, "conditions": [ended("Failed", "BackoffLimitExceeded", "2026-01-01T00:30:00Z")]});
+    for launcher in [json!({"active": 1}), failed] {
+        let mut case = Case::mpi(json!({})).job(Replica::Worker, 0, suspended()).job(Replica::Launcher, 0, launcher);
+        let plans = case.with(|_, training, run| {
+            assert_eq!(run.phase, Phase::Going);
+            Replica::ALL.map(|replica| run.plans(replica, training))
+        });
+        assert_eq!(plans, [true, false]);
+        assert!(condition(&case.plan(), RUNNING).starts_with("Some(false) Queued"));
+    }
 }
 
 #[test]
@@ -439,7 +461,7 @@ fn a_changed_spec_says_what_it_takes() {
     let running = || json!({"active": 2, "ready": 2});
     let plan = Case::new(json!({})).job(Replica::Worker, 0, running()).plan();
     let text = condition(&plan, job_run::UP_TO_DATE);
-    assert!(text.contains("`kubectl delete jobs -n ml tune-worker`") && text.contains("spec.suspend"), "{text}");
+    assert!(text.contains("`kubectl delete jobs --cascade=foreground -n ml tune-worker`") && text.contains("spec.suspend"), "{text}");
     let status = json!({"completionTime": "2026-01-01T00:00:00Z", "specHash": "other"});
     let text = condition(&Case::new(json!({})).status(status).plan(), job_run::UP_TO_DATE);
     assert!(text.contains("create another TrainingJob"), "{text}");

@@ -49,8 +49,8 @@ impl PlanBuilder<'_> {
             Some(weight) if weight.trained_by.as_deref() == Some(&training.uid) => Some((created(), None)),
             Some(_) => {
                 let message = format!(
-                    "A FineTunedWeight {name} exists that this run hasn't made, and stays as it is: create another one for {} yourself, or delete \
-                     it.",
+                    "The FineTunedWeight {name} exists already, and this run didn't create it: delete it, and the run creates its own; or create \
+                     one with another name for {}.",
                     asked.storage.storage_uri
                 );
                 Some((no("NameTaken", message), None))
