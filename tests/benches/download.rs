@@ -1,6 +1,6 @@
 //! A model's weights from a web server on loopback: by the model agent's downloader, and by curl, in turn. The server is this process. Both write
 //! to the same disk; curl computes no checksum. Times are medians of rounds.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use pointsman_download::{Access, Downloader, Limits, Request, StorageUri};
 use pointsman_harness::target_dir;
@@ -84,7 +84,7 @@ async fn curl(folder: &Path, url: &str, size: usize) -> Duration {
     let status = tokio::task::spawn_blocking(move || {
         Command::new("curl").args(["--silent", "--show-error", "--fail", "--output"]).arg(&output).arg(url).stdin(Stdio::null()).status()
     });
-    let status = status.await.unwrap().unwrap_or_else(|error| panic!("curl can't be run ({error}): install it, for example by apt-get"));
+    let status = status.await.unwrap().expect("curl runs: install it, for example by apt-get");
     let took = begun.elapsed();
     assert!(status.success(), "{status}");
     assert_eq!(fs::metadata(&file).unwrap().len(), size as u64);
