@@ -21,9 +21,9 @@ use kube::{
 };
 use pointsman_core::{
     resource::{
-        FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, LLM_CONFIG, NAMESPACE, NETWORK_POLICY,
-        PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, REFERENCE_GRANT, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVICE,
-        SERVICE_ACCOUNT,
+        BENCHMARK_JOB, FINE_TUNED_WEIGHT, GATEWAY, HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_POOL, JOB, LLM_CONFIG, NAMESPACE,
+        NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET, REFERENCE_GRANT, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT,
+        SERVICE, SERVICE_ACCOUNT, TRAINING_JOB,
     },
     subject_kind::SUBJECT_KINDS,
     workload::WORKLOADS,
@@ -312,7 +312,17 @@ impl Listed {
     fn obstacle(&self) -> Option<String> {
         let subjects = SUBJECT_KINDS.iter().map(|kind| kind.resource).filter(|resource| self.done.contains(resource));
         let needed: BTreeSet<&str> = subjects.filter_map(permissions::grants_list).chain([permissions::BASE]).collect();
-        let is_needed = |resource: &Resource| permissions::grants_list(resource).is_none_or(|feature| needed.contains(feature));
+        // A role of an earlier version, without the rights for jobs, is whole for services.
+        let runs_jobs = [&BENCHMARK_JOB, &TRAINING_JOB].iter().any(|kind| self.done.contains(*kind));
+        let is_needed = |resource: &Resource| {
+            if [&BENCHMARK_JOB, &TRAINING_JOB].contains(&resource) {
+                return false;
+            }
+            if [&JOB, &REFERENCE_GRANT].contains(&resource) {
+                return runs_jobs;
+            }
+            permissions::grants_list(resource).is_none_or(|feature| needed.contains(feature))
+        };
         let indispensable =
             self.denied.iter().filter(|(resource, _)| is_needed(resource)).map(|(resource, role)| (*resource, role.clone()));
         if let Some(message) = denied_messages(&indispensable.collect()).pop() {
@@ -471,6 +481,10 @@ mod tests {
         let said = obstacle(&INFERENCE_SERVICE, &POD_DISRUPTION_BUDGET).unwrap();
         assert_eq!(said, "the host has no right to list poddisruptionbudgets.policy: apply deploy/roles/ome");
         assert_eq!(obstacle(&INFERENCE_SERVICE, &POD).unwrap(), "the host has no right to list pods: apply deploy/roles/base");
+        for of_jobs in [&BENCHMARK_JOB, &TRAINING_JOB, &JOB, &REFERENCE_GRANT] {
+            assert_eq!(obstacle(&INFERENCE_SERVICE, of_jobs), None, "{}", of_jobs.kind);
+        }
+        assert_eq!(obstacle(&TRAINING_JOB, &JOB).unwrap(), "the host has no right to list jobs.batch: apply deploy/roles/ome");
         let mut pending = Listed::default();
         pending.note(&LEADER_WORKER_SET, Listing::Pending, || unreachable!());
         assert!(pending.obstacle().unwrap().contains("leaderworkersets"));

@@ -113,9 +113,10 @@ async fn agents_rest(cluster: &TestCluster, agents: &[ModelAgent<'_>]) {
     })
     .await;
     for agent in agents {
-        let peak = taken_by_part(cluster, &agent.part).peak;
-        println!("an agent that has downloaded 48 MiB had {} MiB in memory at its peak", peak >> 20);
-        assert!(peak <= MAX_MEMORY, "{peak}");
+        // Without the pages of its program, which are many in a build for tests.
+        let allocated = taken_by_part(cluster, &agent.part).allocated;
+        println!("an agent that has downloaded 48 MiB has allocated {} MiB", allocated >> 20);
+        assert!(allocated <= MAX_MEMORY, "{allocated}");
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Taken {
     pub system: Duration,
     /// Bytes of resident memory now.
     pub resident: u64,
+    /// Those of them that are no file's: what it has allocated.
+    pub allocated: u64,
     /// Bytes of resident memory at the most.
     pub peak: u64,
 }
@@ -61,7 +63,7 @@ fn usage_of_process(process: &str) -> Taken {
         let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
         line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number of KiB") << 10
     };
-    Taken { user: ticks(11), system: ticks(12), resident: bytes("VmRSS:"), peak: bytes("VmHWM:") }
+    Taken { user: ticks(11), system: ticks(12), resident: bytes("VmRSS:"), allocated: bytes("RssAnon:"), peak: bytes("VmHWM:") }
 }
 
 /// The sum of a metric over its labels; 0 where the host gives no answer.
