@@ -77,17 +77,13 @@ pub struct Inputs {
 pub async fn run(inputs: Inputs) {
     let mut leadership = inputs.leadership.clone();
     loop {
-        leadership.acquired().await;
-        let [mut listed, mut obstacle] = inputs.obstacles.clone();
         let lead = async {
+            let [mut listed, mut obstacle] = inputs.obstacles.clone();
             if listed.wait_for(Option::is_none).await.is_ok() && obstacle.wait_for(Option::is_none).await.is_ok() {
                 Leading::new(&inputs).run().await;
             }
         };
-        tokio::select! {
-            () = leadership.lost() => {}
-            () = lead => {}
-        }
+        leadership.for_a_term(lead).await;
     }
 }
 
@@ -251,7 +247,7 @@ impl<'i> Leading<'i> {
         }
         let time = Timestamp::now();
         for (name, weight) in around.weights.all().filter(|_| is_ours("") && !is_paused(&FINE_TUNED_WEIGHT)) {
-            let live = &weight.live;
+            let live = &weight.live.object;
             if let Some(status) = weight.status_to_write(base_model(&around.models, &weight.tuned), time) {
                 let key = ObjectKey { resource: &FINE_TUNED_WEIGHT, namespace: String::new(), name: name.to_owned() };
                 let patch = status_patch(&live.uid, &live.resource_version, &live.status, &status);

@@ -70,6 +70,15 @@ impl Leadership {
         }
     }
 
+    /// Waits until we lead, and then works until that is done or we don't lead any more.
+    pub async fn for_a_term(&mut self, work: impl Future<Output = ()>) {
+        self.acquired().await;
+        tokio::select! {
+            () = self.lost() => {}
+            () = work => {}
+        }
+    }
+
     /// Waits until we don't lead.
     pub async fn lost(&mut self) {
         while self.held() {

@@ -2,6 +2,7 @@
 
 use crate::{
     condition::{Condition, condition_json},
+    live_object::LiveObject,
     model_nodes::live::status_writers,
     subject_kind::TRAINING_JOB_UID,
 };
@@ -50,16 +51,8 @@ pub struct WeightView {
 /// A weight as it stands in the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LiveWeight {
-    /// It, and no later one of the same name.
-    pub uid: String,
-    /// Its version.
-    pub resource_version: String,
-    /// Counts the changes of its spec.
-    pub generation: i64,
-    /// Whether it is being deleted.
-    pub is_deleting: bool,
-    /// Its status.
-    pub status: Value,
+    /// What every object has.
+    pub object: LiveObject,
     /// Whether somebody else has written its state.
     pub has_foreign_state: bool,
 }
@@ -94,7 +87,7 @@ impl WeightView {
             is_deprecated: is_deprecated(&status),
             state: status.state,
             trained_by: object["metadata"]["labels"][TRAINING_JOB_UID].as_str().map(str::to_owned),
-            live: LiveWeight::from_object(object),
+            live: LiveWeight { object: LiveObject::from_object(object), has_foreign_state: status_writers(object, STATUS_MANAGER).0 },
         })
     }
 
@@ -106,8 +99,8 @@ impl WeightView {
 
     /// What its status is to be, if it isn't that already. A state that somebody else has written stays, as it does for models.
     pub fn status_to_write(&self, base: Option<BaseModelState<'_>>, now: Timestamp) -> Option<Value> {
-        let live = &self.live;
-        if live.is_deleting || live.has_foreign_state {
+        let live = &self.live.object;
+        if live.is_deleting || self.live.has_foreign_state {
             return None;
         }
         let (state, condition) = self.summary(base);
@@ -157,21 +150,6 @@ impl WeightView {
         let place = if self.is_merged { "in place of" } else { "beside" };
         let message = format!("Services can serve it {place} the {kind} {name}: their pods get it from {}.{tuning}", self.storage_uri);
         (LifeCycleState::Ready, Condition::satisfied(READY, "Usable", message))
-    }
-}
-
-impl LiveWeight {
-    fn from_object(object: &Value) -> Self {
-        let metadata = &object["metadata"];
-        let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
-        Self {
-            uid: text("uid"),
-            resource_version: text("resourceVersion"),
-            generation: metadata["generation"].as_i64().unwrap_or_default(),
-            is_deleting: !metadata["deletionTimestamp"].is_null(),
-            status: object.get("status").cloned().unwrap_or_else(|| json!({})),
-            has_foreign_state: status_writers(object, STATUS_MANAGER).0,
-        }
     }
 }
 

@@ -13,6 +13,7 @@ pub mod fine_tuned_weights;
 pub mod guards;
 pub mod key;
 pub mod kinds;
+pub mod live_object;
 pub mod memory_admission;
 pub mod memory_usage;
 pub mod model_nodes;

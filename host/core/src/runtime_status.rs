@@ -2,10 +2,11 @@
 
 use crate::{
     decide::selection::Judged,
+    live_object::LiveObject,
     resource::{CLUSTER_SERVING_RUNTIME, SERVING_RUNTIME},
     world::{
         ObjectKey, Surroundings,
-        ome::{LiveRuntime, ModelView, RuntimeView},
+        ome::{ModelView, RuntimeView},
     },
 };
 use pointsman_sandbox::{digest::Digested, point::selection::Candidate};
@@ -33,7 +34,7 @@ pub struct RuntimeSummary {
 impl RuntimeSummary {
     /// The runtime's status with this, if it isn't so already. A runtime of the whole cluster is read by everybody, so it names nothing of a
     /// namespace.
-    pub fn status_to_write(&self, key: &ObjectKey, live: &LiveRuntime) -> Option<Value> {
+    pub fn status_to_write(&self, key: &ObjectKey, live: &LiveObject) -> Option<Value> {
         if live.is_deleting {
             return None;
         }
@@ -118,13 +119,13 @@ mod tests {
 
     #[test]
     fn a_status_names_some_and_counts_all_and_is_written_once() {
-        let live = LiveRuntime { generation: 3, status: json!({"conditions": []}), ..LiveRuntime::default() };
+        let live = LiveObject { generation: 3, status: json!({"conditions": []}), ..LiveObject::default() };
         let summary = RuntimeSummary { services: names(25), models: Some(names(2)) };
         let key = ObjectKey { resource: &SERVING_RUNTIME, namespace: "prod".to_owned(), name: "own".to_owned() };
         let status = summary.status_to_write(&key, &live).unwrap();
         assert_eq!(status["services"].as_array().unwrap().len(), MAX_NAMES);
         assert_eq!((&status["serviceCount"], &status["modelCount"], &status["conditions"]), (&json!(25), &json!(2), &json!([])));
-        let written = LiveRuntime { status: status.clone(), ..live.clone() };
+        let written = LiveObject { status: status.clone(), ..live.clone() };
         assert_eq!(summary.status_to_write(&key, &written), None);
         // What policies don't say at the moment stays.
         let unknown = RuntimeSummary { models: None, ..summary.clone() };
@@ -134,11 +135,11 @@ mod tests {
         assert_eq!((&fewer["services"], &fewer["serviceCount"]), (&json!([]), &json!(0)));
         let patch = status_patch("u", "7", &status, &fewer);
         assert_eq!(patch, json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"services": [], "serviceCount": 0}}));
-        assert_eq!(summary.status_to_write(&key, &LiveRuntime { is_deleting: true, ..live }), None);
+        assert_eq!(summary.status_to_write(&key, &LiveObject { is_deleting: true, ..live }), None);
         // What everybody reads counts all, and names nothing of a namespace.
         let key = ObjectKey { resource: &CLUSTER_SERVING_RUNTIME, namespace: String::new(), name: "all".to_owned() };
         let models = ["llama", "prod/own"].map(str::to_owned).into();
-        let public = RuntimeSummary { models: Some(models), ..summary }.status_to_write(&key, &LiveRuntime::default()).unwrap();
+        let public = RuntimeSummary { models: Some(models), ..summary }.status_to_write(&key, &LiveObject::default()).unwrap();
         assert_eq!((&public["services"], &public["serviceCount"]), (&json!([]), &json!(25)));
         assert_eq!((&public["models"], &public["modelCount"]), (&json!(["llama"]), &json!(2)));
         assert!(RuntimeSummary::is_stored(&status) && !RuntimeSummary::is_stored(&json!({})));

@@ -68,14 +68,10 @@ type Measured = BTreeMap<PodName, i64>;
 
 /// Measures while this host leads. It never ends.
 pub async fn run(inputs: Inputs) {
+    let writing = fenced(inputs.client.clone(), inputs.leadership.clone());
     let mut leadership = inputs.leadership.clone();
-    let writing = fenced(inputs.client.clone(), leadership.clone());
     loop {
-        leadership.acquired().await;
-        tokio::select! {
-            () = leadership.lost() => {}
-            () = inputs.measure_repeatedly(&writing) => {}
-        }
+        leadership.for_a_term(inputs.measure_repeatedly(&writing)).await;
     }
 }
 

@@ -66,17 +66,13 @@ pub struct Inputs {
 pub async fn run(inputs: Inputs) {
     let mut leadership = inputs.leadership.clone();
     loop {
-        leadership.acquired().await;
-        let mut listed = inputs.listed.clone();
         let lead = async {
+            let mut listed = inputs.listed.clone();
             if listed.wait_for(Option::is_none).await.is_ok() {
                 Leading::new(&inputs).run().await;
             }
         };
-        tokio::select! {
-            () = leadership.lost() => {}
-            () = lead => {}
-        }
+        leadership.for_a_term(lead).await;
     }
 }
 

@@ -4,6 +4,7 @@ use super::{live::LAST_APPLIED, scoped::Scoped};
 pub use crate::fine_tuned_weights::WeightView;
 use crate::{
     fine_tuned_weights::{BaseModelState, is_deprecated},
+    live_object::LiveObject,
     model_nodes::live::LiveModel,
 };
 use pointsman_crds::ome::{
@@ -62,42 +63,13 @@ pub struct RuntimeView {
     /// What it says of the router.
     pub router: Option<Component>,
     /// What is written about it.
-    pub live: LiveRuntime,
+    pub live: LiveObject,
 }
 
 impl RuntimeView {
     /// Whether services do the same with another state of it.
     pub fn serves_the_same(&self, other: &Self) -> bool {
         (&self.candidate, &self.engine, &self.decoder, &self.router) == (&other.candidate, &other.engine, &other.decoder, &other.router)
-    }
-}
-
-/// A runtime as it stands in the cluster.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LiveRuntime {
-    /// It, and no later one of the same name.
-    pub uid: String,
-    /// Its version.
-    pub resource_version: String,
-    /// Counts the changes of its spec.
-    pub generation: i64,
-    /// Whether it is being deleted.
-    pub is_deleting: bool,
-    /// Its status.
-    pub status: Value,
-}
-
-impl LiveRuntime {
-    fn from_object(object: &Value) -> Self {
-        let metadata = &object["metadata"];
-        let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
-        Self {
-            uid: text("uid"),
-            resource_version: text("resourceVersion"),
-            generation: metadata["generation"].as_i64().unwrap_or_default(),
-            is_deleting: !metadata["deletionTimestamp"].is_null(),
-            status: object.get("status").cloned().unwrap_or_else(|| Value::Object(Map::new())),
-        }
     }
 }
 
@@ -307,7 +279,7 @@ pub fn runtime(object: &Value) -> serde_json::Result<RuntimeView> {
         engine: if engine.is_some() { engine } else { top_level(spec)? },
         decoder: component("decoderConfig")?,
         router: component("routerConfig")?,
-        live: LiveRuntime::from_object(object),
+        live: LiveObject::from_object(object),
         candidate: Candidate {
             kind,
             namespace,

@@ -31,7 +31,7 @@ pub enum Control {
     AsConfigured,
     /// That it is to be left alone.
     LeftAlone,
-    /// That another controller runs it, which goes by this name.
+    /// Another controller, of this name, runs it.
     ManagedBy(String),
     /// A word that means nothing.
     Unreadable(String),

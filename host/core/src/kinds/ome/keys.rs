@@ -21,7 +21,7 @@ pub(super) struct StorageRequest {
 /// What the annotations say of a component, beside how it is deployed and scaled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ComponentAnnotations {
-    /// What the policies at pod-templating are told.
+    /// The settings that policies at pod-templating get.
     pub(super) settings: BTreeMap<&'static str, String>,
     /// Where the model comes from, in place of the nodes.
     pub(super) storage_uri: Option<String>,

@@ -1,4 +1,4 @@
-//! What is told of a benchmark: its conditions, and the fields of its status.
+//! The conditions of a benchmark, and the fields of its status.
 
 use super::{ACCEPTED, COMPLETED, ENDPOINT_READY, PlanBuilder, STEPS, arguments, spec::Accepted, storage};
 use crate::{

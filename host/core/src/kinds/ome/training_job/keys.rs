@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// What they say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct JobAnnotations {
-    /// What the policies at pod-templating are told.
+    /// The settings that policies at pod-templating get.
     pub(super) settings: BTreeMap<&'static str, String>,
     pub(super) storage: Option<Storage>,
     /// Whether only the job's own pods are let in.
