@@ -32,6 +32,7 @@ func (s *supervisor) defineParts() {
 			return s.answers(ctx, "http://"+loopback(p.port("health"))+"/readyz")
 		}})
 	s.add(&part{name: partKnative, portNames: []string{"webhook", "profiling"}, command: s.knativeWebhook, ready: s.knativeServes})
+	s.add(&part{name: partKueue, portNames: []string{"webhook", "health"}, command: s.kueueManager, ready: s.kueueServes})
 }
 
 func (s *supervisor) https(port, path string) func(context.Context, *part) error {

@@ -65,7 +65,7 @@ func (s *supervisor) writeKubeconfigs() error {
 	for name, groups := range map[string][]string{
 		partControllerManager: nil, partScheduler: nil,
 		partKwok: {"system:masters"}, partMetrics: {"system:masters"}, partLWS: {"system:masters"},
-		partKnative: {"system:masters"},
+		partKnative: {"system:masters"}, partKueue: {"system:masters"},
 	} {
 		user := name
 		if groups == nil {

@@ -25,6 +25,7 @@ type neighbour struct {
 const (
 	neighbourLWS     = "lws"
 	neighbourKnative = "knative"
+	neighbourKueue   = "kueue"
 )
 
 var neighbours = []neighbour{
@@ -95,6 +96,24 @@ var neighbours = []neighbour{
 			"config/crd/full/llmisvc/serving.kserve.io_llminferenceservices.yaml",
 			"config/crd/full/llmisvc/serving.kserve.io_llminferenceserviceconfigs.yaml",
 		},
+	},
+	{
+		name: neighbourKueue, module: "sigs.k8s.io/kueue", version: "v0.17.0",
+		sum: "h1:7hzb38M4eKGzYW+CFv2s1L+swzzacUCHOCXxZmAV90I=", goModSum: "h1:GZCsUiO2BBScS2EnTQ2w3uobe8GY1FXjkZOvjrtV+5c=",
+		files: []string{
+			"config/components/crd/bases/kueue.x-k8s.io_admissionchecks.yaml",
+			"config/components/crd/bases/kueue.x-k8s.io_clusterqueues.yaml",
+			"config/components/crd/bases/kueue.x-k8s.io_cohorts.yaml",
+			"config/components/crd/bases/kueue.x-k8s.io_localqueues.yaml",
+			"config/components/crd/bases/kueue.x-k8s.io_multikueueclusters.yaml",
+			"config/components/crd/bases/kueue.x-k8s.io_multikueueconfigs.yaml",
+			"config/components/crd/bases/kueue.x-k8s.io_provisioningrequestconfigs.yaml",
+			"config/components/crd/bases/kueue.x-k8s.io_resourceflavors.yaml",
+			"config/components/crd/bases/kueue.x-k8s.io_topologies.yaml",
+			"config/components/crd/bases/kueue.x-k8s.io_workloadpriorityclasses.yaml",
+			"config/components/crd/bases/kueue.x-k8s.io_workloads.yaml",
+		},
+		extra: map[string]string{"config/components/webhook/manifests.yaml": "webhook/manifests.yaml"},
 	},
 	{
 		name: "cert-manager", module: "github.com/cert-manager/cert-manager", version: "v1.18.2",
@@ -216,6 +235,8 @@ func (s *supervisor) install(ctx context.Context, name string) error {
 		err = s.installLWS(ctx)
 	case neighbourKnative:
 		err = s.installKnative(ctx)
+	case neighbourKueue:
+		err = s.installKueue(ctx)
 	}
 	if err != nil {
 		return err
@@ -240,6 +261,8 @@ func (s *supervisor) uninstall(ctx context.Context, name string) error {
 		err = s.uninstallLWS(ctx)
 	case neighbourKnative:
 		err = s.uninstallKnative(ctx)
+	case neighbourKueue:
+		err = s.uninstallKueue(ctx)
 	}
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ const (
 	partMetrics           = "metrics"
 	partLWS               = "lws-manager"
 	partKnative           = "knative-webhook"
+	partKueue             = "kueue-manager"
 )
 
 // gentle is how long a part may take to end by itself when it is stopped on request.

@@ -31,7 +31,7 @@ type upOptions struct {
 }
 
 // programs are what neighbours run, beyond their CRDs: binaries of --bin.
-var programs = map[string]string{neighbourLWS: "lws-manager", neighbourKnative: "knative-webhook"}
+var programs = map[string]string{neighbourLWS: "lws-manager", neighbourKnative: "knative-webhook", neighbourKueue: "kueue-manager"}
 
 func (o *upOptions) program(neighbour string) string {
 	return filepath.Join(o.binDir, programs[neighbour])
@@ -59,7 +59,7 @@ func parseUp(args []string) (*upOptions, error) {
 	var neighbourList, partList string
 	flags := flag.NewFlagSet("up", flag.ExitOnError)
 	flags.StringVar(&o.dir, "dir", "", "the instance's directory, new or empty (required); keep it short, it holds a Unix socket")
-	flags.StringVar(&o.binDir, "bin", filepath.Dir(self), "the directory with lws-manager and knative-webhook")
+	flags.StringVar(&o.binDir, "bin", filepath.Dir(self), "the directory with lws-manager, knative-webhook and kueue-manager")
 	flags.StringVar(&o.neighboursDir, "neighbours-dir", "", "what `fetch` filled (default: neighbours beside this binary)")
 	flags.StringVar(&o.nodesFile, "nodes", "", "a node file, or none (default: a few CPU and GPU nodes)")
 	flags.StringVar(&neighbourList, "neighbours", "default", "neighbours to install, separated by commas, or none")

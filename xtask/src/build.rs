@@ -143,6 +143,19 @@ fn knative() -> Result<()> {
     })
 }
 
+/// Kueue's manager: a module of its own for the same reason. The ordinary tests don't need it.
+pub(crate) fn kueue() -> Result<()> {
+    let source = workspace().join("tests/kueue");
+    let out = cluster_dir();
+    let manager = out.join("bin/kueue-manager");
+    let _lock = lock(&out, "the control plane")?;
+    Sources { folders: &[&source], also: "" }.unless_built(&out.join("stamp-kueue"), &[&manager], || {
+        tools::go()?;
+        println!("building Kueue's manager; the first time this takes about five minutes");
+        go("Kueue's manager", &source, &["build", "-ldflags", "-s -w", "-o", &text(&manager), "sigs.k8s.io/kueue/cmd/kueue"])
+    })
+}
+
 fn go(what: &str, dir: &Path, args: &[&str]) -> Result<()> {
     logged(&cluster_dir(), what, go_command(dir)?.args(args))
 }

@@ -14,6 +14,9 @@ use std::{
 /// How many tests a test program runs at once, unless it is told by `--test-threads`.
 const THREADS: &str = "RUST_TEST_THREADS";
 
+/// Makes the tests run longer, and those run that only `--full` runs.
+const FULL: &str = "POINTSMAN_TEST_FULL";
+
 const TESTS_PER_CORE: usize = 4;
 
 #[derive(clap::Args)]
@@ -92,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// `--full` reaches the tests as an environment variable: the same tests then run longer.
 fn thorough(args: &Args, cargo: Guarded) -> Guarded {
-    if args.full { cargo.env("POINTSMAN_TEST_FULL", "1") } else { cargo }
+    if args.full { cargo.env(FULL, "1") } else { cargo }
 }
 
 /// The control plane with its checks, and the examples in other languages. The checks that start control planes, which `long` adds, wait
@@ -129,6 +132,9 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     }
     tools::prometheus(&cluster_dir().join("bin"))?;
     clients::install()?;
+    if args.full || env::var_os(FULL).is_some() {
+        build::kueue()?;
+    }
     let cluster = Cluster::start(&Options { progress: true, ..Options::default() })?;
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.
     let cargo = build::cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready()).env(THREADS, threads());
