@@ -12,7 +12,7 @@ use crate::{
     liveness::Liveness,
     memory_usage,
     metrics::Reconciles,
-    model_status,
+    model_status::{self, InspectImage, ModelReports},
     pace::{Observation, Pacer, RECHECK_INTERVAL, REPORT_INTERVAL, RestartPermission},
     queue::Queue,
     watch::{self, Extents, Shared, apis::Apis},
@@ -91,7 +91,7 @@ pub struct Inputs {
     /// Where the memory that models take is measured, if it is, and how often.
     pub memory_usage: Option<(memory_usage::Source, Duration)>,
     /// Where the model agents report, if anywhere.
-    pub model_agent_namespace: Option<String>,
+    pub model_reports: Option<ModelReports>,
     /// Which subjects are worked on.
     pub claims: Claims,
     /// Whether they get the labels by which people select them.
@@ -141,7 +141,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         pacer,
         settings,
         memory_usage,
-        model_agent_namespace,
+        model_reports,
         claims,
         subject_labels,
         workers,
@@ -149,6 +149,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         liveness,
         unlisted,
     } = inputs;
+    let own_pod = InspectImage::OfPod { namespace: namespace.clone(), name: identity.clone() };
     let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(identity) };
     let extents = Extents { namespaces: claims.namespaces.clone(), config_namespace: settings.config_namespace.clone() };
     let writing = fenced(client.clone(), leadership.clone());
@@ -192,11 +193,12 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
             interval,
         }));
     }
-    if let Some(namespace) = model_agent_namespace {
+    if let Some(ModelReports { namespace, inspect_image }) = model_reports {
         let (leadership, claims) = (controller.leadership.clone(), controller.claims.clone());
         let listed = listed.clone();
         let (client, shared) = (client.clone(), shared.clone());
-        tasks.spawn(model_status::run(model_status::Inputs { client, leadership, shared, claims, namespace, listed }));
+        let image = inspect_image.map_or(own_pod, InspectImage::Given);
+        tasks.spawn(model_status::run(model_status::Inputs { client, leadership, shared, claims, namespace, image, listed }));
     }
     tasks.spawn(catalogue_status::run(catalogue_status::Inputs {
         client: client.clone(),

@@ -171,7 +171,8 @@ pub fn features() -> Vec<Feature> {
                     .collect(),
             ]
             .concat(),
-            at_home: Vec::new(),
+            // The image of the host's own pod, in which models on claims are inspected.
+            at_home: vec![rule("", "pods", &["get"])],
         },
         Feature {
             name: "kserve",

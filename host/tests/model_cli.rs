@@ -55,6 +55,24 @@ fn a_folder_is_inspected_for_people_and_for_programs() {
     assert!(note.contains("line 2 column") && note.contains("download it again, or fix it"), "{note}");
 }
 
+/// As the Job of a model on a claim runs it.
+#[test]
+fn a_container_s_message_is_the_fields_of_the_spec_and_an_empty_folder_an_error() {
+    let folder = empty_folder("claim");
+    let (path, message) = (folder.to_str().unwrap(), folder.join("message"));
+    let run = || pointsman(&["model", "inspect", path, "--termination-message", message.to_str().unwrap()]).output().unwrap();
+    let empty = run();
+    let said = text(&empty.stderr);
+    assert!(!empty.status.success() && said.contains("there are no files in this folder: copy the model into it"), "{said}");
+    assert!(!message.exists());
+    write_config(&folder);
+    let read = run();
+    assert!(read.status.success() && read.stdout.is_empty(), "{}", text(&read.stderr));
+    let fields: Value = serde_json::from_str(&fs::read_to_string(&message).unwrap()).unwrap();
+    assert_eq!((&fields["modelArchitecture"], &fields["modelParameterSize"]), (&json!("LlamaForCausalLM"), &json!("8.03B")));
+    assert!(fields.get("parameters").is_none(), "{fields}");
+}
+
 #[test]
 fn what_is_no_folder_is_a_sentence() {
     for (folder, expected) in [

@@ -1,6 +1,9 @@
 //! What nodes have of a model: reported as OME's agents report it, written into the model by the leader, and followed by services.
 
-use crate::services::{Space, condition, fixed, home, own_cluster, with_model};
+use crate::{
+    model_claims,
+    services::{Space, condition, fixed, home, own_cluster, with_model},
+};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api,
@@ -31,7 +34,7 @@ fn report(cluster: &TestCluster, node: &str, reports: &[(&str, Value)]) {
 }
 
 /// Waits until the model's condition has this reason, and this in its message.
-async fn explains(space: &Space<'_>, name: &str, reason: &str, text: &str) -> Value {
+pub(crate) async fn explains(space: &Space<'_>, name: &str, reason: &str, text: &str) -> Value {
     let explained = |model: &Value| {
         let ready = condition(model, "Ready");
         ready["reason"] == reason && ready["message"].as_str().is_some_and(|message| message.contains(text))
@@ -171,7 +174,8 @@ async fn what_agents_report_becomes_a_model_s_status_and_spec_and_its_services_f
 async fn a_host_that_may_not_read_reports_says_what_to_apply_and_writes_nothing() {
     let cluster = own_cluster(Some(&[]));
     home(&cluster).await;
-    let host = Host::start(&cluster, &REPORTS).await;
+    let flags = [&REPORTS[..], &["--model-inspect-image", "example.com/pointsman:1"]].concat();
+    let host = Host::start(&cluster, &flags).await;
     host.ready().await;
     let space = Space::on(&cluster, "unread").await;
     let expected = format!(
@@ -181,4 +185,5 @@ async fn a_host_that_may_not_read_reports_says_what_to_apply_and_writes_nothing(
     space.unready_model("waits", json!({})).await;
     cluster.kubectl(&["apply", "-k", workspace().join("deploy").join(MODEL_REPORTS).to_str().unwrap()]).ok();
     explains(&space, "waits", "NoAgent", "").await;
+    model_claims::are_inspected(&cluster, &space).await;
 }

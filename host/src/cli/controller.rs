@@ -1,6 +1,9 @@
 //! `pointsman controller`.
 
-use super::{ClusterArgs, memory_usage::MemoryUsageArgs, policies::PolicyArgs, settings::SettingsArgs, traces::TracesArgs};
+use super::{
+    ClusterArgs, memory_usage::MemoryUsageArgs, model_reports::ModelReportArgs, policies::PolicyArgs, settings::SettingsArgs,
+    traces::TracesArgs,
+};
 use crate::{
     comparison::LiveComparison,
     controller,
@@ -102,10 +105,8 @@ pub(super) struct ControllerArgs {
     listen: SocketAddr,
     #[command(flatten)]
     memory_usage: Box<MemoryUsageArgs>,
-    /// The namespace in which model agents report, Pointsman's or OME's. By these reports the leader writes the status of BaseModels and
-    /// ClusterBaseModels, and what their files say of them. By default it doesn't.
-    #[arg(long, value_name = "NAMESPACE")]
-    model_agent_namespace: Option<String>,
+    #[command(flatten)]
+    model_reports: Box<ModelReportArgs>,
     #[command(flatten)]
     webhook: Box<WebhookArgs>,
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug.
@@ -245,7 +246,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         identity: identity.clone(),
         settings: settings_of_all,
         memory_usage,
-        model_agent_namespace: args.model_agent_namespace,
+        model_reports: args.model_reports.reports(),
         claims,
         subject_labels: args.subject_labels,
         shared: shared.clone(),

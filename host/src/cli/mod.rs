@@ -18,6 +18,7 @@ mod memory;
 mod memory_usage;
 mod model;
 mod model_agent;
+mod model_reports;
 pub mod offline;
 mod output;
 mod plugin;

@@ -3,10 +3,11 @@
 mod remote;
 
 use super::output::{Output, OutputArgs, columns, pairs};
-use crate::model_facts::spec_fields;
+use crate::model_facts::{report, spec_fields};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use pointsman_model::{Directory, ModelFacts, Source, inspect};
+use pointsman_core::model_nodes::inspection::MAX_FACTS;
+use pointsman_model::{Directory, ModelFacts, ModelFiles, Source, inspect};
 use serde_json::{Map, Value, json};
 use std::{path::PathBuf, process::ExitCode};
 
@@ -32,10 +33,14 @@ struct InspectArgs {
     /// A table for people; or the fields of a BaseModel's spec as JSON, with the number of parameters, which is null if it isn't known.
     #[command(flatten)]
     output: OutputArgs,
+    /// Write the fields of a BaseModel's spec to FILE instead, in at most 4 KiB, as a container's termination message. A folder without files
+    /// is an error then. Jobs that read models on PersistentVolumeClaims use this.
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    termination_message: Option<PathBuf>,
 }
 
 pub(super) async fn run(args: &ModelArgs) -> Result<ExitCode> {
-    let ModelCommand::Inspect(InspectArgs { place, access, output }) = &args.command;
+    let ModelCommand::Inspect(InspectArgs { place, access, output, termination_message }) = &args.command;
     let path = match place.split_once("://") {
         Some(("local", path)) => Some(PathBuf::from(path)),
         Some((scheme @ ("pvc" | "vendor"), _)) => {
@@ -47,10 +52,23 @@ pub(super) async fn run(args: &ModelArgs) -> Result<ExitCode> {
     let facts = match path {
         Some(path) => {
             let reading = || path.display().to_string();
-            inspect(&Directory::new(&path).with_context(reading)?).with_context(reading)?
+            let directory = Directory::new(&path).with_context(reading)?;
+            if termination_message.is_some() && directory.list().with_context(reading)?.files.is_empty() {
+                bail!("{}: there are no files in this folder: copy the model into it", path.display());
+            }
+            inspect(&directory).with_context(reading)?
         }
         None => remote::inspect(place, access).await?,
     };
+    if let Some(file) = termination_message {
+        // What says too much is there nevertheless.
+        let text = report(&facts, MAX_FACTS).unwrap_or_else(|why| {
+            eprintln!("note: nothing is read from the model's files: {why}");
+            "{}".to_owned()
+        });
+        std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let fields = spec_fields(&facts);
     output.print(&json(&fields, &facts), || table(&fields, &facts))?;
     // In JSON they are a field.

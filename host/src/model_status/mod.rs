@@ -1,6 +1,7 @@
 //! Writes, on the leader, what the nodes have of each model into the model: its state, the nodes, why it isn't ready, the finalizer, and the fields
-//! of its spec that its files answer.
+//! of its spec that its files answer. A model on a claim is inspected by a Job.
 
+mod inspections;
 mod stores;
 
 use crate::{
@@ -12,6 +13,7 @@ use crate::{
         store::{Obstacle, Watched},
     },
 };
+use inspections::Inspections;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Client, ResourceExt,
@@ -20,12 +22,14 @@ use kube::{
 use pointsman_core::{
     claims::Claims,
     model_nodes::{
-        live::{FACTS_MANAGER, STATUS_MANAGER},
+        inspection::Step,
+        live::{FACTS_MANAGER, LiveModel, STATUS_MANAGER},
         names::config_map_key,
         summary::summarize,
     },
     world::{ObjectKey, Subscriber},
 };
+use pointsman_crds::ome::model::LifeCycleState;
 use pointsman_sandbox::sync::locked;
 use serde_json::{Value, json};
 use std::{
@@ -41,6 +45,9 @@ use tokio::{
 
 /// How long changes are gathered: they come in bursts.
 const GATHER: Duration = Duration::from_millis(100);
+
+/// The scheme of models on claims.
+const CLAIM: &str = "pvc";
 
 /// After how long a write is tried again that has failed.
 const RETRY_DELAY: Duration = Duration::from_secs(15);
@@ -58,8 +65,33 @@ pub struct Inputs {
     pub claims: Claims,
     /// The namespace in which the agents report.
     pub namespace: String,
+    /// The image in which models on claims are inspected.
+    pub image: InspectImage,
     /// What keeps everything from being known.
     pub listed: watch::Receiver<Option<String>>,
+}
+
+/// Where model agents report, and what inspects models that agents don't see.
+#[derive(Clone, Debug)]
+pub struct ModelReports {
+    /// The namespace of the agents' ConfigMaps.
+    pub namespace: String,
+    /// The image of the Jobs, if an administrator has specified it.
+    pub inspect_image: Option<String>,
+}
+
+/// Where the image comes from in which models on claims are inspected.
+#[derive(Clone, Debug)]
+pub enum InspectImage {
+    /// An administrator has specified it.
+    Given(String),
+    /// It is the host's own, by its pod in this namespace.
+    OfPod {
+        /// The namespace.
+        namespace: String,
+        /// The pod's name.
+        name: String,
+    },
 }
 
 /// Writes while this host leads. It never ends.
@@ -83,6 +115,11 @@ struct Leading<'i> {
     client: Client,
     followed: Arc<Subscriber>,
     stores: Watched<Seen>,
+    inspections: Watched<Inspections>,
+    /// The image in which models on claims are inspected, or why it isn't known.
+    image: Result<String, String>,
+    /// Why the Jobs could not be created that inspect these models.
+    refusals: BTreeMap<ObjectKey, String>,
     /// The models, by their keys in the agents' ConfigMaps.
     models: HashMap<String, ObjectKey>,
     /// Those to look at again because a write has failed, with why, as it was logged last.
@@ -104,8 +141,16 @@ struct Writes {
     finalizers: Option<Vec<String>>,
     facts: Option<Value>,
     status: Option<Value>,
-    /// Whether agents report on it, so that what somebody else has written of its status is overwritten.
-    is_reported: bool,
+    /// Whether what somebody else has written of its status is overwritten.
+    overwrites: bool,
+    /// What to do for its inspection.
+    steps: Vec<Step>,
+}
+
+impl Writes {
+    fn is_empty(&self) -> bool {
+        self.finalizers.is_none() && self.facts.is_none() && self.status.is_none() && self.steps.is_empty()
+    }
 }
 
 impl<'i> Leading<'i> {
@@ -114,6 +159,12 @@ impl<'i> Leading<'i> {
             client: fenced(inputs.client.clone(), inputs.leadership.clone()),
             followed: inputs.shared.lock().follow_models(),
             stores: stores::start(&inputs.client, &inputs.namespace, !inputs.claims.namespaces.is_empty()),
+            inspections: inspections::start(&inputs.client, &inputs.claims.namespaces),
+            image: match &inputs.image {
+                InspectImage::Given(image) => Ok(image.clone()),
+                InspectImage::OfPod { .. } => Err("it hasn't been looked up yet".to_owned()),
+            },
+            refusals: BTreeMap::new(),
             inputs,
             models: HashMap::new(),
             failed: BTreeMap::new(),
@@ -125,6 +176,7 @@ impl<'i> Leading<'i> {
 
     async fn run(&mut self) {
         let (mut models, mut seen) = (self.inputs.shared.model_changes(), self.stores.changed());
+        let mut inspected = self.inspections.changed();
         let mut waiting = BTreeSet::new();
         loop {
             waiting.extend(self.changed());
@@ -141,6 +193,7 @@ impl<'i> Leading<'i> {
             tokio::select! {
                 _ = models.changed() => {}
                 _ = seen.changed() => {}
+                _ = inspected.changed() => {}
                 () = retry => {
                     self.retry_at = None;
                     waiting.extend(self.failed.keys().cloned());
@@ -160,7 +213,8 @@ impl<'i> Leading<'i> {
         if nodes {
             changed.extend(self.models.values().cloned());
         }
-        changed.extend(keys.iter().filter_map(|key| self.models.get(key)).cloned());
+        let inspected = self.inspections.lock().take_changed();
+        changed.extend(keys.iter().chain(&inspected).filter_map(|key| self.models.get(key)).cloned());
         changed
     }
 
@@ -177,10 +231,23 @@ impl<'i> Leading<'i> {
             tracing::warn!("the status of models isn't written: {why}");
         }
         self.obstacle = why;
-        obstacle.is_none()
+        obstacle.is_none() && self.inspections.lock().is_settled()
+    }
+
+    /// Looks for the image, if there are models that need it. Returns those that go on waiting for it.
+    async fn find_image(&mut self, models: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
+        let needs_it = |model: &&ObjectKey| self.inputs.shared.lock().model(model).is_some_and(|view| view.live.object.scheme() == CLAIM);
+        match &self.inputs.image {
+            InspectImage::OfPod { namespace, name } if self.image.is_err() && models.iter().any(|model| needs_it(&model)) => {
+                self.image = inspections::own_image(&self.client, namespace, name).await;
+            }
+            _ => {}
+        }
+        if self.image.is_ok() { Vec::new() } else { models.iter().filter(needs_it).cloned().collect() }
     }
 
     async fn write(&mut self, models: BTreeSet<ObjectKey>) {
+        let without_image = self.find_image(&models).await;
         let mut requests = Vec::new();
         let known = self.failed.clone();
         for model in models {
@@ -189,12 +256,23 @@ impl<'i> Leading<'i> {
                 None => {
                     self.models.remove(&config_map_key(&model.namespace, &model.name));
                     self.written.remove(&model);
+                    self.refusals.remove(&model);
                 }
-                Some(Writes { finalizers: None, facts: None, status: None, .. }) => {}
+                Some(writes) if writes.is_empty() => {}
                 Some(writes) => requests.push(send(self.client.clone(), model, writes)),
             }
         }
-        for (model, answer) in some_at_once(requests).await {
+        self.failed.extend(without_image.into_iter().map(|model| (model, String::new())));
+        for (model, answer, refusal) in some_at_once(requests).await {
+            if let Some(why) = refusal {
+                self.failed.insert(model.clone(), why.clone());
+                // The status has it at once.
+                if self.refusals.insert(model.clone(), why.clone()) != Some(why) {
+                    self.retry_at = Some(Instant::now());
+                }
+            } else {
+                self.refusals.remove(&model);
+            }
             match answer {
                 Ok(written) => self.written.extend(written.map(|version| (model, version))),
                 // It has changed, or is gone: the watch brings that.
@@ -226,17 +304,40 @@ impl<'i> Leading<'i> {
         }
         let seen = self.stores.lock();
         let Seen { nodes, reports, .. } = &*seen;
-        let reported = reports.for_model(&config_map_key(&key.namespace, &key.name));
-        let summary = summarize(&model.object.storage, nodes, reported, |node| reports.has_agent(node));
-        let is_reported = reported.keys().any(|node| nodes.contains_key(&**node));
-        Some(Writes {
-            uid: model.object.uid.clone(),
-            resource_version: model.resource_version.clone(),
-            finalizers: model.finalizers_to_write(reported, nodes),
-            facts: model.facts_to_write(&summary),
-            status: model.status_to_write(&summary, is_reported, Timestamp::now()),
-            is_reported,
-        })
+        let name = config_map_key(&key.namespace, &key.name);
+        let reported = reports.for_model(&name);
+        let finalizers = model.finalizers_to_write(reported, nodes);
+        let Writes { facts, status, overwrites, steps, .. } = if model.object.scheme() == CLAIM {
+            self.writes_by_inspection(model, key, &name)
+        } else {
+            let summary = summarize(&model.object.storage, nodes, reported, |node| reports.has_agent(node));
+            let overwrites = reported.keys().any(|node| nodes.contains_key(&**node));
+            Writes {
+                facts: model.facts_to_write(&summary),
+                status: model.status_to_write(&summary, overwrites, Timestamp::now()),
+                overwrites,
+                steps: self.inspections.lock().leftovers(&model.object, &name),
+                ..Writes::default()
+            }
+        };
+        let (uid, resource_version) = (model.object.uid.clone(), model.resource_version.clone());
+        Some(Writes { uid, resource_version, finalizers, facts, status, overwrites, steps })
+    }
+
+    /// What to write about a model on a claim. One that people have declared to be ready isn't inspected.
+    fn writes_by_inspection(&self, model: &LiveModel, key: &ObjectKey, name: &str) -> Writes {
+        if model.object.is_deleting {
+            return Writes::default();
+        }
+        let (image, refusal) = (self.image.as_deref().map_err(String::as_str), self.refusals.get(key).map(String::as_str));
+        let (summary, steps) = self.inspections.lock().outcome(&model.object, name, image, refusal);
+        let is_by_hand = model.has_foreign_state && model.status.state == Some(LifeCycleState::Ready);
+        let status = model.status_to_write(&summary, !is_by_hand, Timestamp::now());
+        if is_by_hand {
+            return Writes { status, ..Writes::default() };
+        }
+        let facts = model.facts_to_write(&summary);
+        Writes { facts, status, overwrites: true, steps, ..Writes::default() }
     }
 }
 
@@ -244,20 +345,26 @@ fn is_outdated(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404 || status.code == 409)
 }
 
-/// Sends them. Returns the version by which they were made, if there is another one now.
-async fn send(client: Client, model: ObjectKey, writes: Writes) -> (ObjectKey, kube::Result<Option<String>>) {
+/// Sends them. Returns the version by which they were made, if there is another one now, and why a step of its inspection was refused.
+async fn send(client: Client, model: ObjectKey, writes: Writes) -> (ObjectKey, kube::Result<Option<String>>, Option<String>) {
     let resource = model.resource.api_resource();
     let api: Api<DynamicObject> = match &*model.namespace {
-        "" => Api::all_with(client, &resource),
-        namespace => Api::namespaced_with(client, namespace, &resource),
+        "" => Api::all_with(client.clone(), &resource),
+        namespace => Api::namespaced_with(client.clone(), namespace, &resource),
     };
-    let Writes { uid, resource_version, finalizers, facts, status, is_reported } = writes;
+    let Writes { uid, resource_version, finalizers, facts, status, overwrites, steps } = writes;
+    let mut refusal = None;
+    for step in steps {
+        if let Err(error) = inspections::take(&client, step).await {
+            refusal = Some(sentence(&error));
+        }
+    }
     // With the uid, an apply creates nothing.
     let object = |part: &str, value: Value| json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": model.name, "uid": uid}, part: value});
     let answer = async {
         let mut newest = None;
         if let Some(status) = status {
-            let params = PatchParams { force: is_reported, ..PatchParams::apply(STATUS_MANAGER) };
+            let params = PatchParams { force: overwrites, ..PatchParams::apply(STATUS_MANAGER) };
             newest = api.patch_status(&model.name, &params, &Patch::Apply(object("status", status))).await?.resource_version();
         }
         // What somebody sets meanwhile is not overwritten: without force, that is a conflict.
@@ -274,5 +381,5 @@ async fn send(client: Client, model: ObjectKey, writes: Writes) -> (ObjectKey, k
         Ok(newest.is_some_and(|newest| newest != resource_version).then_some(resource_version))
     };
     let answer = answer.await;
-    (model, answer)
+    (model, answer, refusal)
 }

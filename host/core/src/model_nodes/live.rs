@@ -113,7 +113,7 @@ impl LiveModel {
     /// What we write into its status, if it isn't that already. A state that somebody else has written stays until an agent reports on the model:
     /// where no agent runs, people set by hand which models are there. What we have written before that is withdrawn.
     pub fn status_to_write(&self, summary: &Summary, is_reported: bool, now: Timestamp) -> Option<Value> {
-        if self.object.is_deleting || self.object.scheme() == "pvc" {
+        if self.object.is_deleting {
             return None;
         }
         if self.has_foreign_state && !is_reported {
@@ -254,13 +254,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_of_what_is_deleted_or_isnt_on_nodes() {
+    fn nothing_is_written_of_what_is_deleted() {
         let world = World::reporting(&json!({"status": "Ready", "config": {"modelType": "llama"}}));
         let deleted = live(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
         let summary = world.summary(&deleted);
         assert!(deleted.status_to_write(&summary, true, now()).is_none() && deleted.facts_to_write(&summary).is_none());
-        let claim = live(json!({"spec": {"storage": {"storageUri": "pvc://a/b"}}}));
-        assert_eq!(claim.status_to_write(&world.summary(&claim), true, now()), None);
     }
 
     #[test]

@@ -5,12 +5,12 @@ use super::{
     reports::{ModelReports, NodeReport},
     selection,
 };
-use crate::{allocation::time_text, condition::Condition};
+use crate::{
+    allocation::time_text,
+    condition::{Condition, READY},
+};
 use pointsman_crds::ome::{model::LifeCycleState, storage::StorageSpec};
 use std::{collections::BTreeMap, fmt::Write, sync::Arc};
-
-/// The condition of a model that says whether nodes have it.
-const READY: &str = "Ready";
 
 /// How many nodes a message lists.
 const MAX_LISTED: usize = 3;

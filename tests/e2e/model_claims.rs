@@ -1,0 +1,134 @@
+//! Models on PersistentVolumeClaims: a Job inspects them where the claim can be mounted. The test plays the kubelet of its pods.
+
+use crate::{
+    model_nodes::explains,
+    services::{Space, fixed},
+};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::{Api, api::PostParams};
+use pointsman_core::resource::{BASE_MODEL, JOB, POD};
+use pointsman_harness::Behaviour;
+use pointsman_tests::{TestCluster, eventually};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, fs, path::Path};
+
+const LABEL: &str = "pointsman.dev/model-inspection=true";
+
+/// A claim with its volume.
+async fn create_claim(space: &Space<'_>, name: &str) {
+    let volume = json!({
+        "metadata": {"name": format!("{}-{name}", space.0.name)},
+        "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadOnlyMany"], "hostPath": {"path": "/models"},
+            "claimRef": {"namespace": space.0.name, "name": name}, "storageClassName": "",
+        },
+    });
+    let claim = json!({
+        "metadata": {"name": name},
+        "spec": {"accessModes": ["ReadOnlyMany"], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    let volumes = Api::<PersistentVolume>::all(space.0.client.clone());
+    volumes.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap();
+    let claims = Api::<PersistentVolumeClaim>::namespaced(space.0.client.clone(), &space.0.name);
+    claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+}
+
+/// Runs what the container of the next inspection runs, with this folder as the claim, as a kubelet does. Returns the Job.
+async fn run_inspection(cluster: &TestCluster, space: &Space<'_>, claim: &Path) -> String {
+    let (name, pod) = eventually("a pod of an inspection is on a node", async || {
+        let mut pods = space.pods_with(LABEL).await.into_iter();
+        pods.find(|(_, pod)| pod["spec"]["nodeName"].is_string() && pod["status"]["phase"] == "Pending")
+    })
+    .await;
+    let container = &pod["spec"]["containers"][0];
+    assert_eq!((&container["image"], &container["volumeMounts"][0]["readOnly"]), (&json!("example.com/pointsman:1"), &json!(true)));
+    let message = claim.join("termination-log");
+    let args = container["args"].as_array().unwrap().iter().map(|arg| {
+        let arg = arg.as_str().unwrap();
+        match (arg.strip_prefix("/claim"), arg) {
+            (Some(path), _) => format!("{}{path}", claim.display()),
+            (_, "/dev/termination-log") => message.display().to_string(),
+            _ => arg.to_owned(),
+        }
+    });
+    let args: Vec<String> = args.collect();
+    let ended = cluster.pointsman(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let said = if ended.code == Some(0) { fs::read_to_string(&message).unwrap() } else { ended.stderr };
+    let state = json!({"terminated": {"exitCode": ended.code, "message": said, "reason": if ended.code == Some(0) { "Completed" } else { "Error" }}});
+    let status = json!({
+        "phase": if ended.code == Some(0) { "Succeeded" } else { "Failed" },
+        "containerStatuses": [{
+            "name": container["name"], "image": container["image"], "imageID": "", "ready": false, "restartCount": 0, "state": state,
+        }],
+    });
+    space.patch_status(&POD, &name, status).await;
+    pod["metadata"]["labels"]["job-name"].as_str().unwrap().to_owned()
+}
+
+/// Of models on claims, on a host with the flags for it.
+pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
+    let selector = BTreeMap::from([("pointsman.dev/model-inspection", "true")]);
+    cluster.behave("claims", &space.0.name, &selector, Behaviour::Pending).unwrap();
+    let folder = std::env::temp_dir().join(format!("pointsman-claim-{}", space.0.name));
+    // A run that failed has left it.
+    fs::remove_dir_all(&folder).ok();
+    fs::create_dir_all(&folder).unwrap();
+
+    // What its pod waits for is said of the model.
+    let spec = json!({"modelFormat": {"name": "checkpoint"}, "storage": {"storageUri": "pvc://models/llama"}});
+    space.create(&BASE_MODEL, "claimed", json!({ "spec": spec })).await;
+    let waits = explains(space, "claimed", "Inspecting", r#"persistentvolumeclaim "models" not found"#).await;
+    assert_eq!(waits["status"]["state"], "In_Transit");
+    space.service("from-claim", json!({"model": {"name": "claimed"}, "engine": fixed(1)})).await;
+    space.says("from-claim", "ModelReady", "False", "ModelNotReady").await;
+
+    // A claim without the files is a failure with its reason.
+    create_claim(space, "models").await;
+    let job = run_inspection(cluster, space, &folder).await;
+    let failed = explains(space, "claimed", "InspectionFailed", "/llama: No such file or directory").await;
+    assert_eq!(failed["status"]["state"], "Failed");
+    space.becomes(&JOB, &job, "it goes by itself", |job| job["spec"]["ttlSecondsAfterFinished"] == 1800).await;
+
+    // Whoever deletes the Job has the claim read again.
+    fs::create_dir(folder.join("llama")).unwrap();
+    let config = json!({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128_256, "max_position_embeddings": 131_072,
+    });
+    fs::write(folder.join("llama/config.json"), config.to_string()).unwrap();
+    space.delete(&JOB, &job).await;
+    assert_eq!(run_inspection(cluster, space, &folder).await, job, "the name is of the model and its storage");
+    explains(space, "claimed", "ClaimInspected", "The claim models holds the model's files").await;
+    let filled = space.becomes(&BASE_MODEL, "claimed", "its spec is filled in", |model| model["spec"]["maxTokens"] == 131_072).await;
+    assert_eq!((&filled["spec"]["modelParameterSize"], &filled["spec"]["modelFormat"]["name"]), (&json!("8.03B"), &json!("checkpoint")));
+    space.says("from-claim", "ModelReady", "True", "ModelReady").await;
+    let recorded = |job: &Value| job["metadata"]["annotations"]["pointsman.dev/model-facts"].is_string();
+    space.becomes(&JOB, &job, "it has the result", recorded).await;
+
+    // Another place is read by another Job, and what is wrong with it is said.
+    fs::create_dir(folder.join("empty")).unwrap();
+    space.patch(&BASE_MODEL, "claimed", json!({"spec": {"storage": {"storageUri": "pvc://models/empty"}}})).await;
+    space.goes(&JOB, &job).await;
+    run_inspection(cluster, space, &folder).await;
+    explains(space, "claimed", "InspectionFailed", "there are no files in this folder").await;
+    space.patch(&BASE_MODEL, "claimed", json!({"spec": {"storage": {"storageUri": "pvc://elsewhere:models/llama"}}})).await;
+    explains(space, "claimed", "ClaimOfAnotherNamespace", "create a ClusterBaseModel").await;
+
+    // Whoever declares a model ready by hand has no Job.
+    let by_hand = json!({"spec": {"storage": {"storageUri": "pvc://models/llama"}}});
+    cluster.behave_normally("claims").unwrap();
+    space.create(&BASE_MODEL, "waits-by-hand", by_hand).await;
+    let deleted = eventually("it has a Job", async || {
+        let jobs = space.pods_with(LABEL).await;
+        jobs.values()
+            .find_map(|pod| pod["metadata"]["labels"]["job-name"].as_str().filter(|name| name.contains("by-hand")).map(str::to_owned))
+    })
+    .await;
+    space.patch_status(&BASE_MODEL, "waits-by-hand", json!({"state": "Ready"})).await;
+    space.delete(&JOB, &deleted).await;
+    space.goes(&JOB, &deleted).await;
+    let is_by_hand = |model: &Value| model["status"]["state"] == "Ready" && model["status"]["conditions"].is_null();
+    space.becomes(&BASE_MODEL, "waits-by-hand", "its state is by hand, and nothing else is said of it", is_by_hand).await;
+    assert!(space.find(&JOB, &deleted).await.is_none());
+    fs::remove_dir_all(&folder).unwrap();
+}
