@@ -19,7 +19,7 @@ use pointsman_core::{
     },
     fine_tuned_weights,
     resource::{FINE_TUNED_WEIGHT, INFERENCE_SERVICE, Resource},
-    runtime_status::{self, RuntimeSummary, runtimes, served_models, status_patch},
+    runtime_status::{self, RuntimeSummary, ServedModels, runtimes, served_models, status_patch},
     usage::runtime_used_by,
     world::{
         ObjectKey, Subject, Surroundings,
@@ -32,6 +32,7 @@ use pointsman_sandbox::{
 };
 use serde_json::Value;
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Weak},
     time::Duration,
@@ -49,6 +50,9 @@ const RETRY_DELAY: Duration = Duration::from_secs(15);
 
 /// After how long that is tried again for which a right was missing.
 const FORBIDDEN_DELAY: Duration = Duration::from_mins(10);
+
+/// After how long policies are asked again that had no answer about a model: they may fail for each of many models.
+const UNANSWERED_DELAY: Duration = Duration::from_mins(1);
 
 /// How often policies are asked: about each model, once for the cluster's runtimes and once for those of each namespace that has some. Beyond that
 /// the statuses don't say which models a runtime can serve.
@@ -94,6 +98,8 @@ struct Leading<'i> {
     client: Client,
     used: RuntimeUses,
     served: Option<Served>,
+    /// When policies are asked again that had no answer about some of the models.
+    ask_again: Option<Instant>,
     /// The versions in which objects were written whose next version the watch hasn't brought yet.
     written: BTreeMap<ObjectKey, String>,
     /// The kinds that aren't written: for good, since a CRD that isn't ours drops it, or until then, since we lack the right.
@@ -116,8 +122,6 @@ struct Served {
     set: Digest,
     by_runtime: Arc<ServedModels>,
 }
-
-type ServedModels = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// A status to write.
 struct Write {
@@ -157,6 +161,7 @@ impl<'i> Leading<'i> {
             inputs,
             used: RuntimeUses::default(),
             served: None,
+            ask_again: None,
             written: BTreeMap::new(),
             paused: BTreeMap::new(),
             problem: None,
@@ -168,7 +173,7 @@ impl<'i> Leading<'i> {
         loop {
             let has_failed = self.write().await;
             let again = has_failed.then(|| Instant::now() + RETRY_DELAY);
-            let retry_at = again.into_iter().chain(self.paused.values().flatten().copied()).min();
+            let retry_at = again.into_iter().chain(self.ask_again).chain(self.paused.values().flatten().copied()).min();
             let retry = async {
                 match retry_at {
                     Some(at) => sleep_until(at).await,
@@ -267,17 +272,18 @@ impl<'i> Leading<'i> {
         let known = self.served.as_ref().filter(|known| {
             let same = std::ptr::eq(known.models.as_ptr(), Arc::as_ptr(&around.models))
                 && std::ptr::eq(known.runtimes.as_ptr(), Arc::as_ptr(&around.runtimes));
-            same && known.set == set
+            same && known.set == set && self.ask_again.is_none_or(|again| Instant::now() < again)
         });
         if let Some(known) = known {
             return Some(Arc::clone(&known.by_runtime));
         }
+        self.ask_again = None;
         let scopes: BTreeSet<&str> = around.runtimes.all.all().map(|(_, runtime)| runtime.candidate.namespace.as_str()).collect();
         if around.models.all().count().saturating_mul(scopes.len()) > MAX_QUESTIONS {
             return None;
         }
         let policies = self.inputs.policies.pin(Standing::Running);
-        let failed = std::cell::Cell::new(false);
+        let (failed, answered) = (Cell::new(false), Cell::new(false));
         let judge = |namespace: &str, model: &ModelView, candidates: &Digested<Vec<Candidate>>| -> Option<Vec<Judged>> {
             let namespace = [namespace, &model.model.namespace, "default"].into_iter().find(|name| !name.is_empty()).unwrap_or_default();
             let subject = point::Subject {
@@ -292,10 +298,14 @@ impl<'i> Leading<'i> {
             let question =
                 Question { subject, model: model.model.clone(), candidates: candidates.clone(), named: true, ..Question::default() };
             let decision = policies.select(&question).inspect_err(|_| failed.set(true)).ok()?;
+            answered.set(true);
             Some(decision.answer.judged.clone())
         };
-        let served = Arc::new(served_models(around, judge));
-        if failed.get() {
+        let before = self.served.as_ref().map(|served| Arc::clone(&served.by_runtime));
+        let served = Arc::new(served_models(around, before.as_deref().unwrap_or(&ServedModels::new()), judge));
+        self.ask_again = failed.get().then(|| Instant::now() + UNANSWERED_DELAY);
+        // Where policies answer nothing, the statuses stay as an earlier leader has written them.
+        if failed.get() && !answered.get() && before.is_none() {
             return None;
         }
         let (models, runtimes) = (Arc::downgrade(&around.models), Arc::downgrade(&around.runtimes));

@@ -19,17 +19,6 @@ pub(crate) fn spec_fields(facts: &ModelFacts) -> Map<String, Value> {
     fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(field, value)| (field.to_owned(), value)).collect()
 }
 
-/// What is reported of the files, as JSON of so many bytes at the most: the fields, and a diffusion pipeline's parts.
-pub(crate) fn report(facts: &ModelFacts, most: usize) -> Result<String, String> {
-    let mut fields = spec_fields(facts);
-    fields.extend(facts.diffusion_pipeline.as_ref().map(|pipeline| ("diffusionPipeline".to_owned(), json!(pipeline))));
-    let text = json!(fields).to_string();
-    if text.len() <= most {
-        return Ok(text);
-    }
-    Err(format!("they have {} bytes of facts, and the limit is {most}: set the spec's fields yourself", text.len()))
-}
-
 /// Sets in a spec what is unset in it, as the leader does in a cluster.
 pub(crate) fn fill_in(spec: &mut Map<String, Value>, facts: &ModelFacts) {
     let is_unset = |value: &Value| match value {

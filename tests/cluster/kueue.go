@@ -105,11 +105,27 @@ func (s *supervisor) installKueue(ctx context.Context) error {
 	return s.wait(ctx, "the webhooks of Kueue", s.kueueAnswers)
 }
 
-// uninstallKueue leaves the namespace, which needs a controller manager to go.
+// uninstallKueue removes the CRDs while the manager runs, which takes its finalizers from their objects. It leaves the namespace, which
+// needs a controller manager to go.
 func (s *supervisor) uninstallKueue(ctx context.Context) error {
 	objects, err := s.kueueObjects(0)
 	if err != nil {
 		return err
+	}
+	crds, err := s.crds(neighbourKueue)
+	if err != nil {
+		return err
+	}
+	for _, crd := range crds {
+		if err := s.kube.remove(ctx, crd); err != nil {
+			return err
+		}
+	}
+	for _, crd := range crds {
+		err := s.wait(ctx, "the CRD "+crd.GetName()+" to go", func(ctx context.Context) error { return s.kube.gone(ctx, crd) })
+		if err != nil {
+			return err
+		}
 	}
 	for _, object := range objects {
 		if kind := object.GetKind(); kind == "Namespace" || kind == "CustomResourceDefinition" {

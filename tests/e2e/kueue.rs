@@ -80,7 +80,7 @@ async fn jobs_wait_for_their_quota_are_preempted_and_go_on() {
     assert!(said.contains("the queue cpus"), "{said}");
     assert!(space.pods_with("training.ome.io/job-name=second").await.is_empty());
 
-    // What is urgent preempts it: all of its pods go, it is no failure, and nobody fights over `suspend`.
+    // What is urgent preempts it: all of its pods go, and that is no failure.
     space.create(&TRAINING_JOB, "urgent", run(&json!({QUEUE: "cpus", "kueue.x-k8s.io/priority-class": "urgent"}), 1)).await;
     reaches(&space, "urgent", "Running").await;
     space.says_of(&TRAINING_JOB, "first", "Suspended", "True", "Queued").await;

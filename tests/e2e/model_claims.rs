@@ -5,8 +5,12 @@ use crate::{
     services::{Space, fixed},
 };
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::{Api, api::PostParams};
-use pointsman_core::resource::{BASE_MODEL, JOB, POD};
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject, PostParams},
+};
+use pointsman_core::resource::{BASE_MODEL, CLUSTER_BASE_MODEL, JOB, POD};
+use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_harness::Behaviour;
 use pointsman_tests::{TestCluster, eventually};
 use serde_json::{Value, json};
@@ -65,6 +69,21 @@ async fn run_inspection(cluster: &TestCluster, space: &Space<'_>, claim: &Path) 
     pod["metadata"]["labels"]["job-name"].as_str().unwrap().to_owned()
 }
 
+/// The image is that of the host's pod, if no flag specifies it.
+pub(crate) async fn are_inspected_in_the_host_s_image(cluster: &TestCluster, space: &Space<'_>, host: &str) {
+    space.create(&BASE_MODEL, "on-claim", json!({"spec": {"storage": {"storageUri": "pvc://absent/llama"}}})).await;
+    explains(space, "on-claim", "ImageUnknown", "set the host's flag --model-inspect-image").await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": host, "namespace": HOST_NAMESPACE},
+        "spec": {"containers": [{"name": "mesh", "image": "example.com/mesh:1"}, {"name": "host", "image": "example.com/pointsman:2"}]},
+    });
+    cluster.apply(&pod).ok();
+    explains(space, "on-claim", "Inspecting", "").await;
+    let pod = eventually("it has a pod", async || space.pods_with(LABEL).await.into_values().next()).await;
+    assert_eq!(pod["spec"]["containers"][0]["image"], "example.com/pointsman:2");
+    space.delete(&BASE_MODEL, "on-claim").await;
+}
+
 /// Of models on claims, on a host with the flags for it.
 pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
     let selector = BTreeMap::from([("pointsman.dev/model-inspection", "true")]);
@@ -87,7 +106,7 @@ pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
     let job = run_inspection(cluster, space, &folder).await;
     let failed = explains(space, "claimed", "InspectionFailed", "/llama: No such file or directory").await;
     assert_eq!(failed["status"]["state"], "Failed");
-    space.becomes(&JOB, &job, "it goes by itself", |job| job["spec"]["ttlSecondsAfterFinished"] == 1800).await;
+    assert_eq!(space.get(&JOB, &job).await["spec"]["ttlSecondsAfterFinished"], 1800, "it goes by itself, and is followed by another");
 
     // Whoever deletes the Job has the claim read again.
     fs::create_dir(folder.join("llama")).unwrap();
@@ -102,8 +121,15 @@ pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
     let filled = space.becomes(&BASE_MODEL, "claimed", "its spec is filled in", |model| model["spec"]["maxTokens"] == 131_072).await;
     assert_eq!((&filled["spec"]["modelParameterSize"], &filled["spec"]["modelFormat"]["name"]), (&json!("8.03B"), &json!("checkpoint")));
     space.says("from-claim", "ModelReady", "True", "ModelReady").await;
-    let recorded = |job: &Value| job["metadata"]["annotations"]["pointsman.dev/model-facts"].is_string();
-    space.becomes(&JOB, &job, "it has the result", recorded).await;
+    // What was found stays when the Job goes; who wants the claim to be read again says so.
+    space.delete(&JOB, &job).await;
+    space.goes(&JOB, &job).await;
+    space.patch(&BASE_MODEL, "claimed", json!({"metadata": {"annotations": {"pointsman.dev/download-again": "1"}}})).await;
+    let again = run_inspection(cluster, space, &folder).await;
+    assert_ne!(again, job);
+    explains(space, "claimed", "ClaimInspected", &again).await;
+    assert!(space.find(&JOB, &job).await.is_none());
+    let job = again;
 
     // Another place is read by another Job, and what is wrong with it is said.
     fs::create_dir(folder.join("empty")).unwrap();
@@ -114,21 +140,34 @@ pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
     space.patch(&BASE_MODEL, "claimed", json!({"spec": {"storage": {"storageUri": "pvc://elsewhere:models/llama"}}})).await;
     explains(space, "claimed", "ClaimOfAnotherNamespace", "create a ClusterBaseModel").await;
 
-    // Whoever declares a model ready by hand has no Job.
-    let by_hand = json!({"spec": {"storage": {"storageUri": "pvc://models/llama"}}});
-    cluster.behave_normally("claims").unwrap();
-    space.create(&BASE_MODEL, "waits-by-hand", by_hand).await;
-    let deleted = eventually("it has a Job", async || {
-        let jobs = space.pods_with(LABEL).await;
-        jobs.values()
-            .find_map(|pod| pod["metadata"]["labels"]["job-name"].as_str().filter(|name| name.contains("by-hand")).map(str::to_owned))
+    // A model of the whole cluster is inspected in the claim's namespace.
+    let models = Api::<DynamicObject>::all_with(space.0.client.clone(), &CLUSTER_BASE_MODEL.api_resource());
+    let shared = |uri: &str| {
+        let spec = json!({"storage": {"storageUri": uri}});
+        serde_json::from_value(
+            json!({"apiVersion": "ome.io/v1beta1", "kind": "ClusterBaseModel", "metadata": {"name": "shared"}, "spec": spec}),
+        )
+        .unwrap()
+    };
+    models.create(&PostParams::default(), &shared(&format!("pvc://{}:models/llama", space.0.name))).await.unwrap();
+    run_inspection(cluster, space, &folder).await;
+    eventually("the ClusterBaseModel is ready", async || {
+        let shared = models.get("shared").await.unwrap().data;
+        (shared["status"]["state"] == "Ready" && shared["spec"]["maxTokens"] == 131_072).then_some(())
     })
     .await;
-    space.patch_status(&BASE_MODEL, "waits-by-hand", json!({"state": "Ready"})).await;
-    space.delete(&JOB, &deleted).await;
-    space.goes(&JOB, &deleted).await;
+    models.delete("shared", &DeleteParams::default()).await.unwrap();
+
+    // A model that somebody declares to be ready isn't inspected any more.
+    space.create(&BASE_MODEL, "by-hand", json!({"spec": {"storage": {"storageUri": "pvc://absent/llama"}}})).await;
+    explains(space, "by-hand", "Inspecting", r#"persistentvolumeclaim "absent" not found"#).await;
+    let pods = space.pods_with(LABEL).await;
+    let mut jobs = pods.values().filter_map(|pod| pod["metadata"]["labels"]["job-name"].as_str());
+    let job = jobs.find(|name| name.contains("by-hand")).unwrap();
+    space.patch_status(&BASE_MODEL, "by-hand", json!({"state": "Ready"})).await;
+    space.goes(&JOB, job).await;
     let is_by_hand = |model: &Value| model["status"]["state"] == "Ready" && model["status"]["conditions"].is_null();
-    space.becomes(&BASE_MODEL, "waits-by-hand", "its state is by hand, and nothing else is said of it", is_by_hand).await;
-    assert!(space.find(&JOB, &deleted).await.is_none());
+    space.becomes(&BASE_MODEL, "by-hand", "its state is by hand, and nothing else is said of it", is_by_hand).await;
+    cluster.behave_normally("claims").unwrap();
     fs::remove_dir_all(&folder).unwrap();
 }

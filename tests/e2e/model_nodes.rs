@@ -143,7 +143,7 @@ async fn what_agents_report_becomes_a_model_s_status_and_spec_and_its_services_f
     // Another leader finds nothing to write.
     host.stop();
     let before = space.get(&BASE_MODEL, "llama").await;
-    let host = Host::start(&cluster, &REPORTS).await;
+    let host = Host::start(&cluster, &[&REPORTS[..], &["--identity", "pointsman-0"]].concat()).await;
     host.ready().await;
     space.unready_model("later", json!({})).await;
     explains(&space, "later", "WaitingForAgents", "").await;
@@ -164,6 +164,7 @@ async fn what_agents_report_becomes_a_model_s_status_and_spec_and_its_services_f
     assert!(deleted["metadata"]["deletionTimestamp"].is_string());
     report(&cluster, "l4-1", &[]);
     space.goes(&BASE_MODEL, "llama").await;
+    model_claims::are_inspected_in_the_host_s_image(&cluster, &space, "pointsman-0").await;
     let is_by_hand = |model: &Value| model["status"]["state"] == "Ready" && model["status"]["conditions"].is_null();
     space.becomes(&BASE_MODEL, "model", "its state is by hand, and nothing else is said of it", is_by_hand).await;
     let logged = host.logged();

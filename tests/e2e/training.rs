@@ -128,10 +128,15 @@ async fn a_suspended_run_has_no_pods_and_begins_from_the_current_spec() {
     assert!(said.contains("spec.suspend"), "{said}");
     assert_eq!(job_uid(&space, "tune-worker").await, before, "it goes on as it was created");
 
+    // What can't be carried out keeps nobody from suspending it.
+    let refused = |hostname: Value| json!({"spec": {"worker": {"template": {"spec": {"hostname": hostname}}}}});
+    space.patch(&TRAINING_JOB, "tune", refused(json!("a"))).await;
+    space.says_of(&TRAINING_JOB, "tune", "Accepted", "False", "NotSupported").await;
     space.patch(&TRAINING_JOB, "tune", json!({"spec": {"suspend": true}})).await;
     let suspended = reaches(&space, "tune", "Suspended").await;
     assert!(suspended["status"].get("startTime").is_none(), "{suspended}");
     space.goes(&JOB, "tune-worker").await;
+    space.patch(&TRAINING_JOB, "tune", refused(Value::Null)).await;
     space.patch(&TRAINING_JOB, "tune", json!({"spec": {"suspend": false}})).await;
     let resumed = reaches(&space, "tune", "Running").await;
     assert!(resumed["status"]["startTime"].is_string());

@@ -68,17 +68,21 @@ pub fn runtimes(around: &Surroundings) -> impl Iterator<Item = (ObjectKey, &Arc<
     })
 }
 
-/// The models that each runtime can serve, by its namespace and name, as policies judge runtimes that a service names. `judge` puts the question
-/// for a namespace; a model of whose runtimes it says nothing is nobody's.
+/// The models that each runtime can serve, by its namespace and name.
+pub type ServedModels = BTreeMap<(String, String), BTreeSet<String>>;
+
+/// The models that each runtime can serve, as policies judge runtimes that a service names. `judge` puts the question for a namespace; of a model
+/// about which it has no answer, what was known before is kept.
 pub fn served_models(
     around: &Surroundings,
+    before: &ServedModels,
     judge: impl Fn(&str, &ModelView, &Digested<Vec<Candidate>>) -> Option<Vec<Judged>>,
-) -> BTreeMap<(String, String), BTreeSet<String>> {
+) -> ServedModels {
     let mut scopes: BTreeMap<&str, Vec<Candidate>> = BTreeMap::new();
     for (_, runtime) in around.runtimes.all.all() {
         scopes.entry(&runtime.candidate.namespace).or_default().push(runtime.candidate.clone());
     }
-    let mut served = BTreeMap::new();
+    let mut served = ServedModels::new();
     for (namespace, candidates) in scopes {
         let names: Vec<_> = candidates.iter().map(|candidate| (candidate.namespace.clone(), candidate.name.clone())).collect();
         let candidates = Digested::new(candidates).unwrap_or_default();
@@ -88,10 +92,13 @@ pub fn served_models(
                 "" => name.to_owned(),
                 namespace => format!("{namespace}/{name}"),
             };
-            let judged = judge(namespace, model, &candidates).unwrap_or_default();
-            let eligible = names.iter().zip(&judged).filter(|(_, judged)| matches!(judged, Judged::Eligible(_)));
-            for (runtime, _) in eligible {
-                served.entry(runtime.clone()).or_insert_with(BTreeSet::new).insert(label.clone());
+            let judged = judge(namespace, model, &candidates);
+            let can_serve = |at: usize, runtime: &(String, String)| match &judged {
+                Some(judged) => matches!(judged.get(at), Some(Judged::Eligible(_))),
+                None => before.get(runtime).is_some_and(|known| known.contains(&label)),
+            };
+            for (_, runtime) in names.iter().enumerate().filter(|(at, runtime)| can_serve(*at, runtime)) {
+                served.entry(runtime.clone()).or_default().insert(label.clone());
             }
         }
     }
@@ -159,7 +166,7 @@ mod tests {
         }
         let around = world.surroundings(&ObjectKey { resource: &INFERENCE_SERVICE, namespace: "a".to_owned(), name: "x".to_owned() });
         let excluded = || Judged::Excluded { plugin: None, reason: Reason { code: "No".to_owned(), message: String::new() } };
-        let served = served_models(&around, |_, _, candidates| {
+        let served = served_models(&around, &ServedModels::new(), |_, _, candidates| {
             let judge = |candidate: &Candidate| if candidate.name == "none" { excluded() } else { Judged::Eligible(Eligible::default()) };
             Some(candidates.iter().map(judge).collect())
         });
@@ -169,7 +176,9 @@ mod tests {
         assert_eq!(models("", "all").unwrap(), ["a/m", "b/m", "m"]);
         assert_eq!(models("a", "own").unwrap(), ["a/m", "m"]);
         assert_eq!(models("", "none"), None);
-        assert!(served_models(&around, |_, _, _| None).is_empty());
+        // What policies can't answer now is as it was, and for as long as they never could it is unknown.
+        assert_eq!(served_models(&around, &served, |_, _, _| None), served);
+        assert!(served_models(&around, &ServedModels::new(), |_, _, _| None).is_empty());
         let keys: Vec<String> = runtimes(&around).map(|(key, _)| key.to_string()).collect();
         assert_eq!(keys, ["ClusterServingRuntime /all", "ClusterServingRuntime /none", "ServingRuntime a/own"]);
     }

@@ -3,7 +3,7 @@
 mod remote;
 
 use super::output::{Output, OutputArgs, columns, pairs};
-use crate::model_facts::{report, spec_fields};
+use crate::model_facts::spec_fields;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use pointsman_core::model_nodes::inspection::MAX_FACTS;
@@ -61,11 +61,10 @@ pub(super) async fn run(args: &ModelArgs) -> Result<ExitCode> {
         None => remote::inspect(place, access).await?,
     };
     if let Some(file) = termination_message {
-        // What says too much is there nevertheless.
-        let text = report(&facts, MAX_FACTS).unwrap_or_else(|why| {
-            eprintln!("note: nothing is read from the model's files: {why}");
-            "{}".to_owned()
-        });
+        let text = json!(spec_fields(&facts)).to_string();
+        if text.len() > MAX_FACTS {
+            bail!("{place}: the files have {} bytes of facts, and the limit is {MAX_FACTS}: check config.json", text.len());
+        }
         std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
         return Ok(ExitCode::SUCCESS);
     }

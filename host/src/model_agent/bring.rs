@@ -1,7 +1,7 @@
 //! Brings one model to the node: what a job does, from the Secret to what the files say.
 
 use super::peers::Exchange;
-use crate::{model_facts::report, problem::sentence};
+use crate::{model_facts::spec_fields, problem::sentence};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use pointsman_core::model_nodes::assignment::ModelObject;
@@ -213,7 +213,13 @@ async fn read(model: &ModelObject, folder: PathBuf) -> (Option<Box<RawValue>>, O
         let facts = Directory::new(&folder)
             .map_err(|error| error.to_string())
             .and_then(|files| inspect(&files).map_err(|error| error.to_string()))?;
-        RawValue::from_string(report(&facts, MAX_FACTS)?).map_err(|error| error.to_string())
+        let mut fields = spec_fields(&facts);
+        fields.extend(facts.diffusion_pipeline.as_ref().map(|pipeline| ("diffusionPipeline".to_owned(), json!(pipeline))));
+        let text = json!(fields).to_string();
+        if text.len() > MAX_FACTS {
+            return Err(format!("they have {} bytes of facts, and the limit is {MAX_FACTS}: set the spec's fields yourself", text.len()));
+        }
+        RawValue::from_string(text).map_err(|error| error.to_string())
     });
     match reading.await.map_err(|error| error.to_string()).and_then(|read| read) {
         Ok(facts) => (Some(facts), None),

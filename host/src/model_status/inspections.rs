@@ -13,21 +13,20 @@ use crate::{
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
+    api::{ApiResource, DeleteParams, DynamicObject, PostParams, Preconditions},
     runtime::watcher,
 };
 use pointsman_core::{
     model_nodes::{
         assignment::ModelObject,
-        inspection::{ClaimPath, FACTS, INSPECTION, Inspection, InspectionJob, InspectionPod, Step, model_key, unwatched},
-        summary::Summary,
+        inspection::{ClaimPath, INSPECTION, Inspection, InspectionJob, InspectionPod, Outcome, Step, model_key},
+        live::LiveModel,
     },
     resource::JOB,
     world::MissingRole,
 };
 use pointsman_download::StorageUri;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The field manager of these Jobs.
@@ -56,19 +55,14 @@ impl StoreKind for Kind {
     }
 }
 
-/// What the watches have seen: each with its model's key.
+/// What the watches have seen, by the models' keys.
 #[derive(Debug, Default)]
 pub(super) struct Inspections {
-    jobs: BTreeMap<(Kind, Name), (String, InspectionJob)>,
-    pods: BTreeMap<(Kind, Name), (String, InspectionPod)>,
+    keys: BTreeMap<(Kind, Name), String>,
+    jobs: BTreeMap<String, BTreeMap<Name, InspectionJob>>,
+    pods: BTreeMap<String, BTreeMap<Name, InspectionPod>>,
     changed: BTreeSet<String>,
     unlisted: Unlisted<Kind>,
-}
-
-impl Default for Kind {
-    fn default() -> Self {
-        Self::Jobs(0)
-    }
 }
 
 /// What was read, with its model's key.
@@ -80,41 +74,57 @@ where
     Some((model_key(object.meta())?.to_owned(), read(&object)?))
 }
 
-/// Replaces what is known of one. Returns the keys of the models that this matters to.
-fn replace<T: PartialEq>(known: &mut BTreeMap<(Kind, Name), (String, T)>, at: (Kind, Name), new: Option<(String, T)>) -> Vec<String> {
-    if known.get(&at) == new.as_ref() {
-        return Vec::new();
+/// Puts one where it belongs. Returns whether it is another one than before.
+fn put<T: PartialEq>(known: &mut BTreeMap<String, BTreeMap<Name, T>>, key: &str, name: &Name, new: T) -> bool {
+    let known = known.entry(key.to_owned()).or_default();
+    let is_other = known.get(name) != Some(&new);
+    known.insert(name.clone(), new);
+    is_other
+}
+
+fn take_away<T>(known: &mut BTreeMap<String, BTreeMap<Name, T>>, key: &str, name: &Name) {
+    if let Some(of_model) = known.get_mut(key) {
+        of_model.remove(name);
+        if of_model.is_empty() {
+            known.remove(key);
+        }
     }
-    let key = new.as_ref().map(|(key, _)| key.clone());
-    let before = match new {
-        Some(new) => known.insert(at, new),
-        None => known.remove(&at),
-    };
-    before.map(|(key, _)| key).into_iter().chain(key).collect()
 }
 
 impl Store for Inspections {
     type Kind = Kind;
 
     fn put(&mut self, kind: Kind, name: &Name, text: &str) {
-        let at = (kind, name.clone());
-        self.changed.extend(match kind {
-            Kind::Jobs(_) => replace(&mut self.jobs, at, read(text, InspectionJob::from_job)),
-            Kind::Pods(_) => replace(&mut self.pods, at, read(text, InspectionPod::from_pod)),
-        });
+        let (key, is_other) = match kind {
+            Kind::Jobs(_) => match read(text, InspectionJob::from_job) {
+                None => return self.remove(kind, name),
+                Some((key, job)) => (key.clone(), put(&mut self.jobs, &key, name, job)),
+            },
+            Kind::Pods(_) => match read(text, InspectionPod::from_pod) {
+                None => return self.remove(kind, name),
+                Some((key, pod)) => (key.clone(), put(&mut self.pods, &key, name, pod)),
+            },
+        };
+        if self.keys.get(&(kind, name.clone())).is_some_and(|before| *before != key) {
+            self.remove(kind, name);
+        }
+        self.keys.insert((kind, name.clone()), key.clone());
+        if is_other {
+            self.changed.insert(key);
+        }
     }
 
     fn remove(&mut self, kind: Kind, name: &Name) {
-        let at = (kind, name.clone());
-        self.changed.extend(match kind {
-            Kind::Jobs(_) => replace(&mut self.jobs, at, None),
-            Kind::Pods(_) => replace(&mut self.pods, at, None),
-        });
+        let Some(key) = self.keys.remove(&(kind, name.clone())) else { return };
+        match kind {
+            Kind::Jobs(_) => take_away(&mut self.jobs, &key, name),
+            Kind::Pods(_) => take_away(&mut self.pods, &key, name),
+        }
+        self.changed.insert(key);
     }
 
     fn names(&self, kind: Kind) -> Vec<Name> {
-        let all = self.jobs.keys().chain(self.pods.keys());
-        all.filter(|(known, _)| *known == kind).map(|(_, name)| name.clone()).collect()
+        self.keys.keys().filter(|(known, _)| *known == kind).map(|(_, name)| name.clone()).collect()
     }
 
     fn unlisted(&mut self) -> &mut Unlisted<Kind> {
@@ -128,31 +138,28 @@ impl Inspections {
         std::mem::take(&mut self.changed)
     }
 
-    /// Whether Jobs and pods have been listed, or can't be.
-    pub(super) fn is_settled(&self) -> bool {
-        self.unlisted.obstacle() != Some(Obstacle::Pending)
+    /// What keeps Jobs and pods from being known.
+    pub(super) fn obstacle(&self) -> Option<Obstacle> {
+        self.unlisted.obstacle()
     }
 
-    /// What the status of a model on a claim is to be, and what to do for it.
-    pub(super) fn outcome(&self, model: &ModelObject, key: &str, image: Result<&str, &str>, refusal: Option<&str>) -> (Summary, Vec<Step>) {
-        if let Some(Obstacle::Failed(why)) = self.unlisted.obstacle() {
-            return (unwatched(&why), Vec::new());
-        }
-        let place = match StorageUri::parse(&model.storage.storage_uri) {
+    /// What follows for a model on a claim.
+    pub(super) fn outcome(&self, live: &LiveModel, key: &str, image: Result<&str, &str>, refusal: Option<&str>) -> Outcome {
+        let place = match StorageUri::parse(&live.object.storage.storage_uri) {
             Ok(StorageUri::Pvc { namespace, name, path }) => Ok(ClaimPath { namespace, claim: name, path }),
             Ok(_) => Err("it isn't at pvc://".to_owned()),
             Err(error) => Err(error.to_string()),
         };
-        let pods = self.pods.values().filter(|(known, _)| known == key).map(|(_, pod)| pod).collect();
-        Inspection { model, key, place, image, refusal, jobs: self.jobs(key).collect(), pods }.outcome()
+        let pods = self.pods.get(key).into_iter().flat_map(BTreeMap::values).collect();
+        Inspection { live, key, place, image, refusal, jobs: self.jobs(key).collect(), pods }.outcome()
     }
 
     /// The Jobs about a model.
-    fn jobs<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a InspectionJob> {
-        self.jobs.values().filter(move |(known, _)| known == key).map(|(_, job)| job)
+    fn jobs(&self, key: &str) -> impl Iterator<Item = &InspectionJob> {
+        self.jobs.get(key).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// What to do for a model that is on no claim any more.
+    /// What to do for a model that isn't inspected any more.
     pub(super) fn leftovers(&self, model: &ModelObject, key: &str) -> Vec<Step> {
         self.jobs(key).filter(|job| job.is_left_by(model)).map(|job| Step::Delete(job.clone())).collect()
     }
@@ -180,45 +187,48 @@ pub(super) fn start(client: &Client, namespaces: &BTreeSet<String>) -> Watched<I
     watched
 }
 
-/// Takes a step.
-pub(super) async fn take(client: &Client, step: Step) -> kube::Result<()> {
+/// Takes a step. Returns why a Job can't be created, if that is the step.
+pub(super) async fn take(client: &Client, step: Step) -> kube::Result<Option<String>> {
     let jobs = |namespace: &str| -> Api<DynamicObject> { Api::namespaced_with(client.clone(), namespace, &JOB.api_resource()) };
-    let merge = async |job: &InspectionJob, mut change: Value| {
-        change["metadata"]["uid"] = json!(job.uid);
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        jobs(&job.namespace).patch(&job.name, &params, &Patch::Merge(change)).await
-    };
-    let answer = match step {
+    match step {
         Step::Create(job) => {
-            let namespace = job["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+            let text = |field: &str| job["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let (namespace, name) = (text("namespace"), text("name"));
             let job = serde_json::from_value(job).map_err(kube::Error::SerdeError)?;
             let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-            return match jobs(&namespace).create(&params, &job).await {
-                // The watch hasn't brought it yet.
-                Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-                answer => answer.map(drop),
-            };
+            match jobs(&namespace).create(&params, &job).await {
+                Ok(_) => Ok(None),
+                // The watch hasn't brought it yet, or never brings it.
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                    let known = jobs(&namespace).get_metadata_opt(&name).await?;
+                    let is_ours = known.is_none_or(|known| known.labels().get(INSPECTION).is_some_and(|value| value == "true"));
+                    Ok((!is_ours).then(|| "a Job of this name exists that isn't Pointsman's: delete it".to_owned()))
+                }
+                Err(kube::Error::Api(status)) => Ok(Some(status.message)),
+                Err(error) => Err(error),
+            }
         }
         Step::Delete(job) => {
             let preconditions = Some(Preconditions { uid: Some(job.uid), resource_version: None });
-            jobs(&job.namespace).delete(&job.name, &DeleteParams { preconditions, ..DeleteParams::background() }).await.map(drop)
+            let params = DeleteParams { preconditions, ..DeleteParams::background() };
+            match jobs(&job.namespace).delete(&job.name, &params).await {
+                // It is gone, or another one of the name is there: the watch brings that.
+                Err(error) if is_outdated(&error) => Ok(None),
+                answer => answer.map(|_| None),
+            }
         }
-        Step::Record(job, facts) => merge(&job, json!({"metadata": {"annotations": {FACTS: &*facts}}})).await.map(drop),
-        Step::Expire(job, seconds) => merge(&job, json!({"spec": {"ttlSecondsAfterFinished": seconds}})).await.map(drop),
-    };
-    // One that has changed or is gone is brought by the watch.
-    answer.or_else(|error| if is_outdated(&error) { Ok(()) } else { Err(error) })
+    }
 }
 
 /// The image that this host runs in, by its own pod.
 pub(super) async fn own_image(client: &Client, namespace: &str, pod: &str) -> Result<String, String> {
     let remedy = "set the host's flag --model-inspect-image";
-    let pod = match Api::<Pod>::namespaced(client.clone(), namespace).get_opt(pod).await {
-        Ok(Some(pod)) => pod,
-        Ok(None) => return Err(format!("the host runs in no pod: {remedy}")),
+    let found = match Api::<Pod>::namespaced(client.clone(), namespace).get_opt(pod).await {
+        Ok(Some(found)) => found,
+        Ok(None) => return Err(format!("the host finds no pod {namespace}/{pod} that is its own: {remedy}")),
         Err(error) => return Err(format!("the host can't read its pod {namespace}/{pod} ({}): {remedy}", sentence(&error))),
     };
-    let containers = pod.spec.map(|spec| spec.containers).unwrap_or_default();
+    let containers = found.spec.map(|spec| spec.containers).unwrap_or_default();
     let own = containers.iter().find(|container| container.name == CONTAINER).or(containers.first());
     own.and_then(|container| container.image.clone()).ok_or_else(|| format!("the host's pod has no image: {remedy}"))
 }
@@ -226,6 +236,7 @@ pub(super) async fn own_image(client: &Client, namespace: &str, pod: &str) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
     fn name(name: &str) -> Name {
         ("ml".to_owned(), name.to_owned())

@@ -22,12 +22,12 @@ use kube::{
 use pointsman_core::{
     claims::Claims,
     model_nodes::{
-        inspection::Step,
+        inspection::{Outcome, Step, unlisted},
         live::{FACTS_MANAGER, LiveModel, STATUS_MANAGER},
         names::config_map_key,
         summary::summarize,
     },
-    world::{ObjectKey, Subscriber},
+    world::{ObjectKey, Subscriber, ome::ModelView},
 };
 use pointsman_crds::ome::model::LifeCycleState;
 use pointsman_sandbox::sync::locked;
@@ -120,6 +120,8 @@ struct Leading<'i> {
     image: Result<String, String>,
     /// Why the Jobs could not be created that inspect these models.
     refusals: BTreeMap<ObjectKey, String>,
+    /// What keeps Jobs and pods from being known, as it was when this was looked at last.
+    job_obstacle: Option<Obstacle>,
     /// The models, by their keys in the agents' ConfigMaps.
     models: HashMap<String, ObjectKey>,
     /// Those to look at again because a write has failed, with why, as it was logged last.
@@ -143,6 +145,8 @@ struct Writes {
     status: Option<Value>,
     /// Whether what somebody else has written of its status is overwritten.
     overwrites: bool,
+    /// Whether a Job inspects it rather than agents. A state that somebody sets by hand meanwhile counts then.
+    inspected: bool,
     /// What to do for its inspection.
     steps: Vec<Step>,
 }
@@ -165,6 +169,7 @@ impl<'i> Leading<'i> {
                 InspectImage::OfPod { .. } => Err("it hasn't been looked up yet".to_owned()),
             },
             refusals: BTreeMap::new(),
+            job_obstacle: Some(Obstacle::Pending),
             inputs,
             models: HashMap::new(),
             failed: BTreeMap::new(),
@@ -180,6 +185,7 @@ impl<'i> Leading<'i> {
         let mut waiting = BTreeSet::new();
         loop {
             waiting.extend(self.changed());
+            waiting.extend(self.unblocked());
             if self.is_known() {
                 self.write(std::mem::take(&mut waiting)).await;
             }
@@ -231,19 +237,46 @@ impl<'i> Leading<'i> {
             tracing::warn!("the status of models isn't written: {why}");
         }
         self.obstacle = why;
-        obstacle.is_none() && self.inspections.lock().is_settled()
+        obstacle.is_none()
+    }
+
+    /// The models to look at since it is another thing that keeps Jobs and pods from being known, or nothing does any more.
+    fn unblocked(&mut self) -> Vec<ObjectKey> {
+        let obstacle = self.inspections.lock().obstacle();
+        let why = match &obstacle {
+            Some(Obstacle::Failed(why)) => Some(why.clone()),
+            _ => None,
+        };
+        if let Some(why) = &why
+            && self.job_obstacle != Some(Obstacle::Failed(why.clone()))
+        {
+            tracing::warn!("models on claims aren't inspected: {why}");
+        }
+        let is_other = self.job_obstacle != obstacle;
+        self.job_obstacle = obstacle;
+        if is_other { self.models.values().filter(|model| self.is_on_claim(model)).cloned().collect() } else { Vec::new() }
+    }
+
+    fn is_on_claim(&self, model: &ObjectKey) -> bool {
+        self.inputs.shared.lock().model(model).is_some_and(|view| view.live.object.scheme() == CLAIM)
     }
 
     /// Looks for the image, if there are models that need it. Returns those that go on waiting for it.
     async fn find_image(&mut self, models: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
-        let needs_it = |model: &&ObjectKey| self.inputs.shared.lock().model(model).is_some_and(|view| view.live.object.scheme() == CLAIM);
+        let needing = |leading: &Self| models.iter().filter(|model| leading.needs_image(model)).cloned().collect::<Vec<_>>();
         match &self.inputs.image {
-            InspectImage::OfPod { namespace, name } if self.image.is_err() && models.iter().any(|model| needs_it(&model)) => {
+            InspectImage::OfPod { namespace, name } if self.image.is_err() && !needing(self).is_empty() => {
                 self.image = inspections::own_image(&self.client, namespace, name).await;
             }
-            _ => {}
+            _ => return Vec::new(),
         }
-        if self.image.is_ok() { Vec::new() } else { models.iter().filter(needs_it).cloned().collect() }
+        needing(self)
+    }
+
+    fn needs_image(&self, key: &ObjectKey) -> bool {
+        let view = self.view(key);
+        let live = view.as_ref().map(|view| &view.live);
+        live.is_some_and(|live| live.object.scheme() == CLAIM && self.inspect(live, key).is_some_and(|outcome| outcome.needs_image))
     }
 
     async fn write(&mut self, models: BTreeSet<ObjectKey>) {
@@ -252,11 +285,13 @@ impl<'i> Leading<'i> {
         let known = self.failed.clone();
         for model in models {
             self.failed.remove(&model);
+            if !self.is_on_claim(&model) {
+                self.refusals.remove(&model);
+            }
             match self.writes(&model) {
                 None => {
                     self.models.remove(&config_map_key(&model.namespace, &model.name));
                     self.written.remove(&model);
-                    self.refusals.remove(&model);
                 }
                 Some(writes) if writes.is_empty() => {}
                 Some(writes) => requests.push(send(self.client.clone(), model, writes)),
@@ -266,8 +301,8 @@ impl<'i> Leading<'i> {
         for (model, answer, refusal) in some_at_once(requests).await {
             if let Some(why) = refusal {
                 self.failed.insert(model.clone(), why.clone());
-                // The status has it at once.
-                if self.refusals.insert(model.clone(), why.clone()) != Some(why) {
+                // The status has the first one at once. Later ones may differ in a number each.
+                if self.refusals.insert(model.clone(), why).is_none() {
                     self.retry_at = Some(Instant::now());
                 }
             } else {
@@ -293,11 +328,15 @@ impl<'i> Leading<'i> {
         }
     }
 
+    /// A model, if it is ours.
+    fn view(&self, key: &ObjectKey) -> Option<Arc<ModelView>> {
+        let namespaces = &self.inputs.claims.namespaces;
+        self.inputs.shared.lock().model(key).filter(|_| namespaces.is_empty() || namespaces.contains(&key.namespace))
+    }
+
     /// What to write about a model; none if it is gone, or isn't ours.
     fn writes(&self, key: &ObjectKey) -> Option<Writes> {
-        let namespaces = &self.inputs.claims.namespaces;
-        let view = self.inputs.shared.lock().model(key);
-        let model = &view.filter(|_| namespaces.is_empty() || namespaces.contains(&key.namespace))?.live;
+        let model = &self.view(key)?.live;
         // The next version comes, and is looked at then.
         if self.written.get(key) == Some(&model.resource_version) {
             return Some(Writes::default());
@@ -307,8 +346,8 @@ impl<'i> Leading<'i> {
         let name = config_map_key(&key.namespace, &key.name);
         let reported = reports.for_model(&name);
         let finalizers = model.finalizers_to_write(reported, nodes);
-        let Writes { facts, status, overwrites, steps, .. } = if model.object.scheme() == CLAIM {
-            self.writes_by_inspection(model, key, &name)
+        let Writes { facts, status, overwrites, inspected, steps, .. } = if model.object.scheme() == CLAIM {
+            self.writes_by_inspection(model, key)
         } else {
             let summary = summarize(&model.object.storage, nodes, reported, |node| reports.has_agent(node));
             let overwrites = reported.keys().any(|node| nodes.contains_key(&**node));
@@ -321,23 +360,40 @@ impl<'i> Leading<'i> {
             }
         };
         let (uid, resource_version) = (model.object.uid.clone(), model.resource_version.clone());
-        Some(Writes { uid, resource_version, finalizers, facts, status, overwrites, steps })
+        Some(Writes { uid, resource_version, finalizers, facts, status, overwrites, inspected, steps })
+    }
+
+    /// What follows for a model on a claim; none as long as Jobs and pods aren't known.
+    fn inspect(&self, model: &LiveModel, key: &ObjectKey) -> Option<Outcome> {
+        let seen = self.inspections.lock();
+        if seen.obstacle().is_some() {
+            return None;
+        }
+        let (image, refusal) = (self.image.as_deref().map_err(String::as_str), self.refusals.get(key).map(String::as_str));
+        Some(seen.outcome(model, &config_map_key(&key.namespace, &key.name), image, refusal))
     }
 
     /// What to write about a model on a claim. One that people have declared to be ready isn't inspected.
-    fn writes_by_inspection(&self, model: &LiveModel, key: &ObjectKey, name: &str) -> Writes {
+    fn writes_by_inspection(&self, model: &LiveModel, key: &ObjectKey) -> Writes {
+        let now = Timestamp::now();
         if model.object.is_deleting {
             return Writes::default();
         }
-        let (image, refusal) = (self.image.as_deref().map_err(String::as_str), self.refusals.get(key).map(String::as_str));
-        let (summary, steps) = self.inspections.lock().outcome(&model.object, name, image, refusal);
         let is_by_hand = model.has_foreign_state && model.status.state == Some(LifeCycleState::Ready);
-        let status = model.status_to_write(&summary, !is_by_hand, Timestamp::now());
+        let Some(Outcome { summary, steps, .. }) = self.inspect(model, key) else {
+            // What is known of a model stays while nothing is known of Jobs.
+            let status = match &self.job_obstacle {
+                Some(Obstacle::Failed(why)) if model.status.state.is_none() => model.status_to_write(&unlisted(why), true, now),
+                _ => None,
+            };
+            return Writes { status, overwrites: true, inspected: true, ..Writes::default() };
+        };
+        let status = model.status_to_write(&summary, !is_by_hand, now);
         if is_by_hand {
-            return Writes { status, ..Writes::default() };
+            let steps = self.inspections.lock().leftovers(&model.object, &config_map_key(&key.namespace, &key.name));
+            return Writes { status, inspected: true, steps, ..Writes::default() };
         }
-        let facts = model.facts_to_write(&summary);
-        Writes { facts, status, overwrites: true, steps, ..Writes::default() }
+        Writes { facts: model.facts_to_write(&summary), status, overwrites: true, inspected: true, steps, ..Writes::default() }
     }
 }
 
@@ -352,11 +408,12 @@ async fn send(client: Client, model: ObjectKey, writes: Writes) -> (ObjectKey, k
         "" => Api::all_with(client.clone(), &resource),
         namespace => Api::namespaced_with(client.clone(), namespace, &resource),
     };
-    let Writes { uid, resource_version, finalizers, facts, status, overwrites, steps } = writes;
-    let mut refusal = None;
+    let Writes { uid, resource_version, finalizers, facts, status, overwrites, inspected, steps } = writes;
+    let (mut refusal, mut failure) = (None, None);
     for step in steps {
-        if let Err(error) = inspections::take(&client, step).await {
-            refusal = Some(sentence(&error));
+        match inspections::take(&client, step).await {
+            Ok(refused) => refusal = refused.or(refusal),
+            Err(error) => failure = Some(error),
         }
     }
     // With the uid, an apply creates nothing.
@@ -365,7 +422,11 @@ async fn send(client: Client, model: ObjectKey, writes: Writes) -> (ObjectKey, k
         let mut newest = None;
         if let Some(status) = status {
             let params = PatchParams { force: overwrites, ..PatchParams::apply(STATUS_MANAGER) };
-            newest = api.patch_status(&model.name, &params, &Patch::Apply(object("status", status))).await?.resource_version();
+            let mut object = object("status", status);
+            if inspected {
+                object["metadata"]["resourceVersion"] = resource_version.as_str().into();
+            }
+            newest = api.patch_status(&model.name, &params, &Patch::Apply(object)).await?.resource_version();
         }
         // What somebody sets meanwhile is not overwritten: without force, that is a conflict.
         if let Some(facts) = facts {
@@ -380,6 +441,6 @@ async fn send(client: Client, model: ObjectKey, writes: Writes) -> (ObjectKey, k
         }
         Ok(newest.is_some_and(|newest| newest != resource_version).then_some(resource_version))
     };
-    let answer = answer.await;
+    let answer = answer.await.and_then(|written| failure.map_or(Ok(written), Err));
     (model, answer, refusal)
 }

@@ -1,7 +1,7 @@
-//! A model on a PersistentVolumeClaim: no agent sees it, so a Job reads its files where the claim can be mounted. The Job is the record of
-//! that, as long as the model is what it was.
+//! A model on a PersistentVolumeClaim: no agent sees it, so a Job reads its files where the claim can be mounted. Once that has succeeded, the
+//! model's status is the record of it, until its storage is another.
 
-use super::{assignment::ModelObject, summary::Summary};
+use super::{assignment::ModelObject, live::LiveModel, summary::Summary};
 use crate::condition::{Condition, READY};
 use k8s_openapi::{
     api::{batch::v1::Job, core::v1::Pod},
@@ -18,14 +18,11 @@ pub const INSPECTION: &str = "pointsman.dev/model-inspection";
 /// The annotation of these Jobs and their pods with the model, by its key in agents' ConfigMaps.
 pub const MODEL: &str = "pointsman.dev/model";
 
-/// The annotation of a Job with what the files say: fields of a model's spec.
-pub const FACTS: &str = "pointsman.dev/model-facts";
-
-/// How much a container may say when it ends: what a kubelet keeps.
+/// How much a container may report when it ends: what a kubelet keeps.
 pub const MAX_FACTS: usize = 4096;
 
-/// After how many seconds what has failed is tried again: its Job is deleted then.
-const AGAIN_AFTER: i64 = 1800;
+/// How many seconds a Job stays that has ended. One that has failed is followed by the next.
+const SECONDS_AFTER_END: i64 = 1800;
 
 /// How often a pod is replaced that ends without a report.
 const BACKOFF_LIMIT: i64 = 2;
@@ -38,6 +35,12 @@ const CONTAINER: &str = "inspect";
 
 /// Where the claim is mounted.
 const MOUNT: &str = "/claim";
+
+/// The reason of a model whose claim has been read.
+const INSPECTED: &str = "ClaimInspected";
+
+/// The reason of a model whose claim is being read.
+const INSPECTING: &str = "Inspecting";
 
 /// A place on a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,21 +73,31 @@ pub struct InspectionJob {
     pub uid: String,
     /// The uid of the model that owns it.
     owner: String,
+    image: String,
     progress: Progress,
     is_deleting: bool,
-    is_temporary: bool,
-    facts: Option<Arc<str>>,
+}
+
+/// What a pod does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum PodProgress {
+    /// It has no node, or its container can't start: a sentence, if there is one.
+    Waiting(Option<String>),
+    Running,
+    /// It has ended with the fields of a spec.
+    Reported(Arc<str>),
+    /// It has ended otherwise: a sentence.
+    Failed(String),
 }
 
 /// A pod of such a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InspectionPod {
+    namespace: String,
     /// The uid of its Job.
     owner: String,
     created: String,
-    facts: Option<Arc<str>>,
-    failure: Option<String>,
-    waits_for: Option<String>,
+    progress: PodProgress,
 }
 
 /// The key of the model that a Job or pod is about.
@@ -121,15 +134,16 @@ impl InspectionJob {
         } else {
             Progress::Pending
         };
+        let pod = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+        let container = pod.and_then(|pod| pod.containers.iter().find(|container| container.name == CONTAINER));
         Some(Self {
             namespace: metadata.namespace.clone()?,
             name: metadata.name.clone()?,
             uid: metadata.uid.clone()?,
             owner: owner(metadata, &["BaseModel", "ClusterBaseModel"])?,
+            image: container.and_then(|container| container.image.clone()).unwrap_or_default(),
             progress,
             is_deleting: metadata.deletion_timestamp.is_some(),
-            is_temporary: job.spec.as_ref().is_some_and(|spec| spec.ttl_seconds_after_finished.is_some()),
-            facts: metadata.annotations.as_ref().and_then(|annotations| facts(annotations.get(FACTS)?)),
         })
     }
 
@@ -142,35 +156,56 @@ impl InspectionJob {
 impl InspectionPod {
     /// Reads one; none if no Job owns it.
     pub fn from_pod(pod: &Pod) -> Option<Self> {
-        let status = pod.status.as_ref();
-        let container = status.and_then(|status| status.container_statuses.as_ref()?.first());
-        let state = container.and_then(|container| container.state.as_ref());
-        let ended = state.and_then(|state| state.terminated.as_ref());
-        let said = ended.and_then(|ended| ended.message.as_deref()).filter(|text| !text.trim().is_empty());
-        let failure = ended.filter(|ended| ended.exit_code != 0).map(|ended| {
-            let reason = ended.reason.as_deref().unwrap_or("Error");
-            said.map_or_else(|| format!("Its container ended with exit code {} ({reason}).", ended.exit_code), line)
-        });
-        let waiting = state.and_then(|state| state.waiting.as_ref()).and_then(|waiting| {
-            let reason = waiting.reason.as_deref().filter(|reason| *reason != "ContainerCreating" && *reason != "PodInitializing")?;
-            Some(line(&waiting.message.as_ref().map_or_else(|| reason.to_owned(), |message| format!("{reason}: {message}"))))
-        });
-        let unscheduled = || {
-            let mut conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
-            let unscheduled = conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
-            unscheduled.message.as_deref().map(line)
-        };
         Some(Self {
+            namespace: pod.metadata.namespace.clone()?,
             owner: owner(&pod.metadata, &["Job"])?,
             created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default(),
-            facts: ended.filter(|ended| ended.exit_code == 0).and(said).and_then(facts),
-            failure,
-            waits_for: waiting.or_else(unscheduled),
+            progress: PodProgress::read(pod),
         })
     }
 }
 
-/// What a pod has said, if that is an object.
+impl PodProgress {
+    fn read(pod: &Pod) -> Self {
+        let Some(status) = &pod.status else { return Self::Waiting(None) };
+        // Others may have put containers beside it.
+        let mut containers = status.container_statuses.iter().flatten();
+        let container = containers.find(|container| container.name == CONTAINER);
+        let state = container.and_then(|container| container.state.as_ref());
+        if let Some(ended) = state.and_then(|state| state.terminated.as_ref()) {
+            let message = ended.message.as_deref().filter(|message| !message.trim().is_empty());
+            let facts = message.filter(|_| ended.exit_code == 0).and_then(facts);
+            let reason = ended.reason.as_deref().unwrap_or("Error");
+            return facts.map_or_else(
+                || match message.filter(|_| ended.exit_code != 0) {
+                    Some(message) => Self::Failed(line(message)),
+                    None => Self::Failed(format!("Its container reported nothing (exit code {}, {reason}).", ended.exit_code)),
+                },
+                Self::Reported,
+            );
+        }
+        if state.is_some_and(|state| state.running.is_some()) {
+            return Self::Running;
+        }
+        let waiting = state.and_then(|state| state.waiting.as_ref()).and_then(|waiting| match waiting.reason.as_deref()? {
+            "ContainerCreating" | "PodInitializing" => None,
+            // Kubelets alternate between these.
+            "ErrImagePull" | "ImagePullBackOff" => {
+                let image = container.map(|container| container.image.as_str()).unwrap_or_default();
+                Some(format!("The image {image} can't be pulled."))
+            }
+            reason => Some(line(&waiting.message.as_ref().map_or_else(|| reason.to_owned(), |message| format!("{reason}: {message}")))),
+        });
+        let unscheduled = || {
+            let mut conditions = status.conditions.iter().flatten();
+            let unscheduled = conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
+            unscheduled.message.as_deref().map(line)
+        };
+        Self::Waiting(waiting.or_else(unscheduled))
+    }
+}
+
+/// What a pod has reported, if that is an object.
 fn facts(text: &str) -> Option<Arc<str>> {
     let is_object = text.len() <= MAX_FACTS && serde_json::from_str::<Value>(text).is_ok_and(|facts| facts.is_object());
     is_object.then(|| text.trim().into())
@@ -181,19 +216,15 @@ fn facts(text: &str) -> Option<Arc<str>> {
 pub enum Step {
     /// Create this Job.
     Create(Value),
-    /// Delete this Job: it is about what the model was, or its result is lost.
+    /// Delete this Job: it inspects what the model was, or in an image that isn't the one.
     Delete(InspectionJob),
-    /// Write into this Job what its pod has said, which stays when the pod goes.
-    Record(InspectionJob, Arc<str>),
-    /// Have this Job deleted after a time, so that what has failed is tried again.
-    Expire(InspectionJob, i64),
 }
 
 /// What is known of a model on a claim.
 #[derive(Clone, Debug)]
 pub struct Inspection<'a> {
     /// The model.
-    pub model: &'a ModelObject,
+    pub live: &'a LiveModel,
     /// Its key in agents' ConfigMaps.
     pub key: &'a str,
     /// Its place, or what is wrong with its URI.
@@ -208,80 +239,67 @@ pub struct Inspection<'a> {
     pub pods: Vec<&'a InspectionPod>,
 }
 
+/// What follows for a model on a claim.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What its status is to be.
+    pub summary: Summary,
+    /// What to do.
+    pub steps: Vec<Step>,
+    /// Whether a Job would be created if the image were known.
+    pub needs_image: bool,
+}
+
 impl Inspection<'_> {
     /// What its status is to be, and what to do.
-    pub fn outcome(&self) -> (Summary, Vec<Step>) {
+    pub fn outcome(&self) -> Outcome {
+        let outcome = |summary, steps| Outcome { summary, steps, needs_image: false };
         let place = match self.place() {
             Ok(place) => place,
-            Err((reason, message)) => return (failed(reason, message), self.without(None)),
+            Err((reason, message)) => return outcome(failed(reason, message), self.deletions(|_| true)),
         };
-        let ClaimPath { namespace, claim, .. } = &place;
-        let namespace = namespace.as_deref().unwrap_or_default();
+        let namespace = place.namespace.as_deref().unwrap_or_default();
         let name = self.job_name();
-        let own = |job: &&&InspectionJob| job.owner == self.model.uid && job.namespace == namespace && job.name == name;
-        let mut steps = self.without(Some((namespace, &name)));
+        let is_current = |job: &InspectionJob| job.namespace == namespace && job.name == name;
+        let mut steps = self.deletions(|job| !is_current(job));
+        let job = self.jobs.iter().find(|job| job.owner == self.live.object.uid && is_current(job));
+        let pods = self.pods.iter().filter(|pod| job.is_some_and(|job| pod.owner == job.uid && pod.namespace == job.namespace));
+        let newest = pods.clone().max_by_key(|pod| &pod.created).map(|pod| &pod.progress);
+        let facts =
+            pods.clone().find_map(|pod| if let PodProgress::Reported(facts) = &pod.progress { Some(Arc::clone(facts)) } else { None });
         let at = format!("{namespace}/{name}");
-        let Some(job) = self.jobs.iter().find(own) else {
-            let waits = |reason, message| unready(LifeCycleState::InTransit, reason, message);
-            let summary = match (self.image, self.refusal) {
-                (Err(why), _) => {
-                    waits("ImageUnknown", format!("The image of the Job that is to read the claim isn't known: {}", line(why)))
-                }
-                (_, Some(why)) => waits("JobRefused", format!("The Job {at} that is to read the claim can't be created: {}", line(why))),
-                _ => waits("Inspecting", format!("The Job {at} is being created to read the claim {claim}.")),
-            };
-            steps.extend(self.image.ok().map(|image| Step::Create(self.job(&place, namespace, &name, image))));
-            return (summary, steps);
+        // Whatever becomes of the Job, what it has found stays.
+        if self.is_recorded(&at) || facts.is_some() && job.is_some_and(|job| job.progress == Progress::Complete) {
+            return outcome(Summary { facts, ..holds(&place.claim, &at) }, steps);
+        }
+        if let Some(job) = job {
+            let is_stuck = job.progress == Progress::Pending && !matches!(newest, Some(PodProgress::Running));
+            if is_stuck && !job.is_deleting && self.image.is_ok_and(|image| image != job.image) {
+                steps.push(Step::Delete((*job).clone()));
+            }
+            return outcome(progress(job, newest, &place.claim, &at), steps);
+        }
+        let summary = match (self.image, self.refusal) {
+            (Err(why), _) => unready("ImageUnknown", format!("The image of the Job that is to read the claim is unknown: {}", line(why))),
+            (_, Some(why)) => unready("JobRefused", format!("The Job {at}, which is to read the claim, can't be created: {}", line(why))),
+            _ => unready(INSPECTING, format!("The Job {at} is being created to read the claim {}.", place.claim)),
         };
-        let pods = self.pods.iter().filter(|pod| pod.owner == job.uid);
-        let newest = pods.clone().max_by_key(|pod| &pod.created);
-        let summary = match &job.progress {
-            _ if job.is_deleting => unready(LifeCycleState::InTransit, "Inspecting", format!("The Job {at} is being replaced.")),
-            Progress::Complete => {
-                let said = pods.clone().find_map(|pod| pod.facts.clone());
-                match (&job.facts, &said) {
-                    (Some(_), _) => {}
-                    (None, Some(said)) => steps.push(Step::Record((*job).clone(), Arc::clone(said))),
-                    (None, None) => steps.push(Step::Delete((*job).clone())),
-                }
-                match job.facts.clone().or(said) {
-                    Some(facts) => Summary { facts: Some(facts), ..holds(claim, &at) },
-                    None => unready(LifeCycleState::InTransit, "Inspecting", format!("The Job {at} is repeated: its result is lost.")),
-                }
-            }
-            Progress::Failed(why) => {
-                if !job.is_temporary {
-                    steps.push(Step::Expire((*job).clone(), AGAIN_AFTER));
-                }
-                let why = newest.and_then(|pod| pod.failure.as_ref()).unwrap_or(why);
-                let minutes = AGAIN_AFTER / 60;
-                let message = format!(
-                    "The Job {at} can't read the model on the claim {claim}: {why} It is tried again after {minutes} minutes, or as soon as you \
-                     delete the Job."
-                );
-                failed("InspectionFailed", message)
-            }
-            Progress::Suspended => unready(
-                LifeCycleState::InTransit,
-                "JobSuspended",
-                format!("The Job {at} is suspended: it reads the claim once whoever suspended it resumes it."),
-            ),
-            Progress::Pending => {
-                let message = match newest.map(|pod| (&pod.failure, &pod.waits_for)) {
-                    Some((Some(why), _)) => format!("The Job {at} tries again to read the claim {claim}: {why}"),
-                    Some((_, Some(what))) => format!("The pod of the Job {at} waits: {what}"),
-                    _ => format!("The Job {at} reads the claim {claim}."),
-                };
-                unready(LifeCycleState::InTransit, "Inspecting", message)
-            }
-        };
-        (summary, steps)
+        steps.extend(self.image.ok().map(|image| Step::Create(self.job(&place, namespace, &name, image))));
+        Outcome { summary, steps, needs_image: self.image.is_err() }
     }
 
-    /// The place with its namespace. A model of a namespace tells nothing of claims of others.
+    /// Whether the status says that this Job has read the claim.
+    fn is_recorded(&self, job: &str) -> bool {
+        let status = &self.live.status;
+        let mut conditions = status.conditions.iter();
+        let recorded = conditions.any(|known| known.type_ == READY && known.reason == INSPECTED && known.message.contains(job));
+        recorded && status.state == Some(LifeCycleState::Ready)
+    }
+
+    /// The place with its namespace. A model of a namespace has no access to claims of others.
     fn place(&self) -> Result<ClaimPath, (&'static str, String)> {
         let place = self.place.clone().map_err(|why| ("InvalidStorage", line(&format!("spec.storage.storageUri: {why}"))))?;
-        let own = Some(self.model.namespace.clone()).filter(|namespace| !namespace.is_empty());
+        let own = Some(self.live.object.namespace.clone()).filter(|namespace| !namespace.is_empty());
         match (&place.namespace, &own) {
             (None, None) => Err((
                 "ClaimWithoutNamespace",
@@ -298,28 +316,30 @@ impl Inspection<'_> {
         }
     }
 
-    /// Deletes the Jobs about the model, but for one.
-    fn without(&self, kept: Option<(&str, &str)>) -> Vec<Step> {
-        let is_old = |job: &&&InspectionJob| job.is_left_by(self.model) && kept.is_none_or(|kept| kept != (&job.namespace, &job.name));
-        self.jobs.iter().filter(is_old).map(|job| Step::Delete((*job).clone())).collect()
+    /// Deletes those of the model's Jobs.
+    fn deletions(&self, which: impl Fn(&InspectionJob) -> bool) -> Vec<Step> {
+        let jobs = self.jobs.iter().filter(|job| job.is_left_by(&self.live.object) && which(job));
+        jobs.map(|job| Step::Delete((*job).clone())).collect()
     }
 
     /// A name for each state of what is inspected.
     fn job_name(&self) -> String {
-        let ModelObject { uid, storage, refresh, .. } = self.model;
-        let inspected = json!([uid, storage.storage_uri, storage.node_selector, storage.node_affinity, refresh]).to_string();
-        let name = self.model.name.replace('.', "-");
+        let ModelObject { uid, storage, refresh, .. } = &self.live.object;
+        let inspected = json!([uid, storage.storage_uri, storage.node_selector, self.required_nodes(), refresh]).to_string();
+        let name = self.live.object.name.replace('.', "-");
         let name = name.get(..MAX_NAME).unwrap_or(&name).trim_end_matches('-');
         format!("inspect-{name}-{}", &Digest::hash(inspected.as_bytes()).hex()[..8])
     }
 
+    fn required_nodes(&self) -> Option<Value> {
+        let affinity = self.live.object.storage.node_affinity.as_ref()?;
+        affinity.required_during_scheduling_ignored_during_execution.as_ref().map(|required| json!(required))
+    }
+
     fn job(&self, place: &ClaimPath, namespace: &str, name: &str, image: &str) -> Value {
-        let model = self.model;
+        let model = &self.live.object;
         let kind = if model.namespace.is_empty() { "ClusterBaseModel" } else { "BaseModel" };
         let (labels, annotations) = (json!({INSPECTION: "true"}), json!({MODEL: self.key}));
-        let required =
-            model.storage.node_affinity.as_ref().and_then(|nodes| nodes.required_during_scheduling_ignored_during_execution.as_ref());
-        let affinity = required.map(|required| json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}));
         // A volume may be one of a node with accelerators, whose taints pods without any can't tolerate otherwise.
         let tolerations = ["nvidia.com/gpu", "amd.com/gpu"].map(|key| json!({"key": key, "operator": "Exists", "effect": "NoSchedule"}));
         let container = json!({
@@ -345,8 +365,8 @@ impl Inspection<'_> {
         if !model.storage.node_selector.is_empty() {
             pod["nodeSelector"] = json!(model.storage.node_selector);
         }
-        if let Some(affinity) = affinity {
-            pod["affinity"] = affinity;
+        if let Some(required) = self.required_nodes() {
+            pod["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
         }
         json!({
             "apiVersion": "batch/v1",
@@ -362,6 +382,7 @@ impl Inspection<'_> {
             },
             "spec": {
                 "backoffLimit": BACKOFF_LIMIT,
+                "ttlSecondsAfterFinished": SECONDS_AFTER_END,
                 // A drained node is no failure of the claim, and what the command reports is the same when it runs again.
                 "podFailurePolicy": {"rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
@@ -373,23 +394,54 @@ impl Inspection<'_> {
     }
 }
 
-/// What is said of a model on a claim that can't be inspected because Jobs and pods can't be watched.
-pub fn unwatched(why: &str) -> Summary {
-    unready(LifeCycleState::InTransit, "JobsUnknown", format!("The Job that reads the claim isn't known: {}", line(why)))
+/// What is known of a model by a Job that hasn't succeeded, and by its newest pod.
+fn progress(job: &InspectionJob, pod: Option<&PodProgress>, claim: &str, at: &str) -> Summary {
+    let minutes = SECONDS_AFTER_END / 60;
+    let again = format!("Pointsman tries again after {minutes} minutes, or as soon as you delete the Job.");
+    let failure = |why: &str| failed("InspectionFailed", format!("The Job {at} can't read the model on the claim {claim}: {why} {again}"));
+    match (&job.progress, pod) {
+        _ if job.is_deleting => unready(INSPECTING, format!("The Job {at} is being replaced.")),
+        (Progress::Failed(_) | Progress::Complete, Some(PodProgress::Failed(why))) | (Progress::Failed(why), _) => failure(why),
+        // Its pods are brought by another watch, or somebody has deleted them.
+        (Progress::Complete, _) => unready(INSPECTING, format!("The Job {at} has ended, and the result of its pod is unknown. {again}")),
+        (Progress::Suspended, _) => {
+            unready("JobSuspended", format!("The Job {at} is suspended: it reads the claim once whoever suspended it resumes it."))
+        }
+        (Progress::Pending, None) => {
+            unready(INSPECTING, format!("The Job {at} has no pod yet: `kubectl describe job {} -n {}` shows why.", job.name, job.namespace))
+        }
+        (Progress::Pending, Some(pod)) => {
+            let message = match pod {
+                PodProgress::Failed(why) => format!("The Job {at} tries again to read the claim {claim}: {why}"),
+                PodProgress::Waiting(Some(what)) => format!("The pod of the Job {at} waits: {what}"),
+                PodProgress::Waiting(None) => format!("The pod of the Job {at} is starting."),
+                PodProgress::Running | PodProgress::Reported(_) => format!("The Job {at} is reading the claim {claim}."),
+            };
+            unready(INSPECTING, message)
+        }
+    }
+}
+
+/// What is said of a model on a claim while Jobs and pods can't be listed.
+pub fn unlisted(why: &str) -> Summary {
+    unready("JobsUnknown", format!("Jobs and their pods can't be listed: {}", line(why)))
 }
 
 fn holds(claim: &str, job: &str) -> Summary {
     let message = format!("The claim {claim} holds the model's files, as the Job {job} has found.");
-    let condition = Condition::satisfied(READY, "ClaimInspected", message);
-    Summary { state: LifeCycleState::Ready, nodes_ready: Vec::new(), nodes_failed: Vec::new(), condition, facts: None }
+    summary(LifeCycleState::Ready, Condition::satisfied(READY, INSPECTED, message))
 }
 
-fn unready(state: LifeCycleState, reason: &str, message: String) -> Summary {
-    Summary { state, nodes_ready: Vec::new(), nodes_failed: Vec::new(), condition: Condition::no(READY, reason, message), facts: None }
+fn unready(reason: &str, message: String) -> Summary {
+    summary(LifeCycleState::InTransit, Condition::no(READY, reason, message))
 }
 
 fn failed(reason: &str, message: String) -> Summary {
-    unready(LifeCycleState::Failed, reason, message)
+    summary(LifeCycleState::Failed, Condition::no(READY, reason, message))
+}
+
+fn summary(state: LifeCycleState, condition: Condition) -> Summary {
+    Summary { state, nodes_ready: Vec::new(), nodes_failed: Vec::new(), condition, facts: None }
 }
 
 #[cfg(test)]
@@ -397,66 +449,70 @@ mod tests {
     use super::*;
 
     #[allow(clippy::needless_pass_by_value, reason = "a JSON literal is a value")]
-    fn model(more: Value) -> ModelObject {
+    fn model(more: Value) -> LiveModel {
         let mut object = json!({
             "metadata": {"name": "llama-3.1", "namespace": "ml", "uid": "m"},
             "spec": {"storage": {"storageUri": "pvc://claim/llama"}},
+            "status": {},
         });
         for (part, fields) in more.as_object().unwrap() {
             object.pointer_mut(part).unwrap().as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         }
-        ModelObject::from_object(&object).unwrap()
+        LiveModel::from_object(&object).unwrap()
     }
 
     fn place(namespace: Option<&str>) -> ClaimPath {
         ClaimPath { namespace: namespace.map(str::to_owned), claim: "claim".to_owned(), path: "llama".to_owned() }
     }
 
-    fn inspection(model: &ModelObject) -> Inspection<'_> {
-        Inspection { model, key: "k", place: Ok(place(None)), image: Ok("host:1"), refusal: None, jobs: Vec::new(), pods: Vec::new() }
+    fn inspection(live: &LiveModel) -> Inspection<'_> {
+        Inspection { live, key: "k", place: Ok(place(None)), image: Ok("host:1"), refusal: None, jobs: Vec::new(), pods: Vec::new() }
     }
 
     /// The Job that is created for a model, with what the API server adds, and this status.
-    fn created(model: &ModelObject, status: Value) -> Job {
-        let (_, steps) = inspection(model).outcome();
+    fn created(live: &LiveModel, status: Value) -> InspectionJob {
+        let Outcome { steps, .. } = inspection(live).outcome();
         let [Step::Create(job)] = &steps[..] else { panic!("{steps:?}") };
         let mut job = job.clone();
         job["metadata"]["uid"] = json!("j");
         job["status"] = status;
-        serde_json::from_value(job).unwrap()
+        InspectionJob::from_job(&serde_json::from_value(job).unwrap()).unwrap()
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "a JSON literal is a value")]
     fn pod(status: Value) -> InspectionPod {
         let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": "j", "controller": true});
-        let pod = json!({"metadata": {"name": "p", "ownerReferences": [owner]}, "status": status});
+        let pod = json!({"metadata": {"name": "p", "namespace": "ml", "ownerReferences": [owner]}, "status": status});
         InspectionPod::from_pod(&serde_json::from_value(pod).unwrap()).unwrap()
     }
 
+    /// A pod beside whose container a mesh has put another one.
+    #[allow(clippy::needless_pass_by_value, reason = "a JSON literal is a value")]
+    fn in_state(state: Value) -> InspectionPod {
+        let container = |name: &str, state: &Value| json!({"name": name, "image": "host:1", "imageID": "i", "ready": false, "restartCount": 0, "state": state});
+        pod(json!({"containerStatuses": [container("audit", &json!({"terminated": {"exitCode": 0}})), container("inspect", &state)]}))
+    }
+
     fn ended(exit_code: i32, message: &str) -> InspectionPod {
-        pod(json!({"containerStatuses": [{
-            "name": "inspect", "image": "i", "imageID": "i", "ready": false, "restartCount": 0,
-            "state": {"terminated": {"exitCode": exit_code, "message": message, "reason": "Error"}},
-        }]}))
+        in_state(json!({"terminated": {"exitCode": exit_code, "message": message, "reason": "Error"}}))
     }
 
-    const COMPLETE: &str = r#"{"conditions": [{"type": "Complete", "status": "True"}]}"#;
-
-    fn status(text: &str) -> Value {
-        serde_json::from_str(text).unwrap()
+    fn with_condition(type_: &str) -> Value {
+        json!({"conditions": [{"type": type_, "status": "True", "message": "Job has reached the specified backoff limit"}]})
     }
 
-    fn told(outcome: &(Summary, Vec<Step>)) -> (LifeCycleState, &str, &str) {
-        (outcome.0.state, &outcome.0.condition.reason, &outcome.0.condition.message)
+    fn said(outcome: &Outcome) -> (LifeCycleState, &str, &str) {
+        (outcome.summary.state, &outcome.summary.condition.reason, &outcome.summary.condition.message)
     }
 
     #[test]
     fn a_job_reads_the_claim_where_it_can_be_mounted() {
         let nodes = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": []}]}});
-        let model = model(json!({"/spec/storage": {"nodeSelector": {"zone": "a"}, "nodeAffinity": nodes}}));
-        let outcome = inspection(&model).outcome();
-        assert_eq!((told(&outcome).0, told(&outcome).1), (LifeCycleState::InTransit, "Inspecting"));
-        let job = created(&model, json!({}));
+        let live = model(json!({"/spec/storage": {"nodeSelector": {"zone": "a"}, "nodeAffinity": nodes}}));
+        let outcome = inspection(&live).outcome();
+        assert_eq!((said(&outcome).0, said(&outcome).1), (LifeCycleState::InTransit, INSPECTING));
+        let [Step::Create(job)] = &outcome.steps[..] else { panic!("{outcome:?}") };
+        let job: Job = serde_json::from_value(job.clone()).unwrap();
         let metadata = &job.metadata;
         assert!(metadata.name.as_deref().unwrap().starts_with("inspect-llama-3-1-"), "{metadata:?}");
         assert_eq!((metadata.namespace.as_deref(), model_key(metadata)), (Some("ml"), Some("k")));
@@ -469,116 +525,149 @@ mod tests {
     }
 
     #[test]
-    fn what_its_pod_says_is_recorded_and_stays_when_the_pod_goes() {
-        let model = model(json!({}));
-        let job = created(&model, status(COMPLETE));
-        let known = InspectionJob::from_job(&job).unwrap();
-        let said = ended(0, r#"{"modelType": "llama"}"#);
-        let with_pod = Inspection { jobs: vec![&known], pods: vec![&said], ..inspection(&model) }.outcome();
-        assert_eq!((told(&with_pod).0, told(&with_pod).1), (LifeCycleState::Ready, "ClaimInspected"));
-        let facts: Arc<str> = r#"{"modelType": "llama"}"#.into();
-        assert_eq!((with_pod.0.facts.as_ref(), &with_pod.1[..]), (Some(&facts), &[Step::Record(known.clone(), Arc::clone(&facts))][..]));
-        let mut recorded = job;
-        recorded.metadata.annotations.as_mut().unwrap().insert(FACTS.to_owned(), facts.to_string());
-        let recorded = InspectionJob::from_job(&recorded).unwrap();
-        let alone = Inspection { jobs: vec![&recorded], ..inspection(&model) }.outcome();
-        assert_eq!((alone.0.state, alone.0.facts.as_ref(), alone.1.len()), (LifeCycleState::Ready, Some(&facts), 0));
-        // Lost before it was recorded, it is read again.
-        let lost = Inspection { jobs: vec![&known], ..inspection(&model) }.outcome();
-        assert_eq!((lost.0.state, &lost.1[..]), (LifeCycleState::InTransit, &[Step::Delete(known)][..]));
+    fn what_its_pod_reports_stays_in_the_status_when_the_job_goes() {
+        let live = model(json!({}));
+        let job = created(&live, with_condition("Complete"));
+        let pod = ended(0, r#"{"modelType": "llama"}"#);
+        let outcome = Inspection { jobs: vec![&job], pods: vec![&pod], ..inspection(&live) }.outcome();
+        assert_eq!((said(&outcome).0, said(&outcome).1), (LifeCycleState::Ready, INSPECTED));
+        assert_eq!((outcome.summary.facts.as_deref(), outcome.steps.len()), (Some(r#"{"modelType": "llama"}"#), 0));
+        let condition = json!({
+            "type": "Ready", "status": "True", "reason": INSPECTED, "message": outcome.summary.condition.message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let recorded = |more: Value| {
+            let mut status = json!({"/status": {"state": "Ready", "conditions": [condition]}});
+            status.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            model(status)
+        };
+        let same = recorded(json!({}));
+        let alone = inspection(&same).outcome();
+        assert_eq!((said(&alone), alone.steps.len(), alone.needs_image), (said(&outcome), 0, false));
+        assert!(alone.summary.facts.is_none(), "what is filled in stays");
+        // Another place is read, whatever the status says of the last one.
+        let other = recorded(json!({"/spec/storage": {"storageUri": "pvc://claim/other"}}));
+        let outcome = Inspection { jobs: vec![&job], ..inspection(&other) }.outcome();
+        assert_eq!(said(&outcome).0, LifeCycleState::InTransit);
+        assert!(matches!(&outcome.steps[..], [Step::Delete(_), Step::Create(_)]), "{:?}", outcome.steps);
     }
 
     #[test]
-    fn a_failure_has_its_reason_and_is_tried_again() {
-        let model = model(json!({}));
-        let failed = r#"{"conditions": [{"type": "Failed", "status": "True", "message": "Job has reached the specified backoff limit"}]}"#;
-        let mut job = created(&model, status(failed));
-        let known = InspectionJob::from_job(&job).unwrap();
+    fn a_result_that_is_lost_is_waited_for_and_repeated_with_the_next_job() {
+        let live = model(json!({}));
+        let job = created(&live, with_condition("Complete"));
+        let outcome = Inspection { jobs: vec![&job], ..inspection(&live) }.outcome();
+        assert_eq!((said(&outcome).0, outcome.steps.len()), (LifeCycleState::InTransit, 0));
+        assert!(said(&outcome).2.contains("the result of its pod is unknown. Pointsman tries again"), "{}", said(&outcome).2);
+        let silent = in_state(json!({"terminated": {"exitCode": 0, "reason": "Completed"}}));
+        let outcome = Inspection { jobs: vec![&job], pods: vec![&silent], ..inspection(&live) }.outcome();
+        assert_eq!((said(&outcome).0, outcome.steps.len()), (LifeCycleState::Failed, 0));
+        assert!(said(&outcome).2.contains("reported nothing (exit code 0, Completed). Pointsman tries"), "{}", said(&outcome).2);
+    }
+
+    #[test]
+    fn a_failure_has_its_reason() {
+        let live = model(json!({}));
+        let job = created(&live, with_condition("Failed"));
         let pod = ended(1, "error: /claim/llama: No such file or directory\n");
-        let outcome = Inspection { jobs: vec![&known], pods: vec![&pod], ..inspection(&model) }.outcome();
-        let (state, reason, message) = told(&outcome);
-        assert_eq!((state, reason), (LifeCycleState::Failed, "InspectionFailed"));
-        assert!(message.contains("claim: error: /claim/llama: No such file or directory. It is tried again"), "{message}");
-        assert_eq!(outcome.1, [Step::Expire(known, AGAIN_AFTER)]);
-        job.spec.as_mut().unwrap().ttl_seconds_after_finished = Some(5);
-        let known = InspectionJob::from_job(&job).unwrap();
-        let outcome = Inspection { jobs: vec![&known], ..inspection(&model) }.outcome();
-        assert!(told(&outcome).2.contains("backoff limit. It is tried again"), "{}", told(&outcome).2);
-        assert_eq!(outcome.1, []);
+        let outcome = Inspection { jobs: vec![&job], pods: vec![&pod], ..inspection(&live) }.outcome();
+        let (state, reason, message) = said(&outcome);
+        assert_eq!((state, reason, outcome.steps.len()), (LifeCycleState::Failed, "InspectionFailed", 0));
+        assert!(message.contains("claim: error: /claim/llama: No such file or directory. Pointsman tries again"), "{message}");
+        let outcome = Inspection { jobs: vec![&job], ..inspection(&live) }.outcome();
+        assert!(said(&outcome).2.contains("backoff limit. Pointsman tries again"), "{}", said(&outcome).2);
     }
 
     #[test]
     fn what_it_waits_for_is_said() {
-        let model = model(json!({}));
-        let known = InspectionJob::from_job(&created(&model, json!({}))).unwrap();
-        let waiting = |status| {
-            let pod = pod(status);
-            let outcome = Inspection { jobs: vec![&known], pods: vec![&pod], ..inspection(&model) }.outcome();
-            assert_eq!((told(&outcome).0, told(&outcome).1, outcome.1.len()), (LifeCycleState::InTransit, "Inspecting", 0));
-            outcome.0.condition.message
+        let live = model(json!({}));
+        let job = created(&live, json!({}));
+        let waiting = |pods: Vec<&InspectionPod>| {
+            let outcome = Inspection { jobs: vec![&job], pods, ..inspection(&live) }.outcome();
+            assert_eq!((said(&outcome).0, said(&outcome).1, outcome.steps.len()), (LifeCycleState::InTransit, INSPECTING, 0));
+            outcome.summary.condition.message
         };
-        let unscheduled =
-            json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "persistentvolumeclaim \"claim\" not found"}]});
-        assert!(waiting(unscheduled).ends_with(r#"waits: persistentvolumeclaim "claim" not found."#));
-        let image = json!({"containerStatuses": [{
-            "name": "inspect", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
-        }]});
-        assert!(waiting(image).ends_with("waits: ImagePullBackOff: no such image."));
-        let refused = Inspection { refusal: Some("exceeded quota"), ..inspection(&model) }.outcome();
-        assert_eq!(told(&refused).1, "JobRefused");
-        assert!(matches!(&refused.1[..], [Step::Create(_)]), "it is tried again");
-        let unknown = Inspection { image: Err("set a flag"), ..inspection(&model) }.outcome();
-        assert_eq!((told(&unknown).1, unknown.1.len()), ("ImageUnknown", 0));
-        let suspended = created(&model, status(r#"{"conditions": [{"type": "Suspended", "status": "True"}]}"#));
-        let suspended = InspectionJob::from_job(&suspended).unwrap();
-        assert_eq!(told(&Inspection { jobs: vec![&suspended], ..inspection(&model) }.outcome()).1, "JobSuspended");
+        let message = r#"persistentvolumeclaim "claim" not found"#;
+        let unscheduled = pod(json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]}));
+        assert!(waiting(vec![&unscheduled]).ends_with(r#"waits: persistentvolumeclaim "claim" not found."#));
+        for reason in ["ErrImagePull", "ImagePullBackOff"] {
+            let image = in_state(json!({"waiting": {"reason": reason, "message": "no such image"}}));
+            assert!(waiting(vec![&image]).ends_with("waits: The image host:1 can't be pulled."));
+        }
+        let starting = in_state(json!({"waiting": {"reason": "ContainerCreating"}}));
+        assert!(waiting(vec![&starting]).ends_with("is starting."));
+        assert!(waiting(vec![&in_state(json!({"running": {}}))]).ends_with("is reading the claim claim."));
+        assert!(waiting(vec![]).contains("`kubectl describe job inspect-llama-3-1-"));
+
+        let suspended = created(&live, with_condition("Suspended"));
+        assert_eq!(said(&Inspection { jobs: vec![&suspended], ..inspection(&live) }.outcome()).1, "JobSuspended");
+        let refused = Inspection { refusal: Some("exceeded quota"), ..inspection(&live) }.outcome();
+        assert_eq!(said(&refused).1, "JobRefused");
+        assert!(matches!(&refused.steps[..], [Step::Create(_)]), "it is tried again");
+        let unknown = Inspection { image: Err("set a flag"), ..inspection(&live) }.outcome();
+        assert_eq!((said(&unknown).1, unknown.steps.len(), unknown.needs_image), ("ImageUnknown", 0, true));
     }
 
     #[test]
-    fn a_change_of_the_storage_is_inspected_anew() {
+    fn a_job_that_waits_gets_an_image_that_was_corrected() {
+        let live = model(json!({}));
+        let job = created(&live, json!({}));
+        let corrected = |pods| Inspection { image: Ok("host:2"), jobs: vec![&job], pods, ..inspection(&live) }.outcome().steps;
+        assert_eq!(corrected(vec![]), [Step::Delete(job.clone())]);
+        assert_eq!(corrected(vec![&in_state(json!({"running": {}}))]), []);
+    }
+
+    #[test]
+    fn another_storage_is_another_job() {
         let before = model(json!({}));
-        let old = InspectionJob::from_job(&created(&before, status(COMPLETE))).unwrap();
+        let old = created(&before, with_condition("Complete"));
         for change in [
             json!({"/spec/storage": {"storageUri": "pvc://claim/other"}}),
             json!({"/spec/storage": {"nodeSelector": {"a": "b"}}}),
             json!({"/metadata": {"annotations": {"pointsman.dev/download-again": "2"}}}),
         ] {
             let after = model(change.clone());
-            let outcome = Inspection { jobs: vec![&old], ..inspection(&after) }.outcome();
-            assert!(matches!(&outcome.1[..], [Step::Delete(job), Step::Create(_)] if *job == old), "{change}: {:?}", outcome.1);
+            let steps = Inspection { jobs: vec![&old], ..inspection(&after) }.outcome().steps;
+            assert!(matches!(&steps[..], [Step::Delete(job), Step::Create(_)] if *job == old), "{change}: {steps:?}");
         }
-        // One that belongs to another model of the name is none of ours.
+        let preferred = json!({"preferredDuringSchedulingIgnoredDuringExecution": []});
+        let same = model(json!({"/spec/storage": {"nodeAffinity": preferred}}));
+        assert_eq!(inspection(&same).job_name(), old.name);
+        // One that belongs to another model of the name isn't ours.
         let another = model(json!({"/metadata": {"uid": "n"}}));
-        let outcome = Inspection { jobs: vec![&old], ..inspection(&another) }.outcome();
-        assert!(matches!(&outcome.1[..], [Step::Create(_)]), "{:?}", outcome.1);
+        let steps = Inspection { jobs: vec![&old], ..inspection(&another) }.outcome().steps;
+        assert!(matches!(&steps[..], [Step::Create(_)]), "{steps:?}");
     }
 
     #[test]
     fn claims_of_other_namespaces_are_refused() {
         let own = model(json!({}));
-        let of = |model, namespace| {
-            let outcome = Inspection { place: Ok(place(namespace)), ..inspection(model) }.outcome();
-            (outcome.0.state, outcome.0.condition.reason, outcome.1.len())
+        let at = |live, namespace| {
+            let outcome = Inspection { place: Ok(place(namespace)), ..inspection(live) }.outcome();
+            (outcome.summary.state, outcome.summary.condition.reason, outcome.steps.len())
         };
-        assert_eq!(of(&own, Some("other")), (LifeCycleState::Failed, "ClaimOfAnotherNamespace".to_owned(), 0));
-        assert_eq!(of(&own, Some("ml")), (LifeCycleState::InTransit, "Inspecting".to_owned(), 1));
+        assert_eq!(at(&own, Some("other")), (LifeCycleState::Failed, "ClaimOfAnotherNamespace".to_owned(), 0));
+        assert_eq!(at(&own, Some("ml")), (LifeCycleState::InTransit, INSPECTING.to_owned(), 1));
         let cluster = model(json!({"/metadata": {"namespace": ""}}));
-        assert_eq!(of(&cluster, None), (LifeCycleState::Failed, "ClaimWithoutNamespace".to_owned(), 0));
-        assert_eq!(of(&cluster, Some("other")), (LifeCycleState::InTransit, "Inspecting".to_owned(), 1));
+        assert_eq!(at(&cluster, None), (LifeCycleState::Failed, "ClaimWithoutNamespace".to_owned(), 0));
+        assert_eq!(at(&cluster, Some("other")), (LifeCycleState::InTransit, INSPECTING.to_owned(), 1));
         let wrong = Inspection { place: Err("it has no path".to_owned()), ..inspection(&own) }.outcome();
-        assert_eq!(told(&wrong), (LifeCycleState::Failed, "InvalidStorage", "spec.storage.storageUri: it has no path."));
+        assert_eq!(said(&wrong), (LifeCycleState::Failed, "InvalidStorage", "spec.storage.storageUri: it has no path."));
     }
 
     #[test]
     fn only_pods_of_its_job_are_believed_and_only_objects() {
-        let model = model(json!({}));
-        let known = InspectionJob::from_job(&created(&model, status(COMPLETE))).unwrap();
-        let foreign = InspectionPod { owner: "another".to_owned(), ..ended(0, "{}") };
-        let outcome = Inspection { jobs: vec![&known], pods: vec![&foreign], ..inspection(&model) }.outcome();
-        assert!(outcome.0.facts.is_none());
+        let live = model(json!({}));
+        let job = created(&live, with_condition("Complete"));
+        for foreign in [
+            InspectionPod { owner: "another".to_owned(), ..ended(0, "{}") },
+            InspectionPod { namespace: "another".to_owned(), ..ended(0, "{}") },
+        ] {
+            let outcome = Inspection { jobs: vec![&job], pods: vec![&foreign], ..inspection(&live) }.outcome();
+            assert_eq!((said(&outcome).0, outcome.summary.facts.is_none()), (LifeCycleState::InTransit, true));
+        }
         for text in ["[]", "no JSON", "", &format!(r#"{{"a": "{}"}}"#, "x".repeat(MAX_FACTS))] {
-            assert_eq!(ended(0, text).facts, None, "{text}");
+            assert!(matches!(ended(0, text).progress, PodProgress::Failed(_)), "{text}");
         }
     }
 }

@@ -57,11 +57,14 @@ impl PlanBuilder<'_> {
         match model.state {
             Some(LifeCycleState::Ready) => {}
             Some(LifeCycleState::Failed) => {
-                let nodes = match &model.nodes_failed[..] {
-                    [] => "its status says why".to_owned(),
-                    nodes => format!("it failed on {}", nodes.iter().take(5).cloned().collect::<Vec<_>>().join(", ")),
+                let message = match &model.nodes_failed[..] {
+                    [] => format!("The {kind} {name} has failed: see its condition Ready."),
+                    nodes => {
+                        let nodes = nodes.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+                        format!("No node could fetch the {kind} {name}: it failed on {nodes}.")
+                    }
                 };
-                return stopped("ModelFailed", format!("No node could fetch the {kind} {name}: {nodes}."));
+                return stopped("ModelFailed", message);
             }
             state => {
                 let state = state

@@ -135,6 +135,8 @@ impl PlanBuilder<'_> {
         if self.is_over() {
             return Ok(Vec::new());
         }
+        // What it was created with stays while nothing is known of what it is to be.
+        self.benchmark.readable()?;
         let key = self.key();
         let template = if self.job().is_some() { None } else { Some(self.template(&key)?) };
         let changeable = self.changeable();

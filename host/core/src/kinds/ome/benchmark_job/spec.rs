@@ -109,13 +109,16 @@ impl Benchmark {
         self.spec.as_ref().ok().map(|spec| spec.task.clone())
     }
 
+    /// The spec, if it can be read.
+    pub(super) fn readable(&self) -> Result<&BenchmarkJobSpec, Box<PlanError>> {
+        let unreadable = |error| PlanError::new(ACCEPTED, "Unreadable", format!("The spec can't be read: {error}."));
+        self.spec.as_deref().map_err(unreadable)
+    }
+
     /// Checks what a new Job is made from.
     pub(super) fn accept(&self) -> Result<Accepted, Box<PlanError>> {
         let refused = |reason: &str, message: String| Err(PlanError::new(ACCEPTED, reason, message));
-        let spec = match &self.spec {
-            Ok(spec) => (**spec).clone(),
-            Err(error) => return refused("Unreadable", format!("The spec can't be read: {error}.")),
-        };
+        let spec = self.readable()?.clone();
         // The name is that of the Job, and its pods' label has it.
         if self.name.len() > MAX_NAME_LENGTH {
             let message = format!(

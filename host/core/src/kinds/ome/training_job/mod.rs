@@ -118,14 +118,21 @@ impl Kind for TrainingJobs {
 impl PlanBuilder<'_> {
     fn plan(mut self, training: &Training) -> Plan {
         let run = Run::assess(self.snapshot, &self.before, training);
-        let made = training.check().and_then(|()| self.objects(training, &run));
+        let (made, refused) = match training.check() {
+            // What runs is supervised, whatever its spec has become: a Job that exists isn't made anew.
+            Err(stop) if !run.jobs.is_empty() => (self.objects(training, &run), Some(stop)),
+            Err(stop) => (Err(stop), None),
+            Ok(()) => (self.objects(training, &run), None),
+        };
         let stop = made.as_ref().err();
         let mut again = [run.recheck_after, stop.and_then(|stop| stop.again)].into_iter().flatten().min();
-        let mut conditions = steps(stop.map(|stop| &stop.condition));
+        let stopped = refused.as_ref().or(stop).map(|stop| &stop.condition);
+        let is_accepted = stopped.is_none_or(|stopped| stopped.type_ != ACCEPTED);
+        let mut conditions = steps(stopped);
         conditions.extend(self.run_conditions(training, &run, made.is_ok()));
         let mut creates = Vec::new();
         let mut has_weight = true;
-        if let Some((condition, weight)) = self.weight(training, &run) {
+        if let Some((condition, weight)) = self.weight(training, &run, is_accepted) {
             has_weight = condition.status.is_some();
             conditions.push(condition);
             creates.extend(weight);

@@ -468,6 +468,46 @@ fn a_changed_spec_says_what_it_takes() {
 }
 
 #[test]
+fn an_edit_that_is_refused_leaves_a_run_under_supervision() {
+    let refused = || json!({"worker": {"template": {"spec": {"hostname": "a"}}}});
+    let running = || json!({"active": 2, "ready": 2});
+    let is_refused = |case: &mut Case| {
+        let plan = case.plan();
+        assert!(condition(&plan, ACCEPTED).contains("hostname is set"), "{}", condition(&plan, ACCEPTED));
+        plan
+    };
+    let mut case = Case::new(refused()).job(Replica::Worker, 0, running());
+    let plan = is_refused(&mut case);
+    assert!(condition(&plan, RUNNING).starts_with("Some(true)"), "{}", condition(&plan, RUNNING));
+    let mut suspended = refused();
+    suspended["suspend"] = true.into();
+    let mut case = Case::new(suspended).job(Replica::Worker, 0, running());
+    let plan = is_refused(&mut case);
+    assert!(condition(&plan, SUSPENDED).starts_with("Some(true)"), "{}", condition(&plan, SUSPENDED));
+    assert!(!case.with(|_, training, run| run.plans(Replica::Worker, training)), "it gets no pods");
+    // Where nothing exists, nothing is created.
+    Case::new(refused()).refused();
+}
+
+/// The weight counts as an administrator's, so an edit after the end doesn't get past the check.
+#[test]
+fn a_weight_that_is_refused_is_not_created_after_the_run_either() {
+    let weight = |name: &str| {
+        json!({"fineTunedWeight": {
+            "name": name, "baseModelRef": {"name": "llama"}, "modelType": "LoRA", "storage": {"storageUri": "s3://out/lora"},
+        }})
+    };
+    let status = json!({"completionTime": "2026-01-01T00:50:00Z", "conditions": [{"type": SUCCEEDED, "status": "True", "reason": "r", "message": "m"}]});
+    let mut case = Case::new(weight("ml.lora")).status(status.clone());
+    case.world.set_available([&FINE_TUNED_WEIGHT].into());
+    assert_eq!(case.plan().creates.len(), 1);
+    let mut case = Case::new(weight("others.lora")).status(status);
+    case.world.set_available([&FINE_TUNED_WEIGHT].into());
+    let plan = case.plan();
+    assert!(plan.creates.is_empty() && condition(&plan, WEIGHT_CREATED).contains("NotAccepted"), "{}", condition(&plan, WEIGHT_CREATED));
+}
+
+#[test]
 fn what_may_change_during_a_run_is_no_other_run() {
     let hash = |spec: Value| Case::new(spec).with(|_, training, _| training.hash.clone());
     let base = hash(json!({}));
