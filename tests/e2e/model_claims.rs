@@ -73,9 +73,15 @@ async fn run_inspection(cluster: &TestCluster, space: &Space<'_>, claim: &Path) 
 pub(crate) async fn are_inspected_in_the_host_s_image(cluster: &TestCluster, space: &Space<'_>, host: &str) {
     space.create(&BASE_MODEL, "on-claim", json!({"spec": {"storage": {"storageUri": "pvc://absent/llama"}}})).await;
     explains(space, "on-claim", "ImageUnknown", "set the host's flag --model-inspect-image").await;
+    // The namespace is one of restricted pods.
+    let security = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    let container = |name: &str, image: &str| json!({"name": name, "image": image, "securityContext": security});
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": host, "namespace": HOST_NAMESPACE},
-        "spec": {"containers": [{"name": "mesh", "image": "example.com/mesh:1"}, {"name": "host", "image": "example.com/pointsman:2"}]},
+        "spec": {
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [container("mesh", "example.com/mesh:1"), container("host", "example.com/pointsman:2")],
+        },
     });
     cluster.apply(&pod).ok();
     explains(space, "on-claim", "Inspecting", "").await;
