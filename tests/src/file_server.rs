@@ -26,7 +26,8 @@ const CHUNK: usize = 64 << 10;
 /// What the server does with requests.
 #[derive(Debug, Default)]
 struct Site {
-    files: Mutex<BTreeMap<String, Bytes>>,
+    /// Each with its ETag.
+    files: Mutex<BTreeMap<String, (Bytes, String)>>,
     /// What `Authorization` must be, if anything.
     authorization: Mutex<Option<String>>,
     /// After how many further bytes each answer breaks off.
@@ -78,7 +79,9 @@ impl FileServer {
 
     /// Serves a file.
     pub fn put(&self, path: &str, bytes: impl Into<Bytes>) {
-        locked(&self.site.files).insert(path.to_owned(), bytes.into());
+        let bytes = bytes.into();
+        let etag = format!("\"{}\"", &Digest::hash(&bytes).hex()[..16]);
+        locked(&self.site.files).insert(path.to_owned(), (bytes, etag));
     }
 
     /// Answers requests only with this `Authorization`.
@@ -108,8 +111,7 @@ async fn answer(State(site): State<Arc<Site>>, request: Request) -> Response<Bod
     if locked(&site.authorization).as_deref().is_some_and(|wanted| header(header::AUTHORIZATION) != Some(wanted)) {
         return status(StatusCode::UNAUTHORIZED);
     }
-    let Some(bytes) = locked(&site.files).get(request.uri().path()).cloned() else { return status(StatusCode::NOT_FOUND) };
-    let etag = format!("\"{}\"", &Digest::hash(&bytes).hex()[..16]);
+    let Some((bytes, etag)) = locked(&site.files).get(request.uri().path()).cloned() else { return status(StatusCode::NOT_FOUND) };
     let response = Response::builder().header(header::ETAG, &etag).header(header::ACCEPT_RANGES, "bytes");
     let range = header(header::RANGE).filter(|_| header(header::IF_RANGE).is_none_or(|known| known == etag));
     let range = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));

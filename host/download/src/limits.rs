@@ -36,8 +36,8 @@ pub(crate) const MAX_DELAY: Duration = Duration::from_secs(30);
 pub(crate) const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(5);
 /// The most parts of a file.
 const MAX_PARTS: u64 = 1024;
-/// How much of a part is journaled at once.
-const CHECKPOINT_BYTES: u64 = 128 << 10;
+/// How much of a part is in memory before it is written and journaled: what is lost when the process is killed, a thousandth of the file.
+const FLUSH_BYTES: std::ops::RangeInclusive<u64> = 128 << 10..=1 << 20;
 /// The largest answer that is read whole: lists, manifests.
 pub(crate) const MAX_ANSWER_BYTES: usize = 8 << 20;
 
@@ -65,8 +65,13 @@ impl Limits {
         self.part_bytes.max(64 << 10).max(file_bytes.div_ceil(MAX_PARTS))
     }
 
+    /// How much of a part of a file of this size is written at once.
+    pub(crate) fn flush(file_bytes: u64) -> u64 {
+        (file_bytes >> 10).clamp(*FLUSH_BYTES.start(), *FLUSH_BYTES.end())
+    }
+
     /// How much of a file is journaled at once: at most 65,536 entries a file.
     pub(crate) fn checkpoint(file_bytes: u64) -> u64 {
-        CHECKPOINT_BYTES.max(file_bytes >> 16)
+        Self::flush(file_bytes).max(file_bytes >> 16)
     }
 }

@@ -20,9 +20,6 @@ use std::{
 };
 use tokio::task::spawn_blocking;
 
-/// How much of a part is in memory before it is written.
-const FLUSH_BYTES: usize = 128 << 10;
-
 pub(super) struct Part {
     pub(super) job: Arc<Job>,
     pub(super) journal: Arc<Journal>,
@@ -76,7 +73,7 @@ impl Part {
         {
             self.journal.write(&Record::Sum(self.target.index, checksum))?;
         }
-        let (mut chunks, mut length) = (Vec::new(), 0);
+        let (mut chunks, mut length, most) = (Vec::new(), 0, Limits::flush(file.size));
         loop {
             let next = body.next().await;
             if let Some(Ok(mut chunk)) = next {
@@ -95,7 +92,7 @@ impl Part {
                     return Err(Failure::transient("the server sends more than requested"));
                 }
                 chunks.push(chunk);
-                if length >= FLUSH_BYTES {
+                if length as u64 >= most {
                     self.flush(std::mem::take(&mut chunks), position, written).await?;
                     length = 0;
                 }
