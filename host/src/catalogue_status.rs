@@ -19,7 +19,7 @@ use pointsman_core::{
     },
     fine_tuned_weights,
     resource::{FINE_TUNED_WEIGHT, INFERENCE_SERVICE, Resource},
-    runtime_status::{self, RuntimeSummary, ServedModels, runtimes, served_models, status_patch},
+    runtime_status::{self, RuntimeSummary, ServedModels, runtimes, served_models, status_patch, written_models},
     usage::runtime_used_by,
     world::{
         ObjectKey, Subject, Surroundings,
@@ -283,7 +283,7 @@ impl<'i> Leading<'i> {
             return None;
         }
         let policies = self.inputs.policies.pin(Standing::Running);
-        let (failed, answered) = (Cell::new(false), Cell::new(false));
+        let failed = Cell::new(false);
         let judge = |namespace: &str, model: &ModelView, candidates: &Digested<Vec<Candidate>>| -> Option<Vec<Judged>> {
             let namespace = [namespace, &model.model.namespace, "default"].into_iter().find(|name| !name.is_empty()).unwrap_or_default();
             let subject = point::Subject {
@@ -298,16 +298,12 @@ impl<'i> Leading<'i> {
             let question =
                 Question { subject, model: model.model.clone(), candidates: candidates.clone(), named: true, ..Question::default() };
             let decision = policies.select(&question).inspect_err(|_| failed.set(true)).ok()?;
-            answered.set(true);
             Some(decision.answer.judged.clone())
         };
-        let before = self.served.as_ref().map(|served| Arc::clone(&served.by_runtime));
-        let served = Arc::new(served_models(around, before.as_deref().unwrap_or(&ServedModels::new()), judge));
+        // A leader begins with what the one before it has written.
+        let before = self.served.as_ref().map_or_else(|| Arc::new(written_models(around)), |served| Arc::clone(&served.by_runtime));
+        let served = Arc::new(served_models(around, &before, judge));
         self.ask_again = failed.get().then(|| Instant::now() + UNANSWERED_DELAY);
-        // Where policies answer nothing, the statuses stay as an earlier leader has written them.
-        if failed.get() && !answered.get() && before.is_none() {
-            return None;
-        }
         let (models, runtimes) = (Arc::downgrade(&around.models), Arc::downgrade(&around.runtimes));
         self.served = Some(Served { models, runtimes, set, by_runtime: Arc::clone(&served) });
         Some(served)

@@ -60,10 +60,6 @@ func (s *spawner) start(cmd *exec.Cmd, logPath string, own bool) (*process, erro
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = childAttributes()
-	if os.Getenv("GOGC") == "" {
-		// A fifth of an API server's time goes to collecting garbage otherwise, and many start.
-		cmd.Env = append(cmd.Environ(), "GOGC=300", "GOMEMLIMIT=1GiB")
-	}
 	if own {
 		cmd.ExtraFiles = []*os.File{s.lifelineRead}
 		cmd.Env = append(cmd.Environ(), lifelineEnv+"=3")

@@ -130,6 +130,12 @@ pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
     // What was found stays when the Job goes; who wants the claim to be read again says so.
     space.delete(&JOB, &job).await;
     space.goes(&JOB, &job).await;
+    let known = space.get(&BASE_MODEL, "claimed").await;
+    space.create(&BASE_MODEL, "later", json!({"spec": {"storage": {"storageUri": "pvc://absent/llama"}}})).await;
+    explains(space, "later", "Inspecting", r#"persistentvolumeclaim "absent" not found"#).await;
+    space.delete(&BASE_MODEL, "later").await;
+    assert_eq!(space.get(&BASE_MODEL, "claimed").await["metadata"]["resourceVersion"], known["metadata"]["resourceVersion"]);
+    assert!(space.find(&JOB, &job).await.is_none());
     space.patch(&BASE_MODEL, "claimed", json!({"metadata": {"annotations": {"pointsman.dev/download-again": "1"}}})).await;
     let again = run_inspection(cluster, space, &folder).await;
     assert_ne!(again, job);

@@ -105,6 +105,15 @@ pub fn served_models(
     served
 }
 
+/// The models that the runtimes' statuses name.
+pub fn written_models(around: &Surroundings) -> ServedModels {
+    let names = |runtime: &RuntimeView| {
+        let models = runtime.live.status["models"].as_array().into_iter().flatten();
+        models.filter_map(Value::as_str).map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    runtimes(around).map(|(key, runtime)| ((key.namespace, key.name), names(runtime))).collect()
+}
+
 /// The patch that makes a status the other, of this object in this version alone.
 pub fn status_patch(uid: &str, resource_version: &str, before: &Value, after: &Value) -> Value {
     let difference = crate::status::difference(before, after);
@@ -179,6 +188,14 @@ mod tests {
         // What policies can't answer now is as it was, and for as long as they never could it is unknown.
         assert_eq!(served_models(&around, &served, |_, _, _| None), served);
         assert!(served_models(&around, &ServedModels::new(), |_, _, _| None).is_empty());
+        let status = json!({"models": ["m", "b/gone"]});
+        world.put(
+            &SERVING_RUNTIME,
+            &json!({"kind": "ServingRuntime", "metadata": {"name": "own", "namespace": "a"}, "spec": {}, "status": status}),
+        );
+        let around = world.surroundings(&ObjectKey { resource: &INFERENCE_SERVICE, namespace: "a".to_owned(), name: "x".to_owned() });
+        let kept = served_models(&around, &written_models(&around), |_, _, _| None);
+        assert_eq!(kept[&("a".to_owned(), "own".to_owned())], BTreeSet::from(["m".to_owned()]));
         let keys: Vec<String> = runtimes(&around).map(|(key, _)| key.to_string()).collect();
         assert_eq!(keys, ["ClusterServingRuntime /all", "ClusterServingRuntime /none", "ServingRuntime a/own"]);
     }

@@ -36,7 +36,8 @@ pub(crate) const MAX_DELAY: Duration = Duration::from_secs(30);
 pub(crate) const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(5);
 /// The most parts of a file.
 const MAX_PARTS: u64 = 1024;
-/// How much of a part is in memory before it is written and journaled: what is lost when the process is killed, a thousandth of the file.
+/// The least and the most of a part that is in memory before it is written and journaled. A process that is killed loses that much of each part
+/// that it was downloading.
 const FLUSH_BYTES: std::ops::RangeInclusive<u64> = 128 << 10..=1 << 20;
 /// The largest answer that is read whole: lists, manifests.
 pub(crate) const MAX_ANSWER_BYTES: usize = 8 << 20;

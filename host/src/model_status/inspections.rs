@@ -13,13 +13,13 @@ use crate::{
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, PostParams, Preconditions},
+    api::{ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, PostParams, Preconditions},
     runtime::watcher,
 };
 use pointsman_core::{
     model_nodes::{
         assignment::ModelObject,
-        inspection::{ClaimPath, INSPECTION, Inspection, InspectionJob, InspectionPod, Outcome, Step, model_key},
+        inspection::{ClaimPath, INSPECTION, Inspection, InspectionJob, InspectionPod, MODEL, Outcome, Step, model_key},
         live::LiveModel,
     },
     resource::JOB,
@@ -27,6 +27,7 @@ use pointsman_core::{
 };
 use pointsman_download::StorageUri;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The field manager of these Jobs.
@@ -187,24 +188,30 @@ pub(super) fn start(client: &Client, namespaces: &BTreeSet<String>) -> Watched<I
     watched
 }
 
-/// Takes a step. Returns why a Job can't be created, if that is the step.
-pub(super) async fn take(client: &Client, step: Step) -> kube::Result<Option<String>> {
+/// Takes a step. Returns what came of creating a Job, if that is the step: why it can't be created.
+pub(super) async fn take(client: &Client, step: Step) -> kube::Result<Option<Result<(), String>>> {
     let jobs = |namespace: &str| -> Api<DynamicObject> { Api::namespaced_with(client.clone(), namespace, &JOB.api_resource()) };
     match step {
         Step::Create(job) => {
-            let text = |field: &str| job["metadata"][field].as_str().unwrap_or_default().to_owned();
-            let (namespace, name) = (text("namespace"), text("name"));
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let [namespace, name] = ["namespace", "name"].map(|field| text(&job["metadata"][field]));
+            let (key, owner) = (text(&job["metadata"]["annotations"][MODEL]), text(&job["metadata"]["ownerReferences"][0]["uid"]));
             let job = serde_json::from_value(job).map_err(kube::Error::SerdeError)?;
             let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
             match jobs(&namespace).create(&params, &job).await {
-                Ok(_) => Ok(None),
+                Ok(_) => Ok(Some(Ok(()))),
                 // The watch hasn't brought it yet, or never brings it.
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {
                     let known = jobs(&namespace).get_metadata_opt(&name).await?;
-                    let is_ours = known.is_none_or(|known| known.labels().get(INSPECTION).is_some_and(|value| value == "true"));
-                    Ok((!is_ours).then(|| "a Job of this name exists that isn't Pointsman's: delete it".to_owned()))
+                    let is_ours = |known: &PartialObjectMeta<DynamicObject>| {
+                        known.labels().contains_key(INSPECTION)
+                            && model_key(&known.metadata) == Some(&key)
+                            && known.owner_references().iter().any(|known| known.uid == owner)
+                    };
+                    let why = || "a Job of this name exists that isn't the model's, or not any more: delete it".to_owned();
+                    Ok(Some(if known.as_ref().is_none_or(is_ours) { Ok(()) } else { Err(why()) }))
                 }
-                Err(kube::Error::Api(status)) => Ok(Some(status.message)),
+                Err(kube::Error::Api(status)) => Ok(Some(Err(status.message))),
                 Err(error) => Err(error),
             }
         }
@@ -236,7 +243,7 @@ pub(super) async fn own_image(client: &Client, namespace: &str, pod: &str) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn name(name: &str) -> Name {
         ("ml".to_owned(), name.to_owned())

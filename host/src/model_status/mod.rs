@@ -118,8 +118,8 @@ struct Leading<'i> {
     inspections: Watched<Inspections>,
     /// The image in which models on claims are inspected, or why it isn't known.
     image: Result<String, String>,
-    /// Why the Jobs could not be created that inspect these models.
-    refusals: BTreeMap<ObjectKey, String>,
+    /// Why the Jobs could not be created that inspect these models, and when that is tried again.
+    refusals: BTreeMap<ObjectKey, (String, Instant)>,
     /// What keeps Jobs and pods from being known, as it was when this was looked at last.
     job_obstacle: Option<Obstacle>,
     /// The models, by their keys in the agents' ConfigMaps.
@@ -145,7 +145,7 @@ struct Writes {
     status: Option<Value>,
     /// Whether what somebody else has written of its status is overwritten.
     overwrites: bool,
-    /// Whether a Job inspects it rather than agents. A state that somebody sets by hand meanwhile counts then.
+    /// Whether a Job inspects it rather than agents.
     inspected: bool,
     /// What to do for its inspection.
     steps: Vec<Step>,
@@ -290,6 +290,7 @@ impl<'i> Leading<'i> {
             }
             match self.writes(&model) {
                 None => {
+                    self.refusals.remove(&model);
                     self.models.remove(&config_map_key(&model.namespace, &model.name));
                     self.written.remove(&model);
                 }
@@ -298,15 +299,15 @@ impl<'i> Leading<'i> {
             }
         }
         self.failed.extend(without_image.into_iter().map(|model| (model, String::new())));
-        for (model, answer, refusal) in some_at_once(requests).await {
-            if let Some(why) = refusal {
-                self.failed.insert(model.clone(), why.clone());
-                // The status has the first one at once. Later ones may differ in a number each.
-                if self.refusals.insert(model.clone(), why).is_none() {
+        for (model, answer, created) in some_at_once(requests).await {
+            match created {
+                // The status has it at once; the next attempt is later.
+                Some(Err(why)) => {
+                    self.refusals.insert(model.clone(), (why, Instant::now() + RETRY_DELAY));
                     self.retry_at = Some(Instant::now());
                 }
-            } else {
-                self.refusals.remove(&model);
+                Some(Ok(())) => _ = self.refusals.remove(&model),
+                None => {}
             }
             match answer {
                 Ok(written) => self.written.extend(written.map(|version| (model, version))),
@@ -320,6 +321,9 @@ impl<'i> Leading<'i> {
                     self.failed.insert(model, why);
                 }
             }
+        }
+        for model in self.refusals.keys() {
+            self.failed.entry(model.clone()).or_default();
         }
         if self.failed.is_empty() {
             self.retry_at = None;
@@ -369,8 +373,14 @@ impl<'i> Leading<'i> {
         if seen.obstacle().is_some() {
             return None;
         }
-        let (image, refusal) = (self.image.as_deref().map_err(String::as_str), self.refusals.get(key).map(String::as_str));
-        Some(seen.outcome(model, &config_map_key(&key.namespace, &key.name), image, refusal))
+        let refusal = self.refusals.get(key);
+        let image = self.image.as_deref().map_err(String::as_str);
+        let why = refusal.map(|(why, _)| why.as_str());
+        let mut outcome = seen.outcome(model, &config_map_key(&key.namespace, &key.name), image, why);
+        if refusal.is_some_and(|(_, again)| Instant::now() < *again) {
+            outcome.steps.retain(|step| !matches!(step, Step::Create(_)));
+        }
+        Some(outcome)
     }
 
     /// What to write about a model on a claim. One that people have declared to be ready isn't inspected.
@@ -401,37 +411,49 @@ fn is_outdated(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404 || status.code == 409)
 }
 
-/// Sends them. Returns the version by which they were made, if there is another one now, and why a step of its inspection was refused.
-async fn send(client: Client, model: ObjectKey, writes: Writes) -> (ObjectKey, kube::Result<Option<String>>, Option<String>) {
+/// Sends them. Returns the version by which they were made, if there is another one now, and what came of creating a Job, if that was a step.
+async fn send(client: Client, model: ObjectKey, writes: Writes) -> (ObjectKey, kube::Result<Option<String>>, Option<Result<(), String>>) {
     let resource = model.resource.api_resource();
     let api: Api<DynamicObject> = match &*model.namespace {
         "" => Api::all_with(client.clone(), &resource),
         namespace => Api::namespaced_with(client.clone(), namespace, &resource),
     };
     let Writes { uid, resource_version, finalizers, facts, status, overwrites, inspected, steps } = writes;
-    let (mut refusal, mut failure) = (None, None);
+    let (mut created, mut failure) = (None, None);
     for step in steps {
         match inspections::take(&client, step).await {
-            Ok(refused) => refusal = refused.or(refusal),
+            Ok(answer) => created = answer.or(created),
             Err(error) => failure = Some(error),
         }
     }
-    // With the uid, an apply creates nothing.
-    let object = |part: &str, value: Value| json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": model.name, "uid": uid}, part: value});
+    // With the uid, an apply creates nothing. What a Job has found is about this version, and a state that somebody sets by hand meanwhile counts.
+    let object = |part: &str, value: &Value, newest: Option<&String>| {
+        let mut object =
+            json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": model.name, "uid": uid}, part: value});
+        if inspected {
+            object["metadata"]["resourceVersion"] = newest.unwrap_or(&resource_version).as_str().into();
+        }
+        object
+    };
     let answer = async {
         let mut newest = None;
-        if let Some(status) = status {
-            let params = PatchParams { force: overwrites, ..PatchParams::apply(STATUS_MANAGER) };
-            let mut object = object("status", status);
-            if inspected {
-                object["metadata"]["resourceVersion"] = resource_version.as_str().into();
+        // The status is the record of an inspection, so what was found is written before it.
+        for is_status in [!inspected, inspected] {
+            if let Some(status) = status.as_ref().filter(|_| is_status) {
+                let params = PatchParams { force: overwrites, ..PatchParams::apply(STATUS_MANAGER) };
+                let object = object("status", status, newest.as_ref());
+                newest = api.patch_status(&model.name, &params, &Patch::Apply(object)).await?.resource_version();
             }
-            newest = api.patch_status(&model.name, &params, &Patch::Apply(object)).await?.resource_version();
-        }
-        // What somebody sets meanwhile is not overwritten: without force, that is a conflict.
-        if let Some(facts) = facts {
-            let params = PatchParams::apply(FACTS_MANAGER);
-            newest = api.patch(&model.name, &params, &Patch::Apply(object("spec", facts))).await?.resource_version();
+            // What somebody sets meanwhile is not overwritten: without force, that is a conflict.
+            if let Some(facts) = facts.as_ref().filter(|_| !is_status) {
+                let params = PatchParams::apply(FACTS_MANAGER);
+                match api.patch(&model.name, &params, &Patch::Apply(object("spec", facts, newest.as_ref()))).await {
+                    Ok(written) => newest = written.resource_version(),
+                    // A model whose fields are refused is there nevertheless.
+                    Err(error) if inspected && !is_outdated(&error) => failure = Some(error),
+                    Err(error) => return Err(error),
+                }
+            }
         }
         // A list is replaced whole, so only in the version that is known. After another write, the watch brings that first.
         if let Some(finalizers) = finalizers.filter(|_| newest.as_ref().is_none_or(|newest| *newest == resource_version)) {
@@ -439,8 +461,8 @@ async fn send(client: Client, model: ObjectKey, writes: Writes) -> (ObjectKey, k
             let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": resource_version, "uid": uid}});
             newest = api.patch_metadata(&model.name, &params, &Patch::Merge(patch)).await?.metadata.resource_version;
         }
-        Ok(newest.is_some_and(|newest| newest != resource_version).then_some(resource_version))
+        Ok(newest.is_some_and(|newest| newest != resource_version).then(|| resource_version.clone()))
     };
     let answer = answer.await.and_then(|written| failure.map_or(Ok(written), Err));
-    (model, answer, refusal)
+    (model, answer, created)
 }

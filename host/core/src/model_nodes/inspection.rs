@@ -18,6 +18,9 @@ pub const INSPECTION: &str = "pointsman.dev/model-inspection";
 /// The annotation of these Jobs and their pods with the model, by its key in agents' ConfigMaps.
 pub const MODEL: &str = "pointsman.dev/model";
 
+/// The annotation of a Job with the image that it was created with: policies of a cluster may replace the one of its pods.
+const IMAGE: &str = "pointsman.dev/model-inspect-image";
+
 /// How much a container may report when it ends: what a kubelet keeps.
 pub const MAX_FACTS: usize = 4096;
 
@@ -134,14 +137,13 @@ impl InspectionJob {
         } else {
             Progress::Pending
         };
-        let pod = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-        let container = pod.and_then(|pod| pod.containers.iter().find(|container| container.name == CONTAINER));
+        let image = metadata.annotations.as_ref().and_then(|annotations| annotations.get(IMAGE));
         Some(Self {
             namespace: metadata.namespace.clone()?,
             name: metadata.name.clone()?,
             uid: metadata.uid.clone()?,
             owner: owner(metadata, &["BaseModel", "ClusterBaseModel"])?,
-            image: container.and_then(|container| container.image.clone()).unwrap_or_default(),
+            image: image.cloned().unwrap_or_default(),
             progress,
             is_deleting: metadata.deletion_timestamp.is_some(),
         })
@@ -269,7 +271,11 @@ impl Inspection<'_> {
             pods.clone().find_map(|pod| if let PodProgress::Reported(facts) = &pod.progress { Some(Arc::clone(facts)) } else { None });
         let at = format!("{namespace}/{name}");
         // Whatever becomes of the Job, what it has found stays.
-        if self.is_recorded(&at) || facts.is_some() && job.is_some_and(|job| job.progress == Progress::Complete) {
+        let is_recorded = self.is_recorded(&at);
+        if is_recorded || facts.is_some() {
+            // A container that others have put beside it keeps its pod from ending.
+            let goes_on = job.filter(|job| is_recorded && facts.is_some() && job.progress == Progress::Pending && !job.is_deleting);
+            steps.extend(goes_on.map(|job| Step::Delete((*job).clone())));
             return outcome(Summary { facts, ..holds(&place.claim, &at) }, steps);
         }
         if let Some(job) = job {
@@ -281,19 +287,17 @@ impl Inspection<'_> {
         }
         let summary = match (self.image, self.refusal) {
             (Err(why), _) => unready("ImageUnknown", format!("The image of the Job that is to read the claim is unknown: {}", line(why))),
-            (_, Some(why)) => unready("JobRefused", format!("The Job {at}, which is to read the claim, can't be created: {}", line(why))),
+            (_, Some(why)) => unready("JobRejected", format!("The Job {at}, which is to read the claim, can't be created: {}", line(why))),
             _ => unready(INSPECTING, format!("The Job {at} is being created to read the claim {}.", place.claim)),
         };
         steps.extend(self.image.ok().map(|image| Step::Create(self.job(&place, namespace, &name, image))));
         Outcome { summary, steps, needs_image: self.image.is_err() }
     }
 
-    /// Whether the status says that this Job has read the claim.
+    /// Whether the status records that this Job has read the claim.
     fn is_recorded(&self, job: &str) -> bool {
-        let status = &self.live.status;
-        let mut conditions = status.conditions.iter();
-        let recorded = conditions.any(|known| known.type_ == READY && known.reason == INSPECTED && known.message.contains(job));
-        recorded && status.state == Some(LifeCycleState::Ready)
+        let recorded = self.live.status.conditions.iter().filter(|known| known.type_ == READY && known.reason == INSPECTED);
+        recorded.filter(|known| known.status == "True").any(|known| known.message.contains(job))
     }
 
     /// The place with its namespace. A model of a namespace has no access to claims of others.
@@ -339,7 +343,10 @@ impl Inspection<'_> {
     fn job(&self, place: &ClaimPath, namespace: &str, name: &str, image: &str) -> Value {
         let model = &self.live.object;
         let kind = if model.namespace.is_empty() { "ClusterBaseModel" } else { "BaseModel" };
-        let (labels, annotations) = (json!({INSPECTION: "true"}), json!({MODEL: self.key}));
+        let labels = json!({INSPECTION: "true"});
+        // A mesh's proxy would keep the pod from ending.
+        let pod_labels = json!({INSPECTION: "true", "sidecar.istio.io/inject": "false"});
+        let pod_annotations = json!({MODEL: self.key, "linkerd.io/inject": "disabled"});
         // A volume may be one of a node with accelerators, whose taints pods without any can't tolerate otherwise.
         let tolerations = ["nvidia.com/gpu", "amd.com/gpu"].map(|key| json!({"key": key, "operator": "Exists", "effect": "NoSchedule"}));
         let container = json!({
@@ -375,7 +382,7 @@ impl Inspection<'_> {
                 "name": name,
                 "namespace": namespace,
                 "labels": labels,
-                "annotations": annotations,
+                "annotations": {MODEL: self.key, IMAGE: image},
                 "ownerReferences": [
                     {"apiVersion": "ome.io/v1beta1", "kind": kind, "name": model.name, "uid": model.uid, "controller": true},
                 ],
@@ -388,7 +395,7 @@ impl Inspection<'_> {
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                     {"action": "FailJob", "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [1]}},
                 ]},
-                "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod},
+                "template": {"metadata": {"labels": pod_labels, "annotations": pod_annotations}, "spec": pod},
             },
         })
     }
@@ -532,19 +539,28 @@ mod tests {
         let outcome = Inspection { jobs: vec![&job], pods: vec![&pod], ..inspection(&live) }.outcome();
         assert_eq!((said(&outcome).0, said(&outcome).1), (LifeCycleState::Ready, INSPECTED));
         assert_eq!((outcome.summary.facts.as_deref(), outcome.steps.len()), (Some(r#"{"modelType": "llama"}"#), 0));
+        // A sidecar keeps the pod, and so the Job, from ending.
+        let kept = created(&live, json!({}));
+        let beside = Inspection { jobs: vec![&kept], pods: vec![&pod], ..inspection(&live) }.outcome();
+        assert_eq!((said(&beside), beside.steps.len()), (said(&outcome), 0));
         let condition = json!({
             "type": "Ready", "status": "True", "reason": INSPECTED, "message": outcome.summary.condition.message,
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         });
         let recorded = |more: Value| {
-            let mut status = json!({"/status": {"state": "Ready", "conditions": [condition]}});
-            status.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            model(status)
+            let mut parts = json!({"/status": {"state": "Ready", "conditions": [condition]}});
+            parts.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            model(parts)
         };
         let same = recorded(json!({}));
         let alone = inspection(&same).outcome();
         assert_eq!((said(&alone), alone.steps.len(), alone.needs_image), (said(&outcome), 0, false));
         assert!(alone.summary.facts.is_none(), "what is filled in stays");
+        let recorded_beside = Inspection { jobs: vec![&kept], pods: vec![&pod], ..inspection(&same) }.outcome();
+        assert_eq!((said(&recorded_beside), &recorded_beside.steps[..]), (said(&outcome), &[Step::Delete(kept)][..]));
+        // Another state that somebody has written is none of the record.
+        let overwritten = recorded(json!({"/status": {"state": "Failed", "conditions": [condition]}}));
+        assert_eq!(said(&inspection(&overwritten).outcome()).0, LifeCycleState::Ready);
         // Another place is read, whatever the status says of the last one.
         let other = recorded(json!({"/spec/storage": {"storageUri": "pvc://claim/other"}}));
         let outcome = Inspection { jobs: vec![&job], ..inspection(&other) }.outcome();
@@ -602,7 +618,7 @@ mod tests {
         let suspended = created(&live, with_condition("Suspended"));
         assert_eq!(said(&Inspection { jobs: vec![&suspended], ..inspection(&live) }.outcome()).1, "JobSuspended");
         let refused = Inspection { refusal: Some("exceeded quota"), ..inspection(&live) }.outcome();
-        assert_eq!(said(&refused).1, "JobRefused");
+        assert_eq!(said(&refused).1, "JobRejected");
         assert!(matches!(&refused.steps[..], [Step::Create(_)]), "it is tried again");
         let unknown = Inspection { image: Err("set a flag"), ..inspection(&live) }.outcome();
         assert_eq!((said(&unknown).1, unknown.steps.len(), unknown.needs_image), ("ImageUnknown", 0, true));
@@ -612,6 +628,7 @@ mod tests {
     fn a_job_that_waits_gets_an_image_that_was_corrected() {
         let live = model(json!({}));
         let job = created(&live, json!({}));
+        assert_eq!(Inspection { jobs: vec![&job], ..inspection(&live) }.outcome().steps, []);
         let corrected = |pods| Inspection { image: Ok("host:2"), jobs: vec![&job], pods, ..inspection(&live) }.outcome().steps;
         assert_eq!(corrected(vec![]), [Step::Delete(job.clone())]);
         assert_eq!(corrected(vec![&in_state(json!({"running": {}}))]), []);

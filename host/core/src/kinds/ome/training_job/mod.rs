@@ -120,24 +120,23 @@ impl PlanBuilder<'_> {
         let run = Run::assess(self.snapshot, &self.before, training);
         let (made, refused) = match training.check() {
             // What runs is supervised, whatever its spec has become: a Job that exists isn't made anew.
-            Err(stop) if !run.jobs.is_empty() => (self.objects(training, &run), Some(stop)),
+            Err(stop) if run.has_jobs => (self.objects(training, &run), Some(stop)),
             Err(stop) => (Err(stop), None),
             Ok(()) => (self.objects(training, &run), None),
         };
         let stop = made.as_ref().err();
         let mut again = [run.recheck_after, stop.and_then(|stop| stop.again)].into_iter().flatten().min();
         let stopped = refused.as_ref().or(stop).map(|stop| &stop.condition);
-        let is_accepted = stopped.is_none_or(|stopped| stopped.type_ != ACCEPTED);
         let mut conditions = steps(stopped);
         conditions.extend(self.run_conditions(training, &run, made.is_ok()));
         let mut creates = Vec::new();
         let mut has_weight = true;
-        if let Some((condition, weight)) = self.weight(training, &run, is_accepted) {
+        if let Some((condition, weight)) = self.weight(training, &run) {
             has_weight = condition.status.is_some();
             conditions.push(condition);
             creates.extend(weight);
         }
-        conditions.push(self.up_to_date(training, &run));
+        conditions.push(self.up_to_date(training, &run, refused.is_some()));
         let expired = has_weight && run.expired(training, self.snapshot.now);
         if let Phase::Ended(_) = run.phase
             && let Some(left) = run.time_to_live(training, self.snapshot.now)

@@ -19,6 +19,8 @@ pub(super) struct Run<'s> {
     pub(super) restarts: i64,
     /// The Jobs of the attempt that counts.
     pub(super) jobs: BTreeMap<Replica, &'s OwnedObject>,
+    /// Whether there are Jobs of any attempt that nobody is deleting.
+    pub(super) has_jobs: bool,
     /// Whether only a launcher that waits for its pods to end is there besides, since a queue has taken the workers' place away.
     launcher_leaves: bool,
     pub(super) start_time: Option<String>,
@@ -92,6 +94,7 @@ impl<'s> Run<'s> {
             start_time: text("startTime"),
             completion_time: text("completionTime"),
             recheck_after: None,
+            has_jobs: all.values().any(|job| !job.deleting),
             jobs,
             launcher_leaves: false,
         };

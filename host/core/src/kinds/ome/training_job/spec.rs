@@ -105,7 +105,8 @@ impl Training {
         self.check_weight()
     }
 
-    fn check_weight(&self) -> Result<(), Box<PlanError>> {
+    /// Whether the weight may be created that it asks for.
+    pub(super) fn check_weight(&self) -> Result<(), Box<PlanError>> {
         let Some(weight) = &self.spec.fine_tuned_weight else { return Ok(()) };
         let base = weight.base_model_ref.namespace.as_deref();
         if let Some(other) = base.filter(|namespace| *namespace != self.namespace) {

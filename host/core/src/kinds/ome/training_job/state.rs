@@ -129,7 +129,7 @@ impl PlanBuilder<'_> {
     }
 
     /// Whether the run was made from the spec as it is now.
-    pub(super) fn up_to_date(&self, training: &Training, run: &Run<'_>) -> Condition {
+    pub(super) fn up_to_date(&self, training: &Training, run: &Run<'_>, is_refused: bool) -> Condition {
         let noun = "run";
         if let Phase::Ended(_) = run.phase {
             let hash = self.before[SPEC_HASH_FIELD].as_str();
@@ -143,6 +143,11 @@ impl PlanBuilder<'_> {
         let condition = job_run::up_to_date(jobs, &training.hash, noun);
         if condition.status != Some(false) {
             return condition;
+        }
+        if is_refused {
+            // Without its Jobs, the run couldn't start again.
+            let message = "The run was created from an earlier spec, and the current one is refused: correct it, or revert the edit.";
+            return Condition { message: message.to_owned(), ..condition };
         }
         let message = format!(
             "{} Or set spec.suspend to true, and to false once the pods are gone. The run begins from its start.",

@@ -467,26 +467,31 @@ fn a_changed_spec_says_what_it_takes() {
     assert!(text.contains("create another TrainingJob"), "{text}");
 }
 
+/// Policies, of which there are none here, are asked about objects: that is how it shows whether there are any.
 #[test]
 fn an_edit_that_is_refused_leaves_a_run_under_supervision() {
-    let refused = || json!({"worker": {"template": {"spec": {"hostname": "a"}}}});
+    let refused = |more: Value| {
+        let mut spec = json!({"worker": {"template": {"spec": {"hostname": "a"}}}});
+        merge(&mut spec, more);
+        spec
+    };
     let running = || json!({"active": 2, "ready": 2});
-    let is_refused = |case: &mut Case| {
+    let plans_objects = |case: &mut Case| {
         let plan = case.plan();
         assert!(condition(&plan, ACCEPTED).contains("hostname is set"), "{}", condition(&plan, ACCEPTED));
-        plan
+        matches!(plan.status.undecided, UndecidedSteps::Some(_))
     };
-    let mut case = Case::new(refused()).job(Replica::Worker, 0, running());
-    let plan = is_refused(&mut case);
-    assert!(condition(&plan, RUNNING).starts_with("Some(true)"), "{}", condition(&plan, RUNNING));
-    let mut suspended = refused();
-    suspended["suspend"] = true.into();
-    let mut case = Case::new(suspended).job(Replica::Worker, 0, running());
-    let plan = is_refused(&mut case);
-    assert!(condition(&plan, SUSPENDED).starts_with("Some(true)"), "{}", condition(&plan, SUSPENDED));
-    assert!(!case.with(|_, training, run| run.plans(Replica::Worker, training)), "it gets no pods");
-    // Where nothing exists, nothing is created.
-    Case::new(refused()).refused();
+    let mut going = Case::new(refused(json!({}))).job(Replica::Worker, 0, running());
+    assert!(plans_objects(&mut going));
+    let text = condition(&going.plan(), job_run::UP_TO_DATE);
+    assert!(text.contains("revert the edit") && !text.contains("delete"), "{text}");
+    let mut suspended = Case::new(refused(json!({"suspend": true}))).job(Replica::Worker, 0, running());
+    assert!(plans_objects(&mut suspended));
+    assert!(!suspended.with(|_, training, run| run.plans(Replica::Worker, training)), "it gets no pods");
+    // Between two attempts too, what is left of the last one goes.
+    let mut clearing = Case::new(refused(json!({}))).status(json!({"restarts": 1})).job(Replica::Worker, 0, running());
+    assert!(plans_objects(&mut clearing));
+    assert!(!plans_objects(&mut Case::new(refused(json!({})))), "where nothing exists, nothing is created");
 }
 
 /// The weight counts as an administrator's, so an edit after the end doesn't get past the check.
@@ -497,14 +502,22 @@ fn a_weight_that_is_refused_is_not_created_after_the_run_either() {
             "name": name, "baseModelRef": {"name": "llama"}, "modelType": "LoRA", "storage": {"storageUri": "s3://out/lora"},
         }})
     };
-    let status = json!({"completionTime": "2026-01-01T00:50:00Z", "conditions": [{"type": SUCCEEDED, "status": "True", "reason": "r", "message": "m"}]});
-    let mut case = Case::new(weight("ml.lora")).status(status.clone());
+    let end = json!({"type": SUCCEEDED, "status": "True", "reason": "r", "message": "m"});
+    let succeeded = || json!({"completionTime": "2026-01-01T00:50:00Z", "conditions": [end]});
+    let mut case = Case::new(weight("ml.lora")).status(succeeded());
     case.world.set_available([&FINE_TUNED_WEIGHT].into());
     assert_eq!(case.plan().creates.len(), 1);
-    let mut case = Case::new(weight("others.lora")).status(status);
+    let mut case = Case::new(weight("others.lora")).status(succeeded());
     case.world.set_available([&FINE_TUNED_WEIGHT].into());
     let plan = case.plan();
-    assert!(plan.creates.is_empty() && condition(&plan, WEIGHT_CREATED).contains("NotAccepted"), "{}", condition(&plan, WEIGHT_CREATED));
+    let text = condition(&plan, WEIGHT_CREATED);
+    assert!(plan.creates.is_empty() && text.starts_with("None NotAccepted") && text.contains("set it to ml."), "{text}");
+    // What is wrong with another field is nothing that the weight depends on.
+    let mut spec = weight("ml.lora");
+    merge(&mut spec, json!({"worker": {"template": {"spec": {"hostname": "a"}}}}));
+    let mut case = Case::new(spec).status(succeeded());
+    case.world.set_available([&FINE_TUNED_WEIGHT].into());
+    assert_eq!(case.plan().creates.len(), 1);
 }
 
 #[test]

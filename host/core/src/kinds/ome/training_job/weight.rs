@@ -1,7 +1,7 @@
 //! The FineTunedWeight of a run that has succeeded: created once, and never over one that somebody else has made.
 
 use super::{
-    ACCEPTED, PlanBuilder, WEIGHT_CREATED,
+    PlanBuilder, WEIGHT_CREATED,
     run::{Ended, Phase, Run},
     spec::Training,
 };
@@ -22,7 +22,7 @@ use serde_json::json;
 
 impl PlanBuilder<'_> {
     /// Whether the weight exists that the job asks for, and the weight, if it is to be created.
-    pub(super) fn weight(&mut self, training: &Training, run: &Run<'_>, is_accepted: bool) -> Option<(Condition, Option<Object>)> {
+    pub(super) fn weight(&mut self, training: &Training, run: &Run<'_>) -> Option<(Condition, Option<Object>)> {
         let asked = training.spec.fine_tuned_weight.as_ref()?;
         let name = &asked.name;
         let unknown = |reason: &str, message: String| Condition::unknown(WEIGHT_CREATED, reason, message).optional();
@@ -55,14 +55,14 @@ impl PlanBuilder<'_> {
                 );
                 Some((no("NameTaken", message), None))
             }
-            None if !is_accepted => {
-                let message = format!("The FineTunedWeight {name} isn't created: the condition {ACCEPTED} gives the reason.");
-                Some((no("NotAccepted", message), None))
-            }
-            None => {
+            // The spec may have changed since the run began.
+            None => Some(if let Err(stop) = training.check_weight() {
+                let message = format!("The FineTunedWeight {name} isn't created. {}", stop.condition.message);
+                (unknown("NotAccepted", message), None)
+            } else {
                 let condition = unknown("Creating", format!("The FineTunedWeight {name} is being created."));
-                Some((condition, Some(object(training, asked, key))))
-            }
+                (condition, Some(object(training, asked, key)))
+            }),
         }
     }
 }
