@@ -116,16 +116,8 @@ func (s *supervisor) uninstallKueue(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, crd := range crds {
-		if err := s.kube.remove(ctx, crd); err != nil {
-			return err
-		}
-	}
-	for _, crd := range crds {
-		err := s.wait(ctx, "the CRD "+crd.GetName()+" to go", func(ctx context.Context) error { return s.kube.gone(ctx, crd) })
-		if err != nil {
-			return err
-		}
+	if err := s.removeCRDs(ctx, crds); err != nil {
+		return err
 	}
 	for _, object := range objects {
 		if kind := object.GetKind(); kind == "Namespace" || kind == "CustomResourceDefinition" {

@@ -267,6 +267,17 @@ func (s *supervisor) uninstall(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if err := s.removeCRDs(ctx, crds); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.installed, name)
+	return nil
+}
+
+// removeCRDs deletes CRDs, and with them all their objects, and waits until they are gone.
+func (s *supervisor) removeCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
 	for _, crd := range crds {
 		if err := s.kube.remove(ctx, crd); err != nil {
 			return err
@@ -278,9 +289,6 @@ func (s *supervisor) uninstall(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.installed, name)
 	return nil
 }
 

@@ -112,7 +112,11 @@ pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
     let job = run_inspection(cluster, space, &folder).await;
     let failed = explains(space, "claimed", "InspectionFailed", "/llama: No such file or directory").await;
     assert_eq!(failed["status"]["state"], "Failed");
-    assert_eq!(space.get(&JOB, &job).await["spec"]["ttlSecondsAfterFinished"], 1800, "it goes by itself, and is followed by another");
+    assert_eq!(
+        space.get(&JOB, &job).await["spec"]["ttlSecondsAfterFinished"],
+        1800,
+        "Kubernetes deletes it, and the leader creates the next one"
+    );
 
     // Whoever deletes the Job has the claim read again.
     fs::create_dir(folder.join("llama")).unwrap();

@@ -43,12 +43,9 @@ fn patience() -> Duration {
     seconds.map_or(TEST_TIMEOUT, Duration::from_secs)
 }
 
-/// The variable by which `cargo xtask test --full` asks for the longer runs.
-pub const FULL: &str = "POINTSMAN_TEST_FULL";
-
 /// Whether this is a run with `--full`.
 pub fn is_full() -> bool {
-    std::env::var_os(FULL).is_some()
+    std::env::var_os(pointsman_harness::FULL).is_some()
 }
 
 /// Asks until there is an answer.

@@ -2,7 +2,7 @@
 
 use crate::{beside::Beside, build, clients, examples, features, guard::Guarded, image, layers, tools};
 use anyhow::{Context, Result, bail};
-use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, cluster_dir, forget_our_package, workspace};
+use pointsman_harness::{Cluster, FULL, Options, SHARED_CLUSTER, cluster_dir, forget_our_package, workspace};
 use std::{
     env,
     num::NonZero,
@@ -13,9 +13,6 @@ use std::{
 
 /// How many tests a test program runs at once, unless it is told by `--test-threads`.
 const THREADS: &str = "RUST_TEST_THREADS";
-
-/// Makes the tests run longer, and those run that only `--full` runs.
-const FULL: &str = "POINTSMAN_TEST_FULL";
 
 const TESTS_PER_CORE: usize = 4;
 

@@ -19,7 +19,7 @@ use kube::{
 use pointsman_core::{
     model_nodes::{
         assignment::ModelObject,
-        inspection::{ClaimPath, INSPECTION, Inspection, InspectionJob, InspectionPod, MODEL, Outcome, Step, model_key},
+        inspection::{ClaimPath, INSPECTION, Inspection, InspectionJob, InspectionPod, MODEL, Outcome, Step, deletions, model_key},
         live::LiveModel,
     },
     resource::JOB,
@@ -162,7 +162,7 @@ impl Inspections {
 
     /// What to do for a model that isn't inspected any more.
     pub(super) fn leftovers(&self, model: &ModelObject, key: &str) -> Vec<Step> {
-        self.jobs(key).filter(|job| job.is_left_by(model)).map(|job| Step::Delete(job.clone())).collect()
+        deletions(model, self.jobs(key))
     }
 }
 

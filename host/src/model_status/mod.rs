@@ -227,10 +227,7 @@ impl<'i> Leading<'i> {
     /// Whether nodes and reports are known. What isn't known must not count as absent.
     fn is_known(&mut self) -> bool {
         let obstacle = self.stores.lock().unlisted.obstacle();
-        let why = match &obstacle {
-            Some(Obstacle::Failed(why)) => Some(why.clone()),
-            _ => None,
-        };
+        let why = obstacle.as_ref().and_then(Obstacle::failure).map(str::to_owned);
         if let Some(why) = &why
             && self.obstacle.as_ref() != Some(why)
         {
@@ -243,18 +240,14 @@ impl<'i> Leading<'i> {
     /// The models to look at since it is another thing that keeps Jobs and pods from being known, or nothing does any more.
     fn unblocked(&mut self) -> Vec<ObjectKey> {
         let obstacle = self.inspections.lock().obstacle();
-        let why = match &obstacle {
-            Some(Obstacle::Failed(why)) => Some(why.clone()),
-            _ => None,
-        };
-        if let Some(why) = &why
-            && self.job_obstacle != Some(Obstacle::Failed(why.clone()))
-        {
+        if obstacle == self.job_obstacle {
+            return Vec::new();
+        }
+        if let Some(why) = obstacle.as_ref().and_then(Obstacle::failure) {
             tracing::warn!("models on claims aren't inspected: {why}");
         }
-        let is_other = self.job_obstacle != obstacle;
         self.job_obstacle = obstacle;
-        if is_other { self.models.values().filter(|model| self.is_on_claim(model)).cloned().collect() } else { Vec::new() }
+        self.models.values().filter(|model| self.is_on_claim(model)).cloned().collect()
     }
 
     fn is_on_claim(&self, model: &ObjectKey) -> bool {
@@ -276,7 +269,10 @@ impl<'i> Leading<'i> {
     fn needs_image(&self, key: &ObjectKey) -> bool {
         let view = self.view(key);
         let live = view.as_ref().map(|view| &view.live);
-        live.is_some_and(|live| live.object.scheme() == CLAIM && self.inspect(live, key).is_some_and(|outcome| outcome.needs_image))
+        live.is_some_and(|live| {
+            live.object.scheme() == CLAIM
+                && self.inspect(live, key, &config_map_key(&key.namespace, &key.name)).is_some_and(|outcome| outcome.needs_image)
+        })
     }
 
     async fn write(&mut self, models: BTreeSet<ObjectKey>) {
@@ -351,7 +347,7 @@ impl<'i> Leading<'i> {
         let reported = reports.for_model(&name);
         let finalizers = model.finalizers_to_write(reported, nodes);
         let Writes { facts, status, overwrites, inspected, steps, .. } = if model.object.scheme() == CLAIM {
-            self.writes_by_inspection(model, key)
+            self.writes_by_inspection(model, key, &name)
         } else {
             let summary = summarize(&model.object.storage, nodes, reported, |node| reports.has_agent(node));
             let overwrites = reported.keys().any(|node| nodes.contains_key(&**node));
@@ -368,7 +364,7 @@ impl<'i> Leading<'i> {
     }
 
     /// What follows for a model on a claim; none as long as Jobs and pods aren't known.
-    fn inspect(&self, model: &LiveModel, key: &ObjectKey) -> Option<Outcome> {
+    fn inspect(&self, model: &LiveModel, key: &ObjectKey, name: &str) -> Option<Outcome> {
         let seen = self.inspections.lock();
         if seen.obstacle().is_some() {
             return None;
@@ -376,7 +372,7 @@ impl<'i> Leading<'i> {
         let refusal = self.refusals.get(key);
         let image = self.image.as_deref().map_err(String::as_str);
         let why = refusal.map(|(why, _)| why.as_str());
-        let mut outcome = seen.outcome(model, &config_map_key(&key.namespace, &key.name), image, why);
+        let mut outcome = seen.outcome(model, name, image, why);
         if refusal.is_some_and(|(_, again)| Instant::now() < *again) {
             outcome.steps.retain(|step| !matches!(step, Step::Create(_)));
         }
@@ -384,23 +380,21 @@ impl<'i> Leading<'i> {
     }
 
     /// What to write about a model on a claim. One that people have declared to be ready isn't inspected.
-    fn writes_by_inspection(&self, model: &LiveModel, key: &ObjectKey) -> Writes {
+    fn writes_by_inspection(&self, model: &LiveModel, key: &ObjectKey, name: &str) -> Writes {
         let now = Timestamp::now();
         if model.object.is_deleting {
             return Writes::default();
         }
         let is_by_hand = model.has_foreign_state && model.status.state == Some(LifeCycleState::Ready);
-        let Some(Outcome { summary, steps, .. }) = self.inspect(model, key) else {
+        let Some(Outcome { summary, steps, .. }) = self.inspect(model, key, name) else {
             // What is known of a model stays while nothing is known of Jobs.
-            let status = match &self.job_obstacle {
-                Some(Obstacle::Failed(why)) if model.status.state.is_none() => model.status_to_write(&unlisted(why), true, now),
-                _ => None,
-            };
+            let why = self.job_obstacle.as_ref().and_then(Obstacle::failure).filter(|_| model.status.state.is_none());
+            let status = why.and_then(|why| model.status_to_write(&unlisted(why), true, now));
             return Writes { status, overwrites: true, inspected: true, ..Writes::default() };
         };
         let status = model.status_to_write(&summary, !is_by_hand, now);
         if is_by_hand {
-            let steps = self.inspections.lock().leftovers(&model.object, &config_map_key(&key.namespace, &key.name));
+            let steps = self.inspections.lock().leftovers(&model.object, name);
             return Writes { status, inspected: true, steps, ..Writes::default() };
         }
         Writes { facts: model.facts_to_write(&summary), status, overwrites: true, inspected: true, steps, ..Writes::default() }

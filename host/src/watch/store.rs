@@ -68,6 +68,16 @@ pub(crate) enum Obstacle {
     Failed(String),
 }
 
+impl Obstacle {
+    /// Why something can't be listed, if it can't.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Pending => None,
+            Self::Failed(why) => Some(why),
+        }
+    }
+}
+
 impl<K: StoreKind> Unlisted<K> {
     pub(crate) fn new(kinds: impl IntoIterator<Item = K>) -> Self {
         Self(kinds.into_iter().map(|kind| (kind, None)).collect())

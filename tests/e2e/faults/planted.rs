@@ -1,7 +1,8 @@
 //! That a run with faults would notice: hosts with a bug that is planted here are caught by it.
 
+use pointsman_harness::FULL;
 use pointsman_harness::{forget_our_package, target_dir, workspace};
-use pointsman_tests::{CommandOutput, FULL, is_full};
+use pointsman_tests::{CommandOutput, is_full};
 use std::{
     fs,
     path::{Path, PathBuf},

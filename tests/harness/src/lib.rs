@@ -20,6 +20,9 @@ use std::{path::PathBuf, process::Command};
 /// The environment variable by which `cargo xtask test` hands the tests a control plane: what `Cluster::ready` told.
 pub const SHARED_CLUSTER: &str = "POINTSMAN_TEST_CLUSTER";
 
+/// The variable by which `cargo xtask test --full` asks for the longer runs.
+pub const FULL: &str = "POINTSMAN_TEST_FULL";
+
 /// Cargo tells us of our own package. Passed on to another cargo, that would be another environment than a user's shell has, in which the
 /// build scripts of some crates want to run again: half of the dependencies would be built anew each time.
 pub fn forget_our_package(command: &mut Command) {
