@@ -137,7 +137,11 @@ func (s *supervisor) handlePart(ctx context.Context, r *request) (response, erro
 	}
 	switch r.Do {
 	case "stop":
-		err = p.stop(gentle)
+		grace := gentle
+		if p.portNames == nil {
+			grace = patient
+		}
+		err = p.stop(grace)
 	case "kill":
 		err = p.stop(0)
 	case "pause", "resume":

@@ -27,6 +27,9 @@ const (
 // gentle is how long a part may take to end by itself when it is stopped on request.
 const gentle = 3 * time.Second
 
+// patient is the same for a program of the caller's, whose good order is often what is tested: as long as a kubelet waits for a pod.
+const patient = 30 * time.Second
+
 // part is one supervised process: it can be stopped and started again on the same ports and data.
 type part struct {
 	name      string

@@ -21,8 +21,12 @@ pub(super) struct Ended {
 
 /// Runs a hidden subcommand of `program`, and blocks until it is done or its time is up.
 pub(super) fn run(program: &Path, args: &[&str], input: &[u8], within: Duration) -> io::Result<Ended> {
-    let mut process =
-        Command::new(program).args(args).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut command = Command::new(program);
+    command.args(args).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A signal to our whole group, such as Ctrl-C, is ours to answer: if it ended this process too, that would look like a failure of the plugin.
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut process = command.spawn()?;
     let (output, complaint, status) = converse(&mut process, input, within)?;
     Ok(Ended { output, complaint, status })
 }
@@ -60,7 +64,9 @@ pub(super) fn read(from: Option<impl Read>) -> Vec<u8> {
     bytes
 }
 
-/// In the other process: bounds its address space.
+/// In the other process: bounds its address space, and ends it if the process that waits for it ends.
 pub(super) fn bound(memory: u64) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     Ok(setrlimit(Resource::As, Rlimit { current: Some(memory), maximum: Some(memory) })?)
 }

@@ -14,7 +14,8 @@ pub fn http_get(address: &str, path: &str) -> io::Result<(u16, String)> {
 /// The status code and body that a request is answered with.
 pub fn http_request(address: &str, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    // A process on a busy machine may answer late.
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}", body.len());
     write!(stream, "{head}\r\n\r\n{body}")?;
     let mut answer = String::new();
