@@ -14,6 +14,7 @@ use crate::{
     metrics::Reconciles,
     model_status::{self, InspectImage, ModelReports},
     pace::{Observation, Pacer, RECHECK_INTERVAL, REPORT_INTERVAL, RestartPermission},
+    pool_user_status,
     queue::Queue,
     watch::{self, Extents, Shared, apis::Apis},
 };
@@ -208,6 +209,12 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         policies: Arc::clone(&controller.policies),
         changes: changes.clone(),
         obstacles: [listed.clone(), obstacle.clone()],
+    }));
+    tasks.spawn(pool_user_status::run(pool_user_status::Inputs {
+        client: client.clone(),
+        leadership: controller.leadership.clone(),
+        claims: controller.claims.clone(),
+        apis: apis.clone(),
     }));
     tasks.spawn(allocator::run(allocator));
     tasks.spawn(watch::keep(client, extents, apis, shared, unlisted));

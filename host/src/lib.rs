@@ -21,6 +21,7 @@ pub mod model_status;
 pub mod outbound;
 pub mod pace;
 pub mod permissions;
+pub mod pool_user_status;
 pub mod problem;
 pub mod queue;
 pub mod revision;

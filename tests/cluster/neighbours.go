@@ -87,7 +87,11 @@ var neighbours = []neighbour{
 	{
 		name: "inference-pool", module: "sigs.k8s.io/gateway-api-inference-extension", version: "v1.3.0", byDefault: true,
 		sum: "h1:Ng2Qs1Oum4WycuWyi3rOkAC7pZ2aDqgN2ku6Lr/mryQ=", goModSum: "h1:Cyex0AlEzhuXFklzl0y5Hdf5zVY8PUtSKhzMvHh5D9M=",
-		files: []string{"config/crd/bases/inference.networking.k8s.io_inferencepools.yaml"},
+		files: []string{
+			"config/crd/bases/inference.networking.k8s.io_inferencepools.yaml",
+			"config/crd/bases/inference.networking.x-k8s.io_inferencepools.yaml",
+			"config/crd/bases/inference.networking.x-k8s.io_inferencemodelrewrites.yaml",
+		},
 	},
 	{
 		name: "kserve", module: "github.com/kserve/kserve", version: "v0.17.0",

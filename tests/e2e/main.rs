@@ -31,6 +31,7 @@ mod partitions;
 mod permissions;
 mod plans;
 mod policies;
+mod pool_users;
 mod revisions;
 mod rules;
 mod services;

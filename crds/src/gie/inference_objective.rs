@@ -1,17 +1,9 @@
 //! InferenceObjective: how important a use of an inference pool is.
 
-use crate::schema::rules;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-/// No other kind of pool is known to any endpoint picker.
-const REFERS_TO_POOL: (&str, &str) = (
-    "self.kind == 'InferencePool' && self.group in ['inference.networking.k8s.io', 'inference.networking.x-k8s.io']",
-    "poolRef must refer to an InferencePool: set kind to InferencePool and group to inference.networking.k8s.io \
-     (inference.networking.x-k8s.io for a v1alpha2 pool), or leave both out",
-);
 
 /// An InferenceObjective says how important the requests that name it are, compared with others of the same pool.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -44,17 +36,17 @@ pub struct InferenceObjectiveSpec {
     pub pool_ref: PoolObjectReference,
 }
 
-/// A reference to an inference pool in the namespace of the object that holds it.
+/// A reference to an inference pool in the namespace of the object that holds it. Whether there is such a pool is told by the condition
+/// Accepted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = rules(&[REFERS_TO_POOL])))]
 pub struct PoolObjectReference {
-    /// The API group of the pool.
+    /// The API group of the pool: inference.networking.k8s.io, or inference.networking.x-k8s.io for a v1alpha2 pool.
     #[serde(default = "default_group")]
     #[schemars(length(max = 253), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"))]
     pub group: String,
 
-    /// The kind of the pool.
+    /// The kind of the pool: InferencePool.
     #[serde(default = "default_kind")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$"))]
     pub kind: String,

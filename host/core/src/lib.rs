@@ -24,6 +24,7 @@ pub mod planning;
 pub mod pod_template;
 pub mod pods;
 pub mod point;
+pub mod pool_refs;
 pub mod quantity;
 pub mod question;
 pub mod resource;

@@ -90,6 +90,8 @@ resources! {
     REFERENCE_GRANT: "gateway.networking.k8s.io" "v1beta1" "ReferenceGrant" "referencegrants" true Some("the Gateway API");
     GATEWAY: "gateway.networking.k8s.io" "v1" "Gateway" "gateways" true Some("the Gateway API");
     INFERENCE_POOL: "inference.networking.k8s.io" "v1" "InferencePool" "inferencepools" true Some("the Gateway API Inference Extension");
+    INFERENCE_OBJECTIVE: "inference.networking.x-k8s.io" "v1alpha2" "InferenceObjective" "inferenceobjectives" true OURS;
+    LLM_D_INFERENCE_OBJECTIVE: "llm-d.ai" "v1alpha2" "InferenceObjective" "inferenceobjectives" true Some("llm-d");
     LLM_CONFIG: "serving.kserve.io" "v1alpha1" "LLMInferenceServiceConfig" "llminferenceserviceconfigs" true OURS;
     SERVING_RUNTIME: "ome.io" "v1beta1" "ServingRuntime" "servingruntimes" true OURS;
     CLUSTER_SERVING_RUNTIME: "ome.io" "v1beta1" "ClusterServingRuntime" "clusterservingruntimes" false OURS;
@@ -106,11 +108,22 @@ resources! {
     TRAINING_JOB: "ome.io" "v1beta1" "TrainingJob" "trainingjobs" true OURS;
     LLM_INFERENCE_SERVICE: "serving.kserve.io" "v1alpha1" "LLMInferenceService" "llminferenceservices" true OURS;
     INFERENCE_MODEL: "inference.eh-ops.io" "v1alpha1" "InferenceModel" "inferencemodels" true OURS;
-    INFERENCE_OBJECTIVE: "inference.networking.x-k8s.io" "v1alpha2" "InferenceObjective" "inferenceobjectives" true OURS;
     POLICY_PLUGIN: "policy.pointsman.dev" "v1alpha1" "PolicyPlugin" "policyplugins" false OURS;
     POLICY_SET: "policy.pointsman.dev" "v1alpha1" "PolicySet" "policysets" false OURS;
     VALIDATION_RULE: "policy.pointsman.dev" "v1alpha1" "ValidationRule" "validationrules" false OURS;
 }
+
+resources! {
+    /// What endpoint pickers read beside these.
+    OF_PICKERS;
+    X_INFERENCE_POOL: "inference.networking.x-k8s.io" "v1alpha2" "InferencePool" "inferencepools" true Some("the Gateway API Inference Extension");
+    INFERENCE_MODEL_REWRITE: "inference.networking.x-k8s.io" "v1alpha2" "InferenceModelRewrite" "inferencemodelrewrites" true Some("the Gateway API Inference Extension");
+    LLM_D_INFERENCE_MODEL_REWRITE: "llm-d.ai" "v1alpha2" "InferenceModelRewrite" "inferencemodelrewrites" true Some("llm-d");
+}
+
+/// What refers to a pool whose endpoint picker schedules by it.
+pub static POOL_USERS: [&Resource; 4] =
+    [&INFERENCE_OBJECTIVE, &LLM_D_INFERENCE_OBJECTIVE, &INFERENCE_MODEL_REWRITE, &LLM_D_INFERENCE_MODEL_REWRITE];
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,224 @@
+//! What InferenceObjectives and InferenceModelRewrites are told about the pool that they refer to.
+
+use crate::{
+    condition::{Condition, READY, condition_json},
+    live_object::LiveObject,
+    resource::{INFERENCE_POOL, X_INFERENCE_POOL},
+};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether requests are scheduled by it.
+const ACCEPTED: &str = "Accepted";
+
+/// The field manager of these statuses.
+pub const STATUS_MANAGER: &str = "pointsman/pool-reference-status";
+
+/// How many conditions there may be.
+const MAX_CONDITIONS: usize = 8;
+
+/// An InferenceObjective or an InferenceModelRewrite.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolUser {
+    /// It, as it stands in the cluster.
+    pub live: LiveObject,
+    pool: PoolRef,
+    /// What is wrong with its rules.
+    invalid_rules: Option<String>,
+}
+
+/// The pool that it refers to.
+#[derive(Clone, Debug, PartialEq)]
+struct PoolRef {
+    group: String,
+    kind: String,
+    name: String,
+}
+
+/// The namespaces that have a pool of this group and name.
+pub type Pools = BTreeMap<(&'static str, String), BTreeSet<String>>;
+
+impl PoolUser {
+    /// Reads it.
+    pub fn from_object(object: &Value) -> Self {
+        let pool = &object["spec"]["poolRef"];
+        let text = |field: &str, default: &str| pool[field].as_str().unwrap_or(default).to_owned();
+        Self {
+            live: LiveObject::from_object(object),
+            pool: PoolRef {
+                group: text("group", INFERENCE_POOL.group),
+                kind: text("kind", INFERENCE_POOL.kind),
+                name: text("name", ""),
+            },
+            invalid_rules: invalid_rules(&object["spec"]["rules"]),
+        }
+    }
+
+    /// The group and the name of the pool, if they can be those of one.
+    pub fn pool(&self) -> Option<(&'static str, &str)> {
+        let group = [INFERENCE_POOL.group, X_INFERENCE_POOL.group].into_iter().find(|group| *group == self.pool.group)?;
+        (self.pool.kind == INFERENCE_POOL.kind).then_some((group, &self.pool.name))
+    }
+
+    /// Whether pickers schedule by it, and if not, why.
+    fn accepted(&self, namespace: &str, pools: &Pools, is_served: impl Fn(&str) -> bool) -> Condition {
+        let PoolRef { group, kind, name } = &self.pool;
+        let Some(pool) = self.pool() else {
+            let message = format!(
+                "spec.poolRef refers to a {kind} of the group {group:?}, by which no endpoint picker schedules: set kind to {} and group to {} \
+                 ({} for a v1alpha2 pool), or leave both out.",
+                INFERENCE_POOL.kind, INFERENCE_POOL.group, X_INFERENCE_POOL.group
+            );
+            return Condition::no(ACCEPTED, "InvalidKind", message);
+        };
+        if !is_served(pool.0) {
+            let message = format!(
+                "The cluster has no kind {kind} of the group {group}: install the CRDs of the Gateway API Inference Extension, or set \
+                 spec.poolRef.group to the group of the pool."
+            );
+            return Condition::no(ACCEPTED, "PoolNotFound", message);
+        }
+        let namespaces = pools.get(&(pool.0, name.clone()));
+        if namespaces.is_none_or(|namespaces| !namespaces.contains(namespace)) {
+            // A tenant isn't told which namespaces there are.
+            return if namespaces.is_some() {
+                let message = format!(
+                    "The {kind} {name} isn't in the namespace {namespace} but in another, and poolRef refers to a pool of its own namespace: create \
+                     this object in the pool's namespace."
+                );
+                Condition::no(ACCEPTED, "PoolInOtherNamespace", message)
+            } else {
+                let message = format!("There is no {kind} {name} of the group {group} in the namespace {namespace}.");
+                Condition::no(ACCEPTED, "PoolNotFound", message)
+            };
+        }
+        if let Some(why) = &self.invalid_rules {
+            return Condition::no(ACCEPTED, "InvalidRules", why.clone());
+        }
+        Condition::satisfied(ACCEPTED, ACCEPTED, format!("The {kind} {name} is there: its endpoint picker schedules by this."))
+    }
+
+    /// The conditions to write, if they aren't there already. They replace the default that says that nobody has looked at it.
+    pub fn status_to_write(
+        &self,
+        namespace: &str,
+        pools: &Pools,
+        is_served: impl Fn(&str) -> bool,
+        now: Timestamp,
+    ) -> Option<Value> {
+        if self.live.is_deleting {
+            return None;
+        }
+        let known = self.live.status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let accepted = self.accepted(namespace, pools, is_served);
+        let ready = Condition { type_: READY, ..accepted.clone() };
+        let is_ours = |condition: &&Value| [ACCEPTED, READY].iter().any(|type_| condition["type"] == *type_);
+        // Conditions of others stay, and take their places.
+        let room = MAX_CONDITIONS.saturating_sub(known.iter().filter(|condition| !is_ours(condition)).count());
+        let former = |type_: &str| known.iter().find(|condition| condition["type"] == type_);
+        let conditions: Vec<Value> = [accepted, ready]
+            .into_iter()
+            .take(room)
+            .map(|condition| {
+                let former = former(condition.type_);
+                condition_json(condition, former, Some(self.live.generation), now)
+            })
+            .collect();
+        let is_same = conditions.iter().all(|condition| known.contains(condition));
+        (!is_same).then(|| json!({ "conditions": conditions }))
+    }
+}
+
+/// What is wrong with the rules of an InferenceModelRewrite, which its schema can't say.
+fn invalid_rules(rules: &Value) -> Option<String> {
+    rules.as_array().into_iter().flatten().enumerate().find_map(|(at, rule)| {
+        let targets = rule["targets"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let weighted = targets.iter().filter(|target| target["weight"].is_number()).count();
+        (weighted > 0 && weighted < targets.len()).then(|| {
+            format!("spec.rules[{at}].targets: {weighted} of {} targets have a weight: set it on all of them, or on none.", targets.len())
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POOL: (&str, &str) = ("inference.networking.k8s.io", "chat");
+
+    fn pools(namespaces: &[&str]) -> Pools {
+        let namespaces: BTreeSet<String> = namespaces.iter().map(|name| (*name).to_owned()).collect();
+        if namespaces.is_empty() { Pools::new() } else { Pools::from([((POOL.0, POOL.1.to_owned()), namespaces)]) }
+    }
+
+    fn user(spec: &Value, status: &Value) -> PoolUser {
+        PoolUser::from_object(&json!({"metadata": {"generation": 2}, "spec": spec, "status": status}))
+    }
+
+    fn written(user: &PoolUser, pools: &Pools) -> Option<Value> {
+        user.status_to_write("prod", pools, |group| group == POOL.0, "2026-01-01T00:00:00Z".parse().unwrap())
+    }
+
+    /// The status, reason and message of `Accepted`.
+    fn accepted(spec: &Value, pools: &Pools) -> [String; 3] {
+        let status = written(&user(spec, &json!({})), pools).unwrap();
+        let condition = &status["conditions"][0];
+        assert_eq!((&condition["type"], &condition["observedGeneration"]), (&json!("Accepted"), &json!(2)));
+        ["status", "reason", "message"].map(|field| condition[field].as_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_pool_is_told_and_what_to_do() {
+        let chat = json!({"poolRef": {"name": "chat"}});
+        let of = |field: &str, value: &str| json!({"poolRef": {"name": "chat", field: value}});
+        for (spec, namespaces, status, reason, part) in [
+            (&chat, &["other", "prod"][..], "True", "Accepted", "its endpoint picker schedules by this"),
+            (&chat, &[], "False", "PoolNotFound", "There is no InferencePool chat"),
+            (&chat, &["other"], "False", "PoolInOtherNamespace", "create this object in the pool's namespace"),
+            (&of("kind", "Service"), &["prod"], "False", "InvalidKind", "set kind to InferencePool"),
+            (&of("group", ""), &["prod"], "False", "InvalidKind", "set kind to InferencePool and group to inference.networking.k8s.io"),
+            (&of("group", "inference.networking.x-k8s.io"), &["prod"], "False", "PoolNotFound", "install the CRDs"),
+        ] {
+            let [is, why, message] = accepted(spec, &pools(namespaces));
+            assert_eq!((&*is, &*why), (status, reason), "{message}");
+            assert!(message.contains(part) && !message.contains("other "), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_rewrite_with_some_weights_says_where() {
+        let targets = |weights: [Option<i32>; 2]| {
+            let target = |weight: Option<i32>| weight.map_or(json!({"modelRewrite": "a"}), |weight| json!({"modelRewrite": "a", "weight": weight}));
+            json!({"poolRef": {"name": "chat"}, "rules": [{}, {"targets": weights.map(target)}]})
+        };
+        let [status, reason, message] = accepted(&targets([Some(1), None]), &pools(&["prod"]));
+        assert_eq!((&*status, &*reason), ("False", "InvalidRules"));
+        assert!(message.starts_with("spec.rules[1].targets: 1 of 2"), "{message}");
+        for weights in [[Some(1), Some(2)], [None, None]] {
+            assert_eq!(accepted(&targets(weights), &pools(&["prod"]))[0], "True");
+        }
+    }
+
+    #[test]
+    fn the_default_is_replaced_others_stay_and_it_is_written_once() {
+        let spec = json!({"poolRef": {"name": "chat"}});
+        let pending = json!({"type": "Ready", "status": "Unknown", "reason": "Pending", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"});
+        let status = written(&user(&spec, &json!({"conditions": [pending]})), &pools(&["prod"])).unwrap();
+        let types: Vec<&str> = status["conditions"].as_array().unwrap().iter().filter_map(|condition| condition["type"].as_str()).collect();
+        assert_eq!(types, ["Accepted", "Ready"]);
+        assert_eq!(status["conditions"][1]["lastTransitionTime"], "2026-01-01T00:00:00Z");
+        assert_eq!(written(&user(&spec, &status), &pools(&["prod"])), None);
+        assert!(written(&user(&spec, &status), &pools(&[])).is_some(), "the pool is gone");
+
+        let foreign = |number: usize| {
+            (0..number).map(|number| json!({"type": format!("Other{number}")})).collect::<Vec<_>>()
+        };
+        for (others, ours) in [(6, 2), (7, 1), (8, 0), (9, 0)] {
+            let status = written(&user(&spec, &json!({"conditions": foreign(others)})), &pools(&["prod"]));
+            assert_eq!(status.map_or(0, |status| status["conditions"].as_array().unwrap().len()), ours);
+        }
+        let deleted = PoolUser::from_object(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec}));
+        assert_eq!(written(&deleted, &pools(&["prod"])), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! What InferenceObjectives and InferenceModelRewrites of both groups are told about the pool that they refer to.
+
+use crate::services::{Space, condition, home};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, ResourceExt, api::PostParams};
+use pointsman_core::resource::{
+    INFERENCE_MODEL_REWRITE, INFERENCE_OBJECTIVE, INFERENCE_POOL, LLM_D_INFERENCE_MODEL_REWRITE, LLM_D_INFERENCE_OBJECTIVE, Resource,
+    X_INFERENCE_POOL,
+};
+use pointsman_tests::{Host, PolicyCluster};
+use serde_json::{Value, json};
+
+/// Where upstream has moved these kinds. Their schemas are those of the group before.
+const LLM_D: &str = "llm-d.ai";
+
+/// Installs a kind's CRD under the other group.
+async fn install_in_llm_d(cluster: &PolicyCluster, resource: &Resource) {
+    let crds: Api<CustomResourceDefinition> = Api::all(cluster.client().await);
+    let mut crd = crds.get(&resource.crd_name()).await.unwrap();
+    crd.metadata = kube::api::ObjectMeta { name: Some(format!("{}.{LLM_D}", resource.plural)), ..Default::default() };
+    crd.spec.group = LLM_D.to_owned();
+    crd.spec.names.short_names = None;
+    crd.status = None;
+    crds.create(&PostParams::default(), &crd).await.unwrap();
+    cluster.kubectl(&["wait", "--for=condition=Established", &format!("crd/{}", crd.name_any())]).ok();
+}
+
+/// Waits until `Accepted` has this status and reason. Returns its message.
+async fn is(space: &Space<'_>, resource: &Resource, name: &str, status: &str, reason: &str) -> String {
+    let accepted = |object: &Value| {
+        let [accepted, ready] = ["Accepted", "Ready"].map(|type_| condition(object, type_));
+        let same = |field: &str| accepted[field] == ready[field];
+        (accepted["status"] == status && accepted["reason"] == reason && accepted["observedGeneration"] == object["metadata"]["generation"])
+            .then(|| assert!(same("status") && same("reason") && same("message"), "{object:#}"))
+            .is_some()
+    };
+    let object = space.becomes(resource, name, &format!("it is {status} for {reason}"), accepted).await;
+    condition(&object, "Accepted")["message"].as_str().unwrap().to_owned()
+}
+
+fn pool(selector: &str) -> Value {
+    json!({"spec": {
+        "selector": {"matchLabels": {"app": selector}}, "targetPorts": [{"number": 8000}],
+        "endpointPickerRef": {"name": "picker", "port": {"number": 9002}},
+    }})
+}
+
+fn objective(pool_ref: &Value) -> Value {
+    json!({"spec": {"priority": 10, "poolRef": pool_ref}})
+}
+
+#[tokio::test]
+async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
+    let cluster = PolicyCluster::start().await;
+    home(&cluster).await;
+    let host = Host::start(&cluster, &[]).await;
+    host.ready().await;
+    let (here, there) = (Space::bare(&cluster, "here").await, Space::bare(&cluster, "there").await);
+
+    // The default condition is replaced though there isn't even the kind of the pool.
+    here.create(&INFERENCE_OBJECTIVE, "chat", objective(&json!({"name": "llama"}))).await;
+    let message = is(&here, &INFERENCE_OBJECTIVE, "chat", "False", "PoolNotFound").await;
+    assert!(message.contains("install the CRDs of the Gateway API Inference Extension"), "{message}");
+    cluster.install("inference-pool").unwrap();
+    let says = |part: &'static str| move |object: &Value| condition(object, "Accepted")["message"].as_str().is_some_and(|message| message.contains(part));
+    here.becomes(&INFERENCE_OBJECTIVE, "chat", "it names the pool", says("There is no InferencePool llama")).await;
+
+    // Pools come, in another namespace first.
+    there.create(&INFERENCE_POOL, "llama", pool("other")).await;
+    let message = is(&here, &INFERENCE_OBJECTIVE, "chat", "False", "PoolInOtherNamespace").await;
+    assert!(!message.contains(&there.0.name), "{message}");
+    here.create(&INFERENCE_POOL, "llama", pool("llama")).await;
+    is(&here, &INFERENCE_OBJECTIVE, "chat", "True", "Accepted").await;
+    here.kubectl(&["wait", "--for=condition=Ready", "infobj/chat"]).ok();
+    let shown = here.kubectl(&["get", "infobj", "chat"]).ok();
+    assert!(shown.contains("llama   10         True"), "{shown}");
+
+    // A new generation is looked at, and a wrong kind is stored and said to be wrong.
+    here.patch(&INFERENCE_OBJECTIVE, "chat", json!({"spec": {"priority": -10}})).await;
+    is(&here, &INFERENCE_OBJECTIVE, "chat", "True", "Accepted").await;
+    here.create(&INFERENCE_OBJECTIVE, "wrong", objective(&json!({"name": "llama", "kind": "Service", "group": ""}))).await;
+    let message = is(&here, &INFERENCE_OBJECTIVE, "wrong", "False", "InvalidKind").await;
+    assert!(message.contains("set kind to InferencePool"), "{message}");
+    here.create(&INFERENCE_OBJECTIVE, "old", objective(&json!({"name": "llama", "group": X_INFERENCE_POOL.group}))).await;
+    is(&here, &INFERENCE_OBJECTIVE, "old", "False", "PoolNotFound").await;
+    let old = json!({"spec": {
+        "selector": {"app": "llama"}, "targetPortNumber": 8000, "extensionRef": {"name": "picker"},
+    }});
+    here.create(&X_INFERENCE_POOL, "llama", old).await;
+    is(&here, &INFERENCE_OBJECTIVE, "old", "True", "Accepted").await;
+
+    // Rewrites, and both kinds in the group that upstream has moved them to.
+    let rewrite = |weight: Value| {
+        let targets = json!([{"modelRewrite": "llama-a", "weight": 1}, {"modelRewrite": "llama-b", "weight": weight}]);
+        json!({"spec": {"poolRef": {"name": "llama"}, "rules": [{"targets": targets}]}})
+    };
+    here.create(&INFERENCE_MODEL_REWRITE, "canary", rewrite(Value::Null)).await;
+    let message = is(&here, &INFERENCE_MODEL_REWRITE, "canary", "False", "InvalidRules").await;
+    assert!(message.starts_with("spec.rules[0].targets: 1 of 2"), "{message}");
+    here.patch(&INFERENCE_MODEL_REWRITE, "canary", rewrite(json!(9))).await;
+    is(&here, &INFERENCE_MODEL_REWRITE, "canary", "True", "Accepted").await;
+    for kind in [&INFERENCE_OBJECTIVE, &INFERENCE_MODEL_REWRITE] {
+        install_in_llm_d(&cluster, kind).await;
+    }
+    here.create(&LLM_D_INFERENCE_OBJECTIVE, "chat", objective(&json!({"name": "llama"}))).await;
+    is(&here, &LLM_D_INFERENCE_OBJECTIVE, "chat", "True", "Accepted").await;
+    here.create(&LLM_D_INFERENCE_MODEL_REWRITE, "canary", rewrite(json!(9))).await;
+    is(&here, &LLM_D_INFERENCE_MODEL_REWRITE, "canary", "True", "Accepted").await;
+
+    // Conditions of others stay. Where they leave no place, ours isn't forced in.
+    let others: Vec<Value> = (0..8)
+        .map(|number| {
+            json!({"type": format!("Other{number}"), "status": "True", "reason": "Any", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        })
+        .collect();
+    here.create(&INFERENCE_OBJECTIVE, "full", objective(&json!({"name": "llama"}))).await;
+    here.patch_status(&INFERENCE_OBJECTIVE, "full", json!({"conditions": others})).await;
+    here.create(&INFERENCE_OBJECTIVE, "later", objective(&json!({"name": "llama"}))).await;
+    is(&here, &INFERENCE_OBJECTIVE, "later", "True", "Accepted").await;
+    assert_eq!(here.get(&INFERENCE_OBJECTIVE, "full").await["status"]["conditions"], json!(others));
+
+    // Another leader has nothing to write.
+    host.stop();
+    let kinds = [&INFERENCE_OBJECTIVE, &LLM_D_INFERENCE_OBJECTIVE];
+    let versions = async || {
+        let mut versions = Vec::new();
+        for kind in kinds {
+            versions.push(here.get(kind, "chat").await["metadata"]["resourceVersion"].clone());
+        }
+        versions
+    };
+    let before = versions().await;
+    let host = Host::start(&cluster, &[]).await;
+    host.ready().await;
+    there.create(&INFERENCE_OBJECTIVE, "chat", objective(&json!({"name": "llama"}))).await;
+    is(&there, &INFERENCE_OBJECTIVE, "chat", "True", "Accepted").await;
+    assert_eq!(versions().await, before);
+    here.delete(&INFERENCE_POOL, "llama").await;
+    for kind in kinds {
+        is(&here, kind, "chat", "False", "PoolInOtherNamespace").await;
+    }
+    let logged = host.logged();
+    assert!(!logged.iter().any(|line| line["target"] == "pointsman::pool_user_status"), "{logged:#?}");
+}
