@@ -4,14 +4,17 @@ use crate::services::{Space, condition, home};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, ResourceExt, api::PostParams};
 use pointsman_core::resource::{
-    INFERENCE_MODEL_REWRITE, INFERENCE_OBJECTIVE, INFERENCE_POOL, LLM_D_INFERENCE_MODEL_REWRITE, LLM_D_INFERENCE_OBJECTIVE, Resource,
-    X_INFERENCE_POOL,
+    INFERENCE_MODEL_REWRITE, INFERENCE_OBJECTIVE, INFERENCE_POOL, LLM_D_INFERENCE_MODEL_REWRITE, LLM_D_INFERENCE_OBJECTIVE,
+    LLM_INFERENCE_SERVICE, Resource, X_INFERENCE_POOL,
 };
 use pointsman_tests::{Host, PolicyCluster};
 use serde_json::{Value, json};
 
 /// Where upstream has moved these kinds. Their schemas are those of the group before.
 const LLM_D: &str = "llm-d.ai";
+
+/// The objective of a service.
+const CODE: &str = "code-inference-objective";
 
 /// Installs a kind's CRD under the other group.
 async fn install_in_llm_d(cluster: &PolicyCluster, resource: &Resource) {
@@ -62,7 +65,9 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     let message = is(&here, &INFERENCE_OBJECTIVE, "chat", "False", "PoolNotFound").await;
     assert!(message.contains("install the CRDs of the Gateway API Inference Extension"), "{message}");
     cluster.install("inference-pool").unwrap();
-    let says = |part: &'static str| move |object: &Value| condition(object, "Accepted")["message"].as_str().is_some_and(|message| message.contains(part));
+    let says = |part: &'static str| {
+        move |object: &Value| condition(object, "Accepted")["message"].as_str().is_some_and(|message| message.contains(part))
+    };
     here.becomes(&INFERENCE_OBJECTIVE, "chat", "it names the pool", says("There is no InferencePool llama")).await;
 
     // Pools come, in another namespace first.
@@ -89,6 +94,19 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     here.create(&X_INFERENCE_POOL, "llama", old).await;
     is(&here, &INFERENCE_OBJECTIVE, "old", "True", "Accepted").await;
 
+    // A service's criticality is an objective of the group that pickers look at.
+    let service = |criticality: Value| json!({"spec": {"model": {"uri": "hf://example/llama", "criticality": criticality}, "router": {"scheduler": {}}}});
+    here.create(&LLM_INFERENCE_SERVICE, "code", service(json!("Critical"))).await;
+    let expected = |priority: i64| {
+        move |object: &Value| object["spec"]["priority"] == priority && object["spec"]["poolRef"]["name"] == "code-inference-pool"
+    };
+    here.becomes(&INFERENCE_OBJECTIVE, CODE, "it has its priority", expected(10)).await;
+    is(&here, &INFERENCE_OBJECTIVE, CODE, "True", "Accepted").await;
+    let combined = here.says_of(&LLM_INFERENCE_SERVICE, "code", "PresetsCombined", "True", "Ignored").await;
+    assert!(combined.contains(&format!("with the header x-gateway-inference-objective: {CODE}")), "{combined}");
+    here.patch(&LLM_INFERENCE_SERVICE, "code", service(json!("Sheddable"))).await;
+    here.becomes(&INFERENCE_OBJECTIVE, CODE, "it has its priority", expected(-10)).await;
+
     // Rewrites, and both kinds in the group that upstream has moved them to.
     let rewrite = |weight: Value| {
         let targets = json!([{"modelRewrite": "llama-a", "weight": 1}, {"modelRewrite": "llama-b", "weight": weight}]);
@@ -106,6 +124,11 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     is(&here, &LLM_D_INFERENCE_OBJECTIVE, "chat", "True", "Accepted").await;
     here.create(&LLM_D_INFERENCE_MODEL_REWRITE, "canary", rewrite(json!(9))).await;
     is(&here, &LLM_D_INFERENCE_MODEL_REWRITE, "canary", "True", "Accepted").await;
+
+    here.becomes(&LLM_D_INFERENCE_OBJECTIVE, CODE, "it is in the other group", expected(-10)).await;
+    here.goes(&INFERENCE_OBJECTIVE, CODE).await;
+    here.patch(&LLM_INFERENCE_SERVICE, "code", service(Value::Null)).await;
+    here.goes(&LLM_D_INFERENCE_OBJECTIVE, CODE).await;
 
     // Conditions of others stay. Where they leave no place, ours isn't forced in.
     let others: Vec<Value> = (0..8)

@@ -46,11 +46,7 @@ impl PoolUser {
         let text = |field: &str, default: &str| pool[field].as_str().unwrap_or(default).to_owned();
         Self {
             live: LiveObject::from_object(object),
-            pool: PoolRef {
-                group: text("group", INFERENCE_POOL.group),
-                kind: text("kind", INFERENCE_POOL.kind),
-                name: text("name", ""),
-            },
+            pool: PoolRef { group: text("group", INFERENCE_POOL.group), kind: text("kind", INFERENCE_POOL.kind), name: text("name", "") },
             invalid_rules: invalid_rules(&object["spec"]["rules"]),
         }
     }
@@ -100,13 +96,7 @@ impl PoolUser {
     }
 
     /// The conditions to write, if they aren't there already. They replace the default that says that nobody has looked at it.
-    pub fn status_to_write(
-        &self,
-        namespace: &str,
-        pools: &Pools,
-        is_served: impl Fn(&str) -> bool,
-        now: Timestamp,
-    ) -> Option<Value> {
+    pub fn status_to_write(&self, namespace: &str, pools: &Pools, is_served: impl Fn(&str) -> bool, now: Timestamp) -> Option<Value> {
         if self.live.is_deleting {
             return None;
         }
@@ -189,7 +179,8 @@ mod tests {
     #[test]
     fn a_rewrite_with_some_weights_says_where() {
         let targets = |weights: [Option<i32>; 2]| {
-            let target = |weight: Option<i32>| weight.map_or(json!({"modelRewrite": "a"}), |weight| json!({"modelRewrite": "a", "weight": weight}));
+            let target =
+                |weight: Option<i32>| weight.map_or(json!({"modelRewrite": "a"}), |weight| json!({"modelRewrite": "a", "weight": weight}));
             json!({"poolRef": {"name": "chat"}, "rules": [{}, {"targets": weights.map(target)}]})
         };
         let [status, reason, message] = accepted(&targets([Some(1), None]), &pools(&["prod"]));
@@ -203,7 +194,8 @@ mod tests {
     #[test]
     fn the_default_is_replaced_others_stay_and_it_is_written_once() {
         let spec = json!({"poolRef": {"name": "chat"}});
-        let pending = json!({"type": "Ready", "status": "Unknown", "reason": "Pending", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"});
+        let pending =
+            json!({"type": "Ready", "status": "Unknown", "reason": "Pending", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"});
         let status = written(&user(&spec, &json!({"conditions": [pending]})), &pools(&["prod"])).unwrap();
         let types: Vec<&str> = status["conditions"].as_array().unwrap().iter().filter_map(|condition| condition["type"].as_str()).collect();
         assert_eq!(types, ["Accepted", "Ready"]);
@@ -211,9 +203,7 @@ mod tests {
         assert_eq!(written(&user(&spec, &status), &pools(&["prod"])), None);
         assert!(written(&user(&spec, &status), &pools(&[])).is_some(), "the pool is gone");
 
-        let foreign = |number: usize| {
-            (0..number).map(|number| json!({"type": format!("Other{number}")})).collect::<Vec<_>>()
-        };
+        let foreign = |number: usize| (0..number).map(|number| json!({"type": format!("Other{number}")})).collect::<Vec<_>>();
         for (others, ours) in [(6, 2), (7, 1), (8, 0), (9, 0)] {
             let status = written(&user(&spec, &json!({"conditions": foreign(others)})), &pools(&["prod"]));
             assert_eq!(status.map_or(0, |status| status["conditions"].as_array().unwrap().len()), ours);

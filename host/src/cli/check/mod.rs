@@ -34,7 +34,6 @@ use pointsman_core::{
     objects::strings,
     plan::{NotOurs, Plan},
     structural,
-    subject_kind::ALL,
     world::{ObjectKey, Snapshot},
 };
 use pointsman_sandbox::{cache::Cache, evaluator::Evaluator, limits::DECISION_CACHE, text::sentence};
@@ -173,7 +172,7 @@ impl CheckRun {
         let good = |key: &ObjectKey| of_key(&self.objects, key).and_then(|at| self.objects.get(at)).is_some_and(|object| !object.is_bad());
         let subjects = self.gathered.subjects.iter().filter(|key| good(key)).cloned().collect();
         let mut world = self.gathered.world;
-        world.set_available(ALL.iter().copied().filter(|resource| !args.without.contains(resource)).collect());
+        world.set_available(args.available());
         let policies = Policies::new(set, Arc::new(Unheard));
         simulate(&mut world, &policies, machines);
         let offline = Offline { world, subjects, policies, settings: args.settings.settings(), notes: Vec::new() };

@@ -21,12 +21,12 @@ use pointsman_core::{
     kinds,
     plan::{NotOurs, Plan},
     planning,
-    resource::Resource,
+    resource::{LLM_D_INFERENCE_OBJECTIVE, Resource},
     settings::{HOST_NAMESPACE, Settings},
     subject_kind::ALL,
     world::{ObjectKey, Subject, World},
 };
-use std::{num::NonZero, path::PathBuf, sync::Arc, thread};
+use std::{collections::BTreeSet, num::NonZero, path::PathBuf, sync::Arc, thread};
 
 /// What is read, and how the cluster is that isn't there.
 #[derive(Args, Clone, Debug)]
@@ -60,6 +60,15 @@ pub struct OfflineArgs {
     pub(super) plugin_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(super) settings: SettingsArgs,
+}
+
+impl OfflineArgs {
+    /// The kinds that the cluster has: those that it usually has. The newer group of InferenceObjectives takes the place of the older only where
+    /// llm-d is installed.
+    pub(super) fn available(&self) -> BTreeSet<&'static Resource> {
+        let is_usual = |resource: &&Resource| **resource != LLM_D_INFERENCE_OBJECTIVE && !self.without.contains(resource);
+        ALL.iter().copied().filter(|resource| is_usual(resource)).collect()
+    }
 }
 
 fn neighbour(name: &str) -> Result<&'static Resource, String> {
@@ -98,8 +107,7 @@ impl Offline {
         let of_models = fill_models_in(&mut documents, &args.model_files)?;
         let mut gathered = gather(documents, &args.namespace)?;
         let set = policies::set(loader, &gathered, &args.host_namespace, args.plugin_dir.as_deref())?;
-        let available = ALL.iter().copied().filter(|resource| !args.without.contains(resource));
-        gathered.world.set_available(available.collect());
+        gathered.world.set_available(args.available());
         let mut notes = [gathered.notes(), of_models].concat();
         let OfflineObjects { mut world, mut subjects, .. } = gathered;
         let policies = Policies::new(set, Arc::new(Unheard));

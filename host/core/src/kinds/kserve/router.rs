@@ -11,9 +11,13 @@ use crate::{
     kinds::questions::MetadataQuestion,
     objects::{access, network, workload},
     plan::Object,
-    resource::{DEPLOYMENT, GATEWAY, HTTP_ROUTE, INFERENCE_POOL, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT},
+    resource::{
+        DEPLOYMENT, GATEWAY, HTTP_ROUTE, INFERENCE_OBJECTIVE, INFERENCE_POOL, LLM_D_INFERENCE_OBJECTIVE, ROLE, ROLE_BINDING, SERVICE,
+        SERVICE_ACCOUNT,
+    },
     world::ObjectKey,
 };
+use pointsman_crds::kserve::spec::Criticality;
 use pointsman_sandbox::point::{Role, templating::Layer};
 use serde_json::{Value, json};
 
@@ -25,11 +29,24 @@ pub(super) const OWN_ROUTE: &str = "-kserve-route";
 pub(super) const SCHEDULER_NAME: &str = "-kserve-router-scheduler";
 const PICKER_SERVICE: &str = "-epp-service";
 const OWN_POOL: &str = "-inference-pool";
+const OWN_OBJECTIVE: &str = "-inference-objective";
+
+/// The header by which a request names an InferenceObjective.
+const OBJECTIVE_HEADER: &str = "x-gateway-inference-objective";
 
 /// Where the Gateways are named: one list, or the route's own. The stronger layer's counts, and in one layer the former.
 pub(super) const GATEWAYS: &str = "/router/gateway/refs";
 pub(super) const PARENTS: &str = "/router/route/http/spec/parentRefs";
 const SPEC: &str = "/router/route/http/spec";
+
+/// What a criticality is as a priority; one that specifies nothing has 0.
+fn priority(criticality: Criticality) -> i64 {
+    match criticality {
+        Criticality::Critical => 10,
+        Criticality::Standard => 0,
+        Criticality::Sheddable => -10,
+    }
+}
 
 impl PlanBuilder<'_> {
     fn about_scheduler(key: &ObjectKey) -> MetadataQuestion<'_> {
@@ -84,7 +101,35 @@ impl PlanBuilder<'_> {
         if self.own_pool() {
             objects.push(self.pool()?);
         }
+        objects.extend(self.objective()?);
         Ok(objects)
+    }
+
+    /// How important requests are that name it, compared with others of the same pool, if the service specifies that.
+    fn objective(&mut self) -> Result<Option<Object>, Box<PlanError>> {
+        let Some(criticality) = self.service.criticality() else { return Ok(None) };
+        // A picker that knows the newer group doesn't look at the older.
+        let kinds = [&LLM_D_INFERENCE_OBJECTIVE, &INFERENCE_OBJECTIVE];
+        let Some(kind) = kinds.into_iter().find(|kind| self.asking.snapshot.serves(kind)) else {
+            let why = match self.asking.snapshot.denied.get(&INFERENCE_OBJECTIVE) {
+                Some(role) => format!("the host has no right to list InferenceObjectives: {role}"),
+                None => "the cluster doesn't serve InferenceObjectives: `pointsman crds install` installs their CRD".to_owned(),
+            };
+            let note = format!("spec.model.criticality has no effect: {why}.");
+            self.service.notes.push(note);
+            return Ok(None);
+        };
+        let key = self.key(kind, OWN_OBJECTIVE);
+        if criticality != Criticality::Standard {
+            self.service.notes.push(format!(
+                "A request has the priority of spec.model.criticality only with the header {OBJECTIVE_HEADER}: {}.",
+                key.name
+            ));
+        }
+        let metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
+        let pool = json!({"group": INFERENCE_POOL.group, "kind": INFERENCE_POOL.kind, "name": self.pool_name()});
+        let spec = json!({"priority": priority(criticality), "poolRef": pool});
+        Ok(Some(Object::new(key, json!({"metadata": metadata.into_value(), "spec": spec}))))
     }
 
     fn scheduler_layers(&self) -> Vec<Layer> {

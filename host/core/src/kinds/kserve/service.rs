@@ -12,7 +12,7 @@ use crate::{
 };
 use pointsman_crds::kserve::{
     router::SchedulerSpec,
-    spec::{ParallelismSpec, WorkloadSpec},
+    spec::{Criticality, ParallelismSpec, WorkloadSpec},
 };
 use pointsman_sandbox::{digest::Digested, point, words};
 use std::{collections::BTreeMap, sync::Arc};
@@ -191,12 +191,20 @@ impl Service {
             let note = "spec.router.route.http.spec.parentRefs counts for nothing: spec.router.gateway.refs says which Gateways.";
             self.notes.push(note.to_owned());
         }
-        if model.is_some_and(|model| {
-            model.criticality.is_some_and(|criticality| criticality != pointsman_crds::kserve::spec::Criticality::Standard)
-        }) {
-            self.notes.push("spec.model.criticality counts for nothing yet: an InferenceObjective says it to the scheduler.".to_owned());
+        if scheduler.is_none() && self.criticality().is_some_and(|criticality| criticality != Criticality::Standard) {
+            self.notes.push("spec.model.criticality has no effect: spec.router.scheduler is absent.".to_owned());
+        }
+        let adapters = model.and_then(|model| model.lora.as_ref()).map(|lora| &*lora.adapters).unwrap_or_default();
+        if adapters.iter().any(|adapter| adapter.other.contains_key("criticality")) {
+            let note = "The criticality of an adapter has no effect: create an InferenceObjective, which its requests name.";
+            self.notes.push(note.to_owned());
         }
         Ok(())
+    }
+
+    /// How much its requests matter, if that is specified.
+    pub(super) fn criticality(&self) -> Option<Criticality> {
+        self.combined.spec.model.as_ref()?.criticality
     }
 
     /// Whether a scheduler picks the pod for each request.
