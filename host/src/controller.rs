@@ -201,21 +201,8 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         let image = inspect_image.map_or(own_pod, InspectImage::Given);
         tasks.spawn(model_status::run(model_status::Inputs { client, leadership, shared, claims, namespace, image, listed }));
     }
-    tasks.spawn(catalogue_status::run(catalogue_status::Inputs {
-        client: client.clone(),
-        leadership: controller.leadership.clone(),
-        shared: shared.clone(),
-        claims: controller.claims.clone(),
-        policies: Arc::clone(&controller.policies),
-        changes: changes.clone(),
-        obstacles: [listed.clone(), obstacle.clone()],
-    }));
-    tasks.spawn(pool_user_status::run(pool_user_status::Inputs {
-        client: client.clone(),
-        leadership: controller.leadership.clone(),
-        claims: controller.claims.clone(),
-        apis: apis.clone(),
-    }));
+    let obstacles = [listed.clone(), obstacle.clone()];
+    controller.write_statuses(&mut tasks, &client, &apis, &changes, obstacles);
     tasks.spawn(allocator::run(allocator));
     tasks.spawn(watch::keep(client, extents, apis, shared, unlisted));
     tasks.spawn(Arc::clone(&controller).enqueue_changes(changes, obstacle, listed));
@@ -233,6 +220,29 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
 }
 
 impl Controller {
+    /// Starts those who write the statuses of what isn't a subject.
+    fn write_statuses(
+        &self,
+        tasks: &mut JoinSet<()>,
+        client: &Client,
+        apis: &channel::Receiver<Apis>,
+        changes: &channel::Receiver<u64>,
+        obstacles: [channel::Receiver<Option<String>>; 2],
+    ) {
+        let (leadership, claims) = (|| self.leadership.clone(), || self.claims.clone());
+        tasks.spawn(catalogue_status::run(catalogue_status::Inputs {
+            client: client.clone(),
+            leadership: leadership(),
+            shared: self.shared.clone(),
+            claims: claims(),
+            policies: Arc::clone(&self.policies),
+            changes: changes.clone(),
+            obstacles,
+        }));
+        let (client, apis) = (client.clone(), apis.clone());
+        tasks.spawn(pool_user_status::run(pool_user_status::Inputs { client, leadership: leadership(), claims: claims(), apis }));
+    }
+
     /// Queues what changes touch: nothing before everything was listed and the policies are in force, and only while we lead.
     async fn enqueue_changes(
         self: Arc<Self>,

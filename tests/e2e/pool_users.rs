@@ -21,7 +21,7 @@ async fn install_in_llm_d(cluster: &PolicyCluster, resource: &Resource) {
     let crds: Api<CustomResourceDefinition> = Api::all(cluster.client().await);
     let mut crd = crds.get(&resource.crd_name()).await.unwrap();
     crd.metadata = kube::api::ObjectMeta { name: Some(format!("{}.{LLM_D}", resource.plural)), ..Default::default() };
-    crd.spec.group = LLM_D.to_owned();
+    LLM_D.clone_into(&mut crd.spec.group);
     crd.spec.names.short_names = None;
     crd.status = None;
     crds.create(&PostParams::default(), &crd).await.unwrap();
