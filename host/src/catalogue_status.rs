@@ -228,10 +228,7 @@ impl<'i> Leading<'i> {
     fn writes(&mut self) -> Vec<Write> {
         let Inputs { shared, claims, .. } = self.inputs;
         // Who looks after single namespaces alone, or no services at all, doesn't know what others use.
-        let is_ours = |namespace: &str| {
-            let any = ObjectKey { resource: &INFERENCE_SERVICE, namespace: namespace.to_owned(), name: String::new() };
-            claims.contains(&any)
-        };
+        let is_ours = |namespace: &str| claims.contains_in(&INFERENCE_SERVICE, namespace);
         let now = Instant::now();
         self.paused.retain(|_, until| until.is_none_or(|until| now < until));
         let paused: BTreeSet<&Resource> = self.paused.keys().copied().collect();

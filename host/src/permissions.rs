@@ -17,7 +17,7 @@ use pointsman_core::{
         BASE_MODEL, BENCHMARK_JOB, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, DEPLOYMENT, FINE_TUNED_WEIGHT, GATEWAY,
         HORIZONTAL_POD_AUTOSCALER, HTTP_ROUTE, INFERENCE_MODEL, INFERENCE_MODEL_REWRITE, INFERENCE_OBJECTIVE, INFERENCE_POOL,
         INFERENCE_SERVICE, JOB, KNATIVE_SERVICE, LEADER_WORKER_SET, LLM_CONFIG, LLM_D_INFERENCE_MODEL_REWRITE, LLM_D_INFERENCE_OBJECTIVE,
-        LLM_INFERENCE_SERVICE, NAMESPACE, NETWORK_POLICY, OF_PICKERS, OF_PLANS, PERSISTENT_VOLUME_CLAIM, POD, POD_DISRUPTION_BUDGET,
+        LLM_INFERENCE_SERVICE, NAMESPACE, NETWORK_POLICY, OF_PLANS, PERSISTENT_VOLUME_CLAIM, PICKER_KINDS, POD, POD_DISRUPTION_BUDGET,
         POLICY_PLUGIN, POLICY_SET, POOL_USERS, RAY_CLUSTER, REFERENCE_GRANT, ROLE, ROLE_BINDING, Resource, SCALED_OBJECT, SERVED, SERVICE,
         SERVICE_ACCOUNT, SERVING_RUNTIME, TRAINING_JOB, VALIDATION_RULE, X_INFERENCE_POOL,
     },
@@ -182,6 +182,8 @@ pub fn features() -> Vec<Feature> {
                 subject(&LLM_INFERENCE_SERVICE),
                 rules(&[&LLM_CONFIG], SEES),
                 rules(&SERVED_BY, OWNS),
+                // What a service's criticality is to its scheduler.
+                rules(&[&INFERENCE_OBJECTIVE, &LLM_D_INFERENCE_OBJECTIVE], OWNS),
                 granted(&access::picks_endpoints(Metadata::default(), "", "")),
             ]
             .concat(),
@@ -214,8 +216,17 @@ pub fn features() -> Vec<Feature> {
             name: "inference-pool",
             purpose: "LLMInferenceServices have a scheduler, and InferenceObjectives and InferenceModelRewrites refer to pools.",
             everywhere: [
-                rules(&[&INFERENCE_POOL, &INFERENCE_OBJECTIVE, &LLM_D_INFERENCE_OBJECTIVE], OWNS),
-                rules(&[&X_INFERENCE_POOL, &INFERENCE_MODEL_REWRITE, &LLM_D_INFERENCE_MODEL_REWRITE], SEES),
+                rules(&[&INFERENCE_POOL], OWNS),
+                rules(
+                    &[
+                        &X_INFERENCE_POOL,
+                        &INFERENCE_OBJECTIVE,
+                        &LLM_D_INFERENCE_OBJECTIVE,
+                        &INFERENCE_MODEL_REWRITE,
+                        &LLM_D_INFERENCE_MODEL_REWRITE,
+                    ],
+                    SEES,
+                ),
                 POOL_USERS.map(|kind| rule(kind.group, &format!("{}/status", kind.plural), &["patch"])).to_vec(),
             ]
             .concat(),
@@ -280,8 +291,11 @@ pub fn is_read_everywhere(resource: &Resource) -> bool {
 fn is_for_everywhere(rule: &Value) -> bool {
     let first = |field: &str| rule[field][0].as_str().unwrap_or_default();
     let plural = first("resources").split('/').next().unwrap_or_default();
-    let known =
-        OF_PLANS.iter().chain(SERVED).chain(OF_PICKERS).find(|resource| resource.group == first("apiGroups") && resource.plural == plural);
+    let known = OF_PLANS
+        .iter()
+        .chain(SERVED)
+        .chain(PICKER_KINDS)
+        .find(|resource| resource.group == first("apiGroups") && resource.plural == plural);
     known.map_or(OF_CLUSTER.contains(&plural), |resource| is_read_everywhere(resource))
 }
 

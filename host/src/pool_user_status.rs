@@ -1,4 +1,4 @@
-//! Writes, on the leader, whether the pool is there that an InferenceObjective or an InferenceModelRewrite refers to.
+//! Writes, on the leader, whether the pool exists that an InferenceObjective or an InferenceModelRewrite refers to.
 
 use crate::{
     allocator::some_at_once,
@@ -11,6 +11,7 @@ use crate::{
         store::{LIST_PAGE_SIZE, Name, Store, StoreKind, Unlisted, Watched},
     },
 };
+use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Client,
@@ -20,7 +21,8 @@ use kube::{
 use pointsman_core::{
     claims::Claims,
     pool_refs::{PoolUser, Pools, STATUS_MANAGER},
-    resource::{INFERENCE_POOL, LLM_INFERENCE_SERVICE, POOL_USERS, Resource, X_INFERENCE_POOL},
+    resource::{INFERENCE_POOL, LLM_D_INFERENCE_OBJECTIVE, LLM_INFERENCE_SERVICE, POOL_USERS, Resource, X_INFERENCE_POOL},
+    status::without_times,
     world::{MissingRole, ObjectKey},
 };
 use serde_json::{Value, json};
@@ -33,11 +35,14 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// How long changes are gathered: they come in bursts.
-const GATHER: Duration = Duration::from_millis(200);
+/// How long changes are gathered: they come in bursts, an object often just before its pool, and nobody waits for these statuses.
+const GATHER: Duration = Duration::from_secs(1);
 
 /// After how long a write is tried again that has failed.
 const RETRY_DELAY: Duration = Duration::from_secs(15);
+
+/// After how long that is tried again for which a right was missing.
+const FORBIDDEN_DELAY: Duration = Duration::from_mins(10);
 
 /// The role with the rights to all this.
 const ROLE: &str = "inference-pool";
@@ -60,6 +65,10 @@ pub struct Inputs {
 
 /// Writes while this host leads. It never ends.
 pub async fn run(inputs: Inputs) {
+    // Only who serves LLMInferenceServices knows their pools.
+    if !inputs.claims.contains_kind(&LLM_INFERENCE_SERVICE) {
+        return std::future::pending().await;
+    }
     let mut leadership = inputs.leadership.clone();
     loop {
         leadership.for_a_term(lead(&inputs)).await;
@@ -80,39 +89,47 @@ async fn lead(inputs: &Inputs) {
             Ok(apis) => served(&apis),
             Err(_) => return,
         };
-        let other = async {
-            // Kinds come and go.
-            _ = apis.wait_for(|apis| served(apis) != kinds).await;
+        // One for each namespace, if the host serves only some: a right may be missing in one of them.
+        let namespaces: Vec<Option<&str>> = match &inputs.claims.namespaces {
+            all if all.is_empty() => vec![None],
+            some => some.iter().map(|namespace| Some(&**namespace)).collect(),
         };
-        let mut serving = Serving::new(inputs, kinds.clone());
+        let mut writers: Vec<_> = namespaces.into_iter().map(|namespace| Writer::new(inputs, namespace, &kinds)).collect();
         tokio::select! {
-            () = other => {}
-            () = serving.run() => {}
+            // A CRD was installed or removed.
+            changed = apis.wait_for(|apis| served(apis) != kinds) => if changed.is_err() { return },
+            _ = join_all(writers.iter_mut().map(Writer::run)) => {}
         }
     }
 }
 
-/// As long as the cluster serves the same kinds.
-struct Serving<'i> {
+/// Writes in all namespaces or in one, as long as the cluster serves the same kinds.
+struct Writer<'i> {
     claims: &'i Claims,
     /// Writes only while we lead.
     client: Client,
     kinds: BTreeSet<&'static Resource>,
     watched: Watched<Seen>,
-    /// The versions in which objects were written whose next version the watch hasn't brought yet.
-    written: BTreeMap<ObjectKey, String>,
+    /// What was written last, with the version in which: the watch may not have brought the next one yet.
+    written: BTreeMap<ObjectKey, (String, Value)>,
+    /// What could not be written, and when to try again.
+    failed: BTreeMap<ObjectKey, Instant>,
+    /// The kinds that we have no right to write, until then.
+    paused: BTreeMap<&'static Resource, Instant>,
     /// What was logged last.
     problem: Option<String>,
 }
 
-impl<'i> Serving<'i> {
-    fn new(inputs: &'i Inputs, kinds: BTreeSet<&'static Resource>) -> Self {
+impl<'i> Writer<'i> {
+    fn new(inputs: &'i Inputs, namespace: Option<&str>, kinds: &BTreeSet<&'static Resource>) -> Self {
         Self {
             claims: &inputs.claims,
             client: fenced(inputs.client.clone(), inputs.leadership.clone()),
-            watched: start(&inputs.client, &inputs.claims.namespaces, &kinds),
-            kinds,
+            watched: watch(&inputs.client, namespace, kinds),
+            kinds: kinds.clone(),
             written: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            paused: BTreeMap::new(),
             problem: None,
         }
     }
@@ -120,7 +137,8 @@ impl<'i> Serving<'i> {
     async fn run(&mut self) {
         let mut changed = self.watched.changed();
         loop {
-            let retry_at = self.write().await.then(|| Instant::now() + RETRY_DELAY);
+            self.write().await;
+            let retry_at = self.failed.values().chain(self.paused.values()).min().copied();
             let retry = async {
                 match retry_at {
                     Some(at) => sleep_until(at).await,
@@ -135,28 +153,47 @@ impl<'i> Serving<'i> {
         }
     }
 
-    /// Writes what differs. Returns whether something couldn't be written.
-    async fn write(&mut self) -> bool {
+    /// Writes what differs.
+    async fn write(&mut self) {
         let obstacle = self.watched.lock().unlisted.obstacle();
         if let Some(obstacle) = obstacle {
-            self.log(obstacle.failure().map(|why| format!("what refers to pools isn't looked at: {why}")));
-            return false;
+            let why = obstacle.failure();
+            self.log(why.map(|why| format!("the status of InferenceObjectives and InferenceModelRewrites isn't written: {why}")));
+            return;
         }
+        let now = Instant::now();
+        self.failed.retain(|_, until| now < *until);
+        self.paused.retain(|_, until| now < *until);
         let requests: Vec<_> = self.writes().into_iter().map(|write| send(self.client.clone(), write)).collect();
-        let mut failure = None;
-        for (key, version, answer) in some_at_once(requests).await {
+        let mut failures = BTreeMap::new();
+        for (write, answer) in some_at_once(requests).await {
+            let Write { key, resource_version, status, .. } = write;
             match answer {
-                Ok(()) => _ = self.written.insert(key, version),
-                // It has changed, or is gone: the watch brings that.
-                Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
-                Err(error) => failure = Some(format!("the status of {key} can't be written: {}; trying again", sentence(&error))),
+                Ok(()) => _ = self.written.insert(key, (resource_version, without_times(&status))),
+                Err(kube::Error::Api(answer)) if answer.code == 404 => {}
+                // It has changed, which the watch brings, or somebody else has set such a condition, which stays.
+                Err(kube::Error::Api(answer)) if answer.code == 409 => {
+                    self.written.insert(key, (resource_version, without_times(&status)));
+                }
+                Err(kube::Error::Api(answer)) if answer.code == 403 => {
+                    self.paused.insert(key.resource, Instant::now() + FORBIDDEN_DELAY);
+                    failures.insert(key, format!("{}: apply deploy/roles/{ROLE}", answer.message));
+                }
+                Err(error) => {
+                    self.failed.insert(key.clone(), Instant::now() + RETRY_DELAY);
+                    failures.insert(key, format!("{}; trying again", sentence(&error)));
+                }
             }
         }
-        let has_failed = failure.is_some();
-        self.log(failure);
-        has_failed
+        if self.failed.is_empty() && self.paused.is_empty() {
+            self.problem = None;
+        }
+        if let Some((key, why)) = failures.first_key_value() {
+            self.log(Some(format!("the status of {key} can't be written: {why}")));
+        }
     }
 
+    /// Logs a problem once.
     fn log(&mut self, problem: Option<String>) {
         if let Some(problem) = problem.as_ref().filter(|problem| self.problem.as_ref() != Some(problem)) {
             tracing::warn!("{problem}");
@@ -165,24 +202,25 @@ impl<'i> Serving<'i> {
     }
 
     fn writes(&mut self) -> Vec<Write> {
-        // Who looks after no services with a scheduler doesn't say which pools have one.
-        let is_ours = |namespace: &str| {
-            let any = ObjectKey { resource: &LLM_INFERENCE_SERVICE, namespace: namespace.to_owned(), name: String::new() };
-            self.claims.contains(&any)
-        };
-        let is_served = |group: &str| self.kinds.iter().any(|kind| kind.kind == INFERENCE_POOL.kind && kind.group == group);
+        let serves = |kind: &str, group: &str| self.kinds.iter().any(|served| served.kind == kind && served.group == group);
         let now = Timestamp::now();
         let seen = self.watched.lock();
         let mut writes = Vec::new();
-        for (key, user) in seen.users.iter().filter(|(key, _)| is_ours(&key.namespace)) {
-            if let Some(status) = user.status_to_write(&key.namespace, &seen.pools, is_served, now) {
-                let (uid, resource_version) = (user.live.uid.clone(), user.live.resource_version.clone());
-                writes.push(Write { key: key.clone(), uid, resource_version, status });
+        let ours = |key: &ObjectKey| self.claims.contains_in(&LLM_INFERENCE_SERVICE, &key.namespace);
+        let is_due = |key: &ObjectKey| !self.failed.contains_key(key) && !self.paused.contains_key(key.resource);
+        for (key, user) in seen.users.iter().filter(|(key, _)| ours(key) && is_due(key)) {
+            let is_superseded =
+                key.resource.group != LLM_D_INFERENCE_OBJECTIVE.group && serves(key.resource.kind, LLM_D_INFERENCE_OBJECTIVE.group);
+            let is_served = |group: &str| serves(INFERENCE_POOL.kind, group);
+            let Some(status) = user.status_to_write(&key.namespace, &seen.pools, is_served, is_superseded, now) else { continue };
+            let version = &user.live.resource_version;
+            // The next version comes, and is looked at then.
+            let is_written = |(written, last): &(String, Value)| written == version && *last == without_times(&status);
+            if !self.written.get(key).is_some_and(is_written) {
+                writes.push(Write { key: key.clone(), uid: user.live.uid.clone(), resource_version: version.clone(), status });
             }
         }
-        // The next version comes, and is looked at then.
-        writes.retain(|write| self.written.get(&write.key) != Some(&write.resource_version));
-        self.written.retain(|key, version| seen.users.get(key).is_some_and(|user| user.live.resource_version == *version));
+        self.written.retain(|key, (version, _)| seen.users.get(key).is_some_and(|user| user.live.resource_version == *version));
         writes
     }
 }
@@ -195,21 +233,22 @@ struct Write {
     status: Value,
 }
 
-/// Sends it. Returns the version in which it was written.
-async fn send(client: Client, write: Write) -> (ObjectKey, String, kube::Result<()>) {
-    let Write { key, uid, resource_version, status } = write;
+/// Sends it.
+async fn send(client: Client, write: Write) -> (Write, kube::Result<()>) {
+    let Write { key, uid, resource_version, status } = &write;
     let resource = key.resource.api_resource();
     let api: Api<DynamicObject> = Api::namespaced_with(client, &key.namespace, &resource);
-    // With its version, an apply creates nothing, and writes nothing about a spec that has changed meanwhile.
+    // With its version, an apply creates nothing, and writes nothing about a spec that has changed meanwhile. Without force, it leaves conditions
+    // that another manager has set.
     let metadata = json!({"name": key.name, "uid": uid, "resourceVersion": resource_version});
     let object = json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "status": status});
-    let answer = api.patch_status(&key.name, &PatchParams::apply(STATUS_MANAGER).force(), &Patch::Apply(object)).await;
-    (key, resource_version, answer.map(|_| ()))
+    let answer = api.patch_status(&key.name, &PatchParams::apply(STATUS_MANAGER), &Patch::Apply(object)).await;
+    (write, answer.map(|_| ()))
 }
 
-/// A kind, in all namespaces or in the one at this place of the list.
+/// A kind that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Kind(&'static Resource, usize);
+struct Kind(&'static Resource);
 
 impl StoreKind for Kind {
     fn display_name(self) -> &'static str {
@@ -269,23 +308,20 @@ impl Store for Seen {
     }
 }
 
-/// Begins to watch, in all namespaces if none are given.
-fn start(client: &Client, namespaces: &BTreeSet<String>, kinds: &BTreeSet<&'static Resource>) -> Watched<Seen> {
-    let limits: Vec<Option<&str>> =
-        if namespaces.is_empty() { vec![None] } else { namespaces.iter().map(|namespace| Some(&**namespace)).collect() };
-    // Without anything that refers to a pool, nobody asks for pools.
-    let is_used = POOL_USERS.iter().any(|kind| kinds.contains(kind));
-    let kinds = kinds.iter().filter(|_| is_used).flat_map(|kind| (0..limits.len()).map(|at| Kind(kind, at)));
+/// Begins to watch, in all namespaces or in one.
+fn watch(client: &Client, namespace: Option<&str>, kinds: &BTreeSet<&'static Resource>) -> Watched<Seen> {
+    // Pools alone are of no interest.
+    let has_users = POOL_USERS.iter().any(|kind| kinds.contains(kind));
+    let kinds = kinds.iter().filter(|_| has_users).map(|kind| Kind(kind));
     let mut watched = Watched::new(Seen { unlisted: Unlisted::new(kinds.clone()), ..Seen::default() });
+    let folder = if namespace.is_none() { ROLE.to_owned() } else { format!("{}/{ROLE}", permissions::IN_NAMESPACE) };
+    let role = MissingRole { folder, namespaces: namespace.map(str::to_owned).into_iter().collect() };
     for kind in kinds {
         let resource = kind.0.api_resource();
-        let namespace = limits[kind.1];
         let api: Api<ObjectText> = match namespace {
             None => Api::all_with(client.clone(), &resource),
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         };
-        let folder = if namespace.is_none() { ROLE.to_owned() } else { format!("{}/{ROLE}", permissions::IN_NAMESPACE) };
-        let role = MissingRole { folder, namespaces: namespace.map(str::to_owned).into_iter().collect() };
         watched.follow(kind, api, watcher::Config::default().page_size(LIST_PAGE_SIZE), role.to_string());
     }
     watched

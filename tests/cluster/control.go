@@ -138,7 +138,7 @@ func (s *supervisor) handlePart(ctx context.Context, r *request) (response, erro
 	switch r.Do {
 	case "stop":
 		grace := gentle
-		if p.portNames == nil {
+		if p.isGuest() {
 			grace = patient
 		}
 		err = p.stop(grace)
@@ -178,7 +178,7 @@ func (s *supervisor) run(ctx context.Context, r *request) (response, error) {
 	case err != nil:
 		p = &part{name: r.Name, command: command}
 		s.add(p)
-	case p.portNames != nil:
+	case !p.isGuest():
 		return nil, fmt.Errorf("the name %q belongs to a part of the control plane", r.Name)
 	default:
 		p.change.Lock()

@@ -51,6 +51,9 @@ type part struct {
 	stopped bool // on purpose
 }
 
+// isGuest says that it is a program of the caller's.
+func (p *part) isGuest() bool { return p.portNames == nil }
+
 func (p *part) port(name string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,8 +1,11 @@
-//! What InferenceObjectives and InferenceModelRewrites of both groups are told about the pool that they refer to.
+//! The status of InferenceObjectives and InferenceModelRewrites of both groups: whether the pool exists that they refer to.
 
 use crate::services::{Space, condition, home};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, ResourceExt, api::PostParams};
+use kube::{
+    Api, ResourceExt,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
+};
 use pointsman_core::resource::{
     INFERENCE_MODEL_REWRITE, INFERENCE_OBJECTIVE, INFERENCE_POOL, LLM_D_INFERENCE_MODEL_REWRITE, LLM_D_INFERENCE_OBJECTIVE,
     LLM_INFERENCE_SERVICE, Resource, X_INFERENCE_POOL,
@@ -20,7 +23,7 @@ const CODE: &str = "code-inference-objective";
 async fn install_in_llm_d(cluster: &PolicyCluster, resource: &Resource) {
     let crds: Api<CustomResourceDefinition> = Api::all(cluster.client().await);
     let mut crd = crds.get(&resource.crd_name()).await.unwrap();
-    crd.metadata = kube::api::ObjectMeta { name: Some(format!("{}.{LLM_D}", resource.plural)), ..Default::default() };
+    crd.metadata = ObjectMeta { name: Some(format!("{}.{LLM_D}", resource.plural)), ..Default::default() };
     LLM_D.clone_into(&mut crd.spec.group);
     crd.spec.names.short_names = None;
     crd.status = None;
@@ -94,7 +97,7 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     here.create(&X_INFERENCE_POOL, "llama", old).await;
     is(&here, &INFERENCE_OBJECTIVE, "old", "True", "Accepted").await;
 
-    // A service's criticality is an objective of the group that pickers look at.
+    // A service's criticality is an objective in each group.
     let service = |criticality: Value| json!({"spec": {"model": {"uri": "hf://example/llama", "criticality": criticality}, "router": {"scheduler": {}}}});
     here.create(&LLM_INFERENCE_SERVICE, "code", service(json!("Critical"))).await;
     let expected = |priority: i64| {
@@ -102,8 +105,7 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     };
     here.becomes(&INFERENCE_OBJECTIVE, CODE, "it has its priority", expected(10)).await;
     is(&here, &INFERENCE_OBJECTIVE, CODE, "True", "Accepted").await;
-    let combined = here.says_of(&LLM_INFERENCE_SERVICE, "code", "PresetsCombined", "True", "Ignored").await;
-    assert!(combined.contains(&format!("with the header x-gateway-inference-objective: {CODE}")), "{combined}");
+    here.says_of(&LLM_INFERENCE_SERVICE, "code", "PresetsCombined", "True", "Combined").await;
     here.patch(&LLM_INFERENCE_SERVICE, "code", service(json!("Sheddable"))).await;
     here.becomes(&INFERENCE_OBJECTIVE, CODE, "it has its priority", expected(-10)).await;
 
@@ -125,12 +127,23 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     here.create(&LLM_D_INFERENCE_MODEL_REWRITE, "canary", rewrite(json!(9))).await;
     is(&here, &LLM_D_INFERENCE_MODEL_REWRITE, "canary", "True", "Accepted").await;
 
-    here.becomes(&LLM_D_INFERENCE_OBJECTIVE, CODE, "it is in the other group", expected(-10)).await;
-    here.goes(&INFERENCE_OBJECTIVE, CODE).await;
+    here.becomes(&LLM_D_INFERENCE_OBJECTIVE, CODE, "it is in the other group too", expected(-10)).await;
+    let superseded = |object: &Value| says("ignore this object: create it in that group")(object);
+    here.becomes(&INFERENCE_OBJECTIVE, CODE, "it says which group counts", superseded).await;
     here.patch(&LLM_INFERENCE_SERVICE, "code", service(Value::Null)).await;
     here.goes(&LLM_D_INFERENCE_OBJECTIVE, CODE).await;
+    here.goes(&INFERENCE_OBJECTIVE, CODE).await;
 
-    // Conditions of others stay. Where they leave no place, ours isn't forced in.
+    // Conditions of others stay, even such a one. Where they leave no place, the host writes none.
+    here.create(&INFERENCE_OBJECTIVE, "theirs", objective(&json!({"name": "llama"}))).await;
+    let by_others = json!({
+        "apiVersion": INFERENCE_OBJECTIVE.api_version(), "kind": INFERENCE_OBJECTIVE.kind, "metadata": {"name": "theirs"},
+        "status": {"conditions": [
+            {"type": "Accepted", "status": "False", "reason": "Theirs", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        ]},
+    });
+    let params = PatchParams::apply("others").force();
+    here.api(&INFERENCE_OBJECTIVE).patch_status("theirs", &params, &Patch::Apply(by_others)).await.unwrap();
     let others: Vec<Value> = (0..8)
         .map(|number| {
             json!({"type": format!("Other{number}"), "status": "True", "reason": "Any", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
@@ -140,6 +153,7 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     here.patch_status(&INFERENCE_OBJECTIVE, "full", json!({"conditions": others})).await;
     here.create(&INFERENCE_OBJECTIVE, "later", objective(&json!({"name": "llama"}))).await;
     is(&here, &INFERENCE_OBJECTIVE, "later", "True", "Accepted").await;
+    assert_eq!(condition(&here.get(&INFERENCE_OBJECTIVE, "theirs").await, "Accepted")["reason"], "Theirs");
     assert_eq!(here.get(&INFERENCE_OBJECTIVE, "full").await["status"]["conditions"], json!(others));
 
     // Another leader has nothing to write.

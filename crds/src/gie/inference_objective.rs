@@ -36,8 +36,7 @@ pub struct InferenceObjectiveSpec {
     pub pool_ref: PoolObjectReference,
 }
 
-/// A reference to an inference pool in the namespace of the object that holds it. Whether there is such a pool is told by the condition
-/// Accepted.
+/// A reference to an inference pool in the namespace of the object that holds it. The condition Accepted reports whether the pool exists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolObjectReference {

@@ -38,9 +38,19 @@ pub struct Claims {
 impl Claims {
     /// Whether a subject is claimed.
     pub fn contains(&self, subject: &ObjectKey) -> bool {
-        let of_namespace = |claim: &Claim| claim.namespace.as_ref().is_none_or(|namespace| *namespace == subject.namespace);
-        (self.namespaces.is_empty() || self.namespaces.contains(&subject.namespace))
-            && (self.kinds.is_empty() || self.kinds.iter().any(|claim| claim.resource == subject.resource && of_namespace(claim)))
+        self.contains_in(subject.resource, &subject.namespace)
+    }
+
+    /// Whether a kind of subject is claimed in a namespace; the empty one stands for all.
+    pub fn contains_in(&self, resource: &Resource, namespace: &str) -> bool {
+        let in_namespace = |claim: &Claim| claim.namespace.as_deref().is_none_or(|claimed| claimed == namespace);
+        (self.namespaces.is_empty() || self.namespaces.contains(namespace))
+            && (self.kinds.is_empty() || self.kinds.iter().any(|claim| claim.resource == resource && in_namespace(claim)))
+    }
+
+    /// Whether a kind of subject is claimed in any namespace.
+    pub fn contains_kind(&self, resource: &Resource) -> bool {
+        self.kinds.is_empty() || self.kinds.iter().any(|claim| claim.resource == resource)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What InferenceObjectives and InferenceModelRewrites are told about the pool that they refer to.
+//! The status of InferenceObjectives and InferenceModelRewrites: whether the pool exists that they refer to.
 
 use crate::{
     condition::{Condition, READY, condition_json},
@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether requests are scheduled by it.
+/// Whether pickers of the pool read it.
 const ACCEPTED: &str = "Accepted";
 
 /// The field manager of these statuses.
@@ -57,12 +57,16 @@ impl PoolUser {
         (self.pool.kind == INFERENCE_POOL.kind).then_some((group, &self.pool.name))
     }
 
-    /// Whether pickers schedule by it, and if not, why.
-    fn accepted(&self, namespace: &str, pools: &Pools, is_served: impl Fn(&str) -> bool) -> Condition {
+    /// Whether its pool exists and its rules are valid, and if not, what to do.
+    fn accepted(&self, namespace: &str, pools: &Pools, is_served: impl Fn(&str) -> bool, is_superseded: bool) -> Condition {
         let PoolRef { group, kind, name } = &self.pool;
+        if name.is_empty() {
+            let message = format!("spec.poolRef.name is missing: set it to the name of an InferencePool in the namespace {namespace}.");
+            return Condition::no(ACCEPTED, "PoolNotFound", message);
+        }
         let Some(pool) = self.pool() else {
             let message = format!(
-                "spec.poolRef refers to a {kind} of the group {group:?}, by which no endpoint picker schedules: set kind to {} and group to {} \
+                "spec.poolRef refers to a {kind} of the group {group:?}, which has no endpoint picker: set kind to {} and group to {} \
                  ({} for a v1alpha2 pool), or leave both out.",
                 INFERENCE_POOL.kind, INFERENCE_POOL.group, X_INFERENCE_POOL.group
             );
@@ -77,7 +81,7 @@ impl PoolUser {
         }
         let namespaces = pools.get(&(pool.0, name.clone()));
         if namespaces.is_none_or(|namespaces| !namespaces.contains(namespace)) {
-            // A tenant isn't told which namespaces there are.
+            // The message doesn't name namespaces of other tenants.
             return if namespaces.is_some() {
                 let message = format!(
                     "The {kind} {name} isn't in the namespace {namespace} but in another, and poolRef refers to a pool of its own namespace: create \
@@ -92,29 +96,42 @@ impl PoolUser {
         if let Some(why) = &self.invalid_rules {
             return Condition::no(ACCEPTED, "InvalidRules", why.clone());
         }
-        Condition::satisfied(ACCEPTED, ACCEPTED, format!("The {kind} {name} is there: its endpoint picker schedules by this."))
+        // Nobody has to change such an object, but who edits it should know.
+        let superseded = if is_superseded {
+            " Pickers that read the group llm-d.ai, which the cluster serves, ignore this object: create it in that group."
+        } else {
+            ""
+        };
+        Condition::satisfied(ACCEPTED, ACCEPTED, format!("The {kind} {name} exists.{superseded}"))
     }
 
-    /// The conditions to write, if they aren't there already. They replace the default that says that nobody has looked at it.
-    pub fn status_to_write(&self, namespace: &str, pools: &Pools, is_served: impl Fn(&str) -> bool, now: Timestamp) -> Option<Value> {
+    /// The conditions to write, if they aren't there already. They replace the CRD's default, which says that no controller has reconciled
+    /// the object. `is_superseded` says whether the cluster serves the same kind in a group that pickers prefer.
+    pub fn status_to_write(
+        &self,
+        namespace: &str,
+        pools: &Pools,
+        is_served: impl Fn(&str) -> bool,
+        is_superseded: bool,
+        now: Timestamp,
+    ) -> Option<Value> {
         if self.live.is_deleting {
             return None;
         }
         let known = self.live.status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let accepted = self.accepted(namespace, pools, is_served);
+        let accepted = self.accepted(namespace, pools, is_served, is_superseded);
         let ready = Condition { type_: READY, ..accepted.clone() };
-        let is_ours = |condition: &&Value| [ACCEPTED, READY].iter().any(|type_| condition["type"] == *type_);
-        // Conditions of others stay, and take their places.
-        let room = MAX_CONDITIONS.saturating_sub(known.iter().filter(|condition| !is_ours(condition)).count());
-        let former = |type_: &str| known.iter().find(|condition| condition["type"] == type_);
-        let conditions: Vec<Value> = [accepted, ready]
-            .into_iter()
-            .take(room)
-            .map(|condition| {
-                let former = former(condition.type_);
-                condition_json(condition, former, Some(self.live.generation), now)
-            })
-            .collect();
+        // Conditions of others keep their places.
+        let mut room = MAX_CONDITIONS.saturating_sub(known.len());
+        let mut conditions = Vec::new();
+        for condition in [accepted, ready] {
+            let former = known.iter().find(|former| former["type"] == condition.type_);
+            if former.is_none() && room == 0 {
+                continue;
+            }
+            room = room.saturating_sub(usize::from(former.is_none()));
+            conditions.push(condition_json(condition, former, Some(self.live.generation), now));
+        }
         let is_same = conditions.iter().all(|condition| known.contains(condition));
         (!is_same).then(|| json!({ "conditions": conditions }))
     }
@@ -147,7 +164,7 @@ mod tests {
     }
 
     fn written(user: &PoolUser, pools: &Pools) -> Option<Value> {
-        user.status_to_write("prod", pools, |group| group == POOL.0, "2026-01-01T00:00:00Z".parse().unwrap())
+        user.status_to_write("prod", pools, |group| group == POOL.0, false, "2026-01-01T00:00:00Z".parse().unwrap())
     }
 
     /// The status, reason and message of `Accepted`.
@@ -159,12 +176,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_the_pool_is_told_and_what_to_do() {
+    fn the_condition_says_what_is_wrong_with_the_pool_and_what_to_do() {
         let chat = json!({"poolRef": {"name": "chat"}});
         let of = |field: &str, value: &str| json!({"poolRef": {"name": "chat", field: value}});
         for (spec, namespaces, status, reason, part) in [
-            (&chat, &["other", "prod"][..], "True", "Accepted", "its endpoint picker schedules by this"),
+            (&chat, &["other", "prod"][..], "True", "Accepted", "The InferencePool chat exists."),
             (&chat, &[], "False", "PoolNotFound", "There is no InferencePool chat"),
+            (&json!({}), &["prod"], "False", "PoolNotFound", "spec.poolRef.name is missing"),
             (&chat, &["other"], "False", "PoolInOtherNamespace", "create this object in the pool's namespace"),
             (&of("kind", "Service"), &["prod"], "False", "InvalidKind", "set kind to InferencePool"),
             (&of("group", ""), &["prod"], "False", "InvalidKind", "set kind to InferencePool and group to inference.networking.k8s.io"),
@@ -196,16 +214,19 @@ mod tests {
         let spec = json!({"poolRef": {"name": "chat"}});
         let pending =
             json!({"type": "Ready", "status": "Unknown", "reason": "Pending", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"});
-        let status = written(&user(&spec, &json!({"conditions": [pending]})), &pools(&["prod"])).unwrap();
+        let status = written(&user(&spec, &json!({"conditions": [pending.clone()]})), &pools(&["prod"])).unwrap();
         let types: Vec<&str> = status["conditions"].as_array().unwrap().iter().filter_map(|condition| condition["type"].as_str()).collect();
         assert_eq!(types, ["Accepted", "Ready"]);
         assert_eq!(status["conditions"][1]["lastTransitionTime"], "2026-01-01T00:00:00Z");
         assert_eq!(written(&user(&spec, &status), &pools(&["prod"])), None);
         assert!(written(&user(&spec, &status), &pools(&[])).is_some(), "the pool is gone");
 
-        let foreign = |number: usize| (0..number).map(|number| json!({"type": format!("Other{number}")})).collect::<Vec<_>>();
-        for (others, ours) in [(6, 2), (7, 1), (8, 0), (9, 0)] {
-            let status = written(&user(&spec, &json!({"conditions": foreign(others)})), &pools(&["prod"]));
+        let foreign = |number: usize, with_default: bool| {
+            let foreign = (0..number).map(|number| json!({"type": format!("Other{number}")}));
+            foreign.chain(with_default.then(|| pending.clone())).collect::<Vec<_>>()
+        };
+        for (others, with_default, ours) in [(6, false, 2), (7, false, 1), (8, false, 0), (6, true, 2), (7, true, 1), (8, true, 1)] {
+            let status = written(&user(&spec, &json!({"conditions": foreign(others, with_default)})), &pools(&["prod"]));
             assert_eq!(status.map_or(0, |status| status["conditions"].as_array().unwrap().len()), ours);
         }
         let deleted = PoolUser::from_object(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec}));

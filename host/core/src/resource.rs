@@ -115,7 +115,7 @@ resources! {
 
 resources! {
     /// What endpoint pickers read beside these.
-    OF_PICKERS;
+    PICKER_KINDS;
     X_INFERENCE_POOL: "inference.networking.x-k8s.io" "v1alpha2" "InferencePool" "inferencepools" true Some("the Gateway API Inference Extension");
     INFERENCE_MODEL_REWRITE: "inference.networking.x-k8s.io" "v1alpha2" "InferenceModelRewrite" "inferencemodelrewrites" true Some("the Gateway API Inference Extension");
     LLM_D_INFERENCE_MODEL_REWRITE: "llm-d.ai" "v1alpha2" "InferenceModelRewrite" "inferencemodelrewrites" true Some("llm-d");

@@ -64,8 +64,12 @@ pub(super) fn read(from: Option<impl Read>) -> Vec<u8> {
     bytes
 }
 
-/// In the other process: bounds its address space, and ends it if the process that waits for it ends.
+/// How many seconds of CPU the other process may use where nobody is left to end it.
+const CPU_SECONDS: u64 = 1800;
+
+/// In the other process: bounds its address space and its time, and ends it if the thread that waits for it ends.
 pub(super) fn bound(memory: u64) -> io::Result<()> {
+    setrlimit(Resource::Cpu, Rlimit { current: Some(CPU_SECONDS), maximum: Some(CPU_SECONDS) })?;
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     Ok(setrlimit(Resource::As, Rlimit { current: Some(memory), maximum: Some(memory) })?)

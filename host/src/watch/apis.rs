@@ -13,6 +13,7 @@ use kube::{
         watcher::{self, Event},
     },
 };
+use pointsman_core::resource::{PICKER_KINDS, Resource};
 use pointsman_crds::KINDS;
 use std::{collections::BTreeSet, pin::pin, time::Duration};
 use tokio::{sync::watch, time::timeout};
@@ -198,7 +199,8 @@ pub async fn discover(client: &Client) -> kube::Result<Apis> {
             }
         }
     }
-    let neighbours = super::watched().filter(|(resource, _)| resource.neighbour.is_some()).map(|(resource, _)| resource.api_resource());
+    let watched = super::watched().map(|(resource, _)| resource).chain(PICKER_KINDS.iter().copied());
+    let neighbours = watched.filter(|resource| resource.neighbour.is_some()).map(Resource::api_resource);
     let unlisted: BTreeSet<_> =
         our_kinds().chain(neighbours).map(|kind| (kind.group, kind.version, kind.plural)).filter(|kind| !served.contains(kind)).collect();
     let crds = Api::<CustomResourceDefinition>::all(client.clone());

@@ -40,6 +40,7 @@ pub fn picks_endpoints(metadata: Metadata, namespace: &str, pool: &str) -> Value
                 "resources": ["inferencepools", "inferenceobjectives", "inferencemodels", "inferencemodelrewrites"],
                 "verbs": sees,
             },
+            {"apiGroups": ["llm-d.ai"], "resources": ["inferenceobjectives", "inferencemodelrewrites"], "verbs": sees},
             {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": sees},
             {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": leases, "verbs": ["get", "update", "patch"]},
             // The API server can't limit a creation by name.

@@ -38,7 +38,8 @@ pub struct OfflineArgs {
     /// The namespace of objects that name none.
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
     pub(super) namespace: String,
-    /// A kind that the cluster lacks, such as httproutes.gateway.networking.k8s.io; may be repeated. By default none is missing.
+    /// A kind that the cluster lacks, such as httproutes.gateway.networking.k8s.io; may be repeated. By default only llm-d's
+    /// inferenceobjectives.llm-d.ai is missing.
     #[arg(long, value_name = "PLURAL.GROUP", value_parser = neighbour)]
     pub(super) without: Vec<&'static Resource>,
     /// Only this service; may be repeated.
@@ -63,8 +64,7 @@ pub struct OfflineArgs {
 }
 
 impl OfflineArgs {
-    /// The kinds that the cluster has: those that it usually has. The newer group of InferenceObjectives takes the place of the older only where
-    /// llm-d is installed.
+    /// The kinds that the cluster serves. llm-d's own group of InferenceObjectives is left out: it would double them for clusters without it.
     pub(super) fn available(&self) -> BTreeSet<&'static Resource> {
         let is_usual = |resource: &&Resource| **resource != LLM_D_INFERENCE_OBJECTIVE && !self.without.contains(resource);
         ALL.iter().copied().filter(|resource| is_usual(resource)).collect()

@@ -31,9 +31,6 @@ const PICKER_SERVICE: &str = "-epp-service";
 const OWN_POOL: &str = "-inference-pool";
 const OWN_OBJECTIVE: &str = "-inference-objective";
 
-/// The header by which a request names an InferenceObjective.
-const OBJECTIVE_HEADER: &str = "x-gateway-inference-objective";
-
 /// Where the Gateways are named: one list, or the route's own. The stronger layer's counts, and in one layer the former.
 pub(super) const GATEWAYS: &str = "/router/gateway/refs";
 pub(super) const PARENTS: &str = "/router/route/http/spec/parentRefs";
@@ -101,35 +98,32 @@ impl PlanBuilder<'_> {
         if self.own_pool() {
             objects.push(self.pool()?);
         }
-        objects.extend(self.objective()?);
+        objects.extend(self.objectives()?);
         Ok(objects)
     }
 
-    /// How important requests are that name it, compared with others of the same pool, if the service specifies that.
-    fn objective(&mut self) -> Result<Option<Object>, Box<PlanError>> {
-        let Some(criticality) = self.service.criticality() else { return Ok(None) };
-        // A picker that knows the newer group doesn't look at the older.
-        let kinds = [&LLM_D_INFERENCE_OBJECTIVE, &INFERENCE_OBJECTIVE];
-        let Some(kind) = kinds.into_iter().find(|kind| self.asking.snapshot.serves(kind)) else {
+    /// How important requests are that name it, compared with others of the same pool, if the service specifies that. A picker reads one group
+    /// only, and which one depends on its version and on when it started: so there is one in each.
+    fn objectives(&mut self) -> Result<Vec<Object>, Box<PlanError>> {
+        let Some(criticality) = self.service.criticality() else { return Ok(Vec::new()) };
+        let kinds = [&INFERENCE_OBJECTIVE, &LLM_D_INFERENCE_OBJECTIVE].into_iter();
+        let served: Vec<_> = kinds.filter(|kind| self.asking.snapshot.serves(kind)).collect();
+        if served.is_empty() && criticality != Criticality::Standard {
             let why = match self.asking.snapshot.denied.get(&INFERENCE_OBJECTIVE) {
                 Some(role) => format!("the host has no right to list InferenceObjectives: {role}"),
                 None => "the cluster doesn't serve InferenceObjectives: `pointsman crds install` installs their CRD".to_owned(),
             };
-            let note = format!("spec.model.criticality has no effect: {why}.");
-            self.service.notes.push(note);
-            return Ok(None);
-        };
-        let key = self.key(kind, OWN_OBJECTIVE);
-        if criticality != Criticality::Standard {
-            self.service.notes.push(format!(
-                "A request has the priority of spec.model.criticality only with the header {OBJECTIVE_HEADER}: {}.",
-                key.name
-            ));
+            self.service.notes.push(format!("spec.model.criticality has no effect: {why}."));
         }
-        let metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
         let pool = json!({"group": INFERENCE_POOL.group, "kind": INFERENCE_POOL.kind, "name": self.pool_name()});
-        let spec = json!({"priority": priority(criticality), "poolRef": pool});
-        Ok(Some(Object::new(key, json!({"metadata": metadata.into_value(), "spec": spec}))))
+        let mut objects = Vec::new();
+        for kind in served {
+            let key = self.key(kind, OWN_OBJECTIVE);
+            let metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
+            let spec = json!({"priority": priority(criticality), "poolRef": pool});
+            objects.push(Object::new(key, json!({"metadata": metadata.into_value(), "spec": spec})));
+        }
+        Ok(objects)
     }
 
     fn scheduler_layers(&self) -> Vec<Layer> {
