@@ -1,0 +1,244 @@
+//! Pages that nobody wrote.
+
+use super::{pages, reference};
+use crate::engine_metrics::{Engine, parse};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+
+/// A series that says something of the load.
+#[derive(Clone, Debug)]
+struct Series {
+    name: &'static str,
+    labels: Vec<(&'static str, String)>,
+    value: String,
+}
+
+/// How a line is written.
+#[derive(Clone, Debug)]
+struct Style {
+    blank: &'static str,
+    last_comma: bool,
+    after_name: &'static str,
+    tail: &'static str,
+    reversed: bool,
+}
+
+/// Counts that sum up to the same in any order, in several forms, and some that are unknown.
+fn count() -> impl Strategy<Value = String> {
+    prop_oneof![
+        6 => (0u32..100_000).prop_map(|count| count.to_string()),
+        2 => (0u32..100_000).prop_map(|count| format!("{count}.0")),
+        2 => (0u32..100_000).prop_map(|count| format!("{:e}", f64::from(count))),
+        1 => select(&["NaN", "+Inf", "-Inf", "-1.0"][..]).prop_map(str::to_owned),
+    ]
+}
+
+fn share() -> impl Strategy<Value = String> {
+    prop_oneof![
+        8 => (0.0..=1.0).prop_map(|share: f64| share.to_string()),
+        1 => select(&["NaN", "1.005", "45.5", "-0.5", "0", "1"][..]).prop_map(str::to_owned),
+    ]
+}
+
+fn size() -> impl Strategy<Value = String> {
+    prop_oneof![
+        6 => (1u32..100_000).prop_map(|size| size.to_string()),
+        2 => (1u32..100_000).prop_map(|size| format!("{size}.0")),
+        1 => select(&["NaN", "0", "16.5", "-3"][..]).prop_map(str::to_owned),
+    ]
+}
+
+fn gauge(names: &'static [&'static str], value: impl Strategy<Value = String> + 'static) -> BoxedStrategy<Series> {
+    (select(names), value).prop_map(|(name, value)| Series { name, labels: Vec::new(), value }).boxed()
+}
+
+/// A family whose series of different types say different things.
+fn typed(
+    name: &'static str,
+    label: &'static str,
+    kinds: &'static [&'static str],
+    value: impl Strategy<Value = String> + 'static,
+) -> BoxedStrategy<Series> {
+    (select(kinds), value).prop_map(move |(kind, value)| Series { name, labels: vec![(label, kind.to_owned())], value }).boxed()
+}
+
+fn cache(name: &'static str, labels: [&'static str; 2]) -> BoxedStrategy<Series> {
+    let number = || prop_oneof![4 => (1u32..100_000).prop_map(|size| size.to_string()), 1 => Just("None".to_owned())];
+    (option::of(number()), option::of(number()))
+        .prop_map(move |(size, blocks)| {
+            let labels = [size.map(|size| (labels[0], size)), blocks.map(|blocks| (labels[1], blocks))];
+            Series { name, labels: labels.into_iter().flatten().collect(), value: "1.0".to_owned() }
+        })
+        .boxed()
+}
+
+fn loras() -> BoxedStrategy<Series> {
+    let list = || vec("[a-zé:/.\\\\\"-]{0,5}", 0..4).prop_map(|names| names.join(","));
+    (option::of(0u32..9), list(), list())
+        .prop_map(|(max, running, waiting)| {
+            let mut labels = vec![("running_lora_adapters", running), ("waiting_lora_adapters", waiting)];
+            labels.extend(max.map(|max| ("max_lora", max.to_string())));
+            Series { name: "vllm:lora_requests_info", labels, value: String::new() }
+        })
+        .boxed()
+}
+
+fn series(engine: Engine) -> BoxedStrategy<Series> {
+    match engine {
+        Engine::Vllm => prop_oneof![
+            gauge(&["vllm:num_requests_waiting", "vllm:num_requests_running"], count()),
+            gauge(&["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"], share()),
+            gauge(&["vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total", "vllm:prefix_cache_queries"], count()),
+            gauge(&["vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "vllm:prefix_cache_hits"], count()),
+            cache("vllm:cache_config_info", ["block_size", "num_gpu_blocks"]),
+            loras(),
+        ]
+        .boxed(),
+        Engine::Sglang => {
+            let reported = prop_oneof![
+                gauge(&["sglang:num_queue_reqs", "sglang:num_running_reqs"], count()),
+                gauge(&["sglang:token_usage"], share()),
+                gauge(&["sglang:page_size", "sglang:num_pages"], size()),
+                cache("sglang:cache_config_info", ["page_size", "num_pages"]),
+            ];
+            (reported, option::of(0u32..3), option::of(select(&["", "", "5", "None"][..])))
+                .prop_map(|(mut series, rank, priority)| {
+                    series.labels.extend(rank.map(|rank| ("dp_rank", rank.to_string())));
+                    series.labels.extend(priority.map(|priority| ("priority", priority.to_owned())));
+                    series
+                })
+                .boxed()
+        }
+        Engine::TrtllmServe => prop_oneof![
+            gauge(&["trtllm_num_requests_waiting", "trtllm_num_requests_running"], count()),
+            gauge(&["trtllm_kv_cache_utilization"], share()),
+            gauge(&["trtllm_kv_cache_tokens_per_block", "trtllm_kv_cache_max_blocks"], size()),
+        ]
+        .boxed(),
+        Engine::TritonTensorrtLlm => prop_oneof![
+            typed("nv_trt_llm_request_metrics", "request_type", &["waiting", "scheduled", "active", ""], count()),
+            typed("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", &["fraction"], share()),
+            typed("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", &["tokens_per", "max", "used"], size()),
+        ]
+        .boxed(),
+        Engine::Triton => gauge(&["nv_inference_pending_request_count"], count()),
+    }
+}
+
+fn style() -> impl Strategy<Value = Style> {
+    let tails: &'static [&str] = &["", "", "", "\r", " ", " 1722260000123", "\t1722260000.5 # {trace_id=\"a\"} 0.5", " # {} 1"];
+    (select(&["", "", " ", "\t", "  "][..]), any::<bool>(), select(&["", "", " "][..]), select(tails), any::<bool>())
+        .prop_map(|(blank, last_comma, after_name, tail, reversed)| Style { blank, last_comma, after_name, tail, reversed })
+}
+
+/// Labels that say nothing of the load.
+fn other_labels() -> impl Strategy<Value = Vec<(&'static str, String)>> {
+    (option::of("[a-c{}, =#\\\\\"\nö]{0,6}"), option::of("[0-9]"))
+        .prop_map(|(model, engine)| model.map(|model| ("model_name", model)).into_iter().chain(engine.map(|n| ("engine", n))).collect())
+}
+
+/// Lines that say nothing of the load.
+fn other_line() -> impl Strategy<Value = String> {
+    let names: &'static [&str] = &[
+        "vllm:num_requests_waiting_by_reason",
+        "vllm:prefix_cache_hits_created",
+        "vllm:time_to_first_token_seconds_bucket",
+        "sglang:num_grammar_queue_reqs",
+        "sglang:token_usage_",
+        "trtllm_num_requests_waiting2",
+        "nv_inference_exec_count",
+        "nv_gpu_utilization",
+        "python_gc_objects_collected_total",
+    ];
+    prop_oneof![
+        4 => (select(names), count()).prop_map(|(name, value)| format!("{name}{{le=\"+Inf\"}} {value}")),
+        1 => select(names).prop_map(|name| format!("# TYPE {name} gauge")),
+        1 => select(&["", "\r", "# EOF", "# HELP vllm:num_requests_waiting The vllm:num_requests_waiting 3", "{}", "%", "7 8"][..])
+            .prop_map(str::to_owned),
+    ]
+}
+
+fn line((series, others, style): (Series, Vec<(&'static str, String)>, Style)) -> String {
+    let Style { blank, last_comma, after_name, tail, reversed } = style;
+    let mut labels: Vec<String> = [others, series.labels]
+        .concat()
+        .iter()
+        .map(|(name, value)| {
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            format!("{blank}{name}{blank}={blank}\"{value}\"{blank}")
+        })
+        .collect();
+    if reversed {
+        labels.reverse();
+    }
+    let (name, value) = (series.name, series.value);
+    if labels.is_empty() {
+        return format!("{name} {value}{tail}");
+    }
+    format!("{name}{after_name}{{{}{}}}{after_name} {value}{tail}", labels.join(","), if last_comma { "," } else { "" })
+}
+
+/// Lines of an engine, and other lines.
+fn page() -> impl Strategy<Value = (Engine, Vec<String>, Vec<String>)> {
+    select(&Engine::ALL[..]).prop_flat_map(|engine| {
+        let said = vec((series(engine), other_labels(), style()), 1..24).prop_map(|lines| {
+            let dated = lines.into_iter().enumerate().map(|(place, (mut series, others, style))| {
+                if series.value.is_empty() {
+                    // No two are written at the same time.
+                    series.value = format!("1.7222{place:05}e+09");
+                }
+                line((series, others, style))
+            });
+            dated.collect()
+        });
+        (Just(engine), said, vec(other_line(), 0..12))
+    })
+}
+
+/// Any bytes, or a page that is cut off and has some bytes replaced.
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    let texts: &'static [&str] = &[pages::VLLM, pages::SGLANG, pages::TRTLLM_SERVE, pages::TRITON_TENSORRT_LLM, pages::TRITON];
+    let broken = (select(texts), any::<prop::sample::Index>(), vec((any::<prop::sample::Index>(), any::<u8>()), 0..30)).prop_map(
+        |(text, end, replaced)| {
+            let mut bytes = text.as_bytes().to_vec();
+            bytes.truncate(end.index(bytes.len()) + 1);
+            for (place, byte) in replaced {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
+            bytes
+        },
+    );
+    let pieces: &'static [&str] =
+        &["vllm:num_requests_waiting", "vllm:lora_requests_info", "{", "}", "max_lora", "=", "\"", "\\", ",", " ", "\n", "1", "#"];
+    let pieced = vec(select(pieces), 0..60).prop_map(|pieces| pieces.concat().into_bytes());
+    prop_oneof![vec(any::<u8>(), 0..400), broken, pieced]
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(bytes in bytes()) {
+        for engine in Engine::ALL {
+            if let Err(error) = parse(engine, &bytes) {
+                prop_assert!(!error.to_string().is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn reads_what_the_reference_reads((engine, said, others) in page()) {
+        let page = [said, others].concat().join("\n");
+        prop_assert_eq!(parse(engine, page.as_bytes()), Ok(reference::metrics(engine, &page)), "{}", page);
+    }
+
+    #[test]
+    fn order_and_other_lines_change_nothing(
+        ((engine, said, _), shuffled) in page().prop_flat_map(|page| {
+            let lines = [page.1.clone(), page.2.clone()].concat();
+            (Just(page), Just(lines).prop_shuffle())
+        })
+    ) {
+        let bare = parse(engine, said.join("\n").as_bytes());
+        prop_assert!(bare.is_ok());
+        prop_assert_eq!(parse(engine, format!("{}\n", shuffled.join("\n")).as_bytes()), bare);
+    }
+}

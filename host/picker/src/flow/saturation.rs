@@ -1,0 +1,96 @@
+//! How full the endpoints of a pool are: at 1 and above no request goes on that can wait.
+
+/// What an endpoint has reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Requests that wait in its queue, if its report is recent.
+    pub waiting: Option<f64>,
+    /// The share of its KV cache that is in use, if its report is recent.
+    pub kv_usage: Option<f64>,
+    /// Requests that this picker has sent there and whose answers haven't ended.
+    pub in_flight: u64,
+}
+
+/// By what saturation is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Detector {
+    /// By what endpoints report. One that has reported nothing recently counts as full.
+    Utilization {
+        /// The length of a queue at which an endpoint is full.
+        queue_depth: f64,
+        /// The share of the KV cache at which it is.
+        kv_usage: f64,
+    },
+    /// By what this picker has in flight.
+    Concurrency {
+        /// How many requests an endpoint takes.
+        max_in_flight: f64,
+    },
+}
+
+impl Default for Detector {
+    fn default() -> Self {
+        Self::Utilization { queue_depth: 5.0, kv_usage: 0.8 }
+    }
+}
+
+impl Detector {
+    /// How full these endpoints are together; a pool without any is full.
+    pub fn saturation(self, endpoints: &[Load]) -> f64 {
+        if endpoints.is_empty() {
+            return 1.0;
+        }
+        let full = |load: &Load| match self {
+            Self::Utilization { queue_depth, kv_usage } => match (load.waiting, load.kv_usage) {
+                (Some(waiting), Some(usage)) => share(waiting, queue_depth).max(share(usage, kv_usage)),
+                _ => 1.0,
+            },
+            #[allow(clippy::cast_precision_loss)] // Far below 2^52.
+            Self::Concurrency { max_in_flight } => share(load.in_flight as f64, max_in_flight),
+        };
+        #[allow(clippy::cast_precision_loss)] // Far below 2^52.
+        let number = endpoints.len() as f64;
+        endpoints.iter().map(full).sum::<f64>() / number
+    }
+}
+
+/// A limit of 0 is reached by anything.
+fn share(value: f64, limit: f64) -> f64 {
+    if limit > 0.0 { (value / limit).max(0.0) } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(waiting: f64, usage: f64) -> Load {
+        Load { waiting: Some(waiting), kv_usage: Some(usage), in_flight: 0 }
+    }
+
+    fn is(saturation: f64, expected: f64) {
+        assert!((saturation - expected).abs() < 1e-9, "{saturation} and not {expected}");
+    }
+
+    #[test]
+    fn the_worse_of_queue_and_cache_counts_and_endpoints_are_averaged() {
+        let detector = Detector::default();
+        is(detector.saturation(&[load(0.0, 0.4)]), 0.5);
+        is(detector.saturation(&[load(5.0, 0.4), load(0.0, 0.0)]), 0.5);
+        is(detector.saturation(&[load(10.0, 0.8)]), 2.0);
+    }
+
+    #[test]
+    fn a_silent_endpoint_is_full_and_so_is_an_empty_pool() {
+        let detector = Detector::default();
+        is(detector.saturation(&[Load::default(), load(0.0, 0.0)]), 0.5);
+        is(detector.saturation(&[]), 1.0);
+        is(Detector::Concurrency { max_in_flight: 100.0 }.saturation(&[]), 1.0);
+    }
+
+    #[test]
+    fn concurrency_counts_what_is_in_flight_alone() {
+        let in_flight = |in_flight| Load { in_flight, ..Load::default() };
+        is(Detector::Concurrency { max_in_flight: 100.0 }.saturation(&[in_flight(50), in_flight(150)]), 1.0);
+        is(Detector::Concurrency { max_in_flight: 0.0 }.saturation(&[in_flight(0)]), 1.0);
+    }
+}
