@@ -55,6 +55,30 @@ fn objective(pool_ref: &Value) -> Value {
     json!({"spec": {"priority": 10, "poolRef": pool_ref}})
 }
 
+/// Even such a one as the host writes. Where they leave no room, the host adds none.
+async fn conditions_of_others_stay(here: &Space<'_>) {
+    here.create(&INFERENCE_OBJECTIVE, "theirs", objective(&json!({"name": "llama"}))).await;
+    let by_others = json!({
+        "apiVersion": INFERENCE_OBJECTIVE.api_version(), "kind": INFERENCE_OBJECTIVE.kind, "metadata": {"name": "theirs"},
+        "status": {"conditions": [
+            {"type": "Accepted", "status": "False", "reason": "Theirs", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        ]},
+    });
+    let params = PatchParams::apply("others").force();
+    here.api(&INFERENCE_OBJECTIVE).patch_status("theirs", &params, &Patch::Apply(by_others)).await.unwrap();
+    let others: Vec<Value> = (0..8)
+        .map(|number| {
+            json!({"type": format!("Other{number}"), "status": "True", "reason": "Any", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        })
+        .collect();
+    here.create(&INFERENCE_OBJECTIVE, "full", objective(&json!({"name": "llama"}))).await;
+    here.patch_status(&INFERENCE_OBJECTIVE, "full", json!({"conditions": others})).await;
+    here.create(&INFERENCE_OBJECTIVE, "later", objective(&json!({"name": "llama"}))).await;
+    is(&here, &INFERENCE_OBJECTIVE, "later", "True", "Accepted").await;
+    assert_eq!(condition(&here.get(&INFERENCE_OBJECTIVE, "theirs").await, "Accepted")["reason"], "Theirs");
+    assert_eq!(here.get(&INFERENCE_OBJECTIVE, "full").await["status"]["conditions"], json!(others));
+}
+
 #[tokio::test]
 async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     let cluster = PolicyCluster::start().await;
@@ -134,27 +158,7 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     here.goes(&LLM_D_INFERENCE_OBJECTIVE, CODE).await;
     here.goes(&INFERENCE_OBJECTIVE, CODE).await;
 
-    // Conditions of others stay, even such a one. Where they leave no place, the host writes none.
-    here.create(&INFERENCE_OBJECTIVE, "theirs", objective(&json!({"name": "llama"}))).await;
-    let by_others = json!({
-        "apiVersion": INFERENCE_OBJECTIVE.api_version(), "kind": INFERENCE_OBJECTIVE.kind, "metadata": {"name": "theirs"},
-        "status": {"conditions": [
-            {"type": "Accepted", "status": "False", "reason": "Theirs", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-        ]},
-    });
-    let params = PatchParams::apply("others").force();
-    here.api(&INFERENCE_OBJECTIVE).patch_status("theirs", &params, &Patch::Apply(by_others)).await.unwrap();
-    let others: Vec<Value> = (0..8)
-        .map(|number| {
-            json!({"type": format!("Other{number}"), "status": "True", "reason": "Any", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
-        })
-        .collect();
-    here.create(&INFERENCE_OBJECTIVE, "full", objective(&json!({"name": "llama"}))).await;
-    here.patch_status(&INFERENCE_OBJECTIVE, "full", json!({"conditions": others})).await;
-    here.create(&INFERENCE_OBJECTIVE, "later", objective(&json!({"name": "llama"}))).await;
-    is(&here, &INFERENCE_OBJECTIVE, "later", "True", "Accepted").await;
-    assert_eq!(condition(&here.get(&INFERENCE_OBJECTIVE, "theirs").await, "Accepted")["reason"], "Theirs");
-    assert_eq!(here.get(&INFERENCE_OBJECTIVE, "full").await["status"]["conditions"], json!(others));
+    conditions_of_others_stay(&here).await;
 
     // Another leader has nothing to write.
     host.stop();
