@@ -74,7 +74,7 @@ async fn conditions_of_others_stay(here: &Space<'_>) {
     here.create(&INFERENCE_OBJECTIVE, "full", objective(&json!({"name": "llama"}))).await;
     here.patch_status(&INFERENCE_OBJECTIVE, "full", json!({"conditions": others})).await;
     here.create(&INFERENCE_OBJECTIVE, "later", objective(&json!({"name": "llama"}))).await;
-    is(&here, &INFERENCE_OBJECTIVE, "later", "True", "Accepted").await;
+    is(here, &INFERENCE_OBJECTIVE, "later", "True", "Accepted").await;
     assert_eq!(condition(&here.get(&INFERENCE_OBJECTIVE, "theirs").await, "Accepted")["reason"], "Theirs");
     assert_eq!(here.get(&INFERENCE_OBJECTIVE, "full").await["status"]["conditions"], json!(others));
 }
