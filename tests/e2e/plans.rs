@@ -9,7 +9,7 @@ use pointsman::{keeper::builtins, load::Loader};
 use pointsman_core::{
     decide::{Policies, Unheard},
     kinds, planning,
-    resource::{INFERENCE_SERVICE, KNATIVE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
+    resource::{INFERENCE_SERVICE, KNATIVE_SERVICE, LLM_D_INFERENCE_OBJECTIVE, LLM_INFERENCE_SERVICE, Resource},
     settings::{Gateway, Settings},
     subject_kind::ALL,
     world::{ObjectKey, World},
@@ -41,7 +41,8 @@ pub(crate) fn policies() -> Policies {
 pub(crate) fn world_of(namespace: &str, service: &Value) -> World {
     let mut world = World::default();
     pointsman_samples::context(namespace).iter().chain([service]).for_each(|object| put(&mut world, object));
-    world.set_available(ALL.iter().copied().collect());
+    // llm-d's CRDs aren't installed here.
+    world.set_available(ALL.iter().copied().filter(|resource| *resource != &LLM_D_INFERENCE_OBJECTIVE).collect());
     world
 }
 
