@@ -1,6 +1,13 @@
-//! Which endpoint a request goes to, and when: what waits, what prefixes endpoints have seen, and what model servers report. Pure data and
+//! Which endpoint a request goes to, and when: the exchange with a proxy, what waits, what prefixes endpoints have seen, and what model servers
+//! report. Pure data and
 //! arithmetic: no Kubernetes, no async runtime, no network, no clock.
 
+pub mod body;
+pub mod config;
 pub mod engine_metrics;
 pub mod flow;
+pub mod latency;
+pub mod pick;
 pub mod prefix;
+pub mod protocol;
+pub mod rewrite;

@@ -1,0 +1,269 @@
+//! Finds the model that a multipart form asks for while the form passes, in any chunks: audio is sent in forms. Nothing is kept but a part's
+//! headers and the name.
+//!
+//! What servers read differently is refused: two parts of that name, a name in capitals or with escapes, folded headers, bare line ends,
+//! encodings, and anything before the first part or behind the last.
+
+use super::{BodyError, MAX_MODEL, Problem};
+use memchr::memmem::{Finder, find};
+use std::ops::Range;
+
+/// The longest boundary that RFC 2046 allows.
+pub(super) const MAX_BOUNDARY: usize = 70;
+
+/// The longest headers of a part, in bytes.
+pub(super) const MAX_HEADERS: usize = 8192;
+
+/// How many parts a form may have.
+pub(super) const MAX_PARTS: usize = 256;
+
+/// What servers take for true.
+const TRUE: [&[u8]; 6] = [b"true", b"1", b"on", b"yes", b"t", b"y"];
+
+const LINE_END: &[u8] = b"\r\n";
+const HEADERS_END: &[u8] = b"\r\n\r\n";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Behind a delimiter, where a part begins or the form ends.
+    Delimiter,
+    Headers,
+    Content(Name),
+    /// Behind the last delimiter.
+    End,
+}
+
+/// What a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    Model,
+    Stream,
+    Other,
+}
+
+/// The model's name and where it is, and whether a stream is asked for.
+pub(super) type Found = (Option<(String, Range<usize>)>, bool);
+
+/// A scan of one form.
+#[derive(Debug)]
+pub(super) struct Form {
+    state: State,
+    /// What separates the parts.
+    delimiter: Finder<'static>,
+    /// What has come and can't be judged yet.
+    pending: Vec<u8>,
+    /// Where it begins, in a body that begins behind a line's end.
+    judged: usize,
+    parts: usize,
+    text: Vec<u8>,
+    found: Found,
+}
+
+impl Form {
+    /// Begins a scan. The value is that of Content-Type.
+    pub(super) fn new(content_type: &str) -> Result<Self, BodyError> {
+        let no_boundary = Problem::Boundary.at(0);
+        let (media, parameters) = header_value(content_type).ok_or(no_boundary)?;
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"'()+_,-./:=? ".contains(&byte);
+        let is_boundary =
+            |text: &&str| !text.is_empty() && text.len() <= MAX_BOUNDARY && text.bytes().all(is_allowed) && !text.ends_with(' ');
+        let boundary = only(&parameters, "boundary").map_err(|()| no_boundary)?.filter(is_boundary).ok_or(no_boundary)?;
+        if !media.eq_ignore_ascii_case("multipart/form-data") {
+            return Err(no_boundary);
+        }
+        let delimiter = Finder::new(&[LINE_END, b"--", boundary.as_bytes()].concat()).into_owned();
+        Ok(Self {
+            state: State::Content(Name::Other),
+            delimiter,
+            // The first delimiter has no line before it.
+            pending: LINE_END.to_vec(),
+            judged: 0,
+            parts: 0,
+            text: Vec::new(),
+            found: (None, false),
+        })
+    }
+
+    /// Reads a chunk. After an error nothing more is to be read.
+    pub(super) fn read(&mut self, chunk: &[u8]) -> Result<(), BodyError> {
+        // In pieces, so that little is pending however large the chunk is.
+        for piece in chunk.chunks(MAX_HEADERS) {
+            self.pending.extend_from_slice(piece);
+            while self.step()? {}
+        }
+        Ok(())
+    }
+
+    /// Takes it that the form has ended, with so many bytes.
+    pub(super) fn finish(self, length: usize) -> Result<Found, BodyError> {
+        if self.state == State::End { Ok(self.found) } else { Err(Problem::FormTruncated.at(length)) }
+    }
+
+    /// The place in the body where the pending bytes begin.
+    fn at(&self) -> usize {
+        self.judged.saturating_sub(LINE_END.len())
+    }
+
+    fn judge(&mut self, bytes: usize) {
+        self.pending.drain(..bytes);
+        self.judged += bytes;
+    }
+
+    /// Judges what is pending, as far as it can be; false if more must come first.
+    fn step(&mut self) -> Result<bool, BodyError> {
+        match self.state {
+            State::Delimiter => self.after_delimiter(),
+            State::Headers => self.headers(),
+            State::Content(name) => self.content(name),
+            // Some clients end the last line.
+            State::End if self.pending.is_empty() || LINE_END.starts_with(&self.pending) => Ok(false),
+            State::End => Err(Problem::Form.at(self.at())),
+        }
+    }
+
+    fn after_delimiter(&mut self) -> Result<bool, BodyError> {
+        let Some(next) = self.pending.first_chunk::<2>() else { return Ok(false) };
+        match next {
+            b"--" => {
+                self.state = State::End;
+                self.judge(2);
+            }
+            // It stays, so that a part without headers has the same end of them.
+            b"\r\n" => {
+                self.state = State::Headers;
+                self.parts += 1;
+            }
+            _ => return Err(Problem::Form.at(self.at())),
+        }
+        if self.parts > MAX_PARTS { Err(Problem::TooManyParts.at(self.at())) } else { Ok(true) }
+    }
+
+    fn headers(&mut self) -> Result<bool, BodyError> {
+        let end = find(&self.pending, HEADERS_END);
+        if end.unwrap_or(self.pending.len()) > MAX_HEADERS {
+            return Err(Problem::HeadersTooLong.at(self.at()));
+        }
+        let Some(end) = end else { return Ok(false) };
+        let headers = str::from_utf8(&self.pending[..end]).map_err(|_| Problem::Form.at(self.at()))?;
+        let name = name(headers.strip_prefix("\r\n").unwrap_or_default()).map_err(|problem| problem.at(self.at()))?;
+        if name == Name::Model && self.found.0.is_some() {
+            return Err(Problem::Twice.at(self.at()));
+        }
+        // The line before a delimiter belongs to it, also where a part is empty.
+        self.judge(end + LINE_END.len());
+        self.text.clear();
+        self.state = State::Content(name);
+        Ok(true)
+    }
+
+    /// Passes over a part's content up to the next delimiter.
+    fn content(&mut self, name: Name) -> Result<bool, BodyError> {
+        let delimiter = self.delimiter.needle().len();
+        let end = self.delimiter.find(&self.pending);
+        // The beginning of a delimiter may have come.
+        let judged = end.unwrap_or_else(|| self.pending.len().saturating_sub(delimiter - 1));
+        // Nothing may stand before the first part.
+        if self.parts == 0 && judged > 0 {
+            return Err(Problem::Form.at(self.at()));
+        }
+        if name != Name::Other {
+            // The line's end before the content is among it.
+            let room = MAX_MODEL + LINE_END.len() + 1 - self.text.len();
+            self.text.extend_from_slice(&self.pending[..judged.min(room)]);
+            if name == Name::Model && self.text.len() > MAX_MODEL + LINE_END.len() {
+                return Err(Problem::TooLong("model", MAX_MODEL).at(self.at()));
+            }
+        }
+        self.judge(judged);
+        if end.is_none() {
+            return Ok(false);
+        }
+        let end = self.at();
+        let text = self.text.strip_prefix(LINE_END).unwrap_or_default();
+        match name {
+            Name::Model => {
+                let place = end - text.len()..end;
+                let model = str::from_utf8(text).map_err(|error| Problem::Form.at(place.start + error.valid_up_to()))?;
+                if model.is_empty() {
+                    return Err(Problem::Empty.at(end));
+                }
+                self.found.0 = Some((model.to_owned(), place));
+            }
+            Name::Stream => self.found.1 = TRUE.iter().any(|word| text.eq_ignore_ascii_case(word)),
+            Name::Other => {}
+        }
+        self.judge(delimiter);
+        self.state = State::Delimiter;
+        Ok(true)
+    }
+}
+
+/// What the headers of a part say that it is.
+fn name(headers: &str) -> Result<Name, Problem> {
+    let mut disposition = None;
+    let mut is_plain = true;
+    for line in headers.split("\r\n") {
+        let (name, value) = line.split_once(':').ok_or(Problem::Form)?;
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        // This refuses folded lines too.
+        if name.is_empty() || !name.bytes().all(is_token) || value.contains(['\r', '\n', '\0']) {
+            return Err(Problem::Form);
+        }
+        if name.eq_ignore_ascii_case("content-disposition") {
+            if disposition.replace(value).is_some() {
+                return Err(Problem::Form);
+            }
+        } else if name.eq_ignore_ascii_case("content-type") {
+            let (media, parameters) = header_value(value).ok_or(Problem::Form)?;
+            let is_utf8 = |charset: &str| charset.eq_ignore_ascii_case("utf-8") || charset.eq_ignore_ascii_case("us-ascii");
+            let charset = only(&parameters, "charset").map_err(|()| Problem::Form)?;
+            is_plain &= media.eq_ignore_ascii_case("text/plain") && charset.is_none_or(is_utf8);
+        } else {
+            // An encoding, or what a server may take for one.
+            is_plain = false;
+        }
+    }
+    let (kind, parameters) = disposition.and_then(header_value).ok_or(Problem::Form)?;
+    let name =
+        only(&parameters, "name").map_err(|()| Problem::Form)?.filter(|_| kind.eq_ignore_ascii_case("form-data")).ok_or(Problem::Form)?;
+    let is_file = only(&parameters, "filename").map_err(|()| Problem::Form)?.is_some();
+    let is_text = !is_file && is_plain;
+    match name {
+        "model" if is_text => Ok(Name::Model),
+        "model" => Err(Problem::NotAString("model")),
+        "stream" if is_text => Ok(Name::Stream),
+        _ if name.eq_ignore_ascii_case("model") => Err(Problem::Capitals),
+        _ => Ok(Name::Other),
+    }
+}
+
+/// The first word of a header's value, and its parameters. None of one that could be read in two ways: with escapes, with RFC 5987's encoding,
+/// or not well formed.
+fn header_value(value: &str) -> Option<(&str, Vec<(&str, &str)>)> {
+    let (word, mut rest) = value.split_once(';').unwrap_or((value, ""));
+    let mut parameters = Vec::new();
+    rest = rest.trim_start_matches([' ', '\t']);
+    while !rest.is_empty() {
+        let (key, after) = rest.split_once('=')?;
+        let is_key = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        let (text, after) = match after.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"')?,
+            None => after.split_at(after.find([';', ' ', '\t', '"']).unwrap_or(after.len())),
+        };
+        // Browsers write a quote in a name as %22.
+        if !is_key || text.contains('\\') || text.contains('%') && key.eq_ignore_ascii_case("name") {
+            return None;
+        }
+        parameters.push((key, text));
+        let after = after.trim_start_matches([' ', '\t']);
+        rest = if after.is_empty() { "" } else { after.strip_prefix(';')?.trim_start_matches([' ', '\t']) };
+    }
+    Some((word.trim_matches([' ', '\t']), parameters))
+}
+
+/// A parameter, which may be there once.
+fn only<'v>(parameters: &[(&'v str, &'v str)], key: &str) -> Result<Option<&'v str>, ()> {
+    let mut found = parameters.iter().filter(|(known, _)| known.eq_ignore_ascii_case(key)).map(|(_, value)| *value);
+    let first = found.next();
+    if found.next().is_some() { Err(()) } else { Ok(first) }
+}

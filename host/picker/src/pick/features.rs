@@ -1,0 +1,125 @@
+//! What is known of an endpoint for one request, by the names under which plugins ask for it.
+
+/// What is known of an endpoint for one request; NaN is unknown.
+#[derive(Clone, Copy, Debug)]
+pub struct EndpointFeatures {
+    /// Requests that wait in the model server's queue.
+    pub queue_length: f64,
+    /// Requests that it is working on.
+    pub running_requests: f64,
+    /// The share of its KV cache that is in use.
+    pub kv_cache_utilization: f64,
+    /// The share of the prompt's blocks that it has seen.
+    pub prefix_match: f64,
+    /// Tokens of the prompt, by estimate, that it hasn't seen.
+    pub uncached_tokens: f64,
+    /// 1 if the request's adapter is loaded there, 0 if it isn't.
+    pub adapter_loaded: f64,
+    /// 1 if that adapter waits to be loaded there.
+    pub adapter_waiting: f64,
+    /// How many more adapters it can load without unloading one.
+    pub adapter_slots: f64,
+    /// Requests that this picker has sent there and that are not answered yet.
+    pub in_flight_requests: f64,
+    /// The tokens of these, by estimate.
+    pub in_flight_tokens: f64,
+    /// How many requests this picker sends there each second.
+    pub requests_per_second: f64,
+    /// How long the first token is expected to take.
+    pub time_to_first_token_seconds: f64,
+    /// How long each further token is expected to take.
+    pub time_per_output_token_seconds: f64,
+    /// 1 if the request belongs to a session that this endpoint has served.
+    pub session: f64,
+    /// How old the endpoint's own report is.
+    pub report_age_seconds: f64,
+}
+
+impl Default for EndpointFeatures {
+    /// Nothing is known.
+    fn default() -> Self {
+        Self {
+            queue_length: f64::NAN,
+            running_requests: f64::NAN,
+            kv_cache_utilization: f64::NAN,
+            prefix_match: f64::NAN,
+            uncached_tokens: f64::NAN,
+            adapter_loaded: f64::NAN,
+            adapter_waiting: f64::NAN,
+            adapter_slots: f64::NAN,
+            in_flight_requests: f64::NAN,
+            in_flight_tokens: f64::NAN,
+            requests_per_second: f64::NAN,
+            time_to_first_token_seconds: f64::NAN,
+            time_per_output_token_seconds: f64::NAN,
+            session: f64::NAN,
+            report_age_seconds: f64::NAN,
+        }
+    }
+}
+
+macro_rules! features {
+    ($($feature:ident $field:ident $name:literal;)*) => {
+        /// A column of the matrix.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Feature {
+            $(
+                #[doc = concat!("[`EndpointFeatures::", stringify!($field), "`].")]
+                $feature,
+            )*
+        }
+
+        impl Feature {
+            /// All, in the order of the docs.
+            pub const ALL: &[Self] = &[$(Self::$feature),*];
+
+            /// The name under which plugins ask for it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$feature => $name,)*
+                }
+            }
+
+            /// Its value for an endpoint.
+            pub fn value(self, endpoint: &EndpointFeatures) -> f64 {
+                match self {
+                    $(Self::$feature => endpoint.$field,)*
+                }
+            }
+        }
+    };
+}
+
+features! {
+    QueueLength queue_length "queue-length";
+    RunningRequests running_requests "running-requests";
+    KvCacheUtilization kv_cache_utilization "kv-cache-utilization";
+    PrefixMatch prefix_match "prefix-match";
+    UncachedTokens uncached_tokens "uncached-tokens";
+    AdapterLoaded adapter_loaded "adapter-loaded";
+    AdapterWaiting adapter_waiting "adapter-waiting";
+    AdapterSlots adapter_slots "adapter-slots";
+    InFlightRequests in_flight_requests "in-flight-requests";
+    InFlightTokens in_flight_tokens "in-flight-tokens";
+    RequestsPerSecond requests_per_second "requests-per-second";
+    TimeToFirstTokenSeconds time_to_first_token_seconds "time-to-first-token-seconds";
+    TimePerOutputTokenSeconds time_per_output_token_seconds "time-per-output-token-seconds";
+    Session session "session";
+    ReportAgeSeconds report_age_seconds "report-age-seconds";
+}
+
+impl Feature {
+    /// The one of a name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|feature| feature.name() == name)
+    }
+}
+
+/// Writes the matrix into a buffer that is used again: a row an endpoint, and in each a column a feature. A feature that isn't known to this
+/// picker is a column of NaN, so that a plugin for a newer one answers nevertheless.
+pub fn fill<'e>(features: &[Option<Feature>], endpoints: impl IntoIterator<Item = &'e EndpointFeatures>, matrix: &mut Vec<f64>) {
+    matrix.clear();
+    for endpoint in endpoints {
+        matrix.extend(features.iter().map(|feature| feature.map_or(f64::NAN, |feature| feature.value(endpoint))));
+    }
+}

@@ -1,0 +1,10 @@
+//! From what is known of endpoints to the one that a request goes to: features as a matrix, scores as one number for each endpoint, and a
+//! choice by these.
+
+mod choice;
+mod features;
+#[cfg(test)]
+mod tests;
+
+pub use choice::{Choice, Scores, least_loaded};
+pub use features::{EndpointFeatures, Feature, fill};

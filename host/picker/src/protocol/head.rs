@@ -1,0 +1,128 @@
+//! What the headers and the metadata of an exchange say.
+
+use super::{
+    DESTINATION, LOAD_BALANCER, SERVED, SUBSET, SUBSET_HINT,
+    messages::{HeaderMap, HeaderValue, Metadata, value::Kind},
+};
+
+/// What is known of a request before its body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestHead {
+    /// The path with its query.
+    pub path: String,
+    /// The type of its body.
+    pub content_type: Option<String>,
+    /// The InferenceObjective that it names.
+    pub objective: Option<String>,
+    /// Whose it is, for fairness.
+    pub fairness_id: Option<String>,
+    /// The model that it is to be sent to instead.
+    pub model_rewrite: Option<String>,
+    /// Within how many milliseconds the first token is wanted.
+    pub ttft_ms: Option<u64>,
+    /// How many milliseconds a further token may take.
+    pub tpot_ms: Option<u64>,
+    /// Its session, as the picker has handed it out.
+    pub session: Option<String>,
+    /// What traces and logs call it.
+    pub request_id: Option<String>,
+    /// Whether it is to be refused rather than answered slowly.
+    pub if_available: bool,
+    /// The endpoints that may be picked, as `ADDRESS:PORT` or `ADDRESS`; all if there are none given.
+    pub subset: Option<Vec<String>>,
+}
+
+/// What is known of a response before its body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResponseHead {
+    /// Its status.
+    pub status: Option<u16>,
+    /// The type of its body.
+    pub content_type: Option<String>,
+    /// The endpoint that it came from.
+    pub served: Option<String>,
+}
+
+/// How long a value may be that names something.
+const MAX_NAME: usize = 512;
+
+/// How many endpoints a hint may have.
+const MAX_SUBSET: usize = 4096;
+
+/// The value of a header that is text. Of several of one name, the first.
+pub fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.headers.iter().find(|header| header.key.eq_ignore_ascii_case(name)).and_then(text)
+}
+
+fn text(header: &HeaderValue) -> Option<&str> {
+    let value = if header.raw_value.is_empty() { Some(&*header.value) } else { std::str::from_utf8(&header.raw_value).ok() };
+    value.map(str::trim)
+}
+
+/// The value of a header under its newer or its older name. One that is too long to be a name counts as absent.
+fn name(headers: &HeaderMap, names: [&str; 2]) -> Option<String> {
+    let value = names.into_iter().find_map(|name| header(headers, name).filter(|value| !value.is_empty()));
+    value.filter(|value| value.len() <= MAX_NAME).map(str::to_owned)
+}
+
+impl RequestHead {
+    pub(super) fn new(headers: &HeaderMap) -> Self {
+        let millis = |newer: &str, older: &str| name(headers, [newer, older])?.parse::<f64>().ok().and_then(whole);
+        Self {
+            path: header(headers, ":path").unwrap_or_default().to_owned(),
+            content_type: header(headers, "content-type").map(str::to_owned),
+            objective: name(headers, ["x-llm-d-inference-objective", "x-gateway-inference-objective"]),
+            fairness_id: name(headers, ["x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"]),
+            model_rewrite: name(headers, ["x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"]),
+            ttft_ms: millis("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"),
+            tpot_ms: millis("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"),
+            session: name(headers, ["x-session-token", "x-session-token"]),
+            request_id: name(headers, ["x-request-id", "x-request-id"]),
+            if_available: header(headers, "prefer").is_some_and(|value| value.split(',').any(|one| one.trim() == "if-available")),
+            subset: None,
+        }
+    }
+
+    /// Takes the hint, which may come with any message.
+    pub(super) fn read_metadata(&mut self, metadata: &Metadata) {
+        let hint = metadata.filter_metadata.get(SUBSET_HINT).and_then(|hint| hint.fields.get(SUBSET));
+        let Some(kind) = hint.and_then(|hint| hint.kind.as_ref()) else { return };
+        let split = |text: &str| text.split(',').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()).collect::<Vec<_>>();
+        let mut subset: Vec<String> = match kind {
+            Kind::Text(text) => split(text),
+            Kind::List(list) => list
+                .values
+                .iter()
+                .filter_map(|value| value.kind.as_ref())
+                .flat_map(|kind| if let Kind::Text(text) = kind { split(text) } else { Vec::new() })
+                .collect(),
+            _ => Vec::new(),
+        };
+        subset.truncate(MAX_SUBSET);
+        // A hint without any endpoint means that none may be picked.
+        self.subset = Some(subset);
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // It is checked.
+fn whole(value: f64) -> Option<u64> {
+    (value.is_finite() && (0.0..1e12).contains(&value)).then_some(value as u64)
+}
+
+impl ResponseHead {
+    pub(super) fn new(headers: &HeaderMap) -> Self {
+        Self {
+            status: header(headers, ":status").and_then(|status| status.parse().ok()),
+            content_type: header(headers, "content-type").map(str::to_owned),
+            served: None,
+        }
+    }
+
+    /// Takes the endpoint that has answered.
+    pub(super) fn read_metadata(&mut self, metadata: &Metadata) {
+        let noted = |key: &str| metadata.filter_metadata.get(LOAD_BALANCER).and_then(|noted| noted.fields.get(key));
+        if let Some(Kind::Text(served)) = noted(SERVED).or_else(|| noted(DESTINATION)).and_then(|served| served.kind.as_ref()) {
+            self.served = Some(served.clone()).filter(|served| served.len() <= MAX_NAME);
+        }
+    }
+}
