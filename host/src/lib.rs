@@ -7,6 +7,7 @@ pub mod cli;
 pub mod comparison;
 pub mod controller;
 pub mod crds;
+pub mod endpoint_picker;
 pub mod gateway;
 pub mod keeper;
 pub mod leader;

@@ -1,0 +1,218 @@
+//! Takes proxies' connections.
+
+use super::{
+    Code, HEALTH, PROCESS,
+    conversation::{Conversation, Picks, trailers},
+};
+use futures::{Stream, StreamExt, stream};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    body::{Bytes, Frame, Incoming},
+    server::conn::http2::Builder,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use pointsman_picker::protocol::{
+    Limits,
+    framing::{self, Framing},
+    health::{HealthCheckRequest, HealthCheckResponse, ServingStatus},
+};
+use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, watch},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+
+/// What a server may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// What a stream may take.
+    pub limits: Limits,
+    /// How many connections there may be. A proxy has one or a few.
+    pub connections: usize,
+    /// How many streams each may have at once.
+    pub streams: u32,
+    /// How long streams that have begun may go on after the server was told to stop.
+    pub drain: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { limits: Limits::default(), connections: 1024, streams: 10_000, drain: Duration::from_secs(30) }
+    }
+}
+
+/// How much of a stream and of a connection is received before it is read. A proxy sends bodies in one go.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 16 << 20;
+
+/// How often a connection is asked whether it lives, and how long it has to answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long a handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a question may be.
+const MAX_QUESTION: usize = 1024;
+
+/// How long to wait after a connection couldn't be taken: mostly there are too many open files.
+const ACCEPT_DELAY: Duration = Duration::from_millis(200);
+
+/// Serves proxies until told to stop, and then until the last stream has ended, or until the time for that has.
+pub async fn serve<P: Picks>(
+    picks: Arc<P>,
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    settings: Settings,
+    stop: impl Future<Output = ()>,
+) {
+    let places = Arc::new(Semaphore::new(settings.connections));
+    let (stopping, _) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let mut stop = pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut stop => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = accept(&listener, &places) => accepted,
+        };
+        match accepted {
+            Ok((stream, place)) => {
+                let (picks, tls, stopped) = (Arc::clone(&picks), tls.clone(), stopping.subscribe());
+                connections.spawn(async move {
+                    let _place = place;
+                    connection(picks, stream, tls, settings, stopped).await;
+                });
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a connection can't be taken");
+                sleep(ACCEPT_DELAY).await;
+            }
+        }
+    }
+    drop(listener);
+    stopping.send_replace(true);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if timeout(settings.drain, ended).await.is_err() {
+        tracing::warn!(connections = connections.len(), "the time for the last streams has ended: ending what is left");
+        connections.shutdown().await;
+    }
+}
+
+async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    stream.set_nodelay(true).ok();
+    Ok((stream, place))
+}
+
+async fn connection<P: Picks>(
+    picks: Arc<P>,
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    settings: Settings,
+    stopped: watch::Receiver<bool>,
+) {
+    match tls {
+        None => speak(picks, stream, settings, stopped).await,
+        Some(tls) => match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+            Ok(Ok(stream)) => speak(picks, stream, settings, stopped).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a proxy can't be talked to"),
+            Err(_) => tracing::debug!("a proxy doesn't begin to speak TLS"),
+        },
+    }
+}
+
+async fn speak<P: Picks>(
+    picks: Arc<P>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    settings: Settings,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let service = service_fn(move |request| answer(Arc::clone(&picks), request, settings));
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(settings.streams)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let stop = async { _ = stopped.wait_for(|stopped| *stopped).await };
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = stop => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a proxy's connection has ended");
+    }
+}
+
+type Answer = UnsyncBoxBody<Bytes, Infallible>;
+
+async fn answer<P: Picks>(picks: Arc<P>, request: Request<Incoming>, settings: Settings) -> Result<Response<Answer>, Infallible> {
+    let is_grpc = request.method() == Method::POST
+        && request.headers().get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
+    if !is_grpc {
+        let mut response = Response::new(Full::default().boxed_unsync());
+        *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        return Ok(response);
+    }
+    Ok(match request.uri().path() {
+        PROCESS => {
+            let conversation = Conversation::new(picks, request.into_body(), settings.limits);
+            call(stream::unfold(conversation, |mut conversation| async move {
+                let frame = conversation.next().await?;
+                Some((frame, conversation))
+            }))
+        }
+        HEALTH => match check(&*picks, request.into_body()).await {
+            Ok(status) => {
+                let message = framing::encode(&[HealthCheckResponse { status: status.into() }]);
+                call(stream::iter([Frame::data(message), Frame::trailers(trailers(Code::Ok, ""))]))
+            }
+            Err((code, message)) => failure(code, message),
+        },
+        _ => failure(Code::Unimplemented, "there is no such call"),
+    })
+}
+
+/// The answer to a call.
+fn call(frames: impl Stream<Item = Frame<Bytes>> + Send + 'static) -> Response<Answer> {
+    let mut response = Response::new(StreamBody::new(frames.map(Ok)).boxed_unsync());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+/// The answer to a call that has failed before it began: its trailers are its headers.
+fn failure(code: Code, message: &str) -> Response<Answer> {
+    let mut response = Response::new(Full::default().boxed_unsync());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response.headers_mut().extend(trailers(code, message));
+    response
+}
+
+/// Answers the question whether a service is ready.
+async fn check<P: Picks>(picks: &P, body: Incoming) -> Result<ServingStatus, (Code, &'static str)> {
+    let body = Limited::new(body, MAX_QUESTION).collect().await.map_err(|_| (Code::InvalidArgument, "the question can't be read"))?;
+    let mut framing = Framing::new(MAX_QUESTION);
+    framing.push(body.to_bytes());
+    let message = framing.next_message().ok().flatten().ok_or((Code::InvalidArgument, "there is no whole message"))?;
+    let question: HealthCheckRequest = framing::decode(message).map_err(|_| (Code::InvalidArgument, "the question can't be read"))?;
+    match picks.health(&question.service) {
+        Some(true) => Ok(ServingStatus::Serving),
+        Some(false) => Ok(ServingStatus::NotServing),
+        None => Err((Code::NotFound, "there is no such service")),
+    }
+}
