@@ -74,8 +74,13 @@ fn a_command_runs_on_the_worker_with_its_input_its_output_and_its_code() {
 fn a_command_with_another_key_is_refused() {
     let worker = Worker::start("localhost");
     let file = worker.folder.path().join("ran");
-    let output = worker.run(folder("another").path(), &["localhost", &format!("touch {}", file.display())], "");
-    assert_eq!(output.status.code(), Some(255));
+    // Input that the worker leaves unread resets the connection.
+    for input in ["", &"x".repeat(1 << 20)] {
+        let output = worker.run(folder("another").path(), &["localhost", &format!("touch {}", file.display())], input);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(255), "{said}");
+        assert!(said.starts_with("ssh: the connection to localhost has broken off") && said.lines().count() == 1, "{said}");
+    }
     assert!(!file.exists());
 }
 

@@ -191,7 +191,6 @@ def run(arguments):
     connection, stream, nonce = connect(host)
     request = {"command": command, "signature": signature(nonce, command)}
     connection.settimeout(None)
-    connection.sendall(json.dumps(request).encode() + b"\n")
     lock = threading.Lock()
 
     def pass_input():
@@ -202,17 +201,23 @@ def run(arguments):
         except OSError:
             pass
 
-    threading.Thread(target=pass_input, daemon=True).start()
     outputs = {STDOUT: sys.stdout.buffer, STDERR: sys.stderr.buffer}
-    while (frame := receive(stream)) is not None:
-        kind, payload = frame
-        if kind == EXIT:
-            code = struct.unpack("!i", payload)[0]
-            sys.stdout.flush()
-            os._exit(code & 0xFF)
-        outputs[kind].write(payload)
-        outputs[kind].flush()
-    print("ssh: the connection to %s has broken off" % host, file=sys.stderr)
+    reason = ""
+    try:
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        threading.Thread(target=pass_input, daemon=True).start()
+        while (frame := receive(stream)) is not None:
+            kind, payload = frame
+            if kind == EXIT:
+                code = struct.unpack("!i", payload)[0]
+                sys.stdout.flush()
+                os._exit(code & 0xFF)
+            outputs[kind].write(payload)
+            outputs[kind].flush()
+    except (OSError, ValueError) as error:
+        # A worker that refuses the command leaves input unread, which resets the connection.
+        reason = ": %s" % error
+    print("ssh: the connection to %s has broken off%s" % (host, reason), file=sys.stderr)
     sys.exit(255)
 
 
