@@ -71,7 +71,7 @@ impl Value<'_> {
     }
 }
 
-/// Who is told of fields.
+/// What a scan reports fields to.
 pub(super) trait Sink<I> {
     /// A key of the outermost object ends here.
     fn key(&mut self, _key: &[u8], _at: usize) -> Result<(), BodyError> {

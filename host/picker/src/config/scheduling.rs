@@ -316,7 +316,7 @@ impl Declared<'_> {
         Ok(Profile { name: self.name.clone(), filters, scorers, picker })
     }
 
-    /// A profile without a picker gets one that is declared.
+    /// A profile without a picker uses one that the configuration declares.
     fn default_picker(&self, plugins: &Plugins, remarks: &mut Remarks) -> Picker {
         let mut pickers = plugins.list.iter().filter_map(|plugin| match plugin.instance {
             Instance::Picker(picker) => Some((plugin, picker)),

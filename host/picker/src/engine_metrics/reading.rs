@@ -13,7 +13,7 @@ pub(super) const MAX_ADAPTERS: usize = 1024;
 /// How many bytes the name of a LoRA adapter may have.
 pub(super) const MAX_ADAPTER_NAME: usize = 256;
 
-/// How many data-parallel ranks are told apart. The series of others are left out.
+/// How many data-parallel ranks are kept. The series of further ranks are ignored.
 const MAX_RANKS: usize = 256;
 
 /// The most that a KV cache is used: floats and counts that are taken at different times go a little beyond 1.

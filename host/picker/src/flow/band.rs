@@ -117,9 +117,6 @@ impl Band {
             self.ready.insert((flow.start.0, flow.start.1, number));
         }
         self.remove(ticket, request);
-        while let Some((_, number)) = self.idle.first().copied().filter(|(finish, _)| *finish <= self.virtual_time) {
-            self.forget(number);
-        }
     }
 
     /// Takes it for another reason.
@@ -139,6 +136,15 @@ impl Band {
         self.rank(number);
         self.arrivals.remove(&ticket);
         self.bytes -= request.bytes;
+        // A new flow starts at the virtual time too, so there is nothing to remember of these, even if no request of the band ever goes on.
+        while let Some((_, number)) = self.idle.first().copied().filter(|(finish, _)| *finish <= self.virtual_time) {
+            self.forget(number);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn remembered_flows(&self) -> usize {
+        self.flows.len()
     }
 
     /// How many requests of this flow wait, and their bytes.

@@ -233,6 +233,17 @@ fn those_whose_deadline_has_come_and_those_that_have_gone_leave() {
 }
 
 #[test]
+fn flows_that_leave_without_a_request_that_went_on_are_forgotten() {
+    let mut queue = FlowQueue::new(FlowSettings::default());
+    put(&mut queue, request(0, "stays"), 0);
+    for number in 1..1_000 {
+        let ticket = put(&mut queue, request(0, &number.to_string()), number);
+        assert_eq!(queue.cancel(ticket), Some(number));
+    }
+    assert_eq!(queue.bands[&Reverse(0)].remembered_flows(), 1);
+}
+
+#[test]
 fn nothing_is_lost_when_settings_change_and_lower_limits_let_one_in_for_one() {
     let mut queue = FlowQueue::new(FlowSettings::default());
     for number in 0..100 {

@@ -208,7 +208,7 @@ impl PrefixIndex {
         hash.wrapping_mul(self.secret)
     }
 
-    /// The shard of a key, locked. Its table goes by the highest bits, so that any others say which shard.
+    /// Locks the shard of a key. The shard's table uses the highest bits of the key, so the shard is chosen by others.
     pub(super) fn shard(&self, key: u64) -> MutexGuard<'_, Shard> {
         let [_, _, _, byte, ..] = key.to_le_bytes();
         lock(&self.shards[usize::from(byte)].0)

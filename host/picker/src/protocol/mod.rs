@@ -17,10 +17,10 @@ pub use exchange::{Exchange, Limits, Step};
 pub use head::{RequestHead, ResponseHead, header};
 pub use send::{Placement, Refusal};
 
-/// The namespace of what load balancers are told.
+/// The metadata namespace that load balancers read and write.
 pub const LOAD_BALANCER: &str = "envoy.lb";
 
-/// The namespace of what load balancers tell.
+/// The metadata namespace with the endpoints that a proxy allows.
 pub const SUBSET_HINT: &str = "envoy.lb.subset_hint";
 
 /// The header, and the key in the namespace, with the endpoints of a request: `ADDRESS:PORT`, the best first, separated by commas.

@@ -37,7 +37,7 @@ pub struct Settings {
     pub connections: usize,
     /// How many streams each may have at once.
     pub streams: u32,
-    /// How long streams that have begun may go on after the server was told to stop.
+    /// How long open streams may continue after the server stops accepting new ones.
     pub drain: Duration,
 }
 
@@ -64,7 +64,7 @@ const MAX_QUESTION: usize = 1024;
 /// How long to wait after a connection couldn't be taken: mostly there are too many open files.
 const ACCEPT_DELAY: Duration = Duration::from_millis(200);
 
-/// Serves proxies until told to stop, and then until the last stream has ended, or until the time for that has.
+/// Serves proxies until `stop` resolves, then waits for open streams, for `settings.drain` at most.
 pub async fn serve<P: Picks>(
     picks: Arc<P>,
     listener: TcpListener,

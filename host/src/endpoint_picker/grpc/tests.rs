@@ -26,7 +26,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Places requests at one endpoint, once it is told that there is room.
+/// Places requests at one endpoint, as soon as a test makes room.
 #[derive(Debug)]
 struct OneEndpoint {
     room: tokio::sync::Semaphore,
