@@ -232,7 +232,7 @@ async fn by_the_guide_helm_installs_a_host_upgrades_and_removes_it() {
     removal.run(&cluster, &clone).ok();
     let left = cluster.kubectl(&["get", "clusterroles,deployments,validatingwebhookconfigurations", "-A", "-o", "name"]).ok();
     assert!(!left.contains("pointsman") && left.contains("deployment.apps/chat-engine"), "{left}");
-    space.kubectl(&["delete", "isvc", "chat", "--timeout", "60s"]).ok();
+    space.kubectl(&["delete", "isvc", "chat", "--timeout", "600s"]).ok();
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn every_setting_is_installed_without_a_warning_and_its_pods_pass_pod_security()
         assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{what}: {}", done.stdout);
         // Pods of some settings have no node here.
         if deployment(&cluster)["spec"]["template"]["spec"]["nodeSelector"].is_null() {
-            let waited = cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "120s"]);
+            let waited = cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "600s"]);
             assert!(waited.success, "{what}: {}", waited.stderr);
         }
     }

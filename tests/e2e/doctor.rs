@@ -53,7 +53,7 @@ async fn doctor_finds_what_is_wrong_says_what_to_do_and_is_content_after_it() {
     finds(&cluster, "validate.pointsman.dev has no caBundle", "its injector does").await;
 
     assert!(apply(&cluster, "install"));
-    cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "120s"]).ok();
+    cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "600s"]).ok();
     finds(&cluster, "no host runs with --webhook", "or delete the configurations").await;
     for kind in ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"] {
         cluster.kubectl(&["delete", kind, "pointsman"]).ok();
@@ -92,7 +92,7 @@ async fn doctor_looks_at_the_certificate_the_gateway_and_prometheus_and_packs_wh
     let cluster = TestCluster::start(&Options { neighbours: Some(neighbours), ..Options::default() });
     cluster.pointsman(&["crds", "install"]).ok();
     assert!(apply(&cluster, "overlays/webhook"));
-    cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "120s"]).ok();
+    cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "600s"]).ok();
     finds(&cluster, "webhook wrong: the Secret pointsman-webhook has no certificate of the webhook in tls.crt", "its log says why").await;
     finds(&cluster, "prometheus note: the cluster has Prometheus' operator", "add deploy/components/service-monitor").await;
     finds(&cluster, "gateway note: the hosts have no --gateway", "--gateway=NAMESPACE/NAME").await;

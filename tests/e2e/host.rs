@@ -10,7 +10,7 @@ use pointsman_core::{resource::DEPLOYMENT, settings::HOST_NAMESPACE};
 use pointsman_harness::http_request;
 use pointsman_tests::{Host, PolicyCluster, TestCluster, condition, eventually, grants::host_user};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 #[tokio::test]
 async fn the_host_becomes_ready_and_ends_in_good_order() {
@@ -69,7 +69,7 @@ async fn released_after(cluster: &TestCluster, host: Host<'_>) -> Duration {
     let leases = Api::<Lease>::namespaced(cluster.client().await, HOST_NAMESPACE);
     assert_eq!(leases.get("pointsman").await.unwrap().spec.unwrap().holder_identity, None, "it is free");
     let user = host_user();
-    let is_release = |request: &&Value| {
+    let is_release = |request: &&Arc<Value>| {
         request["user"]["username"] == *user && request["objectRef"]["resource"] == "leases" && request["verb"] == "update"
     };
     let requests = cluster.requests();

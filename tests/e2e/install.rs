@@ -15,7 +15,7 @@ fn apply(cluster: &TestCluster, folder: &str) {
 
 /// Waits until all pods of the host are there: Pod Security has let them in.
 fn rolled_out(cluster: &TestCluster, folder: &str) {
-    let waited = cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "120s"]);
+    let waited = cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "600s"]);
     assert!(waited.success, "{folder}: {}", waited.stderr);
 }
 
@@ -91,7 +91,7 @@ async fn by_the_guide_a_service_gets_ready_doctor_is_content_and_all_goes_again(
     removal.run(&cluster, &clone).ok();
     let left = space.kubectl(&["get", "deployments,services", "-o", "name"]).ok();
     assert!(left.contains("deployment.apps/chat-engine"), "what serves goes on: {left}");
-    space.kubectl(&["delete", "isvc", "chat", "--timeout", "60s"]).ok();
+    space.kubectl(&["delete", "isvc", "chat", "--timeout", "600s"]).ok();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,7 +16,10 @@ use serde_json::{Value, json};
 use std::{
     fs,
     process::Command,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 const NODES: [&str; 3] = ["l4-0", "l4-1", "cpu-1"];
@@ -105,7 +108,7 @@ async fn agents_rest(cluster: &TestCluster, agents: &[ModelAgent<'_>]) {
     let of_agents = format!("system:serviceaccount:{MODEL_AGENT_NAMESPACE}:{MODEL_AGENT_ACCOUNT}");
     eventually("agents ask nothing while the host renews its lease three times", async || {
         let requests = cluster.requests();
-        let asks = |request: &Value| request["user"]["username"] == *of_agents && request["verb"] != "watch";
+        let asks = |request: &Arc<Value>| request["user"]["username"] == *of_agents && request["verb"] != "watch";
         let last = requests.iter().rposition(asks)?;
         let renewals =
             requests[last..].iter().filter(|request| request["objectRef"]["resource"] == "leases" && request["verb"] == "update");

@@ -58,7 +58,7 @@ async fn a_host_of_some_namespaces_serves_these_and_reads_no_others() {
     let groups = json!({"spec": {"model": {"uri": "hf://example/llama"}, "parallelism": {"pipeline": 2}, "worker": {"containers": []}}});
     team_b.create(&LLM_INFERENCE_SERVICE, "grouped", groups).await;
     team_b.says_of(&LLM_INFERENCE_SERVICE, "grouped", "Ready", "True", "Ready").await;
-    team_a.kubectl(&["delete", "isvc", "chat", "--timeout", "60s"]).ok();
+    team_a.kubectl(&["delete", "isvc", "chat", "--timeout", "600s"]).ok();
 
     let untouched = other.get(&INFERENCE_SERVICE, "chat").await;
     assert_eq!(untouched["status"], Value::Null);

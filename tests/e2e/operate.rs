@@ -92,7 +92,7 @@ async fn after_an_installation_is_lost_a_backup_restores_it_and_services_keep_th
     kubelet.during(|| removal.run(&cluster, &clone)).ok();
     kubelet.all_end().await;
     cluster.kubectl(&["delete", "policyplugins,policysets,validationrules", "--all"]).ok();
-    cluster.kubectl(&["wait", "--for=delete", &format!("namespace/{HOST_NAMESPACE}"), "--timeout=120s"]).ok();
+    cluster.kubectl(&["wait", "--for=delete", &format!("namespace/{HOST_NAMESPACE}"), "--timeout=600s"]).ok();
     assert_eq!(pods(&space), before, "no host is needed for what runs");
 
     kubelet.during(|| restore.run(&cluster, &clone)).ok();

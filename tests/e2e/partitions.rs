@@ -5,6 +5,7 @@ use kube::{Api, api::DynamicObject};
 use pointsman_core::resource::DEPLOYMENT;
 use pointsman_tests::{Host, PolicyCluster, eventually, grants::host_user, relay::Relay};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn services(numbers: std::ops::Range<usize>) -> Value {
     let service = |number: usize| {
@@ -23,7 +24,7 @@ async fn a_leader_whose_connections_hang_gives_up_another_goes_on_and_nothing_is
     let first = Host::start_as(&cluster, &relayed, &[]).await;
     first.ready().await;
     eventually("the first leads", async || leads(&first).then_some(())).await;
-    let hung = cluster.requests().iter().find_map(token).expect("the first has made requests");
+    let hung = cluster.requests().iter().find_map(|request| token(request)).expect("the first has made requests");
     let second = Host::start(&cluster, &[]).await;
     second.ready().await;
 
@@ -55,15 +56,16 @@ async fn a_leader_whose_connections_hang_gives_up_another_goes_on_and_nothing_is
     for deployment in &all.items {
         assert_eq!(deployment.metadata.generation, Some(1), "{:?} was written twice", deployment.metadata.name);
     }
-    let writes: Vec<Value> = cluster.requests().into_iter().filter(|request| is_write(request) && token(request).is_some()).collect();
+    let writes: Vec<Arc<Value>> = cluster.requests().into_iter().filter(|request| is_write(request) && token(request).is_some()).collect();
     // What was under way when the connections froze nobody can recall: it arrives late, and finds everything done. Services that came after belong to
     // the second.
-    let late: Vec<&Value> = writes
+    let late: Vec<&Arc<Value>> = writes
         .iter()
         .filter(|request| token(request).as_ref() == Some(&hung) && service(request).is_some_and(|number| number >= 25))
         .collect();
     assert!(late.is_empty(), "it writes although another leads: {late:#?}");
-    let mut created: Vec<&str> = writes.iter().filter(|request| request["responseStatus"]["code"] == 201).filter_map(deployment).collect();
+    let mut created: Vec<&str> =
+        writes.iter().filter(|request| request["responseStatus"]["code"] == 201).filter_map(|request| deployment(request)).collect();
     let number = created.len();
     created.sort_unstable();
     created.dedup();

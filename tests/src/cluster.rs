@@ -16,12 +16,13 @@ use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_harness::{Cluster, Options, SHARED_CLUSTER, workspace};
 use serde_json::Value;
 use std::{
-    fs,
+    fs::{self, File},
+    io::{Read, Seek, SeekFrom},
     ops::Deref,
     path::{Path, PathBuf},
     process::Command,
     sync::{
-        Condvar, Mutex, OnceLock,
+        Arc, Condvar, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     time::Instant,
@@ -33,6 +34,7 @@ pub struct TestCluster {
     cluster: Cluster,
     /// Set once the shipped roles are there.
     roles: OnceLock<()>,
+    audit: Mutex<AuditLog>,
     /// The place of one that isn't shared. Given back after the processes have ended: fields are dropped in this order.
     _place: Option<OwnClusterPermit>,
 }
@@ -111,7 +113,8 @@ impl TestCluster {
     }
 
     fn new(cluster: Cluster, place: Option<OwnClusterPermit>) -> Self {
-        Self { cluster, roles: OnceLock::new(), _place: place }
+        let audit = Mutex::new(AuditLog { path: cluster.audit_log.clone(), ..AuditLog::default() });
+        Self { cluster, roles: OnceLock::new(), audit, _place: place }
     }
 
     /// An API server and its storage, which is enough for CRDs, with these neighbours.
@@ -186,9 +189,32 @@ impl TestCluster {
     }
 
     /// The requests that the API server has answered so far, as its audit log tells them.
-    pub fn requests(&self) -> Vec<Value> {
-        let log = fs::read_to_string(&self.audit_log).expect("reading the audit log");
-        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    pub fn requests(&self) -> Vec<Arc<Value>> {
+        self.audit.lock().unwrap_or_else(PoisonError::into_inner).requests()
+    }
+}
+
+/// An API server's audit log. Tests ask for it many times a second, so each line is parsed once.
+#[derive(Debug, Default)]
+struct AuditLog {
+    path: PathBuf,
+    /// How many of its bytes have been parsed.
+    parsed: u64,
+    requests: Vec<Arc<Value>>,
+}
+
+impl AuditLog {
+    fn requests(&mut self) -> Vec<Arc<Value>> {
+        let mut log = File::open(&self.path).expect("opening the audit log");
+        log.seek(SeekFrom::Start(self.parsed)).expect("the log only grows");
+        let mut further = Vec::new();
+        log.read_to_end(&mut further).expect("reading the audit log");
+        // The API server may be in the middle of a line.
+        let whole = further.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let lines = further[..whole].split(|byte| *byte == b'\n');
+        self.requests.extend(lines.filter_map(|line| serde_json::from_slice(line).ok()).map(Arc::new));
+        self.parsed += whole as u64;
+        self.requests.clone()
     }
 }
 

@@ -32,7 +32,7 @@ pub use policies::{Engine, PolicyCluster, condition, plugin_bytes, with_other_di
 use std::time::{Duration, Instant};
 
 /// How long something may take that has no bound of its own. Generous: it only bounds a test that fails.
-const TEST_TIMEOUT: Duration = Duration::from_mins(5);
+const TEST_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The variable that changes it, in seconds: whoever writes a test doesn't wait as long for one that fails.
 const PATIENCE: &str = "POINTSMAN_TEST_PATIENCE";

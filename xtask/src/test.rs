@@ -11,10 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Whether a test that fails prints a backtrace.
+const BACKTRACE: &str = "RUST_BACKTRACE";
+
 /// How many tests a test program runs at once, unless it is told by `--test-threads`.
 const THREADS: &str = "RUST_TEST_THREADS";
 
-const TESTS_PER_CORE: usize = 4;
+const TESTS_PER_CORE: usize = 3;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -135,6 +138,8 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     let cluster = Cluster::start(&Options { progress: true, ..Options::default() })?;
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.
     let cargo = build::cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready()).env(THREADS, threads());
+    // An assertion says where it stands and what it saw; a hundred lines of an async runtime after it hide that.
+    let cargo = cargo.env(BACKTRACE, "0");
     thorough(args, cargo).args(only).succeed("an end-to-end test")?;
     if only.is_some() {
         return Ok(());

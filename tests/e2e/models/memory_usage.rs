@@ -32,7 +32,7 @@ fn serve_metrics_api(cluster: &TestCluster) {
         },
     });
     cluster.apply(&crd).ok();
-    cluster.kubectl(&["wait", "--for=condition=Established", "crd/pods.metrics.k8s.io", "--timeout", "60s"]).ok();
+    cluster.kubectl(&["wait", "--for=condition=Established", "crd/pods.metrics.k8s.io", "--timeout", "600s"]).ok();
 }
 
 /// Answers each request for /metrics as a model's server does that takes so much.

@@ -373,6 +373,14 @@ pub(crate) fn writes_and_renewals(cluster: &TestCluster) -> (Vec<String>, usize)
     (others, renewals.len())
 }
 
+/// The same that the API server took: what it refuses, while a webhook moves to another pod, is written again.
+pub(crate) fn accepted_writes(cluster: &TestCluster) -> Vec<String> {
+    let host = host_user();
+    let is_accepted = |request: &Value| request["responseStatus"]["code"].as_u64().is_some_and(|code| code < 300);
+    let all = writes(cluster, |request| request["user"]["username"] == *host && is_accepted(request));
+    all.into_iter().filter(|write| !write.contains(" leases/")).collect()
+}
+
 /// Waits until hosts write nothing but their Lease.
 pub(crate) async fn hosts_rest(cluster: &TestCluster) {
     let (mut before, mut since) = writes_and_renewals(cluster);

@@ -204,7 +204,7 @@ async fn the_annotation_changes_the_mode_and_nothing_of_the_other_kind_stays() {
         [("MultiNode", "deployment/both-engine", &grouped, 2), ("RawDeployment", "leaderworkerset/both-engine-mn", &raw, 1)]
     {
         space.annotate("both", json!({"ome.io/deploymentMode": mode})).await;
-        space.kubectl(&["wait", "--for=delete", gone, "--timeout=120s"]).ok();
+        space.kubectl(&["wait", "--for=delete", gone, "--timeout=600s"]).ok();
         eventually(&format!("only the pods of {mode} are left, Ready"), async || {
             let pods = space.pods("both").await;
             (pods.len() == number && pods.values().all(is_ready)).then_some(())
@@ -224,7 +224,7 @@ async fn kubectl_waits_for_a_service_and_its_deletion_leaves_nothing() {
         "spec": with_model(json!({"router": router})),
     });
     space.0.cluster.apply(&service).ok();
-    space.kubectl(&["wait", "--for=condition=Ready", "inferenceservice/chat", "--timeout=120s"]).ok();
+    space.kubectl(&["wait", "--for=condition=Ready", "inferenceservice/chat", "--timeout=600s"]).ok();
     assert_eq!(space.made().await.len(), 12, "{:?}", space.made().await);
     let listed = space.kubectl(&["get", "inferenceservice"]).ok();
     assert!(listed.contains("chat") && listed.contains("True"), "{listed}");

@@ -8,7 +8,7 @@ use pointsman_crds::policy::{
 };
 use pointsman_tests::{Host, TestCluster, eventually};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Of each kind so many services, with the number of objects that one becomes.
 fn kinds() -> [(&'static str, Value, usize, usize); 7] {
@@ -37,7 +37,7 @@ fn statuses(service: &str) -> usize {
 }
 
 /// The requests of our hosts, but for those about leases.
-fn requests(cluster: &TestCluster) -> (Vec<Value>, usize) {
+fn requests(cluster: &TestCluster) -> (Vec<Arc<Value>>, usize) {
     let of_hosts =
         cluster.requests().into_iter().filter(|request| request["userAgent"].as_str().is_some_and(|agent| agent.starts_with(AGENT)));
     let (leases, others): (Vec<_>, Vec<_>) = of_hosts.partition(|request| request["objectRef"]["resource"] == "leases");

@@ -245,7 +245,7 @@ fn names_those(candidate: &PolicySet, golden: &[String]) {
 }
 
 /// The services whose Deployments the host has written.
-fn written(requests: &[Value], space: &Space<'_>) -> BTreeSet<String> {
+fn written(requests: &[Arc<Value>], space: &Space<'_>) -> BTreeSet<String> {
     requests
         .iter()
         .filter(|request| request["userAgent"].as_str().is_some_and(|agent| agent.starts_with(AGENT)))

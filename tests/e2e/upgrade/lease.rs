@@ -11,7 +11,7 @@ use kube::{
 };
 use pointsman::leader::Timing;
 use pointsman_core::settings::HOST_NAMESPACE;
-use pointsman_tests::TestCluster;
+use pointsman_tests::{TestCluster, eventually};
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
@@ -47,6 +47,8 @@ impl LeaseLog {
                 into.lock().unwrap().extend(change.ok().and_then(|lease| lease.spec));
             }
         });
+        // An upgrade that begins earlier could be over before the first event.
+        eventually("the Lease is there", async || (!seen.lock().unwrap().is_empty()).then_some(())).await;
         Self { seen, task }
     }
 

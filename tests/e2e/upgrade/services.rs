@@ -1,6 +1,6 @@
 //! A hundred services of both kinds, and what must stay of them.
 
-use crate::services::{Space, fixed, with_model, writes_and_renewals};
+use crate::services::{Space, accepted_writes, fixed, with_model};
 use pointsman_core::resource::{INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
 use pointsman_tests::eventually;
 use serde_json::{Value, json};
@@ -63,9 +63,9 @@ impl<'a> Services<'a> {
             .collect()
     }
 
-    /// What hosts have written so far, but for the Lease.
+    /// What hosts have written so far and the API server took, but for the Lease.
     pub(super) fn writes(&self) -> Vec<String> {
-        writes_and_renewals(self.0.0.cluster).0
+        accepted_writes(self.0.0.cluster)
     }
 
     /// Whether a write is one of what services are made of.
@@ -78,7 +78,7 @@ impl<'a> Services<'a> {
     pub(super) fn delete_one_per_kind(&self) {
         for kinds in ["inferenceservices", "llminferenceservices"] {
             let first = self.list(kinds).remove(0);
-            self.0.kubectl(&["delete", kinds, first["metadata"]["name"].as_str().unwrap(), "--timeout", "60s"]).ok();
+            self.0.kubectl(&["delete", kinds, first["metadata"]["name"].as_str().unwrap(), "--timeout", "600s"]).ok();
         }
     }
 }
