@@ -27,7 +27,10 @@ use pointsman_sandbox::{
     point::describe::{Description, flaw},
     schema::{ConfigError, check_config},
 };
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 /// Why a plugin can't be part of a policy set.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +109,8 @@ fn names(points: &[PolicyPoint]) -> String {
 pub struct Loader {
     engines: Arc<Engines>,
     compilers: Compilers,
+    /// The deadline of a call at a hot point, unless the binding has one.
+    hot_deadline: Duration,
     /// Made when the first rule is loaded.
     evaluator: OnceLock<Result<Arc<Evaluator>, String>>,
 }
@@ -124,7 +129,13 @@ pub struct Described {
 impl Loader {
     /// With engines and compilers.
     pub fn new(engines: Arc<Engines>, compilers: Compilers) -> Self {
-        Self { engines, compilers, evaluator: OnceLock::new() }
+        Self { engines, compilers, hot_deadline: HOT_DEADLINE, evaluator: OnceLock::new() }
+    }
+
+    /// The same, with another deadline for calls at hot points whose binding has none.
+    #[must_use]
+    pub fn with_hot_deadline(self, hot_deadline: Duration) -> Self {
+        Self { hot_deadline, ..self }
     }
 
     /// What evaluates rules. Blocks while it is compiled.
@@ -190,7 +201,7 @@ impl Loader {
         check_config(self.compilers.program(), &description.config_schema, config)?;
         let hot_limits = match bound.limits.as_ref().and_then(|limits| limits.deadline.as_ref()) {
             Some(_) => limits,
-            None => Limits { deadline: HOT_DEADLINE, ..limits },
+            None => Limits { deadline: self.hot_deadline, ..limits },
         };
         let plugin = |use_, limits, instances| -> Result<Plugin, LoadError> {
             let compiled = self.compilers.load(&self.engines, use_, bytes)?;

@@ -2,7 +2,7 @@
 
 use super::{
     engine::{Engines, Entered, Lane, Use},
-    limits::{CORE_INSTANCES, Limits, TICK},
+    limits::{CORE_INSTANCES, Limits, START_WITHIN},
     point::{Failure, FailureKind},
 };
 use crate::text::{cut, printable_line};
@@ -277,6 +277,12 @@ impl Sandbox {
         self.engines.enter(lane).ok_or(CallError::Busy)
     }
 
+    /// The same for a call that has to make its instance first, which takes longer than many a question.
+    pub(super) fn starting(&self) -> Self {
+        let deadline = self.limits.deadline.max(START_WITHIN);
+        Self { limits: Limits { deadline, ..self.limits }, ..self.clone() }
+    }
+
     /// A store for one instance, without fuel or deadline.
     pub(super) fn store(&self) -> Store<CallState> {
         let state = CallState {
@@ -306,7 +312,7 @@ impl Sandbox {
         store: &mut Store<CallState>,
         run: impl FnOnce(&mut Store<CallState>) -> wasmtime::Result<Result<Answer, CallError>>,
     ) -> Result<(Answer, Spent), CallError> {
-        let ticks = self.limits.deadline.as_nanos() / TICK.as_nanos();
+        let ticks = self.limits.deadline.as_nanos() / self.engines.tick().as_nanos().max(1);
         store.set_epoch_deadline(u64::try_from(ticks).unwrap_or(u64::MAX).max(1));
         let fuelled = self.use_ == Use::ControlPlane;
         if fuelled {

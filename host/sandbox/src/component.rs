@@ -131,7 +131,8 @@ impl Linked {
             Some(WarmInstance { store, instance, calls }) => (store, Some(instance), calls),
             None => (self.sandbox.store(), None, 0),
         };
-        let answer = self.sandbox.run(&entered, &mut store, |store| {
+        let starting = (warm.is_some() && instance.is_none()).then(|| self.sandbox.starting());
+        let answer = starting.as_ref().unwrap_or(&self.sandbox).run(&entered, &mut store, |store| {
             let instance = if let Some(instance) = instance {
                 instance
             } else {

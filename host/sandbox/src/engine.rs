@@ -15,6 +15,7 @@ use std::{
         atomic::{AtomicU32, Ordering},
     },
     thread,
+    time::Duration,
 };
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
 
@@ -64,6 +65,7 @@ pub struct Engines {
     control_plane: Engine,
     hot: Engine,
     pooled: bool,
+    tick: Duration,
     ticker: Arc<Ticker>,
     /// Before the pool, so that a full one means waiting and not failing.
     slots: Slots,
@@ -81,6 +83,11 @@ impl Engines {
 
     /// The same with another number of slots.
     pub fn with_slots(slots: u32) -> wasmtime::Result<Self> {
+        Self::with_clock(slots, TICK)
+    }
+
+    /// The same, with deadlines that are looked at as often as this.
+    pub fn with_clock(slots: u32, tick: Duration) -> wasmtime::Result<Self> {
         let (pooled, (control_plane, hot)) = match both(Some(slots)) {
             Ok(engines) => (true, engines),
             Err(error) => {
@@ -89,11 +96,12 @@ impl Engines {
             }
         };
         let ticker = Arc::new(Ticker::default());
-        ticker.start(vec![control_plane.clone(), hot.clone()]);
+        ticker.start(vec![control_plane.clone(), hot.clone()], tick);
         Ok(Self {
             control_plane,
             hot,
             pooled,
+            tick,
             ticker,
             slots: Slots::new(slots as usize),
             admission: Slots::new(ADMISSION_SLOTS as usize),
@@ -112,6 +120,11 @@ impl Engines {
     /// Whether instances come out of a pool.
     pub fn pooled(&self) -> bool {
         self.pooled
+    }
+
+    /// How often deadlines are looked at.
+    pub(super) fn tick(&self) -> Duration {
+        self.tick
     }
 
     /// Whether one more instance may be kept warm; it counts until `cooled`.
@@ -218,7 +231,7 @@ struct Ticking {
 }
 
 impl Ticker {
-    fn start(self: &Arc<Self>, engines: Vec<Engine>) {
+    fn start(self: &Arc<Self>, engines: Vec<Engine>, tick: Duration) {
         let ticker = Arc::clone(self);
         thread::spawn(move || {
             loop {
@@ -229,7 +242,7 @@ impl Ticker {
                     return;
                 }
                 drop(state);
-                thread::sleep(TICK);
+                thread::sleep(tick);
                 for engine in &engines {
                     engine.increment_epoch();
                 }

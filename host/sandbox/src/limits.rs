@@ -57,6 +57,9 @@ pub const TICK: Duration = Duration::from_millis(1);
 /// The deadline of a call at a hot point, unless the PolicyPlugin says otherwise: nothing else bounds it, and a request waits.
 pub const HOT_DEADLINE: Duration = Duration::from_millis(200);
 
+/// The deadline of a call that makes an instance to be kept warm, if its own is shorter.
+pub const START_WITHIN: Duration = Duration::from_millis(50);
+
 /// How many calls a warm instance answers before a fresh one takes its place.
 pub const WARM_CALLS: u32 = 1000;
 
