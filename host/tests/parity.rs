@@ -189,4 +189,14 @@ fn scheduling_scoring_answers_alike_natively_fresh_and_warm() {
         let (reasons, _) = plugin.explain(question.request(), 0)?;
         Ok((json(&(Scores(scores), reasons)), spent))
     });
+    let configs = [
+        "{}",
+        r#"{"endpointPick":{"scorers":[{"type":"lora-affinity-scorer"},{"type":"active-request-scorer","maxBusyScore":0.5},{"type":"latency-scorer","weight":0.5}]}}"#,
+    ];
+    let columns = u32::try_from(policy::ENDPOINT_FEATURES.len()).unwrap();
+    agree("pointsman-scheduling-scoring", &configs, |dice| Scoring::new(dice, columns), native, &|plugin, question| {
+        let (scores, spent) = plugin.score(question.request())?;
+        let (reasons, _) = plugin.explain(question.request(), 0)?;
+        Ok((json(&(Scores(scores), reasons)), spent))
+    });
 }

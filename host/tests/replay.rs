@@ -4,12 +4,7 @@ use crate::policies::{compilers, engines, module};
 use pointsman::{comparison::LiveComparison, load::Loader, watch::Shared};
 use pointsman_core::{
     claims::Claims,
-    decide::{
-        Policies, Standing, Unheard,
-        replay::Replayed,
-        scoring::{Candidates, features},
-        set::ActiveSet,
-    },
+    decide::{Policies, Standing, Unheard, replay::Replayed, scoring::Candidates, set::ActiveSet},
     settings::Settings,
 };
 use pointsman_crds::policy::{plugin::PolicyPoint, set::PolicySetPlugin};
@@ -39,7 +34,7 @@ const FEATURES: [&str; 2] = ["queue-length", "prefix-match"];
 async fn what_was_asked_is_put_to_a_candidate_and_it_is_told_where_another_endpoint_would_be_picked() {
     let loader = Loader::new(Arc::clone(engines()), compilers());
     let only = |feature: &str| {
-        let weights = features(Question::EndpointPick).iter().map(|other| {
+        let weights = pointsman_example_rust_balance::FEATURES.iter().map(|other| {
             format!(
                 "\"{other}\": {}",
                 if *other != feature {

@@ -1,5 +1,7 @@
-//! The default policy at scheduling-scoring. It weighs which models are worth their memory; of endpoints and nodes it prefers none.
+//! The default policy at scheduling-scoring. It weighs which models are worth their memory, and which endpoint suits a request; of nodes it
+//! prefers none.
 
+mod endpoints;
 mod memory;
 
 use pointsman_plugin::{
@@ -9,6 +11,7 @@ use pointsman_plugin::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use endpoints::{EndpointPick, FEATURES as ENDPOINT_FEATURES};
 pub use memory::{FEATURES, Weights};
 
 /// In the middle between best and worst, so that a policy beside this one can move a candidate either way.
@@ -20,6 +23,8 @@ const NEUTRAL: f64 = 0.5;
 pub struct Config {
     /// How much each part counts for which model gets memory.
     memory_admission: Weights,
+    /// How endpoints are picked.
+    endpoint_pick: EndpointPick,
 }
 
 /// A score for each candidate.
@@ -27,21 +32,28 @@ pub struct Config {
 pub fn score(config: &Config, question: Question, matrix: &Matrix) -> Result<Vec<f64>, Failure> {
     Ok(match question {
         Question::MemoryAdmission => matrix.rows().map(|row| config.memory_admission.score(row)).collect(),
-        _ => vec![NEUTRAL; matrix.rows().len()],
+        Question::EndpointPick => config.endpoint_pick.score(matrix),
+        Question::NodePlacement => vec![NEUTRAL; matrix.rows().len()],
     })
 }
 
 /// Says what a score is made of.
 pub fn explain(config: &Config, question: Question, matrix: &Matrix, row: usize) -> Vec<Term> {
-    match (question, matrix.row(row)) {
+    let terms = match (question, matrix.row(row)) {
         (Question::MemoryAdmission, Some(row)) => config.memory_admission.explain(row),
-        _ => vec![Term::new("Equal", format!("Every candidate suits equally well, and has the score {NEUTRAL}."), NEUTRAL)],
-    }
+        (Question::EndpointPick, Some(_)) => config.endpoint_pick.explain(matrix, row),
+        _ => Vec::new(),
+    };
+    if terms.is_empty() { vec![equal()] } else { terms }
+}
+
+fn equal() -> Term {
+    Term::new("Equal", format!("Every candidate suits equally well, and has the score {NEUTRAL}."), NEUTRAL)
 }
 
 pointsman_plugin::export! {
     config: Config,
     scheduling_scoring: score,
     explain: explain,
-    features: [(Question::MemoryAdmission, &FEATURES)],
+    features: [(Question::MemoryAdmission, &FEATURES), (Question::EndpointPick, &ENDPOINT_FEATURES)],
 }

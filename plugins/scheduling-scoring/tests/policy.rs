@@ -84,12 +84,10 @@ fn an_explanation_has_the_parts_that_make_up_the_score() {
 }
 
 #[test]
-fn of_nodes_and_endpoints_it_prefers_none_and_says_so() {
+fn of_nodes_it_prefers_none_and_says_so() {
     let matrix = Matrix::new(1, vec![0.0, 9.0, f64::NAN]).unwrap();
-    for question in [Question::NodePlacement, Question::EndpointPick] {
-        assert_eq!(score(&Config::default(), question, &matrix), Ok(vec![0.5; 3]));
-        let terms = explain(&Config::default(), question, &matrix, 1);
-        assert_eq!(terms[0].value, Some(0.5));
-        assert_eq!(terms[0].message, "Every candidate suits equally well, and has the score 0.5.");
-    }
+    assert_eq!(score(&Config::default(), Question::NodePlacement, &matrix), Ok(vec![0.5; 3]));
+    let terms = explain(&Config::default(), Question::NodePlacement, &matrix, 1);
+    assert_eq!(terms[0].value, Some(0.5));
+    assert_eq!(terms[0].message, "Every candidate suits equally well, and has the score 0.5.");
 }

@@ -45,15 +45,26 @@ pub const fn features(question: Question) -> &'static [&'static str] {
             "pool-pressure",
             "age-seconds",
         ],
+        // As the picker names them (`host/picker/src/pick/features.rs`).
         Question::EndpointPick => &[
             "queue-length",
             "running-requests",
             "kv-cache-utilization",
             "prefix-match",
+            "cached-tokens",
+            "uncached-tokens",
             "adapter-loaded",
+            "adapter-waiting",
+            "adapter-slots",
+            "in-flight-requests",
+            "in-flight-tokens",
             "requests-per-second",
             "time-to-first-token-seconds",
             "time-per-output-token-seconds",
+            "session",
+            "cold-request-turn",
+            "context-length-fit",
+            "report-age-seconds",
         ],
     }
 }

@@ -11,6 +11,8 @@ pub struct EndpointFeatures {
     pub kv_cache_utilization: f64,
     /// The share of the prompt's blocks that it has seen.
     pub prefix_match: f64,
+    /// Tokens of the prompt, by estimate, that it has seen.
+    pub cached_tokens: f64,
     /// Tokens of the prompt, by estimate, that it hasn't seen.
     pub uncached_tokens: f64,
     /// 1 if the request's adapter is loaded there, 0 if it isn't.
@@ -31,6 +33,11 @@ pub struct EndpointFeatures {
     pub time_per_output_token_seconds: f64,
     /// 1 if the request belongs to a session that this endpoint has served.
     pub session: f64,
+    /// For a request whose prefix no endpoint has seen: 1 for the endpoint that got such a request longest ago, 0 for the one that got the
+    /// latest. NaN for other requests.
+    pub cold_request_turn: f64,
+    /// How well its range of context lengths fits the prompt, from 0 to 1.
+    pub context_length_fit: f64,
     /// How old the endpoint's own report is.
     pub report_age_seconds: f64,
 }
@@ -43,6 +50,7 @@ impl Default for EndpointFeatures {
             running_requests: f64::NAN,
             kv_cache_utilization: f64::NAN,
             prefix_match: f64::NAN,
+            cached_tokens: f64::NAN,
             uncached_tokens: f64::NAN,
             adapter_loaded: f64::NAN,
             adapter_waiting: f64::NAN,
@@ -53,6 +61,8 @@ impl Default for EndpointFeatures {
             time_to_first_token_seconds: f64::NAN,
             time_per_output_token_seconds: f64::NAN,
             session: f64::NAN,
+            cold_request_turn: f64::NAN,
+            context_length_fit: f64::NAN,
             report_age_seconds: f64::NAN,
         }
     }
@@ -95,6 +105,7 @@ features! {
     RunningRequests running_requests "running-requests";
     KvCacheUtilization kv_cache_utilization "kv-cache-utilization";
     PrefixMatch prefix_match "prefix-match";
+    CachedTokens cached_tokens "cached-tokens";
     UncachedTokens uncached_tokens "uncached-tokens";
     AdapterLoaded adapter_loaded "adapter-loaded";
     AdapterWaiting adapter_waiting "adapter-waiting";
@@ -105,6 +116,8 @@ features! {
     TimeToFirstTokenSeconds time_to_first_token_seconds "time-to-first-token-seconds";
     TimePerOutputTokenSeconds time_per_output_token_seconds "time-per-output-token-seconds";
     Session session "session";
+    ColdRequestTurn cold_request_turn "cold-request-turn";
+    ContextLengthFit context_length_fit "context-length-fit";
     ReportAgeSeconds report_age_seconds "report-age-seconds";
 }
 

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// The columns of the matrix, in the order of the weights.
-const FEATURES: [&str; 8] = [
+pub const FEATURES: [&str; 8] = [
     "queue-length",
     "running-requests",
     "kv-cache-utilization",
