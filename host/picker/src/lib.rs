@@ -5,6 +5,7 @@
 pub mod body;
 pub mod config;
 pub mod engine_metrics;
+pub mod fleet;
 pub mod flow;
 pub mod latency;
 pub mod pick;

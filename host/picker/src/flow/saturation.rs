@@ -42,8 +42,9 @@ impl Detector {
         }
         let full = |load: &Load| match self {
             Self::Utilization { queue_depth, kv_usage } => match (load.waiting, load.kv_usage) {
-                (Some(waiting), Some(usage)) => share(waiting, queue_depth).max(share(usage, kv_usage)),
-                _ => 1.0,
+                (None, None) => 1.0,
+                // Some engines report one of them only.
+                (waiting, usage) => share(waiting.unwrap_or(0.0), queue_depth).max(share(usage.unwrap_or(0.0), kv_usage)),
             },
             #[allow(clippy::cast_precision_loss)] // Far below 2^52.
             Self::Concurrency { max_in_flight } => share(load.in_flight as f64, max_in_flight),
@@ -51,6 +52,16 @@ impl Detector {
         #[allow(clippy::cast_precision_loss)] // Far below 2^52.
         let number = endpoints.len() as f64;
         endpoints.iter().map(full).sum::<f64>() / number
+    }
+
+    /// How much one more request adds to the saturation of so many endpoints.
+    #[allow(clippy::cast_precision_loss)] // Far below 2^52.
+    pub fn one_more(self, endpoints: usize) -> f64 {
+        let limit = match self {
+            Self::Utilization { queue_depth, .. } => queue_depth,
+            Self::Concurrency { max_in_flight } => max_in_flight,
+        };
+        share(1.0, limit) / endpoints.max(1) as f64
     }
 }
 
@@ -77,6 +88,7 @@ mod tests {
         is(detector.saturation(&[load(0.0, 0.4)]), 0.5);
         is(detector.saturation(&[load(5.0, 0.4), load(0.0, 0.0)]), 0.5);
         is(detector.saturation(&[load(10.0, 0.8)]), 2.0);
+        is(detector.saturation(&[Load { kv_usage: None, ..load(4.0, 0.0) }]), 0.8);
     }
 
     #[test]

@@ -121,7 +121,7 @@ fn random(seed: u64, at: usize) -> u64 {
 
 /// The same between 0 and 1, neither included.
 #[allow(clippy::cast_precision_loss)] // 53 bits are what there is.
-fn unit(random: u64) -> f64 {
+pub(super) fn unit(random: u64) -> f64 {
     ((random >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
 }
 

@@ -1,7 +1,7 @@
 //! What the headers and the metadata of an exchange say.
 
 use super::{
-    DESTINATION, LOAD_BALANCER, SERVED, SUBSET, SUBSET_HINT,
+    LOAD_BALANCER, SERVED, SUBSET, SUBSET_HINT,
     messages::{HeaderMap, HeaderValue, Metadata, value::Kind},
 };
 
@@ -121,7 +121,7 @@ impl ResponseHead {
     /// Takes the endpoint that has answered.
     pub(super) fn read_metadata(&mut self, metadata: &Metadata) {
         let noted = |key: &str| metadata.filter_metadata.get(LOAD_BALANCER).and_then(|noted| noted.fields.get(key));
-        if let Some(Kind::Text(served)) = noted(SERVED).or_else(|| noted(DESTINATION)).and_then(|served| served.kind.as_ref()) {
+        if let Some(Kind::Text(served)) = noted(SERVED).and_then(|served| served.kind.as_ref()) {
             self.served = Some(served.clone()).filter(|served| served.len() <= MAX_NAME);
         }
     }
