@@ -20,6 +20,7 @@ mod lookups;
 mod metrics_page;
 mod model_cli;
 mod parity;
+mod picker;
 mod plans;
 mod plugin_cli;
 mod plugins;

@@ -5,6 +5,8 @@
 
 mod cluster;
 mod command;
+mod endpoint_picker;
+mod envoy;
 pub mod faults;
 mod file_server;
 pub mod fixtures;
@@ -15,6 +17,7 @@ mod host;
 pub mod kubelet;
 pub mod measure;
 pub mod model_agent;
+pub mod model_server;
 mod policies;
 pub mod relay;
 pub mod reload;
@@ -22,6 +25,8 @@ pub mod rules;
 
 pub use cluster::{OwnClusterPermit, TestCluster, TestNamespace, client};
 pub use command::{CommandOutput, compiled, helm, pointsman, xtask};
+pub use endpoint_picker::PickerProcess;
+pub use envoy::{Envoy, EnvoySettings, EnvoyStyle};
 pub use file_server::FileServer;
 pub use gateway::GatewayProcess;
 pub use host::Host;

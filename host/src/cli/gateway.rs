@@ -204,7 +204,7 @@ fn identity(given: Option<String>) -> String {
 }
 
 /// TLS with the certificate that is shown at the moment.
-fn acceptor(shown: Arc<CurrentCertificate>) -> Result<TlsAcceptor> {
+pub(super) fn acceptor(shown: Arc<CurrentCertificate>) -> Result<TlsAcceptor> {
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions()?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(shown);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -227,7 +227,7 @@ impl BackendArgs {
 }
 
 /// What runs beside the proxy, each with what it does: none of it ends by itself.
-type Tasks = JoinSet<&'static str>;
+pub(super) type Tasks = JoinSet<&'static str>;
 
 impl ClientArgs {
     fn rules(&self, client: &Client, tasks: &mut Tasks) -> Result<Rules> {
@@ -282,7 +282,7 @@ impl Stage {
 }
 
 /// Fails when something has ended that never should.
-async fn ended(tasks: &mut Tasks) -> Result<()> {
+pub(super) async fn ended(tasks: &mut Tasks) -> Result<()> {
     bail!("{} has stopped", tasks.join_next().await.and_then(Result::ok).unwrap_or("a task"))
 }
 

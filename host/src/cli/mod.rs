@@ -9,6 +9,7 @@ mod completions;
 mod controller;
 mod crds;
 mod doctor;
+mod endpoint_picker;
 mod explain;
 mod gateway;
 mod golden;
@@ -58,6 +59,8 @@ enum Command {
     Controller(controller::ControllerArgs),
     /// Run the gateway: a proxy that routes OpenAI's API by the model in a request, and holds requests while a model wakes
     Gateway(Box<gateway::GatewayArgs>),
+    /// Run an endpoint picker: tells proxies which endpoint of an InferencePool a request goes to
+    EndpointPicker(Box<endpoint_picker::EndpointPickerArgs>),
     /// Run the agent of a node: downloads the models that the node is to hold
     ModelAgent(model_agent::ModelAgentArgs),
     /// Print, install or check the CustomResourceDefinitions
@@ -118,6 +121,7 @@ impl Cli {
         match self.command {
             Command::Controller(args) => Box::pin(controller::run(args)).await,
             Command::Gateway(args) => Box::pin(gateway::run(*args)).await,
+            Command::EndpointPicker(args) => Box::pin(endpoint_picker::run(*args)).await,
             Command::ModelAgent(args) => Box::pin(model_agent::run(args)).await,
             Command::Crds(args) => crds::run(args).await,
             Command::Render(args) => render::run(&args),

@@ -1,3 +1,22 @@
-//! The endpoint picker: answers proxies that ask where a request goes. Its data and decisions are `host/picker`'s.
+//! The endpoint picker: answers proxies that ask where a request goes. Its data and decisions are `host/picker`'s; what is here is what reaches
+//! the outside: proxies (`grpc`), the cluster (`cluster`), endpoints' metrics (`scrape`), policies (`policy`).
 
+pub mod cluster;
+pub mod counts;
+pub mod custom;
+mod decide;
 pub mod grpc;
+pub mod latency;
+mod placed;
+pub mod policy;
+pub mod pool;
+mod read;
+mod refusal;
+pub mod scrape;
+pub mod self_signed;
+mod session;
+mod unused;
+mod waiting;
+
+pub use decide::Policies;
+pub use unused::unused;

@@ -1,0 +1,211 @@
+//! Which endpoint a request goes to: filters, policies, a choice; and who prefills its prompt.
+
+use super::{counts::PickerCounts, latency::Estimates, policy::ScoringPolicy, read::Incoming, refusal::Dropped};
+use pointsman_picker::{
+    config::{Decider, PickerConfig, PickerKind, Profile, Profiles, ScorerKind},
+    fleet::Endpoint,
+    pick::{self, Choice, EndpointFeatures, Filtering, Knowledge, RequestTraits, Scores, least_loaded},
+    prefix::{Matches, PrefixIndex},
+};
+use pointsman_sandbox::call::CallError;
+use std::{
+    cell::RefCell,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// What scores endpoints.
+#[derive(Clone, Debug)]
+pub struct Policies {
+    /// A policy that is asked before the profiles' scorers.
+    pub custom: Option<Arc<ScoringPolicy>>,
+    /// The scorers of the profile whose endpoint requests are sent to.
+    pub primary: Arc<ScoringPolicy>,
+    /// Those of the profile that picks who prefills.
+    pub prefill: Option<Arc<ScoringPolicy>>,
+}
+
+/// What a decision is made by.
+pub(super) struct Inputs<'i> {
+    pub(super) endpoints: &'i [Endpoint],
+    pub(super) subset: Option<&'i [String]>,
+    pub(super) request: &'i Incoming,
+    pub(super) session: Option<&'i str>,
+    pub(super) estimates: &'i Estimates,
+    pub(super) config: &'i PickerConfig,
+    pub(super) prefixes: &'i PrefixIndex,
+    pub(super) now: u64,
+    pub(super) seed: u64,
+    pub(super) if_available: bool,
+}
+
+/// Where a request goes.
+#[derive(Clone, Debug)]
+pub(super) struct Decision {
+    /// The endpoints that answer, the first choice first. There is one at least.
+    pub(super) endpoints: Vec<Endpoint>,
+    /// The one that prefills, if it is another.
+    pub(super) prefill: Option<Endpoint>,
+    /// What was known of the first.
+    pub(super) features: EndpointFeatures,
+    /// Whether no endpoint had seen its prompt.
+    pub(super) is_cold: bool,
+    /// How long it took.
+    pub(super) took: Duration,
+}
+
+/// Memory that a thread uses again for each decision.
+#[derive(Default)]
+struct Scratch {
+    matches: Matches,
+    features: Vec<EndpointFeatures>,
+    allowed: Vec<usize>,
+    kept: Vec<usize>,
+    matrix: Vec<f64>,
+    scores: Scores,
+    chosen: Vec<usize>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Decides.
+pub(super) fn decide(inputs: &Inputs<'_>, policies: &Policies, counts: &PickerCounts) -> Result<Decision, Dropped> {
+    SCRATCH.with_borrow_mut(|scratch| decide_with(inputs, policies, counts, scratch))
+}
+
+fn decide_with(inputs: &Inputs<'_>, policies: &Policies, counts: &PickerCounts, scratch: &mut Scratch) -> Result<Decision, Dropped> {
+    let started = Instant::now();
+    let Inputs { endpoints, request, config, .. } = inputs;
+    allow(inputs, &mut scratch.allowed);
+    if scratch.allowed.is_empty() {
+        return Err(Dropped::NoEndpoints);
+    }
+    inputs.prefixes.matches(&request.hashes, &mut scratch.matches);
+    know(inputs, scratch);
+    let primary = config.profiles.primary();
+    let turn = Turn { inputs, policies, own: &policies.primary, profile: primary, counts };
+    turn.choose(primary.picker.max_endpoints, scratch)?;
+    let first = scratch.chosen[0];
+    let features = scratch.features[first];
+    if inputs.if_available && scratch.matches.blocks(endpoints[first].state.id()) == 0 {
+        return Err(Dropped::NoPrefix);
+    }
+    let chosen: Vec<Endpoint> = scratch.chosen.iter().map(|at| endpoints[*at].clone()).collect();
+    let prefill = match (&config.profiles, &policies.prefill) {
+        (Profiles::Disaggregated { prefill: profile, decider, .. }, Some(own)) if prefills(*decider, request, &features) => {
+            let turn = Turn { inputs, policies, own, profile, counts };
+            // Who decodes can prefill as well: nobody for it is no reason to refuse a request.
+            turn.choose(1, scratch).ok().map(|()| scratch.chosen[0]).filter(|at| *at != first).map(|at| endpoints[at].clone())
+        }
+        _ => None,
+    };
+    let is_cold = !request.hashes.is_empty() && scratch.matches.is_empty();
+    Ok(Decision { endpoints: chosen, prefill, features, is_cold, took: started.elapsed() })
+}
+
+/// The endpoints that the proxy allows.
+fn allow(inputs: &Inputs<'_>, allowed: &mut Vec<usize>) {
+    allowed.clear();
+    let is_allowed = |endpoint: &Endpoint| {
+        inputs.subset.is_none_or(|subset| {
+            let address = endpoint.spec.address.ip();
+            subset.iter().any(|one| **one == *endpoint.text || one.parse() == Ok(address))
+        })
+    };
+    allowed.extend(inputs.endpoints.iter().enumerate().filter(|(_, endpoint)| is_allowed(endpoint)).map(|(at, _)| at));
+}
+
+fn know(inputs: &Inputs<'_>, scratch: &mut Scratch) {
+    let profiles = || [Some(inputs.config.profiles.primary()), inputs.config.profiles.prefill()].into_iter().flatten();
+    let mut scorers = profiles().flat_map(|profile| &profile.scorers);
+    let context_length = scorers.clone().find_map(|scorer| match &scorer.kind {
+        ScorerKind::ContextLength { label } => Some(label.as_str()),
+        _ => None,
+    });
+    let Inputs { request, estimates, .. } = inputs;
+    let traits = RequestTraits { model: request.target(), tokens: request.tokens, blocks: request.hashes.len(), session: inputs.session };
+    let knowledge = Knowledge {
+        now: inputs.now,
+        matches: &scratch.matches,
+        first_token: &estimates.first_token,
+        further_tokens: &estimates.further_tokens,
+        wants_cold_turn: scorers.any(|scorer| matches!(scorer.kind, ScorerKind::NoHitLru { .. })),
+        context_length,
+    };
+    pick::features(inputs.endpoints, &traits, &knowledge, &mut scratch.features);
+}
+
+/// Whether another endpoint prefills.
+fn prefills(decider: Decider, request: &Incoming, features: &EndpointFeatures) -> bool {
+    match decider {
+        Decider::Always => true,
+        Decider::PrefixBased { prompt_tokens, uncached_tokens } => {
+            #[allow(clippy::cast_precision_loss)] // Far below 2^52.
+            let least = uncached_tokens as f64;
+            uncached_tokens > 0 && request.tokens >= prompt_tokens && features.uncached_tokens >= least
+        }
+    }
+}
+
+/// The choice of a profile.
+struct Turn<'t> {
+    inputs: &'t Inputs<'t>,
+    policies: &'t Policies,
+    own: &'t ScoringPolicy,
+    profile: &'t Profile,
+    counts: &'t PickerCounts,
+}
+
+impl Turn<'_> {
+    /// Chooses so many of the endpoints that the proxy allows.
+    fn choose(&self, number: usize, scratch: &mut Scratch) -> Result<(), Dropped> {
+        let Inputs { endpoints, config, now, seed, request, .. } = *self.inputs;
+        let Scratch { features, allowed, kept, matrix, scores, chosen, .. } = scratch;
+        kept.clone_from(allowed);
+        let staleness = super::placed::micros(config.scrape.staleness);
+        Filtering { endpoints, features, tokens: request.tokens, now, staleness, seed }.keep(self.profile, kept);
+        // Those that can't be reached come last, and serve if there are no others.
+        if kept.iter().any(|at| !endpoints[*at].state.is_avoided(now)) {
+            kept.retain(|at| !endpoints[*at].state.is_avoided(now));
+        }
+        if kept.is_empty() {
+            return Err(Dropped::Filtered);
+        }
+        let known = || kept.iter().map(|at| &features[*at]);
+        if let Some(answer) = self.ask(known, matrix) {
+            scores.reset(kept.len());
+            scores.add(1.0, &answer);
+            choice(self.profile).choose(scores, number, seed, chosen);
+        } else {
+            let known: Vec<EndpointFeatures> = known().copied().collect();
+            chosen.clear();
+            chosen.extend(least_loaded(&known, seed));
+        }
+        // From places among those that were scored to places in the pool.
+        for at in chosen.iter_mut() {
+            *at = kept[*at];
+        }
+        if chosen.is_empty() { Err(Dropped::Filtered) } else { Ok(()) }
+    }
+
+    /// The scores of the first policy in line that answers.
+    fn ask<'f, I: Iterator<Item = &'f EndpointFeatures>>(&self, known: impl Fn() -> I, matrix: &mut Vec<f64>) -> Option<Vec<f64>> {
+        let line = self.policies.custom.as_deref().into_iter().chain([self.own]);
+        line.into_iter().find_map(|policy| {
+            let started = Instant::now();
+            let answer = policy.score(known(), matrix);
+            self.counts.asked(policy, started.elapsed(), answer.as_ref().err().map(CallError::reason));
+            answer.ok()
+        })
+    }
+}
+
+fn choice(profile: &Profile) -> Choice {
+    match profile.picker.kind {
+        PickerKind::MaxScore => Choice::MaxScore,
+        PickerKind::Random => Choice::Random,
+        PickerKind::WeightedRandom => Choice::WeightedRandom,
+    }
+}

@@ -1,0 +1,171 @@
+//! What scores endpoints: the plugins at scheduling-scoring, asked while a request waits.
+
+use crate::load::{LoadError, Loader};
+use pointsman_core::decide::{health::HealthChange, member::Member};
+use pointsman_crds::policy::{
+    plugin::{PluginInstances, PolicyPoint},
+    set::PolicySetPlugin,
+};
+use pointsman_picker::{
+    config::{Profile, Scorer, ScorerKind},
+    pick::{EndpointFeatures, Feature, fill},
+};
+use pointsman_sandbox::{
+    builtin,
+    call::CallError,
+    digest::Digest,
+    engine::Use,
+    point::{Question, scoring::RequestRef},
+};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// The name of the policy that stands for a profile's scorers.
+const DEFAULT: &str = "scheduling-scoring";
+
+/// A plugin that scores endpoints.
+#[derive(Debug)]
+pub struct ScoringPolicy {
+    member: Member,
+    features: Vec<Option<Feature>>,
+    columns: u32,
+    deadline: Duration,
+    namespace: String,
+}
+
+/// Whose requests a policy scores, and how fast it has to.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The namespace of the pool.
+    pub namespace: String,
+    /// How long a policy may take.
+    pub deadline: Duration,
+}
+
+impl ScoringPolicy {
+    /// The default policy with the scorers of a profile. Blocks while it is compiled.
+    pub fn of_profile(loader: &Loader, profile: &Profile, terms: &Terms) -> Result<Self, LoadError> {
+        let bytes = builtin::find(DEFAULT).map_or(&[][..], |builtin| builtin.bytes);
+        Self::load(loader, DEFAULT, bytes, &config(&profile.scorers), terms)
+    }
+
+    /// A plugin with its configuration. Blocks while it is compiled.
+    pub fn load(loader: &Loader, name: &str, bytes: &[u8], config: &Value, terms: &Terms) -> Result<Self, LoadError> {
+        let bound = PolicySetPlugin {
+            name: name.to_owned(),
+            digest: Digest::hash(bytes).to_string(),
+            config: Some(config.to_string()),
+            points: vec![PolicyPoint::SchedulingScoring],
+            instances: PluginInstances::Warm,
+            ..PolicySetPlugin::default()
+        };
+        let member = loader.load(bound, bytes)?;
+        let names = member.features(Question::EndpointPick);
+        if names.is_empty() {
+            let why = format!(
+                "it wants no features with the question endpoint-pick, so it can't tell endpoints apart: declare some of them ({})",
+                Feature::ALL.iter().map(|feature| feature.name()).collect::<Vec<_>>().join(", ")
+            );
+            return Err(LoadError::Description(why));
+        }
+        let features: Vec<Option<Feature>> = names.iter().map(|name| Feature::parse(name)).collect();
+        let columns = u32::try_from(features.len()).unwrap_or(u32::MAX);
+        Ok(Self { features, columns, member, deadline: terms.deadline, namespace: terms.namespace.clone() })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.member.name()
+    }
+
+    /// The digest of all that makes its scores what they are.
+    pub fn identity(&self) -> &Digest {
+        self.member.identity()
+    }
+
+    /// The digest of its bytes.
+    pub fn digest(&self) -> &str {
+        &self.member.bound.digest
+    }
+
+    /// A score for each of these endpoints, or why there is none. The matrix is a buffer that is used again.
+    pub fn score<'e>(
+        &self,
+        endpoints: impl IntoIterator<Item = &'e EndpointFeatures>,
+        matrix: &mut Vec<f64>,
+    ) -> Result<Vec<f64>, CallError> {
+        if self.member.health.is_quarantined(&self.namespace, Instant::now()) {
+            return Err(CallError::Quarantined);
+        }
+        fill(&self.features, endpoints, matrix);
+        let request = RequestRef { question: Question::EndpointPick, columns: self.columns, matrix, facts: &[] };
+        let worked_before = worked();
+        match self.member.plugin(Use::Hot).and_then(|plugin| plugin.score(request)) {
+            Ok((scores, _)) => {
+                self.log(self.member.health.answered(&self.namespace, Instant::now()));
+                Ok(scores)
+            }
+            Err(error) => {
+                // A thread that the system has kept waiting is late by no fault of the plugin's.
+                let is_innocent = matches!(error, CallError::Deadline(_)) && worked().saturating_sub(worked_before) < self.deadline;
+                let health = &self.member.health;
+                let change =
+                    if is_innocent { health.failed_innocently(&error) } else { health.failed(&self.namespace, &error, Instant::now()) };
+                self.log(change);
+                Err(error)
+            }
+        }
+    }
+
+    fn log(&self, change: Option<HealthChange>) {
+        let (policy, digest) = (self.name(), self.digest());
+        match change {
+            None => {}
+            Some(HealthChange::Failed(error)) => {
+                tracing::warn!(policy, digest, %error, reason = error.reason(), "a policy has given no scores; the next one in line answers");
+            }
+            Some(HealthChange::Quarantined(_, pause, error)) => {
+                let seconds = pause.as_secs();
+                tracing::warn!(policy, digest, %error, seconds, "a policy fails too often, and isn't asked for a while");
+            }
+            Some(HealthChange::Recovered(_)) => tracing::info!(policy, digest, "a policy answers again"),
+        }
+    }
+}
+
+/// How long this thread has had a processor.
+fn worked() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The configuration of the default policy for these scorers.
+fn config(scorers: &[Scorer]) -> Value {
+    let scorers: Vec<Value> = scorers.iter().map(scorer).collect();
+    json!({"endpointPick": {"scorers": scorers}})
+}
+
+fn scorer(scorer: &Scorer) -> Value {
+    let (kind, parameters) = match &scorer.kind {
+        ScorerKind::Queue => ("queue-scorer", json!({})),
+        ScorerKind::RunningRequests => ("running-requests-size-scorer", json!({})),
+        ScorerKind::KvCacheUtilization => ("kv-cache-utilization-scorer", json!({})),
+        ScorerKind::PrefixCache { match_length_weight, match_length_scale } => {
+            ("prefix-cache-scorer", json!({"matchLengthWeight": match_length_weight, "matchLengthScale": match_length_scale}))
+        }
+        ScorerKind::LoraAffinity => ("lora-affinity-scorer", json!({})),
+        ScorerKind::TokenLoad { threshold } => ("token-load-scorer", json!({"threshold": threshold})),
+        ScorerKind::ActiveRequest { idle_threshold, max_busy_score } => {
+            ("active-request-scorer", json!({"idleThreshold": idle_threshold, "maxBusyScore": max_busy_score}))
+        }
+        ScorerKind::LoadAware { threshold } => ("load-aware-scorer", json!({"threshold": threshold})),
+        ScorerKind::SessionAffinity(_) => ("session-affinity-scorer", json!({})),
+        ScorerKind::NoHitLru { .. } => ("no-hit-lru-scorer", json!({})),
+        ScorerKind::ContextLength { .. } => ("context-length-aware", json!({})),
+    };
+    let mut entry = parameters;
+    entry["type"] = kind.into();
+    entry["weight"] = scorer.weight.into();
+    entry
+}

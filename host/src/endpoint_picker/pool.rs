@@ -1,0 +1,373 @@
+//! A pool, and how a request is placed on one of its endpoints: read, let on, decided, sent.
+
+use super::{
+    cluster::PoolView,
+    counts::{PickerCounts, RequestLabels},
+    decide::{Decision, Policies, decide},
+    grpc::Picks,
+    latency::{Latency, Taken},
+    placed::{Answer, Placed, micros},
+    read::{Incoming, read},
+    refusal::Dropped,
+    session,
+    waiting::{Arrival, Waiting},
+};
+use arc_swap::ArcSwap;
+use hyper::body::Bytes;
+use pointsman_picker::{
+    config::PickerConfig,
+    fleet::{Endpoint, Fleet},
+    pick,
+    prefix::BlockSize,
+    protocol::{Placement, Refusal, RequestHead, ResponseHead, messages::HttpBody},
+};
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+/// The header with the endpoint that prefills a prompt.
+const PREFILLER: &str = "x-prefiller-host-port";
+
+/// Whose requests those are that don't say it.
+const DEFAULT_FLOW: &str = "default-flow";
+
+/// A pool that requests are placed on.
+#[derive(Debug)]
+pub struct Pool {
+    name: String,
+    view: Arc<PoolView>,
+    config: PickerConfig,
+    policies: ArcSwap<Policies>,
+    waiting: Option<Waiting>,
+    latency: Latency,
+    counts: Arc<PickerCounts>,
+    clock: tokio::time::Instant,
+    /// The length of blocks, fixed once a prompt was hashed by it.
+    block: OnceLock<BlockSize>,
+    seeds: AtomicU64,
+    /// It isn't ready any more.
+    drains: AtomicBool,
+    /// It refuses what comes.
+    ends: AtomicBool,
+}
+
+/// How a pool fares, for its metrics.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolSummary {
+    /// Its endpoints that are ready.
+    pub endpoints: usize,
+    /// The mean share of their KV caches that is in use.
+    pub kv_usage: f64,
+    /// The mean length of their queues.
+    pub queue: f64,
+    /// How full it is.
+    pub saturation: f64,
+    /// The requests that wait for room.
+    pub waiting: usize,
+    /// The blocks of prompts that are remembered.
+    pub prefix_blocks: usize,
+}
+
+impl Pool {
+    /// A pool with nothing in flight.
+    pub fn new(
+        name: String,
+        view: Arc<PoolView>,
+        config: PickerConfig,
+        policies: Policies,
+        latency: Latency,
+        counts: Arc<PickerCounts>,
+        clock: tokio::time::Instant,
+    ) -> Self {
+        let waiting = config.flow_control.clone().map(|settings| Waiting::new(settings, clock));
+        Self {
+            name,
+            view,
+            config,
+            policies: ArcSwap::from_pointee(policies),
+            waiting,
+            latency,
+            counts,
+            clock,
+            block: OnceLock::new(),
+            seeds: AtomicU64::new(u64::from(std::process::id()) << 32),
+            drains: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
+        }
+    }
+
+    /// NAMESPACE/NAME.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its endpoints.
+    pub fn fleet(&self) -> &Fleet {
+        &self.view.fleet
+    }
+
+    pub(super) fn counts(&self) -> &PickerCounts {
+        &self.counts
+    }
+
+    /// The time, by the pool's clock.
+    pub(super) fn micros(&self) -> u64 {
+        micros(self.clock.elapsed())
+    }
+
+    pub(super) fn learn(&self, taken: Taken) {
+        self.latency.learn(taken);
+    }
+
+    /// Says that there may be room for what waits.
+    pub(super) fn look(&self) {
+        if let Some(waiting) = &self.waiting {
+            waiting.look();
+        }
+    }
+
+    /// What decides.
+    pub fn policies(&self) -> Arc<Policies> {
+        self.policies.load_full()
+    }
+
+    /// Replaces what decides, for requests that come from now on.
+    pub fn set_policies(&self, policies: Policies) {
+        self.policies.store(Arc::new(policies));
+    }
+
+    /// Lets requests that wait go on whenever there is room. It never ends by itself.
+    pub async fn keep(&self) {
+        let Some(waiting) = &self.waiting else { return std::future::pending().await };
+        waiting.keep(|released| self.has_room_for_waiting(waiting.ceiling(), released)).await;
+    }
+
+    /// Says that it isn't ready, so that proxies go elsewhere. What comes nevertheless is served.
+    pub fn drain(&self) {
+        self.drains.store(true, Ordering::Release);
+    }
+
+    /// Drops what waits and whatever comes from now on.
+    pub fn end(&self) {
+        self.drain();
+        self.ends.store(true, Ordering::Release);
+        if let Some(waiting) = &self.waiting {
+            waiting.end();
+        }
+    }
+
+    fn saturation(&self, endpoints: &[Endpoint], load: fn(&Endpoint, u64, u64) -> pointsman_picker::flow::saturation::Load) -> f64 {
+        let (now, staleness) = (self.micros(), micros(self.config.scrape.staleness));
+        let loads: Vec<_> = endpoints.iter().map(|endpoint| load(endpoint, now, staleness)).collect();
+        self.config.saturation.saturation(&loads)
+    }
+
+    fn has_room_for_waiting(&self, ceiling: f64, released: usize) -> bool {
+        let endpoints = self.fleet().endpoints();
+        #[allow(clippy::cast_precision_loss)] // Far below 2^52.
+        let on_their_way = released as f64 * self.config.saturation.one_more(endpoints.len());
+        self.saturation(&endpoints, Endpoint::load_ahead) + on_their_way < ceiling
+    }
+
+    /// How it fares.
+    pub fn state(&self) -> PoolSummary {
+        let endpoints = self.fleet().endpoints();
+        let mean = |read: fn(&pointsman_picker::engine_metrics::EngineMetrics) -> Option<f64>| {
+            let values: Vec<f64> = endpoints.iter().filter_map(|endpoint| read(&endpoint.state.report()?.metrics)).collect();
+            #[allow(clippy::cast_precision_loss)] // Far below 2^52.
+            let number = values.len().max(1) as f64;
+            values.iter().sum::<f64>() / number
+        };
+        PoolSummary {
+            endpoints: endpoints.len(),
+            kv_usage: mean(|metrics| metrics.kv_usage),
+            queue: mean(|metrics| metrics.waiting),
+            saturation: self.saturation(&endpoints, Endpoint::load),
+            waiting: self.waiting.as_ref().map_or(0, Waiting::len),
+            prefix_blocks: self.fleet().prefixes.len(),
+        }
+    }
+
+    /// The length of a prompt's blocks: that of the engines, if it is known by the first prompt.
+    fn block(&self, endpoints: &[Endpoint]) -> BlockSize {
+        *self.block.get_or_init(|| {
+            let reported = || endpoints.iter().find_map(|endpoint| endpoint.state.report()?.metrics.block_size);
+            let engine = if self.config.prefix.auto_tune { reported() } else { None };
+            engine.map_or(BlockSize::of_engine(self.config.prefix.block_tokens), BlockSize::of_engine)
+        })
+    }
+
+    /// Fits what is remembered of each endpoint to what its engine holds, or to the configuration.
+    pub fn tune(&self) {
+        let Some(block) = self.block.get() else { return };
+        for endpoint in self.fleet().endpoints().iter() {
+            if !self.config.prefix.auto_tune {
+                self.fleet().prefixes.set_capacity(endpoint.state.id(), self.config.prefix.capacity);
+                continue;
+            }
+            let report = endpoint.state.report();
+            let sizes = report.as_ref().and_then(|report| report.metrics.blocks.zip(report.metrics.block_size));
+            if let Some((blocks, tokens)) = sizes {
+                self.fleet().prefixes.set_capacity(endpoint.state.id(), block.capacity(u64::from(blocks), tokens));
+            }
+        }
+    }
+
+    fn seed(&self) -> u64 {
+        self.seeds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    async fn place(self: Arc<Self>, head: RequestHead, body: Vec<Bytes>) -> Result<(Placement, Placed), Refusal> {
+        let arrived = Instant::now();
+        let endpoints = self.fleet().endpoints();
+        let priority = head.objective.as_deref().and_then(|objective| self.view.priority(objective)).unwrap_or(0);
+        let flow = head.fairness_id.as_deref().unwrap_or(DEFAULT_FLOW);
+        let request = read(&head, &body, &self.config, self.block(&endpoints), &self.view.rewrites(), self.seed());
+        let request = request.inspect_err(|refusal| self.counts.dropped(&self.counts.labels("", "", flow, priority), &refusal.details))?;
+        let labels = self.counts.labels(request.model(), request.target(), flow, priority);
+        let dropped = |why: Dropped| {
+            self.counts.dropped(&labels, why.reason());
+            why.refusal()
+        };
+        let released = self.let_on(&head, &request, priority, flow, &endpoints).await.map_err(dropped)?;
+        // Others may have come and gone while it has waited.
+        let endpoints = self.fleet().endpoints();
+        let decision = self.decide(&head, &request, &endpoints).map_err(dropped)?;
+        let placed = self.send(&head, &request, &decision, labels.clone(), arrived);
+        drop(released);
+        let mut headers = Vec::new();
+        if let Some(prefill) = &decision.prefill {
+            headers.push((PREFILLER.to_owned(), prefill.text.to_string()));
+        }
+        let destinations = decision.endpoints.iter().map(|endpoint| endpoint.text.to_string()).collect();
+        Ok((Placement { endpoints: destinations, headers, body: request.rewritten }, placed))
+    }
+
+    /// Waits until the request may go on.
+    async fn let_on(
+        &self,
+        head: &RequestHead,
+        request: &Incoming,
+        priority: i64,
+        flow: &str,
+        endpoints: &[Endpoint],
+    ) -> Result<Option<super::waiting::Released>, Dropped> {
+        if self.ends.load(Ordering::Acquire) {
+            return Err(Dropped::ShuttingDown);
+        }
+        let Some(waiting) = &self.waiting else {
+            let is_full = priority < 0 && self.saturation(endpoints, Endpoint::load) >= 1.0;
+            return if is_full && !endpoints.is_empty() { Err(Dropped::Saturated) } else { Ok(None) };
+        };
+        let has_room = self.saturation(endpoints, Endpoint::load) < waiting.ceiling();
+        let started = Instant::now();
+        let arrival = Arrival {
+            priority,
+            flow: flow.into(),
+            bytes: request.bytes as u64,
+            tokens: request.tokens,
+            first_token_within: head.ttft_ms.map(std::time::Duration::from_millis),
+        };
+        let outcome = waiting.go_on(arrival, !endpoints.is_empty(), has_room).await;
+        self.counts.waited(&self.name, outcome.as_ref().map(|_| ()).map_err(|why| *why), started.elapsed());
+        let is_empty = || self.fleet().endpoints().is_empty();
+        outcome.map(Some).map_err(|why| if why == Dropped::TtlExpired && is_empty() { Dropped::NoEndpoints } else { why })
+    }
+
+    fn decide(&self, head: &RequestHead, request: &Incoming, endpoints: &[Endpoint]) -> Result<Decision, Dropped> {
+        let policies = self.policies.load();
+        let session = session::pod(head, &self.view);
+        let estimates = self.latency.estimates();
+        let inputs = super::decide::Inputs {
+            endpoints,
+            subset: head.subset.as_deref(),
+            request,
+            session: session.as_deref(),
+            estimates: &estimates,
+            config: &self.config,
+            prefixes: &self.fleet().prefixes,
+            now: self.micros(),
+            seed: self.seed(),
+            if_available: head.if_available,
+        };
+        decide(&inputs, &policies, &self.counts)
+    }
+
+    /// Counts the request where it goes.
+    fn send(
+        self: &Arc<Self>,
+        head: &RequestHead,
+        request: &Incoming,
+        decision: &Decision,
+        labels: RequestLabels,
+        arrived: Instant,
+    ) -> Placed {
+        let now = self.micros();
+        let output = self.config.output_estimate.map_or(0, |estimate| {
+            #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // An estimate.
+            let expected = (request.tokens as f64 * estimate.ratio) as u64;
+            expected.min(estimate.max_tokens.unwrap_or(u64::MAX)).min(request.max_tokens.unwrap_or(u64::MAX))
+        });
+        let first = &decision.endpoints[0];
+        let in_flight = first.state.send(request.tokens.saturating_add(output), now);
+        let prefill = decision.prefill.as_ref().map(|prefill| prefill.state.send(request.tokens, now));
+        for endpoint in std::iter::once(first).chain(&decision.prefill) {
+            self.fleet().prefixes.record(endpoint.state.id(), &request.hashes);
+            if decision.is_cold {
+                endpoint.state.note_cold_request(now);
+            }
+        }
+        let share = if request.hashes.is_empty() { f64::NAN } else { decision.features.prefix_match };
+        self.counts.sent(&labels, share, decision.took);
+        Placed {
+            pool: Arc::clone(self),
+            labels,
+            endpoints: decision.endpoints.clone(),
+            in_flight,
+            prefill,
+            hashes: Arc::clone(&request.hashes),
+            sent: pick::sent(&decision.features),
+            client_model: request.rewritten.is_some().then(|| request.model().to_owned()),
+            session: session::header(head, &self.config, &self.view, &first.spec.pod),
+            streams: request.streams,
+            request_bytes: request.bytes,
+            arrived,
+            sent_at: Instant::now(),
+            answer: Answer::default(),
+        }
+    }
+}
+
+impl Picks for Pool {
+    type Placed = Placed;
+
+    fn pick(
+        self: Arc<Self>,
+        head: RequestHead,
+        body: Vec<Bytes>,
+    ) -> impl Future<Output = Result<(Placement, Placed), Refusal>> + Send + 'static {
+        self.place(head, body)
+    }
+
+    fn response(&self, placed: &mut Placed, head: &ResponseHead) -> Vec<(String, String)> {
+        placed.response(head)
+    }
+
+    fn chunk(&self, placed: &mut Placed, chunk: HttpBody) -> (Vec<Bytes>, bool) {
+        placed.chunk(chunk)
+    }
+
+    /// The names that upstream's probes and gateways ask for.
+    fn health(&self, service: &str) -> Option<bool> {
+        let is_ready = || !self.drains.load(Ordering::Acquire) && self.view.obstacle().is_none();
+        match service {
+            "liveness" => Some(true),
+            "" | "readiness" | "envoy.service.ext_proc.v3.ExternalProcessor" => Some(is_ready()),
+            _ => None,
+        }
+    }
+}

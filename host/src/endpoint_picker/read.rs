@@ -1,0 +1,113 @@
+//! What a request's path and body say, and the body that is sent on.
+
+use super::refusal::{unclaimed, unreadable};
+use hyper::body::Bytes;
+use pointsman_picker::{
+    body::{Api, ModelEdit, RequestBody},
+    config::{Parser, PickerConfig},
+    prefix::BlockSize,
+    protocol::{Refusal, RequestHead},
+    rewrite::ModelRewrites,
+};
+use std::sync::Arc;
+
+/// A request that was read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Incoming {
+    model: String,
+    target: Option<String>,
+    /// The body with another model, in pieces.
+    pub(super) rewritten: Option<Vec<Bytes>>,
+    /// The blocks of its prompt.
+    pub(super) hashes: Arc<[u64]>,
+    /// The tokens of its prompt, by estimate.
+    pub(super) tokens: u64,
+    /// How many tokens its answer may have.
+    pub(super) max_tokens: Option<u64>,
+    /// Whether it asks for a stream.
+    pub(super) streams: bool,
+    /// The bytes of its body.
+    pub(super) bytes: usize,
+}
+
+impl Incoming {
+    /// The model that the client has named; empty if none.
+    pub(super) fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// The model that answers.
+    pub(super) fn target(&self) -> &str {
+        self.target.as_deref().unwrap_or(&self.model)
+    }
+}
+
+/// The parser that reads an API.
+fn parser(api: Api) -> Parser {
+    match api {
+        Api::Messages => Parser::Anthropic,
+        Api::VllmGenerate => Parser::VllmHttp,
+        Api::SglangGenerate => Parser::SglangHttp,
+        _ => Parser::OpenAi,
+    }
+}
+
+/// Reads a request.
+pub(super) fn read(
+    head: &RequestHead,
+    body: &[Bytes],
+    config: &PickerConfig,
+    block: BlockSize,
+    rewrites: &ModelRewrites,
+    random: u64,
+) -> Result<Incoming, Refusal> {
+    let parsers = &config.parsers;
+    let bytes = body.iter().map(Bytes::len).sum();
+    let api = Api::of_path(&head.path).filter(|api| parsers.contains(&parser(*api)));
+    let Some(api) = api.filter(|_| bytes > 0) else {
+        // Whoever lists models sends no body.
+        return if parsers.contains(&Parser::Passthrough) || bytes == 0 {
+            Ok(Incoming { bytes, ..Incoming::default() })
+        } else {
+            Err(unclaimed(&head.path))
+        };
+    };
+    let found = RequestBody::read(api, head.content_type.as_deref(), body).map_err(|error| unreadable(&error))?;
+    let model = found.model().unwrap_or_default();
+    let wanted = head.model_rewrite.as_deref().or_else(|| rewrites.target(model, spread(random)));
+    let target = wanted.filter(|target| *target != model && !model.is_empty());
+    let rewritten = match target {
+        None => None,
+        Some(target) => {
+            let edit = found.with_model(target).map_err(|error| unreadable(&error))?;
+            Some(pieces(&edit, body))
+        }
+    };
+    let mut hashes = found.prefix_hashes(body, target.unwrap_or(model), block);
+    hashes.truncate((config.prefix.max_tokens / block.tokens()) as usize);
+    Ok(Incoming {
+        model: model.to_owned(),
+        target: target.map(str::to_owned),
+        rewritten,
+        hashes: hashes.into(),
+        tokens: found.estimated_tokens(),
+        max_tokens: found.max_tokens(),
+        streams: found.streams(),
+        bytes,
+    })
+}
+
+/// The new body in pieces, which share the old one's memory.
+fn pieces(edit: &ModelEdit, body: &[Bytes]) -> Vec<Bytes> {
+    let pieces = edit.pieces(body);
+    let shared = |piece: &[u8]| {
+        let within = body.iter().find(|chunk| chunk.as_ptr_range().contains(&piece.as_ptr()));
+        within.map_or_else(|| Bytes::copy_from_slice(piece), |chunk| chunk.slice_ref(piece))
+    };
+    pieces.into_iter().map(shared).collect()
+}
+
+/// Spreads a counter over all numbers, evenly in any order.
+fn spread(counter: u64) -> u64 {
+    counter.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}

@@ -1,0 +1,103 @@
+//! The answers to requests that go nowhere, by upstream's status codes and reasons.
+
+use hyper::body::Bytes;
+use pointsman_picker::{body::BodyError, protocol::Refusal};
+use serde_json::json;
+
+/// The header that says why.
+const REASON: &str = "x-llm-d-request-dropped-reason";
+
+/// After how many seconds a client may try again.
+const RETRY_AFTER: &str = "1";
+
+/// Why a request goes nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// The pool is saturated, and the request may not wait.
+    Saturated,
+    /// As much waits as may.
+    QueueFull,
+    /// It had to make room for another one.
+    Evicted,
+    /// It has waited as long as it may.
+    TtlExpired,
+    /// The pool has no endpoints, or none that the proxy allows.
+    NoEndpoints,
+    /// No endpoint passes the filters of the profile.
+    Filtered,
+    /// Its client wants it only where its prefix is cached.
+    NoPrefix,
+    /// The picker ends.
+    ShuttingDown,
+}
+
+impl Dropped {
+    /// What upstream calls it.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Saturated | Self::QueueFull => "rejected-saturated",
+            Self::Evicted => "evicted-queue-pressure",
+            Self::TtlExpired => "rejected-ttl-expired",
+            Self::NoEndpoints | Self::Filtered => "rejected-no-endpoints",
+            Self::NoPrefix => "rejected-no-prefix",
+            Self::ShuttingDown => "rejected-shutting-down",
+        }
+    }
+
+    fn status(self) -> u16 {
+        match self {
+            Self::Saturated | Self::QueueFull | Self::Evicted | Self::TtlExpired | Self::Filtered => 429,
+            Self::NoEndpoints | Self::ShuttingDown => 503,
+            Self::NoPrefix => 412,
+        }
+    }
+
+    fn message(self) -> &'static str {
+        match self {
+            Self::Saturated => "All endpoints of the pool are saturated, and requests of a negative priority don't wait: try again later.",
+            Self::QueueFull => "The pool is saturated, and no more requests may wait: try again later.",
+            Self::Evicted => "The pool is saturated, and this request had to make room for a more important one: try again later.",
+            Self::TtlExpired => "The pool was saturated for as long as this request may wait: try again later.",
+            Self::NoEndpoints => "The pool has no endpoint that is ready and that the gateway allows.",
+            Self::Filtered => "No endpoint of the pool passes the filters of the endpoint picker's configuration.",
+            Self::NoPrefix => "No endpoint has the beginning of this prompt cached, and the request has `Prefer: if-available`.",
+            Self::ShuttingDown => "The endpoint picker is ending: try again.",
+        }
+    }
+
+    /// The answer.
+    pub fn refusal(self) -> Refusal {
+        let status = self.status();
+        let kind = match status {
+            429 => "rate_limit_error",
+            412 => "invalid_request_error",
+            _ => "service_unavailable",
+        };
+        let mut headers = vec![(REASON.to_owned(), self.reason().to_owned())];
+        if status == 429 || status == 503 {
+            headers.push(("retry-after".to_owned(), RETRY_AFTER.to_owned()));
+        }
+        answer(status, headers, kind, self.reason(), self.message())
+    }
+}
+
+/// The answer to a body that can't be read.
+pub(super) fn unreadable(error: &BodyError) -> Refusal {
+    let sentence = format!("The request's body can't be read: {error}");
+    answer(400, Vec::new(), "invalid_request_error", "invalid_body", &sentence)
+}
+
+/// The answer as OpenAI's clients expect it.
+fn answer(status: u16, mut headers: Vec<(String, String)>, kind: &str, code: &str, message: &str) -> Refusal {
+    headers.push(("content-type".to_owned(), "application/json".to_owned()));
+    let body = json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
+    Refusal { status, headers, body: Bytes::from(body.to_string()), details: code.to_owned() }
+}
+
+/// The answer to a path that the configuration has no parser for.
+pub(super) fn unclaimed(path: &str) -> Refusal {
+    let path: String = path.chars().take(200).collect();
+    let sentence =
+        format!("No parser of the endpoint picker's configuration reads the path {path}: use another path, or add passthrough-parser.");
+    answer(400, Vec::new(), "invalid_request_error", "path_unclaimed", &sentence)
+}
