@@ -2,6 +2,7 @@
 
 use crate::{
     policies::{compilers, module},
+    program::{empty_folder, ended},
     text::{DESCRIPTION, Module, plugin},
 };
 use hyper::body::Bytes;
@@ -10,6 +11,7 @@ use pointsman::{
         Policies,
         cluster::{PoolGroup, PoolName, PoolView},
         counts::PickerCounts,
+        decisions::{Decisions, record::Record, route::Wanted},
         grpc::Picks,
         latency::Latency,
         policy::{ScoringPolicy, Terms},
@@ -71,7 +73,9 @@ impl Scene {
         let counts = Arc::<PickerCounts>::default();
         let mut registry = Registry::default();
         counts.register(&mut registry);
-        let pool = Arc::new(Pool::new("prod/llama".to_owned(), view, config, policies, latency, counts, Instant::now()));
+        let pool = Arc::new(
+            Pool::new("prod/llama".to_owned(), view, config, policies, latency, counts, Instant::now()).recording(Decisions::new(100)),
+        );
         let spec = |(at, role): (usize, &&str)| EndpointSpec {
             uid: format!("uid-{at}").into(),
             pod: format!("pod-{at}").into(),
@@ -97,6 +101,13 @@ impl Scene {
 
     async fn endpoint(&self, prompt: &str) -> String {
         self.ask(RequestHead::default(), &chat(prompt)).await.unwrap().0.endpoints.concat()
+    }
+
+    /// The last decisions as the picker's port answers them, and as they are read again.
+    fn recorded(&self) -> (String, Vec<Record>) {
+        let lines = String::from_utf8(Wanted::default().lines(self.pool.decisions())).unwrap();
+        let records = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        (lines, records)
     }
 
     fn page(&self) -> String {
@@ -153,6 +164,60 @@ async fn by_default_queues_caches_and_prefixes_decide() {
     assert_eq!(reason(scene.ask(RequestHead::default(), &chat("late")).await), (503, "rejected-shutting-down".to_owned()));
 }
 
+/// A head with an identifier of the request.
+fn called(id: &str, head: RequestHead) -> RequestHead {
+    RequestHead { request_id: Some(id.to_owned()), ..head }
+}
+
+#[tokio::test]
+async fn what_was_placed_and_what_was_refused_is_recorded_without_the_prompt_and_explained() {
+    let scene = Scene::new("", None, &["", "", "prefill"]);
+    scene.report(0, 0.0, 0.4);
+    scene.report(1, 4.0, 0.4);
+    let prompt = "xyzzy and plugh ".repeat(200);
+    let body = json!({"model": "llama", "max_tokens": 64, "messages": [{"role": "user", "content": prompt}]});
+    let (placed, _in_flight) = scene.ask(called("first", subset(&["10.0.0.1"])), &body).await.unwrap();
+    assert_eq!(placed.endpoints, ["10.0.0.1:8000"]);
+    let (placed, _in_flight) = scene.ask(called("second", RequestHead::default()), &body).await.unwrap();
+    assert_eq!(placed.endpoints, ["10.0.0.1:8000"], "its prefix is there");
+    reason(scene.ask(called("refused", subset(&["10.0.0.2"])), &chat("xyzzy")).await);
+    let unread = scene.ask(called("unread", RequestHead::default()), &json!({"messages": [{"content": "xyzzy"}]})).await;
+    assert_eq!(reason(unread).0, 400);
+
+    let (lines, records) = scene.recorded();
+    assert!(!lines.contains("xyzzy") && !lines.contains("plugh"), "{lines}");
+    let hashed = ["hash", "prompt\"", "messages"];
+    assert!(hashed.iter().all(|field| !lines.contains(field)), "{lines}");
+    let ids: Vec<&str> = records.iter().map(|record| record.request.as_str()).collect();
+    assert_eq!(ids, ["unread", "refused", "second", "first"]);
+    let [unread, refused, second, first] = &records[..] else { panic!("{ids:?}") };
+    let why = |record: &Record| record.refused.as_ref().map(|refused| (refused.status, refused.reason.clone()));
+    assert_eq!(why(unread), Some((400, "invalid_body".to_owned())));
+    assert_eq!(why(refused), Some((429, "rejected-no-endpoints".to_owned())));
+    assert_eq!((why(second), &*second.sent[0], second.output_limit), (None, "10.0.0.1:8000", Some(64)));
+    assert!(second.prompt_tokens > 700, "{}", second.prompt_tokens);
+    let removed = |record: &Record| -> Vec<(String, String)> {
+        let rows = record.profiles[0].endpoints.iter();
+        rows.filter_map(|row| Some((row.pod.to_string(), row.removed_by.clone()?.into_owned()))).collect()
+    };
+    let pair = |pod: &str, step: &str| (pod.to_owned(), step.to_owned());
+    assert_eq!(removed(first), [pair("pod-0", "subset"), pair("pod-2", "subset")]);
+    assert_eq!(removed(second), [pair("pod-2", "decode-filter")]);
+    assert_eq!(removed(refused), [pair("pod-0", "subset"), pair("pod-1", "subset"), pair("pod-2", "decode-filter")]);
+    let policy = second.profiles[0].policy.as_ref().unwrap();
+    assert!(policy.name == "scheduling-scoring" && policy.config.is_some(), "{policy:?}");
+
+    let folder = empty_folder("explain-request");
+    std::fs::write(folder.join("decisions.jsonl"), &lines).unwrap();
+    let explain = |id: &str| ended(0, &folder, &["explain", "request", id, "-f", "decisions.jsonl"], "").0;
+    let text = explain("second");
+    assert!(text.contains("PrefixCache made the difference between 10.0.0.1:8000 and 10.0.0.0:8000: +0.42"), "{text}");
+    assert!(text.contains("Queue (-0.2857) counted against it.") && !text.contains("add up to"), "{text}");
+    assert!(explain("first").contains("10.0.0.1:8000 was the only endpoint left to choose."));
+    assert!(explain("refused").contains("refused    429 rejected-no-endpoints: No endpoint of the pool passes the filters"));
+    assert!(explain("unread").contains("refused    400 invalid_body: "));
+}
+
 #[tokio::test]
 async fn a_policy_that_fails_is_passed_over_and_then_not_asked_for_a_while() {
     let traps = plugin(&Module { score: "unreachable", data: DESCRIPTION, ..Module::default() });
@@ -166,12 +231,33 @@ async fn a_policy_that_fails_is_passed_over_and_then_not_asked_for_a_while() {
     let page = scene.page();
     let failed = |reason: &str| format!("pointsman_picker_policy_failures_total{{policy=\"traps\",reason=\"{reason}\"}}");
     assert!(page.contains(&format!("{} 5", failed("Trapped"))) && page.contains(&format!("{} 3", failed("Quarantined"))), "{page}");
+    let (_, records) = scene.recorded();
+    let unanswered = |at: usize| {
+        let profile = &records[at].profiles[0];
+        (profile.unanswered[0].policy.clone(), profile.unanswered[0].reason.clone().into_owned(), profile.policy.is_some())
+    };
+    assert_eq!(unanswered(0), ("traps".to_owned(), "Quarantined".to_owned(), true));
+    assert_eq!(unanswered(7), ("traps".to_owned(), "Trapped".to_owned(), true));
 
     // Another one takes its place, between two requests.
     let weights = json!({"weights": {"queue-length": 1.0, "kv-cache-utilization": 0.0}});
     let busiest = ScoringPolicy::load(&LOADER, "busiest", &module("pointsman-example-rust-balance"), &weights, &terms()).unwrap();
     scene.pool.set_policies(Policies { custom: Some(Arc::new(busiest)), ..(*scene.pool.policies()).clone() });
     assert_eq!(scene.endpoint("the longest queue wins").await, "10.0.0.0:8000");
+
+    // It is explained by the same file with the same configuration alone, and its configuration isn't shown to everybody.
+    let (lines, records) = scene.recorded();
+    let policy = records[0].profiles[0].policy.as_ref().unwrap();
+    assert_eq!((&*policy.name, &policy.config), ("busiest", &None));
+    let folder = empty_folder("explain-request-custom");
+    std::fs::write(folder.join("scorer.wasm"), module("pointsman-example-rust-balance")).unwrap();
+    std::fs::write(folder.join("weights.json"), weights.to_string()).unwrap();
+    let explain = |words: &[&str]| ended(0, &folder, &[&["explain", "request", "-f", "-"], words].concat(), &lines).0;
+    assert!(explain(&[]).contains(&format!("a plugin scored: give the file with the digest {} by --policy", policy.digest)));
+    let unconfigured = explain(&["--policy", "scorer.wasm"]);
+    assert!(unconfigured.contains("the policy had another configuration: give it by --policy-config"), "{unconfigured}");
+    let whole = explain(&["--policy", "scorer.wasm", "--policy-config", "weights.json"]);
+    assert!(whole.contains("the difference between 10.0.0.0:8000 and 10.0.0.1:8000: "), "{whole}");
 }
 
 #[tokio::test]
@@ -203,6 +289,11 @@ schedulingProfiles:
     let first = scene.ask(RequestHead::default(), &chat(&prompt)).await.unwrap();
     let prefiller = Some(("x-prefiller-host-port".to_owned(), "10.0.0.2:8000".to_owned()));
     assert_eq!(pair(&first), ("10.0.0.0:8000".to_owned(), prefiller));
+    let record = scene.recorded().1.remove(0);
+    let chosen =
+        |at: usize| record.profiles[at].endpoints.iter().filter(|row| row.chosen).map(|row| row.pod.to_string()).collect::<Vec<_>>();
+    assert_eq!((record.profiles.len(), chosen(0), chosen(1)), (2, vec!["pod-0".to_owned()], vec!["pod-2".to_owned()]));
+    assert_eq!(record.prefill.as_deref(), Some("10.0.0.2:8000"));
     assert_eq!(scene.pool.fleet().endpoints()[2].state.in_flight_requests(), 1);
     drop(first);
     assert_eq!(scene.pool.fleet().endpoints()[2].state.in_flight_requests(), 0);
@@ -251,6 +342,9 @@ flowControl:
     let late = begin("late");
     let refused = reason(late.await.unwrap());
     assert_eq!(refused, (429, "rejected-ttl-expired".to_owned()), "after 30 s, which pass at once here");
+    let record = scene.recorded().1.remove(0);
+    assert_eq!((record.refused.unwrap().reason.as_str(), record.saturation), ("rejected-ttl-expired", Some(1.0)));
+    assert!(record.waited_seconds.is_some() && record.profiles.is_empty());
     // Many let go at once don't overtake what each of them adds.
     let both = [begin("one"), begin("other")];
     waits(2).await;

@@ -12,6 +12,7 @@ use crate::{
         cluster::{self, PoolGroup, PoolName, PoolView},
         counts::{PickerCounts, PoolStates},
         custom,
+        decisions::{self, Decisions, MAX_DECISIONS},
         grpc::{self, Settings},
         latency::Latency,
         policy::{ScoringPolicy, Terms},
@@ -87,6 +88,9 @@ pub(super) struct EndpointPickerArgs {
     config_text: Option<String>,
     #[command(flatten)]
     policy: PolicyArgs,
+    /// How many of the last decisions are recorded, for `pointsman explain request`; 0 is none. A decision takes up to 15 KiB of memory.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_DECISIONS)))]
+    record_decisions: u32,
     /// How long the last streams may take once the picker is to end. Keep the pod's terminationGracePeriodSeconds above it.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     drain_timeout: Duration,
@@ -111,7 +115,7 @@ struct PortArgs {
     /// Where probes ask by gRPC's health protocol, without TLS.
     #[arg(long, value_name = "PORT", default_value_t = 9003)]
     grpc_health_port: u16,
-    /// Where /healthz, /readyz and /metrics are answered.
+    /// Where /healthz, /readyz, /metrics and /decisions are answered.
     #[arg(long, value_name = "PORT", default_value_t = 9090)]
     metrics_port: u16,
     /// Whether proxies ask by TLS.
@@ -223,16 +227,18 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     let counts = Arc::<PickerCounts>::default();
     let scraper = Scraper::new(Arc::clone(&view.fleet), config.scrape.clone(), clock).map_err(|error| anyhow!(error))?;
     let name = format!("{}/{}", pool_name.namespace, pool_name.name);
-    let pool = Arc::new(Pool::new(name, Arc::clone(&view), config, policies, latency, Arc::clone(&counts), clock));
+    let pool = Pool::new(name, Arc::clone(&view), config, policies, latency, Arc::clone(&counts), clock);
+    let pool = Arc::new(pool.recording(Decisions::new(args.record_decisions)));
 
     let mut registry = Registry::default();
     counts.register(&mut registry);
     registry.register_collector(Box::new(PoolStates(vec![Arc::clone(&pool)])));
     let listener = args.ports.listen(args.ports.metrics_port, "metrics-port").await?;
-    tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz and /metrics");
+    tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz, /metrics and /decisions");
     let watched = Arc::clone(&view);
+    let recorded = decisions::route::routes(Arc::clone(pool.decisions()));
     tasks.spawn(async move {
-        health::serve_ready(listener, Arc::new(move || watched.obstacle()), registry, log_level).await.ok();
+        health::serve_ready(listener, Arc::new(move || watched.obstacle()), registry, log_level, recorded).await.ok();
         "answering /healthz"
     });
     tasks.spawn(async { (learning.await, "learning what answers take").1 });

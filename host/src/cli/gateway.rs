@@ -27,6 +27,7 @@ use crate::{
 };
 use anyhow::{Context, Result, anyhow, bail};
 use arc_swap::ArcSwap;
+use axum::Router;
 use clap::Args;
 use kube::Client;
 use pointsman_core::{duration, quantity, settings::HOST_NAMESPACE};
@@ -318,7 +319,7 @@ pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz and /metrics");
     tasks.spawn(async move {
-        health::serve_ready(listener, Arc::new(obstacle), registry, log_level).await.ok();
+        health::serve_ready(listener, Arc::new(obstacle), registry, log_level, Router::new()).await.ok();
         "answering /healthz"
     });
 

@@ -12,6 +12,7 @@ use crate::{
     serve::health,
 };
 use anyhow::{Context, Result, bail};
+use axum::Router;
 use clap::Args;
 use pointsman_download::Limits;
 use prometheus_client::registry::Registry;
@@ -148,8 +149,9 @@ pub(super) async fn run(args: ModelAgentArgs) -> Result<ExitCode> {
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, node = settings.node, "answering /healthz, /readyz and /metrics");
     let mount = settings.mount.clone();
+    let known = Arc::new(move || known.borrow().clone());
     tokio::select! {
-        served = health::serve_ready(listener, Arc::new(move || known.borrow().clone()), registry, log_level) => served.context("answering /healthz")?,
+        served = health::serve_ready(listener, known, registry, log_level, Router::new()) => served.context("answering /healthz")?,
         ended = model_agent::run(client, settings, counts, obstacle) => ended.with_context(|| format!("the folder {}", mount.display()))?,
         // What downloads have so far stays on the disk, and whoever starts next goes on with it.
         () = stopped => tracing::info!("stopping"),

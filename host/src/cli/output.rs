@@ -38,18 +38,23 @@ pub(crate) fn print(text: &str) {
 
 /// Columns below their headings, each as wide as its widest cell.
 pub(crate) fn columns<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> String {
-    let mut widths = headings.map(str::len);
+    table(&headings, rows)
+}
+
+/// The same, where only the program knows how many columns there are.
+pub(crate) fn table(headings: &[impl AsRef<str>], rows: &[impl AsRef<[String]>]) -> String {
+    let mut widths: Vec<usize> = headings.iter().map(|heading| heading.as_ref().len()).collect();
     for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
+        for (width, cell) in widths.iter_mut().zip(row.as_ref()) {
             *width = (*width).max(cell.chars().count());
         }
     }
-    let line = |cells: [&str; N]| -> String {
-        let padded: Vec<String> = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| -> String {
+        let padded: Vec<String> = cells.zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         padded.join("   ").trim_end().to_owned() + "\n"
     };
-    let rows = rows.iter().map(|row| line(row.each_ref().map(String::as_str)));
-    std::iter::once(line(headings)).chain(rows).collect()
+    let rows = rows.iter().map(|row| line(&mut row.as_ref().iter().map(String::as_str)));
+    std::iter::once(line(&mut headings.iter().map(AsRef::as_ref))).chain(rows).collect()
 }
 
 /// Names with what they stand for, one below the other.

@@ -20,11 +20,17 @@ use tokio::task::spawn_blocking;
 /// Loads it. Blocks while it is compiled.
 pub fn load(loader: &Loader, file: &Path, config: Option<&Path>, terms: &Terms) -> Result<ScoringPolicy, String> {
     let name = file.file_stem().map_or_else(|| "policy".into(), |stem| stem.to_string_lossy());
+    let (bytes, config) = read(file, config)?;
+    ScoringPolicy::load(loader, &name, &bytes, &config, terms).map_err(|error| format!("--policy {}: {error}", file.display()))
+}
+
+/// Reads the policy's bytes and its configuration.
+pub fn read(file: &Path, config: Option<&Path>) -> Result<(Vec<u8>, Value), String> {
     let bytes = file.file_name().and_then(|last| Some((file.parent()?, last.to_str()?)));
     let (folder, last) = bytes.ok_or_else(|| format!("--policy {}: it is no path of a file", file.display()))?;
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let bytes = file::read(folder, last).map_err(|error| format!("--policy: {error}"))?;
-    let bytes = unpack(&bytes).map_err(|error| format!("--policy {}: {error}", file.display()))?;
+    let bytes = unpack(&bytes).map_err(|error| format!("--policy {}: {error}", file.display()))?.into_owned();
     let config = match config {
         None => json!({}),
         Some(path) => {
@@ -33,7 +39,7 @@ pub fn load(loader: &Loader, file: &Path, config: Option<&Path>, terms: &Terms) 
             serde_saphyr::from_str::<Value>(&text).map_err(|error| wrong(&error))?
         }
     };
-    ScoringPolicy::load(loader, &name, &bytes, &config, terms).map_err(|error| format!("--policy {}: {error}", file.display()))
+    Ok((bytes, config))
 }
 
 /// Has a pool decided by what the file holds, from its next change on. It never ends by itself.

@@ -1,6 +1,16 @@
 //! Which endpoint a request goes to: filters, policies, a choice; and who prefills its prompt.
 
-use super::{counts::PickerCounts, latency::Estimates, policy::ScoringPolicy, read::Incoming, refusal::Dropped};
+use super::{
+    counts::PickerCounts,
+    decisions::{
+        Considered, MAX_ROWS, Steps,
+        record::{AVOIDED, PolicyRecord, ProfileRecord, SUBSET, Shared, Unanswered},
+    },
+    latency::Estimates,
+    policy::ScoringPolicy,
+    read::Incoming,
+    refusal::Dropped,
+};
 use pointsman_picker::{
     config::{Decider, PickerConfig, PickerKind, Profile, Profiles, ScorerKind},
     fleet::Endpoint,
@@ -64,18 +74,36 @@ struct Scratch {
     matrix: Vec<f64>,
     scores: Scores,
     chosen: Vec<usize>,
+    steps: Steps,
+    /// The policy that has answered.
+    answered: Option<Arc<PolicyRecord>>,
+    unanswered: Vec<Unanswered>,
 }
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
+/// The choices of profiles, if they are recorded.
+pub(super) type Recorded<'r> = Option<&'r mut Vec<ProfileRecord>>;
+
 /// Decides.
-pub(super) fn decide(inputs: &Inputs<'_>, policies: &Policies, counts: &PickerCounts) -> Result<Decision, Dropped> {
-    SCRATCH.with_borrow_mut(|scratch| decide_with(inputs, policies, counts, scratch))
+pub(super) fn decide(
+    inputs: &Inputs<'_>,
+    policies: &Policies,
+    counts: &PickerCounts,
+    mut recorded: Recorded<'_>,
+) -> Result<Decision, Dropped> {
+    SCRATCH.with_borrow_mut(|scratch| decide_with(inputs, policies, counts, scratch, &mut recorded))
 }
 
-fn decide_with(inputs: &Inputs<'_>, policies: &Policies, counts: &PickerCounts, scratch: &mut Scratch) -> Result<Decision, Dropped> {
+fn decide_with(
+    inputs: &Inputs<'_>,
+    policies: &Policies,
+    counts: &PickerCounts,
+    scratch: &mut Scratch,
+    recorded: &mut Recorded<'_>,
+) -> Result<Decision, Dropped> {
     let started = Instant::now();
     let Inputs { endpoints, request, config, .. } = inputs;
     allow(inputs, &mut scratch.allowed);
@@ -86,7 +114,7 @@ fn decide_with(inputs: &Inputs<'_>, policies: &Policies, counts: &PickerCounts, 
     know(inputs, scratch);
     let primary = config.profiles.primary();
     let turn = Turn { inputs, policies, own: &policies.primary, profile: primary, counts };
-    turn.choose(primary.picker.max_endpoints, scratch)?;
+    turn.choose(primary.picker.max_endpoints, scratch, recorded)?;
     let first = scratch.chosen[0];
     let features = scratch.features[first];
     if inputs.if_available && scratch.matches.blocks(endpoints[first].state.id()) == 0 {
@@ -97,7 +125,7 @@ fn decide_with(inputs: &Inputs<'_>, policies: &Policies, counts: &PickerCounts, 
         (Profiles::Disaggregated { prefill: profile, decider, .. }, Some(own)) if prefills(*decider, request, &features) => {
             let turn = Turn { inputs, policies, own, profile, counts };
             // Who decodes can prefill as well: nobody for it is no reason to refuse a request.
-            turn.choose(1, scratch).ok().map(|()| scratch.chosen[0]).filter(|at| *at != first).map(|at| endpoints[at].clone())
+            turn.choose(1, scratch, recorded).ok().map(|()| scratch.chosen[0]).filter(|at| *at != first).map(|at| endpoints[at].clone())
         }
         _ => None,
     };
@@ -159,28 +187,43 @@ struct Turn<'t> {
 }
 
 impl Turn<'_> {
-    /// Chooses so many of the endpoints that the proxy allows.
-    fn choose(&self, number: usize, scratch: &mut Scratch) -> Result<(), Dropped> {
+    /// Chooses so many of the endpoints that the proxy allows, and records it.
+    fn choose(&self, number: usize, scratch: &mut Scratch, recorded: &mut Recorded<'_>) -> Result<(), Dropped> {
+        let outcome = self.choose_kept(number, scratch);
+        if let Some(recorded) = recorded {
+            recorded.push(self.record(scratch));
+        }
+        outcome
+    }
+
+    fn choose_kept(&self, number: usize, scratch: &mut Scratch) -> Result<(), Dropped> {
         let Inputs { endpoints, config, now, seed, request, .. } = *self.inputs;
-        let Scratch { features, allowed, kept, matrix, scores, chosen, .. } = scratch;
+        let Scratch { features, allowed, kept, matrix, scores, chosen, steps, answered, unanswered, .. } = scratch;
+        *answered = None;
+        unanswered.clear();
+        chosen.clear();
+        steps.reset(endpoints.len());
         kept.clone_from(allowed);
+        steps.add(SUBSET, kept);
         let staleness = super::placed::micros(config.scrape.staleness);
-        Filtering { endpoints, features, tokens: request.tokens, now, staleness, seed }.keep(self.profile, kept);
+        let filtering = Filtering { endpoints, features, tokens: request.tokens, now, staleness, seed };
+        filtering.keep(self.profile, kept, |step, left| steps.add(step, left));
         // Those that can't be reached come last, and serve if there are no others.
         if kept.iter().any(|at| !endpoints[*at].state.is_avoided(now)) {
             kept.retain(|at| !endpoints[*at].state.is_avoided(now));
+            steps.add(AVOIDED, kept);
         }
         if kept.is_empty() {
             return Err(Dropped::Filtered);
         }
         let known = || kept.iter().map(|at| &features[*at]);
-        if let Some(answer) = self.ask(known, matrix) {
+        if let Some((policy, answer)) = self.ask(known, matrix, unanswered) {
+            *answered = Some(policy);
             scores.reset(kept.len());
             scores.add(1.0, &answer);
             choice(self.profile).choose(scores, number, seed, chosen);
         } else {
             let known: Vec<EndpointFeatures> = known().copied().collect();
-            chosen.clear();
             chosen.extend(least_loaded(&known, seed));
         }
         // From places among those that were scored to places in the pool.
@@ -190,15 +233,53 @@ impl Turn<'_> {
         if chosen.is_empty() { Err(Dropped::Filtered) } else { Ok(()) }
     }
 
-    /// The scores of the first policy in line that answers.
-    fn ask<'f, I: Iterator<Item = &'f EndpointFeatures>>(&self, known: impl Fn() -> I, matrix: &mut Vec<f64>) -> Option<Vec<f64>> {
+    /// The first policy in line that answers, and its scores.
+    fn ask<'f, I: Iterator<Item = &'f EndpointFeatures>>(
+        &self,
+        known: impl Fn() -> I,
+        matrix: &mut Vec<f64>,
+        unanswered: &mut Vec<Unanswered>,
+    ) -> Option<(Arc<PolicyRecord>, Vec<f64>)> {
         let line = self.policies.custom.as_deref().into_iter().chain([self.own]);
         line.into_iter().find_map(|policy| {
             let started = Instant::now();
             let answer = policy.score(known(), matrix);
             self.counts.asked(policy, started.elapsed(), answer.as_ref().err().map(CallError::reason));
-            answer.ok()
+            match answer {
+                Ok(scores) => Some((Arc::clone(policy.record()), scores)),
+                Err(error) => {
+                    let PolicyRecord { name, digest, .. } = &**policy.record();
+                    unanswered.push(Unanswered {
+                        policy: name.clone(),
+                        digest: digest.clone(),
+                        reason: error.reason().into(),
+                        message: error.to_string(),
+                    });
+                    None
+                }
+            }
         })
+    }
+
+    /// What is recorded of the choice that was just made.
+    fn record(&self, scratch: &Scratch) -> ProfileRecord {
+        let Scratch { features, kept, scores, chosen, steps, answered, unanswered, .. } = scratch;
+        let Inputs { endpoints, config, seed, .. } = *self.inputs;
+        let scores = answered.as_ref().map(|_| scores.sums());
+        let considered = Considered { endpoints, features, steps, kept, scores, chosen };
+        // With two profiles each has a half, so that a decision never has more.
+        let most = if config.profiles.prefill().is_some() { MAX_ROWS / 2 } else { MAX_ROWS };
+        let rows = considered.rows(most);
+        ProfileRecord {
+            name: self.profile.name.clone(),
+            picker: self.profile.picker.kind.plugin_type().into(),
+            seed,
+            policy: answered.clone().map(Shared),
+            unanswered: unanswered.clone(),
+            left_out: endpoints.len() - rows.len(),
+            endpoints: rows,
+            extremes: scores.and_then(|_| considered.extremes(most)),
+        }
     }
 }
 

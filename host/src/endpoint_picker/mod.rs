@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod counts;
 pub mod custom;
 mod decide;
+pub mod decisions;
 pub mod grpc;
 pub mod latency;
 mod placed;

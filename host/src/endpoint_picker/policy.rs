@@ -1,5 +1,6 @@
 //! What scores endpoints: the plugins at scheduling-scoring, asked while a request waits.
 
+use super::decisions::record::PolicyRecord;
 use crate::load::{LoadError, Loader};
 use pointsman_core::decide::{health::HealthChange, member::Member};
 use pointsman_crds::policy::{
@@ -15,11 +16,17 @@ use pointsman_sandbox::{
     call::CallError,
     digest::Digest,
     engine::Use,
-    point::{Question, scoring::RequestRef},
+    point::{
+        Question,
+        scoring::{RequestRef, Term},
+    },
 };
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// The name of the policy that stands for a profile's scorers.
 const DEFAULT: &str = "scheduling-scoring";
@@ -30,6 +37,7 @@ pub struct ScoringPolicy {
     member: Member,
     features: Vec<Option<Feature>>,
     columns: u32,
+    record: Arc<PolicyRecord>,
     deadline: Duration,
     namespace: String,
 }
@@ -47,15 +55,25 @@ impl ScoringPolicy {
     /// The default policy with the scorers of a profile. Blocks while it is compiled.
     pub fn of_profile(loader: &Loader, profile: &Profile, terms: &Terms) -> Result<Self, LoadError> {
         let bytes = builtin::find(DEFAULT).map_or(&[][..], |builtin| builtin.bytes);
-        Self::load(loader, DEFAULT, bytes, &config(&profile.scorers), terms)
+        let config = config(&profile.scorers);
+        let mut policy = Self::load(loader, DEFAULT, bytes, &config, terms)?;
+        policy.record = Arc::new(PolicyRecord { config: Some(config), ..(*policy.record).clone() });
+        Ok(policy)
     }
 
     /// A plugin with its configuration. Blocks while it is compiled.
     pub fn load(loader: &Loader, name: &str, bytes: &[u8], config: &Value, terms: &Terms) -> Result<Self, LoadError> {
-        let bound = PolicySetPlugin {
+        let config = config.to_string();
+        let mut record = PolicyRecord {
             name: name.to_owned(),
             digest: Digest::hash(bytes).to_string(),
-            config: Some(config.to_string()),
+            config_digest: Digest::hash(config.as_bytes()).to_string(),
+            ..PolicyRecord::default()
+        };
+        let bound = PolicySetPlugin {
+            name: name.to_owned(),
+            digest: record.digest.clone(),
+            config: Some(config),
             points: vec![PolicyPoint::SchedulingScoring],
             instances: PluginInstances::Warm,
             ..PolicySetPlugin::default()
@@ -71,7 +89,9 @@ impl ScoringPolicy {
         }
         let features: Vec<Option<Feature>> = names.iter().map(|name| Feature::parse(name)).collect();
         let columns = u32::try_from(features.len()).unwrap_or(u32::MAX);
-        Ok(Self { features, columns, member, deadline: terms.deadline, namespace: terms.namespace.clone() })
+        record.features = names.to_vec();
+        let (record, namespace) = (Arc::new(record), terms.namespace.clone());
+        Ok(Self { features, columns, member, record, deadline: terms.deadline, namespace })
     }
 
     /// Its name.
@@ -87,6 +107,20 @@ impl ScoringPolicy {
     /// The digest of its bytes.
     pub fn digest(&self) -> &str {
         &self.member.bound.digest
+    }
+
+    /// What is recorded of it where it has answered.
+    pub fn record(&self) -> &Arc<PolicyRecord> {
+        &self.record
+    }
+
+    /// What the score of one of these endpoints is made of. A failure isn't held against the policy.
+    pub fn explain<'e>(&self, endpoints: impl IntoIterator<Item = &'e EndpointFeatures>, row: usize) -> Result<Vec<Term>, CallError> {
+        let mut matrix = Vec::new();
+        fill(&self.features, endpoints, &mut matrix);
+        let request = RequestRef { question: Question::EndpointPick, columns: self.columns, matrix: &matrix, facts: &[] };
+        let row = u32::try_from(row).unwrap_or(u32::MAX);
+        self.member.plugin(Use::Hot).and_then(|plugin| plugin.explain(request, row)).map(|(terms, _)| terms)
     }
 
     /// A score for each of these endpoints, or why there is none. The matrix is a buffer that is used again.

@@ -3,12 +3,13 @@
 use super::{
     cluster::PoolView,
     counts::{PickerCounts, RequestLabels},
-    decide::{Decision, Policies, decide},
+    decide::{Decision, Policies, Recorded, decide},
+    decisions::{Decisions, record::Record},
     grpc::Picks,
     latency::{Latency, Taken},
     placed::{Answer, Placed, micros},
     read::{Incoming, read},
-    refusal::Dropped,
+    refusal::{Dropped, NotPlaced},
     session,
     waiting::{Arrival, Waiting},
 };
@@ -38,13 +39,14 @@ const DEFAULT_FLOW: &str = "default-flow";
 /// A pool that requests are placed on.
 #[derive(Debug)]
 pub struct Pool {
-    name: String,
+    name: Arc<str>,
     view: Arc<PoolView>,
     config: PickerConfig,
     policies: ArcSwap<Policies>,
     waiting: Option<Waiting>,
     latency: Latency,
     counts: Arc<PickerCounts>,
+    decisions: Arc<Decisions>,
     clock: tokio::time::Instant,
     /// The length of blocks, fixed once a prompt was hashed by it.
     block: OnceLock<BlockSize>,
@@ -73,7 +75,7 @@ pub struct PoolSummary {
 }
 
 impl Pool {
-    /// A pool with nothing in flight.
+    /// A pool with nothing in flight, whose decisions aren't recorded.
     pub fn new(
         name: String,
         view: Arc<PoolView>,
@@ -85,19 +87,31 @@ impl Pool {
     ) -> Self {
         let waiting = config.flow_control.clone().map(|settings| Waiting::new(settings, clock));
         Self {
-            name,
+            name: name.into(),
             view,
             config,
             policies: ArcSwap::from_pointee(policies),
             waiting,
             latency,
             counts,
+            decisions: Arc::new(Decisions::new(0)),
             clock,
             block: OnceLock::new(),
             seeds: AtomicU64::new(u64::from(std::process::id()) << 32),
             drains: AtomicBool::new(false),
             ends: AtomicBool::new(false),
         }
+    }
+
+    /// The same, with the last decisions recorded there.
+    #[must_use]
+    pub fn recording(self, decisions: Decisions) -> Self {
+        Self { decisions: Arc::new(decisions), ..self }
+    }
+
+    /// The last decisions.
+    pub fn decisions(&self) -> &Arc<Decisions> {
+        &self.decisions
     }
 
     /// NAMESPACE/NAME.
@@ -221,49 +235,94 @@ impl Pool {
         self.seeds.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Places a request, and records it. One whose client leaves while it waits was neither placed nor refused, and isn't recorded.
     async fn place(self: Arc<Self>, head: RequestHead, body: Vec<Bytes>) -> Result<(Placement, Placed), Refusal> {
+        let mut record = self.decisions.start(&self.name, &head);
+        let placed = self.place_recorded(&head, &body, record.as_deref_mut()).await;
+        if let Some(mut record) = record {
+            match &placed {
+                Ok((placement, _)) => record.sent.clone_from(&placement.endpoints),
+                Err(why) => record.refused = Some(why.record()),
+            }
+            self.decisions.push(*record);
+        }
+        placed.map_err(NotPlaced::refusal)
+    }
+
+    async fn place_recorded(
+        self: &Arc<Self>,
+        head: &RequestHead,
+        body: &[Bytes],
+        mut record: Option<&mut Record>,
+    ) -> Result<(Placement, Placed), NotPlaced> {
         let arrived = Instant::now();
         let endpoints = self.fleet().endpoints();
         let priority = head.objective.as_deref().and_then(|objective| self.view.priority(objective)).unwrap_or(0);
         let flow = head.fairness_id.as_deref().unwrap_or(DEFAULT_FLOW);
-        let request = read(&head, &body, &self.config, self.block(&endpoints), &self.view.rewrites(), self.seed());
-        let request = request.inspect_err(|refusal| self.counts.dropped(&self.counts.labels("", "", flow, priority), &refusal.details))?;
+        if let Some(record) = &mut record {
+            record.priority = priority;
+            flow.clone_into(&mut record.flow);
+            record.pool_endpoints = endpoints.len();
+        }
+        let request = read(head, body, &self.config, self.block(&endpoints), &self.view.rewrites(), self.seed());
+        let request = request.map_err(|refusal| {
+            self.counts.dropped(&self.counts.labels("", "", flow, priority), &refusal.details);
+            NotPlaced::Unread(refusal)
+        })?;
+        if let Some(record) = &mut record {
+            request.note(record);
+        }
         let labels = self.counts.labels(request.model(), request.target(), flow, priority);
         let dropped = |why: Dropped| {
             self.counts.dropped(&labels, why.reason());
-            why.refusal()
+            NotPlaced::Dropped(why)
         };
-        let released = self.let_on(&head, &request, priority, flow, &endpoints).await.map_err(dropped)?;
+        let arrival = (priority, flow, &endpoints[..]);
+        let released = self.let_on(head, &request, arrival, record.as_deref_mut()).await.map_err(dropped)?;
         // Others may have come and gone while it has waited.
         let endpoints = self.fleet().endpoints();
-        let decision = self.decide(&head, &request, &endpoints).map_err(dropped)?;
-        let placed = self.send(&head, &request, &decision, labels.clone(), arrived);
+        if let Some(record) = &mut record {
+            record.pool_endpoints = endpoints.len();
+        }
+        let recorded = record.as_deref_mut().map(|record| &mut record.profiles);
+        let decision = self.decide(head, &request, &endpoints, recorded).map_err(dropped)?;
+        let placed = self.send(head, &request, &decision, labels.clone(), arrived);
         drop(released);
         let mut headers = Vec::new();
         if let Some(prefill) = &decision.prefill {
             headers.push((PREFILLER.to_owned(), prefill.text.to_string()));
+            if let Some(record) = &mut record {
+                record.prefill = Some(prefill.text.to_string());
+            }
         }
         let destinations = decision.endpoints.iter().map(|endpoint| endpoint.text.to_string()).collect();
         Ok((Placement { endpoints: destinations, headers, body: request.rewritten }, placed))
     }
 
-    /// Waits until the request may go on.
+    /// Waits until the request may go on, by its priority, its flow, and the endpoints that are there when it comes.
     async fn let_on(
         &self,
         head: &RequestHead,
         request: &Incoming,
-        priority: i64,
-        flow: &str,
-        endpoints: &[Endpoint],
+        (priority, flow, endpoints): (i64, &str, &[Endpoint]),
+        mut record: Option<&mut Record>,
     ) -> Result<Option<super::waiting::Released>, Dropped> {
         if self.ends.load(Ordering::Acquire) {
             return Err(Dropped::ShuttingDown);
         }
         let Some(waiting) = &self.waiting else {
-            let is_full = priority < 0 && self.saturation(endpoints, Endpoint::load) >= 1.0;
+            let saturation = (priority < 0).then(|| self.saturation(endpoints, Endpoint::load));
+            if let Some(record) = record {
+                record.saturation = saturation;
+            }
+            let is_full = saturation.is_some_and(|saturation| saturation >= 1.0);
             return if is_full && !endpoints.is_empty() { Err(Dropped::Saturated) } else { Ok(None) };
         };
-        let has_room = self.saturation(endpoints, Endpoint::load) < waiting.ceiling();
+        let saturation = self.saturation(endpoints, Endpoint::load);
+        let has_room = saturation < waiting.ceiling();
+        if let Some(record) = &mut record {
+            record.saturation = Some(saturation);
+        }
         let started = Instant::now();
         let arrival = Arrival {
             priority,
@@ -273,12 +332,15 @@ impl Pool {
             first_token_within: head.ttft_ms.map(std::time::Duration::from_millis),
         };
         let outcome = waiting.go_on(arrival, !endpoints.is_empty(), has_room).await;
+        if let Some(record) = record {
+            record.waited_seconds = Some(started.elapsed().as_secs_f64());
+        }
         self.counts.waited(&self.name, outcome.as_ref().map(|_| ()).map_err(|why| *why), started.elapsed());
         let is_empty = || self.fleet().endpoints().is_empty();
         outcome.map(Some).map_err(|why| if why == Dropped::TtlExpired && is_empty() { Dropped::NoEndpoints } else { why })
     }
 
-    fn decide(&self, head: &RequestHead, request: &Incoming, endpoints: &[Endpoint]) -> Result<Decision, Dropped> {
+    fn decide(&self, head: &RequestHead, request: &Incoming, endpoints: &[Endpoint], recorded: Recorded<'_>) -> Result<Decision, Dropped> {
         let policies = self.policies.load();
         let session = session::pod(head, &self.view);
         let estimates = self.latency.estimates();
@@ -294,7 +356,7 @@ impl Pool {
             seed: self.seed(),
             if_available: head.if_available,
         };
-        decide(&inputs, &policies, &self.counts)
+        decide(&inputs, &policies, &self.counts, recorded)
     }
 
     /// Counts the request where it goes.

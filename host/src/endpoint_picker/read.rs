@@ -1,6 +1,9 @@
 //! What a request's path and body say, and the body that is sent on.
 
-use super::refusal::{unclaimed, unreadable};
+use super::{
+    decisions::record::Record,
+    refusal::{unclaimed, unreadable},
+};
 use hyper::body::Bytes;
 use pointsman_picker::{
     body::{Api, ModelEdit, RequestBody},
@@ -39,6 +42,14 @@ impl Incoming {
     /// The model that answers.
     pub(super) fn target(&self) -> &str {
         self.target.as_deref().unwrap_or(&self.model)
+    }
+
+    /// Notes what of it is recorded: of its prompt only the number of tokens.
+    pub(super) fn note(&self, record: &mut Record) {
+        record.model.clone_from(&self.model);
+        record.target.clone_from(&self.target);
+        record.prompt_tokens = self.tokens;
+        record.output_limit = self.max_tokens;
     }
 }
 

@@ -1,5 +1,6 @@
 //! The answers to requests that go nowhere, by upstream's status codes and reasons.
 
+use super::decisions::record::RefusalRecord;
 use hyper::body::Bytes;
 use pointsman_picker::{body::BodyError, protocol::Refusal};
 use serde_json::json;
@@ -78,6 +79,34 @@ impl Dropped {
             headers.push(("retry-after".to_owned(), RETRY_AFTER.to_owned()));
         }
         answer(status, headers, kind, self.reason(), self.message())
+    }
+}
+
+/// Why a request is not placed.
+#[derive(Debug)]
+pub(super) enum NotPlaced {
+    /// It can't be read, and this is the answer.
+    Unread(Refusal),
+    /// It goes nowhere.
+    Dropped(Dropped),
+}
+
+impl NotPlaced {
+    /// What is recorded of it: nothing that could have come from a body or a path.
+    pub(super) fn record(&self) -> RefusalRecord {
+        let (status, reason, message) = match self {
+            Self::Unread(refusal) => (refusal.status, &*refusal.details, "The request's body or its path can't be read."),
+            Self::Dropped(why) => (why.status(), why.reason(), why.message()),
+        };
+        RefusalRecord { status, reason: reason.to_owned(), message: message.into() }
+    }
+
+    /// The answer.
+    pub(super) fn refusal(self) -> Refusal {
+        match self {
+            Self::Unread(refusal) => refusal,
+            Self::Dropped(why) => why.refusal(),
+        }
     }
 }
 

@@ -96,18 +96,20 @@ pub async fn serve(listener: TcpListener, readiness: Readiness, registry: Regist
     axum::serve(listener, routes.into_make_service_with_connect_info::<SocketAddr>()).await
 }
 
-/// Answers for a gateway or an agent until the process ends. It is ready while nothing keeps it from that.
+/// Answers for a gateway, a picker or an agent until the process ends, also by further routes of its own. It is ready while nothing keeps it
+/// from that.
 pub async fn serve_ready(
     listener: TcpListener,
     obstacle: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     registry: Registry,
     log_level: LogLevel,
+    further: Router,
 ) -> std::io::Result<()> {
     let ready = get(async move || match obstacle() {
         None => (StatusCode::OK, "ok\n".to_owned()),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     });
-    let routes = common_routes(registry, log_level).route("/healthz", get(async || "ok\n")).route("/readyz", ready);
+    let routes = common_routes(registry, log_level).route("/healthz", get(async || "ok\n")).route("/readyz", ready).merge(further);
     axum::serve(listener, routes.into_make_service_with_connect_info::<SocketAddr>()).await
 }
 

@@ -81,6 +81,20 @@ pub enum Filter {
     Unsaturated(Detector),
 }
 
+impl Filter {
+    /// The type of the plugin that a configuration gets it by.
+    pub fn plugin_type(&self) -> &'static str {
+        match self {
+            Self::Role(role) => role.plugin_type(),
+            Self::Labels(_) => "label-selector-filter",
+            Self::PrefixAffinity(_) => "prefix-cache-affinity-filter",
+            Self::ContextLength { .. } => "context-length-aware",
+            Self::Unsaturated(Detector::Utilization { .. }) => "utilization-detector",
+            Self::Unsaturated(Detector::Concurrency { .. }) => "concurrency-detector",
+        }
+    }
+}
+
 /// What an endpoint does, by its label `llm-d.ai/role`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -93,6 +107,15 @@ pub enum Role {
 }
 
 impl Role {
+    /// The type of the filter that keeps the endpoints with it.
+    pub fn plugin_type(self) -> &'static str {
+        match self {
+            Self::Decode => "decode-filter",
+            Self::Prefill => "prefill-filter",
+            Self::Encode => "encode-filter",
+        }
+    }
+
     /// Whether an endpoint whose label has this value has the role.
     pub fn accepts(self, label: Option<&str>) -> bool {
         let accepted: &[&str] = match self {
@@ -282,4 +305,15 @@ pub enum PickerKind {
     Random,
     /// Any, with probabilities proportional to the scores (`weighted-random-picker`).
     WeightedRandom,
+}
+
+impl PickerKind {
+    /// The type of the plugin that a configuration gets it by.
+    pub fn plugin_type(self) -> &'static str {
+        match self {
+            Self::MaxScore => "max-score-picker",
+            Self::Random => "random-picker",
+            Self::WeightedRandom => "weighted-random-picker",
+        }
+    }
 }

@@ -1,5 +1,8 @@
 //! What is known of an endpoint for one request, by the names under which plugins ask for it.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+
 /// What is known of an endpoint for one request; NaN is unknown.
 #[derive(Clone, Copy, Debug)]
 pub struct EndpointFeatures {
@@ -96,6 +99,13 @@ macro_rules! features {
                     $(Self::$feature => endpoint.$field,)*
                 }
             }
+
+            /// The same, to be changed.
+            pub fn value_mut(self, endpoint: &mut EndpointFeatures) -> &mut f64 {
+                match self {
+                    $(Self::$feature => &mut endpoint.$field,)*
+                }
+            }
         }
     };
 }
@@ -125,6 +135,30 @@ impl Feature {
     /// The one of a name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|feature| feature.name() == name)
+    }
+}
+
+/// A map by the names of the features. What is unknown is null.
+impl Serialize for EndpointFeatures {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(Feature::ALL.iter().map(|feature| {
+            let value = feature.value(self);
+            (feature.name(), value.is_finite().then_some(value))
+        }))
+    }
+}
+
+/// The features of another version that this one doesn't know are left out, and those that it lacks are unknown.
+impl<'de> Deserialize<'de> for EndpointFeatures {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let values = BTreeMap::<String, Option<f64>>::deserialize(deserializer)?;
+        let mut features = Self::default();
+        for (name, value) in values {
+            if let (Some(feature), Some(value)) = (Feature::parse(&name), value) {
+                *feature.value_mut(&mut features) = value;
+            }
+        }
+        Ok(features)
     }
 }
 

@@ -29,12 +29,16 @@ pub struct Filtering<'f> {
 impl Filtering<'_> {
     /// Keeps the places of those endpoints that a profile's filters let through. A profile without a filter by role never picks endpoints that
     /// only prefill or encode: they don't answer.
-    pub fn keep(&self, profile: &Profile, kept: &mut Vec<usize>) {
+    ///
+    /// After each filter, `passed` gets the type of its plugin and what is left.
+    pub fn keep(&self, profile: &Profile, kept: &mut Vec<usize>, mut passed: impl FnMut(&'static str, &[usize])) {
         if !profile.filters.iter().any(|filter| matches!(filter, Filter::Role(_))) {
             kept.retain(|at| Role::Decode.accepts(self.endpoints[*at].label(ROLE)));
+            passed(Role::Decode.plugin_type(), kept);
         }
         for filter in &profile.filters {
             self.apply(filter, kept);
+            passed(filter.plugin_type(), kept);
         }
     }
 

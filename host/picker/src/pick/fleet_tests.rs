@@ -96,7 +96,7 @@ fn a_prompt_that_nobody_knows_has_its_turn_where_such_a_one_came_longest_ago() {
 fn kept(endpoints: &[Endpoint], features: &[EndpointFeatures], filters: Vec<Filter>, seed: u64) -> Vec<usize> {
     let profile = Profile { filters, ..PickerConfig::default().profiles.primary().clone() };
     let mut kept = (0..endpoints.len()).collect();
-    Filtering { endpoints, features, tokens: 50, now: 10 * SECOND, staleness: SECOND, seed }.keep(&profile, &mut kept);
+    Filtering { endpoints, features, tokens: 50, now: 10 * SECOND, staleness: SECOND, seed }.keep(&profile, &mut kept, |_, _| {});
     kept
 }
 
@@ -113,7 +113,13 @@ fn who_only_prefills_is_no_ordinary_endpoint_and_filters_apply_one_after_the_oth
     assert_eq!(kept(&endpoints, &features, Vec::new(), 1), [0, 2, 3]);
     assert_eq!(kept(&endpoints, &features, vec![Filter::Role(Role::Prefill)], 1), [1, 3]);
     let range = Filter::ContextLength { label: "range".to_owned() };
-    assert_eq!(kept(&endpoints, &features, vec![Filter::Role(Role::Prefill), range], 1), [1]);
+    assert_eq!(kept(&endpoints, &features, vec![Filter::Role(Role::Prefill), range.clone()], 1), [1]);
+
+    let profile = Profile { filters: vec![range], ..PickerConfig::default().profiles.primary().clone() };
+    let (mut left, mut passed) = (vec![0, 1, 2, 3], Vec::new());
+    let filtering = Filtering { endpoints: &endpoints, features: &features, tokens: 50, now: 10 * SECOND, staleness: SECOND, seed: 1 };
+    filtering.keep(&profile, &mut left, |step, left| passed.push((step, left.to_vec())));
+    assert_eq!(passed, [("decode-filter", vec![0, 2, 3]), ("context-length-aware", vec![0, 2])]);
 
     let report = |at: usize, waiting: f64| {
         let metrics = EngineMetrics { waiting: Some(waiting), kv_usage: Some(0.0), ..EngineMetrics::default() };

@@ -119,3 +119,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn features_have_json_by_their_names_and_null_is_unknown() {
+    let known = EndpointFeatures { queue_length: 3.0, prefix_match: 0.1, ..EndpointFeatures::default() };
+    let json = serde_json::to_value(known).unwrap();
+    assert_eq!(json.as_object().unwrap().len(), Feature::ALL.len());
+    assert_eq!((&json["queue-length"], &json["prefix-match"], json["session"].is_null()), (&3.0.into(), &0.1.into(), true));
+    let read: EndpointFeatures = serde_json::from_str(r#"{"queue-length": 3, "of-a-newer-version": 1, "session": null}"#).unwrap();
+    assert_eq!(read.queue_length.to_bits(), 3.0_f64.to_bits());
+    assert!(read.session.is_nan() && read.prefix_match.is_nan());
+}

@@ -1,4 +1,6 @@
-//! `pointsman explain`: why a service gets what it gets.
+//! `pointsman explain`: why a service gets what it gets, and why a request went where it did.
+
+mod request;
 
 use super::{
     live::{self, ViewArgs},
@@ -7,12 +9,15 @@ use super::{
     render::{read, report_held},
 };
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{Args, Subcommand};
 use pointsman_core::explain;
 use std::process::ExitCode;
 
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct ExplainArgs {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// A service of the cluster, such as inferenceservice/llama-chat or isvc/llama-chat. Without one, the services in the files.
     #[arg(value_name = "KIND/NAME", conflicts_with_all = ["files", "without", "only", "plugin_dir", "nodes"])]
     subject: Option<String>,
@@ -20,7 +25,17 @@ pub(super) struct ExplainArgs {
     view: ViewArgs,
 }
 
+/// What else is explained.
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// Explain why an endpoint picker sent a request where it did, from what the picker has recorded
+    Request(request::RequestArgs),
+}
+
 pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
+    if let Some(Other::Request(args)) = &args.other {
+        return request::run(args).await;
+    }
     let ViewArgs { offline: given, cache, output, .. } = &args.view;
     let offline = match &args.subject {
         Some(subject) => live::read(subject, &args.view).await?,

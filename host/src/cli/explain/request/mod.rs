@@ -1,0 +1,70 @@
+//! `pointsman explain request`: why an endpoint picker sent a request where it did. The policy that decided is asked again, about what the picker
+//! has recorded.
+
+mod replay;
+mod source;
+#[cfg(test)]
+mod tests;
+mod text;
+mod verdict;
+
+use crate::{
+    cli::{
+        cache::CacheArgs,
+        output::{Output, OutputArgs, print},
+    },
+    endpoint_picker::decisions::record::Record,
+};
+use anyhow::Result;
+use clap::Args;
+use replay::Replay;
+use serde::Serialize;
+use std::{path::PathBuf, process::ExitCode};
+use verdict::Explanation;
+
+#[derive(Args, Debug)]
+pub(super) struct RequestArgs {
+    /// The request: its x-request-id, or the number that the picker has given it. Without one, the newest.
+    #[arg(value_name = "ID")]
+    request: Option<String>,
+    /// The picker's metrics port, such as 127.0.0.1:9090 after `kubectl port-forward`.
+    #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "file", conflicts_with = "file")]
+    picker: Option<String>,
+    /// A file with an answer of the picker's /decisions, or - for standard input.
+    #[arg(short, long, value_name = "FILE|-")]
+    file: Option<PathBuf>,
+    /// The plugin that scored, if it isn't the built-in policy of this version.
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// A file with the configuration that it had, as JSON or YAML.
+    #[arg(long, value_name = "FILE", requires = "policy")]
+    policy_config: Option<PathBuf>,
+    #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// A record, and what is to be said of each of its profiles.
+#[derive(Debug, Serialize)]
+struct Explained<'r> {
+    record: &'r Record,
+    explanations: Vec<Explanation<'r>>,
+}
+
+pub(super) async fn run(args: &RequestArgs) -> Result<ExitCode> {
+    let record = source::read(args).await?;
+    let text = tokio::task::block_in_place(|| -> Result<String> {
+        let mut replay = Replay::new(args)?;
+        let mut explanations = Vec::new();
+        for profile in &record.profiles {
+            explanations.push(verdict::explain(profile, |rows, row| replay.terms(profile, rows, row)));
+        }
+        Ok(match args.output.output {
+            Output::Table => text::text(&record, &explanations),
+            Output::Json => serde_json::to_string_pretty(&Explained { record: &record, explanations })?,
+        })
+    })?;
+    print(&text);
+    Ok(ExitCode::SUCCESS)
+}

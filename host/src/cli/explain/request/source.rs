@@ -1,0 +1,95 @@
+//! Where a record comes from: a picker that runs, or a file.
+
+use super::RequestArgs;
+use crate::{
+    endpoint_picker::decisions::{
+        record::Record,
+        route::{MAX_ANSWER_BYTES, PATH},
+    },
+    outbound,
+};
+use anyhow::{Context, Result, anyhow, bail};
+use http::{Request, StatusCode, Uri};
+use hyper::body::Bytes;
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// How long a picker may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The record of the request, or the newest one.
+pub(super) async fn read(args: &RequestArgs) -> Result<Record> {
+    let wanted = args.request.as_deref();
+    let (source, text) = match (&args.picker, &args.file) {
+        (Some(picker), _) => (format!("the picker at {picker}"), ask(picker, wanted).await?),
+        (None, Some(file)) => (file.display().to_string(), read_file(file)?),
+        (None, None) => bail!("nothing to explain: give --picker ADDRESS:PORT or -f FILE"),
+    };
+    find(&text, wanted).with_context(|| source.clone())?.ok_or_else(|| match wanted {
+        Some(request) => anyhow!("{source} has no decision about the request {request:?}: only the last ones are recorded"),
+        None => anyhow!("{source} has no decisions"),
+    })
+}
+
+async fn ask(picker: &str, wanted: Option<&str>) -> Result<String> {
+    let server: Uri = format!("http://{picker}").parse().with_context(|| format!("--picker {picker}"))?;
+    if server.port().is_none() || server.path() != "/" {
+        bail!("--picker {picker}: it is ADDRESS:PORT");
+    }
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("limit", "1");
+    if let Some(request) = wanted {
+        query.append_pair("request", request);
+    }
+    let request = Request::get(format!("{PATH}?{}", query.finish())).body(Bytes::new())?;
+    let client = outbound::client(&server).with_context(|| format!("--picker {picker}"))?;
+    let answer = timeout(ANSWER_TIMEOUT, outbound::send(&client, request, MAX_ANSWER_BYTES)).await;
+    let answer = answer.with_context(|| format!("the picker at {picker} takes longer than {} s", ANSWER_TIMEOUT.as_secs()))?;
+    let answer = answer.map_err(|error| anyhow!("the picker at {picker} doesn't answer: {error}"))?;
+    let text = String::from_utf8_lossy(answer.body()).into_owned();
+    if answer.status() == StatusCode::OK {
+        return Ok(text);
+    }
+    let line: String = text.lines().next().unwrap_or_default().chars().take(200).collect();
+    bail!("the picker at {picker} answers {PATH} with status {}: {line}", answer.status().as_u16())
+}
+
+fn read_file(file: &Path) -> Result<String> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        io::stdin().lock().read_to_string(&mut text).context("standard input")?;
+        return Ok(text);
+    }
+    fs::read_to_string(file).with_context(|| file.display().to_string())
+}
+
+/// The first record of a text that is about the request. One line after the other is read: a file may be cut at its end.
+fn find(text: &str, wanted: Option<&str>) -> Result<Option<Record>> {
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let record: Record = serde_json::from_str(line).with_context(|| format!("line {}: it is no decision of a picker", at + 1))?;
+        if wanted.is_none_or(|wanted| record.request == wanted) {
+            return Ok(Some(record));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_record_of_a_request_counts_and_an_id_may_be_left_out() {
+        let text =
+            "{\"number\": 2, \"request\": \"b\"}\n\n{\"number\": 1, \"request\": \"a\"}\n{\"number\": 0, \"request\": \"a\"}\n{\"num";
+        let number = |wanted| find(text, wanted).unwrap().map(|record| record.number);
+        assert_eq!((number(None), number(Some("a")), number(Some("b"))), (Some(2), Some(1), Some(2)));
+        assert!(find(text, Some("c")).unwrap_err().to_string().starts_with("line 5: "));
+        assert!(find("", None).unwrap().is_none());
+    }
+}
