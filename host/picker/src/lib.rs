@@ -12,3 +12,4 @@ pub mod pick;
 pub mod prefix;
 pub mod protocol;
 pub mod rewrite;
+pub mod simulation;

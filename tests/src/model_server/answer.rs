@@ -1,7 +1,7 @@
 //! What a request is answered with.
 
 use super::{
-    engine::Progress,
+    Progress,
     prompt::{Asked, Endpoint},
     worker::Ticket,
 };

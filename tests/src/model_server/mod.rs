@@ -1,15 +1,14 @@
 //! A simulated model server: OpenAI's API and vLLM's metrics before an engine that takes the time of a real one, and no GPU.
 
 mod answer;
-mod blocks;
-mod engine;
 mod http;
 mod metrics;
 mod prompt;
 mod worker;
 
-pub use blocks::BYTES_PER_TOKEN;
-pub use engine::{EngineCounts, EngineEvent, EngineRequest, EngineSettings, Micros, ModelEngine, Progress, TooLong};
+pub use pointsman_picker::simulation::{
+    BYTES_PER_TOKEN, EngineCounts, EngineEvent, EngineRequest, EngineSettings, Micros, ModelEngine, Progress, TooLong,
+};
 
 use self::worker::Worker;
 use ::http::HeaderMap;

@@ -1,6 +1,6 @@
 //! Drives an engine in real time, and hands what happens to the requests.
 
-use super::engine::{EngineCounts, EngineEvent, EngineRequest, EngineSettings, Micros, ModelEngine, TooLong};
+use super::{EngineCounts, EngineEvent, EngineRequest, EngineSettings, Micros, ModelEngine, TooLong};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -1,12 +1,6 @@
 //! The KV cache of a simulated model server: blocks, and which of them still have the beginning of a prompt.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    hash::{DefaultHasher, Hash, Hasher},
-};
-
-/// How many bytes of text are a token.
-pub const BYTES_PER_TOKEN: usize = 4;
+use std::collections::{BTreeMap, HashMap};
 
 /// What blocks a request holds.
 #[derive(Debug, Default)]
@@ -41,20 +35,6 @@ pub(super) struct Blocks {
 impl Blocks {
     pub(super) fn new(total: usize, size: usize) -> Self {
         Self { total, size, own: 0, shared: HashMap::new(), unused: BTreeMap::new(), releases: 0 }
-    }
-
-    /// The hashes of a prompt's whole blocks, each with what is before it. The same text for another model has other hashes.
-    pub(super) fn hashes(&self, model: usize, prompt: &[u8]) -> Vec<u64> {
-        let mut parent = model as u64;
-        let blocks = prompt.chunks_exact(self.size * BYTES_PER_TOKEN);
-        let hash = |block: &[u8]| {
-            // Its keys are fixed.
-            let mut hasher = DefaultHasher::new();
-            (parent, block).hash(&mut hasher);
-            parent = hasher.finish();
-            parent
-        };
-        blocks.map(hash).collect()
     }
 
     /// How many blocks so many tokens take.

@@ -1,7 +1,13 @@
 //! The engine of a simulated model server, in a time of its own: whoever drives it says what time it is. Equal calls have equal results.
 
-use super::blocks::{BYTES_PER_TOKEN, Blocks, Held};
-use std::collections::{BTreeMap, VecDeque};
+use super::{
+    blocks::{Blocks, Held},
+    prompt::{EnginePrompt, PromptBlocks},
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 /// A moment, in microseconds.
 pub type Micros = u64;
@@ -29,15 +35,15 @@ impl Default for EngineSettings {
     }
 }
 
-/// A request to an engine.
+/// A request to an engine, whose prompt is text or blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EngineRequest {
+pub struct EngineRequest<P = Vec<u8>> {
     /// Events name it by this.
     pub id: u64,
     /// The number of its model: no two share prefixes.
     pub model: usize,
     /// Its prompt.
-    pub prompt: Vec<u8>,
+    pub prompt: P,
     /// How many tokens it gets.
     pub max_tokens: usize,
 }
@@ -102,7 +108,7 @@ pub struct EngineCounts {
 struct Sequence {
     id: u64,
     model: usize,
-    hashes: Vec<u64>,
+    hashes: Arc<[u64]>,
     held: Held,
     max_tokens: usize,
     tokens: usize,
@@ -115,7 +121,7 @@ struct Sequence {
 pub struct ModelEngine {
     settings: EngineSettings,
     blocks: Blocks,
-    waiting: VecDeque<EngineRequest>,
+    waiting: VecDeque<EngineRequest<PromptBlocks>>,
     /// The request whose prompt is read, and until when.
     prefill: Option<(Sequence, Micros)>,
     decoding: Vec<Sequence>,
@@ -134,13 +140,17 @@ impl ModelEngine {
     }
 
     /// Takes a request. The time never goes back from one call to the next.
-    pub fn arrive(&mut self, now: Micros, request: EngineRequest) -> Result<(), TooLong> {
+    pub fn arrive(&mut self, now: Micros, request: EngineRequest<impl EnginePrompt>) -> Result<(), TooLong> {
         self.run_until(now);
-        let tokens = prompt_tokens(&request) + request.max_tokens;
+        let EngineRequest { id, model, prompt, max_tokens } = request;
+        let PromptBlocks { hashes, tokens } = prompt.into_blocks(model, self.settings.block_size);
+        // An empty prompt has a token as well, by which models begin.
+        let prompt = PromptBlocks { hashes, tokens: tokens.max(1) };
+        let tokens = prompt.tokens + max_tokens;
         if self.blocks.needed(tokens) > self.settings.blocks {
             return Err(TooLong { tokens, limit: self.settings.blocks * self.settings.block_size });
         }
-        self.waiting.push_back(request);
+        self.waiting.push_back(EngineRequest { id, model, prompt, max_tokens });
         self.schedule(now);
         Ok(())
     }
@@ -246,8 +256,7 @@ impl ModelEngine {
     /// Requests start in the order in which they came: one that finds no room holds those behind it up.
     fn begin_prefill(&mut self, now: Micros) {
         let Some(request) = self.waiting.front() else { return };
-        let prompt_tokens = prompt_tokens(request);
-        let hashes = self.blocks.hashes(request.model, &request.prompt);
+        let PromptBlocks { hashes, tokens: prompt_tokens } = request.prompt.clone();
         // The last token is always computed: the first of the answer follows from it.
         let reusable = &hashes[..hashes.len().min((prompt_tokens - 1) / self.settings.block_size)];
         let Some(held) = self.blocks.take(reusable, prompt_tokens + request.max_tokens) else { return };
@@ -260,11 +269,6 @@ impl ModelEngine {
         let until = now + self.settings.prefill_us_per_token * (prompt_tokens - cached_tokens) as Micros;
         self.prefill = Some((Sequence { id, model, hashes, held, max_tokens, tokens: 0, in_step: false }, until));
     }
-}
-
-/// How many tokens the prompt has. An empty one has one as well, by which models begin.
-fn prompt_tokens(request: &EngineRequest) -> usize {
-    request.prompt.len().div_ceil(BYTES_PER_TOKEN).max(1)
 }
 
 fn count(models: impl Iterator<Item = usize>) -> BTreeMap<usize, usize> {
