@@ -22,6 +22,7 @@ mod metrics_page;
 mod model_cli;
 mod parity;
 mod picker;
+mod picker_cli;
 mod plans;
 mod plugin_cli;
 mod plugins;

@@ -22,6 +22,7 @@ mod model_agent;
 mod model_reports;
 pub mod offline;
 mod output;
+mod picker;
 mod plugin;
 mod policies;
 mod policy;
@@ -61,6 +62,8 @@ enum Command {
     Gateway(Box<gateway::GatewayArgs>),
     /// Run an endpoint picker: tells proxies which endpoint of an InferencePool a request goes to
     EndpointPicker(Box<endpoint_picker::EndpointPickerArgs>),
+    /// Try what an endpoint picker would do, without a cluster
+    Picker(picker::PickerArgs),
     /// Run the agent of a node: downloads the models that the node is to hold
     ModelAgent(model_agent::ModelAgentArgs),
     /// Print, install or check the CustomResourceDefinitions
@@ -122,6 +125,7 @@ impl Cli {
             Command::Controller(args) => Box::pin(controller::run(args)).await,
             Command::Gateway(args) => Box::pin(gateway::run(*args)).await,
             Command::EndpointPicker(args) => Box::pin(endpoint_picker::run(*args)).await,
+            Command::Picker(args) => picker::run(&args),
             Command::ModelAgent(args) => Box::pin(model_agent::run(args)).await,
             Command::Crds(args) => crds::run(args).await,
             Command::Render(args) => render::run(&args),

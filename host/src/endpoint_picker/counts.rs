@@ -21,7 +21,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Mutex},
     time::Duration,
@@ -68,6 +68,8 @@ pub struct PickerCounts {
     decided: Histogram,
     policies: Family<Labels<3>, Histogram>,
     policy_failures: Family<Labels<2>, Counter>,
+    /// All of these by their reasons, for those who don't read the page.
+    failures: Mutex<BTreeMap<&'static str, u64>>,
     prefix_share: Histogram,
     models: Mutex<BTreeSet<String>>,
     flows: Mutex<BTreeSet<String>>,
@@ -92,6 +94,7 @@ impl Default for PickerCounts {
             decided: Histogram::new(DECISION_SECONDS),
             policies: Family::new_with_constructor(|| Histogram::new(DECISION_SECONDS)),
             policy_failures: Family::default(),
+            failures: Mutex::default(),
             prefix_share: Histogram::new([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]),
             models: Mutex::default(),
             flows: Mutex::default(),
@@ -173,7 +176,13 @@ impl PickerCounts {
         self.policies.get_or_create(&labels).observe(took.as_secs_f64());
         if let Some(reason) = failure {
             self.policy_failures.get_or_create(&[("policy", name()), ("reason", reason.to_owned())]).inc();
+            *locked(&self.failures).entry(reason).or_default() += 1;
         }
+    }
+
+    /// How many questions had no answer, by the reason.
+    pub(super) fn policy_failures(&self) -> BTreeMap<&'static str, u64> {
+        locked(&self.failures).clone()
     }
 
     /// Counts the end of an answer.

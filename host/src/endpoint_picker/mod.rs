@@ -13,9 +13,11 @@ pub mod policy;
 pub mod pool;
 mod read;
 mod refusal;
+mod room;
 pub mod scrape;
 pub mod self_signed;
 mod session;
+pub mod simulate;
 mod unused;
 mod waiting;
 

@@ -10,7 +10,7 @@ use super::{
     placed::{Answer, Placed, micros},
     read::{Incoming, read},
     refusal::{Dropped, NotPlaced},
-    session,
+    room, session,
     waiting::{Arrival, Waiting},
 };
 use arc_swap::ArcSwap;
@@ -34,7 +34,7 @@ use std::{
 const PREFILLER: &str = "x-prefiller-host-port";
 
 /// Whose requests those are that don't say it.
-const DEFAULT_FLOW: &str = "default-flow";
+pub(super) const DEFAULT_FLOW: &str = "default-flow";
 
 /// A pool that requests are placed on.
 #[derive(Debug)]
@@ -174,17 +174,12 @@ impl Pool {
         }
     }
 
-    fn saturation(&self, endpoints: &[Endpoint], load: fn(&Endpoint, u64, u64) -> pointsman_picker::flow::saturation::Load) -> f64 {
-        let (now, staleness) = (self.micros(), micros(self.config.scrape.staleness));
-        let loads: Vec<_> = endpoints.iter().map(|endpoint| load(endpoint, now, staleness)).collect();
-        self.config.saturation.saturation(&loads)
+    fn saturation(&self, endpoints: &[Endpoint]) -> f64 {
+        room::saturation(&self.config, endpoints, self.micros(), Endpoint::load)
     }
 
     fn has_room_for_waiting(&self, ceiling: f64, released: usize) -> bool {
-        let endpoints = self.fleet().endpoints();
-        #[allow(clippy::cast_precision_loss)] // Far below 2^52.
-        let on_their_way = released as f64 * self.config.saturation.one_more(endpoints.len());
-        self.saturation(&endpoints, Endpoint::load_ahead) + on_their_way < ceiling
+        room::has_room_for_waiting(&self.config, &self.fleet().endpoints(), self.micros(), ceiling, released)
     }
 
     /// How it fares.
@@ -200,7 +195,7 @@ impl Pool {
             endpoints: endpoints.len(),
             kv_usage: mean(|metrics| metrics.kv_usage),
             queue: mean(|metrics| metrics.waiting),
-            saturation: self.saturation(&endpoints, Endpoint::load),
+            saturation: self.saturation(&endpoints),
             waiting: self.waiting.as_ref().map_or(0, Waiting::len),
             prefix_blocks: self.fleet().prefixes.len(),
         }
@@ -311,14 +306,14 @@ impl Pool {
             return Err(Dropped::ShuttingDown);
         }
         let Some(waiting) = &self.waiting else {
-            let saturation = (priority < 0).then(|| self.saturation(endpoints, Endpoint::load));
+            let saturation = (priority < 0).then(|| self.saturation(endpoints));
             if let Some(record) = record {
                 record.saturation = saturation;
             }
             let is_full = saturation.is_some_and(|saturation| saturation >= 1.0);
             return if is_full && !endpoints.is_empty() { Err(Dropped::Saturated) } else { Ok(None) };
         };
-        let saturation = self.saturation(endpoints, Endpoint::load);
+        let saturation = self.saturation(endpoints);
         let has_room = saturation < waiting.ceiling();
         if let Some(record) = &mut record {
             record.saturation = Some(saturation);
@@ -369,13 +364,8 @@ impl Pool {
         arrived: Instant,
     ) -> Placed {
         let now = self.micros();
-        let output = self.config.output_estimate.map_or(0, |estimate| {
-            #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // An estimate.
-            let expected = (request.tokens as f64 * estimate.ratio) as u64;
-            expected.min(estimate.max_tokens.unwrap_or(u64::MAX)).min(request.max_tokens.unwrap_or(u64::MAX))
-        });
         let first = &decision.endpoints[0];
-        let in_flight = first.state.send(request.tokens.saturating_add(output), now);
+        let in_flight = first.state.send(room::expected_tokens(&self.config, request), now);
         let prefill = decision.prefill.as_ref().map(|prefill| prefill.state.send(request.tokens, now));
         for endpoint in std::iter::once(first).chain(&decision.prefill) {
             self.fleet().prefixes.record(endpoint.state.id(), &request.hashes);

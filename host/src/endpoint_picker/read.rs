@@ -34,6 +34,11 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
+    /// A request of which only this is known.
+    pub(super) fn from_blocks(model: &str, hashes: Arc<[u64]>, tokens: u64, max_tokens: u64) -> Self {
+        Self { model: model.to_owned(), hashes, tokens, max_tokens: Some(max_tokens), streams: true, ..Self::default() }
+    }
+
     /// The model that the client has named; empty if none.
     pub(super) fn model(&self) -> &str {
         &self.model

@@ -3,7 +3,7 @@
 use pointsman_picker::config::{Parser, PickerConfig, ScorerKind, SessionBinding};
 
 /// The header by which sessions come back.
-const SESSION_HEADER: &str = "x-session-token";
+pub(super) const SESSION_HEADER: &str = "x-session-token";
 
 /// Sentences about it, with what to do.
 pub fn unused(config: &PickerConfig) -> Vec<String> {

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 /// How often it is looked whether there is room, as long as somebody waits and nothing else says so: reports come in by themselves.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What becomes of a request that waits: it goes on, or it is dropped.
 type Waits = oneshot::Sender<Result<Released, Dropped>>;

@@ -1,0 +1,210 @@
+//! Requests that are made up, the same for the same seed, so that nobody needs a trace to begin.
+
+use super::trace::{BlockHash, Trace, TraceBuilder, TraceLine};
+use clap::ValueEnum;
+use pointsman_picker::simulation::EngineSettings;
+
+/// How many conversations go on at once.
+const CONVERSATIONS: u64 = 64;
+
+/// Whoever owns a block has so many bits of its number left for the block's place.
+const PLACE_BITS: u32 = 24;
+
+/// A burst begins every so many seconds, and takes so many.
+const BURST_EVERY: f64 = 10.0;
+const BURST_SECONDS: f64 = 2.0;
+
+/// How many times the mean rate it has in a burst. Between bursts it has what is left for the mean.
+const BURST_RATE: f64 = 4.0;
+
+/// What requests are like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadKind {
+    /// Conversations that begin with one of a few system prompts, and grow by each turn
+    #[default]
+    SharedPrefix,
+    /// Prompts of all lengths that share nothing, most of which come in bursts
+    Bursty,
+}
+
+/// Requests to be made up.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// What they are like.
+    pub kind: WorkloadKind,
+    /// How many.
+    pub requests: usize,
+    /// How many arrive in a second, in the mean.
+    pub rate: f64,
+    /// Equal ones make equal requests.
+    pub seed: u64,
+    /// With how many prompts conversations begin.
+    pub system_prompts: u64,
+}
+
+impl Workload {
+    /// Makes them, for endpoints with such engines.
+    pub fn trace(&self, engine: &EngineSettings) -> Result<Trace, String> {
+        let mut random = Random(self.seed);
+        let mut builder = TraceBuilder::new(engine);
+        let mut conversations = Conversations::new(self.system_prompts, &mut random);
+        let block_tokens = engine.block_size.max(1) as u64;
+        let mut at = 0.0;
+        for number in 0..self.requests as u64 {
+            let mut line = match self.kind {
+                WorkloadKind::SharedPrefix => conversations.turn(block_tokens, &mut random),
+                WorkloadKind::Bursty => alone(number, block_tokens, &mut random),
+            };
+            line.at = at;
+            builder.add(line)?;
+            at += random.exponential() / self.rate_at(at);
+        }
+        Ok(builder.finish())
+    }
+
+    fn rate_at(&self, at: f64) -> f64 {
+        let share = match self.kind {
+            WorkloadKind::SharedPrefix => 1.0,
+            WorkloadKind::Bursty if at % BURST_EVERY < BURST_SECONDS => BURST_RATE,
+            WorkloadKind::Bursty => (BURST_EVERY - BURST_SECONDS * BURST_RATE) / (BURST_EVERY - BURST_SECONDS),
+        };
+        self.rate * share
+    }
+}
+
+/// A request that nobody has something in common with. Each length is as likely as one twice as long.
+fn alone(number: u64, block_tokens: u64, random: &mut Random) -> TraceLine {
+    let tokens = random.scaled(128.0, 5.0);
+    let output = random.scaled(16.0, 5.0);
+    let blocks = (0..tokens / block_tokens).map(|place| block(number, place)).collect();
+    TraceLine { blocks, tokens: Some(tokens), output, ..TraceLine::default() }
+}
+
+fn block(owner: u64, place: u64) -> BlockHash {
+    BlockHash((owner << PLACE_BITS) + place)
+}
+
+/// Conversations that go on.
+struct Conversations {
+    /// The tokens of each system prompt.
+    system: Vec<u64>,
+    going_on: Vec<Conversation>,
+    begun: u64,
+}
+
+struct Conversation {
+    number: u64,
+    system: u64,
+    tokens: u64,
+    turns: u64,
+}
+
+impl Conversations {
+    fn new(system_prompts: u64, random: &mut Random) -> Self {
+        let system = (0..system_prompts.max(1)).map(|_| 1024 + random.below(2048)).collect();
+        let mut conversations = Self { system, going_on: Vec::new(), begun: 0 };
+        for _ in 0..CONVERSATIONS {
+            let begun = conversations.begin(random);
+            conversations.going_on.push(begun);
+        }
+        conversations
+    }
+
+    fn begin(&mut self, random: &mut Random) -> Conversation {
+        let system = random.below(self.system.len() as u64);
+        let number = self.system.len() as u64 + self.begun;
+        self.begun += 1;
+        let tokens = usize::try_from(system).ok().and_then(|at| self.system.get(at)).copied().unwrap_or_default();
+        Conversation { number, system, tokens, turns: 2 + random.below(9) }
+    }
+
+    /// The next turn of one of them: what was said so far, and a message.
+    fn turn(&mut self, block_tokens: u64, random: &mut Random) -> TraceLine {
+        let at = usize::try_from(random.below(CONVERSATIONS)).unwrap_or_default();
+        if self.going_on[at].turns == 0 {
+            self.going_on[at] = self.begin(random);
+        }
+        let conversation = &mut self.going_on[at];
+        conversation.turns -= 1;
+        conversation.tokens += 32 + random.below(225);
+        let tokens = conversation.tokens;
+        let output = 32 + random.below(225);
+        conversation.tokens += output;
+        let system_tokens = self.system[usize::try_from(conversation.system).unwrap_or_default()];
+        let owner = |place: u64| if (place + 1) * block_tokens <= system_tokens { conversation.system } else { conversation.number };
+        let blocks = (0..tokens / block_tokens).map(|place| block(owner(place), place)).collect();
+        let session = Some(format!("conversation-{}", conversation.number));
+        TraceLine { blocks, tokens: Some(tokens), output, session, ..TraceLine::default() }
+    }
+}
+
+/// `SplitMix64`.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
+    }
+
+    /// Between 0 and 1, neither included.
+    #[allow(clippy::cast_precision_loss)] // 53 bits are what there is.
+    fn unit(&mut self) -> f64 {
+        ((self.next() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+    }
+
+    /// Time to the next of events that come independently of each other, one in the mean.
+    fn exponential(&mut self) -> f64 {
+        -self.unit().ln()
+    }
+
+    /// From `least` to 2^`doublings` times it.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Some thousands.
+    fn scaled(&mut self, least: f64, doublings: f64) -> u64 {
+        (least * (self.unit() * doublings).exp2()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn workload(kind: WorkloadKind, seed: u64) -> Trace {
+        let engine = EngineSettings { blocks: 1024, block_size: 64, ..EngineSettings::default() };
+        Workload { kind, requests: 2_000, rate: 20.0, seed, system_prompts: 4 }.trace(&engine).unwrap()
+    }
+
+    /// The share of blocks that an earlier prompt has had.
+    #[allow(clippy::cast_precision_loss)]
+    fn seen(trace: &Trace) -> f64 {
+        let (mut known, mut all, mut seen) = (HashSet::new(), 0, 0);
+        for hash in trace.requests.iter().flat_map(|request| request.prompt.hashes.iter()) {
+            all += 1;
+            seen += usize::from(!known.insert(*hash));
+        }
+        seen as f64 / f64::from(all)
+    }
+
+    #[test]
+    fn workloads_have_their_rate_and_their_shape_and_equal_seeds_are_equal() {
+        for kind in [WorkloadKind::SharedPrefix, WorkloadKind::Bursty] {
+            let (trace, again, other) = (workload(kind, 1), workload(kind, 1), workload(kind, 2));
+            assert_eq!(format!("{trace:?}"), format!("{again:?}"));
+            assert_ne!(format!("{trace:?}"), format!("{other:?}"));
+            assert!((85.0..115.0).contains(&trace.seconds()), "{kind:?}: {} s", trace.seconds());
+        }
+        let (shared, bursty) = (workload(WorkloadKind::SharedPrefix, 1), workload(WorkloadKind::Bursty, 1));
+        assert!(seen(&shared) > 0.9, "{}", seen(&shared));
+        assert!(seen(&bursty) < 1e-9);
+        let in_bursts = bursty.requests.iter().filter(|request| request.at % 10_000_000 < 2_000_000).count();
+        assert!((1_500..1_700).contains(&in_bursts), "{in_bursts} of 2000");
+    }
+}
