@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// Measures for a shorter time: enough to see whether a change matters much.
     #[arg(long)]
     quick: bool,
-    /// Runs only this program (admission, allocation, download, gateway, model_status, plan, policy, reload, rules, services, shadow), or only what has this in its name.
+    /// Runs only this program (admission, allocation, download, gateway, model_status, picker, plan, policy, reload, rules, services, shadow), or only what has this in its name.
     #[arg(value_name = "NAME")]
     only: Option<String>,
 }
@@ -24,14 +24,16 @@ enum Goal {
     Micros(f64),
     /// In so many times of what the plain function takes.
     Times(f64),
+    /// In so many times of the group's `p50`.
+    TimesMedian(f64),
 }
 
 /// The programs, each a target of cargo's.
-const PROGRAMS: [&str; 11] =
-    ["admission", "allocation", "download", "gateway", "model_status", "plan", "policy", "reload", "rules", "services", "shadow"];
+const PROGRAMS: [&str; 12] =
+    ["admission", "allocation", "download", "gateway", "model_status", "picker", "plan", "policy", "reload", "rules", "services", "shadow"];
 
 /// By a bench's group and its name in there.
-const GOALS: [(&str, &str, Goal); 22] = [
+const GOALS: [(&str, &str, Goal); 26] = [
     ("an allocation of 5,000 models on 500 nodes", "a request", Goal::Micros(5000.0)),
     ("an allocation of 5,000 models on 500 nodes", "from scratch", Goal::Micros(200_000.0)),
     // Four fifths of the bytes in the same time.
@@ -41,6 +43,10 @@ const GOALS: [(&str, &str, Goal); 22] = [
     ("selection of 100 runtimes", "fresh", Goal::Times(16.0)),
     ("scores of 100 endpoints by 8 features", "warm", Goal::Micros(20.0)),
     ("a decision among 100 runtimes", "kept", Goal::Micros(5.0)),
+    ("a pick among 100 endpoints", "default policy", Goal::Micros(40.0)),
+    ("a pick among 100 endpoints", "p99", Goal::TimesMedian(4.0)),
+    ("a pick among 500 endpoints", "default policy", Goal::Micros(180.0)),
+    ("a pick among 500 endpoints", "p99", Goal::TimesMedian(4.0)),
     ("loading a compiled plugin", "both", Goal::Micros(1000.0)),
     ("a reload under load", "p99", Goal::Micros(500_000.0)),
     ("p50 that a proxy adds to a chat completion", "gateway", Goal::Times(1.2)),
@@ -60,6 +66,9 @@ const GOALS: [(&str, &str, Goal); 22] = [
 
 /// What the others of its group are compared with.
 const NATIVE: &str = "native";
+
+/// What a high percentile of its group is compared with.
+const MEDIAN: &str = "p50";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     tools::rust()?;
@@ -138,13 +147,17 @@ fn median(estimates: &str) -> Option<f64> {
 fn table(measured: &[Measured]) -> String {
     let mut rows = vec![["what", "how", "median", "x native", "goal", ""].map(str::to_owned)];
     for Measured { group, name, nanos } in measured {
-        let native = measured.iter().find(|other| other.group == *group && other.name == NATIVE && name != NATIVE);
-        let times = native.map(|native| nanos / native.nanos);
+        let times_of = |basis: &str| {
+            let basis = measured.iter().find(|other| other.group == *group && other.name == basis && name != basis);
+            basis.map(|basis| nanos / basis.nanos)
+        };
+        let times = times_of(NATIVE);
         let goal = GOALS.iter().find(|(of, how, _)| of == group && how == name).map(|(_, _, goal)| goal);
         let (wanted, met) = match goal {
             None => (String::new(), None),
             Some(Goal::Micros(most)) => (format!("<= {}", format_duration(most * 1e3)), Some(*nanos <= most * 1e3)),
             Some(Goal::Times(most)) => (format!("<= {most} x native"), times.map(|times| times <= *most)),
+            Some(Goal::TimesMedian(most)) => (format!("<= {most} x {MEDIAN}"), times_of(MEDIAN).map(|times| times <= *most)),
         };
         let met = met.map_or("", |met| if met { "met" } else { "NOT MET" });
         let times = times.map_or_else(String::new, |times| format!("{times:.0$}", if times < 10.0 { 2 } else { 1 }));
@@ -197,6 +210,17 @@ mod tests {
         let table = table(&[measurement("a decision among 100 runtimes", "kept", 5_100.0), measurement("something", "new", 2e9)]);
         assert!(table.contains("| 5.10 µs |          | <= 5.00 µs | NOT MET |"), "{table}");
         assert!(table.contains("| 2.00 s "), "{table}");
+    }
+
+    #[test]
+    fn a_percentile_is_held_against_its_median() {
+        let row = |p99: f64| {
+            let group = "a pick among 100 endpoints";
+            let table = table(&[measurement(group, "p50", 30_000.0), measurement(group, "p99", p99)]);
+            table.lines().last().unwrap().split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(row(120_000.0)[4..7], ["", "<= 4 x p50", "met"]);
+        assert_eq!(row(121_000.0)[6], "NOT MET");
     }
 
     #[test]

@@ -140,7 +140,8 @@ impl Form {
 
     fn headers(&mut self) -> Result<bool, BodyError> {
         let end = find(&self.pending, HEADERS_END);
-        if end.unwrap_or(self.pending.len()) > MAX_HEADERS {
+        // Without an end, all but the first bytes of one are of the headers: in any chunks the same headers are too long.
+        if end.unwrap_or(self.pending.len().saturating_sub(HEADERS_END.len() - 1)) > MAX_HEADERS {
             return Err(Problem::HeadersTooLong.at(self.at()));
         }
         let Some(end) = end else { return Ok(false) };
@@ -168,10 +169,11 @@ impl Form {
         }
         if name != Name::Other {
             // The line's end before the content is among it.
+            let began = self.at() - self.text.len();
             let room = MAX_MODEL + LINE_END.len() + 1 - self.text.len();
             self.text.extend_from_slice(&self.pending[..judged.min(room)]);
             if name == Name::Model && self.text.len() > MAX_MODEL + LINE_END.len() {
-                return Err(Problem::TooLong("model", MAX_MODEL).at(self.at()));
+                return Err(Problem::TooLong("model", MAX_MODEL).at(began + LINE_END.len()));
             }
         }
         self.judge(judged);

@@ -20,6 +20,9 @@ impl Default for Limits {
     }
 }
 
+/// Shorter chunks are copied together: each that is kept takes memory beside its bytes, and clients may send a body byte by byte.
+const MIN_PIECE: usize = 1024;
+
 /// What follows from a message.
 #[derive(Debug, PartialEq)]
 pub enum Step {
@@ -31,6 +34,8 @@ pub enum Step {
     Response,
     /// The caller passes on this chunk of the response, or what is to be sent in its place, by [`Exchange::pass_on`].
     Chunk(HttpBody),
+    /// The response ends by trailers. The caller passes on what it has held back of the body by [`Exchange::pass_on_trailers`].
+    Trailers,
     /// These messages are sent.
     Send(Vec<ProcessingResponse>),
     /// These messages are sent, and the exchange is over.
@@ -50,6 +55,17 @@ enum Phase {
     Gone,
 }
 
+/// Where the response is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ResponsePhase {
+    /// Nothing of it has come.
+    Headers,
+    /// More of it comes. A proxy may leave out the headers.
+    Body,
+    /// It is whole.
+    Ended,
+}
+
 /// How a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndsWith {
@@ -67,9 +83,11 @@ pub struct Exchange {
     is_silent: bool,
     request: RequestHead,
     body: Vec<Bytes>,
+    /// The short chunks behind these.
+    short: Vec<u8>,
     body_len: usize,
     response: ResponseHead,
-    response_ended: bool,
+    response_phase: ResponsePhase,
 }
 
 impl Exchange {
@@ -82,9 +100,10 @@ impl Exchange {
             is_silent: false,
             request: RequestHead::default(),
             body: Vec::new(),
+            short: Vec::new(),
             body_len: 0,
             response: ResponseHead::default(),
-            response_ended: false,
+            response_phase: ResponsePhase::Headers,
         }
     }
 
@@ -93,7 +112,7 @@ impl Exchange {
         &self.request
     }
 
-    /// The body of the request, in the chunks in which it came. Once the request has gone on, it is empty.
+    /// The body of the request in pieces, once it is whole. Once the request has gone on, it is empty.
     pub fn body(&self) -> &[Bytes] {
         &self.body
     }
@@ -128,21 +147,21 @@ impl Exchange {
             }
             Some(request::Part::RequestBody(body)) if self.phase == Phase::Body => self.read_body(body),
             Some(request::Part::RequestTrailers(_)) if self.phase == Phase::Body => self.whole(EndsWith::Trailers),
-            Some(request::Part::ResponseHeaders(headers)) => {
+            Some(request::Part::ResponseHeaders(headers)) if self.response_phase == ResponsePhase::Headers => {
                 self.response = ResponseHead::new(&headers.headers.unwrap_or_default());
-                self.response_ended = headers.end_of_stream;
+                self.go_on(headers.end_of_stream);
                 if let Some(metadata) = metadata {
                     self.response.read_metadata(metadata);
                 }
                 Step::Response
             }
-            Some(request::Part::ResponseBody(body)) if !self.response_ended => {
-                self.response_ended = body.end_of_stream;
+            Some(request::Part::ResponseBody(body)) if self.response_phase != ResponsePhase::Ended => {
+                self.go_on(body.end_of_stream);
                 Step::Chunk(body)
             }
-            Some(request::Part::ResponseTrailers(_)) => {
-                self.response_ended = true;
-                self.end(vec![send::trailers(Part::ResponseTrailers)])
+            Some(request::Part::ResponseTrailers(_)) if self.response_phase != ResponsePhase::Ended => {
+                self.go_on(true);
+                Step::Trailers
             }
             // What comes at another time is nothing that the protocol has: the proxy may be newer than this.
             _ => Step::Wait,
@@ -153,6 +172,12 @@ impl Exchange {
             self.request.read_metadata(metadata);
         }
         step
+    }
+
+    /// Notes that a part of the response has come. If that was before the request had ended, nothing of the request is sent any more.
+    fn go_on(&mut self, is_last: bool) {
+        self.leave();
+        self.response_phase = if is_last { ResponsePhase::Ended } else { ResponsePhase::Body };
     }
 
     fn begin(&mut self, mode: BodySendMode, end_of_stream: bool) -> Step {
@@ -177,13 +202,27 @@ impl Exchange {
             let details = format!("the body has more than {} bytes", self.limits.max_body);
             return self.refuse(&Refusal { status: 413, body: Bytes::from(details.clone()), details, ..Refusal::default() });
         }
-        if !body.body.is_empty() {
+        if body.body.len() >= MIN_PIECE {
+            self.join_short();
             self.body.push(body.body);
+        } else {
+            self.short.extend_from_slice(&body.body);
+            if self.short.len() >= MIN_PIECE {
+                self.join_short();
+            }
         }
         if body.end_of_stream { self.whole(EndsWith::Body) } else { Step::Wait }
     }
 
+    /// Makes a piece of the short chunks.
+    fn join_short(&mut self) {
+        if !self.short.is_empty() {
+            self.body.push(std::mem::take(&mut self.short).into());
+        }
+    }
+
     fn whole(&mut self, ends_with: EndsWith) -> Step {
+        self.join_short();
         self.ends_with = ends_with;
         self.phase = Phase::Whole;
         Step::Pick
@@ -211,24 +250,33 @@ impl Exchange {
 
     /// Answers the request. Nothing follows.
     pub fn refuse(&mut self, refusal: &Refusal) -> Step {
-        self.phase = Phase::Gone;
-        self.body = Vec::new();
+        self.leave();
         self.end(vec![send::immediate(refusal)])
     }
 
     /// Passes the headers of the response on, with these set.
     pub fn accept_response(&mut self, headers: &[(String, String)]) -> Step {
-        // It came before the request had ended: nothing of that is sent any more.
-        self.phase = Phase::Gone;
-        self.body = Vec::new();
         let messages = vec![send::response_headers(headers)];
-        if self.response_ended { self.end(messages) } else { Step::Send(self.unless_silent(messages)) }
+        if self.response_phase == ResponsePhase::Ended { self.end(messages) } else { Step::Send(self.unless_silent(messages)) }
     }
 
     /// Passes a chunk of the response on, in pieces. `is_last` says whether it is the last.
     pub fn pass_on(&mut self, pieces: Vec<Bytes>, is_last: bool) -> Step {
         let messages = send::body(pieces, is_last, Part::ResponseBody);
         if is_last { self.end(messages) } else { Step::Send(self.unless_silent(messages)) }
+    }
+
+    /// Passes the trailers of the response on, and before them the rest of the body.
+    pub fn pass_on_trailers(&mut self, rest: Vec<Bytes>) -> Step {
+        let mut messages = send::body(rest, false, Part::ResponseBody);
+        messages.push(send::trailers(Part::ResponseTrailers));
+        self.end(messages)
+    }
+
+    fn leave(&mut self) {
+        self.phase = Phase::Gone;
+        self.body = Vec::new();
+        self.short = Vec::new();
     }
 
     fn end(&self, messages: Vec<ProcessingResponse>) -> Step {

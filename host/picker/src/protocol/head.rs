@@ -87,20 +87,14 @@ impl RequestHead {
     pub(super) fn read_metadata(&mut self, metadata: &Metadata) {
         let hint = metadata.filter_metadata.get(SUBSET_HINT).and_then(|hint| hint.fields.get(SUBSET));
         let Some(kind) = hint.and_then(|hint| hint.kind.as_ref()) else { return };
-        let split = |text: &str| text.split(',').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()).collect::<Vec<_>>();
-        let mut subset: Vec<String> = match kind {
-            Kind::Text(text) => split(text),
-            Kind::List(list) => list
-                .values
-                .iter()
-                .filter_map(|value| value.kind.as_ref())
-                .flat_map(|kind| if let Kind::Text(text) = kind { split(text) } else { Vec::new() })
-                .collect(),
-            _ => Vec::new(),
+        let texts = match kind {
+            Kind::List(list) => list.values.iter().filter_map(|value| value.kind.as_ref()).collect(),
+            other => vec![other],
         };
-        subset.truncate(MAX_SUBSET);
+        let texts = texts.into_iter().filter_map(|kind| if let Kind::Text(text) = kind { Some(text) } else { None });
+        let endpoints = texts.flat_map(|text| text.split(',')).map(str::trim).filter(|one| !one.is_empty() && one.len() <= MAX_NAME);
         // A hint without any endpoint means that none may be picked.
-        self.subset = Some(subset);
+        self.subset = Some(endpoints.take(MAX_SUBSET).map(str::to_owned).collect());
     }
 }
 

@@ -1,3 +1,5 @@
+mod streams;
+
 use super::{
     messages::{
         Answer, BodySendMode, HeaderMap, HeaderValue, HttpBody, HttpHeaders, HttpTrailers, ListValue, Metadata, ProcessingRequest,
@@ -63,6 +65,8 @@ struct Proxy {
     response: Sent,
     destination: Option<String>,
     immediate: Option<i32>,
+    /// It doesn't send the headers of responses.
+    skips_headers: bool,
 }
 
 impl Proxy {
@@ -92,11 +96,14 @@ impl Proxy {
                     );
                     self.destination = Some(destination);
                 }
-                To::ResponseHeaders(_) => assert!(!std::mem::replace(&mut self.response.headers, true), "headers are answered once"),
-                To::RequestBody(answer) => take_body(&mut self.request, &streamed(answer)),
-                To::ResponseBody(answer) => take_body(&mut self.response, &streamed(answer)),
-                To::RequestTrailers(_) => take_trailers(&mut self.request),
-                To::ResponseTrailers(_) => take_trailers(&mut self.response),
+                To::ResponseHeaders(_) => {
+                    assert!(self.response == Sent::default(), "headers are answered once, and first: {:?}", self.response);
+                    self.response.headers = true;
+                }
+                To::RequestBody(answer) => take_body(&mut self.request, &streamed(answer), false),
+                To::ResponseBody(answer) => take_body(&mut self.response, &streamed(answer), self.skips_headers),
+                To::RequestTrailers(_) => take_trailers(&mut self.request, false),
+                To::ResponseTrailers(_) => take_trailers(&mut self.response, self.skips_headers),
                 To::Immediate(answer) => self.immediate = Some(answer.status.unwrap().code),
             }
         }
@@ -107,15 +114,15 @@ fn streamed(answer: Answer) -> HttpBody {
     answer.response.unwrap().body_mutation.unwrap().streamed_response.unwrap()
 }
 
-fn take_body(sent: &mut Sent, body: &HttpBody) {
-    assert!(sent.headers && !sent.ended && !sent.trailers, "{sent:?}");
+fn take_body(sent: &mut Sent, body: &HttpBody, skips_headers: bool) {
+    assert!((sent.headers || skips_headers) && !sent.ended && !sent.trailers, "{sent:?}");
     assert!(body.body.len() <= MAX_CHUNK);
     sent.body.extend_from_slice(&body.body);
     sent.ended = body.end_of_stream;
 }
 
-fn take_trailers(sent: &mut Sent) {
-    assert!(sent.headers && !sent.ended && !std::mem::replace(&mut sent.trailers, true), "{sent:?}");
+fn take_trailers(sent: &mut Sent, skips_headers: bool) {
+    assert!((sent.headers || skips_headers) && !sent.ended && !std::mem::replace(&mut sent.trailers, true), "{sent:?}");
 }
 
 /// Sends messages, and picks when the whole request is here, or after so many messages more. Returns how often a pick was asked for.
@@ -137,6 +144,10 @@ fn exchange(proxy: &mut Proxy, messages: Vec<ProcessingRequest>, delay: usize) -
             },
             Step::Chunk(body) => match exchange.pass_on(vec![body.body], body.end_of_stream) {
                 Step::Send(messages) | Step::End(messages) => proxy.take(messages),
+                other => panic!("{other:?}"),
+            },
+            Step::Trailers => match exchange.pass_on_trailers(Vec::new()) {
+                Step::End(messages) => proxy.take(messages),
                 other => panic!("{other:?}"),
             },
             Step::Send(messages) | Step::End(messages) => proxy.take(messages),
@@ -299,6 +310,46 @@ fn a_body_is_bounded_and_other_modes_are_refused_with_what_to_set() {
 }
 
 #[test]
+fn a_body_of_single_bytes_takes_no_more_memory_than_one_in_a_chunk() {
+    let mut exchange = Exchange::new(Limits::default());
+    exchange.receive(request_headers(false));
+    let body: Vec<u8> = (0..10_000_u32).map(|at| at.to_le_bytes()[0]).collect();
+    for byte in &body {
+        assert_eq!(exchange.receive(message(From::RequestBody(chunk(&[*byte], false)))), Step::Wait);
+    }
+    // A long chunk isn't copied, and stays behind what came before it.
+    let long = Bytes::from(vec![b'x'; 5_000]);
+    exchange.receive(message(From::RequestBody(HttpBody { body: long.clone(), end_of_stream: false })));
+    assert_eq!(exchange.receive(message(From::RequestBody(chunk(b"end", true)))), Step::Pick);
+    let pieces = exchange.body();
+    assert!(pieces.len() <= 12 && pieces.iter().any(|piece| piece.as_ptr() == long.as_ptr()), "{}", pieces.len());
+    assert_eq!((pieces.concat(), exchange.body_len()), ([&body, &long[..], b"end"].concat(), 15_003));
+}
+
+#[test]
+fn what_is_held_back_of_a_response_goes_before_its_trailers() {
+    let mut exchange = Exchange::new(Limits::default());
+    exchange.receive(request_headers(true));
+    let mut proxy = Proxy::default();
+    proxy.take(exchange.place(placement()));
+    assert_eq!(exchange.receive(response_headers(false)), Step::Response);
+    for step in [exchange.accept_response(&[]), exchange.pass_on(vec![Bytes::from_static(b"{")], false)] {
+        let Step::Send(messages) = step else { panic!("{step:?}") };
+        proxy.take(messages);
+    }
+    assert_eq!(exchange.receive(message(From::ResponseTrailers(HttpTrailers::default()))), Step::Trailers);
+    let Step::End(messages) = exchange.pass_on_trailers(vec![Bytes::from_static(b"}")]) else { panic!() };
+    proxy.take(messages);
+    assert_eq!(proxy.response, Sent { headers: true, body: b"{}".to_vec(), ended: false, trailers: true });
+    // What comes twice or too late is nothing.
+    for late in
+        [response_headers(false), message(From::ResponseBody(chunk(b"x", true))), message(From::ResponseTrailers(HttpTrailers::default()))]
+    {
+        assert_eq!(exchange.receive(late), Step::Wait);
+    }
+}
+
+#[test]
 fn a_proxy_that_only_lets_others_watch_is_sent_nothing() {
     let begin = ProcessingRequest { observability_mode: true, ..request_headers(true) };
     let mut exchange = Exchange::new(Limits::default());
@@ -355,6 +406,10 @@ fn the_hint_and_the_endpoint_that_served_are_read_with_any_message() {
             assert_eq!(exchange.request().subset.as_deref().unwrap(), expected);
         }
     }
+    let many = Kind::Text("10.0.0.1:80,,".repeat(10_000));
+    let mut exchange = Exchange::new(Limits::default());
+    exchange.receive(ProcessingRequest { metadata_context: Some(noted(SUBSET_HINT, SUBSET, many)), ..request_headers(true) });
+    assert!(exchange.request().subset.as_ref().is_some_and(|subset| subset.len() == 4_096 && subset.capacity() < 10_000));
     let mut exchange = Exchange::new(Limits::default());
     exchange.receive(request_headers(true));
     assert_eq!(exchange.request().subset, None);
@@ -389,7 +444,14 @@ fn any_message() -> impl Strategy<Value = ProcessingRequest> {
     })
 }
 
+/// A few of them by default, and many with `--full`.
+fn cases() -> ProptestConfig {
+    ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 100_000 } else { 300 })
+}
+
 proptest! {
+    #![proptest_config(cases())]
+
     #[test]
     fn whatever_comes_nothing_panics_and_no_more_is_held_than_may_be(messages in vec(any_message(), 0..30), max_body in 0..500_usize, refuse: bool) {
         let mut exchange = Exchange::new(Limits { max_body });
@@ -400,6 +462,7 @@ proptest! {
                 Step::Pick => placed += usize::from(!exchange.place(placement()).is_empty()),
                 Step::Response => drop(exchange.accept_response(&[])),
                 Step::Chunk(body) => drop(exchange.pass_on(vec![body.body], body.end_of_stream)),
+                Step::Trailers => drop(exchange.pass_on_trailers(Vec::new())),
                 Step::Wait | Step::Send(_) | Step::End(_) => {}
             }
             prop_assert!(exchange.body().iter().map(Bytes::len).sum::<usize>() <= max_body);
@@ -448,6 +511,8 @@ fn what_is_sent_is_read_and_what_is_wrong_is_refused() {
 }
 
 proptest! {
+    #![proptest_config(cases())]
+
     #[test]
     fn messages_are_the_same_in_any_chunks(messages in vec(vec(any::<u8>(), 0..50), 0..10), sizes in vec(1..40_usize, 1..5)) {
         let stream: Vec<u8> = messages

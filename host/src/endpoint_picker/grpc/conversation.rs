@@ -26,7 +26,8 @@ pub trait Picks: Send + Sync + 'static {
     /// The headers to set on the response of a request.
     fn response(&self, placed: &mut Self::Placed, head: &ResponseHead) -> Vec<(String, String)>;
 
-    /// What is sent in place of a chunk of the response, and whether that is the last.
+    /// What is sent in place of a chunk of the response, and whether that is the last. Of a response that ends by trailers the last is an empty
+    /// chunk that hasn't come.
     fn chunk(&self, placed: &mut Self::Placed, chunk: HttpBody) -> (Vec<Bytes>, bool);
 
     /// Whether a service is ready; none if there is no such service.
@@ -163,6 +164,14 @@ impl<P: Picks> Conversation<P> {
                 let step = self.exchange.pass_on(pieces, is_last);
                 self.send(step);
             }
+            Step::Trailers => {
+                let rest = match &mut self.placed {
+                    Some(placed) => self.picks.chunk(placed, HttpBody { body: Bytes::new(), end_of_stream: true }).0,
+                    None => Vec::new(),
+                };
+                let step = self.exchange.pass_on_trailers(rest);
+                self.send(step);
+            }
             Step::Send(_) | Step::End(_) => self.send(step),
         }
     }
@@ -174,7 +183,7 @@ impl<P: Picks> Conversation<P> {
                 self.outgoing.extend(messages);
                 self.end = Some((Code::Ok, String::new()));
             }
-            Step::Wait | Step::Pick | Step::Response | Step::Chunk(_) => {}
+            Step::Wait | Step::Pick | Step::Response | Step::Chunk(_) | Step::Trailers => {}
         }
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::prefix::BlockSize;
 use proptest::{prelude::*, sample::Index};
 use serde_json::{Map, Value, json};
 
@@ -17,6 +18,7 @@ const APIS: [Api; 10] = [
 
 const KEYS: [&str; 10] = ["messages", "tools", "stream", "n", "max_tokens", "max_completion_tokens", "cache_salt", "prompt", "system", "x"];
 
+/// Some of them by default, and many with `--full`.
 fn cases() -> ProptestConfig {
     ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 100_000 } else { 1_000 })
 }
@@ -58,8 +60,205 @@ fn chat() -> impl Strategy<Value = (Map<String, Value>, String)> {
     })
 }
 
+/// A body in pieces of any lengths.
+fn cut<'b>(body: &'b [u8], places: &[Index]) -> Vec<&'b [u8]> {
+    let mut places: Vec<usize> = places.iter().map(|place| place.index(body.len() + 1)).chain([0, body.len()]).collect();
+    places.sort_unstable();
+    places.windows(2).map(|pair| &body[pair[0]..pair[1]]).collect()
+}
+
+fn cuts() -> impl Strategy<Value = Vec<Index>> {
+    prop::collection::vec(any::<Index>(), 0..12)
+}
+
+/// Other bytes in a text, more, or fewer.
+fn damage() -> impl Strategy<Value = Vec<(Index, u8, u8)>> {
+    prop_oneof![3 => Just(Vec::new()), 2 => prop::collection::vec((any::<Index>(), any::<u8>(), 0..3_u8), 1..4)]
+}
+
+fn damaged(mut body: Vec<u8>, damage: &[(Index, u8, u8)]) -> Vec<u8> {
+    for (place, byte, how) in damage {
+        let at = place.index(body.len());
+        match how {
+            0 => body[at] = *byte,
+            1 => body.insert(at, *byte),
+            _ if body.len() > 1 => drop(body.remove(at)),
+            _ => {}
+        }
+    }
+    body
+}
+
+/// The fields of all APIs.
+const FIELDS: [&str; 24] = [
+    "messages",
+    "prompt",
+    "prompt_embeds",
+    "input",
+    "instructions",
+    "items",
+    "system",
+    "tools",
+    "token_ids",
+    "input_ids",
+    "text",
+    "input_embeds",
+    "sampling_params",
+    "stream",
+    "n",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "cache_salt",
+    "extra_key",
+    "model",
+    "models",
+    "response",
+    "x",
+];
+
+/// A request of an API, which may lack what it needs or have what it mustn't.
+fn request() -> impl Strategy<Value = (Api, Map<String, Value>)> {
+    let prompts = ["messages", "prompt", "input", "items", "token_ids", "input_ids"];
+    let sampling = (any::<u16>(), value()).prop_map(|(number, value)| json!({"max_tokens": number, "max_new_tokens": number, "n": value}));
+    let field = prop_oneof![6 => (prop::sample::select(&FIELDS), value()), 1 => (Just("sampling_params"), sampling)];
+    let fields = prop::collection::vec(field, 0..6);
+    (prop::sample::select(&APIS), ".{1,20}", fields, value(), any::<bool>()).prop_map(move |(api, model, fields, prompt, is_strict)| {
+        let mut object: Map<String, Value> = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        if is_strict {
+            object.insert("model".to_owned(), json!(model));
+            for salt in ["cache_salt", "extra_key"] {
+                object.entry(salt).and_modify(|salt| *salt = salt.as_str().map_or(Value::Null, Value::from));
+            }
+            for key in prompts {
+                object.insert(key.to_owned(), if prompt.is_null() { json!("hi") } else { prompt.clone() });
+            }
+        }
+        (api, object)
+    })
+}
+
+/// What a body says beside the model.
+fn said(found: &RequestBody, body: &[u8]) -> (bool, [Option<u64>; 2], Option<String>, u64, Vec<u8>) {
+    let salt = found.cache_salt().map(str::to_owned);
+    (found.streams(), [found.max_tokens(), found.count()], salt, found.estimated_tokens(), prompt(found, body))
+}
+
+/// A model and the usage in an event, with any objects beside them.
+fn event() -> impl Strategy<Value = String> {
+    let name = prop_oneof![6 => ".{0,12}", 1 => (4_000..4_200_usize).prop_map(|length| "m".repeat(length))];
+    (name, value(), any::<u32>(), 0..7_u8).prop_map(|(name, value, tokens, form)| {
+        let usage =
+            json!({"prompt_tokens": tokens, "input_tokens": value, "total_tokens": 7, "prompt_tokens_details": {"cached_tokens": 1}});
+        let object = match form {
+            0 => json!({"response": {"model": name, "usage": usage}}),
+            1 => json!({"message": {"model": name}, "usage": usage}),
+            2 => json!({"model": [name], "meta_info": usage}),
+            _ => json!({"a": value, "model": name, "usage": usage}),
+        };
+        match form {
+            3 => format!("event: x\n: {object}\ndata: {}\n\n", object.to_string().replace(',', ",\ndata: ")),
+            4 => format!("data:{object}\r\rdata: [DONE]\r\r"),
+            5 => format!("data: {object}\r\n"),
+            _ => format!("data: {object}\n\n"),
+        }
+    })
+}
+
 proptest! {
     #![proptest_config(cases())]
+
+    #[test]
+    fn a_body_of_each_api_is_the_same_in_any_pieces_and_with_another_model(
+        (api, object) in request(),
+        pretty: bool,
+        damage in damage(),
+        model in ".{1,20}",
+        places in cuts(),
+    ) {
+        let text = if pretty { serde_json::to_vec_pretty(&object) } else { serde_json::to_vec(&object) }.unwrap();
+        let body = damaged(text, &damage);
+        let content_type = Some("application/json");
+        let whole = RequestBody::read(api, content_type, &[&body]);
+        let pieces = cut(&body, &places);
+        prop_assert_eq!(&RequestBody::read(api, content_type, &pieces), &whole);
+        let Ok(found) = whole else { return Ok(()) };
+        if damage.is_empty() {
+            prop_assert_eq!(found.model(), object.get("model").and_then(Value::as_str));
+        }
+        let hashes = |found: &RequestBody, body: &[&[u8]]| found.prefix_hashes(body, "m", BlockSize::exactly(1));
+        let known = hashes(&found, &pieces);
+        prop_assert_eq!(&known, &hashes(&found, &[&body]));
+        let Ok(edit) = found.with_model(&model) else { return Ok(prop_assert_eq!(found.model(), None)) };
+        let other = edit.pieces(&pieces).concat();
+        prop_assert_eq!(other.len(), edit.new_length());
+        let again = RequestBody::read(api, content_type, &[&other]).unwrap();
+        prop_assert_eq!(again.model(), Some(&*model));
+        prop_assert_eq!(said(&again, &other), said(&found, &body));
+        prop_assert_eq!(hashes(&again, &[&other]), known);
+    }
+
+    #[test]
+    fn a_form_is_the_same_in_any_pieces_and_with_another_model(
+        // Some headers are about as long as they may be, and some names.
+        parts in prop::collection::vec((prop_oneof![4 => Just(0_usize), 1 => 8_080..8_130_usize], "[-\r\na0]{0,40}"), 0..4),
+        name in prop_oneof![4 => "[a-z.-]{1,9}", 1 => (250..262_usize).prop_map(|length| "n".repeat(length))],
+        damage in damage(),
+        model in prop_oneof![4 => ".{1,20}", 1 => "[-\r\n]{0,3}"],
+        places in cuts(),
+    ) {
+        let content_type = Some("multipart/form-data; boundary=\"b0\"");
+        let long = |(length, content): &(usize, String)| {
+            format!("--b0\r\nContent-Disposition: form-data; name=\"{}\"; filename=x\r\n\r\n{content}\r\n", "f".repeat(*length))
+        };
+        let text = parts.iter().map(long).chain([forms::field("stream", "true"), forms::field("model", &name), "--b0--".to_owned()]);
+        let body = damaged(text.collect::<String>().into_bytes(), &damage);
+        let whole = RequestBody::read(Api::Form, content_type, &[&body]);
+        let pieces = cut(&body, &places);
+        prop_assert_eq!(&RequestBody::read(Api::Form, content_type, &pieces), &whole);
+        // Byte by byte where headers may become too long.
+        let (before, rest) = body.split_at(body.len().min(8_150));
+        let (near, after) = rest.split_at(rest.len().min(120));
+        let pieces = [chunks(before, 1_000), chunks(near, 1), vec![after]].concat();
+        prop_assert_eq!(&RequestBody::read(Api::Form, content_type, &pieces), &whole);
+        let Ok(found) = whole else { return Ok(()) };
+        let Ok(edit) = found.with_model(&model) else { return Ok(()) };
+        let again = RequestBody::read(Api::Form, content_type, &[&edit.pieces(&pieces).concat()]).unwrap();
+        prop_assert_eq!((again.model(), again.streams()), (Some(&*model), found.streams()));
+    }
+
+    #[test]
+    fn a_damaged_answer_is_the_same_in_any_pieces_and_little_of_it_is_held_back(
+        events in prop::collection::vec(event(), 0..4),
+        is_json: bool,
+        damage in damage(),
+        places in cuts(),
+        end in any::<Index>(),
+    ) {
+        let text = events.concat();
+        let text = if is_json { text.trim_start_matches("data:") } else { &text };
+        let answer = if text.is_empty() { Vec::new() } else { damaged(text.as_bytes().to_vec(), &damage) };
+        let framing = if is_json { Framing::Json } else { Framing::Events };
+        let read = |pieces: &[&[u8]]| {
+            let (mut usage, mut model) = (UsageReader::new(framing), ResponseModel::new(framing, "new"));
+            let mut all = Vec::new();
+            for piece in pieces {
+                usage.read(piece);
+                all.extend_from_slice(&model.read(piece));
+            }
+            (all, model.finish(), usage.usage(), usage.events())
+        };
+        let (mut all, held, ..) = read(&[&answer]);
+        all.extend(held);
+        let pieces = cut(&answer, &places);
+        let (mut same, held, usage, number) = read(&pieces);
+        same.extend(held);
+        prop_assert_eq!(&same, &all);
+        let (_, _, expected, events) = read(&[&answer]);
+        prop_assert_eq!((usage, number), (expected, events));
+        let (_, held, ..) = read(&pieces[..end.index(pieces.len() + 1)]);
+        prop_assert!(held.len() <= 4_096, "{} bytes are held back", held.len());
+    }
 
     #[test]
     fn of_any_object_it_finds_what_a_json_parser_finds((object, body) in chat(), model in ".{0,20}", size in 1..40_usize) {
@@ -97,16 +296,7 @@ proptest! {
         damage in prop::collection::vec((any::<Index>(), any::<u8>(), 0..3_u8), 1..4),
         size in 1..20_usize,
     ) {
-        let mut body = body.into_bytes();
-        for (place, byte, how) in damage {
-            let at = place.index(body.len());
-            match how {
-                0 => body[at] = byte,
-                1 => body.insert(at, byte),
-                _ if body.len() > 1 => drop(body.remove(at)),
-                _ => {}
-            }
-        }
+        let body = damaged(body.into_bytes(), &damage);
         let found = RequestBody::read(Api::ChatCompletions, None, &chunks(&body, size));
         prop_assert_eq!(&found, &RequestBody::read(Api::ChatCompletions, None, &[&body]));
         if let (Ok(found), Ok(parsed)) = (&found, serde_json::from_slice::<Value>(&body)) {

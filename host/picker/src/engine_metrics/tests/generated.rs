@@ -1,7 +1,10 @@
 //! Pages that nobody wrote.
 
 use super::{pages, reference};
-use crate::engine_metrics::{Engine, parse};
+use crate::engine_metrics::{
+    Engine, EngineMetrics, parse,
+    reading::{MAX_ADAPTER_NAME, MAX_ADAPTERS},
+};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 /// A series that says something of the load.
@@ -197,29 +200,50 @@ fn page() -> impl Strategy<Value = (Engine, Vec<String>, Vec<String>)> {
 /// Any bytes, or a page that is cut off and has some bytes replaced.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let texts: &'static [&str] = &[pages::VLLM, pages::SGLANG, pages::TRTLLM_SERVE, pages::TRITON_TENSORRT_LLM, pages::TRITON];
-    let broken = (select(texts), any::<prop::sample::Index>(), vec((any::<prop::sample::Index>(), any::<u8>()), 0..30)).prop_map(
-        |(text, end, replaced)| {
-            let mut bytes = text.as_bytes().to_vec();
+    let generated = page().prop_map(|(_, said, others)| [said, others].concat().join("\n"));
+    let texts = prop_oneof![select(texts).prop_map(str::to_owned), generated];
+    let broken =
+        (texts, any::<prop::sample::Index>(), vec((any::<prop::sample::Index>(), any::<u8>()), 0..30)).prop_map(|(text, end, replaced)| {
+            let mut bytes = text.into_bytes();
             bytes.truncate(end.index(bytes.len()) + 1);
             for (place, byte) in replaced {
                 let place = place.index(bytes.len());
                 bytes[place] = byte;
             }
             bytes
-        },
-    );
+        });
     let pieces: &'static [&str] =
         &["vllm:num_requests_waiting", "vllm:lora_requests_info", "{", "}", "max_lora", "=", "\"", "\\", ",", " ", "\n", "1", "#"];
     let pieced = vec(select(pieces), 0..60).prop_map(|pieces| pieces.concat().into_bytes());
     prop_oneof![vec(any::<u8>(), 0..400), broken, pieced]
 }
 
+/// Whether all that is known is in its range.
+fn is_sane(metrics: &EngineMetrics) -> bool {
+    let is_count = |value: Option<f64>| value.is_none_or(|value| value.is_finite() && value >= 0.0);
+    let is_size = |value: Option<u32>| value.is_none_or(|value| value > 0);
+    let are_names =
+        |names: &[String]| names.len() <= MAX_ADAPTERS && names.iter().all(|name| !name.is_empty() && name.len() <= MAX_ADAPTER_NAME);
+    [metrics.waiting, metrics.running, metrics.prefix_queries, metrics.prefix_hits].into_iter().all(is_count)
+        && metrics.kv_usage.is_none_or(|usage| (0.0..=1.0).contains(&usage))
+        && [metrics.block_size, metrics.blocks].into_iter().all(is_size)
+        && metrics.loras.as_ref().is_none_or(|adapters| are_names(&adapters.running) && are_names(&adapters.waiting))
+}
+
+/// A few of them by default, and many with `--full`.
+fn cases() -> ProptestConfig {
+    ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 100_000 } else { 300 })
+}
+
 proptest! {
+    #![proptest_config(cases())]
+
     #[test]
-    fn no_bytes_make_it_panic(bytes in bytes()) {
+    fn no_bytes_make_it_panic_or_say_what_cannot_be(bytes in bytes()) {
         for engine in Engine::ALL {
-            if let Err(error) = parse(engine, &bytes) {
-                prop_assert!(!error.to_string().is_empty());
+            match parse(engine, &bytes) {
+                Ok(metrics) => prop_assert!(is_sane(&metrics), "{metrics:?}"),
+                Err(error) => prop_assert!(!error.to_string().is_empty()),
             }
         }
     }
