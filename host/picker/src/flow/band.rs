@@ -85,11 +85,14 @@ impl Band {
         let place = self.place(ticket, request);
         let number = self.number(request);
         self.unrank(number);
-        let virtual_time = self.virtual_time;
+        // A flow that has sent nothing lately starts behind what each of the others sends next. Otherwise a client with another flow for each
+        // request would always be before those that have had a turn.
+        let behind = self.ready.last().map_or(self.virtual_time, |(start, ..)| *start).max(self.virtual_time);
         if let Some(flow) = self.flows.get_mut(&number) {
             if flow.queue.is_empty() {
                 self.idle.remove(&(flow.finish, number));
-                flow.start = (flow.finish.max(virtual_time), ticket);
+                let start = if flow.finish > self.virtual_time { flow.finish } else { behind };
+                flow.start = (start, ticket);
                 self.ready.insert((flow.start.0, flow.start.1, number));
             }
             flow.queue.insert(place);

@@ -3,7 +3,7 @@
 //!
 //! Fairness is start-time fair queueing. A band has a virtual time, which counts work and not seconds: when a request of a flow goes on, the
 //! flow's next one may go on once the virtual time has passed the work of the first. However many requests another flow has waiting, it gets
-//! on by one of them at a time.
+//! on by one of them at a time. A flow that has sent nothing lately starts behind the turn that is under way.
 
 mod band;
 mod room;

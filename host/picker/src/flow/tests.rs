@@ -122,8 +122,26 @@ fn a_flood_in_one_flow_moves_no_other_flow_s_request_from_its_place() {
     let beside_few = places_beside(1_000);
     assert!(beside_few.len() > 150);
     assert_eq!(places_beside(100_000), beside_few);
-    // One that comes to a flow without others waits for one request of each other flow at most.
-    assert!(beside_few.iter().filter(|(_, flow, _)| *flow == "b").all(|(place, _, came)| place - came <= 2), "{beside_few:?}");
+    // One that comes to a flow without others waits for the turn that is under way, and for one request of each other flow.
+    assert!(beside_few.iter().filter(|(_, flow, _)| *flow == "b").all(|(place, _, came)| place - came <= 3), "{beside_few:?}");
+}
+
+#[test]
+fn a_client_with_another_flow_for_each_request_keeps_nobody_from_a_turn() {
+    for fairness in [Fairness::Requests, Fairness::Work] {
+        let mut queue = FlowQueue::new(unlimited(fairness, Order::FirstCome));
+        (0..100).for_each(|_| _ = put(&mut queue, Request { work: 1_000, ..request(0, "steady") }, "steady"));
+        let mut steady = 0;
+        for number in 0..100 {
+            // Two come for each that goes on.
+            for half in 0..2 {
+                put(&mut queue, Request { work: 1_000, ..request(0, &format!("{number}-{half}")) }, "new");
+            }
+            steady += usize::from(queue.pop(|_| true).unwrap().1 == "steady");
+        }
+        // A turn is as long as those that wait at its beginning: 1, 3, 9, 27.
+        assert!(steady >= 4, "{fairness:?}: {steady}");
+    }
 }
 
 #[test]
@@ -135,7 +153,7 @@ fn a_flow_that_pauses_gains_nothing_and_loses_nothing() {
     let next = |queue: &mut FlowQueue<(&'static str, usize)>| queue.pop(|_| true).unwrap().1.0;
     assert_eq!([next(&mut queue), next(&mut queue), next(&mut queue)], ["a"; 3]);
     put(&mut queue, request(0, "b"), ("b", 0));
-    assert_eq!(next(&mut queue), "b");
+    assert_eq!([next(&mut queue), next(&mut queue)], ["a", "b"], "a's turn is under way");
     // It has just had its turn.
     put(&mut queue, request(0, "b"), ("b", 1));
     assert_eq!([next(&mut queue), next(&mut queue), next(&mut queue)], ["a", "b", "a"]);
