@@ -5,6 +5,7 @@ use crate::{
     services::Space,
 };
 use axum::body::Body;
+use base64::{Engine, engine::general_purpose::STANDARD};
 use http::Request;
 use pointsman_core::resource::{INFERENCE_MODEL_REWRITE, INFERENCE_OBJECTIVE, INFERENCE_POOL, POD};
 use pointsman_harness::{clients_dir, workspace};
@@ -306,6 +307,51 @@ async fn under_load_endpoints_go_a_policy_is_swapped_and_the_picker_restarts_and
     let answers = load.end().await;
     let expected = |answer: &Answer| [200, 500, 503].contains(&answer.status);
     assert!(answers.iter().all(expected), "{:?}", answers.iter().map(|answer| answer.status).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_of_a_config_map_comes_is_replaced_and_stays_when_what_holds_it_is_broken_or_gone() {
+    const NAME: &str = "scorer";
+    let space = space("scored").await;
+    let _servers = Servers::start(&space, 2, |_| {}).await;
+    let flags = [&["--grpc-port", "0", "--policy-config-map", NAME], &PATIENT[..]].concat();
+    let picker = PickerProcess::start(&space.0, POOL, &flags).await;
+    let envoy = start_envoy(&space, &picker).await;
+    picker.knows(2).await;
+    assert_eq!(send(&envoy, &request("the default policy decides")).await.status, 200);
+
+    let map = |bytes: &[u8], config: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": space.0.name},
+            "binaryData": {"plugin.wasm": STANDARD.encode(bytes)}, "data": {"config.yaml": config},
+        })
+    };
+    let lines = |message: &str| picker.log().into_iter().filter(|line| line["message"] == message).collect::<Vec<_>>();
+    let told = async |message: &str, times: usize| {
+        eventually(message, async || {
+            let lines = lines(message);
+            (lines.len() == times).then_some(lines)
+        })
+        .await
+    };
+    assert_eq!(told("the policy can't be loaded; the former one decides", 1).await.len(), 1, "it isn't there yet");
+    let bytes = plugin_bytes("pointsman-example-rust-balance");
+    space.0.cluster.apply(&map(&bytes, "weights: {prefix-match: 5}")).ok();
+    told("another policy decides from now on", 1).await;
+    assert_eq!(send(&envoy, &request("its policy decides")).await.status, 200);
+    let asked = "llm_d_epp_plugin_duration_seconds_count{extension_point=\"Score\",plugin_type=\"policy\",plugin_name=\"scorer\"} 1";
+    eventually("it was asked", async || picker.page().contains(asked).then_some(())).await;
+    // Another configuration is another policy.
+    space.0.cluster.apply(&map(&bytes, "weights: {queue-length: -1}")).ok();
+    told("another policy decides from now on", 2).await;
+    space.0.cluster.apply(&map(&bytes, "weights: {no-such-feature: 1}")).ok();
+    let refused = told("the policy can't be loaded; the former one decides", 2).await;
+    assert!(refused[1]["error"].as_str().unwrap().contains("no-such-feature"), "{refused:?}");
+    space.kubectl(&["delete", "configmap", NAME]).ok();
+    told("the policy can't be loaded; the former one decides", 3).await;
+    assert_eq!(send(&envoy, &request("the former one decides")).await.status, 200);
+    eventually("it still is asked", async || picker.page().contains(&asked.replace("} 1", "} 2")).then_some(())).await;
+    picker.stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -99,7 +99,8 @@ fn rights(namespace: &str) -> Value {
         |groups: &[&str], resources: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": ["get", "list", "watch"]});
     let groups = [X_INFERENCE_POOL.group, LLM_D_INFERENCE_OBJECTIVE.group];
     let rules = json!([
-        rule(&[""], &["pods"]),
+        // ConfigMaps for --policy-config-map.
+        rule(&[""], &["pods", "configmaps"]),
         rule(&[INFERENCE_POOL.group, X_INFERENCE_POOL.group], &[INFERENCE_POOL.plural]),
         rule(&groups, &[LLM_D_INFERENCE_OBJECTIVE.plural, INFERENCE_MODEL_REWRITE.plural]),
     ]);

@@ -133,6 +133,10 @@ struct PolicyArgs {
     /// changes; while it can't be loaded the former one decides, and where it gives no answer the configuration's scorers do.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// The same in the key plugin.wasm of a ConfigMap of the pool's namespace, with its configuration in the key config.yaml. May be repeated
+    /// for a plugin in several parts, in their order. Until it can be loaded, the configuration's scorers decide.
+    #[arg(long = "policy-config-map", value_name = "NAME", conflicts_with = "policy")]
+    policy_config_maps: Vec<String>,
     /// A file with the policy's configuration, as JSON or YAML.
     #[arg(long, value_name = "FILE", requires = "policy")]
     policy_config: Option<PathBuf>,
@@ -170,7 +174,7 @@ impl EndpointPickerArgs {
     }
 
     /// What decides from the beginning, and what loads it.
-    fn policies(&self, config: &PickerConfig) -> Result<(Policies, Loader, Terms)> {
+    fn policies(&self, config: &PickerConfig) -> Result<(Policies, Arc<Loader>, Terms)> {
         let engines = Engines::with_clock(SLOTS, TICK).map_err(|error| anyhow!("{error:#}")).context("starting the engine of policies")?;
         let terms = Terms { namespace: self.pool_namespace.clone(), deadline: self.policy.policy_deadline };
         let loader = Loader::new(Arc::new(engines), self.cache.compilers()?).with_hot_deadline(terms.deadline);
@@ -184,7 +188,7 @@ impl EndpointPickerArgs {
                 Some(Arc::new(custom::load(&loader, file, self.policy.policy_config.as_deref(), &terms).map_err(|error| anyhow!(error))?))
             }
         };
-        Ok((Policies { custom, primary, prefill }, loader, terms))
+        Ok((Policies { custom, primary, prefill }, Arc::new(loader), terms))
     }
 }
 
@@ -244,6 +248,7 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     tasks.spawn(async { (learning.await, "learning what answers take").1 });
     tasks.spawn(async { (scraper.run().await, "reading metrics").1 });
     let watching = Arc::clone(&view);
+    let (maps, reader) = (args.policy.policy_config_maps.clone(), client.clone());
     tasks.spawn(async move { (cluster::keep(client, pool_name, watching).await, "the watch of the cluster").1 });
     let kept = Arc::clone(&pool);
     tasks.spawn(async move { (kept.keep().await, "letting requests go on").1 });
@@ -256,6 +261,10 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
             tuned.tune();
         }
     });
+    if !maps.is_empty() {
+        let following = custom::config_map::follow(reader, maps, Arc::clone(&loader), terms.clone(), Arc::clone(&pool));
+        tasks.spawn(async { (following.await, "following the policy").1 });
+    }
     if let Some(file) = args.policy.policy.clone() {
         let following = custom::follow(loader, file, args.policy.policy_config.clone(), terms, Arc::clone(&pool)).context("--policy")?;
         tasks.spawn(async { (following.await, "following the policy").1 });

@@ -1,4 +1,6 @@
-//! The policy of a file, loaded again whenever the file changes.
+//! A policy of somebody's own, loaded again whenever the file or the ConfigMaps change that hold it.
+
+pub mod config_map;
 
 use super::{
     decide::Policies,
@@ -17,11 +19,49 @@ use std::{
 };
 use tokio::task::spawn_blocking;
 
-/// Loads it. Blocks while it is compiled.
+/// Has a pool decided by what is loaded, and logs each failure once.
+#[derive(Debug)]
+struct Complaints {
+    pool: Arc<Pool>,
+    last: String,
+}
+
+impl Complaints {
+    fn new(pool: Arc<Pool>) -> Self {
+        Self { pool, last: String::new() }
+    }
+
+    /// What can't be loaded leaves in place what could.
+    fn take(&mut self, loaded: Result<ScoringPolicy, String>) {
+        let policy = match loaded {
+            Ok(policy) => policy,
+            Err(error) => {
+                if self.last != error {
+                    tracing::warn!(error, "the policy can't be loaded; the former one decides");
+                    self.last = error;
+                }
+                return;
+            }
+        };
+        self.last.clear();
+        let before = self.pool.policies();
+        if before.custom.as_ref().is_none_or(|before| before.identity() != policy.identity()) {
+            tracing::info!(policy = policy.name(), digest = policy.digest(), "another policy decides from now on");
+            self.pool.set_policies(Policies { custom: Some(Arc::new(policy)), ..(*before).clone() });
+        }
+    }
+}
+
+/// Loads a policy. Blocks while it is compiled.
+fn from_bytes(loader: &Loader, name: &str, bytes: &[u8], config: &Value, terms: &Terms) -> Result<ScoringPolicy, String> {
+    ScoringPolicy::load(loader, name, bytes, config, terms).map_err(|error| error.to_string())
+}
+
+/// Loads the policy of a file. Blocks while it is compiled.
 pub fn load(loader: &Loader, file: &Path, config: Option<&Path>, terms: &Terms) -> Result<ScoringPolicy, String> {
     let name = file.file_stem().map_or_else(|| "policy".into(), |stem| stem.to_string_lossy());
     let (bytes, config) = read(file, config)?;
-    ScoringPolicy::load(loader, &name, &bytes, &config, terms).map_err(|error| format!("--policy {}: {error}", file.display()))
+    from_bytes(loader, &name, &bytes, &config, terms).map_err(|error| format!("--policy {}: {error}", file.display()))
 }
 
 /// Reads the policy's bytes and its configuration.
@@ -44,7 +84,7 @@ pub fn read(file: &Path, config: Option<&Path>) -> Result<(Vec<u8>, Value), Stri
 
 /// Has a pool decided by what the file holds, from its next change on. It never ends by itself.
 pub fn follow(
-    loader: Loader,
+    loader: Arc<Loader>,
     file: PathBuf,
     config: Option<PathBuf>,
     terms: Terms,
@@ -52,7 +92,7 @@ pub fn follow(
 ) -> io::Result<impl Future<Output = ()> + Send> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
     let changes = file::watch(&folder)?;
-    let loader = Arc::new(loader);
+    let mut complaints = Complaints::new(pool);
     Ok(async move {
         let read = || {
             let (loader, file, config, terms) = (Arc::clone(&loader), file.clone(), config.clone(), terms.clone());
@@ -61,17 +101,6 @@ pub fn follow(
                 loading.await.unwrap_or_else(|error| Err(error.to_string()))
             }
         };
-        let take = |loaded: Result<ScoringPolicy, String>| match loaded {
-            Ok(policy) => {
-                let before = pool.policies();
-                let is_another = before.custom.as_ref().is_none_or(|before| before.identity() != policy.identity());
-                if is_another {
-                    tracing::info!(policy = policy.name(), digest = policy.digest(), "another policy decides from now on");
-                    pool.set_policies(Policies { custom: Some(Arc::new(policy)), ..(*before).clone() });
-                }
-            }
-            Err(error) => tracing::warn!(error, "the policy can't be loaded; the former one decides"),
-        };
-        file::follow(changes, read, take).await;
+        file::follow(changes, read, |loaded| complaints.take(loaded)).await;
     })
 }

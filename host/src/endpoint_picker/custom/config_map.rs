@@ -1,0 +1,109 @@
+//! The policy of ConfigMaps in the pool's namespace.
+
+use super::{Complaints, from_bytes};
+use crate::{
+    endpoint_picker::{
+        policy::{ScoringPolicy, Terms},
+        pool::Pool,
+    },
+    load::Loader,
+    problem::sentence,
+    source::config_map::{Namespaces, assemble},
+};
+use futures::{StreamExt, stream::select_all};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use pointsman_crds::policy::plugin::ConfigMapSource;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
+
+/// The key of the plugin, and that of its configuration, which the first ConfigMap may have.
+pub const KEY: &str = "plugin.wasm";
+const CONFIG_KEY: &str = "config.yaml";
+
+/// The ConfigMaps that hold a policy.
+#[derive(Debug)]
+struct Maps {
+    namespace: String,
+    /// More than one if it is too large for one.
+    names: Vec<String>,
+    /// As they are now, in the order of the names; the outer none isn't listed yet.
+    found: Vec<Option<Option<Arc<ConfigMap>>>>,
+}
+
+impl Maps {
+    /// The plugin and its configuration, or why there are none.
+    fn read(&self) -> Result<(Vec<u8>, Value), String> {
+        let source = ConfigMapSource {
+            name: self.names[0].clone(),
+            parts: self.names[1..].to_vec(),
+            key: KEY.to_owned(),
+            ..ConfigMapSource::default()
+        };
+        let get = |_: &str, name: &str| {
+            let at = self.names.iter().position(|known| known == name)?;
+            self.found[at].clone().flatten()
+        };
+        let bytes = assemble(&source, &self.namespace, &Namespaces::Own, get).map_err(|error| error.to_string())?;
+        let data = self.found[0].as_ref().and_then(Option::as_ref).and_then(|map| map.data.as_ref());
+        let config = match data.and_then(|data| data.get(CONFIG_KEY)) {
+            None => json!({}),
+            Some(text) => serde_saphyr::from_str(text).map_err(|error| format!("{CONFIG_KEY}: {error}"))?,
+        };
+        Ok((bytes, config))
+    }
+}
+
+/// Has a pool decided by what ConfigMaps of its namespace hold, as soon as they are there. It never ends by itself.
+pub async fn follow(client: Client, names: Vec<String>, loader: Arc<Loader>, terms: Terms, pool: Arc<Pool>) {
+    let api: Api<ConfigMap> = Api::namespaced(client, &terms.namespace);
+    let watch = |(at, name): (usize, &String)| {
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        watcher::watcher(api.clone(), config).default_backoff().map(move |event| (at, event)).boxed()
+    };
+    let mut events = select_all(names.iter().enumerate().map(watch));
+    let mut listing: Vec<Option<Arc<ConfigMap>>> = vec![None; names.len()];
+    let mut maps = Maps { namespace: terms.namespace.clone(), found: vec![None; names.len()], names };
+    let mut complaints = Complaints::new(pool);
+    let mut is_cut_off = false;
+    while let Some((at, event)) = events.next().await {
+        match event {
+            Ok(Event::Init) => {
+                listing[at] = None;
+                continue;
+            }
+            Ok(Event::InitApply(map)) => {
+                listing[at] = Some(Arc::new(map));
+                continue;
+            }
+            Ok(Event::InitDone) => maps.found[at] = Some(listing[at].take()),
+            Ok(Event::Apply(map)) => maps.found[at] = Some(Some(Arc::new(map))),
+            Ok(Event::Delete(_)) => maps.found[at] = Some(None),
+            Err(error) => {
+                if !std::mem::replace(&mut is_cut_off, true) {
+                    let name = &maps.names[at];
+                    tracing::warn!(name, error = sentence(&error), "watching the ConfigMap of the policy; trying again");
+                }
+                continue;
+            }
+        }
+        is_cut_off = false;
+        if maps.found.iter().all(Option::is_some) {
+            complaints.take(load(&maps, &loader, &terms).await);
+        }
+    }
+}
+
+async fn load(maps: &Maps, loader: &Arc<Loader>, terms: &Terms) -> Result<ScoringPolicy, String> {
+    let (bytes, config) = maps.read()?;
+    let (loader, terms, name) = (Arc::clone(loader), terms.clone(), maps.names[0].clone());
+    let loading = spawn_blocking(move || from_bytes(&loader, &name, &bytes, &config, &terms));
+    loading.await.unwrap_or_else(|error| Err(error.to_string()))
+}
