@@ -415,7 +415,7 @@ impl<'s> Simulation<'s> {
             seed: self.seed,
             if_available: false,
         };
-        decide(&inputs, &self.contender.policies, &self.counts)
+        decide(&inputs, &self.contender.policies, &self.counts, None)
     }
 
     /// A policy that isn't asked any more has no outcome; when it is asked again isn't a matter of the simulation's time.
