@@ -33,7 +33,7 @@ fn record(request: &str) -> Value {
 /// A folder with the answer of a picker, the newest decision first.
 fn folder(name: &str, records: &[Value]) -> PathBuf {
     let folder = empty_folder(name);
-    fs::write(folder.join("decisions.jsonl"), records.iter().map(|record| format!("{record}\n")).collect::<String>()).unwrap();
+    fs::write(folder.join("decisions.jsonl"), records.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")).unwrap();
     folder
 }
 

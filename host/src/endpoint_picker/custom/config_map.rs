@@ -34,8 +34,10 @@ struct Maps {
     namespace: String,
     /// More than one if it is too large for one.
     names: Vec<String>,
-    /// As they are now, in the order of the names; the outer none isn't listed yet.
-    found: Vec<Option<Option<Arc<ConfigMap>>>>,
+    /// As they are now, in the order of the names.
+    found: Vec<Option<Arc<ConfigMap>>>,
+    /// Which have been listed.
+    listed: Vec<bool>,
 }
 
 impl Maps {
@@ -49,10 +51,10 @@ impl Maps {
         };
         let get = |_: &str, name: &str| {
             let at = self.names.iter().position(|known| known == name)?;
-            self.found[at].clone().flatten()
+            self.found[at].clone()
         };
         let bytes = assemble(&source, &self.namespace, &Namespaces::Own, get).map_err(|error| error.to_string())?;
-        let data = self.found[0].as_ref().and_then(Option::as_ref).and_then(|map| map.data.as_ref());
+        let data = self.found[0].as_ref().and_then(|map| map.data.as_ref());
         let config = match data.and_then(|data| data.get(CONFIG_KEY)) {
             None => json!({}),
             Some(text) => serde_saphyr::from_str(text).map_err(|error| format!("{CONFIG_KEY}: {error}"))?,
@@ -70,7 +72,7 @@ pub async fn follow(client: Client, names: Vec<String>, loader: Arc<Loader>, ter
     };
     let mut events = select_all(names.iter().enumerate().map(watch));
     let mut listing: Vec<Option<Arc<ConfigMap>>> = vec![None; names.len()];
-    let mut maps = Maps { namespace: terms.namespace.clone(), found: vec![None; names.len()], names };
+    let mut maps = Maps { namespace: terms.namespace.clone(), found: vec![None; names.len()], listed: vec![false; names.len()], names };
     let mut complaints = Complaints::new(pool);
     let mut is_cut_off = false;
     while let Some((at, event)) = events.next().await {
@@ -83,9 +85,12 @@ pub async fn follow(client: Client, names: Vec<String>, loader: Arc<Loader>, ter
                 listing[at] = Some(Arc::new(map));
                 continue;
             }
-            Ok(Event::InitDone) => maps.found[at] = Some(listing[at].take()),
-            Ok(Event::Apply(map)) => maps.found[at] = Some(Some(Arc::new(map))),
-            Ok(Event::Delete(_)) => maps.found[at] = Some(None),
+            Ok(Event::InitDone) => {
+                maps.found[at] = listing[at].take();
+                maps.listed[at] = true;
+            }
+            Ok(Event::Apply(map)) => maps.found[at] = Some(Arc::new(map)),
+            Ok(Event::Delete(_)) => maps.found[at] = None,
             Err(error) => {
                 if !std::mem::replace(&mut is_cut_off, true) {
                     let name = &maps.names[at];
@@ -95,7 +100,7 @@ pub async fn follow(client: Client, names: Vec<String>, loader: Arc<Loader>, ter
             }
         }
         is_cut_off = false;
-        if maps.found.iter().all(Option::is_some) {
+        if maps.listed.iter().all(|is_listed| *is_listed) {
             complaints.take(load(&maps, &loader, &terms).await);
         }
     }

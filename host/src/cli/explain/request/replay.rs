@@ -43,7 +43,7 @@ impl<'a> Replay<'a> {
             Some(loaded) => loaded,
             None => self.load(policy),
         };
-        let loaded = self.loaded.entry(key).or_insert(loaded).as_ref().map_err(|why| why.clone())?;
+        let loaded = self.loaded.entry(key).or_insert(loaded).as_ref().map_err(Clone::clone)?;
         let terms = loaded.explain(rows, row).map_err(|error| format!("asked to explain a score, the policy gives no answer: {error}"))?;
         if terms.is_empty() { Err("the policy explains no scores".to_owned()) } else { Ok(terms) }
     }

@@ -38,6 +38,7 @@ fn record() -> Value {
 }
 
 /// Two scorers: the prefix is worth 0.8 of 1.
+#[allow(clippy::unnecessary_wraps)] // It stands for a policy, which may fail.
 fn scorers(rows: &[EndpointFeatures], row: usize) -> Result<Vec<Term>, String> {
     let EndpointFeatures { queue_length, prefix_match, .. } = rows[row];
     let queue = if queue_length > 0.0 { 0.08 } else { 0.5 };

@@ -57,10 +57,10 @@ impl Part {
 }
 
 /// Explains the choice of a profile. `terms` asks the policy about a row.
-pub(super) fn explain<'r>(
-    profile: &'r ProfileRecord,
+pub(super) fn explain(
+    profile: &ProfileRecord,
     mut terms: impl FnMut(&[EndpointFeatures], usize) -> Result<Vec<Term>, String>,
-) -> Explanation<'r> {
+) -> Explanation<'_> {
     let rows: Vec<&EndpointRecord> = profile.endpoints.iter().filter(|row| is_candidate(row)).collect();
     let chosen = rows.iter().position(|row| row.chosen);
     let runner_up = chosen.and_then(|chosen| (0..rows.len()).find(|at| *at != chosen && rows[*at].score.is_some()));
@@ -151,10 +151,14 @@ fn verdict(profile: &ProfileRecord, chosen: Option<&EndpointRecord>, runner_up: 
     let share = if further.is_empty() { "the difference" } else { "most of the difference" };
     let mut sentence = format!("{code} made {share} between {address} and {other}: {most:+.4} of {difference:+.4}");
     if !further.is_empty() {
-        sentence += &format!("; {} added to it", further.join(", "));
+        sentence += "; ";
+        sentence += &further.join(", ");
+        sentence += " added to it";
     }
     if !against.is_empty() {
-        sentence += &format!("; {} counted against it", against.join(", "));
+        sentence += "; ";
+        sentence += &against.join(", ");
+        sentence += " counted against it";
     }
     sentence + "."
 }
