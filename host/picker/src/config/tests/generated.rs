@@ -69,141 +69,133 @@ const PIECES: [&str; 62] = [
     "\u{fe0f}\u{202e}",
 ];
 
-/// What a configuration is made of.
-const TYPES: [&str; 58] = [
-    "decode-filter",
-    "prefill-filter",
-    "encode-filter",
-    "label-selector-filter",
-    "by-label-selector",
-    "by-label",
-    "prefix-cache-affinity-filter",
-    "queue-scorer",
-    "running-requests-size-scorer",
-    "kv-cache-utilization-scorer",
-    "prefix-cache-scorer",
-    "precise-prefix-cache-scorer",
-    "lora-affinity-scorer",
-    "token-load-scorer",
-    "active-request-scorer",
-    "load-aware-scorer",
-    "session-affinity-scorer",
-    "no-hit-lru-scorer",
-    "context-length-aware",
-    "max-score-picker",
-    "random-picker",
-    "weighted-random-picker",
-    "single-profile-handler",
-    "data-parallel-profile-handler",
-    "disagg-profile-handler",
-    "pd-profile-handler",
-    "prefix-based-pd-decider",
-    "always-disagg-pd-decider",
-    "global-strict-fairness-policy",
-    "round-robin-fairness-policy",
-    "program-aware-fairness",
-    "fcfs-ordering-policy",
-    "edf-ordering-policy",
-    "slo-deadline-ordering-policy",
-    "static-usage-limit-policy",
-    "utilization-detector",
-    "concurrency-detector",
-    "metrics-data-source",
-    "core-metrics-extractor",
-    "approx-prefix-cache-producer",
-    "token-producer",
-    "inflight-load-producer",
-    "session-id-producer",
-    "openai-parser",
-    "anthropic-parser",
-    "vllmhttp-parser",
-    "sglanghttp-parser",
-    "vllmgrpc-parser",
-    "vertexai-parser",
-    "passthrough-parser",
-    "topology-affinity-filter",
-    "latency-scorer",
-    "precise-prefix-cache-producer",
-    "disagg-headers-handler",
-    "latency-slo-admitter",
-    "file-discovery",
-    "unknown-plugin",
-    "",
+/// What a configuration is made of: the types of plugins, each with its parameters.
+const TYPES: [(&str, &[&str]); 55] = [
+    ("decode-filter", &[]),
+    ("prefill-filter", &[]),
+    ("encode-filter", &[]),
+    ("label-selector-filter", &["matchLabels", "matchExpressions"]),
+    ("by-label-selector", &["matchLabels"]),
+    ("by-label", &["label", "validValues", "allowsNoLabel"]),
+    (
+        "prefix-cache-affinity-filter",
+        &[
+            "affinityThreshold",
+            "explorationProbability",
+            "maxTTFTPenaltyMs",
+            "ttftSource",
+            "peakPrefillThroughput",
+            "prefixMatchInfoProducerName",
+        ],
+    ),
+    ("queue-scorer", &[]),
+    ("running-requests-size-scorer", &[]),
+    ("kv-cache-utilization-scorer", &[]),
+    (
+        "prefix-cache-scorer",
+        &[
+            "prefixMatchInfoProducerName",
+            "matchLengthWeight",
+            "matchLengthScaleTokens",
+            "hashBlockSize",
+            "maxPrefixBlocksToMatch",
+            "lruCapacityPerServer",
+        ],
+    ),
+    ("precise-prefix-cache-scorer", &["x"]),
+    ("lora-affinity-scorer", &[]),
+    ("token-load-scorer", &["queueThresholdTokens", "inFlightLoadProducerName"]),
+    ("active-request-scorer", &["requestTimeout", "idleThreshold", "maxBusyScore"]),
+    ("load-aware-scorer", &["threshold"]),
+    ("session-affinity-scorer", &["profileName", "encodedEndpointHeaderConfig", "sessionIdConfig", "strategy"]),
+    ("no-hit-lru-scorer", &["lruSize", "prefixPluginName"]),
+    ("context-length-aware", &["label", "enableFiltering"]),
+    ("max-score-picker", &["maxNumOfEndpoints"]),
+    ("random-picker", &["maxNumOfEndpoints"]),
+    ("weighted-random-picker", &["maxNumOfEndpoints"]),
+    ("single-profile-handler", &[]),
+    ("data-parallel-profile-handler", &["primaryPort"]),
+    ("disagg-profile-handler", &["stageOrder", "profiles", "deciders", "decodeProfile", "deciderPluginName"]),
+    ("pd-profile-handler", &["decodeProfile", "prefillProfile", "deciderPluginName", "primaryPort"]),
+    ("prefix-based-pd-decider", &["promptTokens", "nonCachedTokens"]),
+    ("always-disagg-pd-decider", &[]),
+    ("global-strict-fairness-policy", &[]),
+    ("round-robin-fairness-policy", &[]),
+    ("program-aware-fairness", &["x"]),
+    ("fcfs-ordering-policy", &[]),
+    ("edf-ordering-policy", &[]),
+    ("slo-deadline-ordering-policy", &[]),
+    ("static-usage-limit-policy", &["threshold"]),
+    ("utilization-detector", &["queueDepthThreshold", "kvCacheUtilThreshold", "metricsStalenessThreshold", "headroom"]),
+    ("concurrency-detector", &["maxConcurrency", "maxTokenConcurrency", "concurrencyMode", "headroom"]),
+    ("metrics-data-source", &["scheme", "port", "interval", "clientCertPath", "clientKeyPath", "path", "insecureSkipVerify", "caCertPath"]),
+    ("core-metrics-extractor", &["engineLabelKey", "engineConfigs", "defaultEngine"]),
+    (
+        "approx-prefix-cache-producer",
+        &["autoTune", "blockSizeTokens", "blockSize", "maxPrefixBlocksToMatch", "maxPrefixTokensToMatch", "lruCapacityPerServer"],
+    ),
+    ("token-producer", &["x"]),
+    ("inflight-load-producer", &["addEstimatedOutputTokens", "outputRatio", "maxEstimatedOutputTokens", "syncCrossReplicaState"]),
+    ("session-id-producer", &["headerName", "cookieName"]),
+    ("openai-parser", &[]),
+    ("sglanghttp-parser", &[]),
+    ("vllmgrpc-parser", &[]),
+    ("passthrough-parser", &[]),
+    ("topology-affinity-filter", &["x"]),
+    ("latency-scorer", &["x"]),
+    ("precise-prefix-cache-producer", &["x"]),
+    ("disagg-headers-handler", &[]),
+    ("latency-slo-admitter", &[]),
+    ("file-discovery", &[]),
+    ("unknown-plugin", &[]),
+    ("", &[]),
 ];
 
-/// The parameters of all types.
-const PARAMETERS: [&str; 70] = [
-    "matchLabels",
-    "matchExpressions",
-    "label",
-    "validValues",
-    "allowsNoLabel",
-    "affinityThreshold",
-    "explorationProbability",
-    "maxTTFTPenaltyMs",
-    "ttftSource",
-    "peakPrefillThroughput",
-    "prefixMatchInfoProducerName",
-    "inFlightLoadProducerName",
-    "latencyPredictionInfoProducerName",
-    "matchLengthWeight",
-    "matchLengthScaleTokens",
-    "autoTune",
-    "blockSizeTokens",
-    "blockSize",
-    "hashBlockSize",
-    "maxPrefixBlocksToMatch",
-    "maxPrefixTokensToMatch",
-    "lruCapacityPerServer",
-    "queueThresholdTokens",
-    "requestTimeout",
-    "idleThreshold",
-    "maxBusyScore",
-    "prefixPluginType",
-    "prefixPluginName",
-    "lruSize",
-    "enableFiltering",
-    "maxNumOfEndpoints",
-    "promptTokens",
-    "nonCachedTokens",
-    "syncCrossReplicaState",
-    "addEstimatedOutputTokens",
-    "outputRatio",
-    "maxEstimatedOutputTokens",
-    "threshold",
-    "queueDepthThreshold",
-    "kvCacheUtilThreshold",
-    "metricsStalenessThreshold",
-    "headroom",
-    "maxConcurrency",
-    "maxTokenConcurrency",
-    "concurrencyMode",
-    "scheme",
-    "port",
-    "interval",
-    "clientCertPath",
-    "clientKeyPath",
-    "path",
-    "insecureSkipVerify",
-    "caCertPath",
-    "engineLabelKey",
-    "engineConfigs",
-    "defaultEngine",
-    "primaryPort",
-    "decodeProfile",
-    "prefillProfile",
-    "deciderPluginName",
-    "stageOrder",
-    "profiles",
-    "deciders",
-    "profileName",
-    "encodedEndpointHeaderConfig",
-    "sessionIdConfig",
-    "strategy",
-    "headerName",
-    "cookieName",
-    "header",
-];
+/// The values that a field takes, beside what it doesn't.
+fn values(name: &str) -> &'static [&'static str] {
+    match name {
+        "allowsNoLabel"
+        | "enableFiltering"
+        | "autoTune"
+        | "insecureSkipVerify"
+        | "addEstimatedOutputTokens"
+        | "syncCrossReplicaState"
+        | "enableEviction" => &["true", "false"],
+        "requestTimeout" | "metricsStalenessThreshold" | "interval" | "defaultRequestTTL" | "noEndpointRequestTTL" => {
+            &["50ms", "1m30s", "0s", "-1s", "2562047h", "''"]
+        }
+        "matchLabels" => &["{a: b}", "{a: 1}", "{}"],
+        "matchExpressions" => &[
+            "[{key: gpu, operator: In, values: [a]}, {key: b, operator: Exists}]",
+            "[{key: gpu, operator: Exists, values: [a]}]",
+            "[{key: a}]",
+        ],
+        "validValues" => &["[a, b]", "[]"],
+        "ttftSource" => &["prefillThroughput", "latencyPredictor"],
+        "strategy" => &["session_id", "encoded_endpoint_header"],
+        "encodedEndpointHeaderConfig" => &["{header: X-A}", "{}"],
+        "sessionIdConfig" => &[
+            "{sources: [{header: a}, {attribute: b, producer: p1}], evictionTtlSeconds: 60}",
+            "{evictionTtlSeconds: 1e9}",
+            "{sources: [{}]}",
+        ],
+        "stageOrder" => &["prefill-first", "decode_first", "''"],
+        "profiles" => &["{decode: decode}", "{prefill: default}", "{}"],
+        "deciders" => &["{prefill: p0}", "{prefill: prefix-based-pd-decider}", "{encode: p1}"],
+        "concurrencyMode" => &["requests", "tokens"],
+        "scheme" => &["http", "https"],
+        "defaultEngine" => &["vllm", "sglang", "other"],
+        "maxBytes" | "maxRequests" => &["1Gi", "500M", "20E", "0", "1.5", "-1"],
+        "priority" => &["0", "1", "-10", "9223372036854775807"],
+        "label" | "header" | "headerName" | "cookieName" | "path" | "profileName" | "clientCertPath" | "clientKeyPath" | "caCertPath"
+        | "engineLabelKey" | "prefixPluginName" => &["a/b", "'1'", "''"],
+        name if name.ends_with("Name") || name.ends_with("Ref") || name.ends_with("Profile") => {
+            &["p0", "p1", "decode", "default", "''", "prefix-based-pd-decider", "approx-prefix-cache-producer", "inflight-load-producer"]
+        }
+        "engineConfigs" | "x" => &["{}", "[[1]]", "1"],
+        _ => &["0", "1", "5.0", "0.5", "64", "131073", "1e12", "9223372036854775807", "-1"],
+    }
+}
 
 /// A value, of which a field takes some kinds.
 fn value() -> impl Strategy<Value = String> {
@@ -212,48 +204,17 @@ fn value() -> impl Strategy<Value = String> {
         "null",
         "~",
         "true",
-        "false",
         "0",
-        "1",
         "-1",
-        "0.5",
         "1.5",
-        "5.0",
-        "1e3",
-        "1e12",
         "1e308",
         "1e400",
         "-0.0",
         ".nan",
-        "64",
-        "131073",
-        "65536",
         "4294967296",
-        "9223372036854775807",
         "-9223372036854775808",
         "18446744073709551616",
-        "50ms",
-        "1m30s",
-        "0s",
-        "-1s",
-        "2562048h",
-        "1Gi",
-        "500M",
-        "20E",
         "1 Gi",
-        "https",
-        "vllm",
-        "sglang",
-        "tokens",
-        "session_id",
-        "encoded_endpoint_header",
-        "prefillThroughput",
-        "latencyPredictor",
-        "prefill-first",
-        "decode_first",
-        "decode",
-        "prefill",
-        "default",
         "a/b",
         "\"\\u0000\"",
         "[]",
@@ -261,28 +222,22 @@ fn value() -> impl Strategy<Value = String> {
         "[a, b]",
         "[[1]]",
         "{a: b}",
-        "{a: 1}",
-        "{prefill: p0}",
-        "{prefill: prefix-based-pd-decider}",
-        "{decode: decode}",
-        "{header: X-A}",
-        "{sources: [{header: a}, {attribute: b, producer: p1}], evictionTtlSeconds: 60}",
-        "{evictionTtlSeconds: 1e9}",
-        "[{key: gpu, operator: In, values: [a]}, {key: b, operator: Exists}]",
-        "[{key: gpu, operator: Exists, values: [a]}]",
-        "[{key: a}]",
     ];
-    prop_oneof![8 => select(words).prop_map(str::to_owned), 1 => reference(), 1 => any::<i64>().prop_map(|number| number.to_string())]
+    prop_oneof![4 => select(words).prop_map(str::to_owned), 1 => reference(), 1 => any::<i64>().prop_map(|number| number.to_string())]
 }
 
 /// The name of a plugin that is there, may be there, or is one by its type.
 fn reference() -> impl Strategy<Value = String> {
-    prop_oneof![4 => (0..6_u8).prop_map(|number| format!("p{number}")), 1 => select(TYPES.to_vec()).prop_map(|name| format!("'{name}'"))]
+    let types = select(TYPES.to_vec()).prop_map(|(name, _)| format!("'{name}'"));
+    prop_oneof![24 => (0..3_u8).prop_map(|number| format!("p{number}")), 1 => (3..7_u8).prop_map(|number| format!("p{number}")), 1 => types]
 }
 
 /// An object of some of these fields.
 fn object(names: &'static [&'static str], most: usize) -> impl Strategy<Value = String> {
-    let field = (select(names), value());
+    let field = select(names).prop_flat_map(|name| {
+        let known = select(values(name)).prop_map(str::to_owned);
+        (Just(name), prop_oneof![9 => known, 1 => value()])
+    });
     vec(field, 0..=most).prop_map(|fields| {
         // Most have each field once, as YAML wants it.
         let fields: std::collections::BTreeMap<_, _> = fields.into_iter().collect();
@@ -291,10 +246,13 @@ fn object(names: &'static [&'static str], most: usize) -> impl Strategy<Value = 
     })
 }
 
-/// The plugins, most of them with few parameters, since each of another type is an error.
 fn plugins() -> impl Strategy<Value = String> {
-    let parameters = prop_oneof![3 => Just(None), 2 => object(&PARAMETERS, 1).prop_map(Some), 1 => object(&PARAMETERS, 4).prop_map(Some)];
-    vec((select(TYPES.to_vec()), parameters), 0..6).prop_map(|plugins| {
+    let plugin = select(TYPES.to_vec()).prop_flat_map(|(kind, parameters)| {
+        let all = if parameters.is_empty() { &["x"] } else { parameters };
+        let weight = if parameters.is_empty() { 1 } else { 9 };
+        (Just(kind), prop_oneof![9 => Just(None), weight => object(all, 3).prop_map(Some)])
+    });
+    prop_oneof![1 => vec(plugin.clone(), 0..3), 6 => vec(plugin, 3..7)].prop_map(|plugins| {
         let line = |(number, (kind, parameters)): (usize, (&str, Option<String>))| {
             let parameters = parameters.map_or_else(String::new, |parameters| format!("\n  parameters: {parameters}"));
             format!("- type: '{kind}'\n  name: p{number}{parameters}\n")
@@ -304,12 +262,14 @@ fn plugins() -> impl Strategy<Value = String> {
 }
 
 fn profiles() -> impl Strategy<Value = String> {
-    let weight = prop_oneof![3 => Just(String::new()), 1 => value().prop_map(|value| format!(", weight: {value}"))];
+    let weights = prop_oneof![4 => select(&["2", "0", "0.5", "1e12"][..]).prop_map(str::to_owned), 1 => value()];
+    let weight = prop_oneof![2 => Just(String::new()), 1 => weights.prop_map(|value| format!(", weight: {value}"))];
     let plugin = (reference(), weight).prop_map(|(name, weight)| format!("{{pluginRef: {name}{weight}}}"));
-    let profile = (select(&["default", "decode", "prefill", "''", "1"][..]), vec(plugin, 0..4));
-    vec(profile, 0..3).prop_map(|profiles| {
-        let line = |(name, plugins): (&str, Vec<String>)| format!("- name: {name}\n  plugins: [{}]\n", plugins.join(", "));
-        format!("schedulingProfiles:\n{}", profiles.into_iter().map(line).collect::<String>())
+    let names: &'static [&[&str]] = &[&["default"], &["decode", "prefill"], &[], &["default", "default"], &["''"], &["1", "decode"]];
+    let names = prop_oneof![6 => select(&names[..3]), 1 => select(names)];
+    (names, vec(vec(plugin, 0..4), 2)).prop_map(|(names, plugins)| {
+        let line = |(name, plugins): (&&str, Vec<String>)| format!("- name: {name}\n  plugins: [{}]\n", plugins.join(", "));
+        format!("schedulingProfiles:\n{}", names.iter().zip(plugins).map(line).collect::<String>())
     })
 }
 
