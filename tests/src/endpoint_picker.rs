@@ -47,11 +47,15 @@ impl<'a> PickerProcess<'a> {
         let log = space.cluster.run(&part, &command, &environment).unwrap_or_else(|error| panic!("{error}"));
         let address_of = |what: &'static str| {
             let log = log.clone();
-            async move || log_lines(&log).iter().find(|line| line["message"] == what)?["address"].as_str().map(str::to_owned)
+            async move || {
+                log_lines(&log).iter().find(|line| line["message"].as_str().is_some_and(|message| message.starts_with(what)))?["address"]
+                    .as_str()
+                    .map(str::to_owned)
+            }
         };
         let address = eventually("the picker answers proxies", address_of("answering proxies")).await;
         let probes = eventually("it answers probes", address_of("answering probes")).await;
-        let pages = eventually("it has pages", address_of("answering /healthz, /readyz and /metrics")).await;
+        let pages = eventually("it has pages", address_of("answering /healthz")).await;
         let [address, probes] = [address, probes].map(|address| address.parse().expect("it is an address"));
         Self { space, part, address, probes, pages, log }
     }
