@@ -355,11 +355,11 @@ proptest! {
             framing.push(Bytes::copy_from_slice(chunk));
             (rest, pending) = (after, pending + chunk.len());
             while !run.has_ended && !is_broken {
-                match framing.next_message().map(|message| message.map(|message| (message.len(), framing::decode::<ProcessingRequest>(message)))) {
+                match framing.next_message() {
                     Ok(None) => break,
-                    Ok(Some((length, message))) => {
-                        pending -= 5 + length;
-                        match message {
+                    Ok(Some(message)) => {
+                        pending -= 5 + message.len();
+                        match framing::decode::<ProcessingRequest>(message) {
                             Ok(message) => run.receive(message),
                             Err(_) => is_broken = true,
                         }
