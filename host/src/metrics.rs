@@ -8,7 +8,7 @@ use crate::{
     pace::{Pacer, Progress},
 };
 use pointsman_core::decide::Policies;
-use pointsman_sandbox::isolate;
+use pointsman_sandbox::{isolate, sync::locked};
 use prometheus_client::{
     collector::Collector,
     encoding::{
@@ -24,7 +24,12 @@ use prometheus_client::{
     },
     registry::Registry,
 };
-use std::{collections::BTreeSet, fmt, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Mutex},
+    time::Instant,
+};
 
 /// Labels whose names and values are all known when the host is built.
 pub type Labels<const N: usize> = [(&'static str, &'static str); N];
@@ -169,6 +174,15 @@ pub(crate) fn family<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
 ) -> fmt::Result {
     let mut family = page.encode_descriptor(name, help, None, M::TYPE)?;
     metrics.into_iter().try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
+}
+
+/// What stands for the names that have no series of their own.
+pub(crate) const OTHERS: &str = "others";
+
+/// The name under which something is counted: its own for the first so many names, so that no client can add series without end.
+pub(crate) fn bounded(known: &Mutex<BTreeSet<String>>, name: &str, most: usize) -> String {
+    let mut known = locked(known);
+    if known.contains(name) || known.len() < most && known.insert(name.to_owned()) { name.to_owned() } else { OTHERS.to_owned() }
 }
 
 /// A gauge without labels.

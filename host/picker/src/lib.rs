@@ -11,5 +11,6 @@ pub mod latency;
 pub mod pick;
 pub mod prefix;
 pub mod protocol;
+pub mod random;
 pub mod rewrite;
 pub mod simulation;

@@ -230,8 +230,7 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     let (latency, learning) = Latency::new();
     let counts = Arc::<PickerCounts>::default();
     let scraper = Scraper::new(Arc::clone(&view.fleet), config.scrape.clone(), clock).map_err(|error| anyhow!(error))?;
-    let name = format!("{}/{}", pool_name.namespace, pool_name.name);
-    let pool = Pool::new(name, Arc::clone(&view), config, policies, latency, Arc::clone(&counts), clock);
+    let pool = Pool::new(pool_name.to_string(), Arc::clone(&view), config, policies, latency, Arc::clone(&counts), clock);
     let pool = Arc::new(pool.recording(Decisions::new(args.record_decisions)));
 
     let mut registry = Registry::default();

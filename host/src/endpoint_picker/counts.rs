@@ -6,7 +6,7 @@ use super::{
     pool::{Pool, PoolSummary},
     refusal::Dropped,
 };
-use crate::metrics::{family, single};
+use crate::metrics::{bounded, family, single};
 use pointsman_picker::body::Usage;
 use pointsman_sandbox::sync::locked;
 use prometheus_client::{
@@ -41,9 +41,6 @@ const SIZES: [f64; 12] = [1.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536
 
 /// How many models, and how many of those who ask, have series of their own.
 const MAX_SERIES: usize = 500;
-
-/// What stands for all further ones.
-const OTHERS: &str = "others";
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
@@ -102,11 +99,6 @@ impl Default for PickerCounts {
     }
 }
 
-fn bounded(known: &Mutex<BTreeSet<String>>, name: &str) -> String {
-    let mut known = locked(known);
-    if known.contains(name) || known.len() < MAX_SERIES && known.insert(name.to_owned()) { name.to_owned() } else { OTHERS.to_owned() }
-}
-
 /// What an answer has come to.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answered {
@@ -135,9 +127,9 @@ impl PickerCounts {
     /// The series of a request.
     pub fn labels(&self, model: &str, target: &str, flow: &str, priority: i64) -> RequestLabels {
         RequestLabels([
-            ("model_name", bounded(&self.models, model)),
-            ("target_model_name", bounded(&self.models, target)),
-            ("fairness_id", bounded(&self.flows, flow)),
+            ("model_name", bounded(&self.models, model, MAX_SERIES)),
+            ("target_model_name", bounded(&self.models, target, MAX_SERIES)),
+            ("fairness_id", bounded(&self.flows, flow, MAX_SERIES)),
             ("priority", priority.to_string()),
         ])
     }

@@ -13,6 +13,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{
+    ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -64,12 +65,16 @@ pub fn load(loader: &Loader, file: &Path, config: Option<&Path>, terms: &Terms) 
     from_bytes(loader, &name, &bytes, &config, terms).map_err(|error| format!("--policy {}: {error}", file.display()))
 }
 
+/// The folder of a file.
+fn folder(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Reads the policy's bytes and its configuration.
 pub fn read(file: &Path, config: Option<&Path>) -> Result<(Vec<u8>, Value), String> {
-    let bytes = file.file_name().and_then(|last| Some((file.parent()?, last.to_str()?)));
-    let (folder, last) = bytes.ok_or_else(|| format!("--policy {}: it is no path of a file", file.display()))?;
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let bytes = file::read(folder, last).map_err(|error| format!("--policy: {error}"))?;
+    let last = file.file_name().and_then(OsStr::to_str);
+    let last = last.ok_or_else(|| format!("--policy {}: it is no path of a file", file.display()))?;
+    let bytes = file::read(folder(file), last).map_err(|error| format!("--policy: {error}"))?;
     let bytes = unpack(&bytes).map_err(|error| format!("--policy {}: {error}", file.display()))?.into_owned();
     let config = match config {
         None => json!({}),
@@ -90,8 +95,7 @@ pub fn follow(
     terms: Terms,
     pool: Arc<Pool>,
 ) -> io::Result<impl Future<Output = ()> + Send> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
-    let changes = file::watch(&folder)?;
+    let changes = file::watch(folder(&file))?;
     let mut complaints = Complaints::new(pool);
     Ok(async move {
         let read = || {

@@ -205,7 +205,7 @@ impl Turn<'_> {
         steps.reset(endpoints.len());
         kept.clone_from(allowed);
         steps.add(SUBSET, kept);
-        let staleness = super::placed::micros(config.scrape.staleness);
+        let staleness = super::micros(config.scrape.staleness);
         let filtering = Filtering { endpoints, features, tokens: request.tokens, now, staleness, seed };
         filtering.keep(self.profile, kept, |step, left| steps.add(step, left));
         // Those that can't be reached come last, and serve if there are no others.

@@ -23,3 +23,8 @@ mod waiting;
 
 pub use decide::Policies;
 pub use unused::unused;
+
+/// A time of the pickers' clocks.
+fn micros(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

@@ -3,6 +3,7 @@
 use super::{
     counts::{Answered, RequestLabels},
     latency::Taken,
+    micros,
     pool::Pool,
 };
 use hyper::body::Bytes;
@@ -136,8 +137,4 @@ impl Drop for Placed {
         self.pool.counts().answered(&self.labels, &answered);
         self.pool.look();
     }
-}
-
-pub(super) fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

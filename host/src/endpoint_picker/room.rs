@@ -1,6 +1,6 @@
 //! Whether a pool has room, and how much a request adds to the load of an endpoint.
 
-use super::{placed::micros, read::Incoming};
+use super::{micros, read::Incoming};
 use pointsman_picker::{config::PickerConfig, fleet::Endpoint, flow::saturation::Load};
 
 /// How full the endpoints are together. `load` is `Endpoint::load`, or `Endpoint::load_ahead` for requests that wait.

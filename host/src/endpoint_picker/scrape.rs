@@ -5,6 +5,7 @@ mod connection;
 mod tests;
 mod tls;
 
+use super::micros;
 use connection::MetricsConnection;
 use http::{
     HeaderValue, Request, Uri,
@@ -17,6 +18,7 @@ use pointsman_picker::{
     config::ScrapeSettings,
     engine_metrics::{self, Engine, EngineMetrics, MetricsError},
     fleet::{Endpoint, EndpointState, Fleet, Report},
+    random::nth,
 };
 use pointsman_sandbox::sync::locked;
 use std::{
@@ -412,15 +414,8 @@ fn with_jitter(delay: Duration, id: u32, round: u64) -> Duration {
     delay.saturating_mul(900 + spread(id, round, 201)) / 1_000
 }
 
-/// A number below another that differs between endpoints and rounds (SplitMix64).
+/// A number below another that differs between endpoints and rounds.
 fn spread(id: u32, round: u64, below: u32) -> u32 {
-    let mut hash = ((u64::from(id) << 32) ^ round).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^= hash >> 31;
-    u32::try_from(hash % u64::from(below.max(1))).unwrap_or(0)
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    let number = nth(0, (u64::from(id) << 32) ^ round);
+    u32::try_from(number % u64::from(below.max(1))).unwrap_or(0)
 }

@@ -1,9 +1,6 @@
 //! What a configuration sets that this picker reads and doesn't act on yet.
 
-use pointsman_picker::config::{Parser, PickerConfig, ScorerKind, SessionBinding};
-
-/// The header by which sessions come back.
-pub(super) const SESSION_HEADER: &str = "x-session-token";
+use pointsman_picker::config::{Parser, PickerConfig, SESSION_HEADER, ScorerKind, SessionBinding};
 
 /// Sentences about it, with what to do.
 pub fn unused(config: &PickerConfig) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! Requests that wait until the pool has room. One task lets them go on; whoever waits leaves when its client goes.
 
-use super::refusal::Dropped;
+use super::{micros, refusal::Dropped};
 use pointsman_picker::{
     config::FlowControl,
     flow::{Enqueued, FlowQueue, Refusal, Request, Ticket},
@@ -45,9 +45,7 @@ struct Place<'w> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut queue = locked(&self.waiting.queue);
-        queue.cancel(self.ticket);
-        self.waiting.length.store(queue.len(), Ordering::Release);
+        self.waiting.change(|queue| queue.cancel(self.ticket));
     }
 }
 
@@ -95,6 +93,14 @@ impl Waiting {
         self.settings.ceiling
     }
 
+    /// Changes the queue. Whoever leaves it is answered afterwards, and not under the lock.
+    fn change<T>(&self, change: impl FnOnce(&mut FlowQueue<Waits>) -> T) -> T {
+        let mut queue = locked(&self.queue);
+        let changed = change(&mut queue);
+        self.length.store(queue.len(), Ordering::Release);
+        changed
+    }
+
     /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
@@ -120,11 +126,7 @@ impl Waiting {
         let deadline = within.map(|within| micros(self.clock.elapsed() + within));
         let Arrival { priority, flow, bytes, tokens, .. } = arrival;
         let request = Request { priority, flow, bytes, work: tokens, deadline };
-        let mut queue = locked(&self.queue);
-        let enqueued = queue.push(request, sender);
-        self.length.store(queue.len(), Ordering::Release);
-        drop(queue);
-        match enqueued {
+        match self.change(|queue| queue.push(request, sender)) {
             Enqueued::Waiting(ticket, evicted) => {
                 for one in evicted {
                     one.send(Err(Dropped::Evicted)).ok();
@@ -160,22 +162,14 @@ impl Waiting {
     }
 
     fn expire(&self) {
-        let mut queue = locked(&self.queue);
-        let expired = queue.expire(micros(self.clock.elapsed()));
-        self.length.store(queue.len(), Ordering::Release);
-        drop(queue);
-        for one in expired {
+        for one in self.change(|queue| queue.expire(micros(self.clock.elapsed()))) {
             one.send(Err(Dropped::TtlExpired)).ok();
         }
     }
 
     /// Lets the next one go on; whether there was one.
     fn let_one_go(&self) -> bool {
-        let mut queue = locked(&self.queue);
-        let next = queue.pop(|_| true);
-        self.length.store(queue.len(), Ordering::Release);
-        drop(queue);
-        let Some((_, one)) = next else { return false };
+        let Some((_, one)) = self.change(|queue| queue.pop(|_| true)) else { return false };
         // If its client has gone meanwhile, it counts no longer.
         one.send(Ok(Released::new(&self.released))).ok();
         true
@@ -183,16 +177,8 @@ impl Waiting {
 
     /// Drops all that wait.
     pub(super) fn end(&self) {
-        let mut queue = locked(&self.queue);
-        let all = queue.drain();
-        self.length.store(0, Ordering::Release);
-        drop(queue);
-        for (_, one) in all {
+        for (_, one) in self.change(FlowQueue::drain) {
             one.send(Err(Dropped::ShuttingDown)).ok();
         }
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

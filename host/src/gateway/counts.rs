@@ -1,8 +1,7 @@
 //! The gateway's metrics. The names of models are those of the catalog, and keys those of the configuration, so that no client can add series.
 
 use super::{backend::Backends, body::Buffered, catalog::Models, model::Model, usage::Tokens};
-use crate::metrics::{family, single};
-use pointsman_sandbox::sync::locked;
+use crate::metrics::{bounded, family, single};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
@@ -23,9 +22,6 @@ pub const NONE: &str = "";
 
 /// How many models and callers have series of their own; further ones are counted together.
 const MAX_SERIES: usize = 1000;
-
-/// What stands for all further ones.
-const OTHERS: &str = "others";
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
@@ -58,15 +54,10 @@ impl Default for GatewayCounts {
     }
 }
 
-fn bounded(known: &Mutex<BTreeSet<String>>, name: &str) -> String {
-    let mut known = locked(known);
-    if known.contains(name) || known.len() < MAX_SERIES && known.insert(name.to_owned()) { name.to_owned() } else { OTHERS.to_owned() }
-}
-
 impl GatewayCounts {
     /// Counts an answered request. The model is one of the catalog, or none.
     pub fn answered(&self, model: Option<&str>, status: u16, seconds: f64, first_byte: Option<f64>, held: Option<f64>) {
-        let model = bounded(&self.models, model.unwrap_or(NONE));
+        let model = bounded(&self.models, model.unwrap_or(NONE), MAX_SERIES);
         self.requests.get_or_create(&[("model", model.clone()), ("code", status.to_string())]).inc();
         self.seconds.get_or_create(&[("model", model.clone())]).observe(seconds);
         if let Some(first_byte) = first_byte {
@@ -79,7 +70,7 @@ impl GatewayCounts {
 
     /// Counts what an answer has used, and whether it has said so.
     pub fn used(&self, model: &str, caller: &str, tokens: Option<Tokens>, reported: bool) {
-        let (model, caller) = (bounded(&self.models, model), bounded(&self.callers, caller));
+        let (model, caller) = (bounded(&self.models, model, MAX_SERIES), bounded(&self.callers, caller, MAX_SERIES));
         if !reported {
             self.unreported.get_or_create(&[("model", model.clone())]).inc();
         }

@@ -26,6 +26,7 @@ pub use profile::{
     Decider, Filter, LabelRequirement, LabelRule, Picker, PickerKind, PrefixAffinity, Profile, Profiles, Role, Scorer, ScorerKind,
     SessionAffinity, SessionBinding, SessionSource,
 };
+pub use session::SESSION_HEADER;
 pub use settings::{FlowControl, OutputEstimate, Parser, PrefixSettings, ScrapeSettings};
 
 use crate::flow::saturation::Detector;

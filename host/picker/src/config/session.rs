@@ -7,7 +7,8 @@ use super::{
 };
 use std::time::Duration;
 
-const DEFAULT_TOKEN_HEADER: &str = "x-session-token";
+/// The header by which sessions come back, unless a configuration has another.
+pub const SESSION_HEADER: &str = "x-session-token";
 const DEFAULT_IDENTIFIER_HEADER: &str = "x-session-id";
 const DEFAULT_TTL_SECONDS: f64 = 300.0;
 
@@ -35,9 +36,7 @@ pub(super) fn scorer(parameters: &mut Fields<'_>, context: &mut Context<'_, '_>)
     let identifier = parameters.get("sessionIdConfig");
     let strategy = parameters.get("strategy");
     let binding = match strategy.as_ref().map(Part::text).transpose()? {
-        None | Some("encoded_endpoint_header") => {
-            token.unwrap_or_else(|| SessionBinding::Token { header: DEFAULT_TOKEN_HEADER.to_owned() })
-        }
+        None | Some("encoded_endpoint_header") => token.unwrap_or_else(|| SessionBinding::Token { header: SESSION_HEADER.to_owned() }),
         Some("session_id") => {
             let Some(binding) = read_identifier(identifier, context)? else {
                 context.remark("Pointsman has no counterpart of its sources, and picks without it: set a `header`, or remove it");
@@ -54,7 +53,7 @@ pub(super) fn scorer(parameters: &mut Fields<'_>, context: &mut Context<'_, '_>)
 }
 
 fn token(mut config: Fields<'_>) -> Result<SessionBinding, ConfigError> {
-    let name = config.text("header")?.map_or_else(|| DEFAULT_TOKEN_HEADER.to_owned(), header);
+    let name = config.text("header")?.map_or_else(|| SESSION_HEADER.to_owned(), header);
     config.finish()?;
     Ok(SessionBinding::Token { header: name })
 }

@@ -1,6 +1,7 @@
 //! The choice among endpoints by their scores.
 
 use super::EndpointFeatures;
+use crate::random::{nth, unit};
 use std::cmp::Ordering;
 
 /// The scores of endpoints: the weighted sum of what each scorer says. One that any scorer has excluded stays excluded.
@@ -111,18 +112,9 @@ fn best(sums: &[f64], seed: u64) -> Option<usize> {
     best.map(|(_, at)| at)
 }
 
-/// A number that looks random, of a seed and a place (the finalizer of `SplitMix64`).
+/// A number that looks random, of a seed and a place.
 fn random(seed: u64, at: usize) -> u64 {
-    let mut mixed = seed.wrapping_add((at as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
-}
-
-/// The same between 0 and 1, neither included.
-#[allow(clippy::cast_precision_loss)] // 53 bits are what there is.
-pub(super) fn unit(random: u64) -> f64 {
-    ((random >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+    nth(seed, at as u64)
 }
 
 /// The endpoint with the least to do, where no policy answers: by what this picker has sent there and what waits there.

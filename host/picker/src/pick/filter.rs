@@ -1,9 +1,10 @@
 //! Which endpoints may be picked.
 
-use super::{EndpointFeatures, choice::unit, context_length};
+use super::{EndpointFeatures, context_length};
 use crate::{
     config::{Filter, PrefixAffinity, Profile, Role},
     fleet::Endpoint,
+    random::unit,
 };
 
 /// The label with an endpoint's role.

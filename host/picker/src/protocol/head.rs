@@ -4,6 +4,7 @@ use super::{
     LOAD_BALANCER, SERVED, SUBSET, SUBSET_HINT,
     messages::{HeaderMap, HeaderValue, Metadata, value::Kind},
 };
+use crate::config::SESSION_HEADER;
 
 /// What is known of a request before its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,7 +77,7 @@ impl RequestHead {
             model_rewrite: name(headers, ["x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"]),
             ttft_ms: millis("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"),
             tpot_ms: millis("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"),
-            session: name(headers, ["x-session-token", "x-session-token"]),
+            session: name(headers, [SESSION_HEADER, SESSION_HEADER]),
             request_id: name(headers, ["x-request-id", "x-request-id"]),
             if_available: header(headers, "prefer").is_some_and(|value| value.split(',').any(|one| one.trim() == "if-available")),
             subset: None,

@@ -5,12 +5,11 @@ use crate::{
         custom,
         decide::Policies,
         policy::{ScoringPolicy, Terms},
-        unused::SESSION_HEADER,
     },
     load::Loader,
 };
 use clap::ValueEnum;
-use pointsman_picker::config::{Picker, PickerConfig, PickerKind, Profile, Profiles, Scorer, ScorerKind, SessionBinding};
+use pointsman_picker::config::{Picker, PickerConfig, PickerKind, Profile, Profiles, SESSION_HEADER, Scorer, ScorerKind, SessionBinding};
 use std::{path::Path, sync::Arc};
 
 /// What others are compared with.

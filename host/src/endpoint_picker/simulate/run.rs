@@ -10,7 +10,7 @@ use crate::endpoint_picker::{
     counts::PickerCounts,
     decide::{Decision, Inputs, decide},
     latency::Estimates,
-    placed::micros,
+    micros,
     pool::DEFAULT_FLOW,
     read::Incoming,
     refusal::Dropped,

@@ -2,7 +2,7 @@
 
 use super::trace::{BlockHash, Trace, TraceBuilder, TraceLine};
 use clap::ValueEnum;
-use pointsman_picker::simulation::EngineSettings;
+use pointsman_picker::{random, simulation::EngineSettings};
 
 /// How many conversations go on at once.
 const CONVERSATIONS: u64 = 64;
@@ -45,7 +45,7 @@ pub struct Workload {
 impl Workload {
     /// Makes them, for endpoints with such engines.
     pub fn trace(&self, engine: &EngineSettings) -> Result<Trace, String> {
-        let mut random = Random(self.seed);
+        let mut random = Random::new(self.seed);
         let mut builder = TraceBuilder::new(engine);
         let mut conversations = Conversations::new(self.system_prompts, &mut random);
         let block_tokens = engine.block_size.max(1) as u64;
@@ -138,37 +138,35 @@ impl Conversations {
     }
 }
 
-/// `SplitMix64`.
-struct Random(u64);
+/// The sequence of a seed, and how much of it was used.
+struct Random {
+    seed: u64,
+    used: u64,
+}
 
 impl Random {
+    fn new(seed: u64) -> Self {
+        Self { seed, used: 0 }
+    }
+
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        self.used += 1;
+        random::nth(self.seed, self.used - 1)
     }
 
     fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
 
-    /// Between 0 and 1, neither included.
-    #[allow(clippy::cast_precision_loss)] // 53 bits are what there is.
-    fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
-    }
-
     /// Time to the next of events that come independently of each other, one in the mean.
     fn exponential(&mut self) -> f64 {
-        -self.unit().ln()
+        -random::unit(self.next()).ln()
     }
 
     /// From `least` to 2^`doublings` times it.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Some thousands.
     fn scaled(&mut self, least: f64, doublings: f64) -> u64 {
-        (least * (self.unit() * doublings).exp2()) as u64
+        (least * (random::unit(self.next()) * doublings).exp2()) as u64
     }
 }
 

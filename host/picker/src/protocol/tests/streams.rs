@@ -22,7 +22,7 @@ struct Plan {
     refuses: bool,
     /// The body that goes on instead.
     edited: Option<Vec<u8>>,
-    /// Whether each chunk of the response gets one more byte, and its end another.
+    /// Whether the picker appends a byte to each chunk of the response, and one at its end.
     edits_response: bool,
     max_body: usize,
 }
