@@ -20,6 +20,7 @@ pub mod model_agent;
 pub(crate) mod model_facts;
 pub mod model_status;
 pub mod outbound;
+pub mod own_pod;
 pub mod pace;
 pub mod permissions;
 pub mod pool_user_status;

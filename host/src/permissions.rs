@@ -184,10 +184,12 @@ pub fn features() -> Vec<Feature> {
                 rules(&SERVED_BY, OWNS),
                 // What a service's criticality is to its scheduler.
                 rules(&[&INFERENCE_OBJECTIVE, &LLM_D_INFERENCE_OBJECTIVE], OWNS),
-                granted(&access::picks_endpoints(Metadata::default(), "", "")),
+                // The one for this project's picker has no other rights.
+                granted(&access::picks_endpoints_by_leader(Metadata::default(), "", "")),
             ]
             .concat(),
-            at_home: Vec::new(),
+            // The image of the host's own pod, which runs their schedulers.
+            at_home: vec![rule("", "pods", &["get"])],
         },
         Feature {
             name: EH_OPS,

@@ -102,6 +102,8 @@ impl<'a> Host<'a> {
         command.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
         let always = [("KUBECONFIG", kubeconfig.to_owned()), (CACHE, compiled())];
         environment.extend(always.map(|(name, path)| (name.to_owned(), path.display().to_string())));
+        // A host that runs in no pod knows no image of its own.
+        environment.entry("POINTSMAN_PICKER_IMAGE".to_owned()).or_insert_with(|| "pointsman:test".to_owned());
         let log = cluster.run(&part, &command, &environment).unwrap_or_else(|error| panic!("{error}"));
         let address = eventually("the host tells where it listens", async || listening_address(&log)).await;
         Self { cluster, part, address, log }

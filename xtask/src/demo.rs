@@ -91,8 +91,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(cluster) => cluster.log_of("host"),
         None => std::env::temp_dir().join(format!("pointsman-host-{}.log", std::process::id())),
     };
-    let mut controller =
-        Guarded::new(&host)?.args(["controller", "--listen", "127.0.0.1:0"]).env("KUBECONFIG", &kubeconfig).log(&log)?.start()?;
+    let mut controller = Guarded::new(&host)?
+        .args(["controller", "--listen", "127.0.0.1:0"])
+        .env("KUBECONFIG", &kubeconfig)
+        .env("POINTSMAN_PICKER_IMAGE", "pointsman")
+        .log(&log)?
+        .start()?;
     let address = wait_until_ready(&mut controller, &log)?;
     heading(&format!("the host is ready: http://{address}/healthz answers, its log is {}", log.display()));
 

@@ -1,10 +1,43 @@
 //! What an administrator has set, for all subjects.
 
+use std::str::FromStr;
+
 /// The namespace of the host, unless a flag names another.
 pub const HOST_NAMESPACE: &str = "pointsman-system";
 
 /// The image with genai-bench, unless an administrator or a `BenchmarkJob` names another.
 pub const BENCHMARK_IMAGE: &str = "ghcr.io/moirai-internal/genai-bench:0.0.5";
+
+/// The image with this project's endpoint picker where no cluster tells it: the name that this project's own manifests have for it.
+pub const PICKER_IMAGE: &str = "pointsman";
+
+/// Which endpoint picker schedules the requests of an `LLMInferenceService`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheduler {
+    /// This project's.
+    #[default]
+    Pointsman,
+    /// llm-d's.
+    LlmD,
+}
+
+impl FromStr for Scheduler {
+    type Err = ();
+
+    fn from_str(word: &str) -> Result<Self, ()> {
+        [Self::Pointsman, Self::LlmD].into_iter().find(|scheduler| scheduler.word() == word).ok_or(())
+    }
+}
+
+impl Scheduler {
+    /// What it is called.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pointsman => "pointsman",
+            Self::LlmD => "llm-d",
+        }
+    }
+}
 
 /// What an administrator has set, for all subjects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +54,12 @@ pub struct Settings {
     pub image_mirror: Option<String>,
     /// The image that measures services.
     pub benchmark_image: String,
+    /// The scheduler of `LLMInferenceServices` that have none yet.
+    pub scheduler: Scheduler,
+    /// Whether those get it that have another one.
+    pub replace_schedulers: bool,
+    /// The image with this project's endpoint picker, if it is known.
+    pub picker_image: Option<String>,
     /// The version of this host.
     pub version: String,
 }
@@ -45,6 +84,9 @@ impl Default for Settings {
             prometheus: None,
             image_mirror: None,
             benchmark_image: BENCHMARK_IMAGE.to_owned(),
+            scheduler: Scheduler::default(),
+            replace_schedulers: false,
+            picker_image: Some(PICKER_IMAGE.to_owned()),
             version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
         }
     }

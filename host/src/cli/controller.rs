@@ -30,7 +30,11 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 use clap::{ArgAction, ArgMatches, Args, Command};
-use pointsman_core::claims::{Claim, Claims};
+use kube::Client;
+use pointsman_core::{
+    claims::{Claim, Claims},
+    settings::Settings,
+};
 use pointsman_sandbox::isolate;
 use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
@@ -186,15 +190,26 @@ impl WebhookArgs {
     }
 }
 
+impl ControllerArgs {
+    /// What an administrator has set for all subjects; none if the host is to end before that is known.
+    async fn settings_of_all(&self, client: &Client, stopped: &mut (impl Future<Output = ()> + Unpin)) -> Option<Settings> {
+        let identity = self.policies.identity();
+        tokio::select! {
+            settings = self.settings.settings_in_cluster(client, self.policies.namespace(), &identity) => Some(settings),
+            () = stopped => None,
+        }
+    }
+}
+
 pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
     let mut stopped = pin!(stop_signal()?);
     let (traces, layer) = args.traces.start(&args.policies)?.unzip();
     let log_level = LogLevel::start(&args.log_level, args.log_format, layer).with_context(|| format!("--log-level {}", args.log_level))?;
     end_on_panic();
-    let settings_of_all = args.settings.settings();
-    let memory_usage = args.memory_usage.source(settings_of_all.prometheus.as_deref())?;
     let client = args.cluster.client().await?;
+    let Some(settings_of_all) = args.settings_of_all(&client, &mut stopped).await else { return Ok(ExitCode::SUCCESS) };
+    let memory_usage = args.memory_usage.source(settings_of_all.prometheus.as_deref())?;
     let (unlisted, listed) = watch::channel(Some("the watches haven't begun yet".to_owned()));
     let (shared, claims) = (Shared::default(), Claims { kinds: args.claims, namespaces: args.namespaces.into_iter().collect() });
     let stage = LiveComparison::new(shared.clone(), claims.clone(), settings_of_all.clone(), listed.clone());

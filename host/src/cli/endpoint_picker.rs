@@ -5,6 +5,7 @@ use super::{
     cache::CacheArgs,
     controller::stop_signal,
     gateway::{Tasks, acceptor, duration, ended},
+    upstream_flags::UpstreamArgs,
 };
 use crate::{
     endpoint_picker::{
@@ -101,6 +102,8 @@ pub(super) struct EndpointPickerArgs {
     /// How it is logged.
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     log_format: LogFormat,
+    #[command(flatten)]
+    upstream: UpstreamArgs,
 }
 
 /// Where the picker answers.
@@ -219,6 +222,9 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
     let mut stopped = pin!(stop_signal()?);
     let log_level = LogLevel::start(&args.log_level, args.log_format, None).with_context(|| format!("--log-level {}", args.log_level))?;
+    for note in args.upstream.notes() {
+        tracing::warn!("{note}");
+    }
     let client = args.cluster.client().await?;
     let config = args.config()?;
     let (policies, loader, terms) = args.policies(&config)?;

@@ -30,6 +30,7 @@ pub mod render;
 mod rule;
 mod settings;
 mod traces;
+mod upstream_flags;
 mod yaml;
 
 use anyhow::{Context, Result};

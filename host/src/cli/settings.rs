@@ -1,8 +1,12 @@
 //! What an administrator sets for all subjects: the controller and whoever foretells what it does take the same.
 
+use crate::own_pod;
 use clap::Args;
-use pointsman_core::settings::{BENCHMARK_IMAGE, HOST_NAMESPACE};
-use pointsman_core::settings::{Gateway, Settings};
+use kube::Client;
+use pointsman_core::settings::{BENCHMARK_IMAGE, HOST_NAMESPACE, PICKER_IMAGE};
+use pointsman_core::settings::{Gateway, Scheduler, Settings};
+use std::time::Duration;
+use tokio::time::sleep;
 
 /// What names of Services end with.
 #[derive(Args, Clone, Debug)]
@@ -33,9 +37,23 @@ pub(super) struct SettingsArgs {
     /// models. ghcr.io/llm-d/llm-d-inference-scheduler becomes REGISTRY/llm-d/llm-d-inference-scheduler.
     #[arg(long, value_name = "REGISTRY", value_parser = registry)]
     image_mirror: Option<String>,
+    /// The endpoint picker that schedules the requests of LLMInferenceServices with router.scheduler: pointsman or llm-d. Services that have
+    /// one keep it, and the annotation pointsman.dev/scheduler of a service takes precedence.
+    #[arg(long, value_name = "NAME", default_value = Scheduler::default().word(), value_parser = scheduler)]
+    scheduler: Scheduler,
+    /// Give services that have another scheduler the one of --scheduler too, a few at a time (--pace).
+    #[arg(long)]
+    replace_schedulers: bool,
+    /// The image of this project, which its endpoint pickers run. By default the host's own, as its pod has it.
+    #[arg(long, value_name = "IMAGE", env = "POINTSMAN_PICKER_IMAGE")]
+    picker_image: Option<String>,
     /// The image with genai-bench, which BenchmarkJobs run.
     #[arg(long, value_name = "IMAGE", default_value = BENCHMARK_IMAGE)]
     benchmark_image: String,
+}
+
+fn scheduler(word: &str) -> Result<Scheduler, String> {
+    word.parse().map_err(|()| "it is pointsman or llm-d".to_owned())
 }
 
 pub(super) fn place(text: &str) -> Result<(String, String), String> {
@@ -64,6 +82,7 @@ fn registry(text: &str) -> Result<String, String> {
 }
 
 impl SettingsArgs {
+    /// Without a cluster the image of endpoint pickers is called as in this project's manifests, unless a flag says it.
     pub(super) fn settings(&self) -> Settings {
         let gateway = self.gateway.clone().zip(self.ingress_domain.clone());
         Settings {
@@ -73,7 +92,39 @@ impl SettingsArgs {
             prometheus: self.prometheus.clone(),
             image_mirror: self.image_mirror.clone(),
             benchmark_image: self.benchmark_image.clone(),
+            scheduler: self.scheduler,
+            replace_schedulers: self.replace_schedulers,
+            picker_image: Some(self.picker_image.clone().unwrap_or_else(|| PICKER_IMAGE.to_owned())),
             ..Settings::default()
         }
+    }
+
+    /// The same in a cluster, where the host's own pod has the image.
+    pub(super) async fn settings_in_cluster(&self, client: &Client, namespace: &str, pod: &str) -> Settings {
+        let mut settings = self.settings();
+        if self.picker_image.is_none() {
+            settings.picker_image = own_image(client, namespace, pod).await;
+        }
+        settings
+    }
+}
+
+/// How long the host waits before it asks for its own pod again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The host's own image; none if there is no way to know it.
+async fn own_image(client: &Client, namespace: &str, pod: &str) -> Option<String> {
+    loop {
+        match own_pod::image(client, namespace, pod).await {
+            Ok(image) => return Some(image),
+            Err(error) if error.is_permanent() => {
+                tracing::warn!(
+                    "{error}: LLMInferenceServices get no endpoint picker of this project. Set --picker-image, or --scheduler llm-d"
+                );
+                return None;
+            }
+            Err(error) => tracing::warn!("{error}: trying again"),
+        }
+        sleep(RETRY_INTERVAL).await;
     }
 }

@@ -4,7 +4,6 @@
 use super::is_outdated;
 use crate::{
     permissions,
-    problem::sentence,
     watch::{
         seen::ObjectText,
         store::{LIST_PAGE_SIZE, Name, Obstacle, Store, StoreKind, Unlisted, Watched},
@@ -32,9 +31,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The field manager of these Jobs.
 const MANAGER: &str = "pointsman/model-inspection";
-
-/// The container of the host's pods that runs the host.
-const CONTAINER: &str = "host";
 
 /// What is watched, in each of the namespaces of a host that serves only some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -225,19 +221,6 @@ pub(super) async fn take(client: &Client, step: Step) -> kube::Result<Option<Res
             }
         }
     }
-}
-
-/// The image that this host runs in, by its own pod.
-pub(super) async fn own_image(client: &Client, namespace: &str, pod: &str) -> Result<String, String> {
-    let remedy = "set the host's flag --model-inspect-image";
-    let found = match Api::<Pod>::namespaced(client.clone(), namespace).get_opt(pod).await {
-        Ok(Some(found)) => found,
-        Ok(None) => return Err(format!("the host finds no pod {namespace}/{pod} that is its own: {remedy}")),
-        Err(error) => return Err(format!("the host can't read its pod {namespace}/{pod} ({}): {remedy}", sentence(&error))),
-    };
-    let containers = found.spec.map(|spec| spec.containers).unwrap_or_default();
-    let own = containers.iter().find(|container| container.name == CONTAINER).or(containers.first());
-    own.and_then(|container| container.image.clone()).ok_or_else(|| format!("the host's pod has no image: {remedy}"))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod stores;
 use crate::{
     allocator::some_at_once,
     leader::{Leadership, fence::fenced},
+    own_pod,
     problem::sentence,
     watch::{
         Shared,
@@ -259,7 +260,8 @@ impl<'i> Leading<'i> {
         let needing = |leading: &Self| models.iter().filter(|model| leading.needs_image(model)).cloned().collect::<Vec<_>>();
         match &self.inputs.image {
             InspectImage::OfPod { namespace, name } if self.image.is_err() && !needing(self).is_empty() => {
-                self.image = inspections::own_image(&self.client, namespace, name).await;
+                let image = own_pod::image(&self.client, namespace, name).await;
+                self.image = image.map_err(|error| format!("{error}: set the host's flag --model-inspect-image"));
             }
             _ => return Vec::new(),
         }

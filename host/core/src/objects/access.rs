@@ -26,9 +26,28 @@ pub fn role_binding(metadata: Metadata, role: &str, namespace: &str, account: &s
 /// Inference Extension.
 const PICKER_LEASES: [&str; 2] = ["llm-d.ai", "gateway-api-inference-extension.sigs.k8s.io"];
 
-/// The body of a Role for the endpoint picker of a pool: it sees the pods and pools of its namespace, and elects a leader among its
-/// replicas. It can write no Lease but its own: another tenant's component may be led by one of the same namespace.
-pub fn picks_endpoints(metadata: Metadata, namespace: &str, pool: &str) -> Value {
+/// The body of a Role for this project's endpoint picker: it sees the pods and pools of its namespace, and writes nothing.
+pub fn picks_endpoints(metadata: Metadata) -> Value {
+    let sees = ["get", "list", "watch"];
+    json!({
+        "metadata": metadata.into_value(),
+        "rules": [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": sees},
+            {
+                "apiGroups": ["inference.networking.k8s.io", "inference.networking.x-k8s.io"], "resources": ["inferencepools"], "verbs": sees,
+            },
+            {
+                "apiGroups": ["inference.networking.x-k8s.io", "llm-d.ai"],
+                "resources": ["inferenceobjectives", "inferencemodelrewrites"],
+                "verbs": sees,
+            },
+        ],
+    })
+}
+
+/// The body of a Role for llm-d's endpoint picker: it also elects a leader among its replicas. It can write no Lease but its own: another
+/// tenant's component may be led by one of the same namespace.
+pub fn picks_endpoints_by_leader(metadata: Metadata, namespace: &str, pool: &str) -> Value {
     let sees = ["get", "list", "watch"];
     let leases = PICKER_LEASES.map(|suffix| format!("epp-{namespace}-{pool}.{suffix}"));
     json!({

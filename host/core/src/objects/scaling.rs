@@ -48,6 +48,51 @@ pub fn wanted(namespace: &str, variant: &str) -> Value {
     })
 }
 
+/// How many endpoints an InferencePool's requests fill, as this project's endpoint picker counts: those of a role.
+const POOL_DEMAND_METRIC: &str = "pointsman_pool_demand";
+
+/// The demand for pods of a pool.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolDemand<'a> {
+    /// The pool's name.
+    pub pool: &'a str,
+    /// What the pods do: `decode` or `prefill`.
+    pub role: &'a str,
+    /// Which part of it one replica is to have, in thousandths.
+    pub target: u32,
+}
+
+impl PoolDemand<'_> {
+    /// A metric, as the API for external metrics has it.
+    pub fn metric(self) -> Value {
+        json!({
+            "type": "External",
+            "external": {
+                "metric": {"name": POOL_DEMAND_METRIC, "selector": {"matchLabels": {"inference_pool": self.pool, "role": self.role}}},
+                // As the API server writes quantities: anything else would differ from what it stores.
+                "target": {"type": "AverageValue", "averageValue": thousandths(self.target)},
+            },
+        })
+    }
+
+    /// A trigger of KEDA, which asks the picker itself: a Service with its host name.
+    pub fn trigger(self, host: &str, port: i64, namespace: &str) -> Value {
+        let url = format!("http://{host}:{port}/scaling/{namespace}/{}?role={}", self.pool, self.role);
+        json!({"type": "metrics-api", "metadata": {"url": url, "valueLocation": "demand", "targetValue": decimal(self.target)}})
+    }
+}
+
+/// A quantity of thousandths.
+fn thousandths(number: u32) -> String {
+    if number.is_multiple_of(1000) { (number / 1000).to_string() } else { format!("{number}m") }
+}
+
+/// The same as a decimal number.
+fn decimal(thousandths: u32) -> String {
+    let text = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// A Prometheus query that KEDA scales by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
@@ -65,16 +110,21 @@ impl Query {
         let query = format!("{DESIRED_REPLICAS_METRIC}{{variant_name=\"{variant}\",exported_namespace=\"{namespace}\"}}");
         Self { server, query, threshold: "1".to_owned() }
     }
+
+    /// A trigger of KEDA.
+    pub fn trigger(&self) -> Value {
+        let Self { server, query, threshold } = self;
+        json!({"type": "prometheus", "metadata": {"serverAddress": server, "query": query, "threshold": threshold}})
+    }
 }
 
 /// A KEDA ScaledObject's body, with more in its spec.
-pub fn scaled_object(metadata: Metadata, target: Target<'_>, least: i64, most: i64, query: &Query, more: Value) -> Value {
-    let Query { server, query, threshold } = query;
+pub fn scaled_object(metadata: Metadata, target: Target<'_>, least: i64, most: i64, trigger: &Value, more: Value) -> Value {
     let mut spec = json!({
         "scaleTargetRef": target.reference(),
         "minReplicaCount": least,
         "maxReplicaCount": most,
-        "triggers": [{"type": "prometheus", "metadata": {"serverAddress": server, "query": query, "threshold": threshold}}],
+        "triggers": [trigger],
     });
     if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
         spec.extend(more);
@@ -89,4 +139,23 @@ pub fn disruption_budget(metadata: Metadata, selector: &BTreeMap<String, String>
     spec["selector"] = json!({"matchLabels": selector});
     spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow".into();
     json!({"metadata": metadata.into_value(), "spec": spec})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_written_as_each_reader_has_them() {
+        let written = |target| {
+            let demand = PoolDemand { pool: "p", role: "decode", target };
+            let [metric, trigger] = [demand.metric(), demand.trigger("h", 9090, "n")];
+            [metric["external"]["target"]["averageValue"].clone(), trigger["metadata"]["targetValue"].clone()]
+        };
+        assert_eq!(written(800), ["800m", "0.8"]);
+        assert_eq!(written(1000), ["1", "1"]);
+        assert_eq!(written(1250), ["1250m", "1.25"]);
+        assert_eq!(written(50), ["50m", "0.05"]);
+        assert_eq!(written(10000), ["10", "10"]);
+    }
 }

@@ -118,6 +118,8 @@ pub struct Observed {
     pub derived_most: Option<i64>,
     /// The version of ours that made it.
     pub made_by: Option<String>,
+    /// Of a scheduler's objects: which endpoint picker they run, if it isn't llm-d's.
+    pub scheduler: Option<String>,
     /// What a Knative Service tells of its revisions.
     pub serving: Option<Box<KnativeStatus>>,
     /// What stays of it as another controller has made it.
@@ -177,6 +179,9 @@ pub const REVISION: &str = "pointsman.dev/revision";
 /// The annotation of a workload that tells the choice of a runtime which it was made with. Where OME's own CRDs are installed, the status
 /// has no place for the choice, and this keeps it.
 pub const RUNTIME: &str = "pointsman.dev/runtime";
+
+/// The annotation of an `LLMInferenceService` that chooses its scheduler, and of the scheduler's objects the one that says what they run.
+pub const SCHEDULER: &str = "pointsman.dev/scheduler";
 
 /// The annotation of an autoscaler whose maximum nobody has said.
 pub const DERIVED: &str = "pointsman.dev/derived-max";
@@ -381,6 +386,7 @@ fn desired_state(live: &Value, part: &Value) -> Observed {
         derived_most: metadata("annotations", DERIVED)
             .and_then(|_| number("/spec/maxReplicas").or_else(|| number("/spec/maxReplicaCount"))),
         made_by: metadata("labels", VERSION),
+        scheduler: metadata("annotations", SCHEDULER),
         adopted: Adopted::from_live(live).map(Arc::new),
         spec_hash: metadata("annotations", SPEC_HASH),
         attempt: metadata("annotations", ATTEMPT).and_then(|attempt| attempt.parse().ok()),

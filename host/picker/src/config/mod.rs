@@ -160,3 +160,13 @@ pub enum ConfigError {
         message: String,
     },
 }
+
+impl ConfigError {
+    /// The error without its place, for a configuration that its author hasn't written as text.
+    pub fn message(&self) -> String {
+        match self {
+            Self::TooLarge { .. } => self.to_string(),
+            Self::Yaml { message, .. } | Self::Invalid { message, .. } => message.clone(),
+        }
+    }
+}

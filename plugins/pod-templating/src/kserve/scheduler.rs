@@ -24,8 +24,15 @@ struct Scheduler {
     namespace: String,
     #[serde(default)]
     replicas: u64,
+    /// Whether one of several pickers leads.
+    #[serde(default = "yes")]
+    elects: bool,
     config: Option<Map<String, Value>>,
     config_map: Option<Key>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A key of a ConfigMap.
@@ -59,7 +66,7 @@ pub(crate) fn configure(request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<
             words.extend([flag.to_owned(), value]);
         }
     }
-    if scheduler.replicas > 1 && !is_given(ELECTS) {
+    if scheduler.elects && scheduler.replicas > 1 && !is_given(ELECTS) {
         words.push(ELECTS.to_owned());
     }
     match (scheduler.config, scheduler.config_map) {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     resource::LLM_CONFIG,
-    settings::Settings,
+    settings::{Scheduler, Settings},
     world::{ObjectKey, Read, Snapshot},
 };
 use pointsman_crds::kserve::spec::LLMServingFields;
@@ -67,6 +67,8 @@ pub(super) struct EffectiveSpec {
     layers: Vec<(String, Value)>,
     /// The names of those that only administrators write.
     pub(super) admin_layers: BTreeSet<String>,
+    /// Which endpoint picker the preset's scheduler is.
+    pub(super) scheduler: Scheduler,
 }
 
 impl EffectiveSpec {
@@ -116,10 +118,19 @@ impl EffectiveSpec {
         let scope = Scope::new(&object, settings);
         let mut layers = Vec::new();
         // Containers are merged by their names, so that any layer may have given the image.
-        let scheduler = bases.iter().map(|base| &base.spec).chain([&own]).any(preset::has_scheduler_of_its_own);
-        let mut preset = preset::for_spec(&said, scheduler).map_err(|error| ("InvalidPreset", error))?;
+        let another = bases.iter().map(|base| &base.spec).chain([&own]).any(preset::has_scheduler_of_its_own);
+        let scheduler = Scheduler::choose(snapshot, settings, &content["metadata"]["annotations"], another)?;
+        let mut preset = preset::for_spec(&said, scheduler, another).map_err(|error| ("InvalidPreset", error))?;
         if let Some(mirror) = &settings.image_mirror {
             preset::mirror(&mut preset, mirror);
+        }
+        if scheduler == Scheduler::Pointsman && !another && preset["router"]["scheduler"].is_object() {
+            let Some(image) = &settings.picker_image else {
+                let message = "The host doesn't know the image with its endpoint picker: give the controller the flag --picker-image, or \
+                               --scheduler llm-d.";
+                return Err(("NoPickerImage", message.to_owned()));
+            };
+            preset::run_scheduler(&mut preset, image);
         }
         scope.fill(&mut preset, "spec").map_err(|error| ("InvalidPreset", format!("The built-in preset can't be filled in: {error}.")))?;
         layers.push((PRESET.to_owned(), preset));
@@ -146,7 +157,7 @@ impl EffectiveSpec {
         let spec = LLMServingFields::deserialize(&whole).map_err(|error| {
             ("InvalidConfig", format!("What the service and its base configurations say together can't be read: {error}."))
         })?;
-        Ok(Self { spec, whole, layers, admin_layers })
+        Ok(Self { spec, whole, layers, admin_layers, scheduler })
     }
 }
 

@@ -8,6 +8,8 @@ mod preset;
 mod reached;
 mod route_scope;
 mod router;
+mod scaler;
+mod scheduler;
 mod service;
 mod state;
 mod template;

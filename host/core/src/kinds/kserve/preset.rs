@@ -1,6 +1,7 @@
 //! The presets: what a service of a shape starts from, where it and its base configurations say nothing.
 
 use super::combine::merged;
+use crate::settings::Scheduler;
 use pointsman_sandbox::point::mirrored;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
@@ -16,6 +17,7 @@ struct Parts {
     groups_pipeline: Value,
     groups_data: Value,
     scheduler: Value,
+    endpoint_picker: Value,
     disaggregated: Value,
 }
 
@@ -30,12 +32,13 @@ static PARTS: LazyLock<Result<Parts, String>> = LazyLock::new(|| {
         groups_pipeline: read("groups-pipeline", include_str!("presets/groups-pipeline.yaml"))?,
         groups_data: read("groups-data", include_str!("presets/groups-data.yaml"))?,
         scheduler: read("scheduler", include_str!("presets/scheduler.yaml"))?,
+        endpoint_picker: read("endpoint-picker", include_str!("presets/endpoint-picker.yaml"))?,
         disaggregated: read("disaggregated", include_str!("presets/disaggregated.yaml"))?,
     })
 });
 
-/// The preset for what a service says, as a spec, and whether its scheduler is another than the preset's.
-pub(super) fn for_spec(said: &Value, another_scheduler: bool) -> Result<Value, String> {
+/// The preset for what a service says, as a spec, and for which scheduler, and whether its image is another than the preset's.
+pub(super) fn for_spec(said: &Value, scheduler: Scheduler, another_image: bool) -> Result<Value, String> {
     let parts = PARTS.as_ref().map_err(Clone::clone)?;
     let given = |path: &str| said.pointer(path).is_some_and(|value| !value.is_null());
     let groups = |workload: &str| {
@@ -63,13 +66,34 @@ pub(super) fn for_spec(said: &Value, another_scheduler: bool) -> Result<Value, S
         preset = merged(preset, &json!({ "prefill": prefill }));
     }
     if given("/router/scheduler") {
-        preset = merged(preset, &parts.scheduler);
+        let picker = match scheduler {
+            Scheduler::Pointsman => &parts.endpoint_picker,
+            Scheduler::LlmD => &parts.scheduler,
+        };
+        preset = merged(preset, picker);
         // What it names is known to the preset's image.
-        if disaggregated && !another_scheduler {
+        if disaggregated && (!another_image || scheduler == Scheduler::Pointsman) {
             preset = merged(preset, &parts.disaggregated);
+            if scheduler == Scheduler::Pointsman {
+                drop_headers_handler(&mut preset);
+            }
         }
     }
     Ok(preset)
+}
+
+/// Removes the plugin without which this project's picker names in a header which pod prefills.
+fn drop_headers_handler(preset: &mut Value) {
+    if let Some(plugins) = preset.pointer_mut("/router/scheduler/config/inline/plugins").and_then(Value::as_array_mut) {
+        plugins.retain(|plugin| plugin["type"] != "disagg-headers-handler");
+    }
+}
+
+/// Gives the scheduler its image.
+pub(super) fn run_scheduler(preset: &mut Value, image: &str) {
+    if let Some(main) = main_of(&mut preset["router"]["scheduler"]["template"]) {
+        main["image"] = image.into();
+    }
 }
 
 /// Takes the images from another registry.
@@ -137,7 +161,7 @@ mod tests {
             let containers = preset.pointer(path).and_then(|pod| pod["containers"].as_array()).cloned().unwrap_or_default();
             containers.iter().any(|container| container["name"] == "main" && container["image"].is_string())
         };
-        let of = |said: &Value| for_spec(said, false).unwrap();
+        let of = |said: &Value| for_spec(said, Scheduler::LlmD, false).unwrap();
         let single = of(&json!({}));
         assert!(image(&single, "/template") && single.get("worker").is_none() && single.get("prefill").is_none());
         let groups = of(&json!({"worker": {}, "parallelism": {"pipeline": 2}}));
@@ -156,7 +180,7 @@ mod tests {
         let mut said = data.clone();
         said["prefill"] = data;
         said["router"] = json!({"scheduler": {}});
-        let mut all = for_spec(&said, false).unwrap();
+        let mut all = for_spec(&said, Scheduler::LlmD, false).unwrap();
         for path in ["/template", "/worker", "/prefill/template", "/prefill/worker"] {
             let main = main_of(all.pointer_mut(path).unwrap()).unwrap().clone();
             let words: Vec<&str> = main["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
@@ -173,7 +197,7 @@ mod tests {
         // Of stages side by side each has another part of the cache, and another scheduler knows other plugins.
         let stages = json!({"worker": {}, "parallelism": {"pipeline": 2}});
         let said = json!({"worker": {}, "parallelism": {"pipeline": 2}, "prefill": stages, "router": {"scheduler": {}}});
-        let all = for_spec(&said, true).unwrap();
+        let all = for_spec(&said, Scheduler::LlmD, true).unwrap();
         assert!(!all["template"].to_string().contains("kv-transfer-config"));
         assert!(all["router"]["scheduler"].get("config").is_none());
     }

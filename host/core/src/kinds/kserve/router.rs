@@ -9,13 +9,14 @@ use super::{
 };
 use crate::{
     kinds::questions::MetadataQuestion,
-    objects::{access, network, workload},
+    objects::{Metadata, access, network, workload},
     plan::Object,
     resource::{
         DEPLOYMENT, GATEWAY, HTTP_ROUTE, INFERENCE_OBJECTIVE, INFERENCE_POOL, LLM_D_INFERENCE_OBJECTIVE, ROLE, ROLE_BINDING, SERVICE,
         SERVICE_ACCOUNT,
     },
-    world::ObjectKey,
+    settings::Scheduler,
+    world::{ObjectKey, child::SCHEDULER},
 };
 use pointsman_crds::kserve::spec::Criticality;
 use pointsman_sandbox::point::{Role, templating::Layer};
@@ -27,7 +28,7 @@ const PICKER: i64 = 9002;
 /// What the names of these are behind the service's.
 pub(super) const OWN_ROUTE: &str = "-kserve-route";
 pub(super) const SCHEDULER_NAME: &str = "-kserve-router-scheduler";
-const PICKER_SERVICE: &str = "-epp-service";
+pub(super) const PICKER_SERVICE: &str = "-epp-service";
 const OWN_POOL: &str = "-inference-pool";
 const OWN_OBJECTIVE: &str = "-inference-objective";
 
@@ -67,7 +68,10 @@ impl PlanBuilder<'_> {
             let body = if key.resource == &SERVICE_ACCOUNT {
                 access::service_account(metadata)
             } else if key.resource == &ROLE {
-                access::picks_endpoints(metadata, &key.namespace, &self.pool_name())
+                match self.service.combined.scheduler {
+                    Scheduler::Pointsman => access::picks_endpoints(metadata),
+                    Scheduler::LlmD => access::picks_endpoints_by_leader(metadata, &key.namespace, &self.pool_name()),
+                }
             } else {
                 access::role_binding(metadata, &role.name, &key.namespace, &account.name)
             };
@@ -83,23 +87,37 @@ impl PlanBuilder<'_> {
         hide_from_pools(&mut of_pods);
 
         let service = self.key(&SERVICE, PICKER_SERVICE);
-        let metadata = self.metadata(Self::about_scheduler(&service), self.of_scheduler())?;
+        let mut metadata = self.metadata(Self::about_scheduler(&service), self.of_scheduler())?;
+        self.mark_scheduler(&mut metadata);
         objects.push(Object::new(
             service,
             network::service(metadata, &self.of_scheduler(), &network::all_ports(&template["spec"]["containers"])),
         ));
 
         let pods = json!({"metadata": of_pods.into_value(), "spec": template["spec"]});
-        let metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
-        // What a picker knows of the pods is in its memory: of two at once each would know half. So one leads, and the new ones only
-        // come when the old one has gone.
-        let strategy = Some(json!({"type": "Recreate"}));
+        let mut metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
+        self.mark_scheduler(&mut metadata);
+        let strategy = Some(match self.service.combined.scheduler {
+            // All replicas answer. A new one is there before an old one ends.
+            Scheduler::Pointsman => json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}),
+            // What a picker knows of the pods is in its memory: of two at once each would know half. So one leads, and the new ones only
+            // come when the old one has gone.
+            Scheduler::LlmD => json!({"type": "Recreate"}),
+        });
         objects.push(Object::new(key, workload::deployment(metadata, &self.of_scheduler(), Some(self.service.pickers()), strategy, &pods)));
         if self.own_pool() {
             objects.push(self.pool()?);
         }
         objects.extend(self.objectives()?);
         Ok(objects)
+    }
+
+    /// Has an object of the scheduler tell which endpoint picker it is, for the next plan. Those of llm-d have no mark, as they had none before.
+    fn mark_scheduler(&self, metadata: &mut Metadata) {
+        let scheduler = self.service.combined.scheduler;
+        if scheduler != Scheduler::LlmD {
+            metadata.annotations.insert(SCHEDULER.to_owned(), scheduler.word().to_owned());
+        }
     }
 
     /// How important requests are that name it, compared with others of the same pool, if the service specifies that. A picker reads one group
@@ -129,9 +147,12 @@ impl PlanBuilder<'_> {
     fn scheduler_layers(&self) -> Vec<Layer> {
         let mut layers = self.pod_layers(PodTemplateField::Scheduler);
         let config = self.service.combined.given("/router/scheduler/config");
-        let content = json!({
+        let mut content = json!({
             "pool": self.pool_name(), "namespace": self.service.namespace, "replicas": self.service.pickers(), "config": config["inline"], "configMap": config["ref"],
         });
+        if self.service.combined.scheduler == Scheduler::Pointsman {
+            content["elects"] = false.into();
+        }
         layers.push(Layer { name: "scheduler".to_owned(), content: content.to_string() });
         layers
     }

@@ -49,6 +49,14 @@ impl WorkloadRole {
         }
     }
 
+    /// What its pods do, as the endpoint picker calls it.
+    pub(super) const fn stage(self) -> &'static str {
+        match self {
+            Self::Main => "decode",
+            Self::Prefill => "prefill",
+        }
+    }
+
     pub(super) const fn role(self) -> point::Role {
         match self {
             Self::Main => point::Role::Main,
@@ -194,6 +202,8 @@ impl Service {
         if scheduler.is_none() && self.criticality().is_some_and(|criticality| criticality != Criticality::Standard) {
             self.notes.push("spec.model.criticality has no effect: spec.router.scheduler is absent.".to_owned());
         }
+        let remarks = self.combined.check_scheduler_config()?;
+        self.notes.extend(remarks);
         let adapters = model.and_then(|model| model.lora.as_ref()).map(|lora| &*lora.adapters).unwrap_or_default();
         if adapters.iter().any(|adapter| adapter.other.contains_key("criticality")) {
             let note = "The criticality of an adapter has no effect: create an InferenceObjective, which its requests name.";

@@ -130,7 +130,7 @@ impl PlanBuilder<'_> {
         let fares = match live {
             Some(live) => {
                 let pods = snapshot.pods.iter().filter(|pod| pod.component == SCHEDULER);
-                // Of several the one that leads takes requests, and the others are never ready.
+                // One is enough. Of several of llm-d's, those that don't lead are never ready.
                 WorkloadHealth::observe(SCHEDULER_READY, live, pods, AvailabilityPolicy::One)
             }
             None if !self.service.scheduled() => return None,

@@ -8,16 +8,11 @@ use super::{
 };
 use crate::{
     kinds::questions::{self, MetadataQuestion, PodRole, TemplateQuestion},
-    objects::{
-        Metadata, network,
-        scaling::{self, Query, Target},
-        workload,
-    },
+    objects::{Metadata, network, workload},
     plan::Object,
-    resource::{HORIZONTAL_POD_AUTOSCALER, Resource, SCALED_OBJECT, SERVICE},
+    resource::{Resource, SERVICE},
     world::ObjectKey,
 };
-use pointsman_crds::kserve::scaling::ScalingSpec;
 use pointsman_sandbox::point::templating::Layer;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -27,11 +22,6 @@ pub(super) const PORT: i64 = 8000;
 
 /// What the name of the Service that reaches them is behind the service's.
 pub(super) const WORKLOAD_SERVICE_SUFFIX: &str = "-kserve-workload-svc";
-
-// What the workload variant autoscaler finds an autoscaler by, and weighs its workload against others with.
-const MANAGED: &str = "llm-d.ai/managed";
-const MODEL_ID: &str = "llm-d.ai/model-id";
-const VARIANT_COST: &str = "llm-d.ai/variant-cost";
 
 impl PlanBuilder<'_> {
     pub(super) fn key(&self, resource: &'static Resource, suffix: &str) -> ObjectKey {
@@ -98,45 +88,6 @@ impl PlanBuilder<'_> {
             objects.push(self.scaler(workload, scaling)?);
         }
         Ok(objects)
-    }
-
-    /// What scales a workload, by the number that the workload variant autoscaler wants. That finds it by its annotations.
-    fn scaler(&mut self, workload: &Workload, asked: &ScalingSpec) -> Result<Object, Box<PlanError>> {
-        let field = workload.part.field();
-        let refused = |reason: &str, message: String| Err(PlanError::new(COMBINED, reason, message));
-        let Some(most) = asked.max_replicas else {
-            return refused("InvalidValue", format!("{field}.scaling has no maxReplicas: set it."));
-        };
-        let Some(wva) = &asked.wva else {
-            let message = format!("{field}.scaling has no wva, which says how it is scaled: set wva.hpa or wva.keda.");
-            return refused("InvalidValue", message);
-        };
-        let (least, most) = (i64::from(asked.min_replicas.unwrap_or(1)), i64::from(most));
-        let (resource, name) = &workload.runs;
-        let target = Target { resource, name };
-        let namespace = self.service.namespace.clone();
-        let scaler = if wva.keda.is_some() { &SCALED_OBJECT } else { &HORIZONTAL_POD_AUTOSCALER };
-        self.served(COMBINED, workload.part.name(), scaler)?;
-        let key = ObjectKey { resource: scaler, namespace: namespace.clone(), name: name.clone() };
-        let about = MetadataQuestion { key: &key, role: Some(workload.part.role()), pods: None, template: None };
-        let mut metadata = self.metadata(about, self.selector(workload.part))?;
-        let model = self.service.combined.given("/model/name");
-        let told = [(MANAGED, Some("true")), (MODEL_ID, model.as_str()), (VARIANT_COST, wva.variant_cost.as_deref())];
-        metadata.annotations.extend(told.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))));
-        let body = if let Some(keda) = &wva.keda {
-            let Some(server) = self.settings.prometheus.clone() else {
-                let message = format!(
-                    "{field}.scaling.wva.keda has KEDA ask Prometheus, and nobody says where that is: give the controller its URL \
-                     (--prometheus), or use wva.hpa."
-                );
-                return refused("NoPrometheus", message);
-            };
-            scaling::scaled_object(metadata, target, least, most, &Query::wanted(server, &namespace, name), json!(keda))
-        } else {
-            let behavior = wva.hpa.as_ref().and_then(|hpa| hpa.behavior.as_ref()).map(|behavior| json!(behavior));
-            scaling::horizontal(metadata, target, least, most, &scaling::wanted(&namespace, name), behavior)
-        };
-        Ok(Object::new(key, body))
     }
 
     /// The pods' template, as a policy makes it.

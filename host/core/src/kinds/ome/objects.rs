@@ -136,7 +136,7 @@ impl PlanBuilder<'_> {
                 let key = self.key(&SCALED_OBJECT, &component.name);
                 let mut metadata = self.component_metadata(sources, component, &key)?;
                 metadata.annotations.extend(component.derived.then(|| (DERIVED.to_owned(), "true".to_owned())));
-                made.objects.push(Object::new(key, scaling::scaled_object(metadata, target, *least, *most, query, Value::Null)));
+                made.objects.push(Object::new(key, scaling::scaled_object(metadata, target, *least, *most, &query.trigger(), Value::Null)));
             }
         }
         Ok(pods.ports)
