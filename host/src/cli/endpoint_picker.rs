@@ -1,5 +1,8 @@
 //! `pointsman endpoint-picker`.
 
+mod policies;
+
+use self::policies::PolicyArgs;
 use super::{
     ClusterArgs,
     cache::CacheArgs,
@@ -8,19 +11,16 @@ use super::{
 };
 use crate::{
     endpoint_picker::{
-        Policies,
         cluster::{self, PoolGroup, PoolName, PoolView},
         counts::{PickerCounts, PoolStates},
-        custom,
         decisions::{self, Decisions, MAX_DECISIONS},
         grpc::{self, Settings},
         latency::Latency,
-        policy::{ScoringPolicy, Terms},
+        policy_set::SetInfo,
         pool::Pool,
         scrape::Scraper,
         self_signed, unused,
     },
-    load::Loader,
     logging::{LogFormat, LogLevel},
     serve::{
         admission::{
@@ -33,7 +33,6 @@ use crate::{
 use anyhow::{Context, Result, anyhow};
 use clap::{ArgAction, Args};
 use pointsman_picker::config::PickerConfig;
-use pointsman_sandbox::engine::Engines;
 use prometheus_client::registry::Registry;
 use std::{
     fs,
@@ -126,32 +125,6 @@ struct PortArgs {
     cert_path: Option<PathBuf>,
 }
 
-/// What scores endpoints before the configuration's scorers.
-#[derive(Args, Debug)]
-struct PolicyArgs {
-    /// A plugin at scheduling-scoring that scores endpoints in place of the configuration's scorers. It is loaded again whenever the file
-    /// changes; while it can't be loaded the former one decides, and where it gives no answer the configuration's scorers do.
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
-    /// The same in the key plugin.wasm of a ConfigMap of the pool's namespace, with its configuration in the key config.yaml. May be repeated
-    /// for a plugin in several parts, in their order. Until it can be loaded, the configuration's scorers decide.
-    #[arg(long = "policy-config-map", value_name = "NAME", conflicts_with = "policy")]
-    policy_config_maps: Vec<String>,
-    /// A file with the policy's configuration, as JSON or YAML.
-    #[arg(long, value_name = "FILE", requires = "policy")]
-    policy_config: Option<PathBuf>,
-    /// How long a policy may take for one request.
-    #[arg(long, value_name = "DURATION", default_value = "500us", value_parser = deadline)]
-    policy_deadline: Duration,
-}
-
-fn deadline(text: &str) -> Result<Duration, String> {
-    let wrong = || "it is a duration between 100us and 100ms, such as 500us".to_owned();
-    let seconds = pointsman_core::duration::parse(text).ok_or_else(wrong)?;
-    let deadline = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
-    if (TICK..=Duration::from_millis(100)).contains(&deadline) { Ok(deadline) } else { Err(wrong()) }
-}
-
 impl EndpointPickerArgs {
     /// The configuration; what has no counterpart is logged.
     fn config(&self) -> Result<PickerConfig> {
@@ -171,24 +144,6 @@ impl EndpointPickerArgs {
             tracing::warn!(source, "{sentence}");
         }
         Ok(config)
-    }
-
-    /// What decides from the beginning, and what loads it.
-    fn policies(&self, config: &PickerConfig) -> Result<(Policies, Arc<Loader>, Terms)> {
-        let engines = Engines::with_clock(SLOTS, TICK).map_err(|error| anyhow!("{error:#}")).context("starting the engine of policies")?;
-        let terms = Terms { namespace: self.pool_namespace.clone(), deadline: self.policy.policy_deadline };
-        let loader = Loader::new(Arc::new(engines), self.cache.compilers()?).with_hot_deadline(terms.deadline);
-        let scorers = |profile| ScoringPolicy::of_profile(&loader, profile, &terms).map(Arc::new).map_err(|error| anyhow!("{error}"));
-        let primary = scorers(config.profiles.primary()).context("loading the default policy")?;
-        let prefill = config.profiles.prefill().map(scorers).transpose().context("loading the default policy")?;
-        let custom = match &self.policy.policy {
-            None => None,
-            // An error that is there from the beginning is better found before anybody is answered.
-            Some(file) => {
-                Some(Arc::new(custom::load(&loader, file, self.policy.policy_config.as_deref(), &terms).map_err(|error| anyhow!(error))?))
-            }
-        };
-        Ok((Policies { custom, primary, prefill }, Arc::new(loader), terms))
     }
 }
 
@@ -221,7 +176,7 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     let log_level = LogLevel::start(&args.log_level, args.log_format, None).with_context(|| format!("--log-level {}", args.log_level))?;
     let client = args.cluster.client().await?;
     let config = args.config()?;
-    let (policies, loader, terms) = args.policies(&config)?;
+    let (policies, loader) = args.policy.load(&config, &args.cache)?;
     let mut tasks = Tasks::new();
     let clock = Instant::now();
     let pool_name =
@@ -236,6 +191,7 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     let mut registry = Registry::default();
     counts.register(&mut registry);
     registry.register_collector(Box::new(PoolStates(vec![Arc::clone(&pool)])));
+    registry.register_collector(Box::new(SetInfo(vec![Arc::clone(&pool)])));
     let listener = args.ports.listen(args.ports.metrics_port, "metrics-port").await?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz, /metrics and /decisions");
     let watched = Arc::clone(&view);
@@ -247,7 +203,7 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     tasks.spawn(async { (learning.await, "learning what answers take").1 });
     tasks.spawn(async { (scraper.run().await, "reading metrics").1 });
     let watching = Arc::clone(&view);
-    let (maps, reader) = (args.policy.policy_config_maps.clone(), client.clone());
+    let reader = client.clone();
     tasks.spawn(async move { (cluster::keep(client, pool_name, watching).await, "the watch of the cluster").1 });
     let kept = Arc::clone(&pool);
     tasks.spawn(async move { (kept.keep().await, "letting requests go on").1 });
@@ -260,36 +216,29 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
             tuned.tune();
         }
     });
-    if !maps.is_empty() {
-        let following = custom::config_map::follow(reader, maps, Arc::clone(&loader), terms.clone(), Arc::clone(&pool));
-        tasks.spawn(async { (following.await, "following the policy").1 });
-    }
-    if let Some(file) = args.policy.policy.clone() {
-        let following = custom::follow(loader, file, args.policy.policy_config.clone(), terms, Arc::clone(&pool)).context("--policy")?;
-        tasks.spawn(async { (following.await, "following the policy").1 });
-    }
+    args.policy.follow(&reader, &args.pool_namespace, &loader, &[Arc::clone(&pool)], &mut tasks)?;
     let tls = args.ports.tls(&mut tasks)?;
-    serve(&args, pool, tls, tasks, &mut stopped).await
+    serve(&args.ports, args.drain_timeout, pool, tls, tasks, &mut stopped).await
 }
 
 /// Answers proxies and probes until the process is to end, and then what has begun.
 async fn serve(
-    args: &EndpointPickerArgs,
+    ports: &PortArgs,
+    drain: Duration,
     pool: Arc<Pool>,
     tls: Option<TlsAcceptor>,
     mut tasks: Tasks,
     stopped: &mut (impl Future<Output = ()> + Unpin),
 ) -> Result<ExitCode> {
-    let health = args.ports.listen(args.ports.grpc_health_port, "grpc-health-port").await?;
+    let health = ports.listen(ports.grpc_health_port, "grpc-health-port").await?;
     tracing::info!(address = %health.local_addr()?, "answering probes");
-    let listener = args.ports.listen(args.ports.grpc_port, "grpc-port").await?;
+    let listener = ports.listen(ports.grpc_port, "grpc-port").await?;
     tracing::info!(address = %listener.local_addr()?, tls = tls.is_some(), pool = pool.name(), "answering proxies");
     let probed = Arc::clone(&pool);
     tasks
         .spawn(async move { (grpc::serve(probed, health, None, Settings::default(), std::future::pending()).await, "answering probes").1 });
-    let settings = Settings { drain: args.drain_timeout, ..Settings::default() };
+    let settings = Settings { drain, ..Settings::default() };
     let ending = Arc::clone(&pool);
-    let drain = args.drain_timeout;
     let stop = async {
         stopped.await;
         tracing::info!("ending: no longer ready, answering what has begun");

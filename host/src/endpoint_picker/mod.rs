@@ -10,6 +10,7 @@ pub mod grpc;
 pub mod latency;
 mod placed;
 pub mod policy;
+pub mod policy_set;
 pub mod pool;
 mod read;
 mod refusal;

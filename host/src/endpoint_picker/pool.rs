@@ -125,6 +125,10 @@ impl Pool {
         &self.view.fleet
     }
 
+    pub(super) fn view(&self) -> &PoolView {
+        &self.view
+    }
+
     pub(super) fn counts(&self) -> &PickerCounts {
         &self.counts
     }
@@ -150,9 +154,13 @@ impl Pool {
         self.policies.load_full()
     }
 
-    /// Replaces what decides, for requests that come from now on.
-    pub fn set_policies(&self, policies: Policies) {
-        self.policies.store(Arc::new(policies));
+    /// Changes what decides, for requests that come from now on. Several may change parts of it at once.
+    pub fn update_policies(&self, change: impl Fn(&mut Policies)) {
+        self.policies.rcu(|policies| {
+            let mut policies = Policies::clone(policies);
+            change(&mut policies);
+            policies
+        });
     }
 
     /// Lets requests that wait go on whenever there is room. It never ends by itself.
@@ -342,6 +350,7 @@ impl Pool {
         let estimates = self.latency.estimates();
         let inputs = super::decide::Inputs {
             endpoints,
+            namespace: self.view.namespace(),
             subset: head.subset.as_deref(),
             request,
             session: session.as_deref(),

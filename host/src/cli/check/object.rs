@@ -5,7 +5,6 @@ use crate::{
     cli::offline::{
         fields::{self, InvalidObject},
         files::{Document, SourceLocation},
-        objects::NAMESPACE_NAME,
     },
     serve::admission::kinds,
 };
@@ -14,6 +13,7 @@ use pointsman_core::{
     question::entries,
     resource::Resource,
     rules::visible,
+    selector::NAMESPACE_NAME,
     rules::{
         self, Rules,
         judge::{self, RuleInput},
