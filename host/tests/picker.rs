@@ -9,11 +9,11 @@ use hyper::body::Bytes;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use pointsman::{
     endpoint_picker::{
-        Policies,
+        Policies, Probes,
         cluster::{PoolGroup, PoolName, PoolView},
         counts::PickerCounts,
         decisions::{Decisions, record::Record, route::Wanted},
-        grpc::Picks,
+        grpc::{Health, Picks},
         latency::Latency,
         policy::ScoringPolicy,
         policy_set::{LoadedPlugin, LoadedSet},
@@ -81,7 +81,8 @@ impl Scene {
         let mut registry = Registry::default();
         counts.register(&mut registry);
         let pool = Arc::new(
-            Pool::new("prod/llama".to_owned(), view, config, policies, latency, counts, Instant::now()).recording(Decisions::new(100)),
+            Pool::new("prod/llama".to_owned(), view, config, policies, latency, counts, Instant::now())
+                .recording(Arc::new(Decisions::new(100))),
         );
         let spec = |(at, role): (usize, &&str)| EndpointSpec {
             uid: format!("uid-{at}").into(),
@@ -142,6 +143,22 @@ fn reason(refused: Result<(Placement, <Pool as Picks>::Placed), Refusal>) -> (u1
 fn plugins_may_ask_for_every_feature_and_for_no_other() {
     let known: Vec<&str> = Feature::ALL.iter().map(|feature| feature.name()).collect();
     assert_eq!(scoring::features(Question::EndpointPick), known);
+}
+
+#[tokio::test]
+async fn several_pools_are_ready_together_once_all_are_listed_and_each_has_its_own_name() {
+    let pools: Vec<Arc<Pool>> = [Scene::new("", None, &[""]), Scene::new("", None, &[""])].map(|scene| scene.pool).into();
+    let [one, several] = [Probes::One(Arc::clone(&pools[0])), Probes::Several(pools)];
+    for (probes, says) in
+        [(one, "the endpoint picker hasn't listed yet: "), (several, "; prod/llama: the endpoint picker hasn't listed yet: ")]
+    {
+        assert!(probes.obstacle().is_some_and(|obstacle| obstacle.contains(says)), "{probes:?}");
+        for (service, expected) in
+            [("", Some(false)), ("readiness", Some(false)), ("prod/llama", Some(false)), ("liveness", Some(true)), ("llama", None)]
+        {
+            assert_eq!(probes.health(service), expected, "{service}");
+        }
+    }
 }
 
 #[tokio::test]

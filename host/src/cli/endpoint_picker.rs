@@ -1,8 +1,12 @@
 //! `pointsman endpoint-picker`.
 
 mod policies;
+mod pools;
 
-use self::policies::PolicyArgs;
+use self::{
+    policies::PolicyArgs,
+    pools::{PoolArgs, ServedPool, SharedParts},
+};
 use super::{
     ClusterArgs,
     cache::CacheArgs,
@@ -11,14 +15,11 @@ use super::{
 };
 use crate::{
     endpoint_picker::{
-        cluster::{self, PoolGroup, PoolName, PoolView},
         counts::{PickerCounts, PoolStates},
         decisions::{self, Decisions, MAX_DECISIONS},
         grpc::{self, Settings},
-        latency::Latency,
         policy_set::SetInfo,
         pool::Pool,
-        scrape::Scraper,
         self_signed, unused,
     },
     logging::{LogFormat, LogLevel},
@@ -46,7 +47,8 @@ use std::{
 use tokio::{
     net::TcpListener,
     sync::watch,
-    time::{Instant, MissedTickBehavior, interval, sleep},
+    task::JoinSet,
+    time::{Instant, sleep},
 };
 use tokio_rustls::TlsAcceptor;
 
@@ -55,9 +57,6 @@ const TICK: Duration = Duration::from_micros(100);
 
 /// How many policies run at once.
 const SLOTS: u32 = 32;
-
-/// How often what is remembered of prefixes is fitted to the engines.
-const TUNE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long before the end requests that still wait are refused.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -68,15 +67,8 @@ pub(super) struct EndpointPickerArgs {
     cluster: ClusterArgs,
     #[command(flatten)]
     cache: CacheArgs,
-    /// The InferencePool whose endpoints are picked.
-    #[arg(long, value_name = "NAME")]
-    pool_name: String,
-    /// Its namespace.
-    #[arg(long, value_name = "NAME", env = "NAMESPACE", default_value = "default")]
-    pool_namespace: String,
-    /// Its API group; by default inference.networking.k8s.io, or inference.networking.x-k8s.io where only that has a pool of the name.
-    #[arg(long, value_name = "GROUP")]
-    pool_group: Option<PoolGroup>,
+    #[command(flatten)]
+    pools: PoolArgs,
     #[command(flatten)]
     ports: PortArgs,
     /// A file with an EndpointPickerConfig.
@@ -174,83 +166,72 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
     let mut stopped = pin!(stop_signal()?);
     let log_level = LogLevel::start(&args.log_level, args.log_format, None).with_context(|| format!("--log-level {}", args.log_level))?;
+    let names = args.pools.pools(args.ports.grpc_port)?;
     let client = args.cluster.client().await?;
     let config = args.config()?;
     let (policies, loader) = args.policy.load(&config, &args.cache)?;
     let mut tasks = Tasks::new();
     let clock = Instant::now();
-    let pool_name =
-        PoolName { group: args.pool_group.unwrap_or_default(), namespace: args.pool_namespace.clone(), name: args.pool_name.clone() };
-    let view = Arc::new(PoolView::new(&pool_name));
-    let (latency, learning) = Latency::new();
     let counts = Arc::<PickerCounts>::default();
-    let scraper = Scraper::new(Arc::clone(&view.fleet), config.scrape.clone(), clock).map_err(|error| anyhow!(error))?;
-    let pool = Pool::new(pool_name.to_string(), Arc::clone(&view), config, policies, latency, Arc::clone(&counts), clock);
-    let pool = Arc::new(pool.recording(Decisions::new(args.record_decisions)));
+    let decisions = Arc::new(Decisions::new(args.record_decisions));
+    let parts = SharedParts { config, policies, counts: Arc::clone(&counts), decisions: Arc::clone(&decisions), clock };
+    let served = parts.start_all(names, &client, &mut tasks)?;
+    let probes = Arc::new(args.pools.probes(&served));
+    let pools: Vec<Arc<Pool>> = served.iter().map(|served| Arc::clone(&served.pool)).collect();
+    args.policy.follow(&client, args.pools.namespace(), &loader, &pools, &mut tasks)?;
 
     let mut registry = Registry::default();
     counts.register(&mut registry);
-    registry.register_collector(Box::new(PoolStates(vec![Arc::clone(&pool)])));
-    registry.register_collector(Box::new(SetInfo(vec![Arc::clone(&pool)])));
+    registry.register_collector(Box::new(PoolStates(pools.clone())));
+    registry.register_collector(Box::new(SetInfo(pools)));
     let listener = args.ports.listen(args.ports.metrics_port, "metrics-port").await?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz, /metrics and /decisions");
-    let watched = Arc::clone(&view);
-    let recorded = decisions::route::routes(Arc::clone(pool.decisions()));
+    let recorded = decisions::route::routes(decisions);
+    let probed = Arc::clone(&probes);
     tasks.spawn(async move {
-        health::serve_ready(listener, Arc::new(move || watched.obstacle()), registry, log_level, recorded).await.ok();
+        health::serve_ready(listener, Arc::new(move || probed.obstacle()), registry, log_level, recorded).await.ok();
         "answering /healthz"
     });
-    tasks.spawn(async { (learning.await, "learning what answers take").1 });
-    tasks.spawn(async { (scraper.run().await, "reading metrics").1 });
-    let watching = Arc::clone(&view);
-    let reader = client.clone();
-    tasks.spawn(async move { (cluster::keep(client, pool_name, watching).await, "the watch of the cluster").1 });
-    let kept = Arc::clone(&pool);
-    tasks.spawn(async move { (kept.keep().await, "letting requests go on").1 });
-    let tuned = Arc::clone(&pool);
-    tasks.spawn(async move {
-        let mut beat = interval(TUNE_INTERVAL);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            beat.tick().await;
-            tuned.tune();
-        }
-    });
-    args.policy.follow(&reader, &args.pool_namespace, &loader, &[Arc::clone(&pool)], &mut tasks)?;
     let tls = args.ports.tls(&mut tasks)?;
-    serve(&args.ports, args.drain_timeout, pool, tls, tasks, &mut stopped).await
+    let listener = args.ports.listen(args.ports.grpc_health_port, "grpc-health-port").await?;
+    tracing::info!(address = %listener.local_addr()?, "answering probes");
+    tasks.spawn(async move { (grpc::serve_probes(probes, listener).await, "answering probes").1 });
+    serve(&args.ports, args.drain_timeout, served, tls, tasks, &mut stopped).await
 }
 
-/// Answers proxies and probes until the process is to end, and then what has begun.
+/// Answers proxies until the process is to end, and then what has begun.
 async fn serve(
     ports: &PortArgs,
     drain: Duration,
-    pool: Arc<Pool>,
+    served: Vec<ServedPool>,
     tls: Option<TlsAcceptor>,
     mut tasks: Tasks,
     stopped: &mut (impl Future<Output = ()> + Unpin),
 ) -> Result<ExitCode> {
-    let health = ports.listen(ports.grpc_health_port, "grpc-health-port").await?;
-    tracing::info!(address = %health.local_addr()?, "answering probes");
-    let listener = ports.listen(ports.grpc_port, "grpc-port").await?;
-    tracing::info!(address = %listener.local_addr()?, tls = tls.is_some(), pool = pool.name(), "answering proxies");
-    let probed = Arc::clone(&pool);
-    tasks
-        .spawn(async move { (grpc::serve(probed, health, None, Settings::default(), std::future::pending()).await, "answering probes").1 });
     let settings = Settings { drain, ..Settings::default() };
-    let ending = Arc::clone(&pool);
-    let stop = async {
+    let ending = watch::Sender::new(false);
+    let pools: Vec<Arc<Pool>> = served.iter().map(|served| Arc::clone(&served.pool)).collect();
+    let mut serving = JoinSet::new();
+    for ServedPool { pool, port, flag } in served {
+        let listener = ports.listen(port, &flag).await?;
+        tracing::info!(address = %listener.local_addr()?, tls = tls.is_some(), pool = pool.name(), "answering proxies");
+        let mut ends = ending.subscribe();
+        let stop = async move { _ = ends.wait_for(|ends| *ends).await };
+        serving.spawn(grpc::serve(pool, listener, tls.clone(), settings, stop));
+    }
+    let end = async {
         stopped.await;
         tracing::info!("ending: no longer ready, answering what has begun");
-        ending.drain();
+        pools.iter().for_each(|pool| pool.drain());
+        ending.send_replace(true);
         // What waits until the end had better be answered than cut off.
-        tokio::spawn(async move {
-            sleep(drain.saturating_sub(LAST_ANSWERS)).await;
-            ending.end();
-        });
+        sleep(drain.saturating_sub(LAST_ANSWERS)).await;
+        pools.iter().for_each(|pool| pool.end());
+        std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = grpc::serve(pool, listener, tls, settings, stop) => {}
+        () = end => {}
+        () = async { while serving.join_next().await.is_some() {} } => {}
         ended = ended(&mut tasks) => ended?,
     }
     tasks.shutdown().await;

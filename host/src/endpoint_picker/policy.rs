@@ -144,8 +144,7 @@ impl ScoringPolicy {
                 // A thread that the system has kept waiting is late by no fault of the plugin's.
                 let is_innocent = matches!(error, CallError::Deadline(_)) && worked().saturating_sub(worked_before) < self.deadline;
                 let health = &self.member.health;
-                let change =
-                    if is_innocent { health.failed_innocently(&error) } else { health.failed(namespace, &error, Instant::now()) };
+                let change = if is_innocent { health.failed_innocently(&error) } else { health.failed(namespace, &error, Instant::now()) };
                 self.log(change);
                 Err(error)
             }

@@ -5,7 +5,7 @@ use super::{
     counts::{PickerCounts, RequestLabels},
     decide::{Decision, Policies, Recorded, decide},
     decisions::{Decisions, record::Record},
-    grpc::Picks,
+    grpc::{Health, Picks},
     latency::{Latency, Taken},
     micros,
     placed::{Answer, Placed},
@@ -36,6 +36,10 @@ const PREFILLER: &str = "x-prefiller-host-port";
 
 /// Whose requests those are that don't say it.
 pub(super) const DEFAULT_FLOW: &str = "default-flow";
+
+/// The names that upstream's probes and gateways ask for: whether the process lives, and whether it is ready.
+pub(super) const LIVENESS: &str = "liveness";
+pub(super) const PROCESS_SERVICES: [&str; 3] = ["", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"];
 
 /// A pool that requests are placed on.
 #[derive(Debug)]
@@ -106,8 +110,8 @@ impl Pool {
 
     /// The same, with the last decisions recorded there.
     #[must_use]
-    pub fn recording(self, decisions: Decisions) -> Self {
-        Self { decisions: Arc::new(decisions), ..self }
+    pub fn recording(self, decisions: Arc<Decisions>) -> Self {
+        Self { decisions, ..self }
     }
 
     /// The last decisions.
@@ -167,6 +171,16 @@ impl Pool {
     pub async fn keep(&self) {
         let Some(waiting) = &self.waiting else { return std::future::pending().await };
         waiting.keep(|released| self.has_room_for_waiting(waiting.ceiling(), released)).await;
+    }
+
+    /// Whether it can place requests, and isn't ending.
+    pub fn is_ready(&self) -> bool {
+        !self.drains() && self.view.obstacle().is_none()
+    }
+
+    /// Whether it isn't ready any more.
+    pub(super) fn drains(&self) -> bool {
+        self.drains.load(Ordering::Acquire)
     }
 
     /// Says that it isn't ready, so that proxies go elsewhere. What comes nevertheless is served.
@@ -422,13 +436,13 @@ impl Picks for Pool {
     fn chunk(&self, placed: &mut Placed, chunk: HttpBody) -> (Vec<Bytes>, bool) {
         placed.chunk(chunk)
     }
+}
 
-    /// The names that upstream's probes and gateways ask for.
+impl Health for Pool {
     fn health(&self, service: &str) -> Option<bool> {
-        let is_ready = || !self.drains.load(Ordering::Acquire) && self.view.obstacle().is_none();
         match service {
-            "liveness" => Some(true),
-            "" | "readiness" | "envoy.service.ext_proc.v3.ExternalProcessor" => Some(is_ready()),
+            LIVENESS => Some(true),
+            _ if PROCESS_SERVICES.contains(&service) || service == self.name() => Some(self.is_ready()),
             _ => None,
         }
     }

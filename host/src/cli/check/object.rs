@@ -13,7 +13,6 @@ use pointsman_core::{
     question::entries,
     resource::Resource,
     rules::visible,
-    selector::NAMESPACE_NAME,
     rules::{
         self, Rules,
         judge::{self, RuleInput},
@@ -21,6 +20,7 @@ use pointsman_core::{
         schema::{self, Step, Violation},
         shipped,
     },
+    selector::NAMESPACE_NAME,
     structural::{self, Kind},
     world::{Labels, ObjectKey, World},
 };

@@ -173,6 +173,12 @@ impl PoolView {
         state.ok().and_then(|state| state.subject.clone())
     }
 
+    /// What hasn't been listed yet, whether the pool exists or not.
+    pub fn unlisted(&self) -> Option<String> {
+        let state = self.state.borrow();
+        state.obstacle.clone().filter(|_| !state.is_listed)
+    }
+
     /// Resolves once everything has been listed, also if the pool doesn't exist.
     pub async fn listed(&self) {
         _ = self.state.subscribe().wait_for(|state| state.is_listed).await;
@@ -271,7 +277,7 @@ impl Known {
         let obstacle = if !missing.is_empty() {
             format!("the endpoint picker hasn't listed yet: {}", missing.join(", "))
         } else if pool.is_none() {
-            format!("InferencePool {name} doesn't exist: create it, or correct --pool-name")
+            format!("InferencePool {name} doesn't exist: create it, or correct its name in the flags of the endpoint picker")
         } else if !has_selector {
             format!("InferencePool {name} selects no pods: set their labels in spec.selector")
         } else {

@@ -92,7 +92,8 @@ impl SetSource {
         let Self { namespace, .. } = self;
         let map = state.map_err(|error| match status_code(&error) {
             Some(403) => {
-                let rule = format!("{{apiGroups: [\"\"], resources: [configmaps], resourceNames: [{}], verbs: [get, list, watch]}}", record::NAME);
+                let rule =
+                    format!("{{apiGroups: [\"\"], resources: [configmaps], resourceNames: [{}], verbs: [get, list, watch]}}", record::NAME);
                 format!("the endpoint picker may not watch the record: add to its Role in the namespace {namespace} the rule {rule}")
             }
             _ => sentence(&error),
@@ -136,12 +137,10 @@ impl SetSource {
         let former = recorded.previous.as_ref().filter(|_| bound.failure_policy == PluginFailurePolicy::Previous);
         let previous = match former.filter(|_| matches!(policy, Ok(Some(_)))) {
             None => None,
-            Some(former) => {
-                self.policy(&former.plugin, former.signature.as_ref(), revisions).await.unwrap_or_else(|error| {
-                    tracing::warn!(plugin = bound.name, error, "the plugin's previous revision can't be loaded");
-                    None
-                })
-            }
+            Some(former) => self.policy(&former.plugin, former.signature.as_ref(), revisions).await.unwrap_or_else(|error| {
+                tracing::warn!(plugin = bound.name, error, "the plugin's previous revision can't be loaded");
+                None
+            }),
         };
         LoadedPlugin { recorded: recorded.clone(), policy, previous }
     }

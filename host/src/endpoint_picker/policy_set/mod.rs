@@ -187,11 +187,11 @@ fn is_builtin(bound: &PolicySetPlugin) -> bool {
 
 /// Whether a selection depends on labels of namespaces that a picker doesn't know: it reads no Namespace.
 fn needs_namespace(selection: &Selection) -> bool {
-    let keys = selection.namespace_selector.iter().flat_map(|selector| {
+    let mut keys = selection.namespace_selector.iter().flat_map(|selector| {
         let expressions = selector.match_expressions.iter().flatten().map(|requirement| &requirement.key);
         selector.match_labels.iter().flat_map(|labels| labels.keys()).chain(expressions)
     });
-    keys.into_iter().any(|key| key != NAMESPACE_NAME)
+    keys.any(|key| key != NAMESPACE_NAME)
 }
 
 /// The policy sets by which pools' endpoints are scored, for the page of metrics.

@@ -1,11 +1,7 @@
 //! What decides in a simulation: a policy with a configuration.
 
 use crate::{
-    endpoint_picker::{
-        custom,
-        decide::Policies,
-        policy::ScoringPolicy,
-    },
+    endpoint_picker::{custom, decide::Policies, policy::ScoringPolicy},
     load::Loader,
 };
 use clap::ValueEnum;
