@@ -42,13 +42,13 @@ async fn a_plugin_that_becomes_active_scores_under_load_and_a_rollback_takes_it_
     let load = Load::start(envoy.address(), 4);
     load.goes_on(40).await;
     grant(&space);
-    let plugins = |expected: &'static str| {
-        let picker = &picker;
-        eventually(&format!("the plugins are {expected:?}"), async move || {
+    let plugins = async |expected: &str| {
+        eventually(&format!("the plugins are {expected:?}"), async || {
             let log = picker.log();
             let last = log.iter().rev().find(|line| line["message"] == "another policy set decides from now on")?;
             (last["plugins"] == expected).then(|| last["set"].as_str().unwrap().to_owned())
         })
+        .await
     };
     let first = plugins("").await;
     load.goes_on(40).await;

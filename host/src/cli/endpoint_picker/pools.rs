@@ -226,7 +226,7 @@ mod tests {
             ("--pool a/b/c:1", "it is a pool and a port"),
             ("--pool A:1", "it is a pool and a port"),
             ("--pool a:65536", "it is a pool and a port"),
-            (&format!("{most} --pool more:0"), "65 pools are too many: a process serves up to 64"),
+            (&*format!("{most} --pool more:0"), "65 pools are too many: a process serves up to 64"),
         ] {
             let error = pools(flags).unwrap_err();
             assert!(error.contains(says), "{flags}: {error}");

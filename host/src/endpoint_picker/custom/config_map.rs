@@ -71,7 +71,7 @@ pub(in crate::endpoint_picker) fn states(
 ) -> BoxStream<'static, Result<Option<Arc<ConfigMap>>, watcher::Error>> {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut listed = None;
-    let state = move |event| {
+    let state = move |event: Result<Event<ConfigMap>, watcher::Error>| {
         ready(match event {
             Ok(Event::Init) => {
                 listed = None;

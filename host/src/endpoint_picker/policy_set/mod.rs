@@ -20,6 +20,9 @@ use pointsman_sandbox::point::Subject;
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::gauge::ConstGauge};
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
+/// How many plugins score a pool's endpoints: a request waits for each.
+const MAX_PLUGINS_PER_POOL: usize = 16;
+
 /// The plugins of a policy set that score the endpoints of a pool.
 #[derive(Debug)]
 pub struct SetScorers {
@@ -139,7 +142,7 @@ impl LoadedSet {
         self.plugins.iter().find(is_same).filter(|known| known.policy.is_ok())
     }
 
-    /// What scores a pool's endpoints, or why that can't be loaded.
+    /// What scores a pool's endpoints, or what is wrong with that.
     pub fn for_pool(&self, pool: &Subject) -> Result<SetScorers, String> {
         let (mut own, mut line): (_, Vec<&LoadedPlugin>) = (None, Vec::new());
         let builtin = self.plugins.iter().find(|plugin| is_builtin(&plugin.recorded.active));
@@ -161,6 +164,10 @@ impl LoadedSet {
             } else {
                 line.push(plugin);
             }
+        }
+        if line.len() > MAX_PLUGINS_PER_POOL {
+            let number = line.len();
+            return Err(format!("{number} plugins select the pool, and {MAX_PLUGINS_PER_POOL} may: select fewer by their match"));
         }
         let default_weight = builtin.map_or(1.0, |builtin| f64::from(builtin.recorded.active.weight));
         let scorer = |plugin: &LoadedPlugin| {

@@ -42,6 +42,7 @@ impl<'a> Replay<'a> {
             return self.terms_of(policy, rows, row);
         }
         let total: f64 = profile.together.iter().map(|weighted| weighted.weight).sum();
+        let total = if total > 0.0 { total } else { 1.0 };
         let mut all = Vec::new();
         for WeightedPolicy { weight, policy } in &profile.together {
             let terms = self.terms_of(policy, rows, row).map_err(|why| format!("{}: {why}", policy.name))?;
