@@ -16,7 +16,7 @@ use pointsman::{
         counts::PickerCounts,
         grpc::Picks,
         latency::Latency,
-        policy::{ScoringPolicy, Terms},
+        policy::ScoringPolicy,
         pool::Pool,
     },
     load::Loader,
@@ -83,9 +83,8 @@ struct Scene {
 impl Scene {
     fn new(endpoints: u32) -> Self {
         let config = PickerConfig::default();
-        let terms = Terms { namespace: "prod".to_owned(), deadline: DEADLINE };
-        let primary = Arc::new(ScoringPolicy::of_profile(&LOADER, config.profiles.primary(), &terms).unwrap());
-        let policies = Policies { custom: None, primary, prefill: None };
+        let primary = Arc::new(ScoringPolicy::of_profile(&LOADER, config.profiles.primary()).unwrap());
+        let policies = Policies { custom: None, set: None, primary, prefill: None };
         let name = PoolName { group: PoolGroup::Any, namespace: "prod".to_owned(), name: "llama".to_owned() };
         let view = Arc::new(PoolView::new(&name));
         let (latency, learning) = Latency::new();

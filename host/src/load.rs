@@ -138,6 +138,11 @@ impl Loader {
         Self { hot_deadline, ..self }
     }
 
+    /// That deadline.
+    pub fn hot_deadline(&self) -> Duration {
+        self.hot_deadline
+    }
+
     /// What evaluates rules. Blocks while it is compiled.
     pub fn evaluator(&self) -> Result<Arc<Evaluator>, String> {
         let made = || Evaluator::new(&self.engines, &self.compilers).map(Arc::new);

@@ -193,6 +193,15 @@ impl Revisions {
         })
     }
 
+    /// The bytes of a digest that were kept for a plugin. That takes no right to list ConfigMaps.
+    pub async fn load_for(&self, plugin: &str, digest: &Digest) -> Result<Vec<u8>, RevisionError> {
+        let name = head_name(plugin, digest);
+        let head = self.maps().get_metadata_opt(&name).await.map_err(cluster(format!("reading the revision {}/{name}", self.namespace)))?;
+        let Some(head) = head else { return Err(RevisionError::Missing(Box::new(*digest), self.namespace.clone())) };
+        let read = self.whole(&head, digest).await?;
+        read.map_err(|why| RevisionError::Damaged { digest: Box::new(*digest), why: why.to_string() })
+    }
+
     /// The bytes under a head, or what is wrong with them.
     async fn whole(&self, head: &PartialObjectMeta<ConfigMap>, digest: &Digest) -> Result<Result<Vec<u8>, SourceError>, RevisionError> {
         let (first, maps) = (head.name_any(), self.maps());

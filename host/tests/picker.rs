@@ -6,20 +6,27 @@ use crate::{
     text::{DESCRIPTION, Module, plugin},
 };
 use hyper::body::Bytes;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use pointsman::{
     endpoint_picker::{
-        Policies,
+        Policies, Probes,
         cluster::{PoolGroup, PoolName, PoolView},
         counts::PickerCounts,
         decisions::{Decisions, record::Record, route::Wanted},
-        grpc::Picks,
+        grpc::{Health, Picks},
         latency::Latency,
-        policy::{ScoringPolicy, Terms},
+        policy::ScoringPolicy,
+        policy_set::{LoadedPlugin, LoadedSet},
         pool::Pool,
     },
+    keeper::record::Recorded,
     load::Loader,
 };
 use pointsman_core::decide::scoring;
+use pointsman_crds::policy::{
+    plugin::{PluginFailurePolicy, PluginMode, PolicyPoint},
+    set::PolicySetPlugin,
+};
 use pointsman_picker::{
     config::PickerConfig,
     engine_metrics::EngineMetrics,
@@ -27,7 +34,10 @@ use pointsman_picker::{
     pick::{Feature, ROLE},
     protocol::{Placement, Refusal, RequestHead},
 };
-use pointsman_sandbox::{engine::Engines, point::Question};
+use pointsman_sandbox::{
+    engine::Engines,
+    point::{Question, Subject},
+};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
 use std::{
@@ -45,10 +55,6 @@ static LOADER: LazyLock<Loader> = LazyLock::new(|| {
     Loader::new(Arc::new(engines), compilers()).with_hot_deadline(DEADLINE)
 });
 
-fn terms() -> Terms {
-    Terms { namespace: "prod".to_owned(), deadline: DEADLINE }
-}
-
 /// A pool whose pods are there.
 struct Scene {
     pool: Arc<Pool>,
@@ -60,9 +66,10 @@ impl Scene {
     fn new(config: &str, custom: Option<ScoringPolicy>, roles: &[&str]) -> Self {
         let (config, remarks) = PickerConfig::read(config).unwrap();
         assert!(remarks.is_empty(), "{remarks:?}");
-        let of_profile = |profile| Arc::new(ScoringPolicy::of_profile(&LOADER, profile, &terms()).unwrap());
+        let of_profile = |profile| Arc::new(ScoringPolicy::of_profile(&LOADER, profile).unwrap());
         let policies = Policies {
             custom: custom.map(Arc::new),
+            set: None,
             primary: of_profile(config.profiles.primary()),
             prefill: config.profiles.prefill().map(of_profile),
         };
@@ -74,7 +81,8 @@ impl Scene {
         let mut registry = Registry::default();
         counts.register(&mut registry);
         let pool = Arc::new(
-            Pool::new("prod/llama".to_owned(), view, config, policies, latency, counts, Instant::now()).recording(Decisions::new(100)),
+            Pool::new("prod/llama".to_owned(), view, config, policies, latency, counts, Instant::now())
+                .recording(Arc::new(Decisions::new(100))),
         );
         let spec = |(at, role): (usize, &&str)| EndpointSpec {
             uid: format!("uid-{at}").into(),
@@ -135,6 +143,22 @@ fn reason(refused: Result<(Placement, <Pool as Picks>::Placed), Refusal>) -> (u1
 fn plugins_may_ask_for_every_feature_and_for_no_other() {
     let known: Vec<&str> = Feature::ALL.iter().map(|feature| feature.name()).collect();
     assert_eq!(scoring::features(Question::EndpointPick), known);
+}
+
+#[tokio::test]
+async fn several_pools_are_ready_together_once_all_are_listed_and_each_has_its_own_name() {
+    let pools: Vec<Arc<Pool>> = [Scene::new("", None, &[""]), Scene::new("", None, &[""])].map(|scene| scene.pool).into();
+    let [one, several] = [Probes::One(Arc::clone(&pools[0])), Probes::Several(pools)];
+    for (probes, says) in
+        [(one, "the endpoint picker hasn't listed yet: "), (several, "; prod/llama: the endpoint picker hasn't listed yet: ")]
+    {
+        assert!(probes.obstacle().is_some_and(|obstacle| obstacle.contains(says)), "{probes:?}");
+        for (service, expected) in
+            [("", Some(false)), ("readiness", Some(false)), ("prod/llama", Some(false)), ("liveness", Some(true)), ("llama", None)]
+        {
+            assert_eq!(probes.health(service), expected, "{service}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -221,7 +245,7 @@ async fn what_was_placed_and_what_was_refused_is_recorded_without_the_prompt_and
 #[tokio::test]
 async fn a_policy_that_fails_is_passed_over_and_then_not_asked_for_a_while() {
     let traps = plugin(&Module { score: "unreachable", data: DESCRIPTION, ..Module::default() });
-    let custom = ScoringPolicy::load(&LOADER, "traps", &traps, &json!({}), &terms()).unwrap();
+    let custom = ScoringPolicy::load(&LOADER, "traps", &traps, &json!({})).unwrap();
     let scene = Scene::new("", Some(custom), &["", ""]);
     scene.report(0, 4.0, 0.9);
     scene.report(1, 0.0, 0.1);
@@ -241,8 +265,9 @@ async fn a_policy_that_fails_is_passed_over_and_then_not_asked_for_a_while() {
 
     // Another one takes its place, between two requests.
     let weights = json!({"weights": {"queue-length": 1.0, "kv-cache-utilization": 0.0}});
-    let busiest = ScoringPolicy::load(&LOADER, "busiest", &module("pointsman-example-rust-balance"), &weights, &terms()).unwrap();
-    scene.pool.set_policies(Policies { custom: Some(Arc::new(busiest)), ..(*scene.pool.policies()).clone() });
+    let busiest = ScoringPolicy::load(&LOADER, "busiest", &module("pointsman-example-rust-balance"), &weights).unwrap();
+    let busiest = Arc::new(busiest);
+    scene.pool.update_policies(|policies| policies.custom = Some(Arc::clone(&busiest)));
     assert_eq!(scene.endpoint("the longest queue wins").await, "10.0.0.0:8000");
 
     // It is explained by the same file with the same configuration alone, and its configuration isn't shown to everybody.
@@ -258,6 +283,86 @@ async fn a_policy_that_fails_is_passed_over_and_then_not_asked_for_a_while() {
     assert!(unconfigured.contains("the policy had another configuration: give it by --policy-config"), "{unconfigured}");
     let whole = explain(&["--policy", "scorer.wasm", "--policy-config", "weights.json"]);
     assert!(whole.contains("the difference between 10.0.0.0:8000 and 10.0.0.1:8000: "), "{whole}");
+}
+
+/// How a plugin is recorded in a policy set.
+fn recorded(name: &str, order: i32, weight: i32, (mode, failure_policy): (PluginMode, PluginFailurePolicy)) -> Recorded {
+    let points = vec![PolicyPoint::SchedulingScoring];
+    let active = PolicySetPlugin { name: name.to_owned(), order, weight, mode, failure_policy, points, ..PolicySetPlugin::default() };
+    Recorded { active, at: Time(Timestamp::UNIX_EPOCH), signature: None, strategy: None, previous: None }
+}
+
+#[tokio::test]
+async fn plugins_of_the_policy_set_score_with_the_profile_s_scorers_or_in_their_place_and_failure_policies_say_who_stands_in() {
+    use PluginFailurePolicy::{Default as Standard, Fail, Previous, Skip};
+    use PluginMode::{Extend, Replace};
+    const OWN: &str = "10.0.0.1:8000";
+    const BUSIEST: &str = "10.0.0.0:8000";
+    let traps = plugin(&Module { score: "unreachable", data: DESCRIPTION, ..Module::default() });
+    let weights = json!({"weights": {"queue-length": 1.0, "kv-cache-utilization": 0.0}});
+    let busiest = Arc::new(ScoringPolicy::load(&LOADER, "busiest", &module("pointsman-example-rust-balance"), &weights).unwrap());
+    let scene = Scene::new("", None, &["", ""]);
+    scene.report(0, 4.0, 0.9);
+    scene.report(1, 0.0, 0.1);
+    let builtin = |weight: i32| LoadedPlugin {
+        recorded: recorded("scheduling-scoring", 0, weight, (Extend, Standard)),
+        policy: Ok(None),
+        previous: None,
+    };
+    let scores = |order: i32, weight: i32, mode: PluginMode| LoadedPlugin {
+        recorded: recorded("busiest", order, weight, (mode, Standard)),
+        policy: Ok(Some(Arc::clone(&busiest))),
+        previous: None,
+    };
+    // Without a fault yet, whatever the cases before it did.
+    let fails = |mode: PluginMode, failure_policy: PluginFailurePolicy| LoadedPlugin {
+        recorded: recorded("traps", 5, 1, (mode, failure_policy)),
+        policy: Ok(Some(Arc::new(ScoringPolicy::load(&LOADER, "traps", &traps, &json!({})).unwrap()))),
+        previous: (failure_policy == Previous).then(|| Arc::clone(&busiest)),
+    };
+    for (plugins, endpoint, expected) in [
+        (vec![builtin(1)], OWN, "scheduling-scoring"),
+        (vec![builtin(1), scores(7, 1, Replace)], BUSIEST, "busiest"),
+        (vec![builtin(1), scores(7, 10, Extend)], BUSIEST, "busiest scheduling-scoring"),
+        (vec![builtin(100), scores(7, 1, Extend)], OWN, "busiest scheduling-scoring"),
+        (vec![scores(7, 1, Extend)], BUSIEST, "busiest"),
+        (vec![fails(Replace, Skip), scores(7, 1, Extend)], BUSIEST, "busiest"),
+        (vec![builtin(100), fails(Replace, Standard), scores(7, 1, Extend)], OWN, "busiest scheduling-scoring"),
+        (vec![builtin(1), fails(Replace, Previous)], BUSIEST, "busiest"),
+        (vec![fails(Extend, Fail), scores(7, 1, Extend)], OWN, "scheduling-scoring"),
+        (vec![fails(Extend, Skip)], OWN, "scheduling-scoring"),
+    ] {
+        let scorers = Arc::new(LoadedSet::new("sha256:a-set", plugins).for_pool(&Subject::default()).unwrap());
+        scene.pool.update_policies(|policies| policies.set = Some(Arc::clone(&scorers)));
+        assert_eq!(scene.endpoint("short").await, endpoint, "{scorers:?}");
+        let profile = scene.recorded().1.remove(0).profiles.remove(0);
+        let names = match &profile.together[..] {
+            [] => profile.policy.as_ref().unwrap().name.clone(),
+            several => several.iter().map(|weighted| &*weighted.policy.name).collect::<Vec<_>>().join(" "),
+        };
+        assert_eq!(names, expected, "{scorers:?}");
+        assert_eq!(profile.policy_set.as_deref(), expected.contains("busiest").then_some("sha256:a-set"), "{scorers:?}");
+    }
+
+    // The parts of a mean are those of all, and a plugin of a file counts before a set.
+    let scorers = Arc::new(LoadedSet::new("sha256:a-set", vec![builtin(1), scores(7, 3, Extend)]).for_pool(&Subject::default()).unwrap());
+    scene.pool.update_policies(|policies| policies.set = Some(Arc::clone(&scorers)));
+    scene.ask(called("both", RequestHead::default()), &chat("short")).await.unwrap();
+    let folder = empty_folder("explain-request-set");
+    std::fs::write(folder.join("scorer.wasm"), module("pointsman-example-rust-balance")).unwrap();
+    std::fs::write(folder.join("weights.json"), weights.to_string()).unwrap();
+    let words = ["explain", "request", "both", "-f", "-", "--policy", "scorer.wasm", "--policy-config", "weights.json"];
+    let text = ended(0, &folder, &words, &scene.recorded().0).0;
+    assert!(text.contains("(weight 3) and scheduling-scoring ") && text.contains(" of the policy set sha256:a-set, chosen by"), "{text}");
+    assert!(text.contains("scheduling-scoring Queue") && !text.contains("add up to"), "{text}");
+    let least = json!({"weights": {"queue-length": -1.0, "kv-cache-utilization": 0.0}});
+    let idlest = Arc::new(ScoringPolicy::load(&LOADER, "idlest", &module("pointsman-example-rust-balance"), &least).unwrap());
+    let replaces = Arc::new(LoadedSet::new("sha256:a-set", vec![scores(7, 1, Replace)]).for_pool(&Subject::default()).unwrap());
+    scene.pool.update_policies(|policies| {
+        policies.set = Some(Arc::clone(&replaces));
+        policies.custom = Some(Arc::clone(&idlest));
+    });
+    assert_eq!(scene.endpoint("short").await, OWN);
 }
 
 #[tokio::test]

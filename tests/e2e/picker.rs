@@ -1,5 +1,8 @@
 //! The endpoint picker with a real Envoy before it and simulated model servers behind it, whose pods the API server has.
 
+mod policy_set;
+mod pools;
+
 use crate::{
     proxies::{Answer, ask, post},
     services::Space,
@@ -19,7 +22,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         Arc,
@@ -114,8 +117,12 @@ fn folder(what: &str, space: &Space<'_>) -> PathBuf {
 }
 
 async fn start_envoy(space: &Space<'_>, picker: &PickerProcess<'_>) -> Envoy {
-    let settings = EnvoySettings { picker: picker.address, picker_tls: true, style: EnvoyStyle::OriginalDst, failure_mode_allow: false };
-    Envoy::start(&folder("envoy", space), &settings).await
+    start_envoy_for(picker.address, &folder("envoy", space)).await
+}
+
+async fn start_envoy_for(picker: SocketAddr, folder: &Path) -> Envoy {
+    let settings = EnvoySettings { picker, picker_tls: true, style: EnvoyStyle::OriginalDst, failure_mode_allow: false };
+    Envoy::start(folder, &settings).await
 }
 
 /// Requests that come one after the other on several connections, until it is ended.

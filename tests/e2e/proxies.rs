@@ -5,7 +5,7 @@ use futures::StreamExt;
 use http::{HeaderMap, Request, StatusCode};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use pointsman::endpoint_picker::grpc::{Picks, Settings as PickerSettings, serve};
+use pointsman::endpoint_picker::grpc::{Health, Picks, Settings as PickerSettings, serve};
 use pointsman_harness::target_dir;
 use pointsman_picker::protocol::{Placement, Refusal, RequestHead, ResponseHead, messages::HttpBody};
 use pointsman_tests::{
@@ -66,6 +66,12 @@ impl ByUser {
     }
 }
 
+impl Health for ByUser {
+    fn health(&self, _: &str) -> Option<bool> {
+        Some(true)
+    }
+}
+
 impl Picks for ByUser {
     type Placed = InFlight;
 
@@ -91,10 +97,6 @@ impl Picks for ByUser {
         noted.chunks.extend_from_slice(&chunk.body);
         noted.ends += usize::from(chunk.end_of_stream);
         (vec![chunk.body], chunk.end_of_stream)
-    }
-
-    fn health(&self, _: &str) -> Option<bool> {
-        Some(true)
     }
 }
 

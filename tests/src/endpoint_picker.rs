@@ -1,8 +1,16 @@
 //! The endpoint picker, running against a test's cluster.
 
 use crate::{TestNamespace, command::CACHE, compiled, eventually, pointsman};
+use axum::body::{Body, to_bytes};
+use http::Request;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use pointsman_core::resource::{INFERENCE_MODEL_REWRITE, INFERENCE_POOL, LLM_D_INFERENCE_OBJECTIVE, X_INFERENCE_POOL};
 use pointsman_harness::{http_get, log_lines};
+use pointsman_picker::protocol::{
+    framing::{self, Framing},
+    health::{HealthCheckRequest, HealthCheckResponse, ServingStatus},
+};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -10,9 +18,10 @@ use std::{
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
 };
+use tokio::net::TcpStream;
 
 /// The ServiceAccount that pickers run as.
-const ACCOUNT: &str = "endpoint-picker";
+pub const ACCOUNT: &str = "endpoint-picker";
 
 /// A running `pointsman endpoint-picker`; it ends with its cluster.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
@@ -30,13 +39,18 @@ pub struct PickerProcess<'a> {
 impl<'a> PickerProcess<'a> {
     /// Starts it for a pool of a namespace, with the rights that a picker needs and no others, and waits until it answers.
     pub async fn start(space: &'a TestNamespace<'a>, pool: &str, flags: &[&str]) -> Self {
+        Self::start_with(space, &[&["--pool-name", pool], flags].concat()).await
+    }
+
+    /// The same with flags that name its pools.
+    pub async fn start_with(space: &'a TestNamespace<'a>, flags: &[&str]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let namespace = space.name.as_str();
-        space.cluster.apply(&rights(namespace)).ok();
+        Self::grant(space, space);
         let kubeconfig = space.cluster.kubeconfig_of_service_account(namespace, ACCOUNT).unwrap_or_else(|error| panic!("{error}"));
         let part = format!("picker-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let program = pointsman().display().to_string();
-        let fixed = ["endpoint-picker", "--pool-name", pool, "--pool-namespace", namespace, "--address", "127.0.0.1"];
+        let fixed = ["endpoint-picker", "--pool-namespace", namespace, "--address", "127.0.0.1"];
         let ports = ["--grpc-health-port", "0", "--metrics-port", "0"];
         let command: Vec<String> =
             [program.as_str()].into_iter().chain(fixed).chain(ports).chain(flags.iter().copied()).map(str::to_owned).collect();
@@ -60,14 +74,63 @@ impl<'a> PickerProcess<'a> {
         Self { space, part, address, probes, pages, log }
     }
 
+    /// Lets the pickers of one namespace serve pools of another.
+    pub fn grant(space: &TestNamespace<'_>, pickers: &TestNamespace<'_>) {
+        space.cluster.apply(&rights(&space.name, &pickers.name)).ok();
+    }
+
     /// Waits until it knows of so many endpoints, and has a recent report of each.
     pub async fn knows(&self, endpoints: u32) {
+        self.knows_of(&format!("{}/", self.space.name), endpoints).await;
+    }
+
+    /// The same of one of its pools, by the beginning of NAMESPACE/NAME.
+    pub async fn knows_of(&self, pool: &str, endpoints: u32) {
         eventually(&format!("the picker knows of {endpoints} endpoints"), async || {
-            let series = format!("llm_d_epp_ready_endpoints{{name=\"{}/", self.space.name);
+            let series = format!("llm_d_epp_ready_endpoints{{name=\"{pool}");
             let known = self.page().lines().find_map(|line| line.strip_prefix(&series)?.split_once(' ')?.1.parse::<f64>().ok());
             (known == Some(endpoints.into())).then_some(())
         })
         .await;
+    }
+
+    /// Where it answers proxies about one of its pools, by NAMESPACE/NAME.
+    pub async fn address_of(&self, pool: &str) -> SocketAddr {
+        let address = eventually("the picker answers proxies about the pool", async || {
+            let answers = |line: &&Value| line["message"] == "answering proxies" && line["pool"] == pool;
+            self.log().iter().find(answers)?["address"].as_str().map(str::to_owned)
+        });
+        address.await.parse().expect("it is an address")
+    }
+
+    /// Whether a service is serving, by gRPC's health protocol; or the code of gRPC's error.
+    pub async fn health(&self, service: &str) -> Result<bool, String> {
+        let stream = TcpStream::connect(self.probes).await.expect("it answers probes");
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("it speaks HTTP/2");
+        tokio::spawn(connection);
+        let question = framing::encode(&[HealthCheckRequest { service: service.to_owned() }]);
+        let request = Request::post(format!("http://{}/grpc.health.v1.Health/Check", self.probes));
+        let request = request.header("content-type", "application/grpc").body(Body::from(question)).expect("a request");
+        let answer = sender.send_request(request).await.expect("it answers");
+        if let Some(code) = answer.headers().get("grpc-status") {
+            return Err(code.to_str().unwrap_or_default().to_owned());
+        }
+        let mut framing = Framing::new(1024);
+        framing.push(to_bytes(Body::new(answer.into_body()), 1024).await.expect("a short answer"));
+        let message = framing.next_message().ok().flatten().expect("a whole message");
+        let response: HealthCheckResponse = framing::decode(message).expect("a response");
+        Ok(response.status == i32::from(ServingStatus::Serving))
+    }
+
+    /// Where its pages are.
+    pub fn pages(&self) -> &str {
+        &self.pages
+    }
+
+    /// The last decisions, the newest first.
+    pub fn decisions(&self) -> Vec<Value> {
+        let (_, lines) = http_get(&self.pages, "/decisions").expect("it answers /decisions");
+        lines.lines().map(|line| serde_json::from_str(line).expect("a decision")).collect()
     }
 
     /// Its page of metrics.
@@ -97,7 +160,7 @@ impl<'a> PickerProcess<'a> {
 }
 
 /// What a picker may do, as the schedulers of LLMInferenceServices may.
-fn rights(namespace: &str) -> Value {
+fn rights(namespace: &str, pickers: &str) -> Value {
     let group = "rbac.authorization.k8s.io";
     let rule =
         |groups: &[&str], resources: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": ["get", "list", "watch"]});
@@ -109,7 +172,7 @@ fn rights(namespace: &str) -> Value {
         rule(&groups, &[LLM_D_INFERENCE_OBJECTIVE.plural, INFERENCE_MODEL_REWRITE.plural]),
     ]);
     let metadata = json!({"name": ACCOUNT, "namespace": namespace});
-    let subject = json!({"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace});
+    let subject = json!({"kind": "ServiceAccount", "name": ACCOUNT, "namespace": pickers});
     json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
         {"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata, "rules": rules},

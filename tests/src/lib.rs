@@ -25,7 +25,7 @@ pub mod rules;
 
 pub use cluster::{OwnClusterPermit, TestCluster, TestNamespace, client};
 pub use command::{CommandOutput, compiled, helm, pointsman, xtask};
-pub use endpoint_picker::PickerProcess;
+pub use endpoint_picker::{ACCOUNT as PICKER_ACCOUNT, PickerProcess};
 pub use envoy::{Envoy, EnvoySettings, EnvoyStyle};
 pub use file_server::FileServer;
 pub use gateway::GatewayProcess;

@@ -4,6 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use pointsman_crds::policy::selection::{KindReference, Selection};
 use pointsman_sandbox::point::{Entry, Subject};
 
+/// The label that tells each namespace's name. The API server sets it on all of them, whatever their manifests say.
+pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
 /// Whether every part of the selection that is given fits the subject.
 pub fn fits(selection: &Selection, subject: &Subject) -> bool {
     let kind = is_of(&selection.kinds, &subject.group, &subject.kind);

@@ -1,5 +1,12 @@
 //! `pointsman endpoint-picker`.
 
+mod policies;
+mod pools;
+
+use self::{
+    policies::PolicyArgs,
+    pools::{PoolArgs, ServedPool, SharedParts},
+};
 use super::{
     ClusterArgs,
     cache::CacheArgs,
@@ -9,19 +16,13 @@ use super::{
 };
 use crate::{
     endpoint_picker::{
-        Policies,
-        cluster::{self, PoolGroup, PoolName, PoolView},
         counts::{PickerCounts, PoolStates},
-        custom,
         decisions::{self, Decisions, MAX_DECISIONS},
         grpc::{self, Settings},
-        latency::Latency,
-        policy::{ScoringPolicy, Terms},
+        policy_set::SetInfo,
         pool::Pool,
-        scrape::Scraper,
         self_signed, unused,
     },
-    load::Loader,
     logging::{LogFormat, LogLevel},
     serve::{
         admission::{
@@ -34,7 +35,6 @@ use crate::{
 use anyhow::{Context, Result, anyhow};
 use clap::{ArgAction, Args};
 use pointsman_picker::config::PickerConfig;
-use pointsman_sandbox::engine::Engines;
 use prometheus_client::registry::Registry;
 use std::{
     fs,
@@ -48,7 +48,8 @@ use std::{
 use tokio::{
     net::TcpListener,
     sync::watch,
-    time::{Instant, MissedTickBehavior, interval, sleep},
+    task::JoinSet,
+    time::{Instant, sleep},
 };
 use tokio_rustls::TlsAcceptor;
 
@@ -57,9 +58,6 @@ const TICK: Duration = Duration::from_micros(100);
 
 /// How many policies run at once.
 const SLOTS: u32 = 32;
-
-/// How often what is remembered of prefixes is fitted to the engines.
-const TUNE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long before the end requests that still wait are refused.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -70,15 +68,8 @@ pub(super) struct EndpointPickerArgs {
     cluster: ClusterArgs,
     #[command(flatten)]
     cache: CacheArgs,
-    /// The InferencePool whose endpoints are picked.
-    #[arg(long, value_name = "NAME")]
-    pool_name: String,
-    /// Its namespace.
-    #[arg(long, value_name = "NAME", env = "NAMESPACE", default_value = "default")]
-    pool_namespace: String,
-    /// Its API group; by default inference.networking.k8s.io, or inference.networking.x-k8s.io where only that has a pool of the name.
-    #[arg(long, value_name = "GROUP")]
-    pool_group: Option<PoolGroup>,
+    #[command(flatten)]
+    pools: PoolArgs,
     #[command(flatten)]
     ports: PortArgs,
     /// A file with an EndpointPickerConfig.
@@ -129,32 +120,6 @@ struct PortArgs {
     cert_path: Option<PathBuf>,
 }
 
-/// What scores endpoints before the configuration's scorers.
-#[derive(Args, Debug)]
-struct PolicyArgs {
-    /// A plugin at scheduling-scoring that scores endpoints in place of the configuration's scorers. It is loaded again whenever the file
-    /// changes; while it can't be loaded the former one decides, and where it gives no answer the configuration's scorers do.
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
-    /// The same in the key plugin.wasm of a ConfigMap of the pool's namespace, with its configuration in the key config.yaml. May be repeated
-    /// for a plugin in several parts, in their order. Until it can be loaded, the configuration's scorers decide.
-    #[arg(long = "policy-config-map", value_name = "NAME", conflicts_with = "policy")]
-    policy_config_maps: Vec<String>,
-    /// A file with the policy's configuration, as JSON or YAML.
-    #[arg(long, value_name = "FILE", requires = "policy")]
-    policy_config: Option<PathBuf>,
-    /// How long a policy may take for one request.
-    #[arg(long, value_name = "DURATION", default_value = "500us", value_parser = deadline)]
-    policy_deadline: Duration,
-}
-
-fn deadline(text: &str) -> Result<Duration, String> {
-    let wrong = || "it is a duration between 100us and 100ms, such as 500us".to_owned();
-    let seconds = pointsman_core::duration::parse(text).ok_or_else(wrong)?;
-    let deadline = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
-    if (TICK..=Duration::from_millis(100)).contains(&deadline) { Ok(deadline) } else { Err(wrong()) }
-}
-
 impl EndpointPickerArgs {
     /// The configuration; what has no counterpart is logged.
     fn config(&self) -> Result<PickerConfig> {
@@ -174,24 +139,6 @@ impl EndpointPickerArgs {
             tracing::warn!(source, "{sentence}");
         }
         Ok(config)
-    }
-
-    /// What decides from the beginning, and what loads it.
-    fn policies(&self, config: &PickerConfig) -> Result<(Policies, Arc<Loader>, Terms)> {
-        let engines = Engines::with_clock(SLOTS, TICK).map_err(|error| anyhow!("{error:#}")).context("starting the engine of policies")?;
-        let terms = Terms { namespace: self.pool_namespace.clone(), deadline: self.policy.policy_deadline };
-        let loader = Loader::new(Arc::new(engines), self.cache.compilers()?).with_hot_deadline(terms.deadline);
-        let scorers = |profile| ScoringPolicy::of_profile(&loader, profile, &terms).map(Arc::new).map_err(|error| anyhow!("{error}"));
-        let primary = scorers(config.profiles.primary()).context("loading the default policy")?;
-        let prefill = config.profiles.prefill().map(scorers).transpose().context("loading the default policy")?;
-        let custom = match &self.policy.policy {
-            None => None,
-            // An error that is there from the beginning is better found before anybody is answered.
-            Some(file) => {
-                Some(Arc::new(custom::load(&loader, file, self.policy.policy_config.as_deref(), &terms).map_err(|error| anyhow!(error))?))
-            }
-        };
-        Ok((Policies { custom, primary, prefill }, Arc::new(loader), terms))
     }
 }
 
@@ -225,89 +172,76 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     for note in args.upstream.notes() {
         tracing::warn!("{note}");
     }
+    let names = args.pools.pools(args.ports.grpc_port)?;
     let client = args.cluster.client().await?;
     let config = args.config()?;
-    let (policies, loader, terms) = args.policies(&config)?;
+    let (policies, loader) = args.policy.load(&config, &args.cache)?;
     let mut tasks = Tasks::new();
     let clock = Instant::now();
-    let pool_name =
-        PoolName { group: args.pool_group.unwrap_or_default(), namespace: args.pool_namespace.clone(), name: args.pool_name.clone() };
-    let view = Arc::new(PoolView::new(&pool_name));
-    let (latency, learning) = Latency::new();
     let counts = Arc::<PickerCounts>::default();
-    let scraper = Scraper::new(Arc::clone(&view.fleet), config.scrape.clone(), clock).map_err(|error| anyhow!(error))?;
-    let pool = Pool::new(pool_name.to_string(), Arc::clone(&view), config, policies, latency, Arc::clone(&counts), clock);
-    let pool = Arc::new(pool.recording(Decisions::new(args.record_decisions)));
+    let decisions = Arc::new(Decisions::new(args.record_decisions));
+    let parts = SharedParts { config, policies, counts: Arc::clone(&counts), decisions: Arc::clone(&decisions), clock };
+    let served = parts.start_all(names, &client, &mut tasks)?;
+    let probes = Arc::new(args.pools.probes(&served));
+    let pools: Vec<Arc<Pool>> = served.iter().map(|served| Arc::clone(&served.pool)).collect();
+    args.policy.follow(&client, args.pools.namespace(), &loader, &pools, &mut tasks)?;
 
     let mut registry = Registry::default();
     counts.register(&mut registry);
-    registry.register_collector(Box::new(PoolStates(vec![Arc::clone(&pool)])));
+    registry.register_collector(Box::new(PoolStates(pools.clone())));
+    registry.register_collector(Box::new(SetInfo(pools)));
     let listener = args.ports.listen(args.ports.metrics_port, "metrics-port").await?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz, /metrics and /decisions");
-    let watched = Arc::clone(&view);
-    let recorded = decisions::route::routes(Arc::clone(pool.decisions()));
+    let recorded = decisions::route::routes(decisions);
+    let probed = Arc::clone(&probes);
     tasks.spawn(async move {
-        health::serve_ready(listener, Arc::new(move || watched.obstacle()), registry, log_level, recorded).await.ok();
+        health::serve_ready(listener, Arc::new(move || probed.obstacle()), registry, log_level, recorded).await.ok();
         "answering /healthz"
     });
-    tasks.spawn(async { (learning.await, "learning what answers take").1 });
-    tasks.spawn(async { (scraper.run().await, "reading metrics").1 });
-    let watching = Arc::clone(&view);
-    let (maps, reader) = (args.policy.policy_config_maps.clone(), client.clone());
-    tasks.spawn(async move { (cluster::keep(client, pool_name, watching).await, "the watch of the cluster").1 });
-    let kept = Arc::clone(&pool);
-    tasks.spawn(async move { (kept.keep().await, "letting requests go on").1 });
-    let tuned = Arc::clone(&pool);
-    tasks.spawn(async move {
-        let mut beat = interval(TUNE_INTERVAL);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            beat.tick().await;
-            tuned.tune();
-        }
-    });
-    if !maps.is_empty() {
-        let following = custom::config_map::follow(reader, maps, Arc::clone(&loader), terms.clone(), Arc::clone(&pool));
-        tasks.spawn(async { (following.await, "following the policy").1 });
-    }
-    if let Some(file) = args.policy.policy.clone() {
-        let following = custom::follow(loader, file, args.policy.policy_config.clone(), terms, Arc::clone(&pool)).context("--policy")?;
-        tasks.spawn(async { (following.await, "following the policy").1 });
-    }
     let tls = args.ports.tls(&mut tasks)?;
-    serve(&args, pool, tls, tasks, &mut stopped).await
+    let listener = args.ports.listen(args.ports.grpc_health_port, "grpc-health-port").await?;
+    tracing::info!(address = %listener.local_addr()?, "answering probes");
+    tasks.spawn(async move { (grpc::serve_probes(probes, listener).await, "answering probes").1 });
+    serve(&args.ports, args.drain_timeout, served, tls, tasks, &mut stopped).await
 }
 
-/// Answers proxies and probes until the process is to end, and then what has begun.
+/// Answers proxies until the process is to end, and then what has begun.
 async fn serve(
-    args: &EndpointPickerArgs,
-    pool: Arc<Pool>,
+    ports: &PortArgs,
+    drain: Duration,
+    served: Vec<ServedPool>,
     tls: Option<TlsAcceptor>,
     mut tasks: Tasks,
     stopped: &mut (impl Future<Output = ()> + Unpin),
 ) -> Result<ExitCode> {
-    let health = args.ports.listen(args.ports.grpc_health_port, "grpc-health-port").await?;
-    tracing::info!(address = %health.local_addr()?, "answering probes");
-    let listener = args.ports.listen(args.ports.grpc_port, "grpc-port").await?;
-    tracing::info!(address = %listener.local_addr()?, tls = tls.is_some(), pool = pool.name(), "answering proxies");
-    let probed = Arc::clone(&pool);
-    tasks
-        .spawn(async move { (grpc::serve(probed, health, None, Settings::default(), std::future::pending()).await, "answering probes").1 });
-    let settings = Settings { drain: args.drain_timeout, ..Settings::default() };
-    let ending = Arc::clone(&pool);
-    let drain = args.drain_timeout;
-    let stop = async {
+    let settings = Settings { drain, ..Settings::default() };
+    let ending = watch::Sender::new(false);
+    let pools: Vec<Arc<Pool>> = served.iter().map(|served| Arc::clone(&served.pool)).collect();
+    let mut serving = JoinSet::new();
+    for ServedPool { pool, port, flag } in served {
+        let listener = ports.listen(port, &flag).await?;
+        tracing::info!(address = %listener.local_addr()?, tls = tls.is_some(), pool = pool.name(), "answering proxies");
+        let mut ends = ending.subscribe();
+        let stop = async move { _ = ends.wait_for(|ends| *ends).await };
+        serving.spawn(grpc::serve(pool, listener, tls.clone(), settings, stop));
+    }
+    let end = async {
         stopped.await;
         tracing::info!("ending: no longer ready, answering what has begun");
-        ending.drain();
+        for pool in &pools {
+            pool.drain();
+        }
+        ending.send_replace(true);
         // What waits until the end had better be answered than cut off.
-        tokio::spawn(async move {
-            sleep(drain.saturating_sub(LAST_ANSWERS)).await;
-            ending.end();
-        });
+        sleep(drain.saturating_sub(LAST_ANSWERS)).await;
+        for pool in &pools {
+            pool.end();
+        }
+        std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = grpc::serve(pool, listener, tls, settings, stop) => {}
+        () = end => {}
+        () = async { while serving.join_next().await.is_some() {} } => {}
         ended = ended(&mut tasks) => ended?,
     }
     tasks.shutdown().await;

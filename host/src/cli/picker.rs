@@ -7,7 +7,6 @@ use super::{
 };
 use crate::{
     endpoint_picker::{
-        policy::Terms,
         simulate::{BuiltIn, Contender, FleetSettings, MAX_REQUESTS, Outcome, Trace, Workload, WorkloadKind, simulate},
         unused,
     },
@@ -221,13 +220,12 @@ impl SimulateArgs {
     fn contenders(&self, config: &PickerConfig) -> Result<Vec<Contender>> {
         let engines = Engines::with_clock(SLOTS, TICK).map_err(|error| anyhow!("{error:#}")).context("starting the engine of policies")?;
         let loader = Loader::new(Arc::new(engines), self.cache.compilers()?).with_hot_deadline(DEADLINE);
-        let terms = Terms { namespace: String::new(), deadline: DEADLINE };
         let policies = self.policies.iter().map(|NamedFile { name, file }| {
             let settings = self.policy_configs.iter().find(|config| config.name == *name).map(|config| config.file.as_path());
-            Contender::custom(&loader, name, (file.as_path(), settings), config, &terms)
+            Contender::custom(&loader, name, (file.as_path(), settings), config)
         });
-        let configured = self.config_file.iter().map(|_| Contender::configured(&loader, CONFIGURED, config, &terms));
-        let built_in = self.compare.iter().map(|which| Contender::built_in(&loader, *which, config, &terms));
+        let configured = self.config_file.iter().map(|_| Contender::configured(&loader, CONFIGURED, config));
+        let built_in = self.compare.iter().map(|which| Contender::built_in(&loader, *which, config));
         policies.chain(configured).chain(built_in).collect::<Result<_, _>>().map_err(|error| anyhow!(error))
     }
 }

@@ -32,12 +32,8 @@ pub(super) struct PolicyArgs {
     /// runs code in this host's sandbox.
     #[arg(long = "plugin-namespace", value_name = "NAMESPACE")]
     plugin_namespaces: Vec<String>,
-    /// The folder of the Ed25519 public keys, each a file NAME.pub, whose signatures on plugins are trusted.
-    #[arg(long, value_name = "FOLDER")]
-    trusted_keys: Option<PathBuf>,
-    /// Refuses plugins without a signature by a trusted key. The built-in ones need none.
-    #[arg(long)]
-    require_signatures: bool,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// A shipped ValidationRule that stays enabled, such as hardened-pods; may be repeated. Whoever disables it finds it enabled again.
     #[arg(long = "enable-rule", value_name = "NAME", value_parser = shipped_rule)]
     enabled_rules: Vec<String>,
@@ -53,6 +49,32 @@ pub(super) struct PolicyArgs {
     max_restarting: Option<IntOrString>,
     #[command(flatten)]
     cache: CacheArgs,
+}
+
+/// Whose signatures on plugins count.
+#[derive(Args, Debug)]
+pub(super) struct TrustArgs {
+    /// The folder of the Ed25519 public keys, each a file NAME.pub, whose signatures on plugins are trusted.
+    #[arg(long, value_name = "FOLDER")]
+    trusted_keys: Option<PathBuf>,
+    /// Refuses plugins without a signature by a trusted key. The built-in ones need none.
+    #[arg(long)]
+    require_signatures: bool,
+}
+
+impl TrustArgs {
+    /// Whether any of it is set.
+    pub(super) fn is_set(&self) -> bool {
+        self.trusted_keys.is_some() || self.require_signatures
+    }
+
+    /// The keys.
+    pub(super) fn trust(&self) -> Result<Trust> {
+        match &self.trusted_keys {
+            Some(folder) => Trust::load(folder, self.require_signatures).context("--trusted-keys"),
+            None => Ok(Trust { required: self.require_signatures, ..Trust::default() }),
+        }
+    }
 }
 
 fn shipped_rule(name: &str) -> Result<String, String> {
@@ -106,17 +128,13 @@ impl PolicyArgs {
             named if named.iter().any(|name| name == "*") => Namespaces::All,
             named => Namespaces::Listed(named.iter().cloned().collect()),
         };
-        let trust = match &self.trusted_keys {
-            Some(folder) => Trust::load(folder, self.require_signatures).context("--trusted-keys")?,
-            None => Trust { required: self.require_signatures, ..Trust::default() },
-        };
         let options = Options {
             namespace: self.namespace.clone(),
             identity: self.identity(),
             directory: self.plugin_dir.clone(),
             namespaces,
             sources: SOURCES,
-            trust,
+            trust: self.trust.trust()?,
             enabled_rules: self.enabled_rules.iter().cloned().collect(),
             strategy,
             version: env!("CARGO_PKG_VERSION").to_owned(),

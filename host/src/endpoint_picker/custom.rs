@@ -2,11 +2,7 @@
 
 pub mod config_map;
 
-use super::{
-    decide::Policies,
-    policy::{ScoringPolicy, Terms},
-    pool::Pool,
-};
+use super::{policy::ScoringPolicy, pool::Pool};
 use crate::{
     load::Loader,
     source::{file, unpack::unpack},
@@ -20,16 +16,19 @@ use std::{
 };
 use tokio::task::spawn_blocking;
 
-/// Has a pool decided by what is loaded, and logs each failure once.
+/// Has pools decided by what is loaded, and logs each failure once.
 #[derive(Debug)]
 struct Complaints {
-    pool: Arc<Pool>,
+    pools: Vec<Arc<Pool>>,
+    /// The policy that decides: the one of the start, if there is one, is what the pools have.
+    decides: Option<Arc<ScoringPolicy>>,
     last: String,
 }
 
 impl Complaints {
-    fn new(pool: Arc<Pool>) -> Self {
-        Self { pool, last: String::new() }
+    fn new(pools: Vec<Arc<Pool>>) -> Self {
+        let decides = pools.first().and_then(|pool| pool.policies().custom.clone());
+        Self { pools, decides, last: String::new() }
     }
 
     /// What can't be loaded leaves in place what could.
@@ -45,24 +44,27 @@ impl Complaints {
             }
         };
         self.last.clear();
-        let before = self.pool.policies();
-        if before.custom.as_ref().is_none_or(|before| before.identity() != policy.identity()) {
+        if self.decides.as_ref().is_none_or(|before| before.identity() != policy.identity()) {
             tracing::info!(policy = policy.name(), digest = policy.digest(), "another policy decides from now on");
-            self.pool.set_policies(Policies { custom: Some(Arc::new(policy)), ..(*before).clone() });
+            let policy = Arc::new(policy);
+            for pool in &self.pools {
+                pool.update_policies(|policies| policies.custom = Some(Arc::clone(&policy)));
+            }
+            self.decides = Some(policy);
         }
     }
 }
 
 /// Loads a policy. Blocks while it is compiled.
-fn from_bytes(loader: &Loader, name: &str, bytes: &[u8], config: &Value, terms: &Terms) -> Result<ScoringPolicy, String> {
-    ScoringPolicy::load(loader, name, bytes, config, terms).map_err(|error| error.to_string())
+fn from_bytes(loader: &Loader, name: &str, bytes: &[u8], config: &Value) -> Result<ScoringPolicy, String> {
+    ScoringPolicy::load(loader, name, bytes, config).map_err(|error| error.to_string())
 }
 
 /// Loads the policy of a file. Blocks while it is compiled.
-pub fn load(loader: &Loader, file: &Path, config: Option<&Path>, terms: &Terms) -> Result<ScoringPolicy, String> {
+pub fn load(loader: &Loader, file: &Path, config: Option<&Path>) -> Result<ScoringPolicy, String> {
     let name = file.file_stem().map_or_else(|| "policy".into(), |stem| stem.to_string_lossy());
     let (bytes, config) = read(file, config)?;
-    from_bytes(loader, &name, &bytes, &config, terms).map_err(|error| format!("--policy {}: {error}", file.display()))
+    from_bytes(loader, &name, &bytes, &config).map_err(|error| format!("--policy {}: {error}", file.display()))
 }
 
 /// The folder of a file.
@@ -87,21 +89,20 @@ pub fn read(file: &Path, config: Option<&Path>) -> Result<(Vec<u8>, Value), Stri
     Ok((bytes, config))
 }
 
-/// Has a pool decided by what the file holds, from its next change on. It never ends by itself.
+/// Has pools decided by what the file holds, from its next change on. It never ends by itself.
 pub fn follow(
     loader: Arc<Loader>,
     file: PathBuf,
     config: Option<PathBuf>,
-    terms: Terms,
-    pool: Arc<Pool>,
+    pools: Vec<Arc<Pool>>,
 ) -> io::Result<impl Future<Output = ()> + Send> {
     let changes = file::watch(folder(&file))?;
-    let mut complaints = Complaints::new(pool);
+    let mut complaints = Complaints::new(pools);
     Ok(async move {
         let read = || {
-            let (loader, file, config, terms) = (Arc::clone(&loader), file.clone(), config.clone(), terms.clone());
+            let (loader, file, config) = (Arc::clone(&loader), file.clone(), config.clone());
             async move {
-                let loading = spawn_blocking(move || load(&loader, &file, config.as_deref(), &terms));
+                let loading = spawn_blocking(move || load(&loader, &file, config.as_deref()));
                 loading.await.unwrap_or_else(|error| Err(error.to_string()))
             }
         };

@@ -4,10 +4,11 @@ use super::{
     counts::PickerCounts,
     decisions::{
         Considered, MAX_ROWS, Steps,
-        record::{AVOIDED, PolicyRecord, ProfileRecord, SUBSET, Shared, Unanswered},
+        record::{AVOIDED, PolicyRecord, ProfileRecord, SUBSET, Shared, Unanswered, WeightedPolicy},
     },
     latency::Estimates,
     policy::ScoringPolicy,
+    policy_set::SetScorers,
     read::Incoming,
     refusal::Dropped,
 };
@@ -27,8 +28,10 @@ use std::{
 /// What scores endpoints.
 #[derive(Clone, Debug)]
 pub struct Policies {
-    /// A policy that is asked before the profiles' scorers.
+    /// A policy that is asked before all others.
     pub custom: Option<Arc<ScoringPolicy>>,
+    /// What the active policy set says of the pool, which counts before the profiles' scorers alone.
+    pub set: Option<Arc<SetScorers>>,
     /// The scorers of the profile whose endpoint requests are sent to.
     pub primary: Arc<ScoringPolicy>,
     /// Those of the profile that picks who prefills.
@@ -38,6 +41,7 @@ pub struct Policies {
 /// What a decision is made by.
 pub(super) struct Inputs<'i> {
     pub(super) endpoints: &'i [Endpoint],
+    pub(super) namespace: &'i str,
     pub(super) subset: Option<&'i [String]>,
     pub(super) request: &'i Incoming,
     pub(super) session: Option<&'i str>,
@@ -75,9 +79,17 @@ struct Scratch {
     scores: Scores,
     chosen: Vec<usize>,
     steps: Steps,
-    /// The policy that has answered.
-    answered: Option<Arc<PolicyRecord>>,
+    answers: Vec<Answer>,
+    /// The digest of the policy set whose plugins are among those who have answered.
+    policy_set: Option<Arc<str>>,
     unanswered: Vec<Unanswered>,
+}
+
+/// What a policy has answered, and how much that counts.
+struct Answer {
+    weight: f64,
+    policy: Arc<PolicyRecord>,
+    scores: Vec<f64>,
 }
 
 thread_local! {
@@ -198,8 +210,9 @@ impl Turn<'_> {
 
     fn choose_kept(&self, number: usize, scratch: &mut Scratch) -> Result<(), Dropped> {
         let Inputs { endpoints, config, now, seed, request, .. } = *self.inputs;
-        let Scratch { features, allowed, kept, matrix, scores, chosen, steps, answered, unanswered, .. } = scratch;
-        *answered = None;
+        let Scratch { features, allowed, kept, matrix, scores, chosen, steps, answers, policy_set, unanswered, .. } = scratch;
+        answers.clear();
+        *policy_set = None;
         unanswered.clear();
         chosen.clear();
         steps.reset(endpoints.len());
@@ -217,14 +230,19 @@ impl Turn<'_> {
             return Err(Dropped::Filtered);
         }
         let known = || kept.iter().map(|at| &features[*at]);
-        if let Some((policy, answer)) = self.ask(known, matrix, unanswered) {
-            *answered = Some(policy);
-            scores.reset(kept.len());
-            scores.add(1.0, &answer);
-            choice(self.profile).choose(scores, number, seed, chosen);
-        } else {
+        *policy_set = self.ask(known, matrix, answers, unanswered);
+        if answers.is_empty() {
             let known: Vec<EndpointFeatures> = known().copied().collect();
             chosen.extend(least_loaded(&known, seed));
+        } else {
+            scores.reset(kept.len());
+            // The mean, which is from 0 to 1 as each score is.
+            let total: f64 = answers.iter().map(|answer| answer.weight).sum();
+            let total = if total > 0.0 { total } else { 1.0 };
+            for answer in answers.iter() {
+                scores.add(answer.weight / total, &answer.scores);
+            }
+            choice(self.profile).choose(scores, number, seed, chosen);
         }
         // From places among those that were scored to places in the pool.
         for at in chosen.iter_mut() {
@@ -233,20 +251,21 @@ impl Turn<'_> {
         if chosen.is_empty() { Err(Dropped::Filtered) } else { Ok(()) }
     }
 
-    /// The first policy in line that answers, and its scores.
+    /// The answers of the first in line: the custom policy, the plugins of the policy set, the profile's scorers. Returns the digest of the
+    /// policy set if it has answered.
     fn ask<'f, I: Iterator<Item = &'f EndpointFeatures>>(
         &self,
         known: impl Fn() -> I,
         matrix: &mut Vec<f64>,
+        answers: &mut Vec<Answer>,
         unanswered: &mut Vec<Unanswered>,
-    ) -> Option<(Arc<PolicyRecord>, Vec<f64>)> {
-        let line = self.policies.custom.as_deref().into_iter().chain([self.own]);
-        line.into_iter().find_map(|policy| {
+    ) -> Option<Arc<str>> {
+        let mut score = |policy: &ScoringPolicy, weight: f64| {
             let started = Instant::now();
-            let answer = policy.score(known(), matrix);
+            let answer = policy.score(known(), matrix, self.inputs.namespace);
             self.counts.asked(policy, started.elapsed(), answer.as_ref().err().map(CallError::reason));
             match answer {
-                Ok(scores) => Some((Arc::clone(policy.record()), scores)),
+                Ok(scores) => Some(Answer { weight, policy: Arc::clone(policy.record()), scores }),
                 Err(error) => {
                     let PolicyRecord { name, digest, .. } = &**policy.record();
                     unanswered.push(Unanswered {
@@ -258,14 +277,28 @@ impl Turn<'_> {
                     None
                 }
             }
-        })
+        };
+        let Policies { custom, set, .. } = self.policies;
+        answers.extend(custom.as_deref().and_then(|policy| score(policy, 1.0)));
+        if !answers.is_empty() {
+            return None;
+        }
+        if let Some(set) = set {
+            if set.ask(self.own, &mut score, answers) {
+                return Some(Arc::clone(set.digest()));
+            }
+            answers.clear();
+        }
+        answers.extend(score(self.own, 1.0));
+        None
     }
 
     /// What is recorded of the choice that was just made.
     fn record(&self, scratch: &Scratch) -> ProfileRecord {
-        let Scratch { features, kept, scores, chosen, steps, answered, unanswered, .. } = scratch;
+        let Scratch { features, kept, scores, chosen, steps, answers, policy_set, unanswered, .. } = scratch;
         let Inputs { endpoints, config, seed, .. } = *self.inputs;
-        let scores = answered.as_ref().map(|_| scores.sums());
+        let scores = (!answers.is_empty()).then(|| scores.sums());
+        let weighted = |answer: &Answer| WeightedPolicy { weight: answer.weight, policy: Shared(Arc::clone(&answer.policy)) };
         let considered = Considered { endpoints, features, steps, kept, scores, chosen };
         // With two profiles each has a half, so that a decision never has more.
         let most = if config.profiles.prefill().is_some() { MAX_ROWS / 2 } else { MAX_ROWS };
@@ -274,7 +307,9 @@ impl Turn<'_> {
             name: self.profile.name.clone(),
             picker: self.profile.picker.kind.plugin_type().into(),
             seed,
-            policy: answered.clone().map(Shared),
+            policy: answers.first().map(|answer| Shared(Arc::clone(&answer.policy))),
+            together: if answers.len() > 1 { answers.iter().map(weighted).collect() } else { Vec::new() },
+            policy_set: policy_set.clone().map(Shared),
             unanswered: unanswered.clone(),
             left_out: endpoints.len() - rows.len(),
             endpoints: rows,

@@ -10,7 +10,9 @@ pub mod grpc;
 pub mod latency;
 mod placed;
 pub mod policy;
+pub mod policy_set;
 pub mod pool;
+mod probes;
 mod read;
 mod refusal;
 mod room;
@@ -22,6 +24,7 @@ mod unused;
 mod waiting;
 
 pub use decide::Policies;
+pub use probes::Probes;
 pub use unused::unused;
 
 /// A time of the pickers' clocks.

@@ -39,59 +39,58 @@ pub struct ScoringPolicy {
     columns: u32,
     record: Arc<PolicyRecord>,
     deadline: Duration,
-    namespace: String,
-}
-
-/// Whose requests a policy scores, and how fast it has to.
-#[derive(Clone, Debug)]
-pub struct Terms {
-    /// The namespace of the pool.
-    pub namespace: String,
-    /// How long a policy may take.
-    pub deadline: Duration,
 }
 
 impl ScoringPolicy {
     /// The default policy with the scorers of a profile. Blocks while it is compiled.
-    pub fn of_profile(loader: &Loader, profile: &Profile, terms: &Terms) -> Result<Self, LoadError> {
+    pub fn of_profile(loader: &Loader, profile: &Profile) -> Result<Self, LoadError> {
         let bytes = builtin::find(DEFAULT).map_or(&[][..], |builtin| builtin.bytes);
         let config = config(&profile.scorers);
-        let mut policy = Self::load(loader, DEFAULT, bytes, &config, terms)?;
+        let mut policy = Self::load(loader, DEFAULT, bytes, &config)?;
         policy.record = Arc::new(PolicyRecord { config: Some(config), ..(*policy.record).clone() });
         Ok(policy)
     }
 
     /// A plugin with its configuration. Blocks while it is compiled.
-    pub fn load(loader: &Loader, name: &str, bytes: &[u8], config: &Value, terms: &Terms) -> Result<Self, LoadError> {
-        let config = config.to_string();
-        let mut record = PolicyRecord {
-            name: name.to_owned(),
-            digest: Digest::hash(bytes).to_string(),
-            config_digest: Digest::hash(config.as_bytes()).to_string(),
-            ..PolicyRecord::default()
-        };
+    pub fn load(loader: &Loader, name: &str, bytes: &[u8], config: &Value) -> Result<Self, LoadError> {
         let bound = PolicySetPlugin {
             name: name.to_owned(),
-            digest: record.digest.clone(),
-            config: Some(config),
-            points: vec![PolicyPoint::SchedulingScoring],
+            digest: Digest::hash(bytes).to_string(),
+            config: Some(config.to_string()),
             instances: PluginInstances::Warm,
             ..PolicySetPlugin::default()
+        };
+        Self::bind(loader, bound, bytes)?.ok_or_else(|| {
+            let known: Vec<&str> = Feature::ALL.iter().map(|feature| feature.name()).collect();
+            LoadError::Description(format!(
+                "it wants no features with the question endpoint-pick, so it can't tell endpoints apart: declare some of them ({})",
+                known.join(", ")
+            ))
+        })
+    }
+
+    /// A plugin as it is bound, for the loader's deadline: a request waits. None if it wants no features of endpoints. Blocks while it is
+    /// compiled.
+    pub fn bind(loader: &Loader, mut bound: PolicySetPlugin, bytes: &[u8]) -> Result<Option<Self>, LoadError> {
+        bound.points = vec![PolicyPoint::SchedulingScoring];
+        if let Some(limits) = &mut bound.limits {
+            limits.deadline = None;
+        }
+        let mut record = PolicyRecord {
+            name: bound.name.clone(),
+            digest: bound.digest.clone(),
+            config_digest: Digest::hash(bound.config.as_deref().unwrap_or("{}").as_bytes()).to_string(),
+            ..PolicyRecord::default()
         };
         let member = loader.load(bound, bytes)?;
         let names = member.features(Question::EndpointPick);
         if names.is_empty() {
-            let why = format!(
-                "it wants no features with the question endpoint-pick, so it can't tell endpoints apart: declare some of them ({})",
-                Feature::ALL.iter().map(|feature| feature.name()).collect::<Vec<_>>().join(", ")
-            );
-            return Err(LoadError::Description(why));
+            return Ok(None);
         }
         let features: Vec<Option<Feature>> = names.iter().map(|name| Feature::parse(name)).collect();
         let columns = u32::try_from(features.len()).unwrap_or(u32::MAX);
         record.features = names.to_vec();
-        let (record, namespace) = (Arc::new(record), terms.namespace.clone());
-        Ok(Self { features, columns, member, record, deadline: terms.deadline, namespace })
+        Ok(Some(Self { features, columns, member, record: Arc::new(record), deadline: loader.hot_deadline() }))
     }
 
     /// Its name.
@@ -123,13 +122,14 @@ impl ScoringPolicy {
         self.member.plugin(Use::Hot).and_then(|plugin| plugin.explain(request, row)).map(|(terms, _)| terms)
     }
 
-    /// A score for each of these endpoints, or why there is none. The matrix is a buffer that is used again.
+    /// A score for each of these endpoints of a pool in the namespace, or why there is none. The matrix is a buffer that is used again.
     pub fn score<'e>(
         &self,
         endpoints: impl IntoIterator<Item = &'e EndpointFeatures>,
         matrix: &mut Vec<f64>,
+        namespace: &str,
     ) -> Result<Vec<f64>, CallError> {
-        if self.member.health.is_quarantined(&self.namespace, Instant::now()) {
+        if self.member.health.is_quarantined(namespace, Instant::now()) {
             return Err(CallError::Quarantined);
         }
         fill(&self.features, endpoints, matrix);
@@ -137,15 +137,14 @@ impl ScoringPolicy {
         let worked_before = worked();
         match self.member.plugin(Use::Hot).and_then(|plugin| plugin.score(request)) {
             Ok((scores, _)) => {
-                self.log(self.member.health.answered(&self.namespace, Instant::now()));
+                self.log(self.member.health.answered(namespace, Instant::now()));
                 Ok(scores)
             }
             Err(error) => {
                 // A thread that the system has kept waiting is late by no fault of the plugin's.
                 let is_innocent = matches!(error, CallError::Deadline(_)) && worked().saturating_sub(worked_before) < self.deadline;
                 let health = &self.member.health;
-                let change =
-                    if is_innocent { health.failed_innocently(&error) } else { health.failed(&self.namespace, &error, Instant::now()) };
+                let change = if is_innocent { health.failed_innocently(&error) } else { health.failed(namespace, &error, Instant::now()) };
                 self.log(change);
                 Err(error)
             }

@@ -5,7 +5,7 @@ use super::{
     counts::{PickerCounts, RequestLabels},
     decide::{Decision, Policies, Recorded, decide},
     decisions::{Decisions, record::Record},
-    grpc::Picks,
+    grpc::{Health, Picks},
     latency::{Latency, Taken},
     micros,
     placed::{Answer, Placed},
@@ -36,6 +36,10 @@ const PREFILLER: &str = "x-prefiller-host-port";
 
 /// Whose requests those are that don't say it.
 pub(super) const DEFAULT_FLOW: &str = "default-flow";
+
+/// The names that upstream's probes and gateways ask for: whether the process lives, and whether it is ready.
+pub(super) const LIVENESS: &str = "liveness";
+pub(super) const PROCESS_SERVICES: [&str; 3] = ["", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"];
 
 /// A pool that requests are placed on.
 #[derive(Debug)]
@@ -106,8 +110,8 @@ impl Pool {
 
     /// The same, with the last decisions recorded there.
     #[must_use]
-    pub fn recording(self, decisions: Decisions) -> Self {
-        Self { decisions: Arc::new(decisions), ..self }
+    pub fn recording(self, decisions: Arc<Decisions>) -> Self {
+        Self { decisions, ..self }
     }
 
     /// The last decisions.
@@ -123,6 +127,10 @@ impl Pool {
     /// Its endpoints.
     pub fn fleet(&self) -> &Fleet {
         &self.view.fleet
+    }
+
+    pub(super) fn view(&self) -> &PoolView {
+        &self.view
     }
 
     pub(super) fn counts(&self) -> &PickerCounts {
@@ -150,15 +158,29 @@ impl Pool {
         self.policies.load_full()
     }
 
-    /// Replaces what decides, for requests that come from now on.
-    pub fn set_policies(&self, policies: Policies) {
-        self.policies.store(Arc::new(policies));
+    /// Changes what decides, for requests that come from now on. Several may change parts of it at once.
+    pub fn update_policies(&self, change: impl Fn(&mut Policies)) {
+        self.policies.rcu(|policies| {
+            let mut policies = Policies::clone(policies);
+            change(&mut policies);
+            policies
+        });
     }
 
     /// Lets requests that wait go on whenever there is room. It never ends by itself.
     pub async fn keep(&self) {
         let Some(waiting) = &self.waiting else { return std::future::pending().await };
         waiting.keep(|released| self.has_room_for_waiting(waiting.ceiling(), released)).await;
+    }
+
+    /// Whether it can place requests, and isn't ending.
+    pub fn is_ready(&self) -> bool {
+        !self.drains() && self.view.obstacle().is_none()
+    }
+
+    /// Whether it isn't ready any more.
+    pub(super) fn drains(&self) -> bool {
+        self.drains.load(Ordering::Acquire)
     }
 
     /// Says that it isn't ready, so that proxies go elsewhere. What comes nevertheless is served.
@@ -342,6 +364,7 @@ impl Pool {
         let estimates = self.latency.estimates();
         let inputs = super::decide::Inputs {
             endpoints,
+            namespace: self.view.namespace(),
             subset: head.subset.as_deref(),
             request,
             session: session.as_deref(),
@@ -413,13 +436,13 @@ impl Picks for Pool {
     fn chunk(&self, placed: &mut Placed, chunk: HttpBody) -> (Vec<Bytes>, bool) {
         placed.chunk(chunk)
     }
+}
 
-    /// The names that upstream's probes and gateways ask for.
+impl Health for Pool {
     fn health(&self, service: &str) -> Option<bool> {
-        let is_ready = || !self.drains.load(Ordering::Acquire) && self.view.obstacle().is_none();
         match service {
-            "liveness" => Some(true),
-            "" | "readiness" | "envoy.service.ext_proc.v3.ExternalProcessor" => Some(is_ready()),
+            LIVENESS => Some(true),
+            _ if PROCESS_SERVICES.contains(&service) || service == self.name() => Some(self.is_ready()),
             _ => None,
         }
     }

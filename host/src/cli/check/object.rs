@@ -5,7 +5,6 @@ use crate::{
     cli::offline::{
         fields::{self, InvalidObject},
         files::{Document, SourceLocation},
-        objects::NAMESPACE_NAME,
     },
     serve::admission::kinds,
 };
@@ -21,6 +20,7 @@ use pointsman_core::{
         schema::{self, Step, Violation},
         shipped,
     },
+    selector::NAMESPACE_NAME,
     structural::{self, Kind},
     world::{Labels, ObjectKey, World},
 };

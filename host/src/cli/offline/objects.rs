@@ -8,6 +8,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
 use pointsman_core::{
     resource::{BASE_MODEL, CLUSTER_BASE_MODEL, NAMESPACE, Resource},
+    selector::NAMESPACE_NAME,
     structural,
     world::{ObjectKey, World},
 };
@@ -22,9 +23,6 @@ use std::{
 
 /// What names an object: apiVersion, kind, namespace, name.
 type Id = (String, String, String, String);
-
-/// The label that tells each namespace's name. The API server sets it on all of them, whatever their manifests say.
-pub(in crate::cli) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// How many letters of `generateName` the API server takes, and puts its own five behind.
 const GENERATED_FROM: usize = 58;

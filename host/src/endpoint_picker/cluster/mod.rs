@@ -18,15 +18,21 @@ use kube::{
         watcher::{self, Event},
     },
 };
-use pointsman_core::resource::{
-    INFERENCE_MODEL_REWRITE, INFERENCE_OBJECTIVE, INFERENCE_POOL, LLM_D_INFERENCE_MODEL_REWRITE, LLM_D_INFERENCE_OBJECTIVE, POD, Resource,
-    X_INFERENCE_POOL,
+use pointsman_core::{
+    resource::{
+        INFERENCE_MODEL_REWRITE, INFERENCE_OBJECTIVE, INFERENCE_POOL, LLM_D_INFERENCE_MODEL_REWRITE, LLM_D_INFERENCE_OBJECTIVE, POD,
+        Resource, X_INFERENCE_POOL,
+    },
+    selector::NAMESPACE_NAME,
 };
 use pointsman_picker::{
     fleet::{EndpointSpec, Fleet},
     rewrite::{ModelRewrite, ModelRewrites},
 };
-use pointsman_sandbox::sync::locked;
+use pointsman_sandbox::{
+    point::{Entry, Subject},
+    sync::locked,
+};
 use std::{
     collections::BTreeMap,
     fmt::{self, Display},
@@ -122,6 +128,8 @@ struct PoolState {
     obstacle: Option<String>,
     /// Whether everything has been listed, the pool existing or not.
     is_listed: bool,
+    /// The pool as policies select it, if it exists.
+    subject: Option<Arc<Subject>>,
 }
 
 impl Default for PoolState {
@@ -155,6 +163,20 @@ impl PoolView {
     /// Why no request can be answered rightly, and the remedy: something hasn't been listed yet, or the pool doesn't exist.
     pub fn obstacle(&self) -> Option<String> {
         self.state.borrow().obstacle.clone()
+    }
+
+    /// The pool as policies select it, once that is something else; none while it doesn't exist. Of its namespace the name alone is known.
+    pub(super) async fn subject_other_than(&self, known: Option<&Arc<Subject>>) -> Option<Arc<Subject>> {
+        let mut states = self.state.subscribe();
+        let state = states.wait_for(|state| state.subject.as_ref() != known).await;
+        // The sender is here.
+        state.ok().and_then(|state| state.subject.clone())
+    }
+
+    /// What hasn't been listed yet, whether the pool exists or not.
+    pub fn unlisted(&self) -> Option<String> {
+        let state = self.state.borrow();
+        state.obstacle.clone().filter(|_| !state.is_listed)
     }
 
     /// Resolves once everything has been listed, also if the pool doesn't exist.
@@ -250,20 +272,21 @@ impl Known {
             ("InferenceObjectives", is_missing(&self.objectives)),
             ("InferenceModelRewrites", is_missing(&self.rewrites)),
         ];
+        let subject = pool.map(|(group, pool)| Arc::new(subject(name, group, pool)));
         let missing: Vec<&str> = kinds.into_iter().filter(|(_, is_missing)| *is_missing).map(|(kind, _)| kind).collect();
         let obstacle = if !missing.is_empty() {
             format!("the endpoint picker hasn't listed yet: {}", missing.join(", "))
         } else if pool.is_none() {
-            format!("InferencePool {name} doesn't exist: create it, or correct --pool-name")
+            format!("InferencePool {name} doesn't exist: create it, or correct its name in the flags of the endpoint picker")
         } else if !has_selector {
             format!("InferencePool {name} selects no pods: set their labels in spec.selector")
         } else {
-            return PoolState { obstacle: None, is_listed: true };
+            return PoolState { obstacle: None, is_listed: true, subject };
         };
         // What may not be listed can be the cause.
         let refusals = self.pools.iter().map(|listed| &listed.refusal).chain([&self.pods.refusal]).flatten();
         let sentences: Vec<&str> = [&obstacle].into_iter().chain(refusals).map(String::as_str).collect();
-        PoolState { obstacle: Some(sentences.join("; ")), is_listed: missing.is_empty() }
+        PoolState { obstacle: Some(sentences.join("; ")), is_listed: missing.is_empty(), subject }
     }
 }
 
@@ -451,10 +474,24 @@ impl Watches {
 
 /// A pool that is being deleted is as good as gone.
 fn read_pool(object: &DynamicObject) -> Option<PoolSpec> {
-    object.metadata.deletion_timestamp.is_none().then(|| PoolSpec::from_object(&object.data))
+    let labels = || object.labels().clone();
+    object.metadata.deletion_timestamp.is_none().then(|| PoolSpec { labels: labels(), ..PoolSpec::from_object(&object.data) })
 }
 
-fn status_code(error: &watcher::Error) -> Option<u16> {
+fn subject(name: &PoolName, group: &str, pool: &PoolSpec) -> Subject {
+    let entry = |(key, value): (&String, &String)| Entry { key: key.clone(), value: value.clone() };
+    Subject {
+        group: group.to_owned(),
+        kind: INFERENCE_POOL.kind.to_owned(),
+        namespace: name.namespace.clone(),
+        name: name.name.clone(),
+        labels: pool.labels.iter().map(entry).collect(),
+        namespace_labels: vec![Entry { key: NAMESPACE_NAME.to_owned(), value: name.namespace.clone() }],
+        ..Subject::default()
+    }
+}
+
+pub(super) fn status_code(error: &watcher::Error) -> Option<u16> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))

@@ -31,10 +31,12 @@ pub struct PoolSpec {
     pub ports: Vec<u16>,
     /// The protocol of these ports, if it is set.
     pub app_protocol: Option<String>,
+    /// The pool's own labels.
+    pub labels: BTreeMap<String, String>,
 }
 
 impl PoolSpec {
-    /// Reads it, in the form of either group.
+    /// Reads its spec, in the form of either group.
     pub fn from_object(object: &Value) -> Self {
         let spec = &object["spec"];
         let selector = &spec["selector"];
@@ -50,7 +52,8 @@ impl PoolSpec {
             ports.extend(port.filter(|port| !ports.contains(port)));
         }
         ports.truncate(MAX_PORTS);
-        Self { selector: selector.join(","), ports, app_protocol: spec["appProtocol"].as_str().map(str::to_owned) }
+        let app_protocol = spec["appProtocol"].as_str().map(str::to_owned);
+        Self { selector: selector.join(","), ports, app_protocol, ..Self::default() }
     }
 }
 

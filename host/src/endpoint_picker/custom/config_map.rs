@@ -1,16 +1,17 @@
-//! The policy of ConfigMaps in the pool's namespace.
+//! The policy of ConfigMaps in a pool's namespace.
 
 use super::{Complaints, from_bytes};
 use crate::{
-    endpoint_picker::{
-        policy::{ScoringPolicy, Terms},
-        pool::Pool,
-    },
+    endpoint_picker::{policy::ScoringPolicy, pool::Pool},
     load::Loader,
     problem::sentence,
     source::config_map::{Namespaces, assemble},
 };
-use futures::{StreamExt, stream::select_all};
+use futures::{
+    StreamExt,
+    future::ready,
+    stream::{BoxStream, select_all},
+};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client,
@@ -63,34 +64,43 @@ impl Maps {
     }
 }
 
-/// Has a pool decided by what ConfigMaps of its namespace hold, as soon as they are there. It never ends by itself.
-pub async fn follow(client: Client, names: Vec<String>, loader: Arc<Loader>, terms: Terms, pool: Arc<Pool>) {
-    let api: Api<ConfigMap> = Api::namespaced(client, &terms.namespace);
-    let watch = |(at, name): (usize, &String)| {
-        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        watcher::watcher(api.clone(), config).default_backoff().map(move |event| (at, event)).boxed()
-    };
-    let mut events = select_all(names.iter().enumerate().map(watch));
-    let mut listing: Vec<Option<Arc<ConfigMap>>> = vec![None; names.len()];
-    let mut maps = Maps { namespace: terms.namespace.clone(), found: vec![None; names.len()], listed: vec![false; names.len()], names };
-    let mut complaints = Complaints::new(pool);
-    let mut is_cut_off = false;
-    while let Some((at, event)) = events.next().await {
-        match event {
+/// A ConfigMap as it is, whenever that may have changed; none while it isn't there.
+pub(in crate::endpoint_picker) fn states(
+    api: Api<ConfigMap>,
+    name: &str,
+) -> BoxStream<'static, Result<Option<Arc<ConfigMap>>, watcher::Error>> {
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut listed = None;
+    let state = move |event: Result<Event<ConfigMap>, watcher::Error>| {
+        ready(match event {
             Ok(Event::Init) => {
-                listing[at] = None;
-                continue;
+                listed = None;
+                None
             }
             Ok(Event::InitApply(map)) => {
-                listing[at] = Some(Arc::new(map));
-                continue;
+                listed = Some(Arc::new(map));
+                None
             }
-            Ok(Event::InitDone) => {
-                maps.found[at] = listing[at].take();
-                maps.listed[at] = true;
-            }
-            Ok(Event::Apply(map)) => maps.found[at] = Some(Arc::new(map)),
-            Ok(Event::Delete(_)) => maps.found[at] = None,
+            Ok(Event::InitDone) => Some(Ok(listed.take())),
+            Ok(Event::Apply(map)) => Some(Ok(Some(Arc::new(map)))),
+            Ok(Event::Delete(_)) => Some(Ok(None)),
+            Err(error) => Some(Err(error)),
+        })
+    };
+    watcher::watcher(api, config).default_backoff().filter_map(state).boxed()
+}
+
+/// Has pools decided by what ConfigMaps of a namespace hold, as soon as they are there. It never ends by itself.
+pub async fn follow(client: Client, namespace: String, names: Vec<String>, loader: Arc<Loader>, pools: Vec<Arc<Pool>>) {
+    let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
+    let watch = |(at, name): (usize, &String)| states(api.clone(), name).map(move |state| (at, state)).boxed();
+    let mut changes = select_all(names.iter().enumerate().map(watch));
+    let mut maps = Maps { namespace, found: vec![None; names.len()], listed: vec![false; names.len()], names };
+    let mut complaints = Complaints::new(pools);
+    let mut is_cut_off = false;
+    while let Some((at, state)) = changes.next().await {
+        match state {
+            Ok(map) => (maps.found[at], maps.listed[at]) = (map, true),
             Err(error) => {
                 if !std::mem::replace(&mut is_cut_off, true) {
                     let name = &maps.names[at];
@@ -101,14 +111,14 @@ pub async fn follow(client: Client, names: Vec<String>, loader: Arc<Loader>, ter
         }
         is_cut_off = false;
         if maps.listed.iter().all(|is_listed| *is_listed) {
-            complaints.take(load(&maps, &loader, &terms).await);
+            complaints.take(load(&maps, &loader).await);
         }
     }
 }
 
-async fn load(maps: &Maps, loader: &Arc<Loader>, terms: &Terms) -> Result<ScoringPolicy, String> {
+async fn load(maps: &Maps, loader: &Arc<Loader>) -> Result<ScoringPolicy, String> {
     let (bytes, config) = maps.read()?;
-    let (loader, terms, name) = (Arc::clone(loader), terms.clone(), maps.names[0].clone());
-    let loading = spawn_blocking(move || from_bytes(&loader, &name, &bytes, &config, &terms));
+    let (loader, name) = (Arc::clone(loader), maps.names[0].clone());
+    let loading = spawn_blocking(move || from_bytes(&loader, &name, &bytes, &config));
     loading.await.unwrap_or_else(|error| Err(error.to_string()))
 }

@@ -133,6 +133,12 @@ pub struct ProfileRecord {
     /// The policy that scored; without one, the endpoint with the least load was chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Shared<PolicyRecord>>,
+    /// All policies that scored, it among them, if they are several: a score is the weighted mean of theirs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<WeightedPolicy>,
+    /// The digest of the policy set whose plugins scored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy_set: Option<Shared<str>>,
     /// The policies before it in line, which didn't answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unanswered: Vec<Unanswered>,
@@ -170,6 +176,15 @@ pub struct PolicyRecord {
     pub config: Option<Value>,
     /// The digest of its configuration.
     pub config_digest: String,
+}
+
+/// One of several policies that have answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WeightedPolicy {
+    /// How much its scores count.
+    pub weight: f64,
+    /// It.
+    pub policy: Shared<PolicyRecord>,
 }
 
 /// A policy that hasn't answered.

@@ -11,8 +11,14 @@ use pointsman_picker::protocol::{
 };
 use std::{future::Future, pin::Pin, sync::Arc};
 
+/// Whether requests can be placed.
+pub trait Health: Send + Sync + 'static {
+    /// Whether a service is ready; none if there is no such service.
+    fn health(&self, service: &str) -> Option<bool>;
+}
+
 /// Where requests go.
-pub trait Picks: Send + Sync + 'static {
+pub trait Picks: Health {
     /// What goes along with a request that was placed. It is dropped when the exchange ends, however that is.
     type Placed: Send + 'static;
 
@@ -29,9 +35,6 @@ pub trait Picks: Send + Sync + 'static {
     /// What is sent in place of a chunk of the response, and whether that is the last. Of a response that ends by trailers the last is an empty
     /// chunk that hasn't come.
     fn chunk(&self, placed: &mut Self::Placed, chunk: HttpBody) -> (Vec<Bytes>, bool);
-
-    /// Whether a service is ready; none if there is no such service.
-    fn health(&self, service: &str) -> Option<bool>;
 }
 
 /// A pick that goes on.

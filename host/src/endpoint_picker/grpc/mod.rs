@@ -5,8 +5,8 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use conversation::Picks;
-pub use server::{Settings, serve};
+pub use conversation::{Health, Picks};
+pub use server::{Settings, serve, serve_probes};
 
 /// The path of a proxy's streams.
 const PROCESS: &str = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";

@@ -2,7 +2,7 @@
 
 use super::{
     Code, HEALTH, PROCESS,
-    conversation::{Conversation, Picks, trailers},
+    conversation::{Conversation, Health, Picks, trailers},
 };
 use futures::{Stream, StreamExt, stream};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
@@ -72,6 +72,39 @@ pub async fn serve<P: Picks>(
     settings: Settings,
     stop: impl Future<Output = ()>,
 ) {
+    let service = move |request: Request<Incoming>| answer(Arc::clone(&picks), request, settings);
+    listen(service, listener, tls, settings, stop).await;
+}
+
+/// Answers probes alone. It never ends by itself.
+pub async fn serve_probes<H: Health>(health: Arc<H>, listener: TcpListener) {
+    let service = move |request: Request<Incoming>| {
+        let health = Arc::clone(&health);
+        async move { Ok(if is_grpc(&request) { answer_probe(&*health, request).await } else { no_grpc() }) }
+    };
+    listen(service, listener, None, Settings::default(), std::future::pending()).await;
+}
+
+/// What answers the calls of a connection.
+trait Answers: Fn(Request<Incoming>) -> <Self as Answers>::Future + Clone + Send + 'static {
+    type Future: Future<Output = Result<Response<Answer>, Infallible>> + Send + 'static;
+}
+
+impl<S, F> Answers for S
+where
+    S: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    F: Future<Output = Result<Response<Answer>, Infallible>> + Send + 'static,
+{
+    type Future = F;
+}
+
+async fn listen(
+    service: impl Answers,
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    settings: Settings,
+    stop: impl Future<Output = ()>,
+) {
     let places = Arc::new(Semaphore::new(settings.connections));
     let (stopping, _) = watch::channel(false);
     let mut connections = JoinSet::new();
@@ -85,10 +118,10 @@ pub async fn serve<P: Picks>(
         };
         match accepted {
             Ok((stream, place)) => {
-                let (picks, tls, stopped) = (Arc::clone(&picks), tls.clone(), stopping.subscribe());
+                let (service, tls, stopped) = (service.clone(), tls.clone(), stopping.subscribe());
                 connections.spawn(async move {
                     let _place = place;
-                    connection(picks, stream, tls, settings, stopped).await;
+                    connection(service, stream, tls, settings, stopped).await;
                 });
             }
             Err(error) => {
@@ -113,30 +146,29 @@ async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> io::Result<(
     Ok((stream, place))
 }
 
-async fn connection<P: Picks>(
-    picks: Arc<P>,
+async fn connection(
+    service: impl Answers,
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
     settings: Settings,
     stopped: watch::Receiver<bool>,
 ) {
     match tls {
-        None => speak(picks, stream, settings, stopped).await,
+        None => speak(service, stream, settings, stopped).await,
         Some(tls) => match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-            Ok(Ok(stream)) => speak(picks, stream, settings, stopped).await,
+            Ok(Ok(stream)) => speak(service, stream, settings, stopped).await,
             Ok(Err(error)) => tracing::debug!(%error, "a proxy can't be talked to"),
             Err(_) => tracing::debug!("a proxy doesn't begin to speak TLS"),
         },
     }
 }
 
-async fn speak<P: Picks>(
-    picks: Arc<P>,
+async fn speak(
+    service: impl Answers,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     settings: Settings,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let service = service_fn(move |request| answer(Arc::clone(&picks), request, settings));
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -145,7 +177,7 @@ async fn speak<P: Picks>(
         .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service_fn(service)));
     let stop = async { _ = stopped.wait_for(|stopped| *stopped).await };
     let ended = tokio::select! {
         ended = &mut connection => ended,
@@ -161,31 +193,43 @@ async fn speak<P: Picks>(
 
 type Answer = UnsyncBoxBody<Bytes, Infallible>;
 
+fn is_grpc(request: &Request<Incoming>) -> bool {
+    request.method() == Method::POST
+        && request.headers().get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// The answer to what isn't gRPC.
+fn no_grpc() -> Response<Answer> {
+    let mut response = Response::new(Full::default().boxed_unsync());
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    response
+}
+
 async fn answer<P: Picks>(picks: Arc<P>, request: Request<Incoming>, settings: Settings) -> Result<Response<Answer>, Infallible> {
-    let is_grpc = request.method() == Method::POST
-        && request.headers().get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
-    if !is_grpc {
-        let mut response = Response::new(Full::default().boxed_unsync());
-        *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        return Ok(response);
+    if !is_grpc(&request) {
+        return Ok(no_grpc());
     }
-    Ok(match request.uri().path() {
-        PROCESS => {
-            let conversation = Conversation::new(picks, request.into_body(), settings.limits);
-            call(stream::unfold(conversation, |mut conversation| async move {
-                let frame = conversation.next().await?;
-                Some((frame, conversation))
-            }))
+    if request.uri().path() != PROCESS {
+        return Ok(answer_probe(&*picks, request).await);
+    }
+    let conversation = Conversation::new(picks, request.into_body(), settings.limits);
+    Ok(call(stream::unfold(conversation, |mut conversation| async move {
+        let frame = conversation.next().await?;
+        Some((frame, conversation))
+    })))
+}
+
+async fn answer_probe<H: Health>(health: &H, request: Request<Incoming>) -> Response<Answer> {
+    if request.uri().path() != HEALTH {
+        return failure(Code::Unimplemented, "there is no such call");
+    }
+    match check(health, request.into_body()).await {
+        Ok(status) => {
+            let message = framing::encode(&[HealthCheckResponse { status: status.into() }]);
+            call(stream::iter([Frame::data(message), Frame::trailers(trailers(Code::Ok, ""))]))
         }
-        HEALTH => match check(&*picks, request.into_body()).await {
-            Ok(status) => {
-                let message = framing::encode(&[HealthCheckResponse { status: status.into() }]);
-                call(stream::iter([Frame::data(message), Frame::trailers(trailers(Code::Ok, ""))]))
-            }
-            Err((code, message)) => failure(code, message),
-        },
-        _ => failure(Code::Unimplemented, "there is no such call"),
-    })
+        Err((code, message)) => failure(code, message),
+    }
 }
 
 /// The answer to a call.
@@ -204,13 +248,13 @@ fn failure(code: Code, message: &str) -> Response<Answer> {
 }
 
 /// Answers the question whether a service is ready.
-async fn check<P: Picks>(picks: &P, body: Incoming) -> Result<ServingStatus, (Code, &'static str)> {
+async fn check<H: Health>(health: &H, body: Incoming) -> Result<ServingStatus, (Code, &'static str)> {
     let body = Limited::new(body, MAX_QUESTION).collect().await.map_err(|_| (Code::InvalidArgument, "the question can't be read"))?;
     let mut framing = Framing::new(MAX_QUESTION);
     framing.push(body.to_bytes());
     let message = framing.next_message().ok().flatten().ok_or((Code::InvalidArgument, "there is no whole message"))?;
     let question: HealthCheckRequest = framing::decode(message).map_err(|_| (Code::InvalidArgument, "the question can't be read"))?;
-    match picks.health(&question.service) {
+    match health.health(&question.service) {
         Some(true) => Ok(ServingStatus::Serving),
         Some(false) => Ok(ServingStatus::NotServing),
         None => Err((Code::NotFound, "there is no such service")),

@@ -70,6 +70,12 @@ impl OneEndpoint {
     }
 }
 
+impl Health for OneEndpoint {
+    fn health(&self, service: &str) -> Option<bool> {
+        service.is_empty().then_some(true)
+    }
+}
+
 impl Picks for OneEndpoint {
     type Placed = Counted;
 
@@ -92,10 +98,6 @@ impl Picks for OneEndpoint {
     fn chunk(&self, _: &mut Counted, chunk: HttpBody) -> (Vec<Bytes>, bool) {
         (vec![chunk.body], chunk.end_of_stream)
     }
-
-    fn health(&self, service: &str) -> Option<bool> {
-        service.is_empty().then_some(true)
-    }
 }
 
 /// A server with a connection to it.
@@ -106,14 +108,21 @@ struct Running {
 }
 
 async fn running(picks: Arc<OneEndpoint>) -> Running {
+    let (stop, stopped) = oneshot::channel();
+    connected(Some(stop), |listener| serve(picks, listener, None, Settings::default(), async { _ = stopped.await })).await
+}
+
+async fn connected<F: Future<Output = ()> + Send + 'static>(
+    stop: Option<oneshot::Sender<()>>,
+    serve: impl FnOnce(TcpListener) -> F,
+) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();
-    let (stop, stopped) = oneshot::channel();
-    let server = tokio::spawn(serve(picks, listener, None, Settings::default(), async { _ = stopped.await }));
+    let server = tokio::spawn(serve(listener));
     let stream = TcpStream::connect(address).await.unwrap();
     let (client, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    Running { client, stop: Some(stop), server }
+    Running { client, stop, server }
 }
 
 /// A stream of a proxy.
@@ -265,4 +274,14 @@ async fn health_is_answered_and_what_is_wrong_has_its_code() {
     ] {
         assert_eq!(ask(&mut running, path, bytes.clone()).await.0, code, "{path} {bytes:?}");
     }
+}
+
+#[tokio::test]
+async fn where_probes_are_answered_no_request_is_placed() {
+    let picks = OneEndpoint::new(1);
+    let mut running = connected(None, |listener| serve_probes(picks, listener)).await;
+    let empty = Bytes::from_static(&[0, 0, 0, 0, 0]);
+    assert_eq!(ask(&mut running, HEALTH, empty.clone()).await, ("0".to_owned(), Bytes::from_static(&[0, 0, 0, 0, 2, 8, 1])));
+    assert_eq!(ask(&mut running, PROCESS, empty).await.0, "12");
+    running.server.abort();
 }

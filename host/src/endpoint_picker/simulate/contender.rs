@@ -1,11 +1,7 @@
 //! What decides in a simulation: a policy with a configuration.
 
 use crate::{
-    endpoint_picker::{
-        custom,
-        decide::Policies,
-        policy::{ScoringPolicy, Terms},
-    },
+    endpoint_picker::{custom, decide::Policies, policy::ScoringPolicy},
     load::Loader,
 };
 use clap::ValueEnum;
@@ -60,20 +56,20 @@ pub struct Contender {
 
 impl Contender {
     /// One of those that others are compared with, with all of a configuration but its scorers. Blocks while it is compiled.
-    pub fn built_in(loader: &Loader, which: BuiltIn, config: &PickerConfig, terms: &Terms) -> Result<Self, String> {
+    pub fn built_in(loader: &Loader, which: BuiltIn, config: &PickerConfig) -> Result<Self, String> {
         let profile = which.profile(config.profiles.primary());
         let config = PickerConfig { profiles: Profiles::Single(profile), ..config.clone() };
-        let configured = Self::configured(loader, which.name(), &config, terms)?;
+        let configured = Self::configured(loader, which.name(), &config)?;
         Ok(Self { rotates: which == BuiltIn::RoundRobin, ..configured })
     }
 
     /// The scorers of a configuration. Blocks while they are compiled.
-    pub fn configured(loader: &Loader, name: &str, config: &PickerConfig, terms: &Terms) -> Result<Self, String> {
+    pub fn configured(loader: &Loader, name: &str, config: &PickerConfig) -> Result<Self, String> {
         // Who decodes also prefills.
         let profile = config.profiles.primary();
         let config = PickerConfig { profiles: Profiles::Single(profile.clone()), ..config.clone() };
-        let primary = ScoringPolicy::of_profile(loader, profile, terms).map_err(|error| format!("loading the default policy: {error}"))?;
-        let policies = Policies { custom: None, primary: Arc::new(primary), prefill: None };
+        let primary = ScoringPolicy::of_profile(loader, profile).map_err(|error| format!("loading the default policy: {error}"))?;
+        let policies = Policies { custom: None, set: None, primary: Arc::new(primary), prefill: None };
         Ok(Self { name: name.to_owned(), config, policies, rotates: false })
     }
 
@@ -83,10 +79,9 @@ impl Contender {
         name: &str,
         (file, policy_config): (&Path, Option<&Path>),
         config: &PickerConfig,
-        terms: &Terms,
     ) -> Result<Self, String> {
-        let custom = custom::load(loader, file, policy_config, terms)?;
-        let configured = Self::configured(loader, name, config, terms)?;
+        let custom = custom::load(loader, file, policy_config)?;
+        let configured = Self::configured(loader, name, config)?;
         Ok(Self { policies: Policies { custom: Some(Arc::new(custom)), ..configured.policies }, ..configured })
     }
 

@@ -405,6 +405,7 @@ impl<'s> Simulation<'s> {
         self.seed = self.seed.wrapping_add(1);
         let inputs = Inputs {
             endpoints: &self.endpoints,
+            namespace: "",
             subset,
             request,
             session,

@@ -5,8 +5,8 @@ use crate::{
     cli::cache::CacheArgs,
     endpoint_picker::{
         custom,
-        decisions::record::{PolicyRecord, ProfileRecord},
-        policy::{ScoringPolicy, Terms},
+        decisions::record::{PolicyRecord, ProfileRecord, WeightedPolicy},
+        policy::ScoringPolicy,
     },
     load::Loader,
 };
@@ -35,9 +35,28 @@ impl<'a> Replay<'a> {
         Ok(Self { cache: &args.cache, given, loaded: BTreeMap::new() })
     }
 
-    /// What the score of a row is made of, by the policy that has scored it.
+    /// What the score of a row is made of, by the policies that have scored it.
     pub(super) fn terms(&mut self, profile: &ProfileRecord, rows: &[EndpointFeatures], row: usize) -> Result<Vec<Term>, String> {
         let Some(policy) = &profile.policy else { return Err("no policy has scored".to_owned()) };
+        if profile.together.is_empty() {
+            return self.terms_of(policy, rows, row);
+        }
+        let total: f64 = profile.together.iter().map(|weighted| weighted.weight).sum();
+        let total = if total > 0.0 { total } else { 1.0 };
+        let mut all = Vec::new();
+        for WeightedPolicy { weight, policy } in &profile.together {
+            let terms = self.terms_of(policy, rows, row).map_err(|why| format!("{}: {why}", policy.name))?;
+            let part = |term: Term| Term {
+                code: format!("{} {}", policy.name, term.code),
+                value: term.value.map(|value| value * weight / total),
+                ..term
+            };
+            all.extend(terms.into_iter().map(part));
+        }
+        Ok(all)
+    }
+
+    fn terms_of(&mut self, policy: &PolicyRecord, rows: &[EndpointFeatures], row: usize) -> Result<Vec<Term>, String> {
         let key = (policy.digest.clone(), policy.config_digest.clone());
         let loaded = match self.loaded.remove(&key) {
             Some(loaded) => loaded,
@@ -63,8 +82,7 @@ impl<'a> Replay<'a> {
             return Err("the policy had another configuration: give it by --policy-config".to_owned());
         }
         let loader = self.loader().map_err(|error| format!("{error:#}"))?;
-        let terms = Terms { namespace: "default".to_owned(), deadline: Limits::MAX.deadline };
-        ScoringPolicy::load(&loader, name, bytes, &config, &terms).map_err(|error| format!("the policy can't be loaded: {error}"))
+        ScoringPolicy::load(&loader, name, bytes, &config).map_err(|error| format!("the policy can't be loaded: {error}"))
     }
 
     /// Terms have numbers in the draft of the next interfaces alone, which doesn't change scores.

@@ -3,7 +3,7 @@
 use super::verdict::{Explanation, Part};
 use crate::{
     cli::output::{pairs, table},
-    endpoint_picker::decisions::record::{EndpointRecord, ProfileRecord, Record},
+    endpoint_picker::decisions::record::{EndpointRecord, PolicyRecord, ProfileRecord, Record},
 };
 use pointsman_picker::pick::Feature;
 use pointsman_sandbox::text::printable_line;
@@ -68,12 +68,17 @@ fn head(record: &Record) -> String {
 /// Who scored, and who chose.
 fn choice(profile: &ProfileRecord) -> String {
     let short = |digest: &str| digest.get(..19).unwrap_or(digest).to_owned();
+    let named = |policy: &PolicyRecord| format!("{} {}", policy.name, short(&policy.digest));
+    let together = profile.together.iter().map(|weighted| format!("{} (weight {})", named(&weighted.policy), weighted.weight));
+    let together = together.collect::<Vec<_>>().join(" and ");
     let scored = match &profile.policy {
-        Some(policy) => format!("scored by {} {}", policy.name, short(&policy.digest)),
+        Some(_) if !together.is_empty() => format!("scored by {together}"),
+        Some(policy) => format!("scored by {}", named(policy)),
         None => "not scored".to_owned(),
     };
+    let set = profile.policy_set.as_deref().map(|set| format!(" of the policy set {}", short(set))).unwrap_or_default();
     let mut text = String::new();
-    line(&mut text, &printable_line(&format!("profile {}: {scored}, chosen by {}", profile.name, profile.picker)));
+    line(&mut text, &printable_line(&format!("profile {}: {scored}{set}, chosen by {}", profile.name, profile.picker)));
     for missed in &profile.unanswered {
         let sentence = format!("no answer by {} {}: {} ({})", missed.policy, short(&missed.digest), missed.message, missed.reason);
         line(&mut text, &format!("  {}", printable_line(&sentence)));
@@ -84,10 +89,16 @@ fn choice(profile: &ProfileRecord) -> String {
 /// The endpoints with the features that the policy asks for. What is the same for all stands below them.
 fn endpoints(profile: &ProfileRecord) -> String {
     let rows = &profile.endpoints;
-    let asked: Vec<Feature> = match &profile.policy {
-        Some(policy) => policy.features.iter().filter_map(|name| Feature::parse(name)).collect(),
-        None => LOAD.to_vec(),
-    };
+    let policies = profile.policy.iter().map(|policy| &**policy).chain(profile.together.iter().skip(1).map(|weighted| &*weighted.policy));
+    let mut asked: Vec<Feature> = Vec::new();
+    for feature in policies.flat_map(|policy| &policy.features).filter_map(|name| Feature::parse(name)) {
+        if !asked.contains(&feature) {
+            asked.push(feature);
+        }
+    }
+    if profile.policy.is_none() {
+        asked = LOAD.to_vec();
+    }
     let value = |feature: Feature, row: &EndpointRecord| number(feature.value(&row.features));
     let is_same = |feature: &Feature| rows.iter().all(|row| value(*feature, row) == value(*feature, &rows[0]));
     let is_unknown = |feature: &Feature| rows.iter().all(|row| feature.value(&row.features).is_nan());

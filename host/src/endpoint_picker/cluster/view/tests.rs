@@ -28,7 +28,7 @@ fn pod_object(change: impl FnOnce(&mut Value)) -> DynamicObject {
 }
 
 fn pool(ports: &[u16]) -> PoolSpec {
-    PoolSpec { selector: "app=llama".to_owned(), ports: ports.to_vec(), app_protocol: None }
+    PoolSpec { selector: "app=llama".to_owned(), ports: ports.to_vec(), ..PoolSpec::default() }
 }
 
 /// The addresses of a pod's endpoints.
@@ -64,7 +64,8 @@ fn pools_of_both_groups_are_read() {
         "appProtocol": "kubernetes.io/h2c",
     }});
     let protocol = Some("kubernetes.io/h2c".to_owned());
-    let expected = PoolSpec { selector: "app=llama,role=decode".to_owned(), ports: vec![8000, 8001], app_protocol: protocol };
+    let expected =
+        PoolSpec { selector: "app=llama,role=decode".to_owned(), ports: vec![8000, 8001], app_protocol: protocol, ..PoolSpec::default() };
     assert_eq!(PoolSpec::from_object(&stable), expected);
 
     let experimental = json!({"spec": {"selector": {"app": "llama"}, "targetPortNumber": 8000}});
@@ -233,7 +234,7 @@ fn the_obstacle_names_what_is_missing_and_the_remedy() {
     let first = Known { pools: [listed([], None), Listed::default()], ..known() };
     assert_eq!(state(&first), obstacle(false, &format!("{waiting}InferencePools")), "the second group may have it");
     let gone = Known { pools: [listed([], None), listed([], None)], ..known() };
-    let text = "InferencePool prod/llama doesn't exist: create it, or correct --pool-name";
+    let text = "InferencePool prod/llama doesn't exist: create it, or correct its name in the flags of the endpoint picker";
     assert_eq!(state(&gone), obstacle(true, text));
 
     let empty = Known { pools: [listed([("llama", PoolSpec::default())], None), Listed::default()], ..known() };

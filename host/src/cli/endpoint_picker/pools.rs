@@ -1,0 +1,235 @@
+//! Which pools a picker serves, and what runs for each.
+
+use crate::{
+    cli::gateway::Tasks,
+    endpoint_picker::{
+        Policies, Probes,
+        cluster::{self, PoolGroup, PoolName, PoolView},
+        counts::PickerCounts,
+        decisions::Decisions,
+        latency::Latency,
+        pool::Pool,
+        scrape::Scraper,
+    },
+};
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use kube::Client;
+use pointsman_picker::config::PickerConfig;
+use std::{collections::BTreeSet, str::FromStr, sync::Arc, time::Duration};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+/// How many pools a process serves.
+const MAX_POOLS: usize = 64;
+
+/// How often what is remembered of prefixes is fitted to the engines.
+const TUNE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long the name of an object may be.
+const MAX_NAME_BYTES: usize = 253;
+
+#[derive(Args, Debug)]
+pub(super) struct PoolArgs {
+    /// The InferencePool whose endpoints are picked.
+    #[arg(long, value_name = "NAME", required_unless_present = "pools")]
+    pool_name: Option<String>,
+    /// Its namespace. With --pool, that of pools without one, and of the ConfigMaps of --policy-config-map.
+    #[arg(long, value_name = "NAME", env = "NAMESPACE", default_value = "default")]
+    pool_namespace: String,
+    /// Its API group; by default inference.networking.k8s.io, or inference.networking.x-k8s.io where only that has a pool of the name.
+    #[arg(long, value_name = "GROUP")]
+    pool_group: Option<PoolGroup>,
+    /// An InferencePool and the port where proxies ask about it, instead of --pool-name and --grpc-port; may be repeated, up to 64 times. The
+    /// pools share all other flags.
+    #[arg(long = "pool", value_name = "[NAMESPACE/]NAME:PORT", conflicts_with_all = ["pool_name", "grpc_port"])]
+    pools: Vec<PoolPort>,
+}
+
+/// A pool, and the port where proxies ask about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PoolPort {
+    namespace: Option<String>,
+    name: String,
+    port: u16,
+}
+
+impl FromStr for PoolPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (pool, port) = text.rsplit_once(':')?;
+            let (namespace, name) = match pool.split_once('/') {
+                Some((namespace, name)) => (Some(namespace), name),
+                None => (None, pool),
+            };
+            let is_named = is_name(name) && namespace.is_none_or(is_name);
+            let (namespace, name, port) = (namespace.map(str::to_owned), name.to_owned(), port.parse().ok()?);
+            is_named.then_some(Self { namespace, name, port })
+        };
+        parse().ok_or_else(|| "it is a pool and a port, such as models/llama:9002".to_owned())
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_known)
+}
+
+impl PoolArgs {
+    /// The namespace of what isn't named with one.
+    pub(super) fn namespace(&self) -> &str {
+        &self.pool_namespace
+    }
+
+    /// The pools with their ports. `--pool-name` alone has this port.
+    pub(super) fn pools(&self, grpc_port: u16) -> Result<Vec<PoolOnPort>> {
+        let named = |namespace: Option<&String>, name: &str| PoolName {
+            group: self.pool_group.unwrap_or_default(),
+            namespace: namespace.unwrap_or(&self.pool_namespace).clone(),
+            name: name.to_owned(),
+        };
+        if let Some(name) = &self.pool_name {
+            return Ok(vec![PoolOnPort { name: named(None, name), port: grpc_port, flag: "grpc-port".to_owned() }]);
+        }
+        if self.pools.len() > MAX_POOLS {
+            bail!("--pool: {} pools are too many: a process serves up to {MAX_POOLS}; start another one", self.pools.len());
+        }
+        let (mut names, mut ports) = (BTreeSet::new(), BTreeSet::new());
+        let mut pools = Vec::new();
+        for PoolPort { namespace, name, port } in &self.pools {
+            let name = named(namespace.as_ref(), name);
+            if !names.insert(name.to_string()) {
+                bail!("--pool: {name} is there twice: remove one");
+            }
+            // 0 is any port that is free.
+            if *port != 0 && !ports.insert(*port) {
+                bail!(
+                    "--pool: the port {port} is there twice: proxies don't name the pool that they ask about; give each pool its own port"
+                );
+            }
+            let flag = format!("pool {name}:{port}");
+            pools.push(PoolOnPort { name, port: *port, flag });
+        }
+        Ok(pools)
+    }
+
+    /// What probes are answered by.
+    pub(super) fn probes(&self, pools: &[ServedPool]) -> Probes {
+        match pools {
+            [served] if self.pool_name.is_some() => Probes::One(Arc::clone(&served.pool)),
+            _ => Probes::Several(pools.iter().map(|served| Arc::clone(&served.pool)).collect()),
+        }
+    }
+}
+
+/// A pool, and where proxies ask about it.
+#[derive(Debug)]
+pub(super) struct PoolOnPort {
+    name: PoolName,
+    port: u16,
+    /// The flag that sets the port.
+    flag: String,
+}
+
+/// A pool that is served.
+#[derive(Debug)]
+pub(super) struct ServedPool {
+    pub(super) pool: Arc<Pool>,
+    /// Where proxies ask about it.
+    pub(super) port: u16,
+    /// The flag that sets the port.
+    pub(super) flag: String,
+}
+
+/// What all pools have in common.
+#[derive(Debug)]
+pub(super) struct SharedParts {
+    pub(super) config: PickerConfig,
+    pub(super) policies: Policies,
+    pub(super) counts: Arc<PickerCounts>,
+    pub(super) decisions: Arc<Decisions>,
+    pub(super) clock: Instant,
+}
+
+impl SharedParts {
+    /// Starts what runs for each pool.
+    pub(super) fn start_all(&self, pools: Vec<PoolOnPort>, client: &Client, tasks: &mut Tasks) -> Result<Vec<ServedPool>> {
+        let start = |PoolOnPort { name, port, flag }| Ok(ServedPool { pool: self.start(name, client, tasks)?, port, flag });
+        pools.into_iter().map(start).collect()
+    }
+
+    /// Makes a pool, and starts its watches and whatever else runs beside its requests.
+    fn start(&self, name: PoolName, client: &Client, tasks: &mut Tasks) -> Result<Arc<Pool>> {
+        let Self { config, policies, counts, decisions, clock } = self;
+        let view = Arc::new(PoolView::new(&name));
+        let (latency, learning) = Latency::new();
+        let scraper = Scraper::new(Arc::clone(&view.fleet), config.scrape.clone(), *clock).map_err(|error| anyhow!(error))?;
+        let pool = Pool::new(name.to_string(), Arc::clone(&view), config.clone(), policies.clone(), latency, Arc::clone(counts), *clock);
+        let pool = Arc::new(pool.recording(Arc::clone(decisions)));
+        tasks.spawn(async { (learning.await, "learning what answers take").1 });
+        tasks.spawn(async { (scraper.run().await, "reading metrics").1 });
+        let watching = cluster::keep(client.clone(), name, view);
+        tasks.spawn(async { (watching.await, "the watch of the cluster").1 });
+        let kept = Arc::clone(&pool);
+        tasks.spawn(async move { (kept.keep().await, "letting requests go on").1 });
+        let tuned = Arc::clone(&pool);
+        tasks.spawn(async move {
+            let mut beat = interval(TUNE_INTERVAL);
+            beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                beat.tick().await;
+                tuned.tune();
+            }
+        });
+        Ok(pool)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        pools: PoolArgs,
+        #[arg(long, default_value_t = 9002)]
+        grpc_port: u16,
+    }
+
+    fn pools(flags: &str) -> Result<Vec<String>, String> {
+        let line = Line::try_parse_from(["picker"].into_iter().chain(flags.split_whitespace())).map_err(|error| error.to_string())?;
+        let pools = line.pools.pools(line.grpc_port).map_err(|error| error.to_string())?;
+        Ok(pools.into_iter().map(|pool| format!("{}:{}", pool.name, pool.port)).collect())
+    }
+
+    #[test]
+    fn a_pool_is_named_alone_or_each_with_its_port() {
+        let named = |names: &[&str]| Ok(names.iter().map(ToString::to_string).collect());
+        assert_eq!(pools("--pool-name llama --pool-namespace models"), named(&["models/llama:9002"]));
+        assert_eq!(pools("--pool-name llama --pool-namespace models --grpc-port 1"), named(&["models/llama:1"]));
+        let several = "--pool llama:9002 --pool other/llama:9003 --pool-namespace models";
+        assert_eq!(pools(several), named(&["models/llama:9002", "other/llama:9003"]));
+        let most = (0..MAX_POOLS).map(|number| format!("--pool p{number}:0")).collect::<Vec<_>>().join(" ");
+        assert_eq!(pools(&most).map(|pools| pools.len()), Ok(MAX_POOLS));
+        for (flags, says) in [
+            ("", "--pool-name"),
+            ("--pool a:1 --pool-name a", "cannot be used with"),
+            ("--pool a:1 --grpc-port 1", "cannot be used with"),
+            ("--pool a:1 --pool default/a:2 --pool-namespace default", "default/a is there twice: remove one"),
+            ("--pool a:1 --pool b:1", "the port 1 is there twice"),
+            ("--pool a", "it is a pool and a port, such as models/llama:9002"),
+            ("--pool :1", "it is a pool and a port"),
+            ("--pool /a:1", "it is a pool and a port"),
+            ("--pool a/b/c:1", "it is a pool and a port"),
+            ("--pool A:1", "it is a pool and a port"),
+            ("--pool a:65536", "it is a pool and a port"),
+            (&*format!("{most} --pool more:0"), "65 pools are too many: a process serves up to 64"),
+        ] {
+            let error = pools(flags).unwrap_err();
+            assert!(error.contains(says), "{flags}: {error}");
+        }
+    }
+}
