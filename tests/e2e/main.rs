@@ -11,6 +11,7 @@ mod crds;
 mod doctor;
 mod faults;
 mod foreign_crds;
+mod gateways;
 mod grants;
 mod host;
 mod install;

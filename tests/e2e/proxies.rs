@@ -27,7 +27,7 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
 /// The servers, by their places. The last one makes a token, and no further one.
-const NAMES: [&str; 3] = ["first", "second", "stuck"];
+pub(crate) const NAMES: [&str; 3] = ["first", "second", "stuck"];
 const STUCK: usize = 2;
 
 /// What asks for a refusal.
@@ -101,7 +101,7 @@ impl Picks for ByUser {
 }
 
 /// Servers, a picker, and a proxy before them.
-struct Scene {
+pub(crate) struct Scene {
     servers: Vec<Option<ModelServer>>,
     picks: Arc<ByUser>,
     envoy: Envoy,
@@ -111,16 +111,28 @@ struct Scene {
 impl Scene {
     /// The name is that of its folder.
     async fn start(name: &str, style: impl FnOnce(Vec<SocketAddr>) -> EnvoyStyle, tls: Option<TlsAcceptor>) -> Self {
-        let servers: Vec<ModelServer> = NAMES.iter().enumerate().map(|(place, name)| server(name, place == STUCK)).collect();
+        let servers = (0..NAMES.len()).map(|place| server(SocketAddr::from(([127, 0, 0, 1], 0)), place)).collect();
+        let picker_tls = tls.is_some();
+        let envoy = async |endpoints: Vec<SocketAddr>, picker| {
+            let settings = EnvoySettings { picker, picker_tls, style: style(endpoints), failure_mode_allow: false };
+            start_envoy(name, &settings).await
+        };
+        Self::around(servers, tls, envoy).await
+    }
+
+    /// The proxy is started with the servers' addresses and the picker's.
+    pub(crate) async fn around(
+        servers: Vec<ModelServer>,
+        tls: Option<TlsAcceptor>,
+        envoy: impl AsyncFnOnce(Vec<SocketAddr>, SocketAddr) -> Envoy,
+    ) -> Self {
         let endpoints: Vec<SocketAddr> = servers.iter().map(ModelServer::address).collect();
-        let style = style(endpoints.clone());
-        let picks = Arc::new(ByUser { endpoints, noted: Mutex::default(), in_flight: Arc::default() });
+        let picks = Arc::new(ByUser { endpoints: endpoints.clone(), noted: Mutex::default(), in_flight: Arc::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let picker = listener.local_addr().unwrap();
-        let settings = EnvoySettings { picker, picker_tls: tls.is_some(), style, failure_mode_allow: false };
         let mut tasks = JoinSet::new();
         tasks.spawn(serve(Arc::clone(&picks), listener, tls, PickerSettings::default(), std::future::pending()));
-        let envoy = start_envoy(name, &settings).await;
+        let envoy = envoy(endpoints, picker).await;
         Self { servers: servers.into_iter().map(Some).collect(), picks, envoy, _picker: tasks }
     }
 
@@ -142,20 +154,26 @@ impl Scene {
     }
 }
 
-fn server(name: &str, is_stuck: bool) -> ModelServer {
-    let mut settings = Settings::new(name, &["llama"]);
-    if is_stuck {
+/// The server of a place.
+pub(crate) fn server(address: SocketAddr, place: usize) -> ModelServer {
+    let mut settings = Settings::new(NAMES[place], &["llama"]);
+    if place == STUCK {
         settings.engine.decode_us = u64::from(u32::MAX);
     }
-    ModelServer::start(SocketAddr::from(([127, 0, 0, 1], 0)), settings)
+    ModelServer::start(address, settings)
 }
 
 async fn start_envoy(name: &str, settings: &EnvoySettings) -> Envoy {
     Envoy::start(&target_dir().join("tmp/proxies").join(name), settings).await
 }
 
+/// An address where nobody listens.
+pub(crate) async fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
 /// A certificate that nobody knows.
-fn certificate() -> TlsAcceptor {
+pub(crate) fn certificate() -> TlsAcceptor {
     let made = rcgen::generate_simple_self_signed(vec!["picker".to_owned()]).unwrap();
     let key = made.signing_key.serialize_der().try_into().unwrap();
     let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
@@ -211,7 +229,11 @@ pub(crate) async fn ask(address: SocketAddr, request: Request<Body>) -> Begun {
 }
 
 pub(crate) fn post(body: &Value) -> Request<Body> {
-    let request = Request::post(CHAT).header("host", "models").header("content-type", "application/json");
+    post_to("models", body)
+}
+
+pub(crate) fn post_to(host: &str, body: &Value) -> Request<Body> {
+    let request = Request::post(CHAT).header("host", host).header("content-type", "application/json");
     request.body(Body::from(body.to_string())).unwrap()
 }
 
@@ -291,6 +313,21 @@ async fn ends_with_the_client(scene: &Scene) {
     eventually("the server learns it too", async || (scene.server(STUCK).counts().running == 0).then_some(())).await;
 }
 
+/// What a proxy does that knows the endpoints, and prefers those that the picker picks.
+pub(crate) async fn overrides_hosts(mut scene: Scene) {
+    passes_requests_on(&scene, true).await;
+    passes_a_long_body_on(&scene, "1").await;
+    passes_refusals_on(&scene).await;
+    ends_with_the_client(&scene).await;
+    scene.servers[0] = None;
+    scene.noted();
+    let answer = scene.ask(&request("0,1")).await;
+    assert_eq!((answer.status, answer.header(SERVED_BY)), (200, NAMES[1]));
+    assert_eq!(scene.noted().heads[0].served, Some(scene.picks.endpoints[1].to_string()));
+    passes_a_long_body_on(&scene, "0,1").await;
+    scene.none_is_in_flight().await;
+}
+
 #[tokio::test]
 async fn a_gateway_that_connects_to_the_header_s_address_passes_on_what_the_picker_decides() {
     let mut scene = Scene::start("original-dst", |_| EnvoyStyle::OriginalDst, None).await;
@@ -311,26 +348,14 @@ async fn a_gateway_that_connects_to_the_header_s_address_passes_on_what_the_pick
 
 #[tokio::test]
 async fn a_gateway_that_overrides_hosts_passes_on_what_the_picker_decides_and_retries_down_the_list() {
-    let mut scene = Scene::start("override-host", EnvoyStyle::OverrideHost, Some(certificate())).await;
-    passes_requests_on(&scene, true).await;
-    passes_a_long_body_on(&scene, "1").await;
-    passes_refusals_on(&scene).await;
-    ends_with_the_client(&scene).await;
-    scene.servers[0] = None;
-    scene.noted();
-    let answer = scene.ask(&request("0,1")).await;
-    assert_eq!((answer.status, answer.header(SERVED_BY)), (200, NAMES[1]));
-    assert_eq!(scene.noted().heads[0].served, Some(scene.picks.endpoints[1].to_string()));
-    passes_a_long_body_on(&scene, "0,1").await;
-    scene.none_is_in_flight().await;
+    let scene = Scene::start("override-host", EnvoyStyle::OverrideHost, Some(certificate())).await;
+    overrides_hosts(scene).await;
 }
 
 #[tokio::test]
 async fn a_gateway_without_its_picker_fails_requests_unless_it_may_go_on_alone() {
-    let server = server(NAMES[0], false);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let picker = listener.local_addr().unwrap();
-    drop(listener);
+    let server = server(SocketAddr::from(([127, 0, 0, 1], 0)), 0);
+    let picker = nobody().await;
     for (failure_mode_allow, status) in [(false, 500), (true, 200)] {
         let style = EnvoyStyle::OverrideHost(vec![server.address()]);
         let settings = EnvoySettings { picker, picker_tls: false, style, failure_mode_allow };

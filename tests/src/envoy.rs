@@ -71,16 +71,21 @@ impl Drop for Process {
 impl Envoy {
     /// Starts one with its files in a folder, and waits until it listens.
     pub async fn start(dir: &Path, settings: &EnvoySettings) -> Self {
+        Self::with_bootstrap(dir, &configuration(settings), LISTENER).await
+    }
+
+    /// The same with a whole bootstrap, and the name of the listener that is waited for.
+    pub async fn with_bootstrap(dir: &Path, bootstrap: &Value, listener: &str) -> Self {
         fs::create_dir_all(dir).unwrap_or_else(|error| panic!("making {}: {error}", dir.display()));
         let [config, log, admin_file] = ["envoy.json", "envoy.log", "envoy-admin"].map(|file| dir.join(file));
         fs::remove_file(&admin_file).ok();
-        fs::write(&config, configuration(settings).to_string()).expect("writing Envoy's configuration");
+        fs::write(&config, bootstrap.to_string()).expect("writing Envoy's configuration");
         let process = run(&config, &log, &admin_file);
         let address = eventually("Envoy listens", async || {
             let said = fs::read_to_string(&log).unwrap_or_default();
             assert!(!said.contains("[critical]"), "Envoy has ended:\n{said}");
             let (_, listeners) = http_get(fs::read_to_string(&admin_file).ok()?.trim(), "/listeners").ok()?;
-            listeners.lines().find_map(|line| line.trim().strip_prefix(LISTENER)?.strip_prefix("::")?.parse().ok())
+            listeners.lines().find_map(|line| line.trim().strip_prefix(listener)?.strip_prefix("::")?.parse().ok())
         })
         .await;
         Self { address, _process: process }

@@ -156,6 +156,19 @@ pub(crate) fn kueue() -> Result<()> {
     })
 }
 
+/// Istio's control plane without a cluster: a module of its own for the same reason. The ordinary tests don't need it.
+pub(crate) fn istio() -> Result<()> {
+    let source = workspace().join("tests/gateways");
+    let out = cluster_dir();
+    let _lock = lock(&out, "the control plane")?;
+    Sources { folders: &[&source], also: "" }.unless_built(&out.join("stamp-istio"), &[&pointsman_harness::istio()], || {
+        tools::go()?;
+        println!("building Istio's control plane; the first time this takes about ten minutes");
+        let program = text(&pointsman_harness::istio());
+        go("Istio's control plane", &source, &["build", "-ldflags", "-s -w", "-o", &program, "."])
+    })
+}
+
 fn go(what: &str, dir: &Path, args: &[&str]) -> Result<()> {
     logged(&cluster_dir(), what, go_command(dir)?.args(args))
 }

@@ -135,6 +135,7 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     envoy::install()?;
     if args.full || env::var_os(FULL).is_some() {
         build::kueue()?;
+        build::istio()?;
     }
     let cluster = Cluster::start(&Options { progress: true, ..Options::default() })?;
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.
@@ -153,7 +154,9 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
 fn go_checks(long: bool) -> Result<()> {
     // The long ones start control planes of their own, as the end-to-end tests do.
     let short: &[&str] = if long { &[] } else { &["-short"] };
-    for module in ["tests/cluster", "tests/knative"] {
+    // Only the long run builds Istio.
+    let modules: &[&str] = if long { &["tests/cluster", "tests/knative", "tests/gateways"] } else { &["tests/cluster", "tests/knative"] };
+    for module in modules {
         let dir = workspace().join(module);
         build::gofmt(&dir)?;
         build::logged(&cluster_dir(), &format!("go vet in {module}"), build::go_command(&dir)?.args(["vet", "./..."]))?;

@@ -97,3 +97,8 @@ pub fn envoy() -> PathBuf {
 pub fn cluster_dir() -> PathBuf {
     target_dir().join("cluster")
 }
+
+/// Istio's control plane for tests without a cluster.
+pub fn istio() -> PathBuf {
+    cluster_dir().join("bin/istio-for-tests")
+}
