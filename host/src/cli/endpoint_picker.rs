@@ -17,6 +17,7 @@ use crate::{
         latency::Latency,
         policy::{ScoringPolicy, Terms},
         pool::Pool,
+        scaling,
         scrape::Scraper,
         self_signed, unused,
     },
@@ -115,7 +116,7 @@ struct PortArgs {
     /// Where probes ask by gRPC's health protocol, without TLS.
     #[arg(long, value_name = "PORT", default_value_t = 9003)]
     grpc_health_port: u16,
-    /// Where /healthz, /readyz, /metrics and /decisions are answered.
+    /// Where /healthz, /readyz, /metrics, /decisions and /scaling are answered.
     #[arg(long, value_name = "PORT", default_value_t = 9090)]
     metrics_port: u16,
     /// Whether proxies ask by TLS.
@@ -237,11 +238,11 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     counts.register(&mut registry);
     registry.register_collector(Box::new(PoolStates(vec![Arc::clone(&pool)])));
     let listener = args.ports.listen(args.ports.metrics_port, "metrics-port").await?;
-    tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz, /metrics and /decisions");
+    tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz, /metrics, /decisions and /scaling");
     let watched = Arc::clone(&view);
-    let recorded = decisions::route::routes(Arc::clone(pool.decisions()));
+    let further = decisions::route::routes(Arc::clone(pool.decisions())).merge(scaling::route::routes(vec![Arc::clone(&pool)]));
     tasks.spawn(async move {
-        health::serve_ready(listener, Arc::new(move || watched.obstacle()), registry, log_level, recorded).await.ok();
+        health::serve_ready(listener, Arc::new(move || watched.obstacle()), registry, log_level, further).await.ok();
         "answering /healthz"
     });
     tasks.spawn(async { (learning.await, "learning what answers take").1 });

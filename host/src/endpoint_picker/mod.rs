@@ -14,6 +14,7 @@ pub mod pool;
 mod read;
 mod refusal;
 mod room;
+pub mod scaling;
 pub mod scrape;
 pub mod self_signed;
 mod session;
