@@ -40,8 +40,23 @@ const MAX_GATEWAYS: usize = 10;
 /// The Secret with the certificates that the host makes for its webhook.
 pub const WEBHOOK_SECRET: &str = "pointsman-webhook";
 
+/// The same for its external metrics API. The Service of the API is called so, too.
+pub const EXTERNAL_METRICS_SECRET: &str = "pointsman-external-metrics";
+
 /// The feature that every host has.
 pub const BASE: &str = "base";
+
+/// The feature of the admission webhook.
+pub const WEBHOOK: &str = "webhook";
+
+/// The feature of the external metrics API.
+pub const EXTERNAL_METRICS: &str = "external-metrics";
+
+/// The features of which a host makes use only by a flag. Their folders aren't in the kustomization with all rights.
+const BY_FLAG: [&str; 2] = [WEBHOOK, EXTERNAL_METRICS];
+
+/// The APIService of the external metrics API.
+const EXTERNAL_METRICS_API: &str = "v1beta1.external.metrics.k8s.io";
 
 /// The feature of InferenceModels.
 pub const EH_OPS: &str = "eh-ops";
@@ -53,8 +68,8 @@ pub const IN_NAMESPACE: &str = "namespaced/tenant";
 pub const BESIDE_NAMESPACES: &str = "namespaced/host";
 
 /// What is in no namespace, beside the kinds that plans and people use. Events about such objects are in the namespace `default`.
-const OF_CLUSTER: [&str; 5] =
-    ["customresourcedefinitions", "events", "mutatingwebhookconfigurations", "nodes", "validatingwebhookconfigurations"];
+const OF_CLUSTER: [&str; 6] =
+    ["apiservices", "customresourcedefinitions", "events", "mutatingwebhookconfigurations", "nodes", "validatingwebhookconfigurations"];
 
 /// What is only seen.
 const SEES: &[&str] = &["list", "watch"];
@@ -132,6 +147,12 @@ fn base() -> Feature {
             named(rule("coordination.k8s.io", "leases", &["get", "update"]), ACCOUNT),
         ],
     }
+}
+
+/// What the certificates take that a host makes for itself.
+fn own_certificates(secret: &str) -> Vec<Value> {
+    // The API server can't limit a creation by name.
+    vec![rule("", "secrets", &["create"]), named(rule("", "secrets", &["list", "update", "watch"]), secret)]
 }
 
 /// What both kinds of service are made of.
@@ -235,13 +256,24 @@ pub fn features() -> Vec<Feature> {
             at_home: Vec::new(),
         },
         Feature {
-            name: "webhook",
+            name: WEBHOOK,
             purpose: "The host answers the admission webhook.",
             everywhere: ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
                 .map(|resource| named(rule("admissionregistration.k8s.io", resource, &["list", "patch", "watch"]), ACCOUNT))
                 .to_vec(),
-            // The API server can't limit a creation by name.
-            at_home: vec![rule("", "secrets", &["create"]), named(rule("", "secrets", &["list", "update", "watch"]), WEBHOOK_SECRET)],
+            at_home: own_certificates(WEBHOOK_SECRET),
+        },
+        Feature {
+            name: EXTERNAL_METRICS,
+            purpose: "The host answers the external metrics API.",
+            // Pools and what is between them and their pickers are read for each question.
+            everywhere: [
+                vec![named(rule("apiregistration.k8s.io", "apiservices", &["list", "patch", "watch"]), EXTERNAL_METRICS_API)],
+                rules(&[&INFERENCE_POOL, &X_INFERENCE_POOL, &SERVICE], &["get"]),
+                rules(&[&POD], &["list"]),
+            ]
+            .concat(),
+            at_home: own_certificates(EXTERNAL_METRICS_SECRET),
         },
     ]
 }
@@ -312,7 +344,8 @@ pub fn grants_list(resource: &Resource) -> Option<&'static str> {
 impl Feature {
     /// Its roles, and their bindings to the host's ServiceAccount.
     pub fn objects(&self) -> Vec<Value> {
-        [self.account(), self.role("ClusterRole", None, &self.everywhere), self.role("Role", Some(HOST_NAMESPACE), &self.at_home)].concat()
+        let at_home = self.role("Role", Some(HOST_NAMESPACE), &self.at_home);
+        [self.account(), self.role("ClusterRole", None, &self.everywhere), at_home, self.bindings()].concat()
     }
 
     /// The rules of `everywhere` that a host needs in each namespace that it serves, if it serves only some.
@@ -338,7 +371,7 @@ impl Feature {
     /// What `objects` is to a host that serves some namespaces only: without what it may do in them.
     pub fn host_objects(&self) -> Vec<Value> {
         let everywhere = self.role("ClusterRole", None, &self.for_everywhere());
-        [self.account(), everywhere, self.role("Role", Some(HOST_NAMESPACE), &self.beside_namespaces())].concat()
+        [self.account(), everywhere, self.role("Role", Some(HOST_NAMESPACE), &self.beside_namespaces()), self.bindings()].concat()
     }
 
     /// The same, for one of these namespaces, which whoever applies it adds.
@@ -349,6 +382,22 @@ impl Feature {
     /// The ServiceAccount, which is part of the feature that every host has.
     fn account(&self) -> Vec<Value> {
         if self.name == BASE { account(ACCOUNT) } else { Vec::new() }
+    }
+
+    /// The binding to a role of the cluster's own, by which the host learns who may ask the external metrics API.
+    fn bindings(&self) -> Vec<Value> {
+        if self.name != EXTERNAL_METRICS {
+            return Vec::new();
+        }
+        vec![json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": format!("pointsman-{EXTERNAL_METRICS}"), "namespace": "kube-system"},
+            "roleRef": {"apiGroup": ROLE.group, "kind": "Role", "name": "extension-apiserver-authentication-reader"},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOST_NAMESPACE}]})]
+    }
+
+    /// Whether a host makes use of it only by a flag, which is called as the feature.
+    pub fn is_by_flag(&self) -> bool {
+        BY_FLAG.contains(&self.name)
     }
 
     /// A role with its binding, if there is anything to grant.
@@ -374,10 +423,11 @@ mod tests {
         yaml(comment, &[json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": resources})])
     }
 
-    /// A folder for each feature, because kustomize takes folders from elsewhere but no files. The webhook's is taken by who takes the webhook.
+    /// A folder for each feature, because kustomize takes folders from elsewhere but no files. The webhook's is taken by who takes the webhook,
+    /// and the external metrics API's likewise.
     fn files() -> BTreeMap<String, String> {
         let features = features();
-        let common = features.iter().map(|feature| feature.name.to_owned()).filter(|name| name != "webhook").collect::<Vec<_>>();
+        let common = features.iter().filter(|feature| !feature.is_by_flag()).map(|feature| feature.name.to_owned()).collect::<Vec<_>>();
         let mut files = BTreeMap::from([(
             "kustomization.yaml".to_owned(),
             kustomization(
@@ -392,7 +442,7 @@ mod tests {
             };
             folder(feature.name.to_owned(), &feature.objects());
             // What the webhook needs is in no namespace but the host's.
-            if feature.name != "webhook" {
+            if feature.name != WEBHOOK {
                 for (parent, objects) in [(BESIDE_NAMESPACES, feature.host_objects()), (IN_NAMESPACE, feature.namespace_objects())] {
                     if !objects.is_empty() {
                         folder(format!("{parent}/{}", feature.name), &objects);

@@ -63,7 +63,7 @@ fn page() -> String {
         shared: Shared::default(),
         liveness: Liveness::default(),
         differs: watch::channel(None).1,
-        certificate: None,
+        served: Vec::new(),
     };
     let state = HostState { policies, pacer: Arc::new(Pacer::new(None)), leadership };
     let expiry = CertificateExpiry(Arc::<CurrentCertificate>::default());

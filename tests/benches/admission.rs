@@ -9,7 +9,7 @@ use kube::{
     Api,
     api::{ListParams, Patch, PatchParams},
 };
-use pointsman::serve::admission::certificates::secret;
+use pointsman::permissions::WEBHOOK_SECRET;
 use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_crds::policy::rule::ValidationRule;
 use pointsman_tests::{
@@ -83,7 +83,7 @@ async fn measure() {
 async fn trusting(cluster: &PolicyCluster) -> Arc<ClientConfig> {
     let secrets = Api::<k8s_openapi::api::core::v1::Secret>::namespaced(cluster.client().await, HOST_NAMESPACE);
     let bundle = eventually("the host has made its certificates", async || {
-        let found = secrets.get_opt(secret::NAME).await.unwrap()?;
+        let found = secrets.get_opt(WEBHOOK_SECRET).await.unwrap()?;
         found.data?.remove("ca.crt")
     })
     .await;

@@ -12,7 +12,7 @@ use kube::{
     Api, Resource,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
-use pointsman::serve::admission::certificates::{made, secret};
+use pointsman::{permissions::WEBHOOK_SECRET, serve::admission::certificates::made};
 use pointsman_crds::{KINDS, policy::rule::ValidationRule};
 use pointsman_tests::{CommandOutput, Host, PolicyCluster, TestCluster, eventually, fixtures};
 use serde::{Serialize, de::DeserializeOwned};
@@ -293,7 +293,7 @@ async fn replicas_share_one_ca_take_up_another_leaf_and_one_that_is_gone_stops_n
     refused(&cluster, &large, "few: 8 replicas are the most").await;
 
     let secrets = Api::<Secret>::namespaced(cluster.client().await, HOME);
-    let leaf = async || secrets.get(secret::NAME).await.unwrap().data.unwrap_or_default().remove("tls.crt");
+    let leaf = async || secrets.get(WEBHOOK_SECRET).await.unwrap().data.unwrap_or_default().remove("tls.crt");
     let before = leaf().await.unwrap();
     let (other, other_address) = ready(&cluster).await;
     assert_eq!(leaf().await.as_ref(), Some(&before));
@@ -308,7 +308,7 @@ async fn replicas_share_one_ca_take_up_another_leaf_and_one_that_is_gone_stops_n
     }
 
     let without = json!({"data": {"tls.crt": null}});
-    secrets.patch(secret::NAME, &PatchParams::default(), &Patch::Merge(&without)).await.unwrap();
+    secrets.patch(WEBHOOK_SECRET, &PatchParams::default(), &Patch::Merge(&without)).await.unwrap();
     let after = eventually("the leader makes another leaf", async || {
         let said = dry_run(&cluster, &large).stderr;
         assert!(said.contains("few: 8 replicas are the most"), "{said}");

@@ -49,8 +49,8 @@ modelAgent:
     (
         "all components, a mirror's image and a place for the pods",
         "resources: [DEPLOY/install]
-components: [DEPLOY/components/webhook, DEPLOY/components/cert-manager, DEPLOY/components/signatures, DEPLOY/components/hardened,
-  DEPLOY/components/service-monitor, DEPLOY/components/alerts, DEPLOY/components/dashboard]
+components: [DEPLOY/components/webhook, DEPLOY/components/cert-manager, DEPLOY/components/external-metrics, DEPLOY/components/signatures,
+  DEPLOY/components/hardened, DEPLOY/components/service-monitor, DEPLOY/components/alerts, DEPLOY/components/dashboard]
 images: [{name: pointsman, newName: mirror.example.com/pointsman, newTag: '1'}]
 patches:
   - target: {kind: Deployment}
@@ -70,6 +70,7 @@ tolerations: [{key: system, operator: Exists}]
 resources: {limits: {memory: 4Gi}}
 extraArgs: [--cluster-domain=example.local]
 webhook: {enabled: true, certManager: true}
+externalMetrics: {enabled: true}
 signatures: {required: true}
 enableRules: [hardened-pods]
 serviceMonitor: {enabled: true}

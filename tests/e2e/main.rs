@@ -38,6 +38,7 @@ mod pool_users;
 mod proxies;
 mod revisions;
 mod rules;
+mod scaling;
 mod services;
 mod sets;
 mod takeover;

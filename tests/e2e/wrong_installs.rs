@@ -154,8 +154,7 @@ async fn a_missing_right_other_flags_and_a_webhook_without_its_certificate_are_r
     let folder = cluster.dir.join("certificates");
     std::fs::create_dir(&folder).unwrap();
     let host = Host::start(&cluster, &["--webhook", "127.0.0.1:0", "--webhook-certs", folder.to_str().unwrap()]).await;
-    let said =
-        Said { ready: false, sentence: "tls.crt can't be read", remedy: "put tls.crt and tls.key into the folder of --webhook-certs" };
+    let said = Said { ready: false, sentence: "tls.crt can't be read", remedy: "put tls.crt and tls.key into the folder " };
     said.by(&host).await;
     cluster.kubectl(&["create", "secret", "generic", "pointsman-webhook-certificate", "-n", HOST_NAMESPACE]).ok();
     let mount = json!([{"op": "add", "path": "/spec/template/spec/volumes/-",

@@ -136,15 +136,17 @@ impl TestCluster {
     /// Applies the host's namespace and the shipped roles.
     fn install_roles(&self) {
         let deploy = workspace().join("deploy");
-        for (flag, path) in [("-f", "host/namespace.yaml"), ("-k", "roles"), ("-k", "roles/webhook")] {
+        for (flag, path) in [("-f", "host/namespace.yaml"), ("-k", "roles"), ("-k", "roles/webhook"), ("-k", "roles/external-metrics")] {
             let applied = self.kubectl(&["apply", "--server-side", flag, &deploy.join(path).to_string_lossy()]);
             assert_eq!(applied.stderr, "", "a warning, or an error");
         }
         // The API server learns of roles and bindings by watches of its own, in their order.
         let user = format!("--as={}", grants::host_user());
-        for (resource, place) in
-            [("mutatingwebhookconfigurations/pointsman", "--all-namespaces"), ("secrets/pointsman-webhook", "--namespace=pointsman-system")]
-        {
+        for (resource, place) in [
+            ("mutatingwebhookconfigurations/pointsman", "--all-namespaces"),
+            ("secrets/pointsman-webhook", "--namespace=pointsman-system"),
+            ("configmaps/extension-apiserver-authentication", "--namespace=kube-system"),
+        ] {
             let started = Instant::now();
             while !self.kubectl(&["auth", "can-i", "list", resource, place, &user]).stdout.starts_with("yes") {
                 assert!(started.elapsed() < TEST_TIMEOUT, "it never happened: hosts may list {resource}");

@@ -135,12 +135,22 @@ impl<'a> PickerProcess<'a> {
 
     /// Its page of metrics.
     pub fn page(&self) -> String {
-        http_get(&self.pages, "/metrics").map(|(_, page)| page).unwrap_or_default()
+        self.get("/metrics").map(|(_, page)| page).unwrap_or_default()
+    }
+
+    /// The status and the body of one of its pages.
+    pub fn get(&self, path: &str) -> Option<(u16, String)> {
+        http_get(&self.pages, path).ok()
+    }
+
+    /// Where it answers with pages.
+    pub fn pages(&self) -> &str {
+        &self.pages
     }
 
     /// What /readyz says, with its status.
     pub fn ready(&self) -> Option<(u16, String)> {
-        http_get(&self.pages, "/readyz").ok()
+        self.get("/readyz")
     }
 
     /// The lines of its log.

@@ -70,7 +70,7 @@ impl<'a> Host<'a> {
             .collect();
         let mounted = |argument: String| mounts.iter().fold(argument, |argument, (path, folder)| argument.replace(path, folder));
         // Servers of tests answer on loopback, at ports that are free.
-        let local = |argument: String| argument.replace("0.0.0.0:9443", "127.0.0.1:0");
+        let local = |argument: String| argument.replace("0.0.0.0:9443", "127.0.0.1:0").replace("0.0.0.0:9444", "127.0.0.1:0");
         let arguments = list(&container["args"]).iter().map(|argument| local(mounted(text(argument)))).collect();
         let value = |variable: &Value| match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
             None => mounted(text(&variable["value"])),
@@ -148,8 +148,17 @@ impl<'a> Host<'a> {
 
     /// Where it answers the admission webhook, which it was told to do anywhere.
     pub async fn webhook(&self) -> String {
-        let told = || self.logged().iter().find_map(|line| Some(line["webhook"].as_str()?.to_owned()));
-        eventually("the host tells where the webhook is", async || told()).await
+        self.logged_address("webhook").await
+    }
+
+    /// The same of the external metrics API.
+    pub async fn external_metrics(&self) -> String {
+        self.logged_address("external_metrics").await
+    }
+
+    async fn logged_address(&self, field: &str) -> String {
+        let told = || self.logged().iter().find_map(|line| Some(line[field].as_str()?.to_owned()));
+        eventually(&format!("the host logs the address {field}"), async || told()).await
     }
 
     /// The lines that it has logged.

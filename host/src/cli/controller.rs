@@ -1,8 +1,8 @@
 //! `pointsman controller`.
 
 use super::{
-    ClusterArgs, memory_usage::MemoryUsageArgs, model_reports::ModelReportArgs, policies::PolicyArgs, settings::SettingsArgs,
-    traces::TracesArgs,
+    ClusterArgs, external_metrics::ExternalMetricsArgs, memory_usage::MemoryUsageArgs, model_reports::ModelReportArgs,
+    policies::PolicyArgs, servers::Servers, settings::SettingsArgs, traces::TracesArgs,
 };
 use crate::{
     comparison::LiveComparison,
@@ -19,10 +19,10 @@ use crate::{
     pace::{self, Pacer},
     serve::{
         admission::{
-            Admission, AdmissionError, AdmissionServer, Certificates,
-            certificates::{self, secret},
+            Admission, AdmissionServer,
+            certificates::{self, Certificates, ServedApi},
             counts::AdmissionCounts,
-            tls::{CertificateExpiry, CurrentCertificate},
+            tls::{self, CertificateExpiry, CurrentCertificate},
         },
         health,
     },
@@ -38,7 +38,7 @@ use pointsman_core::{
 use pointsman_sandbox::isolate;
 use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
-use tokio_rustls::rustls::{RootCertStore, pki_types::ServerName};
+use tokio_rustls::rustls::{pki_types::ServerName, server::danger::ClientCertVerifier};
 
 /// The name of the Lease that hosts take turns with.
 const LEASE: &str = "pointsman";
@@ -113,6 +113,8 @@ pub(super) struct ControllerArgs {
     model_reports: Box<ModelReportArgs>,
     #[command(flatten)]
     webhook: Box<WebhookArgs>,
+    #[command(flatten)]
+    external_metrics: Box<ExternalMetricsArgs>,
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug.
     /// `/log-level` changes it while the host runs.
     #[arg(long, value_name = "FILTER", env = "POINTSMAN_LOG", default_value = "info")]
@@ -154,7 +156,7 @@ fn namespace(name: &str) -> Result<String, String> {
 }
 
 /// A name that a certificate can be for, and that clients find there.
-fn webhook_host(name: &str) -> Result<String, String> {
+pub(super) fn webhook_host(name: &str) -> Result<String, String> {
     match ServerName::try_from(name) {
         Ok(_) if !name.ends_with('.') => Ok(name.to_owned()),
         _ => {
@@ -173,20 +175,17 @@ impl WebhookArgs {
         Ok(Some(listener))
     }
 
-    /// The CAs of clients, if they need one.
-    fn clients(&self) -> Result<Option<RootCertStore>> {
+    /// Who verifies clients, if they need a certificate.
+    fn clients(&self) -> Result<Option<Arc<dyn ClientCertVerifier>>> {
         let Some(file) = &self.webhook_client_ca else { return Ok(None) };
         let context = || format!("--webhook-client-ca {}", file.display());
         let bytes = std::fs::read(file).with_context(context)?;
-        certificates::client_roots(&bytes).map(Some).with_context(context)
+        let roots = certificates::client_roots(&bytes).with_context(context)?;
+        tls::signed_by(roots).map(Some).with_context(context)
     }
 
     fn certificates(&self, namespace: &str) -> Certificates {
-        match &self.webhook_certs {
-            Some(folder) => Certificates::Directory(folder.clone()),
-            None if self.webhook_hosts.is_empty() => Certificates::Made(vec![format!("{}.{namespace}.svc", secret::NAME)]),
-            None => Certificates::Made(self.webhook_hosts.clone()),
-        }
+        Certificates::new(ServedApi::Webhook, namespace, self.webhook_certs.clone(), self.webhook_hosts.clone())
     }
 }
 
@@ -218,7 +217,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let settings = args.policies.settings(stage, Arc::clone(&pacer), liveness.clone())?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz and /metrics");
-    let webhook = args.webhook.listen().await?;
+    let (webhook, external_metrics) = (args.webhook.listen().await?, args.external_metrics.listen().await?);
     let clients = args.webhook.clients()?;
 
     // First those that write end, then the lease is given back.
@@ -273,16 +272,18 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     };
     let (counts, shown) = (Arc::clone(&admission.counts), Arc::<CurrentCertificate>::default());
     let answered = webhook.is_some().then(|| (&*counts, CertificateExpiry(Arc::clone(&shown))));
-    let certificate = webhook.is_some().then(|| Arc::clone(&shown));
-    let mut webhook = webhook.map(|listener| {
-        let configuration = args.webhook.webhook_configuration.clone();
-        let certificates = args.webhook.certificates(&namespace);
+    let mut servers = Servers::default();
+    if let Some(listener) = external_metrics {
+        let server = args.external_metrics.server(listener, &namespace, client.clone(), leadership.clone());
+        servers.start_external_metrics(server, is_set(stopping.clone()));
+    }
+    if let Some(listener) = webhook {
+        let (configuration, certificates) = (args.webhook.webhook_configuration.clone(), args.webhook.certificates(&namespace));
         let (client, leadership) = (client.clone(), leadership.clone());
         let serving = AdmissionServer { listener, certificates, shown, clients, configuration, namespace, client, leadership };
-        // A task of its own, so that requests that have begun are answered while all else has ended.
-        tokio::spawn(admission.serve(serving, is_set(stopping.clone())))
-    });
-    let readiness = health::Readiness { apis, obstacle, listed, shared, liveness, differs, certificate };
+        servers.start_webhook(admission, serving, is_set(stopping.clone()));
+    }
+    let readiness = health::Readiness { apis, obstacle, listed, shared, liveness, differs, served: servers.served() };
     let mut registry = health::registry(HostState { policies, pacer, leadership }, readiness.clone(), &reconciles, answered);
     if let Some(traces) = &traces {
         traces.counts().register(&mut registry);
@@ -293,16 +294,14 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         () = apis::keep(client, served) => bail!("the watch of CustomResourceDefinitions has stopped"),
         () = keep_policies => bail!("the watch of PolicyPlugins has stopped"),
         () = &mut controlled => bail!("the controller has stopped"),
-        ended = ended(&mut webhook) => { ended?; bail!("the admission webhook has stopped") }
+        ended = servers.ended() => bail!("{} has stopped", ended?),
         () = stopped => tracing::info!("stopping"),
     }
     end.send_replace(true);
     controlled.await;
     // Nothing writes any more: the lease can go to another host at once.
     let code = give_back(&stop, campaign).await?;
-    if webhook.is_some() {
-        ended(&mut webhook).await?;
-    }
+    servers.finish().await?;
     if let Some(traces) = traces {
         traces.flush().await;
     }
@@ -319,14 +318,6 @@ async fn give_back(stop: &watch::Sender<bool>, campaign: JoinHandle<()>) -> Resu
 /// Resolves when the flag is set, or nobody is left who could.
 async fn is_set(mut flag: watch::Receiver<bool>) {
     _ = flag.wait_for(|set| *set).await;
-}
-
-/// Resolves when the webhook has ended; never if there is none.
-async fn ended(webhook: &mut Option<JoinHandle<Result<(), AdmissionError>>>) -> Result<()> {
-    match webhook {
-        Some(webhook) => Ok(webhook.await.context("answering the admission webhook")??),
-        None => std::future::pending().await,
-    }
 }
 
 /// A task that panics, and not for one subject alone, would leave the rest of the host leading and answering as if all were well. Another host, or this one started

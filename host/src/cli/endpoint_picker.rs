@@ -21,6 +21,7 @@ use crate::{
         grpc::{self, Settings},
         policy_set::SetInfo,
         pool::Pool,
+        scaling,
         self_signed, unused,
     },
     logging::{LogFormat, LogLevel},
@@ -109,7 +110,7 @@ struct PortArgs {
     /// Where probes ask by gRPC's health protocol, without TLS.
     #[arg(long, value_name = "PORT", default_value_t = 9003)]
     grpc_health_port: u16,
-    /// Where /healthz, /readyz, /metrics and /decisions are answered.
+    /// Where /healthz, /readyz, /metrics, /decisions and /scaling are answered.
     #[arg(long, value_name = "PORT", default_value_t = 9090)]
     metrics_port: u16,
     /// Whether proxies ask by TLS.
@@ -189,13 +190,13 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     let mut registry = Registry::default();
     counts.register(&mut registry);
     registry.register_collector(Box::new(PoolStates(pools.clone())));
-    registry.register_collector(Box::new(SetInfo(pools)));
+    registry.register_collector(Box::new(SetInfo(pools.clone())));
     let listener = args.ports.listen(args.ports.metrics_port, "metrics-port").await?;
-    tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz, /metrics and /decisions");
-    let recorded = decisions::route::routes(decisions);
+    tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz, /metrics, /decisions and /scaling");
+    let further = decisions::route::routes(decisions).merge(scaling::route::routes(pools));
     let probed = Arc::clone(&probes);
     tasks.spawn(async move {
-        health::serve_ready(listener, Arc::new(move || probed.obstacle()), registry, log_level, recorded).await.ok();
+        health::serve_ready(listener, Arc::new(move || probed.obstacle()), registry, log_level, further).await.ok();
         "answering /healthz"
     });
     let tls = args.ports.tls(&mut tasks)?;

@@ -5,6 +5,7 @@ use super::{
     policy::ScoringPolicy,
     pool::{Pool, PoolSummary},
     refusal::Dropped,
+    scaling::RoleScaling,
 };
 use crate::metrics::{bounded, family, single};
 use pointsman_picker::body::Usage;
@@ -232,6 +233,9 @@ impl PickerCounts {
 /// A number of a pool.
 type Read = fn(&PoolSummary) -> f64;
 
+/// A number of the endpoints of a role.
+type ReadRole = fn(&RoleScaling) -> f64;
+
 /// What is read while the page is written.
 #[derive(Debug)]
 pub struct PoolStates(pub Vec<Arc<Pool>>);
@@ -248,6 +252,16 @@ impl Collector for PoolStates {
         ];
         for (name, help, label, read) in gauges {
             family(&mut page, name, help, states.iter().map(|(pool, state)| ([(label, *pool)], ConstGauge::new(read(state)))))?;
+        }
+        let scaling: Vec<_> = self.0.iter().map(|pool| (pool.name(), pool.scaling().roles)).collect();
+        let by_role: [(&str, &str, ReadRole); 2] = [
+            ("pointsman_pool_demand", "How many endpoints of the role would be just full by what the pool has", |role| role.demand),
+            ("pointsman_pool_saturation", "How full the endpoints of the role are in the mean: 1 is full", |role| role.saturation),
+        ];
+        for (name, help, read) in by_role {
+            let roles = scaling.iter().flat_map(|(pool, roles)| roles.iter().map(move |(role, numbers)| (*pool, role.as_str(), numbers)));
+            let series = roles.map(|(pool, role, numbers)| ([("inference_pool", pool), ("role", role)], ConstGauge::new(read(numbers))));
+            family(&mut page, name, help, series)?;
         }
         let blocks: u64 = states.iter().map(|(_, state)| state.prefix_blocks as u64).sum();
         single(&mut page, "llm_d_epp_prefix_indexer_size", "Blocks of prompts that are remembered", blocks)

@@ -16,6 +16,7 @@ mod probes;
 mod read;
 mod refusal;
 mod room;
+pub mod scaling;
 pub mod scrape;
 pub mod self_signed;
 mod session;

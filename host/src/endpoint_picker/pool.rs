@@ -11,7 +11,9 @@ use super::{
     placed::{Answer, Placed},
     read::{Incoming, read},
     refusal::{Dropped, NotPlaced},
-    room, session,
+    room,
+    scaling::PoolScaling,
+    session,
     waiting::{Arrival, Waiting},
 };
 use arc_swap::ArcSwap;
@@ -124,6 +126,11 @@ impl Pool {
         &self.name
     }
 
+    /// Why it isn't ready, and the remedy.
+    pub fn obstacle(&self) -> Option<String> {
+        self.view.obstacle()
+    }
+
     /// Its endpoints.
     pub fn fleet(&self) -> &Fleet {
         &self.view.fleet
@@ -205,6 +212,16 @@ impl Pool {
         room::has_room_for_waiting(&self.config, &self.fleet().endpoints(), self.micros(), ceiling, released)
     }
 
+    /// How many requests wait for room.
+    fn waiting(&self) -> usize {
+        self.waiting.as_ref().map_or(0, Waiting::len)
+    }
+
+    /// How many endpoints it could use.
+    pub fn scaling(&self) -> PoolScaling {
+        PoolScaling::new(&self.config, &self.fleet().endpoints(), self.waiting(), self.micros())
+    }
+
     /// How it fares.
     pub fn state(&self) -> PoolSummary {
         let endpoints = self.fleet().endpoints();
@@ -219,7 +236,7 @@ impl Pool {
             kv_usage: mean(|metrics| metrics.kv_usage),
             queue: mean(|metrics| metrics.waiting),
             saturation: self.saturation(&endpoints),
-            waiting: self.waiting.as_ref().map_or(0, Waiting::len),
+            waiting: self.waiting(),
             prefix_blocks: self.fleet().prefixes.len(),
         }
     }

@@ -1,8 +1,12 @@
 //! /healthz, /readyz and /metrics.
 
-use super::admission::{
-    counts::AdmissionCounts,
-    tls::{CertificateExpiry, CurrentCertificate},
+use super::{
+    admission::{
+        certificates::ServedApi,
+        counts::AdmissionCounts,
+        tls::{CertificateExpiry, CurrentCertificate},
+    },
+    external_metrics::front_proxy::FrontProxy,
 };
 use crate::{
     liveness::Liveness,
@@ -27,6 +31,24 @@ use tokio::{net::TcpListener, sync::watch};
 /// In bytes.
 const LONGEST_FILTER: usize = 1 << 10;
 
+/// What a host serves to the API server, as far as that decides whether it is ready.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// What it is.
+    pub api: ServedApi,
+    /// Its certificate.
+    pub certificate: Arc<CurrentCertificate>,
+    /// Who may ask for it, if that has to be learnt.
+    pub front_proxy: Option<Arc<FrontProxy>>,
+}
+
+impl Served {
+    fn obstacle(&self) -> Option<String> {
+        let called = self.api.called();
+        self.certificate.obstacle(called).or_else(|| self.front_proxy.as_ref()?.obstacle(called))
+    }
+}
+
 /// What decides whether this host is ready.
 #[derive(Clone, Debug)]
 pub struct Readiness {
@@ -42,16 +64,16 @@ pub struct Readiness {
     pub liveness: Liveness,
     /// How this host's flags differ from the leader's, or none.
     pub differs: watch::Receiver<Option<String>>,
-    /// The webhook's certificate, if this host answers the webhook.
-    pub certificate: Option<Arc<CurrentCertificate>>,
+    /// What this host serves to the API server.
+    pub served: Vec<Served>,
 }
 
 impl Readiness {
     /// What keeps this host from being ready.
     fn obstacles(&self) -> BTreeSet<String> {
-        let Self { apis, obstacle, listed, certificate, .. } = self;
-        let certificate = certificate.as_ref().and_then(|certificate| certificate.obstacle());
-        [apis.borrow().obstacle(), obstacle.borrow().clone(), listed.borrow().clone(), certificate].into_iter().flatten().collect()
+        let Self { apis, obstacle, listed, served, .. } = self;
+        let of_host = [apis.borrow().obstacle(), obstacle.borrow().clone(), listed.borrow().clone()];
+        of_host.into_iter().chain(served.iter().map(Served::obstacle)).flatten().collect()
     }
 
     /// What an administrator should fix, although all services that can be served are.
@@ -155,7 +177,7 @@ async fn alive(State(readiness): State<Readiness>) -> (StatusCode, String) {
     }
 }
 
-/// Ready as soon as we know what the cluster serves, the recorded policies are in force and the webhook has its certificate, and while the
+/// Ready as soon as we know what the cluster serves, the recorded policies are in force and what is served has its certificate, and while the
 /// cluster serves what we can't do without. Notes follow: a right that only some services need, a CRD without some fields,
 /// flags that differ from the leader's. They don't change Ready, since a rollout of other flags or CRDs would never end otherwise.
 async fn ready(State(readiness): State<Readiness>) -> (StatusCode, String) {

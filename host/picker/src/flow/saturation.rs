@@ -40,7 +40,19 @@ impl Detector {
         if endpoints.is_empty() {
             return 1.0;
         }
-        let full = |load: &Load| match self {
+        #[allow(clippy::cast_precision_loss)] // Far below 2^52.
+        let number = endpoints.len() as f64;
+        self.demand(endpoints) / number
+    }
+
+    /// How many endpoints would be just full by what these have. None is full by nothing.
+    pub fn demand(self, endpoints: &[Load]) -> f64 {
+        endpoints.iter().map(|load| self.part(load)).sum()
+    }
+
+    /// How full an endpoint is.
+    fn part(self, load: &Load) -> f64 {
+        match self {
             Self::Utilization { queue_depth, kv_usage } => match (load.waiting, load.kv_usage) {
                 (None, None) => 1.0,
                 // Some engines report one of them only.
@@ -48,10 +60,7 @@ impl Detector {
             },
             #[allow(clippy::cast_precision_loss)] // Far below 2^52.
             Self::Concurrency { max_in_flight } => share(load.in_flight as f64, max_in_flight),
-        };
-        #[allow(clippy::cast_precision_loss)] // Far below 2^52.
-        let number = endpoints.len() as f64;
-        endpoints.iter().map(full).sum::<f64>() / number
+        }
     }
 
     /// How much one more request adds to the saturation of so many endpoints.
@@ -89,6 +98,17 @@ mod tests {
         is(detector.saturation(&[load(5.0, 0.4), load(0.0, 0.0)]), 0.5);
         is(detector.saturation(&[load(10.0, 0.8)]), 2.0);
         is(detector.saturation(&[Load { kv_usage: None, ..load(4.0, 0.0) }]), 0.8);
+    }
+
+    #[test]
+    fn demand_is_the_number_of_endpoints_that_the_same_load_fills() {
+        let detector = Detector::default();
+        is(detector.demand(&[load(20.0, 0.1), load(0.0, 0.4), Load::default()]), 4.0 + 0.5 + 1.0);
+        is(detector.demand(&[]), 0.0);
+        is(detector.one_more(1), 0.2);
+        let detector = Detector::Concurrency { max_in_flight: 10.0 };
+        is(detector.demand(&[Load { in_flight: 25, ..Load::default() }, Load::default()]), 2.5);
+        is(detector.one_more(1), 0.1);
     }
 
     #[test]

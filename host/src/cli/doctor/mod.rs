@@ -106,7 +106,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<ExitCode> {
         ("crds", definitions::ours(&installation).await.unwrap_or_else(|error| unread(&error))),
         ("neighbours", definitions::neighbours(&installation)),
         ("namespace", hosts::namespace(&installation).await.unwrap_or_else(|error| unread(&error))),
-        ("rights", rights::check(&installation, &namespaces).await.unwrap_or_else(|error| unread(&error))),
+        ("rights", rights::check(&installation, deployed.as_ref().ok(), &namespaces).await.unwrap_or_else(|error| unread(&error))),
         ("hosts", deployed.as_ref().map_or_else(|error| unread(error), hosts::Deployed::check)),
         ("leader", hosts::leader(&installation).await.unwrap_or_else(|error| unread(&error))),
         ("policies", policies::check(&installation).await.unwrap_or_else(|error| unread(&error))),

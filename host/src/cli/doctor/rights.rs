@@ -1,7 +1,7 @@
 //! The rights of the ServiceAccount that hosts run as, as the API server grants them.
 
-use super::{Checked, Finding, Installation};
-use crate::permissions::{ACCOUNT, BASE, BESIDE_NAMESPACES, Feature, IN_NAMESPACE, features};
+use super::{Checked, Finding, Installation, hosts::Deployed};
+use crate::permissions::{ACCOUNT, BASE, BESIDE_NAMESPACES, EXTERNAL_METRICS, Feature, IN_NAMESPACE, features};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -13,10 +13,10 @@ use serde_json::Value;
 const AT_ONCE: usize = 8;
 
 /// Of a host that serves these namespaces only, or all if there are none.
-pub(super) async fn check(installation: &Installation, namespaces: &[String]) -> Checked {
+pub(super) async fn check(installation: &Installation, deployed: Option<&Deployed>, namespaces: &[String]) -> Checked {
     let asking = Asking::choose(installation).await?;
     let mut findings = Vec::new();
-    for feature in features().iter().filter(|feature| is_needed(installation, feature)) {
+    for feature in features().iter().filter(|feature| is_needed(installation, deployed, feature)) {
         let wanted = attributes(feature, &installation.namespace, namespaces);
         let total = wanted.len();
         let answers = stream::iter(wanted).map(|right| async { asking.may(&right).await.map(|may| (!may).then_some(right)) });
@@ -48,8 +48,12 @@ pub(super) async fn check(installation: &Installation, namespaces: &[String]) ->
     Ok(findings)
 }
 
-/// Whether the cluster has what a feature is for.
-fn is_needed(installation: &Installation, feature: &Feature) -> bool {
+/// Whether the cluster has what a feature is for, and hosts the flag that it takes. Of the external metrics API's rights hosts have some for other
+/// reasons.
+fn is_needed(installation: &Installation, deployed: Option<&Deployed>, feature: &Feature) -> bool {
+    if feature.name == EXTERNAL_METRICS {
+        return deployed.and_then(|deployed| deployed.has_flag("--external-metrics")) == Some(true);
+    }
     let Some(first) = feature.everywhere.first() else { return false };
     let text = |field: &str| first[field][0].as_str().unwrap_or_default().to_owned();
     feature.name == BASE || installation.served.serves_any_version(&text("apiGroups"), &text("resources"))

@@ -1,11 +1,12 @@
-//! Tells the API server whom to trust: the caBundle of the webhook configurations. The leader writes it wherever it differs, and nothing
-//! else of them, which manifests make.
+//! Tells the API server whom to trust: the caBundle of the webhook configurations and of the APIService. The leader writes it wherever it
+//! differs, and nothing else of them, which manifests make.
 
-use crate::{leader::Leadership, problem::sentence};
+use crate::{leader::Leadership, permissions::EXTERNAL_METRICS_SECRET, problem::sentence};
 use futures::StreamExt;
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig},
+    kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -29,21 +30,37 @@ const WRITE_WITHIN: Duration = Duration::from_secs(4);
 /// What begins the annotations by which cert-manager is told to write the caBundle itself.
 const INJECT_ANNOTATION_PREFIX: &str = "cert-manager.io/inject-";
 
-/// A kind of configuration.
-trait Configuration: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
-    /// Its webhooks, by name.
-    fn webhooks(&self) -> Vec<(&str, &WebhookClientConfig)>;
+/// A kind of object by which the API server trusts a server.
+pub trait Configuration: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
+    /// The part of a patch that has it trust these CAs; none if it does.
+    fn trust(&self, bundle: &ByteString) -> Option<Value>;
 }
 
 impl Configuration for ValidatingWebhookConfiguration {
-    fn webhooks(&self) -> Vec<(&str, &WebhookClientConfig)> {
-        self.webhooks.iter().flatten().map(|webhook| (webhook.name.as_str(), &webhook.client_config)).collect()
+    fn trust(&self, bundle: &ByteString) -> Option<Value> {
+        trust_webhooks(self.webhooks.iter().flatten().map(|webhook| (webhook.name.as_str(), &webhook.client_config)), bundle)
     }
 }
 
 impl Configuration for MutatingWebhookConfiguration {
-    fn webhooks(&self) -> Vec<(&str, &WebhookClientConfig)> {
-        self.webhooks.iter().flatten().map(|webhook| (webhook.name.as_str(), &webhook.client_config)).collect()
+    fn trust(&self, bundle: &ByteString) -> Option<Value> {
+        trust_webhooks(self.webhooks.iter().flatten().map(|webhook| (webhook.name.as_str(), &webhook.client_config)), bundle)
+    }
+}
+
+fn trust_webhooks<'w>(webhooks: impl Iterator<Item = (&'w str, &'w WebhookClientConfig)>, bundle: &ByteString) -> Option<Value> {
+    let differs = webhooks.filter(|(_, client)| client.ca_bundle.as_ref() != Some(bundle));
+    let differs: Vec<Value> = differs.map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": bundle}})).collect();
+    (!differs.is_empty()).then(|| json!({"webhooks": differs}))
+}
+
+impl Configuration for APIService {
+    /// Only of one that leads to hosts: the same name may be another adapter's.
+    fn trust(&self, bundle: &ByteString) -> Option<Value> {
+        let spec = self.spec.as_ref()?;
+        let is_ours = spec.service.as_ref().is_some_and(|service| service.name.as_deref() == Some(EXTERNAL_METRICS_SECRET));
+        let differs = is_ours && spec.ca_bundle.as_ref() != Some(bundle);
+        differs.then(|| json!({"spec": {"caBundle": bundle}}))
     }
 }
 
@@ -54,7 +71,8 @@ pub async fn keep(client: Client, name: &str, leadership: Leadership, bundle: wa
     tokio::join!(validating, defaulting);
 }
 
-async fn keep_one<K: Configuration>(client: Client, name: &str, leadership: Leadership, mut bundle: watch::Receiver<Option<String>>) {
+/// Keeps the caBundle of one of them. Never ends by itself.
+pub async fn keep_one<K: Configuration>(client: Client, name: &str, leadership: Leadership, mut bundle: watch::Receiver<Option<String>>) {
     let api = Api::<K>::all(client);
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut events = pin!(watcher::watcher(api.clone(), only).default_backoff());
@@ -89,7 +107,7 @@ async fn keep_one<K: Configuration>(client: Client, name: &str, leadership: Lead
             }
         }
         if let Some(trouble) = trouble.filter(|trouble| *trouble != complaint) {
-            tracing::warn!(configuration = name, kind = &*kind, error = trouble, "the webhook configuration can't be kept; trying again");
+            tracing::warn!(configuration = name, kind = &*kind, error = trouble, "the configuration can't be kept; trying again");
             complaint = trouble;
         }
     }
@@ -100,13 +118,10 @@ fn patch<K: Configuration>(configuration: &K, bundle: &str) -> Option<Value> {
     if configuration.annotations().keys().any(|key| key.starts_with(INJECT_ANNOTATION_PREFIX)) {
         return None;
     }
-    let bundle = ByteString(bundle.as_bytes().to_vec());
-    let webhooks = configuration.webhooks();
-    let differs = webhooks.iter().filter(|(_, client)| client.ca_bundle.as_ref() != Some(&bundle));
-    let differs: Vec<Value> = differs.map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": bundle}})).collect();
+    let mut patch = configuration.trust(&ByteString(bundle.as_bytes().to_vec()))?;
     // The version is that which was read: a webhook that has gone since would come back by its name, and nothing else.
-    let version = configuration.resource_version();
-    (!differs.is_empty()).then(|| json!({"metadata": {"resourceVersion": version}, "webhooks": differs}))
+    patch["metadata"] = json!({"resourceVersion": configuration.resource_version()});
+    Some(patch)
 }
 
 #[cfg(test)]
@@ -131,6 +146,21 @@ mod tests {
         let bundle = ByteString(b"new".to_vec());
         let webhooks = json!([{"name": "b.example.com", "clientConfig": {"caBundle": bundle}}]);
         assert_eq!(patch, json!({"metadata": {"resourceVersion": "7"}, "webhooks": webhooks}));
+    }
+
+    #[test]
+    fn of_an_api_service_only_one_that_leads_to_hosts_is_written() {
+        let service = |name: &str, bundle: Value| -> APIService {
+            let service = json!({"name": name, "namespace": "pointsman-system"});
+            let spec = json!({"groupPriorityMinimum": 100, "versionPriority": 100, "service": service, "caBundle": bundle});
+            let metadata = json!({"name": "v1beta1.external.metrics.k8s.io", "resourceVersion": "7"});
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+        };
+        let bundle = ByteString(b"new".to_vec());
+        let expected = json!({"metadata": {"resourceVersion": "7"}, "spec": {"caBundle": bundle}});
+        assert_eq!(patch(&service("pointsman-external-metrics", Value::Null), "new"), Some(expected));
+        assert_eq!(patch(&service("pointsman-external-metrics", json!(bundle)), "new"), None);
+        assert_eq!(patch(&service("keda-operator-metrics-apiserver", Value::Null), "new"), None);
     }
 
     #[test]

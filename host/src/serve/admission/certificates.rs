@@ -1,12 +1,17 @@
-//! What the webhook shows for a certificate, and whom that makes the API server trust: of a directory, as cert-manager fills it, or
-//! self-made and kept in a Secret.
+//! What a server shows for a certificate, and whom that makes its clients trust: of a directory, as cert-manager fills it, or self-made and
+//! kept in a Secret.
 
 pub mod directory;
 pub mod made;
 pub mod secret;
 
 use super::tls::CurrentCertificate;
-use std::sync::Arc;
+use crate::{
+    leader::Leadership,
+    permissions::{EXTERNAL_METRICS, EXTERNAL_METRICS_SECRET, WEBHOOK, WEBHOOK_SECRET},
+};
+use kube::Client;
+use std::{io, path::PathBuf, sync::Arc};
 use tokio::sync::watch;
 use tokio_rustls::rustls::{
     self, RootCertStore,
@@ -45,6 +50,76 @@ pub struct CertificateSink {
     pub bundle: watch::Sender<Option<String>>,
 }
 
+/// What hosts serve to the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServedApi {
+    /// The admission webhook.
+    Webhook,
+    /// The external metrics API.
+    ExternalMetrics,
+}
+
+impl ServedApi {
+    /// As messages name it.
+    pub const fn called(self) -> &'static str {
+        match self {
+            Self::Webhook => "the webhook",
+            Self::ExternalMetrics => "the external metrics API",
+        }
+    }
+
+    /// The Secret with the certificates that hosts make for it, which is called as its Service.
+    pub const fn secret(self) -> &'static str {
+        match self {
+            Self::Webhook => WEBHOOK_SECRET,
+            Self::ExternalMetrics => EXTERNAL_METRICS_SECRET,
+        }
+    }
+
+    /// The folder of its rights in `deploy/roles`.
+    const fn feature(self) -> &'static str {
+        match self {
+            Self::Webhook => WEBHOOK,
+            Self::ExternalMetrics => EXTERNAL_METRICS,
+        }
+    }
+}
+
+/// Where certificates come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Certificates {
+    /// From a folder with tls.crt, tls.key and perhaps ca.crt.
+    Directory(PathBuf),
+    /// From ourselves, for these names of the server.
+    Made(Vec<String>),
+}
+
+impl Certificates {
+    /// From the folder if there is one, else for these names, or for that of the Service.
+    pub fn new(served: ServedApi, namespace: &str, folder: Option<PathBuf>, hosts: Vec<String>) -> Self {
+        match folder {
+            Some(folder) => Self::Directory(folder),
+            None if hosts.is_empty() => Self::Made(vec![format!("{}.{namespace}.svc", served.secret())]),
+            None => Self::Made(hosts),
+        }
+    }
+
+    /// Shows them. It ends by itself only if the folder can't be watched.
+    pub async fn keep(
+        self,
+        served: ServedApi,
+        (client, namespace): (Client, &str),
+        leadership: Leadership,
+        outlet: CertificateSink,
+    ) -> io::Result<()> {
+        match self {
+            Self::Directory(directory) => directory::keep(directory, outlet)?.await,
+            Self::Made(names) => secret::keep(served, client, namespace, names, leadership, outlet).await,
+        }
+        Ok(())
+    }
+}
+
 /// The certificates of a PEM file.
 pub fn certificates(called: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
@@ -60,9 +135,8 @@ pub fn expires(certificate: &CertificateDer<'_>) -> Option<i64> {
 
 /// The CAs of a PEM file, for clients whose certificates one of them has signed.
 pub fn client_roots(pem: &[u8]) -> Result<RootCertStore, CertificateError> {
-    const CALLED: &str = "the file";
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(CALLED, pem)? {
+    for certificate in certificates("the file", pem)? {
         roots.add(certificate).map_err(CertificateError::Root)?;
     }
     Ok(roots)

@@ -25,7 +25,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use certificates::{CertificateSink, directory, secret};
+use certificates::{CertificateSink, Certificates, ServedApi};
 use counts::AdmissionCounts;
 use kube::Client;
 use pointsman_core::{
@@ -35,14 +35,14 @@ use pointsman_core::{
 };
 use pointsman_sandbox::{evaluator::Evaluator, isolate::isolated};
 use review::{Request, ReviewContext, ReviewError};
-use std::{io, path::PathBuf, sync::Arc, time::Instant};
+use std::{io, sync::Arc, time::Instant};
 use tls::{CurrentCertificate, TlsListener};
 use tokio::{
     net::TcpListener,
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Duration, timeout},
 };
-use tokio_rustls::rustls::RootCertStore;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use verdict::{AdmissionVerdict, Denial};
 
 /// How large a request may be. The API server takes objects of 3 MiB, and an update carries two: as it is to be, and as it was.
@@ -59,9 +59,6 @@ const ROOM_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long a request may take to come.
 const READ_WITHIN: Duration = Duration::from_secs(5);
-
-/// How long requests that have begun are waited for when the host ends.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// Why the webhook can't be served.
 #[derive(Debug, thiserror::Error)]
@@ -92,15 +89,6 @@ pub struct Admission {
     pub counts: Arc<AdmissionCounts>,
 }
 
-/// Where certificates come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Certificates {
-    /// From a folder with tls.crt, tls.key and perhaps ca.crt.
-    Directory(PathBuf),
-    /// From ourselves, for these names of the webhook.
-    Made(Vec<String>),
-}
-
 /// How the webhook is served.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct AdmissionServer {
@@ -110,8 +98,8 @@ pub struct AdmissionServer {
     pub certificates: Certificates,
     /// The one that clients are shown now.
     pub shown: Arc<CurrentCertificate>,
-    /// The CAs of those who may ask; none where anybody may who reaches it.
-    pub clients: Option<RootCertStore>,
+    /// Who may ask; anybody who reaches it if there is none.
+    pub clients: Option<Arc<dyn ClientCertVerifier>>,
     /// The name of the webhook configurations.
     pub configuration: String,
     /// The host's namespace.
@@ -172,32 +160,11 @@ impl Admission {
         let (bundle, told) = watch::channel(None);
         let outlet = CertificateSink { shown, bundle };
         let listener = TlsListener::new(listener, Arc::clone(&outlet.shown), clients).map_err(AdmissionError::Listen)?;
-        let (stopping, mut stopped) = watch::channel(false);
-        let ending = async move {
-            stop.await;
-            stopping.send_replace(true);
-        };
-        let answering = axum::serve(listener, self.routes()).with_graceful_shutdown(ending).into_future();
-        let answering = async {
-            tokio::pin!(answering);
-            tokio::select! {
-                result = &mut answering => result,
-                // What a client that keeps its connection open still wants isn't waited for.
-                () = async { _ = stopped.wait_for(|stopped| *stopped).await } => timeout(LAST_ANSWERS, answering).await.unwrap_or(Ok(())),
-            }
-        };
-        let certificates = async {
-            match certificates {
-                Certificates::Directory(directory) => {
-                    directory::keep(directory, outlet).map_err(AdmissionError::Directory)?.await;
-                }
-                Certificates::Made(names) => secret::keep(client.clone(), &namespace, names, leadership.clone(), outlet).await,
-            }
-            Ok(())
-        };
         tokio::select! {
-            result = answering => result.map_err(AdmissionError::Listen),
-            result = certificates => result,
+            result = tls::serve(listener, self.routes(), stop) => result.map_err(AdmissionError::Listen),
+            result = certificates.keep(ServedApi::Webhook, (client.clone(), &namespace), leadership.clone(), outlet) => {
+                result.map_err(AdmissionError::Directory)
+            }
             () = bundle::keep(client.clone(), &configuration, leadership.clone(), told) => Ok(()),
         }
     }

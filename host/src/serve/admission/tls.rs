@@ -6,14 +6,14 @@ use super::{
 };
 use crate::metrics::single;
 use arc_swap::ArcSwapOption;
-use axum::serve::Listener;
+use axum::{Router, serve::Listener};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use std::{
     fmt,
     future::poll_fn,
     io,
     net::SocketAddr,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -21,7 +21,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::JoinHandle,
     time::{Instant, Sleep, sleep, timeout},
 };
@@ -30,7 +30,9 @@ use tokio_rustls::{
     rustls::{
         self, RootCertStore, ServerConfig,
         crypto::ring,
-        server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier},
+        server::{
+            ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier, danger::ClientCertVerifier,
+        },
         sign::CertifiedKey,
     },
     server::TlsStream,
@@ -45,6 +47,9 @@ const BACKLOG: usize = 128;
 /// How long a connection stays on which nobody says anything. The API server gives one up after 90 seconds, and mustn't find it closed as it
 /// asks.
 const SILENT: Duration = Duration::from_mins(3);
+
+/// How long requests that have begun are waited for when the host ends.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// How long to wait after a connection couldn't be taken: mostly there are too many open files.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(500);
@@ -73,10 +78,10 @@ impl CurrentCertificate {
         self.absent.store(Some(Arc::new(why.to_owned())));
     }
 
-    /// What keeps the webhook from answering, or none.
-    pub fn obstacle(&self) -> Option<String> {
+    /// What keeps what is served with it, such as "the webhook", from answering, or none.
+    pub fn obstacle(&self, served: &str) -> Option<String> {
         let why = || self.absent.load_full().map_or_else(|| "it hasn't been read yet".to_owned(), |why| (*why).clone());
-        (!self.any()).then(|| format!("the webhook has no certificate: {}", why()))
+        (!self.any()).then(|| format!("{served} has no certificate: {}", why()))
     }
 
     /// When it ends, in seconds since 1970.
@@ -166,8 +171,8 @@ pub struct TlsListener {
 }
 
 impl TlsListener {
-    /// Takes the connections of a listener; where CAs of clients are named, only of those that have a certificate of theirs.
-    pub fn new(listener: TcpListener, shown: Arc<CurrentCertificate>, clients: Option<RootCertStore>) -> io::Result<Self> {
+    /// Takes the connections of a listener; if clients are verified, only of those that show a certificate that is accepted.
+    pub fn new(listener: TcpListener, shown: Arc<CurrentCertificate>, clients: Option<Arc<dyn ClientCertVerifier>>) -> io::Result<Self> {
         let acceptor = TlsAcceptor::from(Arc::new(config(shown, clients).map_err(io::Error::other)?));
         let address = listener.local_addr()?;
         let (sender, connections) = mpsc::channel(BACKLOG);
@@ -183,17 +188,38 @@ impl Drop for TlsListener {
     }
 }
 
-fn config(shown: Arc<CurrentCertificate>, clients: Option<RootCertStore>) -> Result<ServerConfig, rustls::Error> {
-    let provider = Arc::new(ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+/// Accepts clients whose certificates one of these CAs has signed.
+pub fn signed_by(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider())).build()
+}
+
+/// Serves these routes until `stop`, and gives the last answers.
+pub async fn serve(listener: TlsListener, routes: Router, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+    let (stopping, mut stopped) = watch::channel(false);
+    let ending = async move {
+        stop.await;
+        stopping.send_replace(true);
+    };
+    let mut answering = pin!(axum::serve(listener, routes).with_graceful_shutdown(ending).into_future());
+    tokio::select! {
+        result = &mut answering => result,
+        // What a client that keeps its connection open still wants isn't waited for.
+        () = async { _ = stopped.wait_for(|stopped| *stopped).await } => timeout(LAST_ANSWERS, answering).await.unwrap_or(Ok(())),
+    }
+}
+
+fn config(shown: Arc<CurrentCertificate>, clients: Option<Arc<dyn ClientCertVerifier>>) -> Result<ServerConfig, rustls::Error> {
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions()?;
+    let is_verified = clients.is_some();
     let builder = match clients {
         None => builder.with_no_client_auth(),
-        Some(roots) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-            builder.with_client_cert_verifier(verifier.map_err(|error| rustls::Error::General(error.to_string()))?)
-        }
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
     };
     let mut config = builder.with_cert_resolver(shown);
+    if is_verified {
+        // A session that is taken up again would be that of a client whom nobody accepts any more.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+    }
     // The API server speaks nothing else with webhooks, so that its requests spread over all replicas.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
@@ -205,7 +231,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, sender: mpsc::Send
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::debug!(%error, "a connection to the webhook can't be taken");
+                tracing::debug!(%error, "a connection can't be taken");
                 sleep(AFTER_A_FAILURE).await;
                 continue;
             }
@@ -220,8 +246,8 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, sender: mpsc::Send
             };
             match handshake {
                 Ok(Ok(stream)) => drop(sender.send((Connection::new(stream, place), from)).await),
-                Ok(Err(error)) => tracing::debug!(%from, %error, "a client of the webhook can't be talked to"),
-                Err(_) => tracing::debug!(%from, "a client of the webhook says nothing"),
+                Ok(Err(error)) => tracing::debug!(%from, %error, "a client can't be talked to"),
+                Err(_) => tracing::debug!(%from, "a client says nothing"),
             }
         });
     }
@@ -306,6 +332,7 @@ mod tests {
 
     /// Takes connections, and ends each once it has one.
     async fn listen(shown: &Arc<CurrentCertificate>, clients: Option<RootCertStore>) -> SocketAddr {
+        let clients = clients.map(|roots| signed_by(roots).unwrap());
         let mut listener = TlsListener::new(TcpListener::bind("127.0.0.1:0").await.unwrap(), Arc::clone(shown), clients).unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {

@@ -10,8 +10,10 @@ use std::{
 use tokio_rustls::rustls::sign::CertifiedKey;
 
 /// What to do about a directory without a certificate.
-const REMEDY: &str = "put tls.crt and tls.key into the folder of --webhook-certs; where cert-manager fills it, `kubectl describe certificate` \
-                      reports why it doesn't";
+fn remedy(directory: &Path) -> String {
+    let describe = "where cert-manager fills it, `kubectl describe certificate` reports why it doesn't";
+    format!("put tls.crt and tls.key into the folder {}; {describe}", directory.display())
+}
 
 /// Why nothing is read from a directory.
 #[derive(Debug, thiserror::Error)]
@@ -34,9 +36,10 @@ pub fn keep(directory: PathBuf, outlet: CertificateSink) -> io::Result<impl Futu
                 tracing::info!(directory = %directory.display(), "showing the certificate of the directory");
             }
             Err(error) => {
-                outlet.shown.note_failure(&format!("{error}: {REMEDY}"));
-                let stays = if outlet.shown.any() { "the former one stays" } else { "the webhook can't be talked to" };
-                tracing::warn!(directory = %directory.display(), error, "the certificate can't be used; {stays}: {REMEDY}");
+                let remedy = remedy(&directory);
+                outlet.shown.note_failure(&format!("{error}: {remedy}"));
+                let stays = if outlet.shown.any() { "the former one stays" } else { "no client can connect" };
+                tracing::warn!(directory = %directory.display(), error, "the certificate can't be used; {stays}: {remedy}");
             }
         };
         let look = || {
@@ -105,14 +108,18 @@ mod tests {
         let becomes = async |what: &str, expected: &dyn Fn(Option<String>) -> bool| {
             let mut looks = tokio::time::interval(Duration::from_millis(10));
             let until = async {
-                while !expected(outlet.shown.obstacle()) {
+                while !expected(outlet.shown.obstacle("the webhook")) {
                     looks.tick().await;
                 }
             };
-            tokio::time::timeout(Duration::from_mins(1), until).await.unwrap_or_else(|_| panic!("{what}: {:?}", outlet.shown.obstacle()));
+            tokio::time::timeout(Duration::from_mins(1), until)
+                .await
+                .unwrap_or_else(|_| panic!("{what}: {:?}", outlet.shown.obstacle("the webhook")));
         };
         let empty = |said: Option<String>| {
-            said.is_some_and(|said| said.starts_with("the webhook has no certificate: tls.crt can't be read") && said.ends_with(REMEDY))
+            said.is_some_and(|said| {
+                said.starts_with("the webhook has no certificate: tls.crt can't be read") && said.ends_with(&remedy(directory.path()))
+            })
         };
         becomes("the folder is empty", &empty).await;
         fill(directory.path(), &made());

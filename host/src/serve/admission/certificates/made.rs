@@ -44,7 +44,7 @@ pub enum MadeError {
     #[error("what was made can't be used: {0}")]
     Use(#[from] CertificateError),
     /// What was made isn't taken for the names that it is for.
-    #[error("no client would take the certificate that was made for {0}: names of the webhook, or this machine's clock, are wrong")]
+    #[error("no client would take the certificate that was made for {0}: correct these names, or this machine's clock")]
     Names(String),
 }
 

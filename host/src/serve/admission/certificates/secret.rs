@@ -2,12 +2,11 @@
 //! holds.
 
 use super::{
-    CertificateSink,
+    CertificateSink, ServedApi,
     made::{self, SelfSignedKeys},
 };
 use crate::{
     leader::Leadership,
-    permissions::WEBHOOK_SECRET,
     problem::{is_forbidden, sentence},
 };
 use futures::StreamExt;
@@ -20,23 +19,20 @@ use kube::{
 use std::{collections::BTreeMap, error::Error, pin::pin, time::Duration};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// Its name.
-pub const NAME: &str = WEBHOOK_SECRET;
-
 /// How often it is looked whether something is due, and what failed is tried again.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a write may take.
 const WRITE_WITHIN: Duration = Duration::from_secs(4);
 
-/// Keeps the Secret, for the names that clients call the webhook by, and shows what it holds. Never ends by itself.
-pub async fn keep(client: Client, namespace: &str, names: Vec<String>, leadership: Leadership, outlet: CertificateSink) {
+/// Keeps the Secret, for the names that clients call the server by, and shows what it holds. Never ends by itself.
+pub async fn keep(served: ServedApi, client: Client, namespace: &str, names: Vec<String>, leadership: Leadership, outlet: CertificateSink) {
     let api = Api::<Secret>::namespaced(client, namespace);
-    let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+    let only = watcher::Config::default().fields(&format!("metadata.name={}", served.secret()));
     let mut events = pin!(watcher::watcher(api.clone(), only).default_backoff());
     let mut looks = interval(POLL_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut keeper = Keeper { api, names, leadership, outlet, found: Found::Unknown, shown: None, complaint: String::new() };
+    let mut keeper = Keeper { served, api, names, leadership, outlet, found: Found::Unknown, shown: None, complaint: String::new() };
     let mut listed = None;
     loop {
         tokio::select! {
@@ -46,7 +42,7 @@ pub async fn keep(client: Client, namespace: &str, names: Vec<String>, leadershi
                 Ok(watcher::Event::InitDone) => keeper.found = listed.take().map_or(Found::Missing, Found::from_secret),
                 Ok(watcher::Event::Apply(secret)) => keeper.found = Found::from_secret(secret),
                 Ok(watcher::Event::Delete(_)) => keeper.found = Found::Missing,
-                Err(error) => keeper.complain(format!("it can't be read: {}", advised(&error))),
+                Err(error) => keeper.complain(format!("it can't be read: {}", keeper.advised(&error))),
             },
             _ = looks.tick() => {}
         }
@@ -77,6 +73,7 @@ impl Found {
 }
 
 struct Keeper {
+    served: ServedApi,
     api: Api<Secret>,
     names: Vec<String>,
     leadership: Leadership,
@@ -98,7 +95,7 @@ impl Keeper {
         self.outlet.bundle.send_if_modified(|before| before.replace(kept.bundle.clone()).as_ref() != Some(&kept.bundle));
         if leaf {
             self.outlet.shown.show(key);
-            tracing::info!(secret = NAME, "showing the certificate of the Secret");
+            tracing::info!(secret = self.served.secret(), "showing the certificate of the Secret");
         }
         self.shown = Some(kept);
     }
@@ -121,26 +118,26 @@ impl Keeper {
         };
         match timeout(WRITE_WITHIN, self.write(wanted)).await {
             Ok(Ok(written)) => {
-                tracing::info!(secret = NAME, "certificates of the webhook have been made");
+                tracing::info!(secret = self.served.secret(), "certificates of {} have been made", self.served.called());
                 self.found = Found::from_secret(written);
                 self.complaint.clear();
                 self.show();
             }
             // Somebody else was first, and the watch tells what he has written.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => self.found = Found::Unknown,
-            Ok(Err(error)) => self.complain(format!("it can't be written: {}", advised(&error))),
+            Ok(Err(error)) => self.complain(format!("it can't be written: {}", self.advised(&error))),
             Err(_) => self.complain("it can't be written: the API server doesn't answer".to_owned()),
         }
     }
 
     async fn write(&self, wanted: SelfSignedKeys) -> kube::Result<Secret> {
-        let data = Some(data(wanted));
+        let (data, name) = (Some(data(wanted)), self.served.secret());
         match &self.found {
             // It carries the version that was read.
-            Found::There(secret) => self.api.replace(NAME, &PostParams::default(), &Secret { data, ..(**secret).clone() }).await,
+            Found::There(secret) => self.api.replace(name, &PostParams::default(), &Secret { data, ..(**secret).clone() }).await,
             Found::Unknown | Found::Missing => {
                 let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "pointsman".to_owned())]);
-                let metadata = ObjectMeta { name: Some(NAME.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
+                let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
                 // Not of the type kubernetes.io/tls: that one must always have a leaf.
                 let secret = Secret { metadata, data, type_: Some("Opaque".to_owned()), ..Secret::default() };
                 self.api.create(&PostParams::default(), &secret).await
@@ -150,17 +147,18 @@ impl Keeper {
 
     fn complain(&mut self, complaint: String) {
         if complaint != self.complaint {
-            self.outlet.shown.note_failure(&format!("the Secret {NAME}: {complaint}"));
-            tracing::warn!(secret = NAME, error = complaint, "the webhook's certificates can't be kept; trying again");
+            let secret = self.served.secret();
+            self.outlet.shown.note_failure(&format!("the Secret {secret}: {complaint}"));
+            tracing::warn!(secret, error = complaint, "certificates of {} can't be kept; trying again", self.served.called());
             self.complaint = complaint;
         }
     }
-}
 
-/// An error, with what to do where a right is missing.
-fn advised(error: &(dyn Error + 'static)) -> String {
-    let advice = if is_forbidden(error) { ": apply deploy/roles/webhook" } else { "" };
-    format!("{}{advice}", sentence(error))
+    /// An error, with what to do where a right is missing.
+    fn advised(&self, error: &(dyn Error + 'static)) -> String {
+        let advice = if is_forbidden(error) { format!(": apply deploy/roles/{}", self.served.feature()) } else { String::new() };
+        format!("{}{advice}", sentence(error))
+    }
 }
 
 fn kept(secret: &Secret) -> SelfSignedKeys {

@@ -1,0 +1,60 @@
+//! The flags by which a controller answers the external metrics API.
+
+use super::controller::webhook_host;
+use crate::{
+    leader::Leadership,
+    serve::{
+        admission::certificates::{Certificates, ServedApi},
+        external_metrics::ExternalMetricsServer,
+    },
+};
+use anyhow::{Context, Result};
+use clap::Args;
+use kube::Client;
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use tokio::net::TcpListener;
+
+#[derive(Args, Debug)]
+pub(super) struct ExternalMetricsArgs {
+    /// Where the API external.metrics.k8s.io is answered, over TLS: the demand of InferencePools, for HorizontalPodAutoscalers. By default it
+    /// isn't.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    external_metrics: Option<SocketAddr>,
+    /// The folder of the API's certificate: tls.crt, tls.key and, for the caBundle, ca.crt. By default the host makes its own, and keeps them in
+    /// the Secret pointsman-external-metrics.
+    #[arg(long, value_name = "FOLDER", requires = "external_metrics")]
+    external_metrics_certs: Option<PathBuf>,
+    /// A name by which the API server calls the API; may be repeated. By default pointsman-external-metrics.NAMESPACE.svc.
+    #[arg(
+        long = "external-metrics-host",
+        value_name = "NAME",
+        value_parser = webhook_host,
+        requires = "external_metrics",
+        conflicts_with = "external_metrics_certs"
+    )]
+    external_metrics_hosts: Vec<String>,
+}
+
+impl ExternalMetricsArgs {
+    /// Where the API is answered, if it is.
+    pub(super) async fn listen(&self) -> Result<Option<TcpListener>> {
+        let Some(address) = self.external_metrics else { return Ok(None) };
+        let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address} for the external metrics API"))?;
+        tracing::info!(external_metrics = %listener.local_addr()?, "answering the external metrics API");
+        Ok(Some(listener))
+    }
+
+    /// What answers it there.
+    pub(super) fn server(&self, listener: TcpListener, namespace: &str, client: Client, leadership: Leadership) -> ExternalMetricsServer {
+        let (folder, hosts) = (self.external_metrics_certs.clone(), self.external_metrics_hosts.clone());
+        ExternalMetricsServer {
+            listener,
+            certificates: Certificates::new(ServedApi::ExternalMetrics, namespace, folder, hosts),
+            shown: Arc::default(),
+            front_proxy: Arc::default(),
+            namespace: namespace.to_owned(),
+            client,
+            leadership,
+        }
+    }
+}
