@@ -77,7 +77,7 @@ impl PoolDemand<'_> {
 
     /// A trigger of KEDA, which asks the picker itself: a Service with its host name.
     pub fn trigger(self, host: &str, port: i64, namespace: &str) -> Value {
-        let url = format!("http://{host}:{port}/scaling/{namespace}/{}?role={}", self.pool, self.role);
+        let url = format!("http://{host}:{port}/scaling/{namespace}/{}/{}", self.pool, self.role);
         json!({"type": "metrics-api", "metadata": {"url": url, "valueLocation": "demand", "targetValue": decimal(self.target)}})
     }
 }
