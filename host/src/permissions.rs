@@ -158,6 +158,25 @@ fn own_certificates(secret: &str) -> Vec<Value> {
 /// What both kinds of service are made of.
 const SERVED_BY: [&Resource; 6] = [&DEPLOYMENT, &SERVICE, &SERVICE_ACCOUNT, &ROLE, &ROLE_BINDING, &HORIZONTAL_POD_AUTOSCALER];
 
+fn kserve() -> Feature {
+    Feature {
+        name: "kserve",
+        purpose: "It serves LLMInferenceServices.",
+        everywhere: [
+            subject(&LLM_INFERENCE_SERVICE),
+            rules(&[&LLM_CONFIG], SEES),
+            rules(&SERVED_BY, OWNS),
+            // What a service's criticality is to its scheduler.
+            rules(&[&INFERENCE_OBJECTIVE, &LLM_D_INFERENCE_OBJECTIVE], OWNS),
+            // The one for this project's picker has no other rights.
+            granted(&access::picks_endpoints_by_leader(Metadata::default(), "", "")),
+        ]
+        .concat(),
+        // The image of the host's own pod, which runs their schedulers.
+        at_home: vec![rule("", "pods", &["get"])],
+    }
+}
+
 /// All of them, in the order of the docs.
 pub fn features() -> Vec<Feature> {
     let neighbour = |name, purpose, kinds: &[&Resource]| Feature { name, purpose, everywhere: rules(kinds, OWNS), at_home: Vec::new() };
@@ -196,22 +215,7 @@ pub fn features() -> Vec<Feature> {
             // The image of the host's own pod, in which models on claims are inspected.
             at_home: vec![rule("", "pods", &["get"])],
         },
-        Feature {
-            name: "kserve",
-            purpose: "It serves LLMInferenceServices.",
-            everywhere: [
-                subject(&LLM_INFERENCE_SERVICE),
-                rules(&[&LLM_CONFIG], SEES),
-                rules(&SERVED_BY, OWNS),
-                // What a service's criticality is to its scheduler.
-                rules(&[&INFERENCE_OBJECTIVE, &LLM_D_INFERENCE_OBJECTIVE], OWNS),
-                // The one for this project's picker has no other rights.
-                granted(&access::picks_endpoints_by_leader(Metadata::default(), "", "")),
-            ]
-            .concat(),
-            // The image of the host's own pod, which runs their schedulers.
-            at_home: vec![rule("", "pods", &["get"])],
-        },
+        kserve(),
         Feature {
             name: EH_OPS,
             purpose: "It serves InferenceModels.",

@@ -19,7 +19,7 @@ const OWNERS: &str = "clusters with OwnerReferencesPermissionEnforcement require
 
 /// What the Roles grant that services get. Nobody may grant what they may not do, so the host has the same rights, without a use of its own.
 fn given() -> BTreeSet<[String; 3]> {
-    let roles = [access::sees_pods(Metadata::default()), access::picks_endpoints(Metadata::default(), "", "")];
+    let roles = [access::sees_pods(Metadata::default()), access::picks_endpoints_by_leader(Metadata::default(), "", "")];
     roles.iter().flat_map(|role| granted(role["rules"].as_array().unwrap())).collect()
 }
 

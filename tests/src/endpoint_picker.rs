@@ -143,11 +143,6 @@ impl<'a> PickerProcess<'a> {
         http_get(&self.pages, path).ok()
     }
 
-    /// Where it answers with pages.
-    pub fn pages(&self) -> &str {
-        &self.pages
-    }
-
     /// What /readyz says, with its status.
     pub fn ready(&self) -> Option<(u16, String)> {
         self.get("/readyz")

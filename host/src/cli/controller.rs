@@ -7,7 +7,7 @@ use super::{
 use crate::{
     comparison::LiveComparison,
     controller,
-    keeper::{self, Options, start::Started},
+    keeper::{self, start::Started},
     leader::{
         Timing,
         agreement::{Agreement, SharedSettings},
@@ -217,14 +217,13 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let settings = args.policies.settings(stage, Arc::clone(&pacer), liveness.clone())?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz and /metrics");
-    let (webhook, external_metrics) = (args.webhook.listen().await?, args.external_metrics.listen().await?);
-    let clients = args.webhook.clients()?;
+    let (webhook, clients) = (args.webhook.listen().await?, args.webhook.clients()?);
+    let external_metrics = args.external_metrics.listen().await?;
 
     // First those that write end, then the lease is given back.
     let (end, ending) = watch::channel(false);
     let (stop, stopping) = watch::channel(false);
-    let Options { namespace, identity, .. } = &settings.options;
-    let (namespace, identity) = (namespace.clone(), identity.clone());
+    let (namespace, identity) = (settings.options.namespace.clone(), settings.options.identity.clone());
     let (agreement, differs) = Agreement::new(args.shared);
     let (leadership, campaign) =
         campaign(client.clone(), &namespace, LEASE, &identity, Timing::default(), agreement, is_set(stopping.clone()));

@@ -21,8 +21,7 @@ use crate::{
         grpc::{self, Settings},
         policy_set::SetInfo,
         pool::Pool,
-        scaling,
-        self_signed, unused,
+        scaling, self_signed, unused,
     },
     logging::{LogFormat, LogLevel},
     serve::{
