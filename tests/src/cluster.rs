@@ -52,7 +52,7 @@ impl Deref for TestCluster {
     }
 }
 
-/// How many tests have control planes of their own at once: an API server takes 20 seconds of CPU until it serves our CRDs, and a GiB.
+/// How many tests have control planes of their own at once: an API server takes 17 seconds of CPU until it serves our CRDs, and 2 GiB.
 const OWN: usize = 3;
 
 /// One of those.
