@@ -126,6 +126,11 @@ fn trace<'s>(spans: &'s [Sent], request: &str) -> (&'s Sent, BTreeMap<&'s str, &
     (root, below.into_iter().map(|sent| (&*sent.span.name, sent)).collect())
 }
 
+/// What is below the root of a request, and whether it has failed.
+fn below<'s>(spans: &'s [Sent], request: &str) -> Vec<(&'s str, bool)> {
+    trace(spans, request).1.into_iter().map(|(name, sent)| (name, sent.has_failed())).collect()
+}
+
 #[tokio::test]
 async fn a_trace_goes_on_from_the_gateway_to_the_model_server_and_has_nothing_of_the_prompt() {
     let (_traces, tracer, mut collected) = tracing(1.0).await;
@@ -216,12 +221,9 @@ flowControl:
     drop(second.await.unwrap().unwrap());
 
     let spans = collected.until("second").await;
-    let below = |request: &str| -> Vec<(&str, bool)> {
-        trace(&spans, request).1.into_iter().map(|(name, sent)| (name, sent.has_failed())).collect()
-    };
-    assert_eq!(below("first"), [("decide", false)]);
-    assert_eq!(below("second"), [("decide", false), ("wait", false)]);
-    assert_eq!(below("third"), [("wait", true)]);
+    assert_eq!(below(&spans, "first"), [("decide", false)]);
+    assert_eq!(below(&spans, "second"), [("decide", false), ("wait", false)]);
+    assert_eq!(below(&spans, "third"), [("wait", true)]);
     let (first, _) = trace(&spans, "first");
     assert_eq!((first.has_failed(), first.get("error.type")), (true, Some("no-answer")));
 }

@@ -402,9 +402,11 @@ impl Pool {
         self.counts.waited(&self.name, outcome.as_ref().map(|_| ()).map_err(|why| *why), started.elapsed());
         let is_empty = || self.fleet().endpoints().is_empty();
         let outcome = outcome.map_err(|why| if why == Dropped::TtlExpired && is_empty() { Dropped::NoEndpoints } else { why });
-        if let Some(span) = span
-            && !outcome.as_ref().is_ok_and(|released| !released.has_waited())
-        {
+        let was_queued = match &outcome {
+            Ok(released) => released.has_waited(),
+            Err(_) => true,
+        };
+        if let Some(span) = span.filter(|_| was_queued) {
             span.waited(started, outcome.as_ref().err().copied());
         }
         outcome.map(Some)

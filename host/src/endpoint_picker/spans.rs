@@ -3,7 +3,7 @@
 
 use super::{counts::Answered, decide::Decision, decisions::record::RefusalRecord, read::Incoming, refusal::Dropped};
 use opentelemetry::{
-    Context, KeyValue, Value,
+    Context, KeyValue,
     trace::{Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceState, Tracer as _},
 };
 use opentelemetry_sdk::trace::{SdkTracer, Span};
@@ -183,7 +183,7 @@ fn remote(parent: TraceParent, state: Option<&str>) -> SpanContext {
 
 /// An attribute with a text that a client has chosen.
 fn text(name: &'static str, value: &str) -> KeyValue {
-    KeyValue::new(name, Value::from(value.chars().take(MAX_TEXT).collect::<String>()))
+    KeyValue::new(name, value.chars().take(MAX_TEXT).collect::<String>())
 }
 
 fn number(count: u64) -> i64 {

@@ -163,8 +163,8 @@ mod tests {
         };
         assert_eq!(state(&[("Traceparent", VALUE), ("tracestate", "a=1"), ("tracestate", " b=2")]), (true, Some("a=1,b=2".to_owned())));
         assert_eq!(state(&[("traceparent", VALUE)]), (true, None));
-        assert_eq!(state(&[("traceparent", VALUE), ("tracestate", &long)]), (true, None));
-        assert_eq!(state(&[("traceparent", &unsampled), ("tracestate", "a=1")]), (true, None));
+        assert_eq!(state(&[("traceparent", VALUE), ("tracestate", long.as_str())]), (true, None));
+        assert_eq!(state(&[("traceparent", unsampled.as_str()), ("tracestate", "a=1")]), (true, None));
         assert_eq!(state(&[("traceparent", VALUE), ("traceparent", VALUE), ("tracestate", "a=1")]), (false, None));
         assert_eq!(state(&[("tracestate", "a=1")]), (false, None));
     }
