@@ -23,6 +23,7 @@ mod model_cli;
 mod parity;
 mod picker;
 mod picker_cli;
+mod picker_traces;
 mod plans;
 mod plugin_cli;
 mod plugins;

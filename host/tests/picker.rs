@@ -7,6 +7,7 @@ use crate::{
 };
 use hyper::body::Bytes;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use opentelemetry_sdk::trace::SdkTracer;
 use pointsman::{
     endpoint_picker::{
         Policies, Probes,
@@ -56,14 +57,19 @@ static LOADER: LazyLock<Loader> = LazyLock::new(|| {
 });
 
 /// A pool whose pods are there.
-struct Scene {
-    pool: Arc<Pool>,
+pub(crate) struct Scene {
+    pub(crate) pool: Arc<Pool>,
     registry: Registry,
 }
 
 impl Scene {
     /// Pods with these roles; an empty one is none.
     fn new(config: &str, custom: Option<ScoringPolicy>, roles: &[&str]) -> Self {
+        Self::traced(config, custom, roles, None)
+    }
+
+    /// The same, with traces.
+    pub(crate) fn traced(config: &str, custom: Option<ScoringPolicy>, roles: &[&str], tracer: Option<SdkTracer>) -> Self {
         let (config, remarks) = PickerConfig::read(config).unwrap();
         assert!(remarks.is_empty(), "{remarks:?}");
         let of_profile = |profile| Arc::new(ScoringPolicy::of_profile(&LOADER, profile).unwrap());
@@ -82,7 +88,8 @@ impl Scene {
         counts.register(&mut registry);
         let pool = Arc::new(
             Pool::new("prod/llama".to_owned(), view, config, policies, latency, counts, Instant::now())
-                .recording(Arc::new(Decisions::new(100))),
+                .recording(Arc::new(Decisions::new(100)))
+                .tracing(tracer),
         );
         let spec = |(at, role): (usize, &&str)| EndpointSpec {
             uid: format!("uid-{at}").into(),
@@ -96,13 +103,13 @@ impl Scene {
         Self { pool, registry }
     }
 
-    fn report(&self, at: usize, waiting: f64, kv_usage: f64) {
+    pub(crate) fn report(&self, at: usize, waiting: f64, kv_usage: f64) {
         let metrics = EngineMetrics { waiting: Some(waiting), running: Some(0.0), kv_usage: Some(kv_usage), ..EngineMetrics::default() };
         // As if it was made in an hour: it doesn't get stale meanwhile.
         self.pool.fleet().endpoints()[at].state.set_report(Report { at: 3_600_000_000, metrics });
     }
 
-    async fn ask(&self, head: RequestHead, body: &Value) -> Result<(Placement, <Pool as Picks>::Placed), Refusal> {
+    pub(crate) async fn ask(&self, head: RequestHead, body: &Value) -> Result<(Placement, <Pool as Picks>::Placed), Refusal> {
         let head = RequestHead { path: "/v1/chat/completions".to_owned(), ..head };
         Arc::clone(&self.pool).pick(head, vec![Bytes::from(body.to_string())]).await
     }
@@ -125,15 +132,15 @@ impl Scene {
     }
 }
 
-fn chat(prompt: &str) -> Value {
+pub(crate) fn chat(prompt: &str) -> Value {
     json!({"model": "llama", "messages": [{"role": "user", "content": prompt}]})
 }
 
-fn subset(endpoints: &[&str]) -> RequestHead {
+pub(crate) fn subset(endpoints: &[&str]) -> RequestHead {
     RequestHead { subset: Some(endpoints.iter().map(ToString::to_string).collect()), ..RequestHead::default() }
 }
 
-fn reason(refused: Result<(Placement, <Pool as Picks>::Placed), Refusal>) -> (u16, String) {
+pub(crate) fn reason(refused: Result<(Placement, <Pool as Picks>::Placed), Refusal>) -> (u16, String) {
     let Err(refusal) = refused else { panic!("it was placed") };
     let reason = refusal.headers.into_iter().find(|(name, _)| name == "x-llm-d-request-dropped-reason");
     (refusal.status, reason.map(|(_, reason)| reason).unwrap_or_default())

@@ -26,6 +26,7 @@ use crate::{
         },
         health,
     },
+    traces::{self, Origin, TraceLayer, Traces},
     watch::{Shared, apis},
 };
 use anyhow::{Context, Result, bail};
@@ -190,6 +191,12 @@ impl WebhookArgs {
 }
 
 impl ControllerArgs {
+    /// Starts to send traces, if there is a collector. Spans are those of `tracing`, which the layer takes.
+    fn start_traces(&self) -> Result<Option<(Traces, TraceLayer)>> {
+        let origin = Origin { service: "pointsman", identity: &self.policies.identity(), namespace: self.policies.namespace() };
+        Ok(self.traces.start(origin)?.map(|(traces, tracer)| (traces, traces::layer(tracer))))
+    }
+
     /// What an administrator has set for all subjects; none if the host is to end before that is known.
     async fn settings_of_all(&self, client: &Client, stopped: &mut (impl Future<Output = ()> + Unpin)) -> Option<Settings> {
         let identity = self.policies.identity();
@@ -203,7 +210,7 @@ impl ControllerArgs {
 pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
     let mut stopped = pin!(stop_signal()?);
-    let (traces, layer) = args.traces.start(&args.policies)?.unzip();
+    let (traces, layer) = args.start_traces()?.unzip();
     let log_level = LogLevel::start(&args.log_level, args.log_format, layer).with_context(|| format!("--log-level {}", args.log_level))?;
     end_on_panic();
     let client = args.cluster.client().await?;

@@ -12,6 +12,8 @@ use super::{
     cache::CacheArgs,
     controller::stop_signal,
     gateway::{Tasks, acceptor, duration, ended},
+    process_name,
+    traces::TracesArgs,
     upstream_flags::UpstreamArgs,
 };
 use crate::{
@@ -31,13 +33,15 @@ use crate::{
         },
         health,
     },
+    traces::{Origin, Traces},
 };
 use anyhow::{Context, Result, anyhow};
 use clap::{ArgAction, Args};
+use opentelemetry_sdk::trace::SdkTracer;
 use pointsman_picker::config::PickerConfig;
 use prometheus_client::registry::Registry;
 use std::{
-    fs,
+    env, fs,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     pin::pin,
@@ -94,6 +98,8 @@ pub(super) struct EndpointPickerArgs {
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     log_format: LogFormat,
     #[command(flatten)]
+    traces: TracesArgs,
+    #[command(flatten)]
     upstream: UpstreamArgs,
 }
 
@@ -140,6 +146,13 @@ impl EndpointPickerArgs {
         }
         Ok(config)
     }
+
+    /// Starts to send traces, if there is a collector.
+    fn start_traces(&self) -> Result<Option<(Traces, SdkTracer)>> {
+        let pod = env::var("POD_NAME").ok().filter(|name| !name.is_empty());
+        let identity = pod.unwrap_or_else(process_name);
+        self.traces.start(Origin { service: "pointsman-endpoint-picker", identity: &identity, namespace: self.pools.namespace() })
+    }
 }
 
 impl PortArgs {
@@ -172,6 +185,7 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     for note in args.upstream.notes() {
         tracing::warn!("{note}");
     }
+    let (traces, tracer) = args.start_traces()?.unzip();
     let names = args.pools.pools(args.ports.grpc_port)?;
     let client = args.cluster.client().await?;
     let config = args.config()?;
@@ -180,7 +194,7 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     let clock = Instant::now();
     let counts = Arc::<PickerCounts>::default();
     let decisions = Arc::new(Decisions::new(args.record_decisions));
-    let parts = SharedParts { config, policies, counts: Arc::clone(&counts), decisions: Arc::clone(&decisions), clock };
+    let parts = SharedParts { config, policies, counts: Arc::clone(&counts), decisions: Arc::clone(&decisions), tracer, clock };
     let served = parts.start_all(names, &client, &mut tasks)?;
     let probes = Arc::new(args.pools.probes(&served));
     let pools: Vec<Arc<Pool>> = served.iter().map(|served| Arc::clone(&served.pool)).collect();
@@ -190,6 +204,9 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     counts.register(&mut registry);
     registry.register_collector(Box::new(PoolStates(pools.clone())));
     registry.register_collector(Box::new(SetInfo(pools.clone())));
+    if let Some(traces) = &traces {
+        traces.counts().register(&mut registry);
+    }
     let listener = args.ports.listen(args.ports.metrics_port, "metrics-port").await?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz, /metrics, /decisions and /scaling");
     let further = decisions::route::routes(decisions).merge(scaling::route::routes(pools));
@@ -202,7 +219,11 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     let listener = args.ports.listen(args.ports.grpc_health_port, "grpc-health-port").await?;
     tracing::info!(address = %listener.local_addr()?, "answering probes");
     tasks.spawn(async move { (grpc::serve_probes(probes, listener).await, "answering probes").1 });
-    serve(&args.ports, args.drain_timeout, served, tls, tasks, &mut stopped).await
+    let code = serve(&args.ports, args.drain_timeout, served, tls, tasks, &mut stopped).await?;
+    if let Some(traces) = traces {
+        traces.flush().await;
+    }
+    Ok(code)
 }
 
 /// Answers proxies until the process is to end, and then what has begun.

@@ -148,6 +148,12 @@ impl Cli {
     }
 }
 
+/// A name for this process: the pod's or machine's, with the process's number.
+fn process_name() -> String {
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{machine}-{}", std::process::id())
+}
+
 /// Who we are in the API server's audit log and metrics.
 const AGENT: &str = concat!("pointsman/", env!("CARGO_PKG_VERSION"));
 

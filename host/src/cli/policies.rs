@@ -1,6 +1,6 @@
 //! What the command line tells the policy engine.
 
-use super::cache::CacheArgs;
+use super::{cache::CacheArgs, process_name};
 use crate::{
     comparison::LiveComparison,
     keeper::{Options, start::SandboxOptions},
@@ -106,10 +106,7 @@ impl PolicyArgs {
 
     /// This host's name.
     pub(super) fn identity(&self) -> String {
-        self.identity.clone().unwrap_or_else(|| {
-            let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            format!("{machine}-{}", std::process::id())
-        })
+        self.identity.clone().unwrap_or_else(process_name)
     }
 
     pub(super) fn settings(&self, stage: LiveComparison, pacer: Arc<Pacer>, liveness: Liveness) -> Result<SandboxOptions> {

@@ -1,17 +1,17 @@
 //! The flags of traces.
 
-use super::policies::PolicyArgs;
-use crate::traces::{Endpoint, Origin, TraceLayer, Traces};
+use crate::traces::{Endpoint, Origin, Traces};
 use anyhow::{Context, Result};
 use clap::Args;
+use opentelemetry_sdk::trace::SdkTracer;
 
 #[derive(Args, Debug)]
 pub(super) struct TracesArgs {
-    /// The collector to which a trace of each reconcile is sent by OTLP over HTTP, such as http://collector.monitoring:4318; the path /v1/traces
-    /// is added. By default none is.
+    /// The collector to which traces are sent by OTLP over HTTP, such as http://collector.monitoring:4318; the path /v1/traces is added. By
+    /// default none are.
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     otlp_endpoint: Option<String>,
-    /// The part of all reconciles whose traces are sent: 1, the default, is each, and 0.1 one in ten.
+    /// The part of all traces that are sent: 1, the default, is each, and 0.1 one in ten. Where a trace has begun elsewhere, that decides.
     #[arg(long, value_name = "RATIO", env = "OTEL_TRACES_SAMPLER_ARG")]
     otlp_sample: Option<String>,
 }
@@ -23,13 +23,12 @@ fn ratio(text: &str) -> Result<f64> {
 
 impl TracesArgs {
     /// Starts to send traces, if there is a collector.
-    pub(super) fn start(&self, policies: &PolicyArgs) -> Result<Option<(Traces, TraceLayer)>> {
+    pub(super) fn start(&self, origin: Origin<'_>) -> Result<Option<(Traces, SdkTracer)>> {
         // Variables of these names may be set for other programs. An empty one counts as none, and without a collector a wrong ratio is no error.
         let given = |value: &'_ Option<String>| value.clone().filter(|value| !value.is_empty());
         let Some(url) = given(&self.otlp_endpoint) else { return Ok(None) };
         let endpoint: Endpoint = url.parse().context("--otlp-endpoint")?;
         let sample = given(&self.otlp_sample).as_deref().map_or(Ok(1.0), ratio).context("--otlp-sample")?;
-        let origin = Origin { identity: &policies.identity(), namespace: policies.namespace() };
         Traces::start(&endpoint, sample, origin).map(Some).context("--otlp-endpoint")
     }
 }

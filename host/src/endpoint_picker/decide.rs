@@ -51,6 +51,7 @@ pub(super) struct Inputs<'i> {
     pub(super) now: u64,
     pub(super) seed: u64,
     pub(super) if_available: bool,
+    pub(super) is_traced: bool,
 }
 
 /// Where a request goes.
@@ -66,6 +67,17 @@ pub(super) struct Decision {
     pub(super) is_cold: bool,
     /// How long it took.
     pub(super) took: Duration,
+    /// What scored the endpoints that answer, if the request is traced.
+    pub(super) scored_by: Option<ScoredBy>,
+}
+
+/// What scored endpoints.
+#[derive(Clone, Debug)]
+pub(super) struct ScoredBy {
+    /// The policies that have answered; without any, the endpoint with the least load was chosen.
+    pub(super) policies: Vec<Arc<PolicyRecord>>,
+    /// The digest of the policy set whose plugins are among them.
+    pub(super) policy_set: Option<Arc<str>>,
 }
 
 /// Memory that a thread uses again for each decision.
@@ -132,6 +144,11 @@ fn decide_with(
     if inputs.if_available && scratch.matches.blocks(endpoints[first].state.id()) == 0 {
         return Err(Dropped::NoPrefix);
     }
+    // Before somebody is chosen who prefills.
+    let scored_by = inputs.is_traced.then(|| ScoredBy {
+        policies: scratch.answers.iter().map(|answer| Arc::clone(&answer.policy)).collect(),
+        policy_set: scratch.policy_set.clone(),
+    });
     let chosen: Vec<Endpoint> = scratch.chosen.iter().map(|at| endpoints[*at].clone()).collect();
     let prefill = match (&config.profiles, &policies.prefill) {
         (Profiles::Disaggregated { prefill: profile, decider, .. }, Some(own)) if prefills(*decider, request, &features) => {
@@ -142,7 +159,7 @@ fn decide_with(
         _ => None,
     };
     let is_cold = !request.hashes.is_empty() && scratch.matches.is_empty();
-    Ok(Decision { endpoints: chosen, prefill, features, is_cold, took: started.elapsed() })
+    Ok(Decision { endpoints: chosen, prefill, features, is_cold, took: started.elapsed(), scored_by })
 }
 
 /// The endpoints that the proxy allows.

@@ -21,6 +21,7 @@ pub mod scrape;
 pub mod self_signed;
 mod session;
 pub mod simulate;
+mod spans;
 mod unused;
 mod waiting;
 

@@ -5,6 +5,7 @@ use super::{
     latency::Taken,
     micros,
     pool::Pool,
+    spans::RequestSpan,
 };
 use hyper::body::Bytes;
 use pointsman_picker::{
@@ -46,6 +47,8 @@ pub struct Placed {
     pub(super) arrived: Instant,
     pub(super) sent_at: Instant,
     pub(super) answer: Answer,
+    /// Its span, if it is traced.
+    pub(super) span: Option<Box<RequestSpan>>,
 }
 
 /// What has come of an answer.
@@ -72,6 +75,9 @@ impl Placed {
 
     fn note_who_served(&mut self, head: &ResponseHead) {
         let served = head.served.as_deref();
+        if let (Some(span), Some(served)) = (&mut self.span, served) {
+            span.served(served);
+        }
         let now = self.pool.micros();
         let other = self.endpoints.iter().skip(1).find(|endpoint| served == Some(&*endpoint.text));
         if let Some(other) = other {
@@ -135,6 +141,9 @@ impl Drop for Placed {
             usage: used,
         };
         self.pool.counts().answered(&self.labels, &answered);
+        if let Some(span) = self.span.take() {
+            span.answered(&answered, *first_part);
+        }
         self.pool.look();
     }
 }

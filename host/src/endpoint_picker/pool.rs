@@ -14,10 +14,12 @@ use super::{
     room,
     scaling::PoolScaling,
     session,
-    waiting::{Arrival, Waiting},
+    spans::RequestSpan,
+    waiting::{Arrival, Released, Waiting},
 };
 use arc_swap::ArcSwap;
 use hyper::body::Bytes;
+use opentelemetry_sdk::trace::SdkTracer;
 use pointsman_picker::{
     config::PickerConfig,
     fleet::{Endpoint, Fleet},
@@ -54,6 +56,7 @@ pub struct Pool {
     latency: Latency,
     counts: Arc<PickerCounts>,
     decisions: Arc<Decisions>,
+    tracer: Option<SdkTracer>,
     clock: tokio::time::Instant,
     /// The length of blocks, fixed once a prompt was hashed by it.
     block: OnceLock<BlockSize>,
@@ -82,7 +85,7 @@ pub struct PoolSummary {
 }
 
 impl Pool {
-    /// A pool with nothing in flight, whose decisions aren't recorded.
+    /// A pool with nothing in flight, whose decisions aren't recorded and whose requests aren't traced.
     pub fn new(
         name: String,
         view: Arc<PoolView>,
@@ -102,6 +105,7 @@ impl Pool {
             latency,
             counts,
             decisions: Arc::new(Decisions::new(0)),
+            tracer: None,
             clock,
             block: OnceLock::new(),
             seeds: AtomicU64::new(u64::from(std::process::id()) << 32),
@@ -114,6 +118,12 @@ impl Pool {
     #[must_use]
     pub fn recording(self, decisions: Arc<Decisions>) -> Self {
         Self { decisions, ..self }
+    }
+
+    /// The same, with the spans of requests made by this.
+    #[must_use]
+    pub fn tracing(self, tracer: Option<SdkTracer>) -> Self {
+        Self { tracer, ..self }
     }
 
     /// The last decisions.
@@ -270,10 +280,11 @@ impl Pool {
         self.seeds.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Places a request, and records it. One whose client leaves while it waits was neither placed nor refused, and isn't recorded.
+    /// Places a request, records it, and traces it. One whose client leaves while it waits was neither placed nor refused, and isn't recorded.
     async fn place(self: Arc<Self>, head: RequestHead, body: Vec<Bytes>) -> Result<(Placement, Placed), Refusal> {
         let mut record = self.decisions.start(&self.name, &head);
-        let placed = self.place_recorded(&head, &body, record.as_deref_mut()).await;
+        let mut span = RequestSpan::start(self.tracer.as_ref(), &self.name, &head);
+        let placed = self.place_recorded(&head, &body, record.as_deref_mut(), span.as_deref_mut()).await;
         if let Some(mut record) = record {
             match &placed {
                 Ok((placement, _)) => record.sent.clone_from(&placement.endpoints),
@@ -281,7 +292,18 @@ impl Pool {
             }
             self.decisions.push(*record);
         }
-        placed.map_err(NotPlaced::refusal)
+        match placed {
+            Ok((mut placement, mut placed)) => {
+                placed.span = span.map(|span| span.sent(&mut placement));
+                Ok((placement, placed))
+            }
+            Err(why) => {
+                if let Some(span) = span {
+                    span.refused(why.record());
+                }
+                Err(why.refusal())
+            }
+        }
     }
 
     async fn place_recorded(
@@ -289,6 +311,7 @@ impl Pool {
         head: &RequestHead,
         body: &[Bytes],
         mut record: Option<&mut Record>,
+        mut span: Option<&mut RequestSpan>,
     ) -> Result<(Placement, Placed), NotPlaced> {
         let arrived = Instant::now();
         let endpoints = self.fleet().endpoints();
@@ -299,6 +322,9 @@ impl Pool {
             flow.clone_into(&mut record.flow);
             record.pool_endpoints = endpoints.len();
         }
+        if let Some(span) = &mut span {
+            span.asked(priority, flow);
+        }
         let request = read(head, body, &self.config, self.block(&endpoints), &self.view.rewrites(), self.seed());
         let request = request.map_err(|refusal| {
             self.counts.dropped(&self.counts.labels("", "", flow, priority), &refusal.details);
@@ -307,20 +333,23 @@ impl Pool {
         if let Some(record) = &mut record {
             request.note(record);
         }
+        if let Some(span) = &mut span {
+            span.read(&request);
+        }
         let labels = self.counts.labels(request.model(), request.target(), flow, priority);
         let dropped = |why: Dropped| {
             self.counts.dropped(&labels, why.reason());
             NotPlaced::Dropped(why)
         };
         let arrival = (priority, flow, &endpoints[..]);
-        let released = self.let_on(head, &request, arrival, record.as_deref_mut()).await.map_err(dropped)?;
+        let released = self.let_on(head, &request, arrival, (record.as_deref_mut(), span.as_deref_mut())).await.map_err(dropped)?;
         // Others may have come and gone while it has waited.
         let endpoints = self.fleet().endpoints();
         if let Some(record) = &mut record {
             record.pool_endpoints = endpoints.len();
         }
         let recorded = record.as_deref_mut().map(|record| &mut record.profiles);
-        let decision = self.decide(head, &request, &endpoints, recorded).map_err(dropped)?;
+        let decision = self.decide(head, &request, &endpoints, recorded, span).map_err(dropped)?;
         let placed = self.send(head, &request, &decision, labels.clone(), arrived);
         drop(released);
         let mut headers = Vec::new();
@@ -340,8 +369,8 @@ impl Pool {
         head: &RequestHead,
         request: &Incoming,
         (priority, flow, endpoints): (i64, &str, &[Endpoint]),
-        mut record: Option<&mut Record>,
-    ) -> Result<Option<super::waiting::Released>, Dropped> {
+        (mut record, span): (Option<&mut Record>, Option<&mut RequestSpan>),
+    ) -> Result<Option<Released>, Dropped> {
         if self.ends.load(Ordering::Acquire) {
             return Err(Dropped::ShuttingDown);
         }
@@ -372,10 +401,26 @@ impl Pool {
         }
         self.counts.waited(&self.name, outcome.as_ref().map(|_| ()).map_err(|why| *why), started.elapsed());
         let is_empty = || self.fleet().endpoints().is_empty();
-        outcome.map(Some).map_err(|why| if why == Dropped::TtlExpired && is_empty() { Dropped::NoEndpoints } else { why })
+        let outcome = outcome.map_err(|why| if why == Dropped::TtlExpired && is_empty() { Dropped::NoEndpoints } else { why });
+        let was_queued = match &outcome {
+            Ok(released) => released.has_waited(),
+            Err(_) => true,
+        };
+        if let Some(span) = span.filter(|_| was_queued) {
+            span.waited(started, outcome.as_ref().err().copied());
+        }
+        outcome.map(Some)
     }
 
-    fn decide(&self, head: &RequestHead, request: &Incoming, endpoints: &[Endpoint], recorded: Recorded<'_>) -> Result<Decision, Dropped> {
+    fn decide(
+        &self,
+        head: &RequestHead,
+        request: &Incoming,
+        endpoints: &[Endpoint],
+        recorded: Recorded<'_>,
+        span: Option<&mut RequestSpan>,
+    ) -> Result<Decision, Dropped> {
+        let traced = span.map(|span| (span, Instant::now()));
         let policies = self.policies.load();
         let session = session::pod(head, &self.view);
         let estimates = self.latency.estimates();
@@ -391,8 +436,13 @@ impl Pool {
             now: self.micros(),
             seed: self.seed(),
             if_available: head.if_available,
+            is_traced: traced.is_some(),
         };
-        decide(&inputs, &policies, &self.counts, recorded)
+        let decision = decide(&inputs, &policies, &self.counts, recorded);
+        if let Some((span, since)) = traced {
+            span.decided(since, decision.as_ref().map_err(|why| *why));
+        }
+        decision
     }
 
     /// Counts the request where it goes.
@@ -431,6 +481,7 @@ impl Pool {
             arrived,
             sent_at: Instant::now(),
             answer: Answer::default(),
+            span: None,
         }
     }
 }

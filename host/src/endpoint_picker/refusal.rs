@@ -53,7 +53,8 @@ impl Dropped {
         }
     }
 
-    fn message(self) -> &'static str {
+    /// A sentence for people.
+    pub(super) fn message(self) -> &'static str {
         match self {
             Self::Saturated => "All endpoints of the pool are saturated, and requests of a negative priority don't wait: try again later.",
             Self::QueueFull => "The pool is saturated, and no more requests may wait: try again later.",

@@ -51,18 +51,26 @@ impl Drop for Place<'_> {
 
 /// That a request may go on. It is held until the request is on its way, and counts until then.
 #[derive(Debug)]
-pub(super) struct Released(Arc<AtomicUsize>);
+pub(super) struct Released {
+    counted: Arc<AtomicUsize>,
+    has_waited: bool,
+}
 
 impl Released {
-    fn new(released: &Arc<AtomicUsize>) -> Self {
-        released.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(released))
+    fn new(counted: &Arc<AtomicUsize>, has_waited: bool) -> Self {
+        counted.fetch_add(1, Ordering::AcqRel);
+        Self { counted: Arc::clone(counted), has_waited }
+    }
+
+    /// Whether it was in the queue.
+    pub(super) fn has_waited(&self) -> bool {
+        self.has_waited
     }
 }
 
 impl Drop for Released {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.counted.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -109,7 +117,7 @@ impl Waiting {
     /// Resolves once the request may go on, which is at once if nobody waits and there is room.
     pub(super) async fn go_on(&self, arrival: Arrival, has_endpoints: bool, has_room: bool) -> Result<Released, Dropped> {
         if has_room && self.len() == 0 {
-            return Ok(Released::new(&self.released));
+            return Ok(Released::new(&self.released, false));
         }
         let (sender, receiver) = oneshot::channel();
         let place = self.enqueue(arrival, has_endpoints, sender)?;
@@ -171,7 +179,7 @@ impl Waiting {
     fn let_one_go(&self) -> bool {
         let Some((_, one)) = self.change(|queue| queue.pop(|_| true)) else { return false };
         // If its client has gone meanwhile, it counts no longer.
-        one.send(Ok(Released::new(&self.released))).ok();
+        one.send(Ok(Released::new(&self.released, true))).ok();
         true
     }
 

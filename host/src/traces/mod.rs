@@ -1,4 +1,4 @@
-//! Traces of reconciles, sent to a collector by OTLP over HTTP.
+//! Traces of reconciles and of requests to an endpoint picker, sent to a collector by OTLP over HTTP.
 //!
 //! Spans end up in a bounded queue, from which one task sends them. Nobody waits for a collector: what doesn't fit into the queue, or can't be
 //! sent, is dropped and counted.
@@ -12,7 +12,7 @@ use opentelemetry::{KeyValue, trace::TracerProvider};
 use opentelemetry_otlp::{ExporterBuildError, Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::{
     Resource,
-    trace::{Sampler, SdkTracerProvider, SpanExporter as _},
+    trace::{Sampler, SdkTracer, SdkTracerProvider, SpanExporter as _},
 };
 use pointsman_core::spans::{RECONCILE, TARGET};
 pub use queue::SpanCounts;
@@ -26,7 +26,7 @@ use tracing_subscriber::{
     layer::Context,
 };
 
-/// How long the host waits for the collector when it ends. The lease was given back by then.
+/// How long a process waits for the collector when it ends. A host has given its lease back by then.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The path for traces below the URL of a collector, by OTLP.
@@ -60,7 +60,7 @@ impl Endpoint {
     }
 }
 
-/// Why the host can't send traces.
+/// Why traces can't be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {
     /// There is no client for the collector.
@@ -74,10 +74,12 @@ pub enum TracesError {
 /// The layer beside that of the log which turns spans of `tracing` into those of traces.
 pub type TraceLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// The host that sends traces.
+/// The process that sends traces.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
-    /// Its name among the hosts.
+    /// What it is.
+    pub service: &'static str,
+    /// Its name among those of its kind.
     pub identity: &'a str,
     /// Its namespace.
     pub namespace: &'a str,
@@ -92,8 +94,8 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Starts to send what the layer gets. `sample` is the part of all reconciles, from 0 to 1.
-    pub fn start(endpoint: &Endpoint, sample: f64, origin: Origin<'_>) -> Result<(Self, TraceLayer), TracesError> {
+    /// Starts to send the spans that the tracer makes. `sample` is the part of all traces that begin here, from 0 to 1.
+    pub fn start(endpoint: &Endpoint, sample: f64, origin: Origin<'_>) -> Result<(Self, SdkTracer), TracesError> {
         let collector = Collector::new(&endpoint.0)?;
         let failure = collector.failure();
         let exporter = SpanExporter::builder()
@@ -107,10 +109,10 @@ impl Traces {
         exporter.set_resource(&resource);
         let counts = SpanCounts::default();
         let (queue, spans) = SpanQueue::new(counts.clone());
-        let layer = layer(queue, sample, resource);
+        let tracer = tracer(queue, sample, resource);
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(spans.send(exporter, failure, stopped));
-        Ok((Self { counts, stop, task }, layer))
+        Ok((Self { counts, stop, task }, tracer))
     }
 
     /// How many spans were sent and how many dropped.
@@ -128,22 +130,27 @@ impl Traces {
     }
 }
 
-fn resource(Origin { identity, namespace }: Origin<'_>) -> Resource {
+fn resource(Origin { service, identity, namespace }: Origin<'_>) -> Resource {
     let attributes = [
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
         KeyValue::new("service.instance.id", identity.to_owned()),
         KeyValue::new("k8s.namespace.name", namespace.to_owned()),
     ];
-    Resource::builder().with_service_name("pointsman").with_attributes(attributes).build()
+    Resource::builder().with_service_name(service).with_attributes(attributes).build()
 }
 
-/// Creates the spans of traces, and puts those that have ended into the queue. The filter of the log plays no part.
-fn layer(queue: SpanQueue, sample: f64, resource: Resource) -> TraceLayer {
+/// Creates the spans of traces, and puts those that have ended into the queue.
+fn tracer(queue: SpanQueue, sample: f64, resource: Resource) -> SdkTracer {
     // A trace is sampled as a whole.
     let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample)));
     let provider = SdkTracerProvider::builder().with_resource(resource).with_sampler(sampler).with_span_processor(queue).build();
+    provider.tracer("pointsman")
+}
+
+/// Makes spans of `tracing` those of traces. The filter of the log plays no part.
+pub fn layer(tracer: SdkTracer) -> TraceLayer {
     let spans = tracing_opentelemetry::layer()
-        .with_tracer(provider.tracer("pointsman"))
+        .with_tracer(tracer)
         // Parents are those of `tracing`, which follow a task from thread to thread.
         .with_context_activation(false)
         .with_location(false)

@@ -59,14 +59,14 @@ impl Layer<Registry> for Warnings {
 }
 
 fn origin() -> Resource {
-    resource(Origin { identity: "host-0", namespace: "pointsman-system" })
+    resource(Origin { service: "pointsman", identity: "host-0", namespace: "pointsman-system" })
 }
 
 /// What becomes of spans with this part of all traces.
 fn pipeline(sample: f64) -> (TraceLayer, QueuedSpans, SpanCounts) {
     let counts = SpanCounts::default();
     let (queue, spans) = SpanQueue::new(counts.clone());
-    (layer(queue, sample, origin()), spans, counts)
+    (layer(tracer(queue, sample, origin())), spans, counts)
 }
 
 fn traces(spans: QueuedSpans, counts: SpanCounts, exporter: Fake) -> Traces {

@@ -3,6 +3,7 @@
 use super::{
     LOAD_BALANCER, SERVED, SUBSET, SUBSET_HINT,
     messages::{HeaderMap, HeaderValue, Metadata, value::Kind},
+    trace_parent::TraceParent,
 };
 use crate::config::SESSION_HEADER;
 
@@ -27,6 +28,10 @@ pub struct RequestHead {
     pub session: Option<String>,
     /// What traces and logs call it.
     pub request_id: Option<String>,
+    /// The span that it belongs to.
+    pub trace_parent: Option<TraceParent>,
+    /// What tracing systems have noted of that, if it is sampled.
+    pub trace_state: Option<String>,
     /// Whether it is to be refused rather than answered slowly.
     pub if_available: bool,
     /// The endpoints that may be picked, as `ADDRESS:PORT` or `ADDRESS`; all if there are none given.
@@ -45,7 +50,7 @@ pub struct ResponseHead {
 }
 
 /// How long a value may be that names something.
-const MAX_NAME: usize = 512;
+pub(super) const MAX_NAME: usize = 512;
 
 /// How many endpoints a hint may have.
 const MAX_SUBSET: usize = 4096;
@@ -53,6 +58,13 @@ const MAX_SUBSET: usize = 4096;
 /// The value of a header that is text. Of several of one name, the first.
 pub fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.headers.iter().find(|header| header.key.eq_ignore_ascii_case(name)).and_then(text)
+}
+
+impl HeaderMap {
+    /// The values of a header that are text.
+    pub(super) fn values<'h>(&'h self, name: &'h str) -> impl Iterator<Item = &'h str> {
+        self.headers.iter().filter(move |header| header.key.eq_ignore_ascii_case(name)).filter_map(text)
+    }
 }
 
 fn text(header: &HeaderValue) -> Option<&str> {
@@ -68,6 +80,7 @@ fn name(headers: &HeaderMap, names: [&str; 2]) -> Option<String> {
 
 impl RequestHead {
     pub(super) fn new(headers: &HeaderMap) -> Self {
+        let trace_parent = TraceParent::of(headers);
         let millis = |newer: &str, older: &str| name(headers, [newer, older])?.parse::<f64>().ok().and_then(whole);
         Self {
             path: header(headers, ":path").unwrap_or_default().to_owned(),
@@ -79,6 +92,8 @@ impl RequestHead {
             tpot_ms: millis("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"),
             session: name(headers, [SESSION_HEADER, SESSION_HEADER]),
             request_id: name(headers, ["x-request-id", "x-request-id"]),
+            trace_parent,
+            trace_state: trace_parent.and_then(|parent| parent.state(headers)),
             if_available: header(headers, "prefer").is_some_and(|value| value.split(',').any(|one| one.trim() == "if-available")),
             subset: None,
         }

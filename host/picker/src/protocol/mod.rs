@@ -12,10 +12,12 @@ pub mod messages;
 mod send;
 #[cfg(test)]
 mod tests;
+mod trace_parent;
 
 pub use exchange::{Exchange, Limits, Step};
 pub use head::{RequestHead, ResponseHead, header};
 pub use send::{Placement, Refusal};
+pub use trace_parent::{TRACE_PARENT, TraceParent};
 
 /// The metadata namespace that load balancers read and write.
 pub const LOAD_BALANCER: &str = "envoy.lb";

@@ -15,6 +15,7 @@ use crate::{
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use kube::Client;
+use opentelemetry_sdk::trace::SdkTracer;
 use pointsman_picker::config::PickerConfig;
 use std::{collections::BTreeSet, str::FromStr, sync::Arc, time::Duration};
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -149,6 +150,7 @@ pub(super) struct SharedParts {
     pub(super) policies: Policies,
     pub(super) counts: Arc<PickerCounts>,
     pub(super) decisions: Arc<Decisions>,
+    pub(super) tracer: Option<SdkTracer>,
     pub(super) clock: Instant,
 }
 
@@ -161,12 +163,12 @@ impl SharedParts {
 
     /// Makes a pool, and starts its watches and whatever else runs beside its requests.
     fn start(&self, name: PoolName, client: &Client, tasks: &mut Tasks) -> Result<Arc<Pool>> {
-        let Self { config, policies, counts, decisions, clock } = self;
+        let Self { config, policies, counts, decisions, tracer, clock } = self;
         let view = Arc::new(PoolView::new(&name));
         let (latency, learning) = Latency::new();
         let scraper = Scraper::new(Arc::clone(&view.fleet), config.scrape.clone(), *clock).map_err(|error| anyhow!(error))?;
         let pool = Pool::new(name.to_string(), Arc::clone(&view), config.clone(), policies.clone(), latency, Arc::clone(counts), *clock);
-        let pool = Arc::new(pool.recording(Arc::clone(decisions)));
+        let pool = Arc::new(pool.recording(Arc::clone(decisions)).tracing(tracer.clone()));
         tasks.spawn(async { (learning.await, "learning what answers take").1 });
         tasks.spawn(async { (scraper.run().await, "reading metrics").1 });
         let watching = cluster::keep(client.clone(), name, view);

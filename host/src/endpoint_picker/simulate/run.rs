@@ -415,6 +415,7 @@ impl<'s> Simulation<'s> {
             now: self.now,
             seed: self.seed,
             if_available: false,
+            is_traced: false,
         };
         decide(&inputs, &self.contender.policies, &self.counts, None)
     }
