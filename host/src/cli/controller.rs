@@ -7,7 +7,7 @@ use super::{
 use crate::{
     comparison::LiveComparison,
     controller,
-    keeper::{self, Options, start::Started},
+    keeper::{self, start::Started},
     leader::{
         Timing,
         agreement::{Agreement, SharedSettings},
@@ -208,8 +208,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     // First those that write end, then the lease is given back.
     let (end, ending) = watch::channel(false);
     let (stop, stopping) = watch::channel(false);
-    let Options { namespace, identity, .. } = &settings.options;
-    let (namespace, identity) = (namespace.clone(), identity.clone());
+    let (namespace, identity) = (settings.options.namespace.clone(), settings.options.identity.clone());
     let (agreement, differs) = Agreement::new(args.shared);
     let (leadership, campaign) =
         campaign(client.clone(), &namespace, LEASE, &identity, Timing::default(), agreement, is_set(stopping.clone()));

@@ -18,27 +18,28 @@ use tokio::net::TcpListener;
 pub(super) struct ExternalMetricsArgs {
     /// Where the API external.metrics.k8s.io is answered, over TLS: the demand of InferencePools, for HorizontalPodAutoscalers. By default it
     /// isn't.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    external_metrics: Option<SocketAddr>,
+    #[arg(id = "external_metrics", long = "external-metrics", value_name = "ADDRESS:PORT")]
+    address: Option<SocketAddr>,
     /// The folder of the API's certificate: tls.crt, tls.key and, for the caBundle, ca.crt. By default the host makes its own, and keeps them in
     /// the Secret pointsman-external-metrics.
-    #[arg(long, value_name = "FOLDER", requires = "external_metrics")]
-    external_metrics_certs: Option<PathBuf>,
+    #[arg(id = "external_metrics_certs", long = "external-metrics-certs", value_name = "FOLDER", requires = "external_metrics")]
+    certs: Option<PathBuf>,
     /// A name by which the API server calls the API; may be repeated. By default pointsman-external-metrics.NAMESPACE.svc.
     #[arg(
+        id = "external_metrics_host",
         long = "external-metrics-host",
         value_name = "NAME",
         value_parser = webhook_host,
         requires = "external_metrics",
         conflicts_with = "external_metrics_certs"
     )]
-    external_metrics_hosts: Vec<String>,
+    hosts: Vec<String>,
 }
 
 impl ExternalMetricsArgs {
     /// Where the API is answered, if it is.
     pub(super) async fn listen(&self) -> Result<Option<TcpListener>> {
-        let Some(address) = self.external_metrics else { return Ok(None) };
+        let Some(address) = self.address else { return Ok(None) };
         let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address} for the external metrics API"))?;
         tracing::info!(external_metrics = %listener.local_addr()?, "answering the external metrics API");
         Ok(Some(listener))
@@ -46,7 +47,7 @@ impl ExternalMetricsArgs {
 
     /// What answers it there.
     pub(super) fn server(&self, listener: TcpListener, namespace: &str, client: Client, leadership: Leadership) -> ExternalMetricsServer {
-        let (folder, hosts) = (self.external_metrics_certs.clone(), self.external_metrics_hosts.clone());
+        let (folder, hosts) = (self.certs.clone(), self.hosts.clone());
         ExternalMetricsServer {
             listener,
             certificates: Certificates::new(ServedApi::ExternalMetrics, namespace, folder, hosts),
