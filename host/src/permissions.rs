@@ -155,6 +155,22 @@ fn own_certificates(secret: &str) -> Vec<Value> {
     vec![rule("", "secrets", &["create"]), named(rule("", "secrets", &["list", "update", "watch"]), secret)]
 }
 
+/// What the external metrics API takes.
+fn external_metrics() -> Feature {
+    Feature {
+        name: EXTERNAL_METRICS,
+        purpose: "The host answers the external metrics API.",
+        // Pools and what is between them and their pickers are read for each question.
+        everywhere: [
+            vec![named(rule("apiregistration.k8s.io", "apiservices", &["list", "patch", "watch"]), EXTERNAL_METRICS_API)],
+            rules(&[&INFERENCE_POOL, &X_INFERENCE_POOL, &SERVICE], &["get"]),
+            rules(&[&POD], &["list"]),
+        ]
+        .concat(),
+        at_home: own_certificates(EXTERNAL_METRICS_SECRET),
+    }
+}
+
 /// What both kinds of service are made of.
 const SERVED_BY: [&Resource; 6] = [&DEPLOYMENT, &SERVICE, &SERVICE_ACCOUNT, &ROLE, &ROLE_BINDING, &HORIZONTAL_POD_AUTOSCALER];
 
@@ -267,18 +283,7 @@ pub fn features() -> Vec<Feature> {
                 .to_vec(),
             at_home: own_certificates(WEBHOOK_SECRET),
         },
-        Feature {
-            name: EXTERNAL_METRICS,
-            purpose: "The host answers the external metrics API.",
-            // Pools and what is between them and their pickers are read for each question.
-            everywhere: [
-                vec![named(rule("apiregistration.k8s.io", "apiservices", &["list", "patch", "watch"]), EXTERNAL_METRICS_API)],
-                rules(&[&INFERENCE_POOL, &X_INFERENCE_POOL, &SERVICE], &["get"]),
-                rules(&[&POD], &["list"]),
-            ]
-            .concat(),
-            at_home: own_certificates(EXTERNAL_METRICS_SECRET),
-        },
+        external_metrics(),
     ]
 }
 

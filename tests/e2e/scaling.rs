@@ -80,9 +80,9 @@ async fn answers(address: &str, certificate: Option<&Path>) -> bool {
     let user = AuthInfo { client_certificate: path("crt"), client_key: path("key"), ..AuthInfo::default() };
     let context = Context { cluster: name(), user: Some(name()), ..Context::default() };
     let kubeconfig = Kubeconfig {
-        clusters: vec![NamedCluster { name: name(), cluster: Some(cluster) }],
-        auth_infos: vec![NamedAuthInfo { name: name(), auth_info: Some(user) }],
-        contexts: vec![NamedContext { name: name(), context: Some(context) }],
+        clusters: vec![NamedCluster { name: name(), cluster: Some(cluster), ..NamedCluster::default() }],
+        auth_infos: vec![NamedAuthInfo { name: name(), auth_info: Some(user), ..NamedAuthInfo::default() }],
+        contexts: vec![NamedContext { name: name(), context: Some(context), ..NamedContext::default() }],
         current_context: Some(name()),
         ..Kubeconfig::default()
     };

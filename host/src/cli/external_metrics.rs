@@ -18,16 +18,16 @@ use tokio::net::TcpListener;
 pub(super) struct ExternalMetricsArgs {
     /// Where the API external.metrics.k8s.io is answered, over TLS: the demand of InferencePools, for HorizontalPodAutoscalers. By default it
     /// isn't.
-    #[arg(long = "external-metrics", id = "external_metrics", value_name = "ADDRESS:PORT")]
+    #[arg(id = "external_metrics", long = "external-metrics", value_name = "ADDRESS:PORT")]
     address: Option<SocketAddr>,
     /// The folder of the API's certificate: tls.crt, tls.key and, for the caBundle, ca.crt. By default the host makes its own, and keeps them in
     /// the Secret pointsman-external-metrics.
-    #[arg(long = "external-metrics-certs", id = "external_metrics_certs", value_name = "FOLDER", requires = "external_metrics")]
-    certificates: Option<PathBuf>,
+    #[arg(id = "external_metrics_certs", long = "external-metrics-certs", value_name = "FOLDER", requires = "external_metrics")]
+    certs: Option<PathBuf>,
     /// A name by which the API server calls the API; may be repeated. By default pointsman-external-metrics.NAMESPACE.svc.
     #[arg(
+        id = "external_metrics_host",
         long = "external-metrics-host",
-        id = "external_metrics_hosts",
         value_name = "NAME",
         value_parser = webhook_host,
         requires = "external_metrics",
@@ -47,7 +47,7 @@ impl ExternalMetricsArgs {
 
     /// What answers it there.
     pub(super) fn server(&self, listener: TcpListener, namespace: &str, client: Client, leadership: Leadership) -> ExternalMetricsServer {
-        let (folder, hosts) = (self.certificates.clone(), self.hosts.clone());
+        let (folder, hosts) = (self.certs.clone(), self.hosts.clone());
         ExternalMetricsServer {
             listener,
             certificates: Certificates::new(ServedApi::ExternalMetrics, namespace, folder, hosts),
