@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::watch, task::yield_now, time::timeout};
 
 /// Far more than a batch takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What a collector was sent, as it was sent.
 struct Collected(watch::Receiver<Vec<Bytes>>);
