@@ -118,11 +118,11 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn service(ports: Value) -> Service {
+    fn service(ports: &Value) -> Service {
         serde_json::from_value(json!({"spec": {"selector": {"app": "picker"}, "ports": ports}})).unwrap()
     }
 
-    fn pod(ports: Value, ready: &str) -> Pod {
+    fn pod(ports: &Value, ready: &str) -> Pod {
         let containers = json!([{"name": "proxy"}, {"name": "picker", "ports": ports}]);
         let status = json!({"podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": ready}]});
         serde_json::from_value(json!({"spec": {"containers": containers}, "status": status})).unwrap()
@@ -142,19 +142,19 @@ mod tests {
             (json!([{"name": "metrics", "port": 80, "targetPort": "gone"}]), port(9095, "http"), 9095),
             (json!([{"name": "http", "port": 8080, "targetPort": 9096}]), port(9097, "metrics"), 9097),
         ] {
-            let (service, pod) = (service(service_ports), pod(pod_ports, "True"));
+            let (service, pod) = (service(&service_ports), pod(&pod_ports, "True"));
             assert_eq!(address(&pod, &service), Some(SocketAddr::from(([10, 0, 0, 7], expected))), "{service:?}, {pod:?}");
         }
     }
 
     #[test]
     fn only_pods_that_are_ready_and_stay_are_asked() {
-        let mut leaving = pod(json!([]), "True");
+        let mut leaving = pod(&json!([]), "True");
         leaving.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        let mut without = pod(json!([]), "True");
+        let mut without = pod(&json!([]), "True");
         without.status.as_mut().unwrap().pod_ip = None;
-        for pod in [pod(json!([]), "False"), leaving, without, Pod::default()] {
-            assert_eq!(address(&pod, &service(json!([]))), None);
+        for pod in [pod(&json!([]), "False"), leaving, without, Pod::default()] {
+            assert_eq!(address(&pod, &service(&json!([]))), None);
         }
     }
 }
