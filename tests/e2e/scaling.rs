@@ -39,7 +39,7 @@ fn stuck_server() -> ModelServer {
 }
 
 /// A pod that nothing schedules, Ready at an address of loopback.
-async fn pod(space: &Space<'_>, name: &str, app: &str, port: Value) {
+async fn pod(space: &Space<'_>, name: &str, app: &str, port: &Value) {
     let container = json!({"name": "main", "image": "example.com/main:1", "ports": [port]});
     let spec = json!({"schedulerName": "nobody", "containers": [container]});
     space.create(&POD, name, json!({"metadata": {"labels": {"app": app}}, "spec": spec})).await;
@@ -161,9 +161,9 @@ async fn an_autoscaler_scales_by_the_demand_of_a_pool_and_keeps_the_replicas_whe
     assert!(unready.contains("check its Deployment"), "{unready}");
     for (number, picker) in pickers.iter().enumerate() {
         let port: u16 = picker.pages().rsplit_once(':').unwrap().1.parse().unwrap();
-        pod(&space, &format!("picker-{number}"), "picker", json!({"name": "metrics", "containerPort": port})).await;
+        pod(&space, &format!("picker-{number}"), "picker", &json!({"name": "metrics", "containerPort": port})).await;
     }
-    pod(&space, "server", "llama", json!({"containerPort": server.address().port()})).await;
+    pod(&space, "server", "llama", &json!({"containerPort": server.address().port()})).await;
 
     // One request runs, and twenty wait: four times as many as a server takes by default.
     let mut requests = JoinSet::new();
