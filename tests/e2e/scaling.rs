@@ -11,10 +11,7 @@ use kube::{
     Api, Client, Config,
     config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext},
 };
-use pointsman_core::{
-    resource::{DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INFERENCE_POOL, POD, SERVICE},
-    settings::HOST_NAMESPACE,
-};
+use pointsman_core::resource::{DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INFERENCE_POOL, POD, SERVICE};
 use pointsman_harness::workspace;
 use pointsman_tests::{
     Host, PickerProcess, TestCluster, eventually, guide,

@@ -2,7 +2,7 @@
 
 use super::{Load, PATIENT, POOL, Servers, all_are_served, folder, request, send, space, start_envoy_for};
 use pointsman_core::resource::INFERENCE_POOL;
-use pointsman_tests::{PickerProcess, eventually};
+use pointsman_tests::{PickerProcess, eventually, model_server::ModelServer};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_picker_serves_several_pools_each_at_its_own_port_and_a_missing_one_keeps_nobody_from_the_others() {
@@ -25,7 +25,7 @@ async fn a_picker_serves_several_pools_each_at_its_own_port_and_a_missing_one_ke
     ];
 
     // Each is asked at its port alone.
-    let seen = |servers: &Servers<'_>| servers.running.values().map(|server| server.requests_seen()).sum::<u64>();
+    let seen = |servers: &Servers<'_>| servers.running.values().map(ModelServer::requests_seen).sum::<u64>();
     let (before, load) = (seen(&their_servers), Load::start(our_envoy.address(), 4));
     load.goes_on(40).await;
     all_are_served(&load.end().await);
