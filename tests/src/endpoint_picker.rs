@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
 };
 use tokio::net::TcpStream;
@@ -44,16 +44,40 @@ impl<'a> PickerProcess<'a> {
 
     /// The same with flags that name its pools.
     pub async fn start_with(space: &'a TestNamespace<'a>, flags: &[&str]) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let namespace = space.name.as_str();
         Self::grant(space, space);
         let kubeconfig = space.cluster.kubeconfig_of_service_account(namespace, ACCOUNT).unwrap_or_else(|error| panic!("{error}"));
+        let fixed = ["--pool-namespace", namespace, "--grpc-health-port", "0", "--metrics-port", "0"];
+        let flags = fixed.iter().chain(flags).map(ToString::to_string).collect();
+        Self::launch(space, &kubeconfig, flags).await
+    }
+
+    /// Starts what the container of a scheduler's Deployment runs, as its ServiceAccount. Ports are free ones.
+    pub async fn start_as_deployed(space: &'a TestNamespace<'a>, deployment: &Value) -> Self {
+        let pod = &deployment["spec"]["template"]["spec"];
+        let main = &pod["containers"][0];
+        assert_eq!(main["command"], json!(["/pointsman", "endpoint-picker"]));
+        let account = pod["serviceAccountName"].as_str().expect("it has a ServiceAccount");
+        let kubeconfig = space.cluster.kubeconfig_of_service_account(&space.name, account).unwrap_or_else(|error| panic!("{error}"));
+        let flag = |argument: &Value| -> Option<String> {
+            let argument = argument.as_str().expect("an argument is a text");
+            match argument.split_once('=') {
+                Some((port, _)) if port.ends_with("-port") => Some(format!("{port}=0")),
+                // What is compiled already needn't be again.
+                Some(("--cache", _)) => None,
+                _ => Some(argument.to_owned()),
+            }
+        };
+        let flags = main["args"].as_array().expect("it has arguments").iter().filter_map(flag).collect();
+        Self::launch(space, &kubeconfig, flags).await
+    }
+
+    async fn launch(space: &'a TestNamespace<'a>, kubeconfig: &Path, flags: Vec<String>) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let part = format!("picker-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let program = pointsman().display().to_string();
-        let fixed = ["endpoint-picker", "--pool-namespace", namespace, "--address", "127.0.0.1"];
-        let ports = ["--grpc-health-port", "0", "--metrics-port", "0"];
-        let command: Vec<String> =
-            [program.as_str()].into_iter().chain(fixed).chain(ports).chain(flags.iter().copied()).map(str::to_owned).collect();
+        let mut command = vec![pointsman().display().to_string()];
+        command.extend(["endpoint-picker", "--address", "127.0.0.1"].map(str::to_owned));
+        command.extend(flags);
         let environment = BTreeMap::from([
             ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
             (CACHE.to_owned(), compiled().display().to_string()),

@@ -4,6 +4,7 @@ mod changes;
 mod configs;
 mod propagation;
 mod routing;
+mod scheduler;
 mod topologies;
 
 use crate::services::{Space, condition};
