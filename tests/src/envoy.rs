@@ -118,7 +118,7 @@ async fn listening(dir: &Path, listener: &str) -> SocketAddr {
 
 fn run(config: &Path, log: &Path, admin: &Path) -> Process {
     let program: PathBuf = envoy();
-    assert!(program.exists(), "Envoy isn't installed: `cargo xtask test` and `cargo xtask bench gateway` install it");
+    assert!(program.exists(), "Envoy isn't installed: `cargo xtask test` and `cargo xtask bench endpoint_picker` install it");
     let file = File::create(log).expect("writing Envoy's log");
     let mut command = Command::new("sh");
     command.args(["-c", GUARD, "sh"]).arg(&program).arg("-c").arg(config).arg("--admin-address-path").arg(admin);

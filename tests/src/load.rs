@@ -135,8 +135,10 @@ pub struct Round {
 impl Round {
     /// One in which the requests took so long, which began then and ends now.
     pub fn new(latencies: &[Duration], begun: Instant) -> Self {
+        // Before the sorting.
+        let lasted = begun.elapsed();
         let answers = u32::try_from(latencies.len()).expect("a round has fewer answers");
-        Self { p50: quantile(latencies, 0.5), p99: quantile(latencies, 0.99), answers, lasted: begun.elapsed() }
+        Self { p50: quantile(latencies, 0.5), p99: quantile(latencies, 0.99), answers, lasted }
     }
 }
 
