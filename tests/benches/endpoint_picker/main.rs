@@ -18,7 +18,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use pointsman_core::resource::INFERENCE_POOL;
-use pointsman_tests::{PICKER_ACCOUNT, PickerProcess, TestCluster, TestNamespace};
+use pointsman_tests::{PICKER_ACCOUNT, PickerProcess, TestCluster, TestNamespace, eventually};
 use serde_json::json;
 use std::{net::SocketAddr, num::ParseIntError, str::FromStr};
 
@@ -95,8 +95,19 @@ async fn create_pool(space: &TestNamespace<'_>, servers: &[SocketAddr]) {
 /// Starts a picker that knows of all endpoints.
 async fn start<'a>(space: &'a TestNamespace<'a>, flags: &[&str]) -> PickerProcess<'a> {
     let picker = PickerProcess::start(space, POOL, &[&FLAGS[..], flags].concat()).await;
-    picker.knows(ENDPOINTS.into()).await;
+    wait_for_reports(&picker).await;
     picker
+}
+
+/// Waits until it knows of all endpoints, and how full most of them are: one without a recent report counts as full, and none is.
+async fn wait_for_reports(picker: &PickerProcess<'_>) {
+    picker.knows(ENDPOINTS.into()).await;
+    eventually("the picker has recent reports", async || {
+        let series = "llm_d_epp_flow_control_pool_saturation{";
+        let value = picker.page().lines().find_map(|line| line.strip_prefix(series)?.rsplit_once(' ')?.1.parse::<f64>().ok());
+        value.filter(|saturation| *saturation < 0.5)
+    })
+    .await;
 }
 
 /// Prints how often another policy than the one that is measured has decided.

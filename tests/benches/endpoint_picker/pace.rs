@@ -2,9 +2,9 @@
 //! control, in turn and in short rounds. Only the one that is asked runs; the others are paused, since each reads the metrics of all endpoints.
 
 use crate::{
-    ENDPOINTS, POOL, WITHOUT_TLS, rounds, start,
+    POOL, WITHOUT_TLS, rounds, start,
     streams::{STREAMS, ask, places},
-    tell_failures,
+    tell_failures, wait_for_reports,
 };
 use pointsman_tests::{
     PICKER_ACCOUNT, PickerProcess, TestNamespace, eventually,
@@ -109,7 +109,7 @@ impl<'a> Asked<'a> {
     async fn resume(&self, space: &TestNamespace<'_>) {
         space.cluster.resume_part(&self.part).unwrap();
         if let Some(picker) = &self.picker {
-            picker.knows(ENDPOINTS.into()).await;
+            wait_for_reports(picker).await;
         }
     }
 
