@@ -27,7 +27,8 @@ pub const ACCOUNT: &str = "endpoint-picker";
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct PickerProcess<'a> {
     space: &'a TestNamespace<'a>,
-    part: String,
+    /// Its name among the cluster's parts.
+    pub part: String,
     /// Where it answers proxies.
     pub address: SocketAddr,
     /// Where it answers probes.

@@ -14,12 +14,17 @@ use std::{
 /// The header, and the key of metadata, with the endpoints that the picker has picked.
 const DESTINATION: &str = "x-gateway-destination-endpoint";
 
-/// The name of the listener.
+/// The names of the listeners: the one that asks the picker, and the one that doesn't.
 const LISTENER: &str = "gateway";
+const DIRECT: &str = "direct";
 
 /// The names of the clusters.
 const PICKER: &str = "picker";
 const ENDPOINTS: &str = "endpoints";
+
+/// The files with what it logs, and with where its administration listens.
+const LOG: &str = "envoy.log";
+const ADMIN_FILE: &str = "envoy-admin";
 
 /// Starts a program, and kills it when the pipe closes: also when we are killed. The program doesn't get the pipe.
 const GUARD: &str = "\"$@\" & read -r _; kill -KILL $!; wait";
@@ -71,23 +76,26 @@ impl Drop for Process {
 impl Envoy {
     /// Starts one with its files in a folder, and waits until it listens.
     pub async fn start(dir: &Path, settings: &EnvoySettings) -> Self {
-        Self::with_bootstrap(dir, &configuration(settings), LISTENER).await
+        let listeners = [listener(LISTENER, settings, vec![processor(settings)])];
+        Self::with_bootstrap(dir, &configuration(settings, &listeners), LISTENER).await
+    }
+
+    /// The same with a second listener, whose address it tells: requests take the same route there, without the picker, to the endpoint that
+    /// they name in the header.
+    pub async fn start_with_direct(dir: &Path, settings: &EnvoySettings) -> (Self, SocketAddr) {
+        let listeners = [listener(LISTENER, settings, vec![processor(settings)]), listener(DIRECT, settings, Vec::new())];
+        let envoy = Self::with_bootstrap(dir, &configuration(settings, &listeners), LISTENER).await;
+        (envoy, listening(dir, DIRECT).await)
     }
 
     /// The same with a whole bootstrap, and the name of the listener that is waited for.
     pub async fn with_bootstrap(dir: &Path, bootstrap: &Value, listener: &str) -> Self {
         fs::create_dir_all(dir).unwrap_or_else(|error| panic!("making {}: {error}", dir.display()));
-        let [config, log, admin_file] = ["envoy.json", "envoy.log", "envoy-admin"].map(|file| dir.join(file));
+        let [config, log, admin_file] = ["envoy.json", LOG, ADMIN_FILE].map(|file| dir.join(file));
         fs::remove_file(&admin_file).ok();
         fs::write(&config, bootstrap.to_string()).expect("writing Envoy's configuration");
         let process = run(&config, &log, &admin_file);
-        let address = eventually("Envoy listens", async || {
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            assert!(!said.contains("[critical]"), "Envoy has ended:\n{said}");
-            let (_, listeners) = http_get(fs::read_to_string(&admin_file).ok()?.trim(), "/listeners").ok()?;
-            listeners.lines().find_map(|line| line.trim().strip_prefix(listener)?.strip_prefix("::")?.parse().ok())
-        })
-        .await;
+        let address = listening(dir, listener).await;
         Self { address, _process: process }
     }
 
@@ -97,9 +105,20 @@ impl Envoy {
     }
 }
 
+/// Where a listener of the Envoy with its files in this folder listens, once it does.
+async fn listening(dir: &Path, listener: &str) -> SocketAddr {
+    eventually("Envoy listens", async || {
+        let said = fs::read_to_string(dir.join(LOG)).unwrap_or_default();
+        assert!(!said.contains("[critical]"), "Envoy has ended:\n{said}");
+        let (_, listeners) = http_get(fs::read_to_string(dir.join(ADMIN_FILE)).ok()?.trim(), "/listeners").ok()?;
+        listeners.lines().find_map(|line| line.trim().strip_prefix(listener)?.strip_prefix("::")?.parse().ok())
+    })
+    .await
+}
+
 fn run(config: &Path, log: &Path, admin: &Path) -> Process {
     let program: PathBuf = envoy();
-    assert!(program.exists(), "Envoy isn't installed: `cargo xtask test` and `cargo xtask bench gateway` install it");
+    assert!(program.exists(), "Envoy isn't installed: `cargo xtask test` and `cargo xtask bench endpoint_picker` install it");
     let file = File::create(log).expect("writing Envoy's log");
     let mut command = Command::new("sh");
     command.args(["-c", GUARD, "sh"]).arg(&program).arg("-c").arg(config).arg("--admin-address-path").arg(admin);
@@ -125,18 +144,26 @@ fn extension(name: &str, kind: &str, config: Value) -> Value {
     json!({"name": name, "typed_config": typed})
 }
 
-fn configuration(settings: &EnvoySettings) -> Value {
-    let any_port = socket(SocketAddr::from(([127, 0, 0, 1], 0)));
+fn any_port() -> Value {
+    socket(SocketAddr::from(([127, 0, 0, 1], 0)))
+}
+
+fn configuration(settings: &EnvoySettings, listeners: &[Value]) -> Value {
+    json!({
+        "admin": {"address": any_port()},
+        "static_resources": {"listeners": listeners, "clusters": [picker_cluster(settings), endpoints(&settings.style)]},
+    })
+}
+
+/// A listener at any port, whose requests go through these filters to the endpoints.
+fn listener(name: &str, settings: &EnvoySettings, mut filters: Vec<Value>) -> Value {
     let mut route = json!({"cluster": ENDPOINTS, "timeout": "0s"});
     if matches!(settings.style, EnvoyStyle::OverrideHost(_)) {
         route["retry_policy"] = json!({"retry_on": "connect-failure,refused-stream,reset-before-request", "num_retries": 2});
     }
-    let filters = [
-        extension("envoy.filters.http.ext_proc", "filters.http.ext_proc.v3.ExternalProcessor", processor(settings)),
-        extension("envoy.filters.http.router", "filters.http.router.v3.Router", json!({})),
-    ];
+    filters.push(extension("envoy.filters.http.router", "filters.http.router.v3.Router", json!({})));
     let manager = json!({
-        "stat_prefix": LISTENER,
+        "stat_prefix": name,
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": route}]}]},
         "http_filters": filters,
     });
@@ -145,18 +172,12 @@ fn configuration(settings: &EnvoySettings) -> Value {
         "filters.network.http_connection_manager.v3.HttpConnectionManager",
         manager,
     );
-    json!({
-        "admin": {"address": any_port},
-        "static_resources": {
-            "listeners": [{"name": LISTENER, "address": any_port, "filter_chains": [{"filters": [manager]}]}],
-            "clusters": [picker_cluster(settings), endpoints(&settings.style)],
-        },
-    })
+    json!({"name": name, "address": any_port(), "filter_chains": [{"filters": [manager]}]})
 }
 
 /// The filter that asks the picker, with the modes that the protocol demands. Gateways let a request wait for the picker almost without end.
 fn processor(settings: &EnvoySettings) -> Value {
-    json!({
+    let config = json!({
         "grpc_service": {"envoy_grpc": {"cluster_name": PICKER, "authority": "picker"}},
         "failure_mode_allow": settings.failure_mode_allow,
         "message_timeout": "1000s",
@@ -168,7 +189,8 @@ fn processor(settings: &EnvoySettings) -> Value {
             "forwarding_namespaces": {"untyped": ["envoy.lb", "envoy.lb.subset_hint"]},
             "receiving_namespaces": {"untyped": ["envoy.lb"]},
         },
-    })
+    });
+    extension("envoy.filters.http.ext_proc", "filters.http.ext_proc.v3.ExternalProcessor", config)
 }
 
 /// Endpoints in a cluster's form.

@@ -16,6 +16,7 @@ pub mod guide;
 mod host;
 mod istio;
 pub mod kubelet;
+pub mod load;
 pub mod measure;
 pub mod model_agent;
 pub mod model_server;

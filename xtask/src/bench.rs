@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// Measures for a shorter time: enough to see whether a change matters much.
     #[arg(long)]
     quick: bool,
-    /// Runs only this program (admission, allocation, download, gateway, model_status, picker, plan, policy, reload, rules, services, shadow), or only what has this in its name.
+    /// Runs only this program (admission, allocation, download, endpoint_picker, gateway, model_status, picker, plan, policy, reload, rules, services, shadow), or only what has this in its name.
     #[arg(value_name = "NAME")]
     only: Option<String>,
 }
@@ -29,11 +29,24 @@ enum Goal {
 }
 
 /// The programs, each a target of cargo's.
-const PROGRAMS: [&str; 12] =
-    ["admission", "allocation", "download", "gateway", "model_status", "picker", "plan", "policy", "reload", "rules", "services", "shadow"];
+const PROGRAMS: [&str; 13] = [
+    "admission",
+    "allocation",
+    "download",
+    "endpoint_picker",
+    "gateway",
+    "model_status",
+    "picker",
+    "plan",
+    "policy",
+    "reload",
+    "rules",
+    "services",
+    "shadow",
+];
 
 /// By a bench's group and its name in there.
-const GOALS: [(&str, &str, Goal); 26] = [
+const GOALS: [(&str, &str, Goal); 27] = [
     ("an allocation of 5,000 models on 500 nodes", "a request", Goal::Micros(5000.0)),
     ("an allocation of 5,000 models on 500 nodes", "from scratch", Goal::Micros(200_000.0)),
     // Four fifths of the bytes in the same time.
@@ -49,6 +62,7 @@ const GOALS: [(&str, &str, Goal); 26] = [
     ("a pick among 500 endpoints", "p99", Goal::TimesMedian(4.0)),
     ("loading a compiled plugin", "both", Goal::Micros(1000.0)),
     ("a reload under load", "p99", Goal::Micros(500_000.0)),
+    ("p50 that the endpoint picker adds", "1 client", Goal::Micros(500.0)),
     ("p50 that a proxy adds to a chat completion", "gateway", Goal::Times(1.2)),
     // Nine tenths of the requests in the same time.
     ("a chat completion at saturation", "gateway", Goal::Times(1.11)),
@@ -74,13 +88,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     tools::rust()?;
     tools::go()?;
     build::plugins()?;
-    // What reloads, services, comparisons and the webhook are measured on.
+    // What reloads, services, comparisons, the webhook and the endpoint picker are measured on.
     build::control_plane()?;
     let (program, only) = match args.only.as_deref() {
         Some(name) if PROGRAMS.contains(&name) => (name, None),
         only => ("*", only),
     };
-    if ["gateway", "*"].contains(&program) {
+    if ["endpoint_picker", "gateway", "*"].contains(&program) {
         envoy::install()?;
     }
     let home = target_dir().join("criterion");

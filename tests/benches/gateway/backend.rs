@@ -1,6 +1,6 @@
 //! A model server that has its answers ready: what it takes of the machine is missing to what is measured.
 
-use crate::load::runtime;
+use pointsman_tests::load::{answer, completion, runtime};
 use serde_json::json;
 use std::{io, net::SocketAddr, sync::Arc, thread};
 use tokio::{
@@ -46,7 +46,7 @@ impl Backend {
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let (idle, receiver) = watch::channel(0);
-        let answers = Arc::new(Answers { chat: chat(), event: chunk(&event()), idle });
+        let answers = Arc::new(Answers { chat: answer("application/json", &completion()), event: chunk(&event()), idle });
         thread::spawn(|| runtime().block_on(serve(listener, answers)));
         Self { address, idle: receiver }
     }
@@ -60,17 +60,6 @@ async fn serve(listener: std::net::TcpListener, answers: Arc<Answers>) {
         // A proxy ends connections as it likes.
         tokio::spawn(async move { connection(stream, &answers).await.ok() });
     }
-}
-
-/// About 1 KiB.
-fn chat() -> Vec<u8> {
-    let body = json!({
-        "id": "chatcmpl-0123456789abcdef", "object": "chat.completion", "created": 1_764_000_000, "model": "llama",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": "word ".repeat(150)}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 60, "completion_tokens": 150, "total_tokens": 210},
-    })
-    .to_string();
-    format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
 fn event() -> String {

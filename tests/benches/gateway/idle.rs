@@ -2,16 +2,15 @@
 
 use crate::{
     backend::{Backend, IDLE},
-    load::{Connection, Question, runtime},
     proxies::{Asked, MODEL},
 };
 use pointsman_tests::{
     TestCluster,
+    load::{Connection, Question, on_a_thread},
     measure::{goal, taken_by_part},
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
-use std::thread;
 
 /// How many are open at once. The gateway has room for 4,096 connections by default.
 const STREAMS: usize = 4_000;
@@ -66,7 +65,7 @@ pub(crate) fn measure(cluster: &TestCluster, backend: &Backend, asked: &[Asked],
                 drop(open);
                 idle.wait_for(|idle| *idle == 0).await.unwrap();
             };
-            thread::scope(|scope| scope.spawn(|| runtime().block_on(hold)).join()).unwrap();
+            on_a_thread(hold);
         }
         let (after, most) = (resident(), during.iter().max().copied().unwrap_or_default());
         let each = most.saturating_sub(before) / streams as u64;

@@ -6,14 +6,13 @@
 
 mod backend;
 mod idle;
-mod load;
 mod proxies;
 
 use backend::{Backend, CHAT, EMBEDDINGS, EVENT_COUNT, EVENTS};
-use load::{Question, Round, Scenario};
 use pointsman_harness::Options;
 use pointsman_tests::{
     TestCluster,
+    load::{Question, Round, Scenario},
     measure::{goal, keep, ours, quantile, taken_by_part},
 };
 use proxies::{Asked, MODEL};
@@ -82,14 +81,15 @@ fn main() {
 fn measure(cluster: &TestCluster, backend: &Backend, asked: &[Asked], streams: usize) {
     let message = |text: &str| json!([{"role": "system", "content": "You answer briefly."}, {"role": "user", "content": text}]);
     let chat = Question::new(CHAT, &json!({"model": MODEL, "messages": message(&"a few words ".repeat(20)), "temperature": 0.5}));
-    let scenario = |question: &Question, connections| Scenario { question: question.clone(), answer: ("\"usage\"", 1), connections };
+    let scenario =
+        |question: &Question, connections| Scenario { questions: [question.clone()].into(), answer: ("\"usage\"", 1), connections };
 
     let few = rounds("a chat completion", &scenario(&chat, FEW), cluster, asked);
     added(&few);
     let many = rounds("a chat completion at saturation", &scenario(&chat, MANY), cluster, asked);
     saturated(&many);
     let events = Question::new(EVENTS, &json!({"model": MODEL, "prompt": "Hello", "stream": true}));
-    let events = |connections| Scenario { question: events.clone(), answer: ("data:", EVENT_COUNT), connections };
+    let events = |connections| Scenario { questions: [events.clone()].into(), answer: ("data:", EVENT_COUNT), connections };
     tell_pace("an answer of 50 events", &rounds("an answer of 50 events", &events(FEW), cluster, asked));
     tell_pace("events at saturation", &rounds("an answer of 50 events at saturation", &events(MANY), cluster, asked));
     let large = Question::new(EMBEDDINGS, &json!({"model": MODEL, "input": "some words of a long text ".repeat(LARGE / 26)}));

@@ -1,0 +1,52 @@
+//! Whether the memory of the picker stays what it is, however many requests it has placed.
+
+use crate::{WITHOUT_TLS, is_quick, number_in, start, streams::ask, tell_failures};
+use pointsman_tests::{
+    TestNamespace,
+    measure::{goal, taken_by_part},
+};
+
+/// How many requests there are, unless the variable sets it.
+const REQUESTS: u64 = 100_000;
+const REQUESTS_QUICK: u64 = 40_000;
+const VARIABLE: &str = "POINTSMAN_REQUESTS";
+
+/// After how many at least the memory is compared: by then the picker remembers as many prefixes as it ever does.
+const FIRST: u64 = 20_000;
+
+/// How many are asked on the same connections: the time of each is retained until they have ended.
+const PIECE: u64 = 10_000;
+
+/// By how much it may grow from then on.
+const GROWTH_GOAL: f64 = 0.05;
+
+pub(crate) async fn measure(space: &TestNamespace<'_>) {
+    let requests = number_in(VARIABLE).unwrap_or(if is_quick() { REQUESTS_QUICK } else { REQUESTS });
+    let first = (requests / 10).max(FIRST);
+    assert!(requests > first, "{VARIABLE}: {requests} requests are too few: set it to more than {FIRST}");
+    let picker = start(space, &[WITHOUT_TLS]).await;
+    let resident = || taken_by_part(space.cluster, &picker.part).resident;
+    println!("\nresident memory of the picker: {:.1} MiB before the first request", mebibytes(resident()));
+    let place = |number: u64| {
+        let mut left = number;
+        while left > 0 {
+            let piece = left.min(PIECE);
+            ask(picker.address, piece);
+            left -= piece;
+        }
+        let seen = resident();
+        println!("  {:.1} MiB after {number} more", mebibytes(seen));
+        seen
+    };
+    let (early, late) = (place(first), place(requests - first));
+    let growth = mebibytes(late) / mebibytes(early) - 1.0;
+    let what = format!("growth from {first} to {requests}");
+    goal(&what, &format!("{:.1} %", growth * 100.0), &format!("<= {:.0} %", GROWTH_GOAL * 100.0), growth <= GROWTH_GOAL);
+    tell_failures("memory", &picker);
+    picker.kill();
+}
+
+#[allow(clippy::cast_precision_loss)] // Some hundred mebibytes.
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}

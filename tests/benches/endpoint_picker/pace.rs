@@ -1,0 +1,205 @@
+//! How many requests the picker places when it is asked without Envoy: as it is by default, without its record of decisions, and with flow
+//! control, in turn and in short rounds. Only the one that is asked runs; the others are paused, since each reads the metrics of all endpoints.
+
+use crate::{
+    POOL, WITHOUT_TLS, rounds, start,
+    streams::{STREAMS, ask, places},
+    tell_failures, wait_for_reports,
+};
+use pointsman_tests::{
+    PICKER_ACCOUNT, PickerProcess, TestNamespace, eventually,
+    load::Round,
+    measure::{keep, ours, quantile, taken_by_part},
+};
+use std::{
+    collections::BTreeMap,
+    net::{SocketAddr, TcpListener},
+    time::Duration,
+};
+use tokio::time::sleep;
+
+/// How often each is asked, how many requests each time, and how many that don't count before them.
+const ROUNDS: usize = 12;
+const ROUNDS_QUICK: usize = 3;
+const REQUESTS: u64 = 5_000;
+const FIRST: u64 = 500;
+
+/// How long a picker is watched that nobody asks.
+const IDLE: Duration = Duration::from_secs(5);
+
+const UNRECORDED: [&str; 2] = ["--record-decisions", "0"];
+
+/// The default scorers, and flow control. The endpoints have room, so that no request waits: this is what it costs to find that out.
+const FLOW_CONTROL: &str = "\
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+featureGates: [flowControl]
+plugins:
+- {type: queue-scorer}
+- {type: kv-cache-utilization-scorer}
+- {type: prefix-cache-scorer}
+schedulingProfiles:
+- name: default
+  plugins:
+  - {pluginRef: queue-scorer, weight: 2}
+  - {pluginRef: kv-cache-utilization-scorer, weight: 2}
+  - {pluginRef: prefix-cache-scorer, weight: 3}
+";
+
+/// The variable with the path of llm-d's endpoint picker, or of another one with its flags, that is to be measured too.
+const OTHER: &str = "POINTSMAN_OTHER_PICKER";
+
+/// Its name among the cluster's parts.
+const OTHER_PART: &str = "other-picker";
+
+/// One of those who are asked.
+struct Asked<'a> {
+    name: &'static str,
+    address: SocketAddr,
+    /// Its name among the cluster's parts.
+    part: String,
+    /// None if it isn't ours.
+    picker: Option<PickerProcess<'a>>,
+    rounds: Vec<Round>,
+    /// Its own CPU in all rounds, and that of clients and model servers.
+    cpu: Duration,
+    bench_cpu: Duration,
+}
+
+pub(crate) async fn measure(space: &TestNamespace<'_>) {
+    let flow_control = ["--config-text", FLOW_CONTROL];
+    let flow_control_unrecorded = [flow_control, UNRECORDED].concat();
+    let variants: [(&'static str, &[&str]); 4] =
+        [("native", &UNRECORDED), ("recorded", &[]), ("flow control", &flow_control_unrecorded), ("flow control, recorded", &flow_control)];
+    let mut asked = Vec::new();
+    for (name, flags) in variants {
+        let picker = start(space, &[&[WITHOUT_TLS], flags].concat()).await;
+        let one = Asked::new(name, picker.address, picker.part.clone(), Some(picker));
+        one.pause(space);
+        asked.push(one);
+    }
+    asked.extend(start_other(space).await);
+    tell_idle(space, &asked[0]).await;
+    for number in 0..rounds(ROUNDS, ROUNDS_QUICK) {
+        for at in 0..asked.len() {
+            let place = (number + at) % asked.len();
+            asked[place].round(space).await;
+        }
+    }
+    tell(&asked);
+    for asked in &asked {
+        asked.resume(space).await;
+        if let Some(picker) = &asked.picker {
+            tell_failures(asked.name, picker);
+        }
+        space.cluster.kill_part(&asked.part).unwrap();
+    }
+}
+
+impl<'a> Asked<'a> {
+    fn new(name: &'static str, address: SocketAddr, part: String, picker: Option<PickerProcess<'a>>) -> Self {
+        Self { name, address, part, picker, rounds: Vec::new(), cpu: Duration::ZERO, bench_cpu: Duration::ZERO }
+    }
+
+    fn pause(&self, space: &TestNamespace<'_>) {
+        space.cluster.pause_part(&self.part).unwrap();
+    }
+
+    /// Lets it go on, and waits until it has recent reports again.
+    async fn resume(&self, space: &TestNamespace<'_>) {
+        space.cluster.resume_part(&self.part).unwrap();
+        if let Some(picker) = &self.picker {
+            wait_for_reports(picker).await;
+        }
+    }
+
+    async fn round(&mut self, space: &TestNamespace<'_>) {
+        self.resume(space).await;
+        ask(self.address, FIRST);
+        let cpu = || (taken_by_part(space.cluster, &self.part).cpu(), ours().cpu());
+        let before = cpu();
+        let round = ask(self.address, REQUESTS);
+        let after = cpu();
+        self.pause(space);
+        self.cpu += after.0.saturating_sub(before.0);
+        self.bench_cpu += after.1.saturating_sub(before.1);
+        self.rounds.push(round);
+    }
+
+    fn median(&self, value: fn(&Round) -> Duration) -> Duration {
+        quantile(&self.rounds.iter().map(value).collect::<Vec<_>>(), 0.5)
+    }
+
+    /// The time for one request, when all streams are open.
+    fn pace(&self) -> Duration {
+        self.median(|round| round.lasted / round.answers)
+    }
+
+    fn each(&self, of_all: Duration) -> Duration {
+        of_all / self.rounds.iter().map(|round| round.answers).sum::<u32>()
+    }
+}
+
+/// Prints what a picker takes that nobody asks.
+async fn tell_idle(space: &TestNamespace<'_>, asked: &Asked<'_>) {
+    asked.resume(space).await;
+    let cpu = || taken_by_part(space.cluster, &asked.part).cpu();
+    let before = cpu();
+    sleep(IDLE).await;
+    let took = cpu().saturating_sub(before).div_f64(IDLE.as_secs_f64());
+    asked.pause(space);
+    println!("\nwithout requests, the picker takes {took:.1?} of CPU a second: it reads the metrics of all endpoints every 50 ms");
+}
+
+fn tell(asked: &[Asked<'_>]) {
+    println!("\nwithout Envoy, {STREAMS} streams at once, {} rounds of {REQUESTS} requests each", asked[0].rounds.len());
+    for one in asked {
+        println!(
+            "  {:<24} p50 {:>9.1?}, p99 {:>9.1?}, {:>6.0} a second; CPU for 1,000: {:>7.1?}, and {:.1?} of clients and model servers",
+            one.name,
+            one.median(|round| round.p50),
+            one.median(|round| round.p99),
+            1.0 / one.pace().as_secs_f64(),
+            one.each(one.cpu * 1_000),
+            one.each(one.bench_cpu * 1_000)
+        );
+    }
+    let each: Vec<_> = asked.iter().map(|one| (one.name, one.pace(), one.each(one.cpu))).collect();
+    let [(_, native_pace, native_cpu), others @ ..] = &each[..] else { return };
+    for (name, pace, cpu) in others {
+        let (pace, cpu) = (pace.div_duration_f64(*native_pace), cpu.div_duration_f64(*native_cpu));
+        println!("  {name:<24} {pace:.2} x the time and {cpu:.2} x the CPU of a request");
+    }
+    let (paces, cpus): (Vec<_>, Vec<_>) = each.iter().map(|(name, pace, cpu)| ((*name, *pace), (*name, *cpu))).unzip();
+    keep("a request to the endpoint picker", &paces);
+    keep("CPU of the endpoint picker for a request", &cpus);
+}
+
+/// Starts the picker that the variable names, for the same pool with the same rights, and with no flags but those that llm-d's picker has.
+async fn start_other(space: &TestNamespace<'_>) -> Option<Asked<'static>> {
+    let program = std::env::var(OTHER).ok()?;
+    let kubeconfig = space.cluster.kubeconfig_of_service_account(&space.name, PICKER_ACCOUNT).unwrap();
+    // Together, so that they differ.
+    let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [grpc, health, metrics] = free.map(|listener| listener.local_addr().unwrap().port());
+    let flags = [
+        ("--pool-name", POOL.to_owned()),
+        ("--pool-namespace", space.name.clone()),
+        ("--grpc-port", grpc.to_string()),
+        ("--grpc-health-port", health.to_string()),
+        ("--metrics-port", metrics.to_string()),
+    ];
+    let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+    let command: Vec<String> = [program].into_iter().chain(flags).chain([WITHOUT_TLS.to_owned()]).collect();
+    let environment = BTreeMap::from([
+        ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
+        ("NAMESPACE".to_owned(), space.name.clone()),
+        ("POD_NAME".to_owned(), "picker-0".to_owned()),
+    ]);
+    space.cluster.run(OTHER_PART, &command, &environment).unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], grpc));
+    eventually("the other picker places requests", async || places(address).await.then_some(())).await;
+    let asked = Asked::new("other picker", address, OTHER_PART.to_owned(), None);
+    asked.pause(space);
+    Some(asked)
+}
