@@ -1,9 +1,12 @@
 //! Which endpoint picker a service gets, that it runs as it is planned, and how services come from one to the other.
 
 use super::{create, ready, serves, with_model};
-use crate::services::{Space, condition, own_cluster};
+use crate::{
+    services::{Space, condition, own_cluster},
+    sets::{decides, set_that},
+};
 use pointsman_core::resource::{DEPLOYMENT, LLM_INFERENCE_SERVICE};
-use pointsman_tests::{Host, PickerProcess, eventually};
+use pointsman_tests::{Host, PickerProcess, PolicyCluster, eventually};
 use serde_json::{Value, json};
 
 const SCHEDULER: &str = "llama-kserve-router-scheduler";
@@ -68,7 +71,7 @@ async fn a_service_keeps_its_scheduler_until_it_asks_for_another_one() {
 
 #[tokio::test]
 async fn with_a_flag_the_schedulers_of_all_services_are_replaced_at_the_pace() {
-    let cluster = own_cluster(Some(&["inference-pool"]));
+    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&["inference-pool"])));
     let names = ["a", "b", "c"];
     let scheduler = |name: &str| format!("{name}-kserve-router-scheduler");
     let host = Host::start(&cluster, &["--scheduler", "llm-d"]).await;
@@ -85,6 +88,7 @@ async fn with_a_flag_the_schedulers_of_all_services_are_replaced_at_the_pace() {
     // With another default alone everything stays; with the flag each waits for its turn, of which there are none.
     let host = Host::start(&cluster, &[]).await;
     host.ready().await;
+    set_that(&cluster, "a set decides", decides).await;
     cluster.pointsman(&["policy", "pause", "--reason", "the night shift looks first"]).ok();
     host.stop();
     let host = Host::start(&cluster, &["--replace-schedulers", "--pace", "1"]).await;

@@ -111,7 +111,7 @@ pub(crate) fn is(set: &PolicySet, phase: PolicySetPhase) -> bool {
     status(set).phase == Some(phase)
 }
 
-fn decides(set: &PolicySet) -> bool {
+pub(crate) fn decides(set: &PolicySet) -> bool {
     is(set, PolicySetPhase::Active)
 }
 
