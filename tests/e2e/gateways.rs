@@ -80,7 +80,7 @@ fn pool(name: &str, picker: Option<SocketAddr>, failure_mode: &str, endpoints: &
         }),
         json!({
             "apiVersion": "networking.istio.io/v1", "kind": "DestinationRule", "metadata": metadata(&picker_name),
-            "spec": {"host": picker_name, "trafficPolicy": {"tls": {"mode": "SIMPLE", "insecureSkipVerify": true}}},
+            "spec": {"host": picker_name, "trafficPolicy": {"tls": {"mode": "SIMPLE", "insecureSkipVerify": true, "sni": picker_name}}},
         }),
         json!({
             "apiVersion": "inference.networking.k8s.io/v1", "kind": "InferencePool", "metadata": metadata(name),

@@ -1,5 +1,6 @@
 //! gRPC over HTTP/2, as far as a proxy needs it: a stream for each of its requests, and a question whether we are well.
 
+mod authority;
 mod conversation;
 mod server;
 #[cfg(test)]

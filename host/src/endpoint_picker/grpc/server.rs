@@ -2,6 +2,7 @@
 
 use super::{
     Code, HEALTH, PROCESS,
+    authority::ReadableAuthority,
     conversation::{Conversation, Health, Picks, trailers},
 };
 use futures::{Stream, StreamExt, stream};
@@ -177,7 +178,7 @@ async fn speak(
         .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service_fn(service)));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(ReadableAuthority::new(stream)), service_fn(service)));
     let stop = async { _ = stopped.wait_for(|stopped| *stopped).await };
     let ended = tokio::select! {
         ended = &mut connection => ended,
