@@ -4,7 +4,6 @@
 use clap::Args;
 
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Flags of llm-d's endpoint picker without effect")]
 pub(super) struct UpstreamArgs {
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true")]
     ha_enable_leader_election: Option<bool>,

@@ -2,7 +2,6 @@
 //! bar, so the HTTP/2 server would reset each of their streams. Here each bar of an `:authority` becomes a plus sign, before the server reads
 //! it. Both are as long in HPACK, by its Huffman code too, so nothing moves, and the header tables of both sides stay alike.
 
-use hyper::body::Bytes;
 use std::{
     io,
     pin::Pin,
@@ -51,38 +50,36 @@ const BAR: (u32, u32) = (0x7fc, 11);
 /// A proxy's connection, with authorities that the server can read.
 pub(super) struct ReadableAuthority<S> {
     stream: S,
-    /// What hasn't been looked at: a part of a frame's head, or of a frame with headers.
-    incoming: Vec<u8>,
-    /// What may be read.
-    readable: Bytes,
-    /// How many of the next bytes need no look.
+    /// What has come and wasn't read on.
+    buffer: Vec<u8>,
+    /// How much of it was read on, and how much may be. The rest is a part of a frame's head, or of a frame with headers.
+    taken: usize,
+    readable: usize,
+    /// How many of the bytes behind that need no look.
     pass: usize,
 }
 
 impl<S> ReadableAuthority<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, incoming: Vec::new(), readable: Bytes::new(), pass: PREFACE }
+        Self { stream, buffer: Vec::new(), taken: 0, readable: 0, pass: PREFACE }
     }
 
     /// Looks at what has come, and lets on what is whole.
     fn look(&mut self) {
-        let mut done = 0;
         loop {
-            let passed = self.pass.min(self.incoming.len() - done);
-            (done, self.pass) = (done + passed, self.pass - passed);
-            let rest = &mut self.incoming[done..];
-            let Some(head) = rest.first_chunk::<HEAD>().filter(|_| self.pass == 0) else { break };
+            let passed = self.pass.min(self.buffer.len() - self.readable);
+            (self.readable, self.pass) = (self.readable + passed, self.pass - passed);
+            let rest = &mut self.buffer[self.readable..];
+            let Some(head) = rest.first_chunk::<HEAD>().filter(|_| self.pass == 0) else { return };
             let [long, middle, short, type_, flags, ..] = *head;
             let length = u32::from_be_bytes([0, long, middle, short]) as usize;
             // A block of headers that goes on in another frame is longer than any proxy's.
             if type_ == HEADERS && flags & END_HEADERS != 0 && length <= MAX_FRAME {
-                let Some(payload) = rest.get_mut(HEAD..HEAD + length) else { break };
+                let Some(payload) = rest.get_mut(HEAD..HEAD + length) else { return };
                 mend_frame(payload, flags);
             }
             self.pass = HEAD + length;
         }
-        let rest = self.incoming.split_off(done);
-        self.readable = std::mem::replace(&mut self.incoming, rest).into();
     }
 }
 
@@ -188,23 +185,26 @@ fn mend_huffman(value: &mut [u8]) {
 impl<S: AsyncRead + Unpin> AsyncRead for ReadableAuthority<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        while this.readable.is_empty() {
-            let known = this.incoming.len();
-            this.incoming.resize(known + CHUNK, 0);
-            let mut chunk = ReadBuf::new(&mut this.incoming[known..]);
+        while this.taken == this.readable {
+            this.buffer.drain(..this.taken);
+            (this.taken, this.readable) = (0, 0);
+            let known = this.buffer.len();
+            this.buffer.resize(known + CHUNK, 0);
+            let mut chunk = ReadBuf::new(&mut this.buffer[known..]);
             let read = Pin::new(&mut this.stream).poll_read(context, &mut chunk);
             let count = chunk.filled().len();
-            this.incoming.truncate(known + count);
+            this.buffer.truncate(known + count);
             ready!(read)?;
             if count == 0 {
                 // What hasn't come whole will not.
-                this.readable = std::mem::take(&mut this.incoming).into();
+                this.readable = known;
                 break;
             }
             this.look();
         }
-        let taken = this.readable.split_to(this.readable.len().min(buffer.remaining()));
-        buffer.put_slice(&taken);
+        let count = buffer.remaining().min(this.readable - this.taken);
+        buffer.put_slice(&this.buffer[this.taken..this.taken + count]);
+        this.taken += count;
         Poll::Ready(Ok(()))
     }
 }

@@ -29,7 +29,7 @@ fn pool() -> Subject {
     }
 }
 
-/// What a pool is told of a plugin that selects so.
+/// The plugins that score for the pool, from a set of one plugin with this selection; or why there are none.
 fn outcome(selected: Value) -> Result<Vec<String>, String> {
     let set = LoadedSet::new("sha256:1", vec![missing("a", 1, |bound| bound.selection = Some(selection(selected)))]);
     set.for_pool(&pool()).map(|scorers| scorers.plugins().map(str::to_owned).collect())

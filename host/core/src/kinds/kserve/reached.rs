@@ -161,10 +161,7 @@ impl PlanBuilder<'_> {
             // What was told of it holds for what runs.
             return fields;
         }
-        let within = format!(
-            "http://{}{WORKLOAD_SERVICE_SUFFIX}.{}.svc.{}:{PORT}",
-            self.service.name, self.service.namespace, self.settings.cluster_domain
-        );
+        let within = format!("http://{}:{PORT}", self.service_host(WORKLOAD_SERVICE_SUFFIX));
         // The paths of other people's routes and rules nobody knows but they.
         let path = if self.route_refs().is_empty() && !self.rules_given() { self.path() } else { String::new() };
         let mut outside: Vec<String> = Vec::new();

@@ -122,7 +122,7 @@ impl PlanBuilder<'_> {
         }
         let body = if let Some(keda) = &wva.keda {
             let trigger = match (demand, self.settings.prometheus.clone()) {
-                (Some(demand), _) => demand.trigger(&self.picker_host(), METRICS_PORT, &namespace),
+                (Some(demand), _) => demand.trigger(&self.service_host(PICKER_SERVICE), METRICS_PORT, &namespace),
                 (None, Some(server)) => Query::wanted(server, &namespace, name).trigger(),
                 (None, None) => {
                     let message = format!(
@@ -139,12 +139,6 @@ impl PlanBuilder<'_> {
             scaling::horizontal(metadata, target, least, most, &metric, behavior)
         };
         Ok(Object::new(key, body))
-    }
-
-    /// The name by which the endpoint picker is reached within the cluster.
-    fn picker_host(&self) -> String {
-        let Service { name, namespace, .. } = &self.service;
-        format!("{name}{PICKER_SERVICE}.{namespace}.svc.{}", self.settings.cluster_domain)
     }
 }
 

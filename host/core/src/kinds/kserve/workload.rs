@@ -28,6 +28,11 @@ impl PlanBuilder<'_> {
         ObjectKey { resource, namespace: self.service.namespace.clone(), name: format!("{}{suffix}", self.service.name) }
     }
 
+    /// The name by which one of its Services is reached within the cluster.
+    pub(super) fn service_host(&self, suffix: &str) -> String {
+        format!("{}{suffix}.{}.svc.{}", self.service.name, self.service.namespace, self.settings.cluster_domain)
+    }
+
     /// Stops where a kind can't be made.
     pub(super) fn served(&self, step: &'static str, what: &str, resource: &'static Resource) -> Result<(), Box<PlanError>> {
         match questions::missing_kind(self.asking.snapshot, what, resource) {
