@@ -23,7 +23,9 @@ use crate::{
         grpc::{self, Settings},
         policy_set::SetInfo,
         pool::Pool,
-        scaling, self_signed, unused,
+        scaling, self_signed,
+        threads::Threads,
+        unused,
     },
     logging::{LogFormat, LogLevel},
     serve::{
@@ -238,13 +240,14 @@ async fn serve(
     let settings = Settings { drain, ..Settings::default() };
     let ending = watch::Sender::new(false);
     let pools: Vec<Arc<Pool>> = served.iter().map(|served| Arc::clone(&served.pool)).collect();
+    let threads = Arc::new(Threads::start("proxies").context("starting the threads that proxies are answered on")?);
     let mut serving = JoinSet::new();
     for ServedPool { pool, port, flag } in served {
         let listener = ports.listen(port, &flag).await?;
         tracing::info!(address = %listener.local_addr()?, tls = tls.is_some(), pool = pool.name(), "answering proxies");
         let mut ends = ending.subscribe();
         let stop = async move { _ = ends.wait_for(|ends| *ends).await };
-        serving.spawn(grpc::serve(pool, listener, tls.clone(), settings, stop));
+        serving.spawn(grpc::serve(pool, listener, tls.clone(), settings, Arc::clone(&threads), stop));
     }
     let end = async {
         stopped.await;

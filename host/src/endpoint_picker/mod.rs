@@ -22,6 +22,7 @@ pub mod self_signed;
 mod session;
 pub mod simulate;
 mod spans;
+pub mod threads;
 mod unused;
 mod waiting;
 

@@ -10,15 +10,19 @@ use crate::{
         latency::Latency,
         pool::Pool,
         scrape::Scraper,
+        threads::Threads,
     },
 };
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use kube::Client;
 use opentelemetry_sdk::trace::SdkTracer;
 use pointsman_picker::config::PickerConfig;
 use std::{collections::BTreeSet, str::FromStr, sync::Arc, time::Duration};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, MissedTickBehavior, interval},
+};
 
 /// How many pools a process serves.
 const MAX_POOLS: usize = 64;
@@ -157,12 +161,14 @@ pub(super) struct SharedParts {
 impl SharedParts {
     /// Starts what runs for each pool.
     pub(super) fn start_all(&self, pools: Vec<PoolOnPort>, client: &Client, tasks: &mut Tasks) -> Result<Vec<ServedPool>> {
-        let start = |PoolOnPort { name, port, flag }| Ok(ServedPool { pool: self.start(name, client, tasks)?, port, flag });
+        // Reading metrics goes on all the time: requests don't wait for it on their threads.
+        let readers = Threads::start("metrics").context("starting the threads that read metrics")?;
+        let start = |PoolOnPort { name, port, flag }| Ok(ServedPool { pool: self.start(name, client, &readers, tasks)?, port, flag });
         pools.into_iter().map(start).collect()
     }
 
     /// Makes a pool, and starts its watches and whatever else runs beside its requests.
-    fn start(&self, name: PoolName, client: &Client, tasks: &mut Tasks) -> Result<Arc<Pool>> {
+    fn start(&self, name: PoolName, client: &Client, readers: &Threads, tasks: &mut Tasks) -> Result<Arc<Pool>> {
         let Self { config, policies, counts, decisions, tracer, clock } = self;
         let view = Arc::new(PoolView::new(&name));
         let (latency, learning) = Latency::new();
@@ -170,7 +176,13 @@ impl SharedParts {
         let pool = Pool::new(name.to_string(), Arc::clone(&view), config.clone(), policies.clone(), latency, Arc::clone(counts), *clock);
         let pool = Arc::new(pool.recording(Arc::clone(decisions)).tracing(tracer.clone()));
         tasks.spawn(async { (learning.await, "learning what answers take").1 });
-        tasks.spawn(async { (scraper.run().await, "reading metrics").1 });
+        let place = readers.place();
+        let handle = place.as_ref().map_or_else(Handle::current, |place| place.handle().clone());
+        let reading = async move {
+            let _place = place;
+            (scraper.run().await, "reading metrics").1
+        };
+        tasks.spawn_on(reading, &handle);
         let watching = cluster::keep(client.clone(), name, view);
         tasks.spawn(async { (watching.await, "the watch of the cluster").1 });
         let kept = Arc::clone(&pool);

@@ -5,6 +5,7 @@ use super::{
     authority::ReadableAuthority,
     conversation::{Conversation, Health, Picks, trailers},
 };
+use crate::endpoint_picker::threads::Threads;
 use futures::{Stream, StreamExt, stream};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
@@ -23,6 +24,7 @@ use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
+    runtime::Handle,
     sync::{Semaphore, watch},
     task::JoinSet,
     time::{sleep, timeout},
@@ -65,16 +67,18 @@ const MAX_QUESTION: usize = 1024;
 /// How long to wait after a connection couldn't be taken: mostly there are too many open files.
 const ACCEPT_DELAY: Duration = Duration::from_millis(200);
 
-/// Serves proxies until `stop` resolves, then waits for open streams, for `settings.drain` at most.
+/// Serves proxies until `stop` resolves, then waits for open streams, for `settings.drain` at most. Each connection with all of its streams has a
+/// place on one of the threads.
 pub async fn serve<P: Picks>(
     picks: Arc<P>,
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     settings: Settings,
+    threads: Arc<Threads>,
     stop: impl Future<Output = ()>,
 ) {
     let service = move |request: Request<Incoming>| answer(Arc::clone(&picks), request, settings);
-    listen(service, listener, tls, settings, stop).await;
+    listen(service, listener, tls, settings, Some(threads), stop).await;
 }
 
 /// Answers probes alone. It never ends by itself.
@@ -83,7 +87,7 @@ pub async fn serve_probes<H: Health>(health: Arc<H>, listener: TcpListener) {
         let health = Arc::clone(&health);
         async move { Ok(if is_grpc(&request) { answer_probe(&*health, request).await } else { no_grpc() }) }
     };
-    listen(service, listener, None, Settings::default(), std::future::pending()).await;
+    listen(service, listener, None, Settings::default(), None, std::future::pending()).await;
 }
 
 /// What answers the calls of a connection.
@@ -104,6 +108,7 @@ async fn listen(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     settings: Settings,
+    threads: Option<Arc<Threads>>,
     stop: impl Future<Output = ()>,
 ) {
     let places = Arc::new(Semaphore::new(settings.connections));
@@ -120,10 +125,17 @@ async fn listen(
         match accepted {
             Ok((stream, place)) => {
                 let (service, tls, stopped) = (service.clone(), tls.clone(), stopping.subscribe());
-                connections.spawn(async move {
-                    let _place = place;
-                    connection(service, stream, tls, settings, stopped).await;
-                });
+                let thread = threads.as_ref().and_then(|threads| threads.place());
+                let handle = thread.as_ref().map_or_else(Handle::current, |thread| thread.handle().clone());
+                let talk = async move {
+                    let _places = (place, thread);
+                    // Registered with the runtime that accepted it, it would wake that one.
+                    match stream.into_std().and_then(TcpStream::from_std) {
+                        Ok(stream) => connection(service, stream, tls, settings, stopped).await,
+                        Err(error) => tracing::debug!(%error, "a connection can't be taken"),
+                    }
+                };
+                connections.spawn_on(talk, &handle);
             }
             Err(error) => {
                 tracing::debug!(%error, "a connection can't be taken");

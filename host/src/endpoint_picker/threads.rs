@@ -1,0 +1,99 @@
+//! Threads with a runtime each. A task stays on the thread that it begins on: with a runtime of several threads, each message of a proxy wakes
+//! a second thread to share work that takes less time than the waking.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::oneshot,
+};
+
+/// Threads that connections, and whatever else has a place, are divided among. Each ends once nothing has a place on it any more.
+#[derive(Debug)]
+pub struct Threads(Vec<Arc<OneThread>>);
+
+#[derive(Debug)]
+struct OneThread {
+    handle: Handle,
+    /// How many places are taken.
+    taken: AtomicUsize,
+    /// Ends it when dropped.
+    _end: oneshot::Sender<()>,
+}
+
+/// A place on a thread, until it is dropped.
+#[derive(Debug)]
+pub struct Place(Arc<OneThread>);
+
+impl Threads {
+    /// Starts as many as the machine runs at once.
+    pub fn start(name: &str) -> io::Result<Self> {
+        let number = thread::available_parallelism().map_or(1, usize::from);
+        (0..number).map(|at| OneThread::start(format!("{name}-{at}")).map(Arc::new)).collect::<io::Result<_>>().map(Self)
+    }
+
+    /// A place on the thread where the fewest are taken.
+    pub fn place(&self) -> Option<Place> {
+        let thread = self.0.iter().min_by_key(|thread| thread.taken.load(Ordering::Relaxed))?;
+        thread.taken.fetch_add(1, Ordering::Relaxed);
+        Some(Place(Arc::clone(thread)))
+    }
+}
+
+impl OneThread {
+    fn start(name: String) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<()>();
+        thread::Builder::new().name(name).spawn(move || runtime.block_on(ended))?;
+        Ok(Self { handle, taken: AtomicUsize::new(0), _end: end })
+    }
+}
+
+impl Place {
+    /// The thread's runtime.
+    pub fn handle(&self) -> &Handle {
+        &self.0.handle
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_divided_evenly_and_free_again_when_they_are_dropped() {
+        let threads = Threads(["a", "b"].map(|name| Arc::new(OneThread::start(name.to_owned()).unwrap())).into());
+        let places: Vec<Place> = (0..4).map(|_| threads.place().unwrap()).collect();
+        let taken = || threads.0.iter().map(|thread| thread.taken.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        assert_eq!(taken(), [2, 2]);
+        drop(places);
+        assert_eq!(taken(), [0, 0]);
+    }
+
+    #[test]
+    fn a_task_stays_on_its_thread_which_lives_as_long_as_the_place() {
+        let place = Threads::start("place").unwrap().place().unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        place.handle().spawn(async move {
+            let before = thread::current().id();
+            tokio::task::yield_now().await;
+            let inner = tokio::spawn(async { thread::current().id() }).await.unwrap();
+            sender.send((before, thread::current().id(), inner)).unwrap();
+        });
+        let (before, after, inner) = receiver.recv().unwrap();
+        assert!(before == after && before == inner);
+    }
+}
