@@ -9,7 +9,11 @@ use pointsman_picker::protocol::{
     framing::{self, Framing, FramingError},
     messages::{HttpBody, ProcessingRequest, ProcessingResponse},
 };
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use tokio::time::timeout;
+
+/// How long a proxy that has all answers may take to end the stream.
+const LINGER: Duration = Duration::from_secs(10);
 
 /// Whether requests can be placed.
 pub trait Health: Send + Sync + 'static {
@@ -84,6 +88,11 @@ impl<P: Picks> Conversation<P> {
                 self.has_ended = true;
                 // What goes along with the request goes before the proxy learns of the end.
                 (self.pick, self.placed) = (None, None);
+                // What still arrives on a stream that has ended is an error of the whole connection, which ends after 1,024 of them, with the
+                // streams of all other requests.
+                if code == Code::Ok {
+                    timeout(LINGER, self.drain()).await.ok();
+                }
                 return Some(Frame::trailers(trailers(code, &message)));
             }
             tokio::select! {
@@ -104,6 +113,11 @@ impl<P: Picks> Conversation<P> {
                 frame = self.incoming.frame() => self.take_frame(frame),
             }
         }
+    }
+
+    /// Reads until the proxy ends the stream.
+    async fn drain(&mut self) {
+        while let Some(Ok(_)) = self.incoming.frame().await {}
     }
 
     fn take_frame(&mut self, frame: Option<hyper::Result<Frame<Bytes>>>) {

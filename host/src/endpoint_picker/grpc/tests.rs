@@ -1,5 +1,6 @@
 use super::*;
-use futures::{StreamExt, channel::mpsc};
+use crate::endpoint_picker::threads::Threads;
+use futures::{FutureExt, StreamExt, channel::mpsc};
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::{
@@ -109,7 +110,10 @@ struct Running {
 
 async fn running(picks: Arc<OneEndpoint>) -> Running {
     let (stop, stopped) = oneshot::channel();
-    connected(Some(stop), |listener| serve(picks, listener, None, Settings::default(), async { _ = stopped.await })).await
+    connected(Some(stop), |listener| {
+        serve(picks, listener, None, Settings::default(), Arc::new(Threads::start("proxies").unwrap()), async { _ = stopped.await })
+    })
+    .await
 }
 
 async fn connected<F: Future<Output = ()> + Send + 'static>(
@@ -161,8 +165,9 @@ impl Stream {
         }
     }
 
-    /// The status after the last message.
+    /// The status after the last message, once the proxy ends the stream.
     async fn status(&mut self) -> String {
+        self.sender.close_channel();
         assert_eq!(self.next().await, None);
         self.trailers.take().unwrap()["grpc-status"].to_str().unwrap().to_owned()
     }
@@ -192,6 +197,26 @@ async fn a_request_is_placed_its_response_passed_on_and_what_went_along_is_dropp
     assert!(matches!(stream.next().await, Some(To::ResponseTrailers(_))));
     assert_eq!(stream.status().await, "0");
     picks.until(|picks| picks.in_flight.load(Ordering::SeqCst) == 0).await;
+}
+
+#[tokio::test]
+async fn a_stream_ends_after_the_proxy_has_ended_it() {
+    let picks = OneEndpoint::new(9);
+    let mut running = running(Arc::clone(&picks)).await;
+    let mut first = Stream::open(&mut running).await;
+    first.send(From::RequestHeaders(HttpHeaders::default()));
+    first.send(From::RequestBody(body(b"refuse", true)));
+    assert!(matches!(first.next().await, Some(To::Immediate(_))));
+    // What was sent before comes before, on the same connection.
+    let mut second = Stream::open(&mut running).await;
+    second.send(From::RequestHeaders(HttpHeaders::default()));
+    second.send(From::RequestBody(body(b"refuse", true)));
+    assert!(matches!(second.next().await, Some(To::Immediate(_))));
+    assert_eq!(second.status().await, "0");
+    // A proxy may still be sending the body of a request that was refused.
+    assert!(first.answer.frame().now_or_never().is_none(), "it ends before the proxy has");
+    first.send(From::RequestBody(body(b"more", false)));
+    assert_eq!(first.status().await, "0");
 }
 
 #[tokio::test]
