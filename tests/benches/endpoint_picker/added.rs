@@ -3,7 +3,7 @@
 
 use crate::{
     chats::{chat, digits},
-    rounds,
+    other, rounds,
     servers::CHAT,
     start, tell_failures,
 };
@@ -11,7 +11,7 @@ use pointsman_picker::protocol::DESTINATION;
 use pointsman_tests::{
     Envoy, EnvoySettings, EnvoyStyle, TestNamespace,
     load::{Question, Round, Scenario},
-    measure::{goal, keep, ours, quantile, taken_by_part},
+    measure::{goal, keep, quantile, taken_by_part},
 };
 use std::{net::SocketAddr, time::Duration};
 
@@ -25,82 +25,123 @@ const CHATS: u64 = 500;
 const ROUNDS: usize = 24;
 const ROUNDS_QUICK: usize = 5;
 const LASTS: Duration = Duration::from_millis(500);
+const WARM_UP: Duration = Duration::from_millis(200);
 
 /// What the picker may add for one client, which waits for nothing but the machine.
 const GOAL: Duration = Duration::from_micros(500);
 
 pub(crate) async fn measure(space: &TestNamespace<'_>, servers: &[SocketAddr]) {
     let picker = start(space, &[]).await;
-    let settings = EnvoySettings { picker: picker.address, picker_tls: true, style: EnvoyStyle::OriginalDst, failure_mode_allow: false };
-    let (envoy, direct) = Envoy::start_with_direct(&space.cluster.dir.join("envoy"), &settings).await;
+    let settings = |picker| EnvoySettings { picker, picker_tls: true, style: EnvoyStyle::OriginalDst, failure_mode_allow: false };
+    let (envoy, direct) = Envoy::start_with_direct(&space.cluster.dir.join("envoy"), &settings(picker.address)).await;
     let chats = || (0..CHATS).map(|number| chat(&digits(number)));
-    let picked = chats().map(|chat| Question::new(CHAT, &chat)).collect();
+    let picked: Vec<Question> = chats().map(|chat| Question::new(CHAT, &chat)).collect();
     // As many connections behind Envoy as with the picker.
     let to = |server: &SocketAddr, chat| Question::with_headers(CHAT, &[(DESTINATION, &*server.to_string())], &chat);
-    let unpicked = servers.iter().cycle().zip(chats()).map(|(server, chat)| to(server, chat)).collect();
-    let scenario = |questions| Scenario { questions, answer: ("\"usage\"", 1), connections: 1 };
-    let mut asked = [
-        Asked { name: "without the picker", address: direct, scenario: scenario(unpicked), rounds: Vec::new() },
-        Asked { name: "with it", address: envoy.address(), scenario: scenario(picked), rounds: Vec::new() },
+    let unpicked: Vec<Question> = servers.iter().cycle().zip(chats()).map(|(server, chat)| to(server, chat)).collect();
+    let mut asked = vec![
+        Asked::new("without the picker", direct, None, unpicked),
+        Asked::new("with it", envoy.address(), Some(&picker.part), picked.clone()),
     ];
+    // It has an Envoy of its own.
+    let mut other_envoy = None;
+    if let Some(address) = other::start(space, true).await {
+        let envoy = Envoy::start(&space.cluster.dir.join("other-envoy"), &settings(address)).await;
+        asked.push(Asked::new("with the other picker", envoy.address(), Some(other::PART), picked));
+        other_envoy = Some(envoy);
+    }
+    for part in asked.iter().filter_map(|asked| asked.part) {
+        space.cluster.pause_part(part).unwrap();
+    }
     let mut added = Vec::new();
     for clients in CLIENTS {
-        let cpu = || (taken_by_part(space.cluster, &picker.part).cpu(), ours().cpu());
-        let before = cpu();
-        run(&mut asked, clients);
-        let after = cpu();
+        run(space, &mut asked, clients).await;
         println!("\nthrough Envoy, {clients} clients, {} rounds of {LASTS:?} each", asked[0].rounds.len());
         added.push(tell(&asked));
-        let taken = [after.0.saturating_sub(before.0), after.1.saturating_sub(before.1)];
-        println!("  CPU of all rounds: {:.1?} of the picker, {:.1?} of clients and model servers", taken[0], taken[1]);
     }
+    space.cluster.resume_part(&picker.part).unwrap();
     tell_failures("through Envoy", &picker);
-    goal("p50 added for 1 client", &format!("{:.1?}", added[0]), &format!("<= {GOAL:?}"), added[0] <= GOAL);
-    keep("p50 that the endpoint picker adds", &[("1 client", added[0]), ("16 clients", added[1])]);
-    drop(envoy);
+    goal("p50 added for 1 client", &format!("{:.1?}", added[0][0]), &format!("<= {GOAL:?}"), added[0][0] <= GOAL);
+    for (clients, added) in CLIENTS.iter().zip(&added) {
+        let names = ["pointsman", "other picker"];
+        let rows: Vec<(&str, Duration)> = names.into_iter().zip(added.iter().copied()).collect();
+        keep(&format!("p50 that a picker adds, {clients} clients"), &rows);
+    }
+    drop((envoy, other_envoy));
+    if asked.len() > 2 {
+        space.cluster.kill_part(other::PART).unwrap();
+    }
     picker.kill();
 }
 
-/// One of the two that are compared.
-struct Asked {
+/// One of those that are compared.
+struct Asked<'a> {
     name: &'static str,
     address: SocketAddr,
+    /// The picker's name among the cluster's parts. It is paused while others are asked.
+    part: Option<&'a str>,
     scenario: Scenario,
     rounds: Vec<Round>,
+    cpu: Duration,
 }
 
-impl Asked {
+impl<'a> Asked<'a> {
+    fn new(name: &'static str, address: SocketAddr, part: Option<&'a str>, questions: Vec<Question>) -> Self {
+        let scenario = Scenario { questions: questions.into(), answer: ("\"usage\"", 1), connections: 1 };
+        Self { name, address, part, scenario, rounds: Vec::new(), cpu: Duration::ZERO }
+    }
+
     fn median(&self, value: fn(&Round) -> Duration) -> Duration {
         quantile(&self.rounds.iter().map(value).collect::<Vec<_>>(), 0.5)
     }
+
+    async fn round(&mut self, space: &TestNamespace<'_>) {
+        if let Some(part) = self.part {
+            space.cluster.resume_part(part).unwrap();
+        }
+        // After a pause its reports are old; and what isn't connected yet connects.
+        self.scenario.round(self.address, WARM_UP);
+        let cpu = || self.part.map(|part| taken_by_part(space.cluster, part).cpu()).unwrap_or_default();
+        let before = cpu();
+        let round = self.scenario.round(self.address, LASTS);
+        let taken = cpu().saturating_sub(before);
+        if let Some(part) = self.part {
+            space.cluster.pause_part(part).unwrap();
+        }
+        self.cpu += taken;
+        self.rounds.push(round);
+    }
 }
 
-/// Asks both in turn; each is the first as often as the other.
-fn run(asked: &mut [Asked; 2], clients: usize) {
+/// Asks all in turn; each is the first as often as the others.
+async fn run(space: &TestNamespace<'_>, asked: &mut [Asked<'_>], clients: usize) {
     for asked in asked.iter_mut() {
         asked.rounds.clear();
+        asked.cpu = Duration::ZERO;
         asked.scenario.connections = clients;
-        // The picker and Envoy connect to what they haven't yet.
-        asked.scenario.round(asked.address, LASTS);
     }
     for number in 0..rounds(ROUNDS, ROUNDS_QUICK) {
         for at in 0..asked.len() {
-            let asked = &mut asked[(number + at) % 2];
-            asked.rounds.push(asked.scenario.round(asked.address, LASTS));
+            let place = (number + at) % asked.len();
+            asked[place].round(space).await;
         }
     }
 }
 
-/// Prints what was seen, and returns the p50 that the picker adds.
-fn tell(asked: &[Asked; 2]) -> Duration {
+/// Prints what was seen, and returns the p50 that each picker adds.
+fn tell(asked: &[Asked<'_>]) -> Vec<Duration> {
+    let [without, pickers @ ..] = asked else { return Vec::new() };
     for asked in asked {
         let (p50, p99) = (asked.median(|round| round.p50), asked.median(|round| round.p99));
         let answers: u32 = asked.rounds.iter().map(|round| round.answers).sum();
-        println!("  {:<20} p50 {p50:>9.1?}, p99 {p99:>9.1?}, of {answers} requests", asked.name);
+        let cpu = asked.cpu / answers.max(1);
+        println!("  {:<22} p50 {p50:>9.1?}, p99 {p99:>9.1?}, of {answers} requests; CPU of the picker for one: {cpu:.1?}", asked.name);
     }
-    let [without, with] = asked;
-    let added = |value: fn(&Round) -> Duration| with.median(value).saturating_sub(without.median(value));
-    let (p50, p99) = (added(|round| round.p50), added(|round| round.p99));
-    println!("  {:<20} p50 {p50:>9.1?}, p99 {p99:>9.1?}", "the picker adds");
-    p50
+    let added = |picker: &Asked<'_>| {
+        let value = |value: fn(&Round) -> Duration| picker.median(value).saturating_sub(without.median(value));
+        let (p50, p99) = (value(|round| round.p50), value(|round| round.p99));
+        println!("  {:<22} p50 {p50:>9.1?}, p99 {p99:>9.1?} more than without a picker", picker.name);
+        p50
+    };
+    pickers.iter().map(added).collect()
 }

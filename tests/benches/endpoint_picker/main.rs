@@ -8,6 +8,7 @@
 mod added;
 mod chats;
 mod memory;
+mod other;
 mod pace;
 mod servers;
 mod streams;

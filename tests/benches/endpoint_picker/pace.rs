@@ -2,20 +2,16 @@
 //! control, in turn and in short rounds. Only the one that is asked runs; the others are paused, since each reads the metrics of all endpoints.
 
 use crate::{
-    POOL, WITHOUT_TLS, rounds, start,
-    streams::{STREAMS, ask, places},
+    WITHOUT_TLS, other, rounds, start,
+    streams::{STREAMS, ask},
     tell_failures, wait_for_reports,
 };
 use pointsman_tests::{
-    PICKER_ACCOUNT, PickerProcess, TestNamespace, eventually,
+    PickerProcess, TestNamespace,
     load::Round,
     measure::{keep, ours, quantile, taken_by_part},
 };
-use std::{
-    collections::BTreeMap,
-    net::{SocketAddr, TcpListener},
-    time::Duration,
-};
+use std::{net::SocketAddr, time::Duration};
 use tokio::time::sleep;
 
 /// How often each is asked, how many requests each time, and how many that don't count before them.
@@ -46,12 +42,6 @@ schedulingProfiles:
   - {pluginRef: prefix-cache-scorer, weight: 3}
 ";
 
-/// The variable with the path of llm-d's endpoint picker, or of another one with its flags, that is to be measured too.
-const OTHER: &str = "POINTSMAN_OTHER_PICKER";
-
-/// Its name among the cluster's parts.
-const OTHER_PART: &str = "other-picker";
-
 /// One of those who are asked.
 struct Asked<'a> {
     name: &'static str,
@@ -78,7 +68,11 @@ pub(crate) async fn measure(space: &TestNamespace<'_>) {
         one.pause(space);
         asked.push(one);
     }
-    asked.extend(start_other(space).await);
+    if let Some(address) = other::start(space, false).await {
+        let asked_other = Asked::new("other picker", address, other::PART.to_owned(), None);
+        asked_other.pause(space);
+        asked.push(asked_other);
+    }
     tell_idle(space, &asked[0]).await;
     for number in 0..rounds(ROUNDS, ROUNDS_QUICK) {
         for at in 0..asked.len() {
@@ -173,33 +167,4 @@ fn tell(asked: &[Asked<'_>]) {
     let (paces, cpus): (Vec<_>, Vec<_>) = each.iter().map(|(name, pace, cpu)| ((*name, *pace), (*name, *cpu))).unzip();
     keep("a request to the endpoint picker", &paces);
     keep("CPU of the endpoint picker for a request", &cpus);
-}
-
-/// Starts the picker that the variable names, for the same pool with the same rights, and with no flags but those that llm-d's picker has.
-async fn start_other(space: &TestNamespace<'_>) -> Option<Asked<'static>> {
-    let program = std::env::var(OTHER).ok()?;
-    let kubeconfig = space.cluster.kubeconfig_of_service_account(&space.name, PICKER_ACCOUNT).unwrap();
-    // Together, so that they differ.
-    let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let [grpc, health, metrics] = free.map(|listener| listener.local_addr().unwrap().port());
-    let flags = [
-        ("--pool-name", POOL.to_owned()),
-        ("--pool-namespace", space.name.clone()),
-        ("--grpc-port", grpc.to_string()),
-        ("--grpc-health-port", health.to_string()),
-        ("--metrics-port", metrics.to_string()),
-    ];
-    let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
-    let command: Vec<String> = [program].into_iter().chain(flags).chain([WITHOUT_TLS.to_owned()]).collect();
-    let environment = BTreeMap::from([
-        ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
-        ("NAMESPACE".to_owned(), space.name.clone()),
-        ("POD_NAME".to_owned(), "picker-0".to_owned()),
-    ]);
-    space.cluster.run(OTHER_PART, &command, &environment).unwrap();
-    let address = SocketAddr::from(([127, 0, 0, 1], grpc));
-    eventually("the other picker places requests", async || places(address).await.then_some(())).await;
-    let asked = Asked::new("other picker", address, OTHER_PART.to_owned(), None);
-    asked.pause(space);
-    Some(asked)
 }
