@@ -174,29 +174,36 @@ fn pod_templating_answers_alike_natively_fresh_and_warm() {
 
 #[test]
 fn scheduling_scoring_answers_alike_natively_fresh_and_warm() {
-    use pointsman_sandbox::point::scoring::Scores;
+    use pointsman_sandbox::point::{Question, scoring::Scores};
     use pointsman_scheduling_scoring as policy;
     let native = |text: &str, question: &Scoring| {
         let (question, matrix) = asked(question);
         let scores = policy::score(&config(text), question, &matrix).map_err(|failure| failure.message)?;
         Ok(json(&(sdk::scheduling_scoring::Scores(scores), policy::explain(&config(text), question, &matrix, 0))))
     };
-    let configs = ["{}", r#"{"memoryAdmission":{"priority":-2.5,"demand":0}}"#];
-    let columns = u32::try_from(policy::FEATURES.len()).unwrap();
-    let memory = |dice: &mut Dice| Scoring { question: pointsman_sandbox::point::Question::MemoryAdmission, ..Scoring::new(dice, columns) };
-    agree("pointsman-scheduling-scoring", &configs, memory, native, &|plugin, question| {
+    let put = |plugin: &Plugin, question: &Scoring| {
         let (scores, spent) = plugin.score(question.request())?;
         let (reasons, _) = plugin.explain(question.request(), 0)?;
         Ok((json(&(Scores(scores), reasons)), spent))
-    });
-    let configs = [
+    };
+    let memory = ["{}", r#"{"memoryAdmission":{"priority":-2.5,"demand":0}}"#];
+    let nodes = ["{}", r#"{"nodePlacement":{"spread":-2,"image":0,"spot":1.5,"price":3,"requireModel":true,"maxPrice":12}}"#];
+    let endpoints = [
         "{}",
         r#"{"endpointPick":{"scorers":[{"type":"lora-affinity-scorer"},{"type":"active-request-scorer","maxBusyScore":0.5},{"type":"latency-scorer","weight":0.5}]}}"#,
     ];
-    let columns = u32::try_from(policy::ENDPOINT_FEATURES.len()).unwrap();
-    agree("pointsman-scheduling-scoring", &configs, |dice| Scoring::new(dice, columns), native, &|plugin, question| {
-        let (scores, spent) = plugin.score(question.request())?;
-        let (reasons, _) = plugin.explain(question.request(), 0)?;
-        Ok((json(&(Scores(scores), reasons)), spent))
-    });
+    let questions = [
+        (memory, Some(Question::MemoryAdmission), policy::FEATURES.len()),
+        (nodes, Some(Question::NodePlacement), policy::NODE_FEATURES.len()),
+        // Nearly always endpoint-pick, and now and then another question with these columns.
+        (endpoints, None, policy::ENDPOINT_FEATURES.len()),
+    ];
+    for (configs, always, columns) in questions {
+        let columns = u32::try_from(columns).unwrap();
+        let question = |dice: &mut Dice| {
+            let scoring = Scoring::new(dice, columns);
+            Scoring { question: always.unwrap_or(scoring.question), ..scoring }
+        };
+        agree("pointsman-scheduling-scoring", &configs, question, native, &put);
+    }
 }

@@ -22,12 +22,18 @@ struct Example {
     version: fn() -> Result<String>,
     build: fn(&ExampleDirs) -> Result<()>,
     test: fn(&ExampleDirs) -> Result<()>,
+    /// Its golden cases, a file below `plugins/examples`.
+    cases: &'static str,
 }
 
-const EXAMPLES: [Example; 3] = [
-    Example { name: "go-labels", version: tools::go, build: go, test: go_test },
-    Example { name: "javascript-labels", version: tools::node, build: javascript, test: javascript_test },
-    Example { name: "python-labels", version: tools::python, build: python, test: python_test },
+/// What the label policy answers in every language.
+const LABELS_CASES: &str = "labels-cases.json";
+
+const EXAMPLES: [Example; 4] = [
+    Example { name: "go-labels", version: tools::go, build: go, test: go_test, cases: LABELS_CASES },
+    Example { name: "go-price", version: tools::go, build: go, test: go_test, cases: "go-price/cases.json" },
+    Example { name: "javascript-labels", version: tools::node, build: javascript, test: javascript_test, cases: LABELS_CASES },
+    Example { name: "python-labels", version: tools::python, build: python, test: python_test, cases: LABELS_CASES },
 ];
 
 /// Where an example comes from and goes to.
@@ -71,14 +77,14 @@ pub(crate) fn tests() -> Result<()> {
     EXAMPLES.iter().try_for_each(|example| (example.test)(&ExampleDirs::for_example(example.name)?))
 }
 
-/// Puts the same questions to the label policy in each language, in the sandbox that they run in.
+/// Puts their golden cases to all of them, in the sandbox that they run in; to the label policy the same ones in each language.
 pub(crate) fn agree(host: &Path) -> Result<()> {
     let rust = plugin_file("pointsman-example-rust-labels", WASM);
-    let cases = workspace().join("plugins/examples/labels-cases.json");
     let cache = target_dir().join("examples/cache");
-    let others = EXAMPLES.iter().map(|example| ExampleDirs::for_example(example.name).map(|place| place.wasm));
-    for plugin in others.chain([Ok(rust)]) {
-        let plugin = plugin?;
+    let others = EXAMPLES.iter().map(|example| ExampleDirs::for_example(example.name).map(|place| (place.wasm, example.cases)));
+    for asked in others.chain([Ok((rust, LABELS_CASES))]) {
+        let (plugin, cases) = asked?;
+        let cases = workspace().join("plugins/examples").join(cases);
         let asked = Guarded::new(host)?.args(["plugin", "test"]).args([&plugin, &cases]).args(["--cache"]).args([&cache]);
         asked.succeed(&format!("the golden cases of {}", plugin.display()))?;
     }

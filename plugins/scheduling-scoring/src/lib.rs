@@ -1,8 +1,10 @@
-//! The default policy at scheduling-scoring. It weighs which models are worth their memory, and which endpoint suits a request; of nodes it
-//! prefers none.
+//! The default policy at scheduling-scoring. It weighs which models are worth their memory, which node suits a pod, and which endpoint
+//! suits a request.
 
 mod endpoints;
+mod mean;
 mod memory;
+mod nodes;
 
 use pointsman_plugin::{
     Failure,
@@ -13,6 +15,7 @@ use serde::Deserialize;
 
 pub use endpoints::{EndpointPick, FEATURES as ENDPOINT_FEATURES};
 pub use memory::{FEATURES, Weights};
+pub use nodes::{FEATURES as NODE_FEATURES, NodePlacement};
 
 /// In the middle between best and worst, so that a policy beside this one can move a candidate either way.
 const NEUTRAL: f64 = 0.5;
@@ -23,6 +26,8 @@ const NEUTRAL: f64 = 0.5;
 pub struct Config {
     /// How much each part counts for which model gets memory.
     memory_admission: Weights,
+    /// How much each part counts for which node a pod gets.
+    node_placement: NodePlacement,
     /// How endpoints are picked.
     endpoint_pick: EndpointPick,
 }
@@ -33,7 +38,7 @@ pub fn score(config: &Config, question: Question, matrix: &Matrix) -> Result<Vec
     Ok(match question {
         Question::MemoryAdmission => matrix.rows().map(|row| config.memory_admission.score(row)).collect(),
         Question::EndpointPick => config.endpoint_pick.score(matrix),
-        Question::NodePlacement => vec![NEUTRAL; matrix.rows().len()],
+        Question::NodePlacement => config.node_placement.score(matrix),
     })
 }
 
@@ -42,7 +47,8 @@ pub fn explain(config: &Config, question: Question, matrix: &Matrix, row: usize)
     let terms = match (question, matrix.row(row)) {
         (Question::MemoryAdmission, Some(row)) => config.memory_admission.explain(row),
         (Question::EndpointPick, Some(_)) => config.endpoint_pick.explain(matrix, row),
-        _ => Vec::new(),
+        (Question::NodePlacement, Some(values)) => config.node_placement.explain(matrix, values),
+        (_, None) => Vec::new(),
     };
     if terms.is_empty() { vec![equal()] } else { terms }
 }
@@ -55,5 +61,9 @@ pointsman_plugin::export! {
     config: Config,
     scheduling_scoring: score,
     explain: explain,
-    features: [(Question::MemoryAdmission, &FEATURES), (Question::EndpointPick, &ENDPOINT_FEATURES)],
+    features: [
+        (Question::NodePlacement, &NODE_FEATURES),
+        (Question::MemoryAdmission, &FEATURES),
+        (Question::EndpointPick, &ENDPOINT_FEATURES),
+    ],
 }

@@ -1,7 +1,7 @@
 //! What a model is worth having in memory: a weighted mean of parts, each from 0 to 1. Models that wait and idle models are scored by the
 //! same parts, so that one can be weighed against the other.
 
-use crate::NEUTRAL;
+use crate::mean::{mean, share, terms};
 use pointsman_plugin::scheduling_scoring::Term;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -124,40 +124,17 @@ impl Row {
     }
 }
 
-/// How far a value is on the way from 0 to infinity: half at `middle`.
-fn share(value: f64, middle: f64) -> f64 {
-    if value == f64::INFINITY { 1.0 } else { value.clamp(0.0, f64::MAX) / (value.clamp(0.0, f64::MAX) + middle) }
-}
-
 impl Weights {
     fn in_order(&self) -> [f64; PARTS] {
         [self.priority, self.demand, self.wait, self.load, self.wakes, self.dependants, self.size]
     }
 
-    /// How much all of them count together.
-    fn total(&self) -> f64 {
-        self.in_order().iter().map(|weight| weight.abs()).sum()
-    }
-
     pub(crate) fn score(&self, row: &[f64]) -> f64 {
-        let total = self.total();
-        let parts = self.in_order().into_iter().zip(Row::new(row).parts());
-        if total > 0.0 { parts.map(|(weight, part)| weight.abs() * counted(part, weight)).sum::<f64>() / total } else { NEUTRAL }
+        mean(self.in_order(), Row::new(row).parts())
     }
 
     pub(crate) fn explain(&self, row: &[f64]) -> Vec<Term> {
-        let (row, total) = (Row::new(row), self.total());
-        let parts = self.in_order().into_iter().zip(row.parts()).zip(row.sources());
-        let term = |((weight, part), (code, source)): ((f64, f64), (&'static str, String))| {
-            let counted = counted(part, weight);
-            Term::new(code, format!("{source}: {counted:.2} of 1, and counts {weight} of {total}."), weight.abs() * counted / total)
-        };
-        parts.filter(|((weight, _), _)| *weight != 0.0).map(term).collect()
+        let row = Row::new(row);
+        terms(self.in_order(), row.parts(), row.sources())
     }
-}
-
-/// A part as it counts. What isn't known says nothing.
-fn counted(part: f64, weight: f64) -> f64 {
-    let part = if part.is_nan() { NEUTRAL } else { part };
-    if weight < 0.0 { 1.0 - part } else { part }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use pointsman_plugin::scheduling_scoring::{Matrix, Question};
-use pointsman_scheduling_scoring::{Config, FEATURES, explain, score};
+use pointsman_scheduling_scoring::{Config, FEATURES, NODE_FEATURES, explain, score};
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -83,11 +83,49 @@ fn an_explanation_has_the_parts_that_make_up_the_score() {
     assert_eq!(terms[1].message, "1 requests wait for it: 0.60 of 1, and counts 3 of 11.");
 }
 
+/// Nodes of which two features are known: whether they have the model, and their price.
+fn nodes(known: &[(f64, f64)]) -> Matrix {
+    let row = |(present, price): &(f64, f64)| {
+        let value = |name: &&str| match *name {
+            "model-present" => *present,
+            "price" => *price,
+            _ => f64::NAN,
+        };
+        NODE_FEATURES.iter().map(value).collect::<Vec<_>>()
+    };
+    Matrix::new(NODE_FEATURES.len(), known.iter().flat_map(row).collect()).unwrap()
+}
+
 #[test]
-fn of_nodes_it_prefers_none_and_says_so() {
-    let matrix = Matrix::new(1, vec![0.0, 9.0, f64::NAN]).unwrap();
-    assert_eq!(score(&Config::default(), Question::NodePlacement, &matrix), Ok(vec![0.5; 3]));
-    let terms = explain(&Config::default(), Question::NodePlacement, &matrix, 1);
-    assert_eq!(terms[0].value, Some(0.5));
+fn a_node_that_has_the_model_is_better_and_the_parts_make_up_its_score() {
+    let matrix = nodes(&[(1.0, 9.0), (0.0, 1.0)]);
+    let config = Config::default();
+    let scores = score(&config, Question::NodePlacement, &matrix).unwrap();
+    assert!(scores[0] > scores[1], "{scores:?}");
+    let terms = explain(&config, Question::NodePlacement, &matrix, 0);
+    let sum: f64 = terms.iter().filter_map(|term| term.value).sum();
+    assert!((sum - scores[0]).abs() < 1e-12, "{terms:?}");
+    assert_eq!(terms[0].message, "It has the model: 1.00 of 1, and counts 8 of 24.5.");
+}
+
+#[test]
+fn a_node_can_be_excluded_and_then_its_explanation_has_no_number() {
+    let config: Config = serde_json::from_str(r#"{"nodePlacement": {"requireModel": true, "maxPrice": 4.5}}"#).unwrap();
+    let matrix = nodes(&[(1.0, 9.0), (0.0, 1.0), (1.0, f64::NAN)]);
+    let scores = score(&config, Question::NodePlacement, &matrix).unwrap();
+    assert_eq!(scores.iter().map(|score| score.is_nan()).collect::<Vec<_>>(), [true, true, false]);
+    let terms = explain(&config, Question::NodePlacement, &matrix, 0);
+    assert_eq!((terms[0].code.as_str(), terms[0].value), ("TooExpensive", None));
+}
+
+#[test]
+fn without_weights_nodes_are_alike_and_the_explanation_says_so() {
+    let parts = ["locality", "gang", "packing", "domain", "spread", "proximity", "adjacency", "image", "spot", "price"];
+    let none = parts.map(|part| format!("\"{part}\": 0")).join(", ");
+    let config: Config = serde_json::from_str(&format!("{{\"nodePlacement\": {{{none}}}}}")).unwrap();
+    let matrix = nodes(&[(1.0, 9.0), (0.0, 1.0)]);
+    assert_eq!(score(&config, Question::NodePlacement, &matrix), Ok(vec![0.5; 2]));
+    let terms = explain(&config, Question::NodePlacement, &matrix, 1);
     assert_eq!(terms[0].message, "Every candidate suits equally well, and has the score 0.5.");
+    assert!(serde_json::from_str::<Config>(r#"{"nodePlacement": {"localty": 1}}"#).is_err());
 }

@@ -1,0 +1,3 @@
+module pointsman.dev/examples/go-price
+
+go 1.26

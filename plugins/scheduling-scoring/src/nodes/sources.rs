@@ -1,0 +1,146 @@
+//! What the parts of a node's score are made from, in sentences.
+
+use super::{
+    parts::{PARTS, Prices, Rest, distance},
+    row::Row,
+};
+
+const NO_ACCELERATORS: &str = "The pod requests no accelerators";
+
+impl Row {
+    /// What each part is made from, in the order of `NodePlacement::in_order`: a code, and the beginning of a sentence.
+    pub(super) fn sources(&self, prices: Prices) -> [(&'static str, String); PARTS] {
+        [
+            ("Model", self.model_source()),
+            ("Gang", self.gang_source()),
+            ("Packing", self.packing_source()),
+            ("Domain", self.domain_source()),
+            ("Spread", self.spread_source()),
+            ("Proximity", self.proximity_source()),
+            ("Adjacency", self.adjacency_source()),
+            ("Images", self.images_source()),
+            ("Spot", self.spot_source()),
+            ("Price", self.price_source(prices)),
+        ]
+    }
+
+    fn model_source(&self) -> String {
+        if self.model_present.is_nan() {
+            "The pod names no model".to_owned()
+        } else if self.model_present > 0.5 {
+            "It has the model".to_owned()
+        } else if !self.seconds_left.is_nan() {
+            format!("It will have the model in {:.0} s", self.seconds_left)
+        } else if self.download_share > 0.0 {
+            format!("It has {:.0} % of the model, and nobody knows when it has the rest", self.download_share * 100.0)
+        } else {
+            "It has nothing of the model".to_owned()
+        }
+    }
+
+    fn gang_source(&self) -> String {
+        if !self.is_in_gang() {
+            return "The pod is in no gang".to_owned();
+        }
+        let placed = match distance(self.gang_distance) {
+            None => "No pod of the gang is placed".to_owned(),
+            Some((_, place)) if self.gang_placed.is_nan() => format!("The farthest placed pod of the gang is {place}"),
+            Some((_, place)) => format!("Of the gang's {} placed pods the farthest is {place}", self.gang_placed),
+        };
+        let room = known(self.gang_spare, "it is in no domain", |spare| {
+            if spare < 0.0 {
+                format!("its domain lacks {} accelerators for the rest of the gang", -spare)
+            } else {
+                format!("its domain has {spare} free accelerators more than the rest of the gang needs")
+            }
+        });
+        format!("{placed}, and {room}")
+    }
+
+    fn packing_source(&self) -> String {
+        let Self { allocatable, free, requested, replicas, .. } = self;
+        if !self.requests_accelerators() {
+            return known(requested + free + allocatable, "Nobody knows how many accelerators it has, or the pod requests", |_| {
+                format!("{free} of its {allocatable} accelerators are free, and the pod requests none")
+            });
+        }
+        let Rest { left, were_all_free, without_replicas } = self.rest();
+        let left = known(left, "Nobody knows how many accelerators are left over", |left| {
+            if left < 0.0 {
+                format!("{free} of its {allocatable} accelerators are free, and the pod requests {requested}")
+            } else if were_all_free && left > 0.0 {
+                format!("{left} accelerators are left over of a node that was wholly free")
+            } else {
+                format!("{left} accelerators are left over")
+            }
+        });
+        if without_replicas { format!("Without the {replicas} replicas that it has in a zone with too many, {left}") } else { left }
+    }
+
+    fn domain_source(&self) -> String {
+        if self.is_in_gang() {
+            return "Of a gang the room in its domain counts already".to_owned();
+        }
+        if !self.requests_accelerators() {
+            return NO_ACCELERATORS.to_owned();
+        }
+        known(self.domain_taken + self.free_nodes, "It is in no domain", |_| {
+            let (taken, free) = (self.domain_taken * 100.0, self.all_free_nodes());
+            format!("{taken:.0} % of its domain's accelerators are taken, and {free} of its nodes are wholly free")
+        })
+    }
+
+    fn spread_source(&self) -> String {
+        if self.is_in_gang() {
+            return "Pods of a gang aren't spread".to_owned();
+        }
+        let zone = known(self.zone_spread, "Nobody knows its zone", |more| {
+            format!("Its zone has {more} replicas of the pod more than the zone with the fewest")
+        });
+        let node = known(self.replicas, "nobody knows how many it has", |replicas| format!("it has {replicas}"));
+        format!("{zone}, and {node}")
+    }
+
+    fn proximity_source(&self) -> String {
+        if !self.requests_accelerators() {
+            return NO_ACCELERATORS.to_owned();
+        }
+        match distance(self.peer_distance) {
+            Some((_, place)) => format!("The nearest pod with another role is {place}"),
+            None => "No pod with another role is placed".to_owned(),
+        }
+    }
+
+    fn adjacency_source(&self) -> String {
+        if !self.requests_accelerators() {
+            return NO_ACCELERATORS.to_owned();
+        }
+        known(self.adjacent, "Nobody knows which of its accelerators are linked", |adjacent| {
+            format!("{adjacent} of its free accelerators are linked to one another, and the pod requests {}", self.requested)
+        })
+    }
+
+    fn images_source(&self) -> String {
+        known(self.images, "Nobody knows which of the pod's images it has", |share| {
+            format!("It has {:.0} % of the pod's images", share * 100.0)
+        })
+    }
+
+    fn spot_source(&self) -> String {
+        known(self.spot, "Nobody knows whether it is a spot node", |spot| {
+            let sentence = if spot > 0.5 { "It is a spot node" } else { "It is no spot node" };
+            sentence.to_owned()
+        })
+    }
+
+    fn price_source(&self, prices: Prices) -> String {
+        known(self.price, "Nobody knows its price", |price| {
+            format!("It costs {price}, and the candidates {} to {}", prices.least, prices.most)
+        })
+    }
+}
+
+/// A sentence about a value, or another one if it isn't known.
+fn known(value: f64, unknown: &str, sentence: impl FnOnce(f64) -> String) -> String {
+    if value.is_nan() { unknown.to_owned() } else { sentence(value) }
+}
