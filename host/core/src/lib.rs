@@ -19,6 +19,7 @@ pub mod memory_usage;
 pub mod model_nodes;
 pub mod objects;
 pub mod patch;
+pub mod placement;
 pub mod plan;
 pub mod planning;
 pub mod pod_template;

@@ -20,17 +20,36 @@ use std::{borrow::Cow, sync::Arc};
 /// The names of the features that the host knows, for each question.
 pub const fn features(question: Question) -> &'static [&'static str] {
     match question {
+        // As `placement::features` describes them.
         Question::NodePlacement => &[
-            "free-accelerators",
+            "allocatable-cpu",
+            "free-cpu",
+            "allocatable-memory-bytes",
             "free-memory-bytes",
-            "model-present",
-            "pods",
-            "zone-spread",
+            "allocatable-accelerators",
+            "free-accelerators",
+            "requested-accelerators",
             "accelerator-memory-bytes",
-            // Of the pods that must run together, if the pod is one of several.
+            "adjacent-accelerators",
+            "node-is-free",
+            "model-present",
+            "model-download-share",
+            "model-seconds-left",
+            "pods",
+            "subject-pods",
+            "zone-spread",
+            "peer-distance",
             "gang-size",
             "gang-placed",
             "gang-here",
+            "gang-distance",
+            "domain-free-nodes",
+            "domain-accelerators-taken-share",
+            "gang-domain-free-accelerators",
+            "pool-pressure",
+            "image-share",
+            "spot",
+            "price",
         ],
         Question::MemoryAdmission => &[
             "priority",

@@ -1,0 +1,177 @@
+//! What features read of a node itself, found once a node: a question about 5,000 of them has a few milliseconds, and to look twelve keys up in
+//! the labels of each takes longer.
+
+use super::super::{
+    node::Node,
+    resources::{CPU, MEMORY, is_accelerator},
+    settings::Settings,
+};
+use crate::model_nodes::{names::is_node_label, report::NodeState as ModelState};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::OnceLock,
+};
+
+/// The levels of the topology: nvlink, rdma, rack, zone.
+pub(super) const LEVELS: usize = 4;
+
+/// The level of zones.
+pub(super) const ZONE: usize = 3;
+
+/// Where a node is: a word for its value at each level, the finest first; none without the label. Equal values of two levels have other words.
+pub(super) type Position = [Option<u64>; LEVELS];
+
+/// The bytes of the unit in which the label has an accelerator's memory.
+const MIB: f64 = 1_048_576.0;
+
+/// What features read of a node itself. Names and values are there as words, 64 bits of a hash that is the same in every process: in a cluster
+/// that holds a million of them, two have the same word with a chance of one in thirty million.
+#[derive(Debug)]
+pub struct NodeFacts {
+    pub(super) place: Position,
+    /// Thousandths of a processor.
+    pub(super) cpu: i64,
+    pub(super) memory: i64,
+    /// The kinds of accelerators that it has.
+    pub(super) accelerators: Vec<(String, i64)>,
+    pub(super) accelerator_bytes: f64,
+    /// How many of its accelerators are linked to one another.
+    pub(super) island: Option<i64>,
+    /// The labels of models that are Ready, in order.
+    pub(super) models: Vec<u64>,
+    /// The names of its images, in order.
+    pub(super) images: Vec<u64>,
+    pub(super) is_spot: bool,
+    pub(super) price: f64,
+}
+
+/// The facts of a node, once somebody has asked for them. They are no part of what the node is: two are always equal, and a copy, which may
+/// become another node, finds its own.
+#[derive(Debug, Default)]
+pub struct KeptFacts(OnceLock<Box<NodeFacts>>);
+
+impl Clone for KeptFacts {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for KeptFacts {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// A word for a name.
+pub(super) fn word(name: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl NodeFacts {
+    /// Those of a node, under the settings that it was read with.
+    pub(super) fn for_node<'n>(node: &'n Node, settings: &Settings) -> &'n Self {
+        node.facts.0.get_or_init(|| Box::new(Self::new(node, settings)))
+    }
+
+    fn new(node: &Node, settings: &Settings) -> Self {
+        let label = |key: &str| node.labels.get(key).map(|value| value.trim()).filter(|value| !value.is_empty());
+        let mut level = 0;
+        let place = settings.topology.levels().map(|key| {
+            level += 1;
+            label(key).map(|value| word(&(level, value)))
+        });
+        let memory = label(&settings.accelerator_memory).and_then(|text| text.parse::<f64>().ok());
+        let ready = ModelState::Ready.word();
+        let models = node.labels.iter().filter(|(label, state)| *state == ready && is_node_label(label)).map(|(label, _)| word(label));
+        let accelerators = node.allocatable.iter().filter(|(name, amount)| *amount > 0 && is_accelerator(name));
+        Self {
+            place,
+            cpu: node.allocatable.get(CPU),
+            memory: node.allocatable.get(MEMORY),
+            accelerators: accelerators.map(|(name, amount)| (name.to_owned(), amount)).collect(),
+            accelerator_bytes: memory.filter(|mib| mib.is_finite() && *mib > 0.0).map_or(f64::NAN, |mib| mib * MIB),
+            island: label(&settings.accelerator_island).and_then(|text| text.parse().ok()).filter(|size| *size > 0),
+            models: in_order(models),
+            images: in_order(node.images.keys().map(word)),
+            is_spot: settings.is_spot(&node.labels),
+            price: node.price(settings).unwrap_or(f64::NAN),
+        }
+    }
+
+    /// The finest domain that it is in.
+    pub(super) fn domain(&self) -> Option<u64> {
+        self.place.iter().find_map(|value| *value)
+    }
+
+    pub(super) fn zone(&self) -> Option<u64> {
+        self.place[ZONE]
+    }
+}
+
+fn in_order(words: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut words: Vec<u64> = words.collect();
+    words.sort_unstable();
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::resources::Resources;
+
+    fn node(labels: &[(&str, &str)]) -> Node {
+        Node {
+            labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            allocatable: Resources::from_iter([("cpu", 8000), ("nvidia.com/gpu", 8), ("nvidia.com/mig-1g.5gb", 7), ("rdma/hca", 2)]),
+            ..Node::default()
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_unknown() {
+        let settings = Settings::default();
+        let (memory, island) = (settings.accelerator_memory.as_str(), settings.accelerator_island.as_str());
+        let unknown = ["many", "0", "-1", "NaN"].map(|written| (written, f64::NAN, None));
+        for (written, bytes, size) in [("81920", 81920.0 * MIB, Some(81920))].into_iter().chain(unknown) {
+            let node = node(&[(memory, written), (island, written)]);
+            let facts = NodeFacts::for_node(&node, &settings);
+            assert_eq!((facts.accelerator_bytes.to_bits(), facts.island), (bytes.to_bits(), size), "{written}");
+        }
+    }
+
+    #[test]
+    fn the_domain_is_the_finest_and_no_domain_of_one_level_is_one_of_another() {
+        let settings = Settings::default();
+        let [nvlink, rdma, rack, zone] = settings.topology.levels();
+        let domain = |labels: &[(&str, &str)]| NodeFacts::for_node(&node(labels), &settings).domain();
+        assert_eq!(domain(&[(nvlink, "a"), (zone, "z")]), domain(&[(nvlink, "a"), (rack, "r")]));
+        let others = [&[(nvlink, "a")][..], &[(rdma, "a")], &[(rack, "a")], &[(zone, "a")], &[(zone, "b")], &[(rack, "")], &[]].map(domain);
+        let distinct: std::collections::BTreeSet<_> = others.iter().collect();
+        assert_eq!(distinct.len(), 6, "an empty value is none: {others:?}");
+        let both = node(&[(rack, "r"), (zone, "z")]);
+        let facts = NodeFacts::for_node(&both, &settings);
+        assert_eq!((facts.zone(), facts.place[0]), (NodeFacts::for_node(&node(&[(zone, "z")]), &settings).zone(), None));
+    }
+
+    #[test]
+    fn kinds_of_accelerators_are_told_from_other_devices_and_models_that_are_ready_from_others() {
+        let labels = [("models.ome.io/clusterbasemodel.a", "Ready"), ("models.ome.io/clusterbasemodel.b", "Updating"), ("other", "Ready")];
+        let node = node(&labels);
+        let facts = NodeFacts::for_node(&node, &Settings::default());
+        assert_eq!(facts.accelerators, [("nvidia.com/gpu".to_owned(), 8), ("nvidia.com/mig-1g.5gb".to_owned(), 7)]);
+        assert_eq!(facts.models, [word("models.ome.io/clusterbasemodel.a")]);
+    }
+
+    #[test]
+    fn a_copy_finds_its_own_facts_and_equals_the_node() {
+        let settings = Settings::default();
+        let first = node(&[("nvidia.com/gpu.memory", "1")]);
+        assert!(NodeFacts::for_node(&first, &settings).accelerator_bytes > 0.0);
+        let mut copy = first.clone();
+        assert_eq!(copy, first);
+        copy.labels.clear();
+        assert!(NodeFacts::for_node(&copy, &settings).accelerator_bytes.is_nan());
+    }
+}

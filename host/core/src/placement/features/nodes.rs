@@ -1,0 +1,175 @@
+//! What is free of each node and of each domain: one pass over the nodes of the cluster, for all rows of a question.
+
+use super::{
+    super::{
+        cluster::{Cluster, NodeState},
+        pod::Pod,
+        resources::{CPU, MEMORY, Resources},
+        settings::Settings,
+    },
+    facts::{LEVELS, NodeFacts},
+};
+use std::collections::HashMap;
+
+/// A node of the cluster, without the pod that the question is about and less what gangs reserve.
+pub(super) struct NodeRoom<'c> {
+    pub(super) state: &'c NodeState,
+    pub(super) facts: &'c NodeFacts,
+    pub(super) free_cpu: i64,
+    pub(super) free_memory: i64,
+    /// Its accelerators of the kind in question.
+    pub(super) accelerators: i64,
+    pub(super) free_accelerators: i64,
+    /// Whether it has some, and none of any kind is taken.
+    pub(super) is_whole: bool,
+    /// Whether the pod that the question is about is counted there.
+    pub(super) has_pod: bool,
+}
+
+/// The nodes that share a domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Domain {
+    pub(super) accelerators: i64,
+    pub(super) taken: i64,
+    /// Free ones of the nodes that aren't cordoned.
+    pub(super) free: i64,
+    /// The nodes that aren't cordoned and of which nothing is taken.
+    pub(super) whole_nodes: i64,
+}
+
+/// All nodes of the cluster.
+pub(super) struct Rooms<'c> {
+    nodes: Vec<NodeRoom<'c>>,
+    by_name: HashMap<&'c str, usize>,
+    domains: HashMap<u64, Domain>,
+    /// Of the accelerators of the kind in the cluster, the share that is taken.
+    pub(super) pressure: f64,
+}
+
+/// A number of things or bytes.
+#[allow(clippy::cast_precision_loss, reason = "bytes beyond 2^53 need no more digits")]
+pub(super) fn number(amount: i64) -> f64 {
+    amount as f64
+}
+
+/// How many there are.
+pub(super) fn count(things: usize) -> i64 {
+    i64::try_from(things).unwrap_or(i64::MAX)
+}
+
+/// The share of a whole: 0 of nothing.
+pub(super) fn share(part: i64, whole: i64) -> f64 {
+    if whole > 0 { number(part) / number(whole) } else { 0.0 }
+}
+
+/// How many of the accelerators that are requested: of the kind, or of all kinds together if the pod requests none.
+pub(super) fn amount(resources: &Resources, kind: Option<&str>) -> i64 {
+    kind.map_or_else(|| resources.accelerators(), |kind| resources.get(kind))
+}
+
+impl NodeRoom<'_> {
+    /// How many of the free accelerators are certainly linked to one another: at least so many are on one island, however they are spread. The
+    /// last island may be smaller.
+    pub(super) fn adjacent(&self) -> f64 {
+        let Some(island) = self.facts.island else { return f64::NAN };
+        let free = self.free_accelerators.clamp(0, self.accelerators.max(0));
+        let (islands, rest) = (self.accelerators / island, self.accelerators % island);
+        let evenly = |free: i64, islands: i64| if islands > 0 { free / islands + i64::from(free % islands > 0) } else { 0 };
+        let in_each = evenly(free, islands + i64::from(rest > 0));
+        // More than the last island has is in the others.
+        number(if rest > 0 && in_each > rest { evenly(free - rest, islands) } else { in_each })
+    }
+}
+
+impl<'c> Rooms<'c> {
+    pub(super) fn new(
+        cluster: &'c Cluster,
+        settings: &Settings,
+        pod: &Pod,
+        kind: Option<&str>,
+        reserved: &dyn Fn(&str) -> Option<Resources>,
+    ) -> Self {
+        let own = cluster.pod(&pod.namespace, &pod.name).filter(|known| !known.node.is_empty());
+        let mut rooms = Self { nodes: Vec::new(), by_name: HashMap::new(), domains: HashMap::new(), pressure: 0.0 };
+        let mut all = Domain::default();
+        for (name, state) in cluster.nodes() {
+            let own = own.filter(|own| own.node == name);
+            let room = NodeRoom::new(state, settings, own, kind, reserved(name).as_ref());
+            all.add(&room);
+            rooms.by_name.insert(name, rooms.nodes.len());
+            rooms.nodes.push(room);
+        }
+        rooms.pressure = share(all.taken, all.accelerators);
+        rooms.add_domains();
+        rooms
+    }
+
+    /// Sums up the levels that are the finest of some node. A domain has all nodes with its label, also those that are in a finer one.
+    fn add_domains(&mut self) {
+        let mut is_finest = [false; LEVELS];
+        for level in self.nodes.iter().filter_map(|room| room.facts.place.iter().position(Option::is_some)) {
+            is_finest[level] = true;
+        }
+        for room in &self.nodes {
+            let domains = room.facts.place.iter().zip(is_finest).filter_map(|(domain, is_finest)| domain.filter(|_| is_finest));
+            for domain in domains {
+                self.domains.entry(domain).or_default().add(room);
+            }
+        }
+    }
+
+    /// The place of a node among all.
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(super) fn get(&self, at: usize) -> Option<&NodeRoom<'c>> {
+        self.nodes.get(at)
+    }
+
+    pub(super) fn domain(&self, room: &NodeRoom<'_>) -> Option<Domain> {
+        self.domains.get(&room.facts.domain()?).copied()
+    }
+}
+
+impl<'c> NodeRoom<'c> {
+    fn new(state: &'c NodeState, settings: &Settings, own: Option<&Pod>, kind: Option<&str>, held: Option<&Resources>) -> Self {
+        let facts = NodeFacts::for_node(&state.node, settings);
+        let taken = |resource: &str| {
+            let held = held.map_or(0, |held| held.get(resource));
+            let own = own.map_or(0, |own| own.requests.get(resource));
+            state.taken.get(resource).saturating_add(held).saturating_sub(own)
+        };
+        let (mut accelerators, mut taken_accelerators, mut is_whole) = (0_i64, 0_i64, true);
+        for (name, amount) in &facts.accelerators {
+            let taken = taken(name);
+            is_whole &= taken <= 0;
+            if kind.is_none_or(|kind| kind == name) {
+                accelerators = accelerators.saturating_add(*amount);
+                taken_accelerators = taken_accelerators.saturating_add(taken);
+            }
+        }
+        Self {
+            state,
+            facts,
+            free_cpu: facts.cpu.saturating_sub(taken(CPU)),
+            free_memory: facts.memory.saturating_sub(taken(MEMORY)),
+            accelerators,
+            free_accelerators: accelerators.saturating_sub(taken_accelerators),
+            is_whole: is_whole && accelerators > 0,
+            has_pod: own.is_some(),
+        }
+    }
+}
+
+impl Domain {
+    fn add(&mut self, room: &NodeRoom<'_>) {
+        let free = room.free_accelerators.clamp(0, room.accelerators);
+        self.accelerators = self.accelerators.saturating_add(room.accelerators);
+        self.taken = self.taken.saturating_add(room.accelerators - free);
+        if !room.state.node.unschedulable {
+            self.free = self.free.saturating_add(free);
+            self.whole_nodes += i64::from(room.is_whole);
+        }
+    }
+}

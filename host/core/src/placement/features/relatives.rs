@@ -1,0 +1,163 @@
+//! Where the pods are that a pod belongs with: those of its owner, and those of its gang.
+
+use super::{
+    super::{
+        cluster::Cluster,
+        pod::{Gang, Pod},
+    },
+    facts::{LEVELS, Position},
+    nodes::{NodeRoom, Rooms, amount, count, number},
+};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// How far two nodes are apart that share nothing.
+const ELSEWHERE: f64 = 5.0;
+
+/// How far two nodes are apart that share a level, but no finer one.
+const DISTANCES: [f64; LEVELS] = [1.0, 2.0, 3.0, 4.0];
+
+/// How far a node is from others of which it shares these levels.
+fn distance(shared: impl IntoIterator<Item = bool>) -> f64 {
+    DISTANCES.iter().zip(shared).find_map(|(distance, is_shared)| is_shared.then_some(*distance)).unwrap_or(ELSEWHERE)
+}
+
+/// Pods of the same owner.
+#[derive(Default)]
+pub(super) struct Relatives {
+    /// Those with the same role on each node.
+    replicas: HashMap<usize, i64>,
+    /// Those with the same role in each zone.
+    in_zone: HashMap<u64, i64>,
+    /// The nodes of those with another role.
+    peer_nodes: HashSet<usize>,
+    /// All domains that these nodes are in.
+    peer_domains: HashSet<u64>,
+    /// Whether there is one with another role, even if nothing is known of its node.
+    has_peers: bool,
+    /// The fewest replicas in a zone of the candidates.
+    fewest: i64,
+}
+
+/// The other members of a pod's gang.
+#[derive(Default)]
+pub(super) struct GangMembers {
+    /// How many members it is to have; 0 without a gang.
+    size: i64,
+    placed: i64,
+    here: HashMap<usize, i64>,
+    /// The nodes of the placed ones; none is one of which nothing is known.
+    nodes: BTreeSet<Option<usize>>,
+    /// Where these nodes are.
+    places: BTreeSet<Position>,
+    /// The accelerators that those without a node still need, with the pod itself.
+    needed: i64,
+}
+
+/// Whether a pod still counts: one that is leaving doesn't, nor does the pod that the question is about.
+fn counts(other: &Pod, pod: &Pod) -> bool {
+    !other.is_leaving && (&other.namespace, &other.name) != (&pod.namespace, &pod.name)
+}
+
+impl Relatives {
+    pub(super) fn new(cluster: &Cluster, pod: &Pod, rooms: &Rooms<'_>) -> Self {
+        let mut found = Self::default();
+        let owned = pod.owner.iter().flat_map(|owner| cluster.of_owner(owner));
+        for other in owned.filter(|other| counts(other, pod) && !other.node.is_empty()) {
+            let at = rooms.find(&other.node);
+            let place = at.and_then(|at| rooms.get(at)).map(|room| room.facts.place).unwrap_or_default();
+            if other.role != pod.role {
+                found.has_peers = true;
+                found.peer_nodes.extend(at);
+                found.peer_domains.extend(place.into_iter().flatten());
+            } else if let Some(at) = at {
+                *found.replicas.entry(at).or_default() += 1;
+                if let Some(zone) = rooms.get(at).and_then(|room| room.facts.zone()) {
+                    *found.in_zone.entry(zone).or_default() += 1;
+                }
+            }
+        }
+        found
+    }
+
+    /// Compares zones with those of the candidates.
+    pub(super) fn set_candidate_zones(&mut self, zones: impl Iterator<Item = u64>) {
+        // With no replica anywhere, no zone has fewer than another.
+        if !self.in_zone.is_empty() {
+            self.fewest = zones.map(|zone| self.in_zone.get(&zone).copied().unwrap_or_default()).min().unwrap_or_default();
+        }
+    }
+
+    /// Pods with the same owner and role on a node.
+    pub(super) fn replicas(&self, at: usize) -> f64 {
+        number(self.replicas.get(&at).copied().unwrap_or_default())
+    }
+
+    pub(super) fn zone_spread(&self, room: &NodeRoom<'_>) -> f64 {
+        room.facts.zone().map_or(f64::NAN, |zone| number(self.in_zone.get(&zone).copied().unwrap_or_default() - self.fewest))
+    }
+
+    pub(super) fn peer_distance(&self, at: usize, room: &NodeRoom<'_>) -> f64 {
+        if !self.has_peers {
+            f64::NAN
+        } else if self.peer_nodes.contains(&at) {
+            0.0
+        } else {
+            distance(room.facts.place.iter().map(|domain| domain.is_some_and(|domain| self.peer_domains.contains(&domain))))
+        }
+    }
+}
+
+impl GangMembers {
+    pub(super) fn new(cluster: &Cluster, pod: &Pod, kind: Option<&str>, rooms: &Rooms<'_>) -> Self {
+        let Some(Gang { name, size, .. }) = &pod.gang else { return Self::default() };
+        let own = amount(&pod.requests, kind);
+        let mut found = Self { needed: own, ..Self::default() };
+        let mut known = 1;
+        for other in cluster.gang(&pod.namespace, name).filter(|other| counts(other, pod)) {
+            known += 1;
+            if other.node.is_empty() {
+                found.needed = found.needed.saturating_add(amount(&other.requests, kind));
+                continue;
+            }
+            found.placed += 1;
+            let at = rooms.find(&other.node);
+            if let Some(at) = at {
+                *found.here.entry(at).or_default() += 1;
+            }
+            found.nodes.insert(at);
+            found.places.insert(at.and_then(|at| rooms.get(at)).map(|room| room.facts.place).unwrap_or_default());
+        }
+        found.size = count(*size).max(known);
+        // Those that don't exist yet will need as much as the pod.
+        found.needed = found.needed.saturating_add(own.saturating_mul(found.size - known));
+        found
+    }
+
+    pub(super) fn size(&self) -> f64 {
+        number(self.size)
+    }
+
+    pub(super) fn placed(&self) -> f64 {
+        number(self.placed)
+    }
+
+    /// Members on a node.
+    pub(super) fn here(&self, at: usize) -> f64 {
+        number(self.here.get(&at).copied().unwrap_or_default())
+    }
+
+    /// The largest distance to a placed member.
+    pub(super) fn distance(&self, at: usize, room: &NodeRoom<'_>) -> f64 {
+        if self.nodes.iter().eq([&Some(at)]) {
+            return 0.0;
+        }
+        // With another node among them, the node itself is never the farthest: it shares all levels that it has with itself.
+        let to = |place: &Position| distance(room.facts.place.iter().zip(place).map(|(own, other)| own.is_some() && own == other));
+        self.places.iter().map(to).fold(f64::NAN, f64::max)
+    }
+
+    /// What is left of a domain's free accelerators once all members have theirs.
+    pub(super) fn spare(&self, free: i64) -> f64 {
+        if self.size == 0 { f64::NAN } else { number(free.saturating_sub(self.needed)) }
+    }
+}

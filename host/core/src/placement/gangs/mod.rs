@@ -1,0 +1,486 @@
+//! Gangs: pods that are of use only together. Their nodes are reserved for all of them at once, or for none.
+//!
+//! What is reserved is known to this process alone and is no promise of Kubernetes: another scheduler may take the room, and a restart
+//! forgets it. Either way the members that have nodes keep them, and the rest is tried again. If that doesn't succeed in time, the gang
+//! starts again from scratch.
+
+mod members;
+mod trial;
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
+use super::{Cluster, NodeState, Pod, PodKey, Resources, fit::misfit_by_rules};
+use members::Members;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+use trial::{Failure, Trial};
+
+/// How long a gang that starts again waits until the deletion of its placed members is seen, in seconds.
+const DELETION_DELAY: u64 = 10;
+
+/// Orders the nodes for one member by the policies, best first, without those that they exclude. It gets the cluster with what the
+/// members before it take, the member, the nodes that it fits on, and what other gangs hold of a node.
+pub type Place<'p> = dyn FnMut(&Cluster, &Pod, &[&str], &dyn Fn(&str) -> Option<Resources>) -> Vec<String> + 'p;
+
+/// What is to become of a pod that the scheduler asks about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is in no gang, or in one that nothing is reserved for: its own rules and the policies decide.
+    Free,
+    /// This node, and no other: it is reserved for the pod.
+    Node(String),
+    /// It waits, and why.
+    Wait(String),
+}
+
+/// A gang that has been placed in part for too long: its placed members are to be deleted, so that others get their room and it starts
+/// again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overdue {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub gang: String,
+    /// How many members it has when it is whole.
+    pub size: usize,
+    /// The namespaces, names and uids of its members that have nodes.
+    pub placed: Vec<(String, String, String)>,
+}
+
+/// What is held for the members of gangs: which node each goes to, and until when. A copy is cheap.
+#[derive(Clone, Debug, Default)]
+pub struct Reservations {
+    /// By namespace and name.
+    gangs: BTreeMap<Arc<PodKey>, Arc<Watched>>,
+    /// The members that something of a node is held for, each with the key of its gang.
+    by_node: BTreeMap<String, BTreeSet<(PodKey, String)>>,
+    /// Grows whenever something that was held may be free again, or policies may decide otherwise.
+    released: u64,
+    /// As it was last given, in seconds.
+    timeout: u64,
+    /// The version of the cluster in which `expire` last looked at all gangs.
+    expired: Option<u64>,
+}
+
+/// What is known of a gang.
+#[derive(Clone, Debug, Default)]
+struct Watched {
+    /// Whether the scheduler has asked about a member, or would: of another gang, nothing is deleted.
+    is_asked: bool,
+    /// By the names of members. What is held for a member that is gone stays held for its successor.
+    holds: BTreeMap<String, Hold>,
+    until: u64,
+    /// The version of the cluster in which all of that still fits.
+    fits_in: Option<u64>,
+    failed: Option<Failed>,
+    /// By members and nodes that were reserved and that the scheduler didn't offer: until when they aren't tried.
+    refused: BTreeMap<String, BTreeMap<String, u64>>,
+    /// The uids of members that have been part of the whole gang.
+    whole: BTreeSet<String>,
+    /// How many members were bound when it was looked at last.
+    bound: usize,
+    /// Since when it is placed in part with no further member being bound, without ever having been whole.
+    half_since: Option<u64>,
+    dissolved_at: Option<u64>,
+}
+
+/// What is held for a member.
+#[derive(Clone, Debug)]
+struct Hold {
+    uid: String,
+    node: String,
+    requests: Resources,
+}
+
+/// A trial that needs no repetition while nothing has changed.
+#[derive(Clone, Debug)]
+struct Failed {
+    version: u64,
+    released: u64,
+    sentence: String,
+}
+
+/// What the scheduler asks: a pod, and when.
+#[derive(Clone, Copy)]
+struct Question<'q> {
+    cluster: &'q Cluster,
+    pod: &'q Pod,
+    now: u64,
+    offered: &'q dyn Fn(&str) -> bool,
+}
+
+impl Reservations {
+    /// What is to become of a pod. `offered` is whether the scheduler could choose a node for it, and `timeout` how long nodes are
+    /// reserved, in seconds; with 0 none is.
+    ///
+    /// Nothing is reserved before all members exist, and then for all of them: the first gang that asks and fits as a whole gets the nodes,
+    /// and none waits with a part of what it needs. The cluster must be complete, since pods that it doesn't contain take nothing.
+    pub fn decide(
+        &mut self,
+        cluster: &Cluster,
+        pod: &Pod,
+        now: u64,
+        timeout: u64,
+        offered: &dyn Fn(&str) -> bool,
+        place: &mut Place<'_>,
+    ) -> Verdict {
+        let Some(gang) = pod.gang.as_ref().filter(|gang| !gang.native && timeout > 0) else { return Verdict::Free };
+        self.timeout = timeout;
+        let members = Members::find(cluster, &pod.namespace, &gang.name, Some(pod));
+        let key = (pod.namespace.clone(), gang.name.clone());
+        self.settle(&key, &members, now);
+        if let Some(bound) = members.bound.iter().find(|member| member.uid == pod.uid) {
+            return Verdict::Node(bound.node.clone());
+        }
+        if members.missing() == 0 && !pod.is_leaving {
+            return Verdict::Free;
+        }
+        let question = Question { cluster, pod, now, offered };
+        let watched = self.watched(&key);
+        if !std::mem::replace(&mut watched.is_asked, true) {
+            // However long it has been placed in part, this is the first chance to place the rest.
+            watched.half_since = watched.half_since.map(|_| now);
+        }
+        let waits = |reason: String| Verdict::Wait(format!("the gang {} waits: {reason}", gang.name));
+        if let Some(obstacle) = watched.obstacle(&members, question) {
+            return waits(obstacle);
+        }
+        self.find_node(&key, &members, question, place).map_or_else(waits, Verdict::Node)
+    }
+
+    /// The node that is reserved for a member, if need be by a trial.
+    fn find_node(&mut self, key: &PodKey, members: &Members<'_>, question: Question<'_>, place: &mut Place<'_>) -> Result<String, String> {
+        let Question { cluster, pod, now, offered } = question;
+        let (version, until) = (cluster.version(), now.saturating_add(self.timeout));
+        let comes_after = || format!("its {} members come before this pod", members.size);
+        let fits = self.is_reserved(key, members) && self.still_fits(key, members, question);
+        let released = self.released;
+        let watched = self.watched(key);
+        if members.unplaced() == 0 {
+            return Err(comes_after());
+        }
+        let mut refused = None;
+        if fits {
+            watched.fits_in = Some(version);
+            let node = watched.hold(pod).map(|hold| hold.node.clone()).ok_or_else(comes_after)?;
+            if offered(&node) {
+                return Ok(node);
+            }
+            watched.refused.entry(pod.name.clone()).or_default().insert(node.clone(), until);
+            refused = Some(node);
+        } else if let Some(failed) = watched.failed.as_ref().filter(|failed| (failed.version, failed.released) == (version, released)) {
+            return Err(failed.sentence.clone());
+        }
+        // Its own room is free for the trial.
+        let before = std::mem::take(&mut watched.holds);
+        let tried = self.attempt(key, question, place);
+        let watched = self.watched(key);
+        match (tried, refused) {
+            (Ok(mut holds), refused) => {
+                // A scheduler that offers other nodes each time doesn't hold them for longer.
+                let until = if refused.is_some() { watched.until } else { until };
+                // If the scheduler fails to bind a member, it asks again.
+                for pod in &members.assumed {
+                    if let Some(hold) = before.get(&pod.name).filter(|hold| hold.uid == pod.uid && hold.node == pod.node) {
+                        holds.insert(pod.name.clone(), hold.clone());
+                    }
+                }
+                (watched.holds, watched.until, watched.fits_in, watched.failed) = (holds, until, Some(version), None);
+                let node = watched.holds.get(&pod.name).map(|hold| hold.node.clone());
+                self.replaced(&before);
+                node.ok_or_else(comes_after)
+            }
+            (Err(_), Some(node)) => {
+                // The others can still be bound, and the scheduler may offer the node later.
+                watched.holds = before;
+                Err(format!("the scheduler doesn't offer the node {node}, which is reserved for this member"))
+            }
+            (Err(Failure { sentence, lasts }), None) => {
+                self.replaced(&before);
+                let failed = Failed { version, released: self.released, sentence: sentence.clone() };
+                self.watched(key).failed = lasts.then_some(failed);
+                Err(sentence)
+            }
+        }
+    }
+
+    /// Tries to place all members that are yet to get a node; nothing is held for them meanwhile.
+    fn attempt(&self, key: &PodKey, question: Question<'_>, place: &mut Place<'_>) -> Result<BTreeMap<String, Hold>, Failure> {
+        let Question { cluster, pod, offered, .. } = question;
+        let mut base = cluster.clone();
+        base.forget(&pod.namespace, &pod.name);
+        if base.pod(&pod.namespace, &pod.name).is_none_or(|known| known.uid != pod.uid) {
+            base.put_pod(pod.clone());
+        }
+        let members = Members::find(&base, &key.0, &key.1, None);
+        let refused = self.gangs.get(key).map(|watched| &watched.refused);
+        let is_refused =
+            |member: &str, node: &str| refused.and_then(|refused| refused.get(member)).is_some_and(|nodes| nodes.contains_key(node));
+        let may = |member: &Pod, node: &str| if member.uid == pod.uid { offered(node) } else { !is_refused(&member.name, node) };
+        let others = self.by_node.keys().map(|node| (node.clone(), self.sum(cluster, node, |_, _| true)));
+        let others: BTreeMap<String, Resources> = others.collect();
+        let (placed, size) = (members.bound.len() + members.assumed.len(), members.size);
+        let trial = Trial { base: &base, unbound: &members.unbound, placed, size, others: &others, may: &may };
+        let nodes: BTreeMap<String, String> = trial.run(place)?.into_iter().collect();
+        let hold = |member: &&Pod| {
+            let node = nodes.get(&member.name)?.clone();
+            Some((member.name.clone(), Hold { uid: member.uid.clone(), node, requests: member.requests.clone() }))
+        };
+        Ok(members.unbound.iter().filter_map(hold).collect())
+    }
+
+    /// What is held of a node for others than this pod.
+    pub fn held(&self, cluster: &Cluster, node: &str, but: &Pod) -> Option<Resources> {
+        self.by_node.get(node)?;
+        let held = self.sum(cluster, node, |gang, member| gang.0 != but.namespace || member != but.name);
+        (!held.is_empty()).then_some(held)
+    }
+
+    /// Whether a pod that takes its requests of a node would break a reservation: the gang's name. What is held for members of a lower priority
+    /// doesn't keep it off.
+    pub fn broken_by(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Option<String> {
+        self.by_node.get(node)?;
+        let is_before = |gang: &PodKey, member: &str| {
+            let is_itself = gang.0 == pod.namespace && member == pod.name;
+            !is_itself && cluster.pod(&gang.0, member).is_none_or(|member| member.priority >= pod.priority)
+        };
+        let held = self.sum(cluster, node, is_before);
+        let state = cluster.node(node)?;
+        let is_counted = state.pods.contains(&pod.key());
+        let left = |resource: &str| {
+            let requested = if is_counted { 0 } else { pod.requests.get(resource) };
+            state.free_amount(resource).saturating_sub(requested)
+        };
+        let is_short = |(resource, amount): &(&str, i64)| pod.requests.get(resource) > 0 && *amount > left(resource);
+        let (resource, _) = held.iter().find(is_short)?;
+        let holders = self.holders(cluster, node).filter(|(gang, member, _)| is_before(gang, member));
+        let mut names = holders.filter(|(_, _, hold)| hold.requests.get(resource) > 0).map(|(gang, _, _)| gang.1.clone());
+        names.next()
+    }
+
+    /// Where the members of a gang are to go that aren't bound yet: their names, each with its node.
+    pub fn places(&self, namespace: &str, gang: &str) -> impl Iterator<Item = (&str, &str)> + use<'_> {
+        let watched = self.gangs.get(&(namespace.to_owned(), gang.to_owned()));
+        watched.into_iter().flat_map(|watched| &watched.holds).map(|(name, hold)| (name.as_str(), hold.node.as_str()))
+    }
+
+    /// Drops what is over: what is held for members that are bound, for gangs that are gone, and what was held for too long. Returns the
+    /// gangs that have been placed in part for longer than the timeout. A gang that has been whole once isn't among them, nor one with a
+    /// Ready member, which may have been whole before this process started. Without `is_ours` none is. With it,
+    /// a gang of which it holds for a placed member is returned although no scheduler has asked about it: a scheduler doesn't ask about a pod
+    /// that fits nowhere.
+    ///
+    /// It also notes which gangs are whole: call it after each change, before `decide`. If nothing has changed, it costs nothing.
+    pub fn expire(&mut self, cluster: &Cluster, now: u64, timeout: u64, is_ours: Option<&dyn Fn(&Pod) -> bool>) -> Vec<Overdue> {
+        if timeout == 0 {
+            *self = Self { released: self.released + 1, ..Self::default() };
+            return Vec::new();
+        }
+        self.timeout = timeout;
+        if self.expired == Some(cluster.version()) && self.next_expiry().is_none_or(|at| now < at) {
+            return Vec::new();
+        }
+        self.expired = Some(cluster.version());
+        let known = self.gangs.keys().map(|key| PodKey::clone(key));
+        let present = cluster.gangs().map(|(namespace, gang)| (namespace.to_owned(), gang.to_owned()));
+        let keys: BTreeSet<PodKey> = present.chain(known).collect();
+        let mut overdue = Vec::new();
+        for key in keys {
+            let members = Members::find(cluster, &key.0, &key.1, None);
+            self.settle(&key, &members, now);
+            let Some(is_ours) = is_ours else { continue };
+            let is_unasked_half = |watched: &Arc<Watched>| watched.half_since.is_some() && !watched.is_asked;
+            if self.gangs.get(&key).is_some_and(is_unasked_half) && members.bound.iter().any(|pod| is_ours(pod)) {
+                self.watched(&key).is_asked = true;
+            }
+            let is_overdue = |watched: &Arc<Watched>| watched.overdue_at(timeout).is_some_and(|at| at <= now);
+            if self.gangs.get(&key).is_some_and(is_overdue) {
+                let watched = self.watched(&key);
+                // If the deletion fails, it is tried again after as long.
+                (watched.half_since, watched.dissolved_at) = (Some(now), Some(now));
+                let placed = members.bound.iter().map(|pod| (pod.namespace.clone(), pod.name.clone(), pod.uid.clone())).collect();
+                let has_holds = !std::mem::take(&mut watched.holds).is_empty();
+                if has_holds {
+                    self.release();
+                }
+                overdue.push(Overdue { namespace: key.0, gang: key.1, size: members.size, placed });
+            }
+        }
+        overdue
+    }
+
+    /// When `expire` has something to do even if the cluster doesn't change.
+    pub fn next_expiry(&self) -> Option<u64> {
+        let ends = |watched: &Arc<Watched>| {
+            let held = (!watched.holds.is_empty()).then_some(watched.until);
+            held.into_iter().chain(watched.overdue_at(self.timeout))
+        };
+        self.gangs.values().flat_map(ends).min()
+    }
+
+    /// Tries gangs again that have found no nodes, and checks what is reserved again: the policies, the settings or the whole cluster are
+    /// others.
+    pub fn retry(&mut self) {
+        self.released += 1;
+        self.expired = None;
+        for watched in self.gangs.values_mut().filter(|watched| watched.fits_in.is_some()) {
+            Arc::make_mut(watched).fits_in = None;
+        }
+    }
+
+    fn watched(&mut self, key: &PodKey) -> &mut Watched {
+        Arc::make_mut(self.gangs.entry(Arc::new(key.clone())).or_default())
+    }
+
+    /// Notes how far a gang is, and drops what is over.
+    fn settle(&mut self, key: &PodKey, members: &Members<'_>, now: u64) {
+        if members.number() == 0 {
+            if self.gangs.remove(key).is_some_and(|watched| !watched.holds.is_empty()) {
+                self.release();
+            }
+            return;
+        }
+        let watched = self.watched(key);
+        watched.observe(members, now);
+        let number = watched.holds.len();
+        if now >= watched.until || members.missing() == 0 {
+            watched.holds.clear();
+        }
+        for pod in &members.bound {
+            if watched.holds.get(&pod.name).is_some_and(|hold| hold.uid == pod.uid) {
+                watched.holds.remove(&pod.name);
+            }
+        }
+        if watched.holds.len() < number {
+            self.release();
+        }
+    }
+
+    /// Notes that something is no longer held.
+    fn release(&mut self) {
+        self.released += 1;
+        self.reindex();
+    }
+
+    /// Notes that other nodes are held, or none.
+    fn replaced(&mut self, before: &BTreeMap<String, Hold>) {
+        self.released += u64::from(!before.is_empty());
+        self.reindex();
+    }
+
+    fn reindex(&mut self) {
+        self.by_node.clear();
+        for (key, watched) in &self.gangs {
+            for (member, hold) in &watched.holds {
+                self.by_node.entry(hold.node.clone()).or_default().insert((PodKey::clone(key), member.clone()));
+            }
+        }
+    }
+
+    /// Whether a node is held for each member that is yet to get one. Not so if one was deleted and has a successor.
+    fn is_reserved(&self, key: &PodKey, members: &Members<'_>) -> bool {
+        let Some(watched) = self.gangs.get(key) else { return false };
+        !watched.holds.is_empty() && members.unbound.iter().filter(|pod| watched.hold(pod).is_some()).count() >= members.unplaced()
+    }
+
+    /// Whether all that is held for a gang is still there: nodes are removed, cordoned, and taken by pods of other schedulers.
+    fn still_fits(&self, key: &PodKey, members: &Members<'_>, question: Question<'_>) -> bool {
+        let Question { cluster, pod, .. } = question;
+        let Some(watched) = self.gangs.get(key) else { return false };
+        // What is assumed was not looked at, unless the scheduler asks again.
+        if watched.fits_in == Some(cluster.version()) && !cluster.is_assumed(&pod.namespace, &pod.name) {
+            return true;
+        }
+        let held = members.unbound.iter().filter_map(|pod| Some((*pod, watched.hold(pod)?.node.as_str())));
+        let held: Vec<(&Pod, &str)> = held.collect();
+        let takes = |pod: &Pod, node: &str| cluster.node(node).is_some_and(|state| misfit_by_rules(pod, node, &state.node).is_none());
+        let has_room = |node: &str| cluster.node(node).is_some_and(|state| self.has_room(key, cluster, node, state));
+        let nodes: BTreeSet<&str> = held.iter().map(|(_, node)| *node).collect();
+        held.iter().all(|(pod, node)| takes(pod, node)) && nodes.iter().all(|node| has_room(node))
+    }
+
+    /// Whether what a gang holds of a node is free, beside what others hold of it.
+    fn has_room(&self, key: &PodKey, cluster: &Cluster, node: &str, state: &NodeState) -> bool {
+        let ours = self.sum(cluster, node, |gang, _| gang == key);
+        let mut free = state.free();
+        free.subtract(&self.sum(cluster, node, |gang, _| gang != key));
+        ours.lacking(&free).is_none()
+    }
+
+    /// What is held of a node for some of the members.
+    fn sum(&self, cluster: &Cluster, node: &str, counts: impl Fn(&PodKey, &str) -> bool) -> Resources {
+        let mut sum = Resources::default();
+        for (_, _, hold) in self.holders(cluster, node).filter(|(gang, member, _)| counts(gang, member)) {
+            sum.add(&hold.requests);
+        }
+        sum
+    }
+
+    /// The members that something of a node is held for, without those that the cluster counts on a node already.
+    fn holders<'r>(&'r self, cluster: &'r Cluster, node: &str) -> impl Iterator<Item = (&'r PodKey, &'r String, &'r Hold)> + use<'r> {
+        let held = self.by_node.get(node).into_iter().flatten();
+        let holds = held.filter_map(move |(gang, member)| Some((gang, member, self.gangs.get(gang)?.holds.get(member)?)));
+        holds.filter(move |(gang, member, hold)| {
+            let is_bound = |pod: &Pod| !pod.node.is_empty() && !cluster.is_assumed(&pod.namespace, &pod.name);
+            let is_counted = |pod: &Pod| pod.uid == hold.uid && (pod.node == hold.node || is_bound(pod));
+            !cluster.pod(&gang.0, member).is_some_and(is_counted)
+        })
+    }
+}
+
+impl Watched {
+    /// What is held for a member.
+    fn hold(&self, pod: &Pod) -> Option<&Hold> {
+        self.holds.get(&pod.name).filter(|hold| hold.uid == pod.uid)
+    }
+
+    /// Notes how far the gang is.
+    fn observe(&mut self, members: &Members<'_>, now: u64) {
+        if members.missing() == 0 || members.bound.iter().any(|pod| pod.is_ready) {
+            let new = members.bound.iter().map(|pod| &pod.uid).filter(|uid| !self.whole.contains(*uid));
+            let new: Vec<String> = new.cloned().collect();
+            self.whole.extend(new);
+        }
+        if self.whole.len() > members.bound.len() {
+            self.whole.retain(|uid| members.contains(uid));
+        }
+        let was_whole = members.bound.iter().any(|pod| self.whole.contains(&pod.uid));
+        let is_half = !members.bound.is_empty() && members.missing() > 0 && !was_whole;
+        // One that gets on has as much time for the rest.
+        let has_grown = members.bound.len() > self.bound;
+        self.bound = members.bound.len();
+        self.half_since = is_half.then(|| self.half_since.filter(|_| !has_grown).unwrap_or(now));
+        if members.bound.is_empty() {
+            self.dissolved_at = None;
+        }
+        self.refused.retain(|_, nodes| {
+            nodes.retain(|_, until| now < *until);
+            !nodes.is_empty()
+        });
+    }
+
+    /// Why no node is sought for a member.
+    fn obstacle(&self, members: &Members<'_>, question: Question<'_>) -> Option<String> {
+        let Question { pod, now, .. } = question;
+        let is_new = |at: u64| now < at.saturating_add(DELETION_DELAY);
+        if pod.is_leaving {
+            Some(format!("{} is being deleted", pod.name))
+        } else if self.half_since.is_some() && self.dissolved_at.is_some_and(is_new) {
+            Some("its placed members are being deleted, so that it can start again".to_owned())
+        } else if members.number() < members.size {
+            Some(members.existence())
+        } else {
+            None
+        }
+    }
+
+    /// When its placed members are to be deleted if nothing changes.
+    fn overdue_at(&self, timeout: u64) -> Option<u64> {
+        self.half_since.filter(|_| self.is_asked).map(|since| since.saturating_add(timeout))
+    }
+}

@@ -1,0 +1,227 @@
+//! Whether all members of a gang that are yet to be placed find nodes, on a copy of the cluster.
+
+use super::{Place, members::leads};
+use crate::placement::{
+    Cluster, NodeState, Pod, Resources,
+    fit::{Fit, Misfit, misfit_by_rules, summary},
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// How many orders of the members are tried. A member that finds no node goes first in the next.
+const MAX_ORDERS: usize = 3;
+
+/// What a trial is about.
+pub(super) struct Trial<'t> {
+    /// The cluster, where none of these members has a node.
+    pub(super) base: &'t Cluster,
+    /// The members that are yet to get a node, in their order.
+    pub(super) unbound: &'t [&'t Pod],
+    /// How many members have a node.
+    pub(super) placed: usize,
+    pub(super) size: usize,
+    /// What other gangs hold of nodes.
+    pub(super) others: &'t BTreeMap<String, Resources>,
+    /// Whether a member may go to a node, as far as the scheduler says.
+    pub(super) may: &'t dyn Fn(&Pod, &str) -> bool,
+}
+
+/// A member that finds no node.
+pub(super) struct Failure {
+    /// What is to be said of it.
+    pub(super) sentence: String,
+    /// Whether it is so until the cluster changes: no node was left out because the scheduler doesn't offer it.
+    pub(super) lasts: bool,
+}
+
+/// Members that differ in their names only, as far as their own rules and needs go.
+struct Group<'t> {
+    /// One of them.
+    model: &'t Pod,
+    number: usize,
+    /// Where at least one of them fits, if other pods don't keep it away.
+    nodes: Vec<&'t str>,
+    /// How many of them fit at most.
+    room: usize,
+    /// Why the others don't fit on other nodes.
+    misfits: BTreeMap<Misfit, usize>,
+}
+
+#[derive(Clone, Copy)]
+struct Member<'g> {
+    pod: &'g Pod,
+    group: &'g Group<'g>,
+}
+
+/// Where an order came to its end.
+struct Stuck {
+    /// The position of the member.
+    at: usize,
+    placed: usize,
+    reason: String,
+}
+
+impl Trial<'_> {
+    /// The members' names with the nodes of each: as many as are missing.
+    pub(super) fn run(&self, place: &mut Place<'_>) -> Result<Vec<(String, String)>, Failure> {
+        let groups = self.groups();
+        let placeable = self.placed + groups.iter().map(|group| group.room.min(group.number)).sum::<usize>();
+        if placeable < self.size
+            && let Some(group) = groups.iter().find(|group| group.room < group.number)
+        {
+            let alike = self.unbound.iter().filter(|pod| is_alike(group.model, pod));
+            let name = alike.map(|pod| pod.name.as_str()).nth(group.room).unwrap_or_default();
+            return Err(Failure { sentence: self.sentence(placeable, name, &summary(&self.misfits_when_full(group))), lasts: true });
+        }
+        let member = |pod| groups.iter().find(|group| is_alike(group.model, pod)).map(|group| Member { pod, group });
+        let mut order: Vec<Member<'_>> = self.unbound.iter().copied().filter_map(member).collect();
+        let mut barred = false;
+        let mut farthest: Option<(usize, String)> = None;
+        for _ in 0..MAX_ORDERS {
+            let stuck = match self.attempt(&order, place, &mut barred) {
+                Ok(placed) => return Ok(placed),
+                Err(stuck) => stuck,
+            };
+            let Some(member) = order.get(stuck.at).copied() else { break };
+            if farthest.as_ref().is_none_or(|(placed, _)| *placed < stuck.placed) {
+                farthest = Some((stuck.placed, self.sentence(self.placed + stuck.placed, &member.pod.name, &stuck.reason)));
+            }
+            // Before others like it, it would be another member that finds no node.
+            if order.iter().take(stuck.at).all(|before| std::ptr::eq(before.group, member.group)) {
+                break;
+            }
+            order.remove(stuck.at);
+            order.insert(0, member);
+        }
+        Err(Failure { sentence: farthest.map(|(_, sentence)| sentence).unwrap_or_default(), lasts: !barred })
+    }
+
+    fn sentence(&self, placeable: usize, member: &str, reason: &str) -> String {
+        format!("{placeable} of {} fit; member {member} finds no node: {reason}", self.size)
+    }
+
+    fn groups(&self) -> Vec<Group<'_>> {
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        for pod in self.unbound {
+            if let Some(group) = groups.iter_mut().find(|group| is_alike(group.model, pod)) {
+                group.number += 1;
+            } else {
+                groups.push(self.group(pod));
+            }
+        }
+        groups
+    }
+
+    fn group<'s>(&'s self, model: &'s Pod) -> Group<'s> {
+        let mut group = Group { model, number: 1, nodes: Vec::new(), room: 0, misfits: BTreeMap::new() };
+        for (name, state) in self.base.nodes() {
+            if let Some(misfit) = misfit_by_rules(model, name, &state.node).or_else(|| self.lacking(model, name, state)) {
+                *group.misfits.entry(misfit).or_default() += 1;
+            } else {
+                group.nodes.push(name);
+                group.room = group.room.saturating_add(self.room(model, name, state));
+            }
+        }
+        group
+    }
+
+    /// What is free of a node for the gang, of one resource.
+    fn free(&self, node: &str, state: &NodeState, resource: &str) -> i64 {
+        let held = self.others.get(node).map_or(0, |held| held.get(resource));
+        state.free_amount(resource).saturating_sub(held)
+    }
+
+    fn lacking(&self, pod: &Pod, name: &str, state: &NodeState) -> Option<Misfit> {
+        let lacks = |(resource, amount): &(&str, i64)| *amount > 0 && *amount > self.free(name, state, resource);
+        pod.requests.iter().find(lacks).map(|(resource, _)| Misfit::Resource(resource.to_owned()))
+    }
+
+    /// How many pods like this one a node has room for, and the resource that ends first.
+    fn scarcest<'p>(&self, pod: &'p Pod, name: &str, state: &NodeState) -> Option<(i64, &'p str)> {
+        let requests = pod.requests.iter().filter(|(_, amount)| *amount > 0);
+        requests.map(|(resource, amount)| (self.free(name, state, resource) / amount, resource)).min()
+    }
+
+    fn room(&self, pod: &Pod, name: &str, state: &NodeState) -> usize {
+        let most = self.scarcest(pod, name, state).map_or(i64::MAX, |(most, _)| most);
+        let most = if pod.host_ports.is_empty() { most } else { most.min(1) };
+        usize::try_from(most).unwrap_or_default()
+    }
+
+    /// Why a further one fits nowhere, once the nodes are full of those before it.
+    fn misfits_when_full(&self, group: &Group<'_>) -> BTreeMap<Misfit, usize> {
+        let mut misfits = group.misfits.clone();
+        for (name, state) in group.nodes.iter().filter_map(|name| Some((*name, self.base.node(name)?))) {
+            let scarcest = self.scarcest(group.model, name, state).filter(|_| group.model.host_ports.is_empty());
+            let misfit = scarcest.map_or(Misfit::Ports, |(_, resource)| Misfit::Resource(resource.to_owned()));
+            *misfits.entry(misfit).or_default() += 1;
+        }
+        misfits
+    }
+
+    /// Places the members one after the other. Members beyond the gang's size are left out, first those that find no node.
+    fn attempt(&self, order: &[Member<'_>], place: &mut Place<'_>, barred: &mut bool) -> Result<Vec<(String, String)>, Stuck> {
+        // They may keep each other away too, once they are assumed.
+        let repelling: Vec<&Pod> = self.base.pods().filter(|pod| pod.rules.repels()).collect();
+        let missing = self.size.saturating_sub(self.placed);
+        let mut spare = order.len().saturating_sub(missing);
+        let mut trial = self.base.clone();
+        let mut placed = Vec::new();
+        for (at, member) in order.iter().enumerate() {
+            if placed.len() == missing {
+                break;
+            }
+            match self.find_node(&trial, *member, &repelling, place, barred) {
+                Ok(node) => {
+                    trial.assume(&member.pod.namespace, &member.pod.name, &node);
+                    placed.push((member.pod.name.clone(), node));
+                }
+                Err(_) if spare > 0 && !leads(member.pod) => spare -= 1,
+                Err(reason) => return Err(Stuck { at, placed: placed.len(), reason }),
+            }
+        }
+        Ok(placed)
+    }
+
+    /// The best node for a member, or why there is none.
+    fn find_node(
+        &self,
+        trial: &Cluster,
+        member: Member<'_>,
+        repelling: &[&Pod],
+        place: &mut Place<'_>,
+        barred: &mut bool,
+    ) -> Result<String, String> {
+        let Member { pod, group } = member;
+        let fit = Fit::beside(trial, pod, repelling.iter().filter_map(|other| trial.pod(&other.namespace, &other.name)));
+        let mut misfits = group.misfits.clone();
+        let mut candidates: Vec<&str> = Vec::new();
+        let mut not_offered = 0_usize;
+        for (name, state) in group.nodes.iter().filter_map(|name| Some((*name, trial.node(name)?))) {
+            match self.lacking(pod, name, state).or_else(|| fit.misfit_around(name, &state.node)) {
+                Some(misfit) => *misfits.entry(misfit).or_default() += 1,
+                None if (self.may)(pod, name) => candidates.push(name),
+                None => not_offered += 1,
+            }
+        }
+        *barred |= not_offered > 0;
+        if candidates.is_empty() {
+            return Err(match not_offered {
+                0 => summary(&misfits),
+                1 => "the scheduler doesn't offer the node that fits".to_owned(),
+                nodes => format!("the scheduler offers none of the {nodes} nodes that fit"),
+            });
+        }
+        let held = |node: &str| self.others.get(node).cloned();
+        let ordered = place(trial, pod, &candidates, &held);
+        let best = ordered.into_iter().find(|node| candidates.contains(&node.as_str()));
+        best.ok_or_else(|| match candidates.len() {
+            1 => "policies exclude the node that fits".to_owned(),
+            nodes => format!("policies exclude all {nodes} nodes that fit"),
+        })
+    }
+}
+
+/// Whether two members fit on the same nodes, as far as other pods have nothing to do with it.
+fn is_alike(a: &Pod, b: &Pod) -> bool {
+    a.requests == b.requests && a.host_ports == b.host_ports && (Arc::ptr_eq(&a.rules, &b.rules) || a.rules == b.rules)
+}
