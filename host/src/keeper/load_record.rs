@@ -185,19 +185,9 @@ async fn adopt(record: &ActiveRecord, loading: &Loading) -> Adopted {
     let mut members = Vec::new();
     let mut missing = BTreeMap::new();
     for (name, recorded) in &record.plugins {
-        let member = match loading.member(&recorded.active, recorded.signature.as_ref()).await {
-            Ok(member) => member,
-            Err(why) => {
-                missing.insert(name.clone(), why.clone());
-                let (loader, bound) = (Arc::clone(&loading.loader), recorded.active.clone());
-                let absent = tokio::task::spawn_blocking({
-                    let why = why.clone();
-                    move || loader.absent(bound, why)
-                });
-                Arc::new(absent.await.unwrap_or_else(|_| Member::unloadable(recorded.active.clone(), why)))
-            }
-        };
-        members.push(loading.with_previous(member, recorded).await);
+        let (member, why) = loading.member_or_absent(recorded).await;
+        missing.extend(why.map(|why| (name.clone(), why)));
+        members.push(member);
     }
     let recorded: Vec<PolicySetRule> = record.rules.values().map(|recorded| recorded.active.clone()).collect();
     let rules = loading.rules(&recorded).await;
@@ -206,19 +196,41 @@ async fn adopt(record: &ActiveRecord, loading: &Loading) -> Adopted {
 
 impl Loading {
     /// For whoever only wants to see what a set decides.
-    fn reading(client: Client, namespace: &str, loader: Arc<Loader>, active: Arc<ActiveSet>) -> Self {
+    pub(super) fn reading(client: Client, namespace: &str, loader: Arc<Loader>, active: Arc<ActiveSet>, trust: Trust) -> Self {
         let options = Options {
             namespace: namespace.to_owned(),
             identity: String::new(),
             directory: None,
             namespaces: Namespaces::default(),
             sources: SOURCES,
-            trust: Trust::default(),
+            trust,
             enabled_rules: BTreeSet::new(),
             strategy: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         Self { active, loader, revisions: Arc::new(Revisions::new(client, namespace)), options: Arc::new(options) }
+    }
+
+    /// The same, once another set is active.
+    pub(super) fn with_active(&self, active: Arc<ActiveSet>) -> Self {
+        let Self { loader, revisions, options, .. } = self;
+        Self { active, loader: Arc::clone(loader), revisions: Arc::clone(revisions), options: Arc::clone(options) }
+    }
+
+    /// A recorded plugin with what it falls back to. One that can't be loaded keeps its place; the reason is with it.
+    pub(super) async fn member_or_absent(&self, recorded: &Recorded) -> (Arc<Member>, Option<String>) {
+        match self.member(&recorded.active, recorded.signature.as_ref()).await {
+            Ok(member) => (self.with_previous(member, recorded).await, None),
+            Err(why) => {
+                let (loader, bound) = (Arc::clone(&self.loader), recorded.active.clone());
+                let absent = tokio::task::spawn_blocking({
+                    let why = why.clone();
+                    move || loader.absent(bound, why)
+                });
+                let absent = absent.await.unwrap_or_else(|_| Member::unloadable(recorded.active.clone(), why.clone()));
+                (self.with_previous(Arc::new(absent), recorded).await, Some(why))
+            }
+        }
     }
 
     /// Gives a member what it falls back to, where its failure policy wants that.
@@ -286,7 +298,7 @@ pub async fn recorded(client: Client, namespace: &str, loader: Arc<Loader>) -> R
     let active = builtins(&loader)?;
     let Some(found) = found else { return Ok(active) };
     let record = ActiveRecord::from_config_map(&found).map_err(|error| reading(&error))?;
-    let loading = Loading::reading(client, namespace, loader, Arc::new(active));
+    let loading = Loading::reading(client, namespace, loader, Arc::new(active), Trust::default());
     let adopted = adopt(&record, &loading).await;
     Ok(ActiveSet::new(adopted.members).ruled(adopted.rules))
 }
@@ -300,7 +312,7 @@ pub async fn of_set(
     active: Arc<ActiveSet>,
     set: &PolicySet,
 ) -> Result<ActiveSet, String> {
-    let loading = Loading::reading(client, namespace, loader, active);
+    let loading = Loading::reading(client, namespace, loader, active, Trust::default());
     let members = members_of(set, &ActiveRecord::default(), &loading).await?;
     Ok(ActiveSet::new(members).ruled(loading.rules(&set.spec.rules).await))
 }

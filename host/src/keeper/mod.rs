@@ -10,6 +10,7 @@ pub mod binding;
 mod candidate;
 mod changes;
 mod churn;
+pub mod follow;
 mod hold;
 mod load_record;
 mod namespace;
