@@ -27,6 +27,7 @@ pub mod pool_user_status;
 pub mod problem;
 pub mod queue;
 pub mod revision;
+pub mod scheduler_extender;
 pub mod serve;
 pub mod source;
 pub mod traces;

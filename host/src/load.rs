@@ -5,6 +5,7 @@ use pointsman_core::{
         member::{Conditions, Member},
         scoring,
     },
+    placement::settings,
     point::{answered, name},
     rules::{
         fields,
@@ -24,7 +25,10 @@ use pointsman_sandbox::{
     evaluator::Evaluator,
     limits::{HOT_DEADLINE, LARGEST_BOUND_CONFIG, Limits, RequestedLimits},
     plugin::{Instances, Plugin},
-    point::describe::{Description, flaw},
+    point::{
+        Question,
+        describe::{Description, flaw},
+    },
     schema::{ConfigError, check_config},
 };
 use std::{
@@ -173,7 +177,10 @@ impl Loader {
         }
         for set in &description.features {
             let known = scoring::features(set.question);
-            if let Some(unknown) = set.features.iter().find(|feature| !known.contains(&feature.as_str())) {
+            // What administrators define isn't known before a scheduler's extender runs with it; elsewhere it is NaN.
+            let is_known =
+                |feature: &str| known.contains(&feature) || set.question == Question::NodePlacement && settings::is_feature_name(feature);
+            if let Some(unknown) = set.features.iter().find(|feature| !is_known(feature)) {
                 let sentence = format!("it wants the feature {unknown:?}, which this host doesn't know; it knows {}", known.join(", "));
                 return Err(LoadError::Description(pointsman_sandbox::text::printable_line(&sentence)));
             }

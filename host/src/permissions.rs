@@ -5,9 +5,13 @@
 //! namespaces only those to what is in none.
 
 mod model_agent;
+mod scheduler;
 
 pub use model_agent::{
     MODEL_AGENT, MODEL_AGENT_ACCOUNT, MODEL_AGENT_NAMESPACE, MODEL_REPORTS, MODEL_SECRETS_ROLE, model_agent_objects, model_report_objects,
+};
+pub use scheduler::{
+    SCHEDULER, SCHEDULER_ACCOUNT, SCHEDULER_EXTENDER_ROLE, SCHEDULER_MODEL_REPORTS, scheduler_model_report_objects, scheduler_objects,
 };
 
 use pointsman_core::{
@@ -505,6 +509,8 @@ mod tests {
             ("gateway", "What the gateway may do.", gateway_objects()),
             (MODEL_REPORTS, "The namespace of model agents, and what a host reads there.", model_report_objects()),
             (MODEL_AGENT, "What model agents may do.", model_agent_objects()),
+            (SCHEDULER, "What the scheduler and its extender may do.", scheduler_objects()),
+            (SCHEDULER_MODEL_REPORTS, "What the scheduler's extender reads of model agents.", scheduler_model_report_objects()),
         ];
         for (name, comment, objects) in others {
             let (file, text) = (folder.join(format!("../{name}/roles.yaml")), yaml(comment, &objects));

@@ -90,7 +90,7 @@ fn what_is_wrong_is_told_with_file_and_line() {
     assert!(refused(&folder, &["explain"]).contains("give KIND/NAME of a subject in the cluster"));
     let (_, said) = ended(2, &folder, &["explain", "isvc/a", "-f", "a.yaml"], "");
     assert!(said.contains("cannot be used with"), "{said}");
-    assert!(refused(&folder, &["explain", "pod/a"]).contains("is not a served kind"));
+    assert!(refused(&folder, &["explain", "replicaset/a"]).contains("is not a served kind"));
     let (_, said) = ended(2, &folder, &["render", "-f", "a.yaml", "--without", "things.example.com"], "");
     assert!(said.contains("things.example.com") && said.contains("scaledobjects.keda.sh"), "{said}");
 }

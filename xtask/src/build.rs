@@ -59,7 +59,8 @@ pub(crate) fn host() -> Result<PathBuf> {
     Ok(target_dir().join("debug/pointsman"))
 }
 
-/// Writes the generated files: `crds/yaml`, `deploy/roles`, and the tables of docs/labels-and-annotations.md and docs/models.md.
+/// Writes the generated files: `crds/yaml`, `deploy/roles`, and the tables of docs/labels-and-annotations.md, docs/models.md and
+/// docs/node-placement.md.
 pub(crate) fn generate() -> Result<()> {
     let to = workspace().join("crds/yaml");
     let host = host()?;
@@ -76,6 +77,9 @@ pub(crate) fn generate() -> Result<()> {
     // See `host/model/src/inspect/document.rs`, the test that compares them.
     let models = ["test", "--workspace", "--lib", "inspect::document::the_page"];
     cargo(&models)?.env("POINTSMAN_UPDATE_MODELS_PAGE", "1").succeed("generating the tables of docs/models.md")?;
+    // See `host/src/scheduler_extender/document.rs`, the test that compares them.
+    let placement = ["test", "--workspace", "--lib", "scheduler_extender::document"];
+    cargo(&placement)?.env("POINTSMAN_UPDATE_PLACEMENT_PAGE", "1").succeed("generating the table of docs/node-placement.md")?;
     let tables = ["test", "--workspace", "--lib", "rules::ome_keys::document"];
     cargo(&tables)?.env("POINTSMAN_UPDATE_LABELS_PAGE", "1").succeed("generating the tables of docs/labels-and-annotations.md")
 }

@@ -29,6 +29,7 @@ mod policies;
 mod policy;
 pub mod render;
 mod rule;
+mod scheduler_extender;
 mod servers;
 mod settings;
 mod traces;
@@ -65,6 +66,8 @@ enum Command {
     Gateway(Box<gateway::GatewayArgs>),
     /// Run an endpoint picker: tells proxies which endpoint of an InferencePool a request goes to
     EndpointPicker(Box<endpoint_picker::EndpointPickerArgs>),
+    /// Run a scheduler extender: tells a kube-scheduler which nodes suit pods, by policies, and places gangs whole
+    SchedulerExtender(Box<scheduler_extender::SchedulerExtenderArgs>),
     /// Try what an endpoint picker would do, without a cluster
     Picker(picker::PickerArgs),
     /// Run the agent of a node: downloads the models that the node is to hold
@@ -128,6 +131,7 @@ impl Cli {
             Command::Controller(args) => Box::pin(controller::run(args)).await,
             Command::Gateway(args) => Box::pin(gateway::run(*args)).await,
             Command::EndpointPicker(args) => Box::pin(endpoint_picker::run(*args)).await,
+            Command::SchedulerExtender(args) => Box::pin(scheduler_extender::run(*args)).await,
             Command::Picker(args) => picker::run(&args),
             Command::ModelAgent(args) => Box::pin(model_agent::run(args)).await,
             Command::Crds(args) => crds::run(args).await,

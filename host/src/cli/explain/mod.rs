@@ -1,5 +1,6 @@
-//! `pointsman explain`: why a service gets what it gets, and why a request went where it did.
+//! `pointsman explain`: why a service gets what it gets, why a pod went to its node, and why a request went where it did.
 
+mod pod;
 mod request;
 
 use super::{
@@ -18,9 +19,14 @@ use std::process::ExitCode;
 pub(super) struct ExplainArgs {
     #[command(subcommand)]
     other: Option<Other>,
-    /// A service of the cluster, such as inferenceservice/llama-chat or isvc/llama-chat. Without one, the services in the files.
+    /// A service of the cluster, such as inferenceservice/llama-chat or isvc/llama-chat; or a pod that `pointsman scheduler-extender` has placed,
+    /// such as pod/llama-chat-0. Without one, the services in the files.
     #[arg(value_name = "KIND/NAME", conflicts_with_all = ["files", "without", "only", "plugin_dir", "nodes"])]
     subject: Option<String>,
+    /// Of a pod: the scheduler extender's port of --listen, such as 127.0.0.1:8080 after `kubectl port-forward`. By default the API server asks the
+    /// extenders in the host's namespace.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "subject")]
+    extender: Option<String>,
     #[command(flatten)]
     view: ViewArgs,
 }
@@ -35,6 +41,12 @@ enum Other {
 pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
     if let Some(Other::Request(args)) = &args.other {
         return request::run(args).await;
+    }
+    if let Some(name) = args.subject.as_deref().and_then(pod::parse) {
+        return pod::run(name, &args.view, args.extender.as_deref()).await;
+    }
+    if args.extender.is_some() {
+        bail!("--extender is for pods: name one as pod/NAME");
     }
     let ViewArgs { offline: given, cache, output, .. } = &args.view;
     let offline = match &args.subject {

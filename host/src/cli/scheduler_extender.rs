@@ -1,0 +1,281 @@
+//! `pointsman scheduler-extender`.
+
+use super::{
+    ClusterArgs,
+    cache::CacheArgs,
+    controller::stop_signal,
+    gateway::{Tasks, ended},
+    policies::TrustArgs,
+    process_name,
+};
+use crate::{
+    endpoint_picker::self_signed,
+    keeper::{
+        builtins,
+        follow::{RecordSource, follow},
+    },
+    load::Loader,
+    logging::{LogFormat, LogLevel},
+    permissions::SCHEDULER,
+    scheduler_extender::{
+        Dissolver, Extender, ExtenderParts,
+        counts::ExtenderState,
+        placements,
+        server::{self, Listeners},
+    },
+    serve::{
+        admission::{
+            certificates::{CertificateSink, client_roots, directory},
+            tls::{CurrentCertificate, TlsListener, signed_by},
+        },
+        health,
+    },
+    source::file,
+};
+use anyhow::{Context, Result, anyhow};
+use clap::{ArgAction, Args};
+use pointsman_core::{duration, placement::Settings, settings::HOST_NAMESPACE};
+use pointsman_crds::policy::plugin::PolicyPoint;
+use pointsman_sandbox::engine::Engines;
+use prometheus_client::registry::Registry;
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    pin::pin,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{net::TcpListener, sync::watch, task::spawn_blocking};
+
+/// How many policies run at once.
+const SLOTS: u32 = 16;
+
+#[derive(Args, Debug)]
+pub(super) struct SchedulerExtenderArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
+    ports: PortArgs,
+    /// A file with the settings of placements, as YAML. It is read again whenever it changes; while it can't be used the former settings decide.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The namespace of the Pointsman controller, whose active policy set decides. While it has none, the built-in policies decide.
+    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
+    policy_set: String,
+    #[command(flatten)]
+    trust: TrustArgs,
+    /// How long a policy may take for one pod whose PolicyPlugin doesn't say it. Keep the scheduler's httpTimeout above it.
+    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = deadline)]
+    policy_deadline: Duration,
+    /// The namespace in which model agents report, Pointsman's or OME's. By default policies don't learn how far downloads are.
+    #[arg(long, value_name = "NAMESPACE")]
+    model_agent_namespace: Option<String>,
+    /// How many of the last placements are recorded, for `pointsman explain pod/NAME`; 0 is none. They take up to 64 MiB of memory.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    record_placements: u32,
+    /// Whether the pods of a gang that have nodes are deleted if the others find none in time, so that their controller creates them anew and the
+    /// gang starts over. Pods without a controller are gone for good. A gang with a Ready pod, or one that has been whole, is never touched.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    dissolve_gangs: bool,
+    /// This extender's name in events; by default the pod's or machine's, with the process's number.
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    identity: Option<String>,
+    /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug. `/log-level` changes it while the extender
+    /// runs.
+    #[arg(long, value_name = "FILTER", env = "POINTSMAN_LOG", default_value = "info")]
+    log_level: String,
+    /// How it is logged.
+    #[arg(long, value_enum, default_value_t = LogFormat::Json)]
+    log_format: LogFormat,
+}
+
+/// Where the extender answers.
+#[derive(Args, Debug)]
+struct PortArgs {
+    /// Where schedulers ask. By default only one in the same pod reaches it; for any other, use --secure-serving.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9404")]
+    bind: SocketAddr,
+    /// Whether schedulers ask by TLS.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    secure_serving: bool,
+    /// The folder of the certificate that schedulers are shown: tls.crt and tls.key. By default the extender makes one for itself, which a
+    /// scheduler accepts whose configuration names no CA.
+    #[arg(long, value_name = "FOLDER", requires = "secure_serving")]
+    cert_path: Option<PathBuf>,
+    /// A file of CAs, as PEM: only schedulers with a certificate that one of them has signed are answered.
+    #[arg(long, value_name = "FILE", requires = "secure_serving")]
+    client_ca: Option<PathBuf>,
+    /// Where /healthz, /readyz, /metrics and /placements are answered.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
+    listen: SocketAddr,
+}
+
+fn deadline(text: &str) -> Result<Duration, String> {
+    let wrong = || "it is a duration between 1ms and 5s, such as 100ms".to_owned();
+    let seconds = duration::parse(text).filter(|seconds| (0.001..=5.0).contains(seconds)).ok_or_else(wrong)?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// The settings of a file.
+fn read_settings(file: &Path) -> Result<Arc<Settings>, String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("--config {}: {error}", file.display());
+    let text = fs::read_to_string(file).map_err(|error| wrong(&error))?;
+    Settings::from_yaml(&text).map(Arc::new).map_err(|error| wrong(&error))
+}
+
+/// The folder of a file.
+fn folder(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+impl SchedulerExtenderArgs {
+    /// The settings now, and as they become. An error that is there from the beginning is better found before anybody is answered.
+    fn settings(&self, tasks: &mut Tasks) -> Result<(Arc<Settings>, watch::Receiver<Arc<Settings>>)> {
+        let Some(file) = self.config.clone() else {
+            let settings = Arc::<Settings>::default();
+            return Ok((Arc::clone(&settings), watch::channel(settings).1));
+        };
+        // It begins before the first look, so that nothing gets lost between them.
+        let changes = file::watch(folder(&file)).context("watching the folder of --config")?;
+        let settings = read_settings(&file).map_err(|error| anyhow!(error))?;
+        let (newest, known) = watch::channel(Arc::clone(&settings));
+        let take = move |read: Result<Arc<Settings>, String>| match read {
+            Ok(settings) => _ = newest.send_if_modified(|before| std::mem::replace(before, Arc::clone(&settings)) != settings),
+            Err(error) => tracing::warn!(error, "the settings can't be used; the former ones decide"),
+        };
+        let read = move || {
+            let file = file.clone();
+            async move { read_settings(&file) }
+        };
+        tasks.spawn(async { (file::follow(changes, read, take).await, "watching --config").1 });
+        Ok((settings, known))
+    }
+
+    fn loader(&self) -> Result<Arc<Loader>> {
+        let engines = Engines::with_slots(SLOTS).map_err(|error| anyhow!("{error:#}")).context("starting the engine of policies")?;
+        Ok(Arc::new(Loader::new(Arc::new(engines), self.cache.compilers()?).with_hot_deadline(self.policy_deadline)))
+    }
+}
+
+impl PortArgs {
+    async fn listener(&self, tasks: &mut Tasks) -> Result<Listeners> {
+        let listener = TcpListener::bind(self.bind).await.with_context(|| format!("--bind: listening on {}", self.bind))?;
+        tracing::info!(address = %listener.local_addr()?, tls = self.secure_serving, "answering schedulers");
+        if !self.secure_serving {
+            if !self.bind.ip().is_loopback() {
+                tracing::warn!("anybody who reaches --bind can have nodes reserved: set --secure-serving and --client-ca");
+            }
+            return Ok(Listeners::Plain(listener));
+        }
+        let shown = Arc::<CurrentCertificate>::default();
+        match &self.cert_path {
+            None => shown.show(self_signed::certificate().context("making a certificate")?),
+            Some(folder) => {
+                let sink = CertificateSink { shown: Arc::clone(&shown), bundle: watch::Sender::new(None) };
+                let keeping = directory::keep(folder.clone(), sink).context("watching the folder of --cert-path")?;
+                tasks.spawn(async { (keeping.await, "the watch of certificates").1 });
+            }
+        }
+        let clients = match &self.client_ca {
+            None => None,
+            Some(file) => {
+                let context = || format!("--client-ca {}", file.display());
+                let roots = client_roots(&fs::read(file).with_context(context)?).with_context(context)?;
+                Some(signed_by(roots).with_context(context)?)
+            }
+        };
+        TlsListener::new(listener, shown, clients).map(Listeners::Tls).context("setting up TLS")
+    }
+}
+
+pub(super) async fn run(args: SchedulerExtenderArgs) -> Result<ExitCode> {
+    // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
+    let mut stopped = pin!(stop_signal()?);
+    let log_level = LogLevel::start(&args.log_level, args.log_format, None).with_context(|| format!("--log-level {}", args.log_level))?;
+    let client = args.cluster.client().await?;
+    let mut tasks = Tasks::new();
+    let (settings, newest) = args.settings(&mut tasks)?;
+    let loader = args.loader()?;
+    let compiling = Arc::clone(&loader);
+    let set =
+        spawn_blocking(move || builtins(&compiling)).await.context("loading the built-in policies")?.map_err(|error| anyhow!(error))?;
+    let source = RecordSource {
+        client: client.clone(),
+        namespace: args.policy_set,
+        trust: args.trust.trust()?,
+        loader: Arc::clone(&loader),
+        point: PolicyPoint::SchedulingScoring,
+        role: format!("apply deploy/{SCHEDULER}"),
+    };
+    let (followed, following) = follow(source, set);
+    tasks.spawn(async { (following.await, "following the policy set").1 });
+    let parts = ExtenderParts {
+        client: client.clone(),
+        loader,
+        followed,
+        agents: args.model_agent_namespace,
+        record_placements: args.record_placements as usize,
+        dissolve_gangs: args.dissolve_gangs,
+    };
+    let extender = Extender::start(parts, settings).await.map_err(|error| anyhow!("--config: {error}"))?;
+    let following = Arc::clone(&extender).follow_settings(newest);
+    tasks.spawn(async { (following.await, "following --config").1 });
+    let dissolver = Dissolver::new(client, args.identity.unwrap_or_else(process_name));
+    let tidying = Arc::clone(&extender).tidy(dissolver);
+    tasks.spawn(async { (tidying.await, "the upkeep of gangs").1 });
+
+    let mut registry = Registry::default();
+    extender.counts().register(&mut registry);
+    registry.register_collector(Box::new(ExtenderState(Arc::clone(&extender))));
+    let listener = TcpListener::bind(args.ports.listen).await.with_context(|| format!("--listen: listening on {}", args.ports.listen))?;
+    tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz, /metrics and /placements");
+    let (probed, further) = (Arc::clone(&extender), placements::routes(Arc::clone(&extender)));
+    tasks.spawn(async move {
+        health::serve_ready(listener, Arc::new(move || probed.obstacle()), registry, log_level, further).await.ok();
+        "answering /healthz"
+    });
+
+    let listener = args.ports.listener(&mut tasks).await?;
+    let (ending, mut ends) = watch::channel(false);
+    let stop = async move { _ = ends.wait_for(|ends| *ends).await };
+    let mut serving = pin!(server::serve(extender, listener, stop));
+    tokio::select! {
+        () = &mut stopped => tracing::info!("ending: answering what has begun"),
+        served = &mut serving => return served.map(|()| ExitCode::SUCCESS).context("answering schedulers"),
+        ended = ended(&mut tasks) => ended?,
+    }
+    ending.send_replace(true);
+    serving.await.context("answering schedulers")?;
+    tasks.shutdown().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    #[test]
+    fn a_wrong_setting_is_told_with_the_file() {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("placement.yaml");
+        fs::write(&file, "{}\n").unwrap();
+        assert_eq!(*read_settings(&file).unwrap(), Settings::default());
+        fs::write(&file, "prise: example.com/price").unwrap();
+        let said = read_settings(&file).unwrap_err();
+        assert!(said.starts_with(&format!("--config {}: ", file.display())) && said.contains("prise"), "{said}");
+        assert!(read_settings(&folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn a_deadline_is_bounded() {
+        assert_eq!(deadline("50ms"), Ok(Duration::from_millis(50)));
+        for wrong in ["0", "6s", "fast"] {
+            assert!(deadline(wrong).is_err(), "{wrong}");
+        }
+    }
+}

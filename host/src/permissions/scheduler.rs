@@ -1,0 +1,80 @@
+//! What the scheduler of `deploy/scheduler` and its extender may do. They are one pod, and so one ServiceAccount.
+
+use super::{MODEL_AGENT_NAMESPACE, SEES, account, named, role, rule, rules};
+use pointsman_core::{
+    resource::{NAMESPACE, ROLE},
+    settings::HOST_NAMESPACE,
+};
+use serde_json::{Value, json};
+
+/// The ServiceAccount that both run as, and the name of the scheduler's Lease and roles.
+pub const SCHEDULER_ACCOUNT: &str = "pointsman-scheduler";
+
+/// The roles of the extender, which beside another scheduler are bound to that one's account.
+pub const SCHEDULER_EXTENDER_ROLE: &str = "pointsman-scheduler-extender";
+
+/// The folder below `deploy` with the scheduler and its extender.
+pub const SCHEDULER: &str = "scheduler";
+
+/// The folder below `deploy` by which the extender reads what model agents report.
+pub const SCHEDULER_MODEL_REPORTS: &str = "components/scheduler-model-reports";
+
+/// The role for that.
+const MODEL_REPORTS_ROLE: &str = "pointsman-scheduler-model-reports";
+
+/// Roles that every cluster has, by which a scheduler does its work.
+const CLUSTER_ROLES: [&str; 2] = ["system:kube-scheduler", "system:volume-scheduler"];
+
+/// The ServiceAccount, its roles and their bindings.
+pub fn scheduler_objects() -> Vec<Value> {
+    let account_name = (HOST_NAMESPACE, SCHEDULER_ACCOUNT);
+    let everywhere = [
+        rules(&[&NAMESPACE], SEES),
+        vec![
+            rule("", "nodes", SEES),
+            // Members of a gang that can't become whole are deleted, and one of a gang that has become complete is annotated.
+            rule("", "pods", &["delete", "list", "patch", "watch"]),
+            rule("events.k8s.io", "events", &["create", "patch"]),
+        ],
+    ]
+    .concat();
+    // The record of the active policies, and the revisions of plugins.
+    let at_home = [rule("", "configmaps", &["get", "list", "watch"])];
+    let lease = [
+        rule("coordination.k8s.io", "leases", &["create"]),
+        named(rule("coordination.k8s.io", "leases", &["get", "update"]), SCHEDULER_ACCOUNT),
+    ];
+    [
+        account(SCHEDULER_ACCOUNT),
+        role(SCHEDULER_EXTENDER_ROLE, account_name, "ClusterRole", None, &everywhere),
+        role(SCHEDULER_EXTENDER_ROLE, account_name, "Role", Some(HOST_NAMESPACE), &at_home),
+        role(SCHEDULER_ACCOUNT, account_name, "Role", Some(HOST_NAMESPACE), &lease),
+        bindings(),
+    ]
+    .concat()
+}
+
+/// What the extender reads in the namespace of the model agents.
+pub fn scheduler_model_report_objects() -> Vec<Value> {
+    role(MODEL_REPORTS_ROLE, (HOST_NAMESPACE, SCHEDULER_ACCOUNT), "Role", Some(MODEL_AGENT_NAMESPACE), &[rule("", "configmaps", SEES)])
+}
+
+/// The bindings to roles of the cluster's own.
+fn bindings() -> Vec<Value> {
+    let binding = |kind: &str, metadata: Value, role_kind: &str, role: &str| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata,
+            "roleRef": {"apiGroup": ROLE.group, "kind": role_kind, "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": SCHEDULER_ACCOUNT, "namespace": HOST_NAMESPACE}]})
+    };
+    let mut bindings: Vec<Value> = CLUSTER_ROLES
+        .iter()
+        .map(|role| {
+            let name = format!("{SCHEDULER_ACCOUNT}-{}", role.trim_start_matches("system:"));
+            binding("ClusterRoleBinding", json!({"name": name}), "ClusterRole", role)
+        })
+        .collect();
+    // By it the scheduler learns who may read its metrics.
+    let metadata = json!({"name": SCHEDULER_ACCOUNT, "namespace": "kube-system"});
+    bindings.push(binding("RoleBinding", metadata, "Role", "extension-apiserver-authentication-reader"));
+    bindings
+}

@@ -1,0 +1,133 @@
+//! Which of the nodes that fit a pod may be its own.
+
+use super::{
+    super::wire::{ExtenderFilterResult, MAX_PRIORITY},
+    Question,
+};
+use pointsman_core::{
+    decide::Undecided,
+    placement::{
+        gangs::{Reservations, Verdict},
+        question::Scored,
+    },
+};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// What comes of a call.
+pub(super) struct Filtered {
+    pub(super) result: ExtenderFilterResult,
+    /// What is to become of a member of a gang.
+    pub(super) verdict: Option<Verdict>,
+    /// The nodes that were scored.
+    pub(super) scored: Option<ScoredNodes>,
+    /// Why they weren't.
+    pub(super) undecided: Option<Undecided>,
+}
+
+/// Nodes with their scores.
+pub(super) struct ScoredNodes {
+    pub(super) nodes: Vec<String>,
+    pub(super) scored: Scored,
+}
+
+impl ScoredNodes {
+    /// The scores of some of them; none for others.
+    pub(super) fn of(&self, names: &[String]) -> Vec<Option<f64>> {
+        let scores: HashMap<&str, Option<f64>> =
+            self.nodes.iter().zip(&self.scored.scores).map(|(node, score)| (node.as_str(), *score)).collect();
+        names.iter().map(|name| scores.get(name.as_str()).copied().flatten()).collect()
+    }
+}
+
+impl Filtered {
+    fn new(result: ExtenderFilterResult) -> Self {
+        Self { result, verdict: None, scored: None, undecided: None }
+    }
+}
+
+/// Filters nodes. Reservations change only for a member of a gang.
+pub(super) fn filter(question: &Question<'_>, reservations: &mut Reservations, names: Vec<String>) -> Filtered {
+    if !question.is_in_scope {
+        let (names, failed) = unbroken(question, reservations, names);
+        return Filtered::new(ExtenderFilterResult::passing_without(names, failed));
+    }
+    if !question.is_of_gang() {
+        return scored(question, reservations, names);
+    }
+    let offered: HashSet<&str> = names.iter().map(String::as_str).collect();
+    let (verdict, undecided) = question.gang_verdict(question.cluster, reservations, &|node| offered.contains(node));
+    let is_offered = matches!(&verdict, Verdict::Node(node) if offered.contains(node.as_str()));
+    let filtered = match &verdict {
+        Verdict::Free => scored(question, reservations, names),
+        Verdict::Wait(why) => Filtered::new(ExtenderFilterResult::none(names, why)),
+        // Every node is scored, so that it can be explained which one it is.
+        Verdict::Node(node) if is_offered => {
+            let mut filtered = scored(question, reservations, names);
+            filtered.result = ExtenderFilterResult::passing(vec![node.clone()]);
+            if let Some(ScoredNodes { nodes, scored }) = &mut filtered.scored {
+                scored.ranks = nodes.iter().map(|name| if name == node { MAX_PRIORITY } else { 0 }).collect();
+            }
+            filtered
+        }
+        Verdict::Node(node) => Filtered::new(ExtenderFilterResult::none(
+            names,
+            &format!("the node {node} is reserved for it, and the scheduler doesn't offer it"),
+        )),
+    };
+    Filtered { verdict: Some(verdict), undecided: filtered.undecided.or(undecided), ..filtered }
+}
+
+/// Has the policies score the nodes that break no reservation. Where they don't answer, all of these pass; and so does a node that isn't known
+/// here yet, behind all others.
+pub(super) fn scored(question: &Question<'_>, reservations: &Reservations, names: Vec<String>) -> Filtered {
+    let Question { cluster, pod, .. } = *question;
+    let (mut names, mut failed) = unbroken(question, reservations, names);
+    let known: Vec<&str> = names.iter().map(String::as_str).filter(|name| cluster.node(name).is_some()).collect();
+    if known.is_empty() {
+        return Filtered::new(ExtenderFilterResult::passing_without(names, failed));
+    }
+    let answer = (question.score)(cluster, pod, &known, &|node| reservations.held(cluster, node, pod));
+    let nodes: Vec<String> = known.into_iter().map(str::to_owned).collect();
+    let (scored, undecided) = match answer {
+        Err(why) => (None, Some(why)),
+        Ok(scored) => {
+            let excluded: HashSet<&str> =
+                nodes.iter().zip(&scored.scores).filter(|(_, score)| score.is_none()).map(|(node, _)| node.as_str()).collect();
+            if !excluded.is_empty() {
+                let why = excluded_by(&scored);
+                failed.extend(excluded.iter().map(|node| ((*node).to_owned(), why.clone())));
+                names.retain(|name| !excluded.contains(name.as_str()));
+            }
+            (Some(scored), None)
+        }
+    };
+    let result = ExtenderFilterResult::passing_without(names, failed);
+    Filtered { result, verdict: None, scored: scored.map(|scored| ScoredNodes { nodes, scored }), undecided }
+}
+
+/// Why a policy's excluded node failed.
+fn excluded_by(scored: &Scored) -> String {
+    let plugins: Vec<&str> = scored.plugins.iter().map(|plugin| plugin.plugin.as_str()).collect();
+    match plugins.as_slice() {
+        [only] => format!("the policy {only} excludes the node"),
+        _ => format!("one of the policies {} excludes the node", plugins.join(", ")),
+    }
+}
+
+/// The nodes on which the pod takes nothing that is reserved for a gang, and why the others fail.
+fn unbroken(question: &Question<'_>, reservations: &Reservations, mut names: Vec<String>) -> (Vec<String>, BTreeMap<String, String>) {
+    let mut failed = BTreeMap::new();
+    names.retain(|name| match reservations.broken_by(question.cluster, question.pod, name) {
+        None => true,
+        Some(gang) => {
+            failed.insert(name.clone(), reserved_for(&gang));
+            false
+        }
+    });
+    (names, failed)
+}
+
+/// Why a node fails on which a gang needs what is free.
+fn reserved_for(gang: &str) -> String {
+    format!("what is free of the node is reserved for the gang {gang}")
+}

@@ -1,0 +1,81 @@
+//! The ranks of the last filter calls, for the prioritize calls that follow them: nodes aren't scored twice.
+
+use pointsman_core::placement::{Ties, rank};
+use std::collections::{HashMap, VecDeque};
+
+/// How many are kept. A scheduler asks for ranks right after it has filtered.
+const MAX_KEPT: usize = 32;
+
+/// What came of the last filter calls.
+#[derive(Debug, Default)]
+pub(in crate::scheduler_extender) struct KeptRanks(VecDeque<Kept>);
+
+/// What came of one.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// The pod.
+    pub(super) uid: String,
+    /// The nodes that were answered, with their scores; none where nobody has scored one.
+    pub(super) nodes: Vec<(String, Option<f64>)>,
+}
+
+impl KeptRanks {
+    /// Keeps what came of a call, in place of what came of a former one for the pod.
+    pub(super) fn put(&mut self, kept: Kept) {
+        self.forget(&kept.uid);
+        if self.0.len() >= MAX_KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(kept);
+    }
+
+    /// Drops what came of a call for a pod.
+    pub(super) fn forget(&mut self, uid: &str) {
+        self.0.retain(|kept| kept.uid != uid);
+    }
+
+    /// The ranks of nodes for a pod, if all of them are among those that were answered.
+    pub(super) fn ranks(&self, uid: &str, nodes: &[String], ties: Ties) -> Option<Vec<i64>> {
+        let kept = self.0.iter().find(|kept| kept.uid == uid)?;
+        let known: HashMap<&str, Option<f64>> = kept.nodes.iter().map(|(node, score)| (node.as_str(), *score)).collect();
+        let scores = nodes.iter().map(|node| known.get(node.as_str()).copied()).collect::<Option<Vec<_>>>()?;
+        let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        Some(rank::ranks(&names, &scores, ties))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(uid: &str, nodes: &[(&str, Option<f64>)]) -> Kept {
+        Kept { uid: uid.to_owned(), nodes: nodes.iter().map(|(node, score)| ((*node).to_owned(), *score)).collect() }
+    }
+
+    #[test]
+    fn ranks_are_of_the_nodes_that_are_asked_about_and_unknown_ones_are_asked_again() {
+        let mut all = KeptRanks::default();
+        all.put(kept("u1", &[("a", Some(0.5)), ("b", Some(0.9)), ("c", None)]));
+        let ranks = |uid: &str, nodes: &[&str]| {
+            let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+            all.ranks(uid, &nodes, Ties::Name)
+        };
+        assert_eq!(ranks("u1", &["a", "b", "c"]), Some(vec![9, 10, 0]));
+        assert_eq!(ranks("u1", &["c", "a"]), Some(vec![0, 10]));
+        assert_eq!((ranks("u1", &["a", "d"]), ranks("u2", &["a"])), (None, None));
+    }
+
+    #[test]
+    fn only_the_last_ones_are_kept_and_one_a_pod() {
+        let mut all = KeptRanks::default();
+        for number in 0..=MAX_KEPT {
+            all.put(kept(&number.to_string(), &[("a", Some(1.0))]));
+        }
+        let nodes = ["a".to_owned()];
+        assert_eq!((all.0.len(), all.ranks("0", &nodes, Ties::Name)), (MAX_KEPT, None));
+        all.put(kept("1", &[("b", None)]));
+        assert_eq!((all.0.len(), all.ranks("1", &nodes, Ties::Name)), (MAX_KEPT, None));
+        all.forget("2");
+        assert_eq!(all.0.len(), MAX_KEPT - 1);
+    }
+}

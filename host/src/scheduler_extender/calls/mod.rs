@@ -1,0 +1,282 @@
+//! Answers to a scheduler's calls. What each comes to is a pure function of what is known (`filter`, `preempt`); what is here takes that from the
+//! extender, and leaves what the next calls need.
+
+mod filter;
+pub(super) mod kept;
+mod preempt;
+
+use super::{
+    Deciding, Extender,
+    cache::Cache,
+    server::Verb,
+    unix_now,
+    wire::{ExtenderArgs, ExtenderFilterResult, ExtenderPreemptionArgs, ExtenderPreemptionResult, HostPriority},
+};
+use filter::{Filtered, ScoredNodes};
+use kept::Kept;
+use pointsman_core::{
+    decide::{Pinned, Standing, Undecided},
+    placement::{
+        Cluster, Pod, Resources, Settings,
+        gangs::{Place, Reservations, Verdict},
+        question::{self, Scored},
+        rank,
+    },
+};
+use pointsman_sandbox::sync::locked;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// What a scheduler is told that sends whole nodes.
+const NOT_CAPABLE: &str = "the extender needs `nodeCacheCapable: true` in the scheduler's configuration";
+
+/// A call that can't be read: why.
+#[derive(Debug)]
+pub(super) struct Refused(pub(super) String);
+
+/// What is held of a node for others.
+type Reserved<'r> = dyn Fn(&str) -> Option<Resources> + 'r;
+
+/// Has nodes scored for a pod by the active policies.
+type Score<'s> = dyn Fn(&Cluster, &Pod, &[&str], &Reserved<'_>) -> Result<Scored, Undecided> + 's;
+
+/// What a call is about.
+struct Question<'q> {
+    cluster: &'q Cluster,
+    settings: &'q Settings,
+    pod: &'q Pod,
+    is_in_scope: bool,
+    /// Seconds since 1970.
+    now: u64,
+    score: &'q Score<'q>,
+}
+
+/// What is known when a call comes.
+struct Scene {
+    cache: Arc<Cache>,
+    cluster: Cluster,
+    pod: Arc<Pod>,
+    namespace_labels: Arc<BTreeMap<String, String>>,
+    is_in_scope: bool,
+}
+
+impl Question<'_> {
+    /// Whether members of the pod's gang go together.
+    fn is_of_gang(&self) -> bool {
+        self.is_in_scope && self.pod.gang.is_some()
+    }
+
+    /// What is to become of a member of a gang on a cluster, with why policies gave no answer, if they didn't: by name then. `offered` tells the
+    /// nodes that the scheduler offers.
+    fn gang_verdict(
+        &self,
+        cluster: &Cluster,
+        reservations: &mut Reservations,
+        offered: &dyn Fn(&str) -> bool,
+    ) -> (Verdict, Option<Undecided>) {
+        let mut undecided = None;
+        let mut place: Box<Place<'_>> = Box::new(|trial, member, nodes, reserved| match (self.score)(trial, member, nodes, reserved) {
+            Ok(scored) => scored.order(nodes),
+            Err(why) => {
+                undecided = Some(why);
+                nodes.iter().map(|node| (*node).to_owned()).collect()
+            }
+        });
+        let timeout = self.settings.gang_timeout_seconds;
+        let verdict = reservations.decide(cluster, self.pod, self.now, timeout, offered, &mut *place);
+        drop(place);
+        (verdict, undecided)
+    }
+}
+
+impl Scene {
+    /// Counts the pod on a node.
+    fn assume(&self, node: &str) {
+        self.cache.watched.lock().assume(self.pod.key(), node);
+    }
+
+    /// Asks about it.
+    fn ask<T>(&self, policies: &Pinned<'_>, ask: impl FnOnce(&Question<'_>) -> T) -> T {
+        let Self { cache, cluster, pod, namespace_labels, is_in_scope } = self;
+        let settings = &*cache.settings;
+        let score: Box<Score<'_>> =
+            Box::new(|cluster, pod, nodes, reserved| question::score(policies, cluster, settings, pod, nodes, namespace_labels, reserved));
+        ask(&Question { cluster, settings, pod, is_in_scope: *is_in_scope, now: unix_now(), score: &*score })
+    }
+}
+
+impl Extender {
+    /// The answer to a call, as JSON. Blocks while policies decide.
+    pub(super) fn answer(&self, verb: Verb, body: &[u8]) -> Result<Vec<u8>, Refused> {
+        match verb {
+            Verb::Filter => written(&self.filter(read(body)?)),
+            Verb::Prioritize => written(&self.prioritize(read(body)?)),
+            Verb::Preempt => written(&self.preempt(read(body)?)),
+        }
+    }
+
+    fn scene(&self, object: &Value) -> Option<Scene> {
+        let cache = self.cache.load_full();
+        // One that has ended goes nowhere.
+        let pod = Arc::new(Pod::from_value(object)?);
+        let is_in_scope = pod.is_in_scope(&cache.settings);
+        let (cluster, namespace_labels) = {
+            let mut seen = cache.watched.lock();
+            if is_in_scope {
+                seen.learn(&pod);
+            }
+            (seen.cluster.clone(), seen.namespace_labels(&pod.namespace))
+        };
+        Some(Scene { cache, cluster, pod, namespace_labels, is_in_scope })
+    }
+
+    /// What decides about one pod. It is to be placed and runs nowhere yet: others may answer for a plugin that fails.
+    fn pin(&self) -> Pinned<'_> {
+        self.policies().pin(Standing::New)
+    }
+
+    fn filter(&self, args: ExtenderArgs) -> ExtenderFilterResult {
+        let Some(names) = args.node_names else {
+            let error = if args.nodes.is_some() { NOT_CAPABLE.to_owned() } else { String::new() };
+            return ExtenderFilterResult { error, ..ExtenderFilterResult::default() };
+        };
+        let Some(scene) = self.scene(&args.pod) else { return ExtenderFilterResult::passing(names) };
+        self.counts.asked(scene.is_in_scope);
+        locked(&self.deciding).note_scheduler(&scene.pod);
+        let pinned = self.pin();
+        let filtered = scene.ask(&pinned, |question| {
+            if question.is_of_gang() {
+                // Two members at once would reserve two places for their gang.
+                let mut deciding = locked(&self.deciding);
+                deciding.note_set(*pinned.set().digest());
+                deciding.expire(question.cluster, question.settings);
+                return filter::filter(question, &mut deciding.reservations, names);
+            }
+            filter::filter(question, &mut self.reservations(), names)
+        });
+        let Filtered { result, verdict, scored, undecided } = filtered;
+        self.note_gang(&scene.pod, verdict.as_ref());
+        self.note_outcome(&scene.pod, undecided.as_ref(), scored.is_some());
+        if scene.is_in_scope {
+            let passing = result.node_names.as_deref().unwrap_or_default();
+            if let [only] = passing {
+                // The scheduler asks for no ranks then.
+                scene.assume(only);
+            }
+            self.keep(&scene, passing, scored.as_ref());
+            self.record(&pinned, &scene, scored, &result.failed_and_unresolvable_nodes);
+        }
+        result
+    }
+
+    fn prioritize(&self, args: ExtenderArgs) -> Vec<HostPriority> {
+        let names = args.node_names.unwrap_or_default();
+        let ranks = self.scene(&args.pod).filter(|scene| scene.is_in_scope).map(|scene| self.ranks(&scene, &names));
+        let ranks = ranks.unwrap_or_default().into_iter().chain(std::iter::repeat(0));
+        names.into_iter().zip(ranks).map(|(host, score)| HostPriority { host, score }).collect()
+    }
+
+    fn ranks(&self, scene: &Scene, names: &[String]) -> Vec<i64> {
+        let ties = scene.cache.settings.ties;
+        let known = locked(&self.deciding).kept.ranks(&scene.pod.uid, names, ties);
+        let ranks = known.unwrap_or_else(|| {
+            let (pinned, reservations) = (self.pin(), self.reservations());
+            let filtered = scene.ask(&pinned, |question| filter::scored(question, &reservations, names.to_vec()));
+            self.note_outcome(&scene.pod, filtered.undecided.as_ref(), filtered.scored.is_some());
+            let scores = filtered.scored.as_ref().map_or_else(Vec::new, |scored| scored.of(names));
+            self.record(&pinned, scene, filtered.scored, &filtered.result.failed_and_unresolvable_nodes);
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            if scores.is_empty() { Vec::new() } else { rank::ranks(&names, &scores, ties) }
+        });
+        if let Some(best) = best(names, &ranks) {
+            scene.assume(best);
+        }
+        ranks
+    }
+
+    fn preempt(&self, mut args: ExtenderPreemptionArgs) -> ExtenderPreemptionResult {
+        let victims = args.victims();
+        let Some(scene) = self.scene(&args.pod) else {
+            return ExtenderPreemptionResult { node_name_to_meta_victims: victims };
+        };
+        let (pinned, reservations) = (self.pin(), self.reservations());
+        let (left, undecided) = scene.ask(&pinned, |question| preempt::preempt(question, &reservations, victims));
+        if undecided.is_some() {
+            self.note_outcome(&scene.pod, undecided.as_ref(), false);
+        }
+        ExtenderPreemptionResult { node_name_to_meta_victims: left }
+    }
+
+    /// A copy of what is reserved, so that policies decide without a lock.
+    fn reservations(&self) -> Reservations {
+        locked(&self.deciding).reservations.clone()
+    }
+
+    /// Keeps the scores of the nodes that were answered.
+    fn keep(&self, scene: &Scene, passing: &[String], scored: Option<&ScoredNodes>) {
+        let mut deciding = locked(&self.deciding);
+        let uid = scene.pod.uid.clone();
+        match scored {
+            None => deciding.kept.forget(&uid),
+            Some(scored) => deciding.kept.put(Kept { uid, nodes: passing.iter().cloned().zip(scored.of(passing)).collect() }),
+        }
+    }
+
+    fn record(&self, policies: &Pinned<'_>, scene: &Scene, scored: Option<ScoredNodes>, failed: &BTreeMap<String, String>) {
+        let Some(ScoredNodes { nodes, scored }) = scored else { return };
+        let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        let mut placement = scored.into_placement(policies, &scene.cache.settings, &scene.pod, &nodes, unix_now());
+        placement.excluded.extend(failed.iter().map(|(node, why)| (node.clone(), why.clone())));
+        locked(&self.placements).put(placement);
+    }
+
+    /// Notes what a member of a gang was answered with, or why a pod is in none; the same reason once.
+    fn note_gang(&self, pod: &Pod, verdict: Option<&Verdict>) {
+        let mut deciding = locked(&self.deciding);
+        if let Some(verdict) = verdict {
+            deciding.gangs.note(pod, verdict);
+        }
+        if let Some(problem) = pod.gang_problem.as_ref().filter(|problem| **problem != deciding.gang_complaint) {
+            tracing::warn!(namespace = pod.namespace, pod = pod.name, "the pod is placed by itself: {problem}");
+            deciding.gang_complaint.clone_from(problem);
+        }
+    }
+
+    /// Counts and logs that policies gave no answer; the same reason once.
+    fn note_outcome(&self, pod: &Pod, undecided: Option<&Undecided>, is_answered: bool) {
+        let mut deciding = locked(&self.deciding);
+        let Deciding { complaint, .. } = &mut *deciding;
+        let Some(why) = undecided else {
+            if is_answered {
+                complaint.clear();
+            }
+            return;
+        };
+        self.counts.undecided(why.reason());
+        let why = why.to_string();
+        if *complaint != why {
+            tracing::warn!(namespace = pod.namespace, pod = pod.name, "no policy decides, and every node that fits is as good: {why}");
+            *complaint = why;
+        }
+    }
+}
+
+/// The node that ranks above all others, if there is one.
+fn best<'n>(names: &'n [String], ranks: &[i64]) -> Option<&'n str> {
+    let highest = ranks.iter().copied().max().filter(|highest| *highest > 0)?;
+    let mut highest = names.iter().zip(ranks).filter(|(_, rank)| **rank == highest).map(|(name, _)| name.as_str());
+    let first = highest.next();
+    first.filter(|_| highest.next().is_none())
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
+    serde_json::from_slice(body).map_err(|error| Refused(format!("it is no call of a scheduler: {error}")))
+}
+
+fn written(answer: &impl Serialize) -> Result<Vec<u8>, Refused> {
+    serde_json::to_vec(answer).map_err(|error| Refused(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! On which nodes other pods may give way to a pod.
+
+use super::{
+    super::{gangs::is_whole, wire::MetaVictims},
+    Question,
+};
+use pointsman_core::{
+    decide::Undecided,
+    placement::{
+        Cluster,
+        gangs::{Reservations, Verdict},
+    },
+};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// The nodes on which the pod could run once the victims are gone; of these the ones where no gang is broken, if there are any. With why policies
+/// gave no answer, if they didn't.
+pub(super) fn preempt(
+    question: &Question<'_>,
+    reservations: &Reservations,
+    mut victims: BTreeMap<String, MetaVictims>,
+) -> (BTreeMap<String, MetaVictims>, Option<Undecided>) {
+    let (trial, breaking) = without(question.cluster, &victims);
+    let undecided = if question.is_of_gang() {
+        // Nothing is reserved by this, and what was found out of the cluster as it is doesn't count.
+        let mut attempt = reservations.clone();
+        attempt.retry();
+        let (verdict, undecided) = question.gang_verdict(&trial, &mut attempt, &|node| victims.contains_key(node));
+        match verdict {
+            Verdict::Free => usable(question, &trial, reservations, &mut victims),
+            Verdict::Node(node) => {
+                victims.retain(|name, _| *name == node);
+                undecided
+            }
+            Verdict::Wait(_) => {
+                victims.clear();
+                undecided
+            }
+        }
+    } else {
+        usable(question, &trial, reservations, &mut victims)
+    };
+    if victims.keys().any(|node| !breaking.contains(node)) {
+        victims.retain(|node, _| !breaking.contains(node));
+    }
+    (victims, undecided)
+}
+
+/// The cluster without all victims, and the nodes on which they are of a gang that is whole. That those of other nodes are gone as well matters to
+/// no node.
+fn without(cluster: &Cluster, victims: &BTreeMap<String, MetaVictims>) -> (Cluster, BTreeSet<String>) {
+    let (mut trial, mut breaking) = (cluster.clone(), BTreeSet::new());
+    for (node, victims) in victims {
+        let uids: HashSet<&str> = victims.uids().collect();
+        for pod in cluster.pods_on(node).filter(|pod| uids.contains(pod.uid.as_str())) {
+            if pod.gang.as_ref().is_some_and(|gang| is_whole(cluster, &pod.namespace, &gang.name)) {
+                breaking.insert(node.clone());
+            }
+            trial.remove_pod(&pod.namespace, &pod.name);
+        }
+    }
+    (trial, breaking)
+}
+
+/// Removes the nodes that are reserved for a gang, and those that a policy excludes. Returns why policies gave no answer, if they didn't.
+fn usable(
+    question: &Question<'_>,
+    trial: &Cluster,
+    reservations: &Reservations,
+    victims: &mut BTreeMap<String, MetaVictims>,
+) -> Option<Undecided> {
+    let pod = question.pod;
+    victims.retain(|node, _| reservations.broken_by(trial, pod, node).is_none());
+    let known: Vec<&str> = victims.keys().map(String::as_str).filter(|node| trial.node(node).is_some()).collect();
+    if !question.is_in_scope || known.is_empty() {
+        return None;
+    }
+    match (question.score)(trial, pod, &known, &|node| reservations.held(trial, node, pod)) {
+        Err(why) => Some(why),
+        Ok(scored) => {
+            let excluded = known.iter().zip(&scored.scores).filter(|(_, score)| score.is_none());
+            let excluded: HashSet<String> = excluded.map(|(node, _)| (*node).to_owned()).collect();
+            victims.retain(|node, _| !excluded.contains(node));
+            None
+        }
+    }
+}

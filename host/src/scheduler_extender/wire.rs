@@ -1,0 +1,176 @@
+//! What kube-scheduler sends and takes: the JSON of k8s.io/kube-scheduler/extender/v1, with Go's names of its fields. Go writes a list or map
+//! without entries as null.
+
+use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The highest rank that an extender may give.
+pub const MAX_PRIORITY: i64 = 10;
+
+/// The question of filter and prioritize.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct ExtenderArgs {
+    /// The pod, as the API has it.
+    pub pod: Value,
+    /// Whole nodes, from a scheduler whose configuration lacks `nodeCacheCapable`.
+    pub nodes: Option<IgnoredAny>,
+    /// The names of the nodes.
+    pub node_names: Option<Vec<String>>,
+}
+
+/// The answer of filter.
+#[derive(Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ExtenderFilterResult {
+    /// The nodes that are left. None would mean that nothing is said about nodes.
+    pub node_names: Option<Vec<String>>,
+    /// Why others aren't: if other pods gave way, they might be. Never used: nodes without room aren't asked about.
+    pub failed_nodes: BTreeMap<String, String>,
+    /// Why others aren't whatever pods give way: nobody is preempted for these.
+    pub failed_and_unresolvable_nodes: BTreeMap<String, String>,
+    /// Why there is no answer; a scheduler goes on without one if the extender is ignorable.
+    pub error: String,
+}
+
+/// How a node ranks.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct HostPriority {
+    /// The node.
+    pub host: String,
+    /// Its rank, from 0 to 10.
+    pub score: i64,
+}
+
+/// The question of preempt. With `nodeCacheCapable` victims are told by their uids.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct ExtenderPreemptionArgs {
+    /// The pod, as the API has it.
+    pub pod: Value,
+    /// Whole victims, from a scheduler whose configuration lacks `nodeCacheCapable`.
+    pub node_name_to_victims: Option<BTreeMap<String, Victims>>,
+    /// The victims on each node.
+    pub node_name_to_meta_victims: Option<BTreeMap<String, MetaVictims>>,
+}
+
+/// The victims on a node.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Victims {
+    /// They, as the API has them.
+    pub pods: Option<Vec<Value>>,
+    /// How many PodDisruptionBudgets are violated.
+    #[serde(rename = "NumPDBViolations")]
+    pub num_pdb_violations: i64,
+}
+
+/// The same, by their uids.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct MetaVictims {
+    /// They.
+    pub pods: Option<Vec<MetaPod>>,
+    /// How many PodDisruptionBudgets are violated.
+    #[serde(rename = "NumPDBViolations")]
+    pub num_pdb_violations: i64,
+}
+
+/// A pod by its uid.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MetaPod {
+    /// The uid.
+    #[serde(rename = "UID")]
+    pub uid: String,
+}
+
+/// The answer of preempt: the nodes that are left.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ExtenderPreemptionResult {
+    /// With their victims.
+    pub node_name_to_meta_victims: BTreeMap<String, MetaVictims>,
+}
+
+impl ExtenderPreemptionArgs {
+    /// The victims by their uids, in whichever form they came.
+    pub fn victims(&mut self) -> BTreeMap<String, MetaVictims> {
+        if let Some(known) = self.node_name_to_meta_victims.take() {
+            return known;
+        }
+        let uid = |pod: &Value| MetaPod { uid: pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned() };
+        let meta = |victims: Victims| MetaVictims {
+            pods: victims.pods.map(|pods| pods.iter().map(uid).collect()),
+            num_pdb_violations: victims.num_pdb_violations,
+        };
+        self.node_name_to_victims.take().unwrap_or_default().into_iter().map(|(node, victims)| (node, meta(victims))).collect()
+    }
+}
+
+impl MetaVictims {
+    /// The uids.
+    pub fn uids(&self) -> impl Iterator<Item = &str> {
+        self.pods.iter().flatten().map(|pod| pod.uid.as_str())
+    }
+}
+
+impl ExtenderFilterResult {
+    /// These nodes, and nothing to say of others.
+    pub fn passing(nodes: Vec<String>) -> Self {
+        Self { node_names: Some(nodes), ..Self::default() }
+    }
+
+    /// These nodes, and why others aren't among them. No pod there gives way: they have room, as the scheduler itself has found.
+    pub fn passing_without(nodes: Vec<String>, failed_and_unresolvable_nodes: BTreeMap<String, String>) -> Self {
+        Self { failed_and_unresolvable_nodes, ..Self::passing(nodes) }
+    }
+
+    /// No node, and nobody is to be preempted.
+    pub fn none(nodes: impl IntoIterator<Item = String>, why: &str) -> Self {
+        let failed_and_unresolvable_nodes = nodes.into_iter().map(|node| (node, why.to_owned())).collect();
+        Self { failed_and_unresolvable_nodes, ..Self::passing(Vec::new()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_a_scheduler_sends_is_read() {
+        let text = r#"{"Pod":{"metadata":{"name":"a"}},"Nodes":null,"NodeNames":["n1","n2"]}"#;
+        let args: ExtenderArgs = serde_json::from_str(text).unwrap();
+        assert_eq!((args.pod["metadata"]["name"].as_str(), args.nodes.is_some()), (Some("a"), false));
+        assert_eq!(args.node_names.unwrap(), ["n1", "n2"]);
+        // Without nodeCacheCapable.
+        let args: ExtenderArgs = serde_json::from_str(r#"{"Pod":{},"Nodes":{"items":[{"spec":{}}]},"NodeNames":null}"#).unwrap();
+        assert!(args.nodes.is_some() && args.node_names.is_none());
+    }
+
+    #[test]
+    fn answers_have_go_s_names_and_an_empty_list_is_no_null() {
+        let result = ExtenderFilterResult::none(["n1".to_owned()], "it waits");
+        let expected = json!({"NodeNames": [], "FailedNodes": {}, "FailedAndUnresolvableNodes": {"n1": "it waits"}, "Error": ""});
+        assert_eq!(serde_json::to_value(&result).unwrap(), expected);
+        let ranks = [HostPriority { host: "n1".to_owned(), score: 10 }];
+        assert_eq!(serde_json::to_value(ranks).unwrap(), json!([{"Host": "n1", "Score": 10}]));
+    }
+
+    #[test]
+    fn victims_come_by_their_uids_or_whole_and_go_by_their_uids() {
+        let meta = json!({"n1": {"Pods": [{"UID": "u1"}], "NumPDBViolations": 1}, "n2": {"Pods": null, "NumPDBViolations": 0}});
+        let mut args: ExtenderPreemptionArgs =
+            serde_json::from_value(json!({"Pod": {}, "NodeNameToVictims": null, "NodeNameToMetaVictims": meta})).unwrap();
+        let victims = args.victims();
+        assert_eq!(victims["n1"].uids().collect::<Vec<_>>(), ["u1"]);
+        let answer = ExtenderPreemptionResult { node_name_to_meta_victims: victims };
+        assert_eq!(serde_json::to_value(&answer).unwrap(), json!({"NodeNameToMetaVictims": meta}));
+        let whole = json!({"Pod": {}, "NodeNameToVictims": {"n1": {"Pods": [{"metadata": {"uid": "u1"}}], "NumPDBViolations": 2}}});
+        let victims = serde_json::from_value::<ExtenderPreemptionArgs>(whole).unwrap().victims();
+        assert_eq!((victims["n1"].uids().collect::<Vec<_>>(), victims["n1"].num_pdb_violations), (vec!["u1"], 2));
+    }
+}
