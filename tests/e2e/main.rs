@@ -32,6 +32,7 @@ mod operate;
 mod partitions;
 mod permissions;
 mod picker;
+mod placement;
 mod plans;
 mod policies;
 mod pool_users;

@@ -5,7 +5,10 @@ use futures::StreamExt;
 use http::{HeaderMap, Request, StatusCode};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use pointsman::endpoint_picker::grpc::{Health, Picks, Settings as PickerSettings, serve};
+use pointsman::endpoint_picker::{
+    grpc::{Health, Picks, Settings as PickerSettings, serve},
+    threads::Threads,
+};
 use pointsman_harness::target_dir;
 use pointsman_picker::protocol::{Placement, Refusal, RequestHead, ResponseHead, messages::HttpBody};
 use pointsman_tests::{
@@ -131,7 +134,14 @@ impl Scene {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let picker = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
-        tasks.spawn(serve(Arc::clone(&picks), listener, tls, PickerSettings::default(), std::future::pending()));
+        tasks.spawn(serve(
+            Arc::clone(&picks),
+            listener,
+            tls,
+            PickerSettings::default(),
+            Arc::new(Threads::start("proxies").unwrap()),
+            std::future::pending(),
+        ));
         let envoy = envoy(endpoints, picker).await;
         Self { servers: servers.into_iter().map(Some).collect(), picks, envoy, _picker: tasks }
     }

@@ -24,6 +24,7 @@ mod policies;
 pub mod relay;
 pub mod reload;
 pub mod rules;
+mod scheduler_extender;
 
 pub use cluster::{OwnClusterPermit, TestCluster, TestNamespace, client};
 pub use command::{CommandOutput, compiled, helm, pointsman, xtask};
@@ -36,6 +37,7 @@ pub use istio::Istio;
 pub use model_agent::ModelAgent;
 pub use pointsman_harness::plugins::example_plugin;
 pub use policies::{Engine, PolicyCluster, condition, plugin_bytes, with_other_digest, with_section};
+pub use scheduler_extender::{ExtenderAddress, SchedulerExtender};
 
 use std::time::{Duration, Instant};
 

@@ -55,7 +55,7 @@ pub(crate) async fn measure(space: &TestNamespace<'_>, servers: &[SocketAddr]) {
     }
     let mut added = Vec::new();
     for clients in CLIENTS {
-        run(space, &mut asked, clients).await;
+        run(space, &mut asked, clients);
         println!("\nthrough Envoy, {clients} clients, {} rounds of {LASTS:?} each", asked[0].rounds.len());
         added.push(tell(&asked));
     }
@@ -95,7 +95,7 @@ impl<'a> Asked<'a> {
         quantile(&self.rounds.iter().map(value).collect::<Vec<_>>(), 0.5)
     }
 
-    async fn round(&mut self, space: &TestNamespace<'_>) {
+    fn round(&mut self, space: &TestNamespace<'_>) {
         if let Some(part) = self.part {
             space.cluster.resume_part(part).unwrap();
         }
@@ -114,7 +114,7 @@ impl<'a> Asked<'a> {
 }
 
 /// Asks all in turn; each is the first as often as the others.
-async fn run(space: &TestNamespace<'_>, asked: &mut [Asked<'_>], clients: usize) {
+fn run(space: &TestNamespace<'_>, asked: &mut [Asked<'_>], clients: usize) {
     for asked in asked.iter_mut() {
         asked.rounds.clear();
         asked.cpu = Duration::ZERO;
@@ -123,7 +123,7 @@ async fn run(space: &TestNamespace<'_>, asked: &mut [Asked<'_>], clients: usize)
     for number in 0..rounds(ROUNDS, ROUNDS_QUICK) {
         for at in 0..asked.len() {
             let place = (number + at) % asked.len();
-            asked[place].round(space).await;
+            asked[place].round(space);
         }
     }
 }

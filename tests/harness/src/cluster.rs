@@ -31,6 +31,8 @@ pub struct Options {
     pub api_port: Option<u16>,
     /// The folder `etcd` of a control plane whose etcd was stopped: this one begins with a copy of it.
     pub etcd_data: Option<PathBuf>,
+    /// The scheduler's configuration; it reads the file again whenever it starts.
+    pub scheduler_config: Option<PathBuf>,
     /// A folder of envtest's binaries to use, instead of the one that KUBEBUILDER_ASSETS names.
     pub kubebuilder_assets: Option<PathBuf>,
     /// Show the supervisor's progress on our stderr.
@@ -272,6 +274,9 @@ fn arguments(options: &Options, dir: &Path) -> Vec<OsString> {
     }
     if let Some(data) = &options.etcd_data {
         add("--etcd-data", data.into());
+    }
+    if let Some(file) = &options.scheduler_config {
+        add("--scheduler-config", file.into());
     }
     if let Some(port) = options.api_port {
         add("--api-port", port.to_string().into());

@@ -1,0 +1,98 @@
+//! The scheduler's extender, running against a test's cluster whose scheduler asks it as the shipped configuration says.
+
+use crate::{TestCluster, command::CACHE, compiled, eventually, pointsman};
+use pointsman_harness::{http_get, log_lines, workspace};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// The ServiceAccount of `deploy/scheduler`.
+const ACCOUNT: &str = "pointsman-scheduler";
+
+/// The namespace of `deploy/scheduler`.
+const NAMESPACE: &str = "pointsman-system";
+
+/// A running `pointsman scheduler-extender`; it ends with its cluster.
+#[derive(Debug)]
+pub struct SchedulerExtender<'c> {
+    cluster: &'c TestCluster,
+    /// Its name among the cluster's parts.
+    part: String,
+    /// Where it answers `/readyz`, `/metrics` and `/placements`.
+    pub pages: String,
+}
+
+/// Where a cluster's scheduler asks an extender.
+#[derive(Debug)]
+pub struct ExtenderAddress(SocketAddr);
+
+impl ExtenderAddress {
+    /// A free one.
+    pub fn free() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        Self(listener.local_addr().expect("it has an address"))
+    }
+
+    /// Writes the shipped configuration of the scheduler into a folder, for an extender at this address. `edit` changes it.
+    pub fn write_config(&self, folder: &Path, edit: impl FnOnce(&mut Value)) -> PathBuf {
+        let shipped = fs::read_to_string(workspace().join("deploy/scheduler/config-map.yaml")).expect("it is shipped");
+        let map: Value = serde_saphyr::from_str(&shipped).expect("it is YAML");
+        let text = map["data"]["scheduler.yaml"].as_str().expect("it has the scheduler's configuration");
+        let mut config: Value = serde_saphyr::from_str(text).expect("it is YAML");
+        config["extenders"][0]["urlPrefix"] = format!("http://{}", self.0).into();
+        // The harness runs one scheduler.
+        config.as_object_mut().expect("it is a mapping").remove("leaderElection");
+        edit(&mut config);
+        fs::create_dir_all(folder).expect("a folder");
+        let file = folder.join("scheduler.yaml");
+        fs::write(&file, config.to_string()).expect("writing the configuration");
+        file
+    }
+}
+
+impl<'c> SchedulerExtender<'c> {
+    /// Grants the rights of `deploy/scheduler`, starts it with these settings, and waits until it answers.
+    pub async fn start(cluster: &'c TestCluster, address: &ExtenderAddress, settings: &str, flags: &[&str]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let part = format!("extender-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let deploy = workspace().join("deploy");
+        for path in ["host/namespace.yaml", "scheduler/roles.yaml"] {
+            cluster.kubectl(&["apply", "--server-side", "-f", &deploy.join(path).to_string_lossy()]).ok();
+        }
+        let kubeconfig = cluster.kubeconfig_of_service_account(NAMESPACE, ACCOUNT).unwrap_or_else(|error| panic!("{error}"));
+        let config = cluster.dir.join("placement.yaml");
+        fs::write(&config, settings).expect("writing the settings");
+        let (bind, config) = (address.0.to_string(), config.display().to_string());
+        let fixed = ["scheduler-extender", "--bind", &bind, "--listen", "127.0.0.1:0", "--config", &config];
+        let mut command = vec![pointsman().display().to_string()];
+        command.extend(fixed.iter().chain(flags).map(ToString::to_string));
+        let environment = BTreeMap::from([
+            ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
+            (CACHE.to_owned(), compiled().display().to_string()),
+        ]);
+        let log = cluster.run(&part, &command, &environment).unwrap_or_else(|error| panic!("{error}"));
+        let pages = eventually("the extender has pages", async || {
+            let answers = |line: &&Value| line["message"].as_str().is_some_and(|message| message.starts_with("answering /healthz"));
+            log_lines(&log).iter().find(answers)?["address"].as_str().map(str::to_owned)
+        })
+        .await;
+        let extender = Self { cluster, part, pages };
+        eventually("the extender is ready", async || extender.get("/readyz").filter(|(status, _)| *status == 200)).await;
+        extender
+    }
+
+    /// The status and the body of one of its pages.
+    pub fn get(&self, path: &str) -> Option<(u16, String)> {
+        http_get(&self.pages, path).ok()
+    }
+
+    /// Ends it at once.
+    pub fn kill(self) {
+        self.cluster.kill_part(&self.part).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
