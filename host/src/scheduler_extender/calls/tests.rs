@@ -72,7 +72,7 @@ fn what_a_policy_excludes_fails_with_its_name_and_a_node_that_is_not_known_yet_p
     let filtered = filtered(&cluster, &pod, &mut Reservations::default(), &["a", "b", "new", "x"]);
     assert_eq!(passing(&filtered), ["a", "b", "new"]);
     assert_eq!(filtered.result.failed_and_unresolvable_nodes["x"], "the policy by-name excludes the node");
-    assert!(filtered.result.failed_and_unresolvable_nodes.is_empty() && filtered.verdict.is_none());
+    assert!(filtered.result.failed_nodes.is_empty() && filtered.verdict.is_none());
     let names = ["new", "b", "a"].map(str::to_owned);
     assert_eq!(filtered.scored.unwrap().of(&names), [None, Some(98.0), Some(97.0)]);
 }
