@@ -82,9 +82,7 @@ struct Watched {
     refused: BTreeMap<String, BTreeMap<String, u64>>,
     /// The uids of members that have been part of the whole gang.
     whole: BTreeSet<String>,
-    /// How many members were bound when it was looked at last.
-    bound: usize,
-    /// Since when it is placed in part with no further member being bound, without ever having been whole.
+    /// Since when it is placed in part, without ever having been whole.
     half_since: Option<u64>,
     dissolved_at: Option<u64>,
 }
@@ -451,10 +449,7 @@ impl Watched {
         }
         let was_whole = members.bound.iter().any(|pod| self.whole.contains(&pod.uid));
         let is_half = !members.bound.is_empty() && members.missing() > 0 && !was_whole;
-        // One that gets on has as much time for the rest.
-        let has_grown = members.bound.len() > self.bound;
-        self.bound = members.bound.len();
-        self.half_since = is_half.then(|| self.half_since.filter(|_| !has_grown).unwrap_or(now));
+        self.half_since = is_half.then(|| self.half_since.unwrap_or(now));
         if members.bound.is_empty() {
             self.dissolved_at = None;
         }
