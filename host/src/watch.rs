@@ -1,6 +1,7 @@
 //! The watches that fill the world: a task a kind, for as long as the cluster serves it.
 
 pub mod apis;
+pub(crate) mod config_map;
 mod outdated;
 pub mod seen;
 pub(crate) mod store;

@@ -10,6 +10,7 @@ use self::{
 use super::{
     ClusterArgs,
     cache::CacheArgs,
+    certificate,
     controller::stop_signal,
     gateway::{Tasks, acceptor, duration, ended},
     process_name,
@@ -23,18 +24,12 @@ use crate::{
         grpc::{self, Settings},
         policy_set::SetInfo,
         pool::Pool,
-        scaling, self_signed,
+        scaling,
         threads::Threads,
         unused,
     },
     logging::{LogFormat, LogLevel},
-    serve::{
-        admission::{
-            certificates::{CertificateSink, directory},
-            tls::CurrentCertificate,
-        },
-        health,
-    },
+    serve::health,
     traces::{Origin, Traces},
 };
 use anyhow::{Context, Result, anyhow};
@@ -167,15 +162,7 @@ impl PortArgs {
         if !self.secure_serving {
             return Ok(None);
         }
-        let shown = Arc::<CurrentCertificate>::default();
-        match &self.cert_path {
-            None => shown.show(self_signed::certificate().context("making a certificate")?),
-            Some(folder) => {
-                let sink = CertificateSink { shown: Arc::clone(&shown), bundle: watch::Sender::new(None) };
-                let keeping = directory::keep(folder.clone(), sink).context("watching the folder of --cert-path")?;
-                tasks.spawn(async { (keeping.await, "the watch of certificates").1 });
-            }
-        }
+        let shown = certificate::shown(self.cert_path.as_deref(), tasks)?;
         acceptor(shown).context("setting up TLS").map(Some)
     }
 }

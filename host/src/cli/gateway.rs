@@ -1,6 +1,6 @@
 //! `pointsman gateway`.
 
-use super::{ClusterArgs, controller::stop_signal, settings::ClusterDomainArgs};
+use super::{ClusterArgs, certificate, controller::stop_signal, settings::ClusterDomainArgs};
 use crate::{
     gateway::{
         backend::{Backends, tls_settings},
@@ -18,10 +18,7 @@ use crate::{
     },
     logging::{LogFormat, LogLevel},
     serve::{
-        admission::{
-            certificates::{CertificateSink, certificates, directory},
-            tls::CurrentCertificate,
-        },
+        admission::{certificates::certificates, tls::CurrentCertificate},
         health,
     },
 };
@@ -43,7 +40,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::sleep};
+use tokio::{net::TcpListener, task::JoinSet, time::sleep};
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{ServerConfig, crypto::ring},
@@ -258,10 +255,7 @@ impl ClientArgs {
     /// The certificate that clients are shown, and what speaks TLS with it.
     fn tls(&self, tasks: &mut Tasks) -> Result<Option<(TlsAcceptor, Arc<CurrentCertificate>)>> {
         let Some(folder) = &self.tls_certs else { return Ok(None) };
-        let shown = Arc::<CurrentCertificate>::default();
-        let sink = CertificateSink { shown: Arc::clone(&shown), bundle: watch::Sender::new(None) };
-        let keeping = directory::keep(folder.clone(), sink).context("watching the folder of --tls-certs")?;
-        tasks.spawn(async { (keeping.await, "the watch of certificates").1 });
+        let shown = certificate::watched(folder, "--tls-certs", tasks)?;
         Ok(Some((acceptor(Arc::clone(&shown)).context("setting up TLS")?, shown)))
     }
 }

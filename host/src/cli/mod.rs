@@ -2,6 +2,7 @@
 
 mod adopt;
 mod cache;
+mod certificate;
 mod check;
 mod check_config;
 mod compile;

@@ -3,13 +3,13 @@
 use super::{
     ClusterArgs,
     cache::CacheArgs,
+    certificate,
     controller::stop_signal,
     gateway::{Tasks, ended},
     policies::TrustArgs,
     process_name,
 };
 use crate::{
-    endpoint_picker::self_signed,
     keeper::{
         builtins,
         follow::{RecordSource, follow},
@@ -25,8 +25,8 @@ use crate::{
     },
     serve::{
         admission::{
-            certificates::{CertificateSink, client_roots, directory},
-            tls::{CurrentCertificate, TlsListener, signed_by},
+            certificates::client_roots,
+            tls::{TlsListener, signed_by},
         },
         health,
     },
@@ -171,15 +171,7 @@ impl PortArgs {
             }
             return Ok(Listeners::Plain(listener));
         }
-        let shown = Arc::<CurrentCertificate>::default();
-        match &self.cert_path {
-            None => shown.show(self_signed::certificate().context("making a certificate")?),
-            Some(folder) => {
-                let sink = CertificateSink { shown: Arc::clone(&shown), bundle: watch::Sender::new(None) };
-                let keeping = directory::keep(folder.clone(), sink).context("watching the folder of --cert-path")?;
-                tasks.spawn(async { (keeping.await, "the watch of certificates").1 });
-            }
-        }
+        let shown = certificate::shown(self.cert_path.as_deref(), tasks)?;
         let clients = match &self.client_ca {
             None => None,
             Some(file) => {

@@ -12,6 +12,7 @@ use std::{
 use tokio::{
     runtime::{Builder, Handle},
     sync::oneshot,
+    task::JoinSet,
 };
 
 /// Threads that connections, and whatever else has a place, are divided among. Each ends once nothing has a place on it any more.
@@ -29,7 +30,7 @@ struct OneThread {
 
 /// A place on a thread, until it is dropped.
 #[derive(Debug)]
-pub struct Place(Arc<OneThread>);
+struct Place(Arc<OneThread>);
 
 impl Threads {
     /// Starts as many as the machine runs at once.
@@ -38,8 +39,22 @@ impl Threads {
         (0..number).map(|at| OneThread::start(format!("{name}-{at}")).map(Arc::new)).collect::<io::Result<_>>().map(Self)
     }
 
+    /// Spawns what has a place on one of the threads for as long as it lasts.
+    pub fn spawn<T: Send + 'static>(&self, tasks: &mut JoinSet<T>, task: impl Future<Output = T> + Send + 'static) {
+        let Some(place) = self.place() else {
+            tasks.spawn(task);
+            return;
+        };
+        let handle = place.0.handle.clone();
+        let placed = async move {
+            let _place = place;
+            task.await
+        };
+        tasks.spawn_on(placed, &handle);
+    }
+
     /// A place on the thread where the fewest are taken.
-    pub fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<Place> {
         let thread = self.0.iter().min_by_key(|thread| thread.taken.load(Ordering::Relaxed))?;
         thread.taken.fetch_add(1, Ordering::Relaxed);
         Some(Place(Arc::clone(thread)))
@@ -53,13 +68,6 @@ impl OneThread {
         let (end, ended) = oneshot::channel::<()>();
         thread::Builder::new().name(name).spawn(move || runtime.block_on(ended))?;
         Ok(Self { handle, taken: AtomicUsize::new(0), _end: end })
-    }
-}
-
-impl Place {
-    /// The thread's runtime.
-    pub fn handle(&self) -> &Handle {
-        &self.0.handle
     }
 }
 
@@ -85,9 +93,9 @@ mod tests {
 
     #[test]
     fn a_task_stays_on_its_thread_which_lives_as_long_as_the_place() {
-        let place = Threads::start("place").unwrap().place().unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
-        place.handle().spawn(async move {
+        let mut tasks = JoinSet::new();
+        Threads::start("place").unwrap().spawn(&mut tasks, async move {
             let before = thread::current().id();
             tokio::task::yield_now().await;
             let inner = tokio::spawn(async { thread::current().id() }).await.unwrap();

@@ -9,16 +9,10 @@ use crate::{
     load::Loader,
     problem::{is_forbidden, sentence},
     trust::Trust,
+    watch::config_map::{State, states},
 };
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api, Client,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event},
-    },
-};
+use kube::{Api, Client};
 use pointsman_core::{
     decide::{
         Listener, PluginHealthEvent, Policies,
@@ -29,7 +23,7 @@ use pointsman_core::{
     rules::{Rules, rule::Rule},
 };
 use pointsman_crds::policy::plugin::PolicyPoint;
-use std::{collections::BTreeMap, fmt, pin::pin, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::sleep};
 
 /// How long until plugins that couldn't be loaded are tried again.
@@ -74,44 +68,18 @@ pub struct Followed {
 pub fn follow(source: RecordSource, builtins: ActiveSet) -> (Followed, impl Future<Output = ()> + Send) {
     let (mut follower, followed) = Follower::new(source, builtins);
     let run = async move {
-        let only = watcher::Config::default().fields(&format!("metadata.name={}", record::NAME));
-        let api = Api::<ConfigMap>::namespaced(follower.source.client.clone(), &follower.source.namespace);
-        let mut events = pin!(watcher::watcher(api, only).default_backoff());
-        let mut listed = None;
+        let mut records = states(Api::namespaced(follower.source.client.clone(), &follower.source.namespace), record::NAME);
         loop {
             tokio::select! {
-                event = events.next() => {
-                    let Some(event) = event else { return };
-                    if let Some(state) = state(event, &mut listed) {
-                        follower.see(state).await;
-                    }
+                state = records.next() => {
+                    let Some(state) = state else { return };
+                    follower.see(state).await;
                 }
                 () = sleep(RETRY_DELAY), if follower.is_incomplete => follower.load().await,
             }
         }
     };
     (followed, run)
-}
-
-/// What an event comes to: the ConfigMap as it is, none if it isn't there, or why that isn't known.
-fn state(
-    event: Result<Event<ConfigMap>, watcher::Error>,
-    listed: &mut Option<ConfigMap>,
-) -> Option<Result<Option<ConfigMap>, watcher::Error>> {
-    match event {
-        Ok(Event::Init) => {
-            *listed = None;
-            None
-        }
-        Ok(Event::InitApply(map)) => {
-            *listed = Some(map);
-            None
-        }
-        Ok(Event::InitDone) => Some(Ok(listed.take())),
-        Ok(Event::Apply(map)) => Some(Ok(Some(map))),
-        Ok(Event::Delete(_)) => Some(Ok(None)),
-        Err(error) => Some(Err(error)),
-    }
 }
 
 struct Follower {
@@ -141,7 +109,7 @@ impl Follower {
     }
 
     /// Takes the record as it is now.
-    async fn see(&mut self, state: Result<Option<ConfigMap>, watcher::Error>) {
+    async fn see(&mut self, state: State) {
         let namespace = &self.source.namespace;
         let map = match state {
             Ok(map) => map,
@@ -252,8 +220,8 @@ fn scope_name(scope: &QuarantineScope) -> &str {
 mod tests {
     use super::*;
     use crate::keeper::record::{Recorded, RecordedRule};
-    use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-    use kube::core::Status;
+    use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+    use kube::{core::Status, runtime::watcher};
     use pointsman_crds::policy::set::{PolicySetPlugin, PolicySetRule};
     use pointsman_sandbox::{compile::Compilers, engine::Engines, point::describe::Description};
     use std::path::PathBuf;
@@ -287,8 +255,8 @@ mod tests {
         }
     }
 
-    fn map(record: &ActiveRecord) -> ConfigMap {
-        record.to_config_map("ours", None).unwrap()
+    fn map(record: &ActiveRecord) -> Arc<ConfigMap> {
+        Arc::new(record.to_config_map("ours", None).unwrap())
     }
 
     #[tokio::test]
@@ -302,7 +270,7 @@ mod tests {
         let names = |followed: &Followed| followed.policies.active().members().iter().map(|m| m.name().to_owned()).collect::<Vec<_>>();
         assert_eq!(names(&followed), ["a"]);
         follower.see(Ok(None)).await;
-        follower.see(Ok(Some(ConfigMap::default()))).await;
+        follower.see(Ok(Some(Arc::default()))).await;
         assert_eq!((names(&followed), followed.obstacle.borrow().clone()), (vec!["a".to_owned()], None));
     }
 
@@ -343,15 +311,5 @@ mod tests {
         follower.see(Ok(None)).await;
         follower.see(Err(refused())).await;
         assert_eq!(*followed.obstacle.borrow(), None, "what decided before goes on to decide");
-    }
-
-    #[test]
-    fn a_list_is_known_at_its_end() {
-        let mut listed = None;
-        assert!(state(Ok(Event::Init), &mut listed).is_none());
-        assert!(state(Ok(Event::InitApply(ConfigMap::default())), &mut listed).is_none());
-        assert!(matches!(state(Ok(Event::InitDone), &mut listed), Some(Ok(Some(_)))));
-        assert!(matches!(state(Ok(Event::InitDone), &mut listed), Some(Ok(None))));
-        assert!(matches!(state(Ok(Event::Delete(ConfigMap::default())), &mut listed), Some(Ok(None))));
     }
 }

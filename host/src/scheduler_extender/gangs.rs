@@ -87,13 +87,13 @@ impl AskedGangs {
     fn completed(&mut self, cluster: &Cluster) -> Vec<PodKey> {
         let mut completed = Vec::new();
         for ((namespace, name), asked) in &mut self.0 {
-            let members = || cluster.gang(namespace, name).filter(|pod| !pod.is_leaving && !pod.is_gated);
-            let size = members().filter_map(|pod| pod.gang.as_ref()).map(|gang| gang.size).max().unwrap_or_default();
-            let is_complete = members().count() >= size;
-            if is_complete && !std::mem::replace(&mut asked.was_complete, is_complete) && asked.answer == GangAnswer::Waits {
-                completed.extend(members().find(|pod| pod.node.is_empty()).map(Pod::key));
+            let counts = |pod: &&Pod| !pod.is_leaving && !pod.is_gated;
+            let Progress { size, members, .. } = Progress::new(cluster.gang(namespace, name).filter(counts));
+            let is_complete = members >= size;
+            let was_complete = mem::replace(&mut asked.was_complete, is_complete);
+            if is_complete && !was_complete && asked.answer == GangAnswer::Waits {
+                completed.extend(cluster.gang(namespace, name).filter(counts).find(|pod| pod.node.is_empty()).map(Pod::key));
             }
-            asked.was_complete = is_complete;
         }
         completed
     }
@@ -119,14 +119,29 @@ impl AskedGangs {
     }
 }
 
+/// How far a gang is.
+#[derive(Default)]
+struct Progress {
+    /// How many members it wants; 0 if none of them says so.
+    size: usize,
+    members: usize,
+    /// How many of them have a node.
+    placed: usize,
+}
+
+impl Progress {
+    fn new<'p>(members: impl Iterator<Item = &'p Pod>) -> Self {
+        members.fold(Self::default(), |Self { size, members, placed }, pod| Self {
+            size: pod.gang.as_ref().map_or(size, |gang| gang.size.max(size)),
+            members: members + 1,
+            placed: placed + usize::from(!pod.node.is_empty()),
+        })
+    }
+}
+
 /// Whether all members of a gang have nodes.
 pub(super) fn is_whole(cluster: &Cluster, namespace: &str, name: &str) -> bool {
-    let (mut size, mut members, mut placed) = (0, 0, 0);
-    for pod in cluster.gang(namespace, name).filter(|pod| !pod.is_leaving) {
-        size = pod.gang.as_ref().map_or(size, |gang| gang.size.max(size));
-        members += 1;
-        placed += usize::from(!pod.node.is_empty());
-    }
+    let Progress { size, members, placed } = Progress::new(cluster.gang(namespace, name).filter(|pod| !pod.is_leaving));
     // Kubernetes' own gangs don't say how large they are.
     placed > 0 && placed >= size && (size > 0 || placed == members)
 }

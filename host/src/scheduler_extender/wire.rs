@@ -44,7 +44,7 @@ pub struct HostPriority {
     pub score: i64,
 }
 
-/// The question of preempt. With `nodeCacheCapable` victims are told by their uids.
+/// The question of preempt. With `nodeCacheCapable` the scheduler sends only the uids of victims.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ExtenderPreemptionArgs {

@@ -10,13 +10,13 @@ pub const MAX_RANK: i64 = 10;
 /// Scores that differ by less are equal: the same sum in another order may differ in its last digits.
 pub const EPSILON: f64 = 1e-9;
 
-/// How nodes with equal scores are told apart.
+/// Who chooses among nodes with equal scores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ties {
-    /// By their names: it is the same node each time, which can be predicted.
+    /// The extender, by their names: the same node each time, which can be predicted.
     #[default]
     Name,
-    /// Not at all: the scheduler's own plugins decide among them.
+    /// The scheduler, by its own plugins.
     Scheduler,
 }
 

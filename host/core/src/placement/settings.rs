@@ -58,7 +58,7 @@ pub struct Settings {
     pub features: Vec<CustomFeature>,
     /// For how many seconds nodes are reserved for a gang. 0: gangs aren't placed whole.
     pub gang_timeout_seconds: u64,
-    /// How nodes with equal scores are told apart.
+    /// Who chooses among nodes with equal scores.
     pub ties: Ties,
 }
 

@@ -52,7 +52,7 @@ fn order(pod: &Pod) -> (Reverse<i32>, u64, &str, &str) {
     (Reverse(pod.priority), pod.created, &pod.namespace, &pod.name)
 }
 
-/// A pod that exists only as a plan has no UID, by which members of gangs are told apart.
+/// Gives a planned pod, which has no UID yet, one: gangs distinguish their members by it.
 fn identified(mut pod: Pod) -> Pod {
     if pod.uid.is_empty() {
         pod.uid = format!("{}/{}", pod.namespace, pod.name);

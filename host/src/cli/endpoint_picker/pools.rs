@@ -19,10 +19,7 @@ use kube::Client;
 use opentelemetry_sdk::trace::SdkTracer;
 use pointsman_picker::config::PickerConfig;
 use std::{collections::BTreeSet, str::FromStr, sync::Arc, time::Duration};
-use tokio::{
-    runtime::Handle,
-    time::{Instant, MissedTickBehavior, interval},
-};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// How many pools a process serves.
 const MAX_POOLS: usize = 64;
@@ -176,13 +173,7 @@ impl SharedParts {
         let pool = Pool::new(name.to_string(), Arc::clone(&view), config.clone(), policies.clone(), latency, Arc::clone(counts), *clock);
         let pool = Arc::new(pool.recording(Arc::clone(decisions)).tracing(tracer.clone()));
         tasks.spawn(async { (learning.await, "learning what answers take").1 });
-        let place = readers.place();
-        let handle = place.as_ref().map_or_else(Handle::current, |place| place.handle().clone());
-        let reading = async move {
-            let _place = place;
-            (scraper.run().await, "reading metrics").1
-        };
-        tasks.spawn_on(reading, &handle);
+        readers.spawn(tasks, async { (scraper.run().await, "reading metrics").1 });
         let watching = cluster::keep(client.clone(), name, view);
         tasks.spawn(async { (watching.await, "the watch of the cluster").1 });
         let kept = Arc::clone(&pool);

@@ -1,6 +1,7 @@
 //! `pointsman explain`: why a service gets what it gets, why a pod went to its node, and why a request went where it did.
 
 mod pod;
+mod remote;
 mod request;
 
 use super::{

@@ -4,14 +4,13 @@ use super::super::{
     live::ViewArgs,
     output::{Output, columns, print},
 };
+use super::remote;
 use crate::{
-    outbound,
     permissions::SCHEDULER_ACCOUNT,
     scheduler_extender::placements::{ExplainedNode, MAX_ANSWER_BYTES, PATH, PlacementsAnswer},
 };
-use anyhow::{Context, Result, anyhow, bail};
-use http::{Request, StatusCode, Uri};
-use hyper::body::Bytes;
+use anyhow::{Context, Result, bail};
+use http::StatusCode;
 use k8s_openapi::{
     api::core::v1::{ContainerPort, Pod},
     jiff::Timestamp,
@@ -20,11 +19,7 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use pointsman_core::placement::record::Placement;
 use pointsman_sandbox::text::printable_line;
 use serde_json::Value;
-use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _, process::ExitCode, time::Duration};
-use tokio::time::timeout;
-
-/// How long an extender may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _, process::ExitCode};
 
 /// The label of the pods of `deploy/scheduler`, whose value is the name of their account.
 const APP_NAME: &str = "app.kubernetes.io/name";
@@ -93,11 +88,7 @@ pub(super) async fn run(name: &str, view: &ViewArgs, extender: Option<&str>) -> 
 impl Source {
     /// The one at an address.
     fn at(address: &str) -> Result<Self> {
-        let server: Uri = format!("http://{address}").parse().with_context(|| format!("--extender {address}"))?;
-        if server.port().is_none() || server.path() != "/" {
-            bail!("--extender {address}: it is ADDRESS:PORT");
-        }
-        let client = outbound::client(&server).with_context(|| format!("--extender {address}"))?;
+        let client = remote::client("--extender", address)?;
         Ok(Self { client, prefix: String::new(), name: format!("the extender at {address}") })
     }
 
@@ -128,10 +119,8 @@ impl Source {
         for node in explain {
             query.append_pair("explain", node);
         }
-        let request = Request::get(format!("{}{PATH}?{}", self.prefix, query.finish())).body(Bytes::new())?;
-        let answer = timeout(ANSWER_TIMEOUT, outbound::send(&self.client, request, MAX_ANSWER_BYTES)).await;
-        let answer = answer.with_context(|| format!("{} takes longer than {} s", self.name, ANSWER_TIMEOUT.as_secs()))?;
-        let answer = answer.map_err(|error| anyhow!("{} doesn't answer: {error}", self.name))?;
+        let target = format!("{}{PATH}?{}", self.prefix, query.finish());
+        let answer = remote::ask(&self.client, &target, MAX_ANSWER_BYTES, &self.name).await?;
         if answer.status() != StatusCode::OK {
             let text = String::from_utf8_lossy(answer.body()).into_owned();
             let status: Value = serde_json::from_str(&text).unwrap_or_default();

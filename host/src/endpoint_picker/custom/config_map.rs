@@ -6,20 +6,11 @@ use crate::{
     load::Loader,
     problem::sentence,
     source::config_map::{Namespaces, assemble},
+    watch::config_map::states,
 };
-use futures::{
-    StreamExt,
-    future::ready,
-    stream::{BoxStream, select_all},
-};
+use futures::{StreamExt, stream::select_all};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api, Client,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event},
-    },
-};
+use kube::{Api, Client};
 use pointsman_crds::policy::plugin::ConfigMapSource;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -62,32 +53,6 @@ impl Maps {
         };
         Ok((bytes, config))
     }
-}
-
-/// A ConfigMap as it is, whenever that may have changed; none while it isn't there.
-pub(in crate::endpoint_picker) fn states(
-    api: Api<ConfigMap>,
-    name: &str,
-) -> BoxStream<'static, Result<Option<Arc<ConfigMap>>, watcher::Error>> {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut listed = None;
-    let state = move |event: Result<Event<ConfigMap>, watcher::Error>| {
-        ready(match event {
-            Ok(Event::Init) => {
-                listed = None;
-                None
-            }
-            Ok(Event::InitApply(map)) => {
-                listed = Some(Arc::new(map));
-                None
-            }
-            Ok(Event::InitDone) => Some(Ok(listed.take())),
-            Ok(Event::Apply(map)) => Some(Ok(Some(Arc::new(map)))),
-            Ok(Event::Delete(_)) => Some(Ok(None)),
-            Err(error) => Some(Err(error)),
-        })
-    };
-    watcher::watcher(api, config).default_backoff().filter_map(state).boxed()
 }
 
 /// Has pools decided by what ConfigMaps of a namespace hold, as soon as they are there. It never ends by itself.

@@ -24,7 +24,6 @@ use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    runtime::Handle,
     sync::{Semaphore, watch},
     task::JoinSet,
     time::{sleep, timeout},
@@ -125,17 +124,18 @@ async fn listen(
         match accepted {
             Ok((stream, place)) => {
                 let (service, tls, stopped) = (service.clone(), tls.clone(), stopping.subscribe());
-                let thread = threads.as_ref().and_then(|threads| threads.place());
-                let handle = thread.as_ref().map_or_else(Handle::current, |thread| thread.handle().clone());
                 let talk = async move {
-                    let _places = (place, thread);
+                    let _place = place;
                     // Registered with the runtime that accepted it, it would wake that one.
                     match stream.into_std().and_then(TcpStream::from_std) {
                         Ok(stream) => connection(service, stream, tls, settings, stopped).await,
                         Err(error) => tracing::debug!(%error, "a connection can't be taken"),
                     }
                 };
-                connections.spawn_on(talk, &handle);
+                match &threads {
+                    Some(threads) => threads.spawn(&mut connections, talk),
+                    None => _ = connections.spawn(talk),
+                }
             }
             Err(error) => {
                 tracing::debug!(%error, "a connection can't be taken");

@@ -2,16 +2,17 @@
 
 use super::{LoadedPlugin, LoadedSet, is_builtin, needs_namespace};
 use crate::{
-    endpoint_picker::{cluster::status_code, custom::config_map::states, policy::ScoringPolicy, pool::Pool},
+    endpoint_picker::{cluster::status_code, policy::ScoringPolicy, pool::Pool},
     keeper::record::{self, ActiveRecord, Recorded},
     load::Loader,
     problem::sentence,
     revision::{RevisionError, Revisions},
     trust::Trust,
+    watch::config_map::{State, states},
 };
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client, runtime::watcher};
+use kube::{Api, Client};
 use pointsman_crds::policy::{
     plugin::{PluginFailurePolicy, PluginSignature, PolicyPoint},
     set::PolicySetPlugin,
@@ -88,7 +89,7 @@ impl SetSource {
     }
 
     /// The record of a ConfigMap, or what is wrong with it and the remedy.
-    fn record(&self, state: Result<Option<Arc<ConfigMap>>, watcher::Error>) -> Result<ActiveRecord, String> {
+    fn record(&self, state: State) -> Result<ActiveRecord, String> {
         let Self { namespace, .. } = self;
         let map = state.map_err(|error| match status_code(&error) {
             Some(403) => {

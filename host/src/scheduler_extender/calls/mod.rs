@@ -28,7 +28,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What a scheduler is told that sends whole nodes.
+/// The error for a scheduler that sends whole nodes.
 const NOT_CAPABLE: &str = "the extender needs `nodeCacheCapable: true` in the scheduler's configuration";
 
 /// A call that can't be read: why.

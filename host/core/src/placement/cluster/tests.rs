@@ -139,7 +139,7 @@ enum Operation {
     Downloads(u8, Option<u8>),
 }
 
-/// The objects that there are, and what is assumed of them.
+/// The current objects, and the assumed nodes of pods.
 #[derive(Default)]
 struct Objects {
     nodes: BTreeMap<String, Node>,
@@ -257,7 +257,7 @@ fn contents(cluster: &Cluster) -> Contents<'_> {
 }
 
 proptest! {
-    /// Whatever came before, and whatever became of copies, all indexes are those of the objects that there are.
+    /// After any changes, also of copies, the indexes match the current objects.
     #[test]
     fn a_cluster_kept_equals_one_from_scratch(operations in prop::collection::vec(operation(), 1..60)) {
         let (mut kept, mut objects) = (Cluster::default(), Objects::default());

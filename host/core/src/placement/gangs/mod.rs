@@ -63,6 +63,8 @@ pub struct Reservations {
     released: u64,
     /// As it was last given, in seconds.
     timeout: u64,
+    /// Whether `expire` returned gangs when it last looked.
+    returns_overdue: bool,
     /// The version of the cluster in which `expire` last looked at all gangs.
     expired: Option<u64>,
 }
@@ -279,7 +281,7 @@ impl Reservations {
             *self = Self { released: self.released + 1, ..Self::default() };
             return Vec::new();
         }
-        self.timeout = timeout;
+        (self.timeout, self.returns_overdue) = (timeout, is_ours.is_some());
         if self.expired == Some(cluster.version()) && self.next_expiry().is_none_or(|at| now < at) {
             return Vec::new();
         }
@@ -316,7 +318,7 @@ impl Reservations {
     pub fn next_expiry(&self) -> Option<u64> {
         let ends = |watched: &Arc<Watched>| {
             let held = (!watched.holds.is_empty()).then_some(watched.until);
-            held.into_iter().chain(watched.overdue_at(self.timeout))
+            held.into_iter().chain(watched.overdue_at(self.timeout).filter(|_| self.returns_overdue))
         };
         self.gangs.values().flat_map(ends).min()
     }

@@ -1,26 +1,17 @@
 //! Where a record comes from: a picker that runs, or a file.
 
-use super::RequestArgs;
-use crate::{
-    endpoint_picker::decisions::{
-        record::Record,
-        route::{MAX_ANSWER_BYTES, PATH},
-    },
-    outbound,
+use super::{super::remote, RequestArgs};
+use crate::endpoint_picker::decisions::{
+    record::Record,
+    route::{MAX_ANSWER_BYTES, PATH},
 };
 use anyhow::{Context, Result, anyhow, bail};
-use http::{Request, StatusCode, Uri};
-use hyper::body::Bytes;
+use http::StatusCode;
 use std::{
     fs,
     io::{self, Read},
     path::Path,
-    time::Duration,
 };
-use tokio::time::timeout;
-
-/// How long a picker may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The record of the request, or the newest one.
 pub(super) async fn read(args: &RequestArgs) -> Result<Record> {
@@ -37,20 +28,14 @@ pub(super) async fn read(args: &RequestArgs) -> Result<Record> {
 }
 
 async fn ask(picker: &str, wanted: Option<&str>) -> Result<String> {
-    let server: Uri = format!("http://{picker}").parse().with_context(|| format!("--picker {picker}"))?;
-    if server.port().is_none() || server.path() != "/" {
-        bail!("--picker {picker}: it is ADDRESS:PORT");
-    }
+    let client = remote::client("--picker", picker)?;
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("limit", "1");
     if let Some(request) = wanted {
         query.append_pair("request", request);
     }
-    let request = Request::get(format!("{PATH}?{}", query.finish())).body(Bytes::new())?;
-    let client = outbound::client(&server).with_context(|| format!("--picker {picker}"))?;
-    let answer = timeout(ANSWER_TIMEOUT, outbound::send(&client, request, MAX_ANSWER_BYTES)).await;
-    let answer = answer.with_context(|| format!("the picker at {picker} takes longer than {} s", ANSWER_TIMEOUT.as_secs()))?;
-    let answer = answer.map_err(|error| anyhow!("the picker at {picker} doesn't answer: {error}"))?;
+    let target = format!("{PATH}?{}", query.finish());
+    let answer = remote::ask(&client, &target, MAX_ANSWER_BYTES, &format!("the picker at {picker}")).await?;
     let text = String::from_utf8_lossy(answer.body()).into_owned();
     if answer.status() == StatusCode::OK {
         return Ok(text);
