@@ -4,7 +4,7 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use pointsman_core::{
-    allocation::{Activity, Features, Held, Ledger, Model, Node, Phase, allocate, amounts::Amounts},
+    allocation::{Activity, Features, Held, Ledger, Model, Node, NodeAnswer, Phase, allocate, amounts::Amounts},
     resource::INFERENCE_MODEL,
     world::ObjectKey,
 };
@@ -74,7 +74,7 @@ impl Pool {
         let score = |(_, row): &(&ObjectKey, Features)| {
             Some(if row.resident > 0.5 { 1.0 / (1.0 + row.idle_seconds / 120.0) } else { 0.5 + row.waiting_requests.min(10.0) / 20.0 })
         };
-        allocate(&self.nodes, &self.models, NOW, &mut |rows| rows.iter().map(score).collect())
+        allocate(&self.nodes, &self.models, NOW, &mut |rows| rows.iter().map(score).collect(), &mut |_| NodeAnswer::Equal)
     }
 }
 

@@ -2,17 +2,18 @@
 //! scheduling-scoring.
 
 use crate::{
-    allocation::{self, Entry, Features, Model, cluster::ModelObject},
+    allocation::{self, Entry, Features, Model, NodeAnswer, cluster::ModelObject},
     decide::{
         Pinned, Undecided,
         scoring::{Candidates, features},
     },
     key::ObjectKey,
+    objects::strings,
     resource::{DEPLOYMENT, INFERENCE_MODEL},
     world::{Snapshot, World},
 };
 use pointsman_sandbox::point::{Question, Subject};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Scores models, a row each. Where the policies can't decide, nobody is scored, and `failed` says why: nobody goes for another then.
 pub fn score(policies: &Pinned<'_>, rows: &[(&ObjectKey, Features)], failed: &mut Option<Undecided>) -> Vec<Option<f64>> {
@@ -38,7 +39,8 @@ pub fn score(policies: &Pinned<'_>, rows: &[(&ObjectKey, Features)], failed: &mu
 pub fn model_object(snapshot: &Snapshot) -> ModelObject {
     let subject = &snapshot.subject;
     let created = subject.created.and_then(|created| u64::try_from(created.as_second()).ok()).unwrap_or_default();
-    let (model, _) = Model::from_content(&subject.content(), created);
+    let content = subject.content();
+    let (model, _) = Model::from_content(&content, created);
     let deployment = snapshot.child(&DEPLOYMENT, &subject.key.name).map(|deployment| &deployment.observed);
     ModelObject {
         model,
@@ -48,6 +50,9 @@ pub fn model_object(snapshot: &Snapshot) -> ModelObject {
         has_deployment: deployment.is_some(),
         scaled_to_zero: deployment
             .is_none_or(|observed| observed.replicas == Some(0) && observed.current == 0 && observed.current_generation()),
+        image: content["spec"]["containerImage"].as_str().unwrap_or_default().to_owned(),
+        labels: strings(&content["metadata"]["labels"]),
+        namespace_labels: Arc::clone(&snapshot.namespace_labels),
     }
 }
 
@@ -60,7 +65,8 @@ pub fn model_objects(world: &World) -> BTreeMap<ObjectKey, ModelObject> {
 /// What is so of models of whose nodes nothing is known: those that nothing else refuses are planned as if they ran.
 pub fn assumed(objects: &BTreeMap<ObjectKey, ModelObject>) -> BTreeMap<ObjectKey, Entry> {
     let models = objects.iter().map(|(key, object)| (key.clone(), object.model.clone())).collect();
-    let mut entries = allocation::allocate(&BTreeMap::new(), &models, 0, &mut |rows| vec![None; rows.len()]).entries;
+    let mut entries =
+        allocation::allocate(&BTreeMap::new(), &models, 0, &mut |rows| vec![None; rows.len()], &mut |_| NodeAnswer::Equal).entries;
     for entry in entries.values_mut() {
         let is_about_room = match entry {
             Entry::Refused(refusal) => refusal.is_about_room(),
@@ -108,7 +114,6 @@ fn columns(row: &Features) -> [f64; 11] {
 mod tests {
     use super::*;
     use crate::decide::{Policies, Standing, Unheard, set::ActiveSet};
-    use std::sync::Arc;
 
     const ROW: Features = Features {
         priority: 0.0,

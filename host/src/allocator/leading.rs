@@ -20,8 +20,10 @@ use pointsman_core::{
         cluster::{self, Cluster, History, ModelObject, Stray},
         records::{GATEWAY_ACTIVITY, Reservations},
     },
-    decide::Standing,
-    memory_admission, planning,
+    decide::{Standing, Undecided},
+    memory_admission,
+    model_placement::{ClusterView, NodePolicies},
+    planning,
     resource::INFERENCE_MODEL,
     world::{ObjectKey, Subscriber},
 };
@@ -37,6 +39,10 @@ use tokio::{
 
 /// The finalizer of the page: a model stays until its memory is free.
 const FINALIZER: &str = "inference.eh-ops.io/finalizer";
+
+/// How long policies are asked for nodes in one allocation. Models that are left are asked about in the next one: many models of one tenant keep
+/// nobody else waiting.
+const QUESTION_TIME: Duration = Duration::from_millis(500);
 
 /// How long changes are gathered: they come in bursts.
 const GATHER: Duration = Duration::from_millis(50);
@@ -74,8 +80,10 @@ pub(super) struct Leading {
     saved: BTreeMap<ObjectKey, (u64, History)>,
     /// The last number given to a reservation.
     since: u64,
-    /// Why the policies couldn't decide, as it was logged last.
-    undecided: Option<String>,
+    /// Why the policies couldn't rank models, as it was logged last.
+    unranked: Option<String>,
+    /// Why they couldn't choose nodes.
+    unchosen: Option<String>,
     failures: u32,
     /// How often in a row an allocation has ended with something left to write.
     restless: u32,
@@ -88,6 +96,15 @@ fn summary(steps: &[Step]) -> String {
         None => format!("{} released", ObjectName::new(&step.model)),
     };
     steps.iter().take(MAX_STEPS_LOGGED).map(text).collect::<Vec<_>>().join(", ")
+}
+
+/// Logs why the policies can't decide, unless that was logged last. What they can't and what follows is the end of a sentence.
+fn log_undecided(known: &mut Option<String>, failed: Option<Undecided>, what: &str) {
+    let why = failed.map(|failed| failed.to_string());
+    if let Some(why) = why.as_ref().filter(|why| known.as_ref() != Some(*why)) {
+        tracing::warn!("the policies at scheduling-scoring can't {what}: {why}");
+    }
+    *known = why;
 }
 
 fn now_seconds() -> u64 {
@@ -111,7 +128,8 @@ impl Leading {
             histories: BTreeMap::new(),
             saved: BTreeMap::new(),
             since: 0,
-            undecided: None,
+            unranked: None,
+            unchosen: None,
             failures: 0,
             restless: 0,
         }
@@ -264,7 +282,7 @@ impl Leading {
             let entry = world.lock().snapshot(key, 0).and_then(|snapshot| snapshot.allocated);
             matches!(entry.as_deref(), Some(Entry::Placed { .. }))
         };
-        let unfinished = self.with_cluster(|cluster| cluster.unfinished(&self.objects, is_placed));
+        let unfinished = self.with_cluster(|cluster, _| cluster.unfinished(&self.objects, is_placed));
         if !unfinished.is_empty() {
             let [first, _] = batches(&self.places.by_node(), |_| None, &[], &unfinished, || 0);
             self.places.write(first).await?;
@@ -274,7 +292,7 @@ impl Leading {
     }
 
     /// Has something worked out from what the watches have seen.
-    fn with_cluster<T: Default>(&self, work: impl FnOnce(&Cluster<'_>) -> T) -> T {
+    fn with_cluster<T: Default>(&self, work: impl FnOnce(&Cluster<'_>, &ClusterView) -> T) -> T {
         let Some(stores) = &self.stores else { return T::default() };
         let seen = stores.lock();
         let settled = self.inputs.settled.0.borrow();
@@ -286,25 +304,33 @@ impl Leading {
             histories: &self.histories,
             settled: &settled,
         };
-        work(&cluster)
+        work(&cluster, &seen.view)
     }
 
     /// One allocation, and when the next gateway counts as gone.
     fn decide(&mut self) -> (cluster::Inputs, Ledger, Option<Instant>) {
         let now = now_seconds();
-        let inputs = self.with_cluster(|cluster| cluster.inputs(&self.objects, now));
+        let (inputs, view) = self.with_cluster(|cluster, view| (cluster.inputs(&self.objects, now), view.clone()));
         let gone = self.stores.as_ref().and_then(|stores| stores.lock().living_gateways().map(Gateway::gone_at).min());
-        let mut failed = None;
-        let ledger = tokio::task::block_in_place(|| {
-            let policies = self.inputs.policies.pin(Standing::Running);
-            allocation::allocate(&inputs.nodes, &inputs.models, now, &mut |rows| memory_admission::score(&policies, rows, &mut failed))
+        let mut unranked = None;
+        let (ledger, unchosen) = tokio::task::block_in_place(|| {
+            let policies = &self.inputs.policies;
+            // Who runs stays if they fail; who is about to start has nothing to keep.
+            let (running, new) = (policies.pin(Standing::Running), policies.pin(Standing::New));
+            let started = Instant::now();
+            let is_late = || started.elapsed() > QUESTION_TIME;
+            let mut nodes = NodePolicies::new(&new, &view, &self.objects, &is_late);
+            let ledger = allocation::allocate(
+                &inputs.nodes,
+                &inputs.models,
+                now,
+                &mut |rows| memory_admission::score(&running, rows, &mut unranked),
+                &mut |choice| nodes.score(choice),
+            );
+            (ledger, nodes.failed)
         });
-        let undecided = failed.map(|failed| failed.to_string());
-        if undecided.is_some() && undecided != self.undecided {
-            let why = undecided.as_deref().unwrap_or_default();
-            tracing::warn!("the policies at scheduling-scoring can't rank models, so none is put to sleep for another: {why}");
-        }
-        self.undecided = undecided;
+        log_undecided(&mut self.unranked, unranked, "rank models, so none is put to sleep for another");
+        log_undecided(&mut self.unchosen, unchosen, "choose nodes for models, so those without a place wait");
         (inputs, ledger, gone)
     }
 

@@ -16,6 +16,7 @@ use pointsman_core::{
         inputs::PodUsage,
         records::{self, GATEWAY_ACTIVITY, GATEWAY_PATIENCE, GatewayActivity, NODE, PLACES, RESERVATIONS, Reservations},
     },
+    model_placement::ClusterView,
     world::MissingRole,
 };
 use std::{
@@ -59,6 +60,8 @@ pub(super) struct Seen {
     /// What is wrong with the annotations of some.
     problems: BTreeMap<String, String>,
     pub(super) pods: BTreeMap<Name, PodUsage>,
+    /// The same nodes and pods, as policies learn of them.
+    pub(super) view: ClusterView,
     /// The ConfigMaps with what is reserved.
     pub(super) reserved: BTreeMap<String, ReservedOnNode>,
     /// Those that are gone since they were asked for last.
@@ -127,12 +130,17 @@ impl Store for Seen {
                     Some(_) => {}
                     None => _ = self.problems.remove(&name),
                 }
+                self.view.put_node(&name, text);
                 self.nodes.insert(name, node);
             }
-            Kind::Pods => match PodUsage::from_object(text) {
-                Some(pod) => _ = self.pods.insert(name.clone(), pod),
-                None => _ = self.pods.remove(name),
-            },
+            Kind::Pods => {
+                if let Some(pod) = PodUsage::from_object(text) {
+                    self.view.put_pod(name, text, pod.model.as_ref());
+                    self.pods.insert(name.clone(), pod);
+                } else {
+                    self.remove(kind, name);
+                }
+            }
             Kind::Reservations => {
                 let map = serde_json::from_str(text).unwrap_or_default();
                 if let Some(reserved) = ReservedOnNode::from_config_map(&map) {
@@ -148,8 +156,12 @@ impl Store for Seen {
             Kind::Nodes => {
                 self.nodes.remove(&name.1);
                 self.problems.remove(&name.1);
+                self.view.remove_node(&name.1);
             }
-            Kind::Pods => _ = self.pods.remove(name),
+            Kind::Pods => {
+                self.pods.remove(name);
+                self.view.remove_pod(name);
+            }
             Kind::Reservations => {
                 self.reserved.remove(&name.1);
                 self.removed.insert(name.1.clone());

@@ -1,4 +1,5 @@
-//! A plugin that decides who is worth more, exchanged while models compete; and models that wake and go while restarts are paused.
+//! A plugin that decides who is worth more, exchanged while models compete; one that chooses nodes by their prices; and models that wake and go
+//! while restarts are paused.
 
 use super::{Pool, gateway::Gateway};
 use crate::services::{Space, condition, home, own_cluster};
@@ -16,6 +17,9 @@ use std::time::Duration;
 
 /// The name of the plugin that turns the order around.
 const TURNED: &str = "turned-around";
+
+/// The name of the plugin that prefers cheap nodes.
+const CHEAP: &str = "cheap-nodes";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_turns_around_who_sleeps_for_whom_while_the_host_runs() {
@@ -69,6 +73,40 @@ async fn a_plugin_turns_around_who_sleeps_for_whom_while_the_host_runs() {
     until(&mut gateway, "high", "gets its place", &ready).await;
     let sleeps = |model: &Value| model["status"]["replicas"] == 0;
     until(&mut gateway, "low", "sleeps", &sleeps).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_choose_the_node_of_a_model_and_the_condition_names_one_that_they_exclude() {
+    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&[])));
+    let host = Host::start(&cluster, &[]).await;
+    host.ready().await;
+    let bytes = builtin::find("scheduling-scoring").unwrap().bytes;
+    cluster.config_map(CHEAP, bytes).await;
+    let config = json!({"nodePlacement": {"price": 8, "maxPrice": 10}});
+    cluster
+        .plugin_of_config_map(CHEAP, json!({"mode": "Replace", "order": 200, "strategy": {"type": "Immediate"}, "config": config}))
+        .await;
+    cluster.active(CHEAP, &Digest::hash(bytes).to_string()).await;
+
+    let space = Space::bare(&cluster, "cheap").await;
+    let pool = Pool::new(&space, &["100Gi", "150Gi", "200Gi"]);
+    let nodes: Api<Node> = Api::all(space.0.client.clone());
+    let set_price = async |at: usize, price: &str| {
+        let priced = json!({"metadata": {"annotations": {"pointsman.dev/price": price}}});
+        nodes.patch(&pool.node(at), &PatchParams::default(), &Patch::Merge(priced)).await.unwrap();
+    };
+    for (at, price) in ["5", "1", "20"].into_iter().enumerate() {
+        set_price(at, price).await;
+    }
+    pool.create("llama", "60Gi", json!({})).await;
+    pool.ready("llama").await;
+    pool.reserves("it is on the cheapest node, although it fills another one better", &[("llama", 1)]).await;
+
+    pool.create("mistral", "60Gi", json!({"nodeSelector": {"inference-pool": pool.name, "at": "2"}})).await;
+    pool.explains("mistral", &format!("exclude the node {}, where it would fit", pool.node(2))).await;
+    set_price(2, "2").await;
+    pool.ready("mistral").await;
+    pool.reserves("its node costs little enough", &[("llama", 1), ("mistral", 2)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,6 +11,9 @@ use std::{cmp::Reverse, collections::BTreeMap};
 /// How many of those who take the memory are named.
 const MAX_BLOCKERS: usize = 3;
 
+/// How many of the nodes are named that the policies exclude.
+const MAX_EXCLUDED: usize = 3;
+
 /// A model that is asked for, with those that it needs and that have no place either: all are admitted together.
 #[derive(Debug)]
 struct Unit {
@@ -72,7 +75,10 @@ impl Decision<'_> {
                     }
                 }
                 None => {
-                    if let Some((nodes, needs)) = alone {
+                    // Which nodes policies exclude for one says nothing about another.
+                    if let Some((nodes, needs)) =
+                        alone.filter(|_| members.iter().all(|&at| self.excluded[at].is_empty() && !self.undecided[at]))
+                    {
                         blocked.entry(nodes).or_default().push(needs);
                     }
                     for &at in members {
@@ -129,7 +135,7 @@ impl Decision<'_> {
         let mut trial = Trial::default();
         for &at in members {
             let model = self.model(at);
-            let node = self.room.best_fit(at, model, unit.is_none()).or_else(|| self.make_room(at, unit?, &mut trial));
+            let node = self.best_node(at, unit.is_none()).or_else(|| self.make_room(at, unit?, &mut trial));
             let Some(node) = node else {
                 self.undo(&trial, unit.is_none());
                 return None;
@@ -163,22 +169,29 @@ impl Decision<'_> {
         }
     }
 
-    /// Has the smallest set of others go that are worth less.
+    /// Has the smallest set of others go that are worth less, on a node that the policies don't exclude.
     fn make_room(&mut self, at: usize, unit: &Unit, trial: &mut Trial) -> Option<usize> {
         let model = self.model(at);
-        let mut best: Option<(Victims, usize)> = None;
+        let mut found: BTreeMap<usize, Victims> = BTreeMap::new();
         for &node in &self.room.pools[self.room.pool_of[at]] {
             if !self.room.takes(node, model) || self.room.placed[node].is_empty() {
                 continue;
             }
             let candidates = self.candidates(node, |victim| self.is_worth_less(victim, unit));
-            let found = choose(model.needs, self.room.later[node], candidates);
-            if let Some(found) = found.filter(|found| best.as_ref().is_none_or(|(best, _)| found.is_better(best))) {
-                best = Some((found, node));
+            if let Some(victims) = choose(model.needs, self.room.later[node], candidates) {
+                found.insert(node, victims);
             }
         }
-        let (found, node) = best?;
-        for victim in found.models {
+        let mut best: Option<(Victims, usize)> = None;
+        let freed: BTreeMap<usize, Amounts> = found.iter().map(|(&node, victims)| (node, victims.frees)).collect();
+        for (node, _) in self.score_nodes(at, found.keys().copied().collect(), false, &freed) {
+            let victims = found.remove(&node);
+            if let Some(victims) = victims.filter(|victims| best.as_ref().is_none_or(|(best, _)| victims.is_better(best))) {
+                best = Some((victims, node));
+            }
+        }
+        let (victims, node) = best?;
+        for victim in victims.models {
             self.go(victim, true);
             trial.victims.push(victim);
         }
@@ -193,11 +206,15 @@ impl Decision<'_> {
     /// Why a model waits: on the node where it has its place once others have gone, or where most is free.
     fn waiting(&self, at: usize, node: Option<usize>, unit: &Unit, is_coming: bool) -> Waiting {
         let model = self.model(at);
-        let open = self.room.pools[self.room.pool_of[at]].iter().copied().filter(|&node| self.room.takes(node, model));
+        let excluded = &self.excluded[at];
+        let is_open = |&node: &usize| self.room.takes(node, model) && !excluded.contains(&node);
+        let open = self.room.pools[self.room.pool_of[at]].iter().copied().filter(is_open);
         let could = |node: &usize| model.needs.fit(self.room.capacity[*node]);
         let node = node.or_else(|| open.filter(could).max_by_key(|&node| (self.room.later[node].memory, Reverse(node))));
         let wanted_by = (unit.root != at).then(|| self.key(unit.root).clone());
-        let Some(node) = node else { return Waiting { wanted_by, ..Waiting::default() } };
+        let excluded = excluded.iter().take(MAX_EXCLUDED).map(|&node| self.room.nodes[node].0.clone()).collect();
+        let is_undecided = self.undecided[at];
+        let Some(node) = node else { return Waiting { wanted_by, excluded, is_undecided, ..Waiting::default() } };
         let mut blockers: Vec<Blocker> = self.room.placed[node].iter().map(|&other| self.blocker(other, unit)).collect();
         blockers.sort_by(|a, b| (a.stays, Reverse(a.idle), &a.model).cmp(&(b.stays, Reverse(b.idle), &b.model)));
         blockers.truncate(MAX_BLOCKERS);
@@ -208,6 +225,8 @@ impl Decision<'_> {
             is_coming,
             dependency: None,
             wanted_by,
+            excluded,
+            is_undecided,
         }
     }
 

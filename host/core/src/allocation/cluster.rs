@@ -7,7 +7,10 @@ use super::{
     records::{GatewayActivity, ModelActivity, Reservations},
 };
 use crate::{key::ObjectKey, objects::label_value};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 /// How long a waking counts, in seconds.
 const HOUR: u64 = 3600;
@@ -68,6 +71,12 @@ pub struct ModelObject {
     pub has_deployment: bool,
     /// Whether its Deployment, if there is one, has and wants no pod.
     pub scaled_to_zero: bool,
+    /// The image of its container.
+    pub image: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// The labels of its namespace.
+    pub namespace_labels: Arc<BTreeMap<String, String>>,
 }
 
 /// A reservation that stands for nothing: the node, and the model's name.

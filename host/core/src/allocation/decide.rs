@@ -1,14 +1,14 @@
 //! The decision itself: first what becomes of those that have a place, then those that wait, the best first.
 
 use super::{
-    Activity, Entry, Features, Held, Ledger, Model, Node, Phase, Refusal, Scorer, SleepReason, Stays, Step,
+    Activity, Entry, Features, Held, Ledger, Model, Node, NodeScorer, Phase, Refusal, Scorer, SleepReason, Stays, Step,
     amounts::Amounts,
     graph::Graph,
     room::Room,
     victims::{Candidate, choose},
 };
 use crate::key::ObjectKey;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How soon to look again while a model waits: what it is worth grows with its age, and others get idle.
 const RECHECK: u64 = 30;
@@ -24,6 +24,12 @@ pub(super) struct Decision<'a> {
     /// Which are asked for, or needed by one that is.
     pub(super) wanted: Vec<bool>,
     pub(super) scores: Vec<Option<f64>>,
+    /// Says which node suits a model.
+    pub(super) choose: &'a mut NodeScorer<'a>,
+    /// The nodes that are excluded for each, of those that were asked about.
+    pub(super) excluded: Vec<BTreeSet<usize>>,
+    /// Which ones got no answer about their nodes.
+    pub(super) undecided: Vec<bool>,
     pub(super) entries: Vec<Option<Entry>>,
     pub(super) steps: Vec<Step>,
     /// Those that are to move and that others with a place depend on.
@@ -31,8 +37,14 @@ pub(super) struct Decision<'a> {
     next: Option<u64>,
 }
 
-/// Decides who has a place.
-pub fn allocate(nodes: &BTreeMap<String, Node>, models: &BTreeMap<ObjectKey, Model>, now: u64, score: &mut Scorer<'_>) -> Ledger {
+/// Decides who has a place, and where.
+pub fn allocate(
+    nodes: &BTreeMap<String, Node>,
+    models: &BTreeMap<ObjectKey, Model>,
+    now: u64,
+    score: &mut Scorer<'_>,
+    choose: &mut NodeScorer<'_>,
+) -> Ledger {
     let models: Vec<_> = models.iter().collect();
     let mut decision = Decision {
         graph: Graph::new(&models),
@@ -41,6 +53,9 @@ pub fn allocate(nodes: &BTreeMap<String, Node>, models: &BTreeMap<ObjectKey, Mod
         phases: models.iter().map(|(_, model)| model.held.as_ref().map(|held| held.phase.clone())).collect(),
         wanted: vec![false; models.len()],
         scores: vec![None; models.len()],
+        choose,
+        excluded: vec![BTreeSet::new(); models.len()],
+        undecided: vec![false; models.len()],
         entries: vec![None; models.len()],
         steps: Vec::new(),
         moving: Vec::new(),
@@ -66,7 +81,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Looks again at a time, unless it is over.
-    fn recheck_at(&mut self, at: u64) {
+    pub(super) fn recheck_at(&mut self, at: u64) {
         if at > self.now {
             self.next = Some(self.next.map_or(at, |next| next.min(at)));
         }
@@ -246,7 +261,7 @@ impl<'a> Decision<'a> {
             return self.step(at, Some(Held { amounts: target, ..held.clone() }), at);
         }
         // It moves only to where there is room: whoever edits a spec doesn't mean to lose what runs.
-        if (!is_here || grows) && self.room.best_fit(at, model, true).is_some_and(|elsewhere| elsewhere != node) {
+        if (!is_here || grows) && self.best_node(at, true).is_some_and(|elsewhere| elsewhere != node) {
             if self.has_dependant(at) {
                 return self.moving.push(at);
             }

@@ -1,6 +1,6 @@
 //! What comes of allocations when everything that is written takes its effect: who has a place in the end, for files that describe a cluster.
 
-use super::{Entry, Held, Ledger, Model, Node, Phase, Scorer, allocate};
+use super::{Entry, Held, Ledger, Model, Node, NodeScorer, Phase, Scorer, allocate};
 use crate::key::ObjectKey;
 use std::collections::BTreeMap;
 
@@ -13,11 +13,12 @@ pub fn forecast(
     models: &BTreeMap<ObjectKey, Model>,
     now: u64,
     score: &mut Scorer<'_>,
+    choose: &mut NodeScorer<'_>,
 ) -> BTreeMap<ObjectKey, Entry> {
     let mut models = models.clone();
     let mut ledger = Ledger::default();
     for _ in 0..MAX_ROUNDS {
-        ledger = allocate(nodes, &models, now, score);
+        ledger = allocate(nodes, &models, now, score, choose);
         let mut moved = !ledger.steps.is_empty();
         for step in ledger.steps {
             if let Some(model) = models.get_mut(&step.model) {
@@ -52,7 +53,10 @@ pub fn forecast(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{allocation::amounts::Amounts, resource::INFERENCE_MODEL};
+    use crate::{
+        allocation::{NodeAnswer, amounts::Amounts},
+        resource::INFERENCE_MODEL,
+    };
 
     fn amounts(memory: i64) -> Amounts {
         Amounts { memory, cpu: 0, gpus: 0, pods: 1 }
@@ -69,7 +73,7 @@ mod tests {
             (key(name), model)
         };
         let models = BTreeMap::from([model("llama", 60, 1, &["tokens"]), model("tokens", 60, 2, &[]), model("late", 50, 3, &[])]);
-        let entries = forecast(&nodes, &models, 9, &mut |rows| vec![Some(0.5); rows.len()]);
+        let entries = forecast(&nodes, &models, 9, &mut |rows| vec![Some(0.5); rows.len()], &mut |_| NodeAnswer::Equal);
         for name in ["llama", "tokens"] {
             assert!(matches!(&entries[&key(name)], Entry::Placed { starts_after, .. } if starts_after.is_empty()), "{entries:?}");
         }

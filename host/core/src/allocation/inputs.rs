@@ -31,6 +31,9 @@ const DEFAULT_COOLDOWN: u64 = 600;
 /// The label of what a model consists of; its value is `true`. Upstream's controller sets it as well.
 pub const MANAGED: &str = "inference.eh-ops.io/managed";
 
+/// The label with the name by which clients ask for a model. Upstream's controller sets it as well.
+pub const MODEL: &str = "inference.eh-ops.io/model";
+
 /// What a model's pods are, by the label of their component. Upstream's controller sets it as well.
 pub const SERVER: &str = "inference-server";
 

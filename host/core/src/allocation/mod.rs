@@ -8,6 +8,7 @@ mod decide;
 mod forecast;
 mod graph;
 pub mod inputs;
+mod node_choice;
 pub mod records;
 mod room;
 mod victims;
@@ -225,6 +226,31 @@ pub struct Features {
 /// Scores models: a row each, and more is more worth having in memory. None excludes.
 pub type Scorer<'s> = dyn FnMut(&[(&ObjectKey, Features)]) -> Vec<Option<f64>> + 's;
 
+/// The nodes that a model may get: the policies say which suits it best.
+#[allow(missing_debug_implementations)] // A function has none.
+pub struct Choice<'c> {
+    /// The model.
+    pub model: &'c ObjectKey,
+    /// The nodes, by name.
+    pub nodes: &'c [&'c str],
+    /// What models have of a node: their places, their pods, and what has been decided just now.
+    pub taken: &'c dyn Fn(&str) -> Amounts,
+}
+
+/// Says which nodes suit a model.
+pub type NodeScorer<'s> = dyn FnMut(&Choice<'_>) -> NodeAnswer + 's;
+
+/// Which nodes suit a model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeAnswer {
+    /// The scores of the nodes, in their order: a higher one suits better, and none excludes.
+    Scores(Vec<Option<f64>>),
+    /// Nobody decides: all are as good.
+    Equal,
+    /// There is no answer for now, and the model waits for one: it must not get a node that the answer would exclude.
+    Later,
+}
+
 /// Who has a place, who waits, and what is to be written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
@@ -286,6 +312,10 @@ pub struct Waiting {
     pub dependency: Option<ObjectKey>,
     /// The model that it waits with, if nobody asks for it but for the sake of that one: both are admitted together.
     pub wanted_by: Option<ObjectKey>,
+    /// The first of the nodes where it would fit and that the policies exclude.
+    pub excluded: Vec<String>,
+    /// Whether the policies have given no answer.
+    pub is_undecided: bool,
 }
 
 /// Who takes memory that another one waits for.

@@ -121,11 +121,20 @@ impl<'a> Room<'a> {
         Some(largest.map_or(Refusal::NoNodes, |node| Refusal::TooLarge { node: self.nodes[node].0.clone(), capacity: self.capacity[node] }))
     }
 
-    /// The node whose memory a model fills best, so that large holes stay: among those with room now, or later.
-    pub(super) fn best_fit(&self, at: usize, model: &Model, now: bool) -> Option<usize> {
-        let free = |node: usize| if now { self.free[node].min(self.later[node]) } else { self.later[node] };
-        let fits = |&node: &usize| model.needs.fit(free(node)) && self.takes(node, model);
-        self.pools[self.pool_of[at]].iter().copied().filter(fits).min_by_key(|&node| (self.later[node].memory, node))
+    /// The nodes with room for a model, now or later, by name.
+    pub(super) fn with_room(&self, at: usize, model: &Model, now: bool) -> Vec<usize> {
+        let fits = |&node: &usize| model.needs.fit(self.left(node, now)) && self.takes(node, model);
+        self.pools[self.pool_of[at]].iter().copied().filter(fits).collect()
+    }
+
+    /// What models leave of a node, now or later.
+    fn left(&self, node: usize, now: bool) -> Amounts {
+        if now { self.free[node].min(self.later[node]) } else { self.later[node] }
+    }
+
+    /// What models have of a node, now or later.
+    pub(super) fn taken(&self, node: usize, now: bool) -> Amounts {
+        self.capacity[node] - self.left(node, now)
     }
 
     /// Which share of a pool's memory is taken.

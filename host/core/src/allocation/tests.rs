@@ -63,11 +63,16 @@ impl Case {
 
     /// With scores by priority, and of equals the one that idles longest is worth least.
     fn decided(&self) -> Ledger {
+        self.chosen(&mut |_| NodeAnswer::Equal)
+    }
+
+    /// The same, with others who choose the nodes.
+    fn chosen(&self, choose: &mut NodeScorer<'_>) -> Ledger {
         let score = |(_, row): &(&ObjectKey, Features)| {
             let idle = if row.idle_seconds.is_nan() { 0.0 } else { row.idle_seconds };
             Some((row.priority + 0.5 - idle / 1000.0).clamp(0.0, 1.0))
         };
-        allocate(&self.nodes, &self.models, NOW, &mut |rows| rows.iter().map(score).collect())
+        allocate(&self.nodes, &self.models, NOW, &mut |rows| rows.iter().map(score).collect(), choose)
     }
 }
 
@@ -94,6 +99,104 @@ fn waiting<'l>(ledger: &'l Ledger, name: &str) -> &'l Waiting {
 fn a_new_model_gets_the_node_whose_memory_it_fills_best() {
     let case = Case::nodes([("large", node(100)), ("small", node(50))]).model("a", model(40));
     assert_eq!(steps(&case.decided()), ["a on small: Admitted"]);
+}
+
+#[test]
+fn of_the_nodes_with_room_the_policies_choose_and_of_equal_ones_the_best_filled_is_taken() {
+    let case = Case::nodes([("cheap", node(90)), ("full", node(30)), ("large", node(100)), ("small", node(50))]).model("a", model(40));
+    let mut asked = Vec::new();
+    let mut chosen = |scores: [Option<f64>; 3]| {
+        let ledger = case.chosen(&mut |choice| {
+            asked.push(choice.nodes.join(" "));
+            NodeAnswer::Scores(scores.to_vec())
+        });
+        steps(&ledger)
+    };
+    assert_eq!(chosen([Some(0.7), Some(0.5), Some(0.5)]), ["a on cheap: Admitted"]);
+    assert_eq!(chosen([Some(0.7), Some(0.72), Some(0.1)]), ["a on cheap: Admitted"], "it is filled better than the other");
+    assert_eq!(chosen([Some(0.0), Some(0.0), Some(0.0)]), ["a on small: Admitted"]);
+    assert_eq!(chosen([None, Some(0.1), None]), ["a on large: Admitted"]);
+    assert_eq!(asked, ["cheap large small"; 4], "each time once, about the nodes with room");
+}
+
+#[test]
+fn nobody_is_asked_about_a_model_that_fits_nowhere_or_has_its_place() {
+    let mut asked = 0;
+    let case = Case::nodes([("n", node(100))]).model("runs", running(60, "n", 10)).model("waits", model(60));
+    let ledger = case.chosen(&mut |_| {
+        asked += 1;
+        NodeAnswer::Equal
+    });
+    assert!(!waiting(&ledger, "waits").is_coming);
+    assert_eq!(asked, 0);
+}
+
+#[test]
+fn what_models_have_of_a_node_is_known_to_whoever_chooses() {
+    let leaves = Held { phase: Phase::Stopping, ..running(20, "a", 10).held.unwrap() };
+    let case = Case::nodes([("a", node(100)), ("b", node(100))])
+        .model("new", model(10))
+        .model("newer", Model { created: NOW - 10, ..model(80) })
+        .model("leaves", Model { held: Some(leaves), ..running(20, "a", 10) })
+        .model("starts", Model { pods: Vec::new(), ..running(5, "b", 10) });
+    let mut seen = Vec::new();
+    case.chosen(&mut |choice| {
+        seen.push((choice.model.name.clone(), ["a", "b"].map(|node| (choice.taken)(node).memory / GIB)));
+        NodeAnswer::Scores(choice.nodes.iter().map(|node| Some(if *node == "a" { 1.0 } else { 0.0 })).collect())
+    });
+    assert_eq!(seen, [("new".to_owned(), [20, 5]), ("newer".to_owned(), [30, 5])]);
+}
+
+#[test]
+fn a_node_that_the_policies_exclude_is_not_taken_even_if_others_would_have_to_sleep_there() {
+    let mut excluded = |choice: &Choice<'_>| NodeAnswer::Scores(choice.nodes.iter().map(|node| (*node != "bad").then_some(0.5)).collect());
+    let ledger = Case::nodes([("bad", node(100)), ("full", node(30))]).model("a", model(40)).model("b", model(30)).chosen(&mut excluded);
+    assert_eq!(steps(&ledger), ["b on full: Admitted"]);
+    let found = waiting(&ledger, "a");
+    assert_eq!((&found.node, &found.excluded[..], found.is_coming), (&None, &["bad".to_owned()][..], false));
+
+    let woken = Model { activity: Activity { waiting: 1, ..asleep(40).activity }, ..asleep(40) };
+    let case = Case::nodes([("bad", node(100)), ("good", node(100))])
+        .model("idle", running(80, "bad", 500))
+        .model("woken", woken)
+        .model("worthier", running(80, "good", 100));
+    assert_eq!(steps(&case.decided()), ["idle drains for ml/woken"]);
+    assert_eq!(steps(&case.chosen(&mut excluded)), ["worthier drains for ml/woken"]);
+}
+
+#[test]
+fn a_model_moves_to_no_node_that_the_policies_exclude_and_another_takes_what_is_excluded_for_one() {
+    let only = |name: &'static str| {
+        move |choice: &Choice<'_>| NodeAnswer::Scores(choice.nodes.iter().map(|_| (choice.model.name == name).then_some(0.5)).collect())
+    };
+    let moved = Model { selector: pool("other"), ..running(40, "a", 10) };
+    let case = Case::nodes([("a", node(60)), ("b", Node { labels: pool("other"), ..node(60) })]).model("moves", moved);
+    assert_eq!(steps(&case.chosen(&mut only("moves"))), ["moves on a: Draining(Misplaced)"]);
+    assert_eq!(steps(&case.chosen(&mut only("none"))), [""; 0]);
+
+    let case = Case::nodes([("n", node(100))]).model("a", model(40)).model("b", Model { created: NOW - 10, ..model(40) });
+    assert_eq!(steps(&case.chosen(&mut only("b"))), ["b on n: Admitted"]);
+}
+
+#[test]
+fn a_model_waits_while_policies_give_no_answer_about_its_node_and_is_asked_about_again_soon() {
+    let case = Case::nodes([("n", node(100))]).model("runs", running(40, "n", 10)).model("new", model(40));
+    let ledger = case.chosen(&mut |_| NodeAnswer::Later);
+    assert_eq!(steps(&ledger), [""; 0]);
+    assert!(waiting(&ledger, "new").is_undecided);
+    assert_eq!(ledger.next, Some(NOW + 2));
+}
+
+#[test]
+fn policies_see_what_is_left_of_a_node_once_others_have_gone() {
+    let woken = Model { activity: Activity { waiting: 1, ..asleep(40).activity }, ..asleep(40) };
+    let case = Case::nodes([("n", node(100))]).model("idle", running(80, "n", 500)).model("woken", woken);
+    let mut seen = Vec::new();
+    let ledger = case.chosen(&mut |choice| {
+        seen.push((choice.taken)("n").memory / GIB);
+        NodeAnswer::Scores(vec![Some(0.5)])
+    });
+    assert_eq!((steps(&ledger), seen), (vec!["idle drains for ml/woken".to_owned()], vec![0]));
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub(super) struct Victims {
     pub(super) score: f64,
     /// The memory that becomes free beyond what is needed.
     pub(super) excess: i64,
+    /// What becomes free.
+    pub(super) frees: Amounts,
 }
 
 impl Victims {
@@ -49,7 +51,7 @@ impl Victims {
             freed += candidate.frees;
             score += candidate.score;
         }
-        needs.fit(freed).then_some(Self { models, score, excess: freed.memory - needs.memory })
+        needs.fit(freed).then_some(Self { models, score, excess: freed.memory - needs.memory, frees: freed - free })
     }
 }
 

@@ -83,8 +83,14 @@ impl Waiting {
             Some(by) => format!("{} depends on it, and both are admitted together. ", ObjectName::new(by)),
             None => String::new(),
         };
+        if self.is_undecided && !self.is_coming {
+            return text
+                + "The policies at scheduling-scoring have given no answer about its node and are asked again: the host's log says why.";
+        }
         let Some(node) = &self.node else {
-            text += "None of its nodes takes new pods: they are cordoned, not Ready, or have taints that it doesn't tolerate.";
+            text += &self.exclusion().unwrap_or_else(|| {
+                "None of its nodes takes new pods: they are cordoned, not Ready, or have taints that it doesn't tolerate.".to_owned()
+            });
             return text;
         };
         let lacking = needs.lacking(self.free, "free");
@@ -101,7 +107,22 @@ impl Waiting {
         if !self.is_coming && self.blockers.iter().any(|blocker| blocker.stays == Stays::RanksHigher) {
             text += " To let it in, raise its annotation pointsman.dev/priority, or lower that of another.";
         }
+        if let Some(exclusion) = self.exclusion().filter(|_| !self.is_coming) {
+            _ = write!(text, " {exclusion}");
+        }
         text
+    }
+
+    /// Which nodes it can't get because of the policies.
+    fn exclusion(&self) -> Option<String> {
+        let nodes = match &self.excluded[..] {
+            [] => return None,
+            [node] => format!("the node {node}, where it would fit"),
+            nodes => format!("nodes where it would fit, such as {}", nodes.join(", ")),
+        };
+        Some(format!(
+            "The policies at scheduling-scoring exclude {nodes}: change their configuration, or have spec.nodeSelector select other nodes."
+        ))
     }
 }
 
@@ -175,6 +196,22 @@ mod tests {
         assert!(coming.sentence(memory(40)).starts_with("It gets a place on the node n1 once others have gone."));
         assert!(
             Waiting { wanted_by: Some(key("a")), ..Waiting::default() }.sentence(memory(1)).contains("None of its nodes takes new pods")
+        );
+    }
+
+    #[test]
+    fn a_waiting_model_names_the_nodes_that_the_policies_exclude() {
+        let waiting = |node: Option<&str>, excluded: &[&str]| {
+            let excluded = excluded.iter().map(ToString::to_string).collect();
+            Waiting { node: node.map(str::to_owned), excluded, ..Waiting::default() }.sentence(memory(1))
+        };
+        let only = waiting(None, &["n1"]);
+        assert!(only.starts_with("The policies at scheduling-scoring exclude the node n1, where it would fit: change"), "{only}");
+        let beside = waiting(Some("n3"), &["n1", "n2"]);
+        assert!(beside.starts_with("Nearest is the node n3. It needs 1Gi of memory (0 free)"), "{beside}");
+        assert!(
+            beside.contains(". The policies at scheduling-scoring exclude nodes where it would fit, such as n1, n2: change"),
+            "{beside}"
         );
     }
 

@@ -4,7 +4,7 @@ use super::{ALLOCATED, PORT, PlanBuilder, PlanError, backend::Backend, reasons};
 use crate::{
     allocation::{
         Entry, Held, Phase,
-        inputs::{GPU, MANAGED, PodUsage, SERVER},
+        inputs::{GPU, MANAGED, MODEL, PodUsage, SERVER},
     },
     condition::Condition,
     kinds::questions::{MetadataQuestion, PodRole, TemplateQuestion},
@@ -26,8 +26,7 @@ const HEALTH: &str = "/health";
 /// How long a server may take to load its model: this often, every 10 seconds.
 const STARTUP_PROBES: i64 = 360;
 
-// The labels and annotations of the page.
-const MODEL: &str = "inference.eh-ops.io/model";
+/// An annotation of the page.
 const MEMORY: &str = "inference.eh-ops.io/memory";
 
 impl PlanBuilder<'_> {
