@@ -16,7 +16,7 @@ use std::{
 const IMAGE: &str = "image=pointsman";
 
 /// Settings of the chart that no overlay has, each with the kustomization that says the same.
-const ALSO: [(&str, &str); 3] = [
+const ALSO: [(&str, &str); 4] = [
     (
         "a cluster that serves one system",
         "resources: [DEPLOY/host, DEPLOY/roles/base, DEPLOY/roles/ome, DEPLOY/roles/keda]
@@ -45,6 +45,16 @@ modelAgent:
   tolerations: [{key: nvidia.com/gpu, operator: Exists}]
   resources: {limits: {memory: 2Gi}}
   extraArgs: [--bandwidth=500Mi]",
+    ),
+    (
+        "pods whose templates name no scheduler go to the scheduler with the extender",
+        "resources: [DEPLOY/install, DEPLOY/scheduler]
+patches:
+  - target: {kind: Deployment, name: pointsman}
+    patch: |-
+      - {op: add, path: /spec/template/spec/containers/0/args/-, value: --pod-scheduler=pointsman}
+---
+scheduler: {enabled: true, podTemplates: true}",
     ),
     (
         "all components, a mirror's image and a place for the pods",
@@ -188,6 +198,7 @@ fn wrong_values_are_refused_with_the_value_and_what_to_do() {
         ("image=a,replicas=0", "at '/replicas': minimum"),
         ("image=a,roles.omee=true", "at '/roles': additional properties 'omee' not allowed"),
         ("image=a,webhook.certManager=true", "enable the webhook, or leave its certificates out"),
+        ("image=a,scheduler.podTemplates=true", "enable the scheduler, or set --pod-scheduler in extraArgs"),
     ] {
         let why = refusal(HOST_NAMESPACE, set);
         assert!(why.contains(expected), "{set}: {why}");

@@ -77,7 +77,15 @@ async fn doctor_finds_what_is_wrong_says_what_to_do_and_is_content_after_it() {
     cluster.apply(&pod).ok();
     finds(&cluster, "the pods run with different arguments or variables", "delete what isn't from it").await;
 
-    cluster.kubectl(&["delete", "pod", "another", "-n", HOST_NAMESPACE]).ok();
+    pod["metadata"] = json!({"name": "unscheduled", "namespace": HOST_NAMESPACE});
+    pod["spec"]["schedulerName"] = "pointsman".into();
+    cluster.apply(&pod).ok();
+    finds(&cluster, "scheduler wrong: 1 pod with schedulerName pointsman waits forever", "apply deploy/scheduler").await;
+    assert!(apply(&cluster, "scheduler"));
+    finds(&cluster, "scheduler ok: the kube-scheduler is of the cluster's minor version", "").await;
+    finds(&cluster, "scheduler ok: 2 of 2 replicas are ready", "").await;
+
+    cluster.kubectl(&["delete", "pod", "another", "unscheduled", "-n", HOST_NAMESPACE]).ok();
     cluster.pointsman(&["crds", "install"]).ok();
     assert!(apply(&cluster, "install"));
     eventually("it is content", async || (examine(&cluster).0 == Some(0)).then_some(())).await;

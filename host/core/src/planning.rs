@@ -7,6 +7,7 @@ use crate::{
     guards::{self, PlanGuard},
     kinds::{Kind, adoption},
     plan::{NotOurs, Plan, Status, UndecidedSteps, left_alone},
+    pod_scheduler::name_schedulers,
     settings::Settings,
     world::{Snapshot, subject::Control},
 };
@@ -34,6 +35,7 @@ fn whole(kind: &dyn Kind, mut snapshot: Snapshot, policies: &Policies, settings:
     guards::evaluate_match_conditions(&snapshot, &mut policies);
     let mut plan = kind.plan(&snapshot, &policies, settings);
     adoption::keep(&snapshot, plan.objects.as_mut());
+    name_schedulers(&snapshot, settings.pod_scheduler.as_deref(), &plan.decisions, plan.objects.as_deref_mut().unwrap_or_default());
     // Nothing is made for one that is being deleted, and no rule may keep it from going.
     let mut plan = if snapshot.subject.deleting { plan } else { PlanGuard::new(&snapshot, &policies).enforce(plan) };
     plan.retained = adoption::retained_objects(&snapshot);

@@ -60,6 +60,8 @@ pub struct Settings {
     pub replace_schedulers: bool,
     /// The image with this project's endpoint picker, if it is known.
     pub picker_image: Option<String>,
+    /// The scheduler of pods whose templates name none, if Kubernetes' default isn't to place them.
+    pub pod_scheduler: Option<String>,
     /// The version of this host.
     pub version: String,
 }
@@ -87,6 +89,7 @@ impl Default for Settings {
             scheduler: Scheduler::default(),
             replace_schedulers: false,
             picker_image: Some(PICKER_IMAGE.to_owned()),
+            pod_scheduler: None,
             version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
         }
     }

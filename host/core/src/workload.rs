@@ -176,6 +176,19 @@ impl Workload {
         }
         found
     }
+
+    /// Changes each template of pods in an object.
+    pub fn change_templates(&self, object: &mut Value, mut change: impl FnMut(&mut Value)) {
+        for Template { path, .. } in self.templates {
+            match path.split_once("/*") {
+                None => object.pointer_mut(path).into_iter().for_each(&mut change),
+                Some((list, rest)) => {
+                    let items = object.pointer_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+                    items.filter_map(|item| item.pointer_mut(rest)).for_each(&mut change);
+                }
+            }
+        }
+    }
 }
 
 impl Resource {

@@ -5,6 +5,7 @@ use clap::Args;
 use kube::Client;
 use pointsman_core::settings::{BENCHMARK_IMAGE, HOST_NAMESPACE, PICKER_IMAGE};
 use pointsman_core::settings::{Gateway, Scheduler, Settings};
+use pointsman_core::world::adopted::is_object_name;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -47,6 +48,10 @@ pub(super) struct SettingsArgs {
     /// The image of this project, which its endpoint pickers run. By default the host's own, as its pod has it.
     #[arg(long, value_name = "IMAGE", env = "POINTSMAN_PICKER_IMAGE")]
     picker_image: Option<String>,
+    /// The scheduler of pods whose template names none, such as pointsman. New workloads get it, and those that exist once their template changes
+    /// for another reason: the flag restarts no pod. Pods of Knative, of InferenceModels and of endpoint pickers don't get it.
+    #[arg(long, value_name = "NAME", value_parser = scheduler_name)]
+    pod_scheduler: Option<String>,
     /// The image with genai-bench, which BenchmarkJobs run.
     #[arg(long, value_name = "IMAGE", default_value = BENCHMARK_IMAGE)]
     benchmark_image: String,
@@ -54,6 +59,13 @@ pub(super) struct SettingsArgs {
 
 fn scheduler(word: &str) -> Result<Scheduler, String> {
     word.parse().map_err(|()| "it is pointsman or llm-d".to_owned())
+}
+
+fn scheduler_name(name: &str) -> Result<String, String> {
+    if is_object_name(name) {
+        return Ok(name.to_owned());
+    }
+    Err("write the schedulerName of a profile: lower-case letters, digits, - and ., at most 253 characters".to_owned())
 }
 
 pub(super) fn place(text: &str) -> Result<(String, String), String> {
@@ -94,6 +106,7 @@ impl SettingsArgs {
             benchmark_image: self.benchmark_image.clone(),
             scheduler: self.scheduler,
             replace_schedulers: self.replace_schedulers,
+            pod_scheduler: self.pod_scheduler.clone(),
             picker_image: Some(self.picker_image.clone().unwrap_or_else(|| PICKER_IMAGE.to_owned())),
             ..Settings::default()
         }
@@ -126,5 +139,20 @@ async fn own_image(client: &Client, namespace: &str, pod: &str) -> Option<String
             Err(error) => tracing::warn!("{error}: trying again"),
         }
         sleep(RETRY_INTERVAL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheduler_of_pods_is_a_dns_name() {
+        for name in ["pointsman", "gpu-scheduler", "example.com"] {
+            assert_eq!(scheduler_name(name).as_deref(), Ok(name));
+        }
+        for name in ["", "Pointsman", "a b", "-a", "a/b"] {
+            assert!(scheduler_name(name).is_err_and(|why| why.starts_with("write the schedulerName of a profile: ")), "{name}");
+        }
     }
 }

@@ -38,8 +38,8 @@ pub fn workloads(text: &str) -> (Vec<(&'static Resource, String)>, Option<String
     (known, problem)
 }
 
-/// Whether an object can have that name.
-fn is_object_name(name: &str) -> bool {
+/// Whether an object can have that name: a DNS subdomain.
+pub fn is_object_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     name.len() <= 253
         && name.split('.').all(|part| {

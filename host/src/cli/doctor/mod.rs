@@ -6,6 +6,7 @@ mod environment;
 mod hosts;
 mod policies;
 mod rights;
+mod scheduler;
 mod webhook;
 
 use super::{
@@ -110,6 +111,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<ExitCode> {
         ("hosts", deployed.as_ref().map_or_else(|error| unread(error), hosts::Deployed::check)),
         ("leader", hosts::leader(&installation).await.unwrap_or_else(|error| unread(&error))),
         ("policies", policies::check(&installation).await.unwrap_or_else(|error| unread(&error))),
+        ("scheduler", scheduler::check(&installation, deployed.as_ref().ok()).await.unwrap_or_else(|error| unread(&error))),
         ("gateway", environment::gateway(&installation, deployed.as_ref().ok()).await.unwrap_or_else(|error| unread(&error))),
         ("prometheus", environment::prometheus(&installation, deployed.as_ref().ok()).await.unwrap_or_else(|error| unread(&error))),
         ("webhook", webhook::check(&installation, deployed.as_ref().ok()).await.unwrap_or_else(|error| unread(&error))),

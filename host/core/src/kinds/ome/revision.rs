@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     objects::ray,
+    pod_scheduler::name_scheduler,
     workload::{TemplateChange, Workload},
     world::{OwnedObject, child::REVISION_LABEL},
 };
@@ -27,14 +28,18 @@ impl PlanBuilder<'_> {
 
     /// The number of the revision with this hash: that of what runs, or the next.
     fn number(&self, component: &DeployedComponent, templates: &[Value], hash: &str) -> String {
+        // The scheduler that the host names in templates is no part of a revision.
+        let set = self.settings.pod_scheduler.as_deref();
         let numbers = component.part.workloads(self.snapshot).filter_map(|live| {
             let told = live.observed.revision.as_ref().and_then(|revision| revision.split_once('-'));
             let label = live.observed.revision_label.as_deref().or(told.map(|(number, _)| number))?;
             let number: u64 = label.parse().ok()?;
-            let same = match told.filter(|(number, _)| *number == label) {
-                Some((_, known)) => known == hash,
+            let same = if let Some((_, known)) = told.filter(|(number, _)| *number == label) {
+                known == hash
+            } else {
                 // Whoever has taken the annotation away or edited it must not restart pods by that: the templates themselves tell.
-                None => runs(live, templates, (label, component.mode)),
+                let mut schedulers = [None, live.observed.pod_scheduler.as_deref(), set].into_iter();
+                schedulers.any(|scheduler| runs(live, templates, scheduler, (label, component.mode)))
             };
             Some(if same { number } else { number + 1 })
         });
@@ -42,11 +47,14 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// Whether a workload has these templates, under the number of a revision.
-fn runs(live: &OwnedObject, templates: &[Value], (revision, mode): (&str, Mode)) -> bool {
+/// Whether a workload has these templates, under the number of a revision and with a scheduler in those that name none.
+fn runs(live: &OwnedObject, templates: &[Value], scheduler: Option<&str>, (revision, mode): (&str, Mode)) -> bool {
     let numbered = templates.iter().map(|template| {
         let mut numbered = template.clone();
         numbered["metadata"]["labels"][REVISION_LABEL] = revision.into();
+        if let Some(scheduler) = scheduler {
+            name_scheduler(&mut numbered, scheduler);
+        }
         numbered
     });
     let numbered: Vec<Value> = numbered.collect();
