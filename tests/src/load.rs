@@ -92,6 +92,12 @@ impl Connection {
         self.ask_until(question, |_, body| body.windows(5).any(|window| window == b"data:")).await
     }
 
+    /// The body of the last answer, as it came.
+    pub fn body(&self) -> &[u8] {
+        let Some(end) = self.read.windows(HEAD_END.len()).position(|window| window == HEAD_END) else { return &[] };
+        &self.read[end + HEAD_END.len()..]
+    }
+
     /// How often the last answer has this.
     fn count(&self, text: &[u8]) -> usize {
         self.read.windows(text.len()).filter(|window| *window == text).count()

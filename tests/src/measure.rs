@@ -68,8 +68,13 @@ fn usage_of_process(process: &str) -> Taken {
 
 /// The sum of a metric over its labels; 0 where the host gives no answer.
 pub fn metric(host: &Host<'_>, name: &str) -> f64 {
-    let Ok((200, text)) = host.get("/metrics") else { return 0.0 };
-    let lines = text.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
+    let Ok((200, page)) = host.get("/metrics") else { return 0.0 };
+    metric_on_page(&page, name)
+}
+
+/// The same on a page of metrics.
+pub fn metric_on_page(page: &str, name: &str) -> f64 {
+    let lines = page.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
     lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
 }
 

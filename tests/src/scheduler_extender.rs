@@ -22,7 +22,7 @@ const NAMESPACE: &str = "pointsman-system";
 pub struct SchedulerExtender<'c> {
     cluster: &'c TestCluster,
     /// Its name among the cluster's parts.
-    part: String,
+    pub part: String,
     /// Where it answers `/readyz`, `/metrics` and `/placements`.
     pub pages: String,
 }
@@ -36,6 +36,11 @@ impl ExtenderAddress {
     pub fn free() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         Self(listener.local_addr().expect("it has an address"))
+    }
+
+    /// As a socket's address.
+    pub fn socket(&self) -> SocketAddr {
+        self.0
     }
 
     /// Writes the shipped configuration of the scheduler into a folder, for an extender at this address. `edit` changes it.

@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// Measures for a shorter time: enough to see whether a change matters much.
     #[arg(long)]
     quick: bool,
-    /// Runs only this program (admission, allocation, download, endpoint_picker, gateway, model_status, picker, plan, policy, reload, rules, services, shadow), or only what has this in its name.
+    /// Runs only this program (admission, allocation, download, endpoint_picker, gateway, model_status, picker, plan, policy, reload, rules, scheduler_extender, services, shadow), or only what has this in its name.
     #[arg(value_name = "NAME")]
     only: Option<String>,
 }
@@ -29,7 +29,7 @@ enum Goal {
 }
 
 /// The programs, each a target of cargo's.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 14] = [
     "admission",
     "allocation",
     "download",
@@ -41,12 +41,13 @@ const PROGRAMS: [&str; 13] = [
     "policy",
     "reload",
     "rules",
+    "scheduler_extender",
     "services",
     "shadow",
 ];
 
 /// By a bench's group and its name in there.
-const GOALS: [(&str, &str, Goal); 27] = [
+const GOALS: [(&str, &str, Goal); 30] = [
     ("an allocation of 5,000 models on 500 nodes", "a request", Goal::Micros(5000.0)),
     ("an allocation of 5,000 models on 500 nodes", "from scratch", Goal::Micros(200_000.0)),
     // Four fifths of the bytes in the same time.
@@ -66,6 +67,10 @@ const GOALS: [(&str, &str, Goal); 27] = [
     ("p50 that a proxy adds to a chat completion", "gateway", Goal::Times(1.2)),
     // Nine tenths of the requests in the same time.
     ("a chat completion at saturation", "gateway", Goal::Times(1.11)),
+    ("filter and prioritize of one pod, 1,000 nodes", "p50", Goal::Micros(2000.0)),
+    ("filter and prioritize of one pod, 5,000 nodes", "p50", Goal::Micros(10_000.0)),
+    // Four fifths of the pods in the same time.
+    ("scheduler throughput at 200 nodes", "extender", Goal::Times(1.25)),
     ("the objects of many InferenceServices", "host", Goal::Times(1.25)),
     ("an InferenceService among many", "CPU", Goal::Micros(3000.0)),
     ("an InferenceService among many", "CPU an object", Goal::Micros(600.0)),

@@ -1,0 +1,154 @@
+//! How many pods the real kube-scheduler places with the extender and without, in turn. Without it, the scheduler's configuration names none.
+
+use crate::{
+    is_quick, metric, number_in,
+    objects::{CONNECTIONS, SERVICES, engine, node_file, pods, router},
+    start, tell_failures,
+};
+use futures::{StreamExt, stream};
+use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
+use pointsman_harness::Options;
+use pointsman_tests::{
+    ExtenderAddress, TestCluster, TestNamespace, eventually,
+    measure::{goal, keep, quantile},
+};
+use std::{
+    env, fs,
+    path::Path,
+    pin::pin,
+    process,
+    time::{Duration, Instant},
+};
+
+/// How many nodes there are.
+const NODES: usize = 200;
+
+/// How many pods are created at once. Every other one requests an accelerator: there are fewer of these than pods.
+const PODS: u32 = 1_000;
+const PODS_QUICK: u32 = 500;
+
+/// How often each is measured.
+const ROUNDS: u32 = 3;
+
+/// What the pods may take with the extender of what they take without: four fifths of the pods in the same time.
+const MAX_RATIO: f64 = 1.25;
+
+/// The scheduler's name among the cluster's parts.
+const SCHEDULER: &str = "scheduler";
+
+struct Bench<'a> {
+    space: &'a TestNamespace<'a>,
+    address: &'a ExtenderAddress,
+    /// Where the scheduler's configuration is.
+    folder: &'a Path,
+    pods: u32,
+}
+
+pub(crate) async fn measure() {
+    let address = ExtenderAddress::free();
+    let folder = env::temp_dir().join(format!("pointsman-scheduler-extender-{}", process::id()));
+    let config = address.write_config(&folder, |_| {});
+    let file = folder.join("nodes.yaml");
+    fs::write(&file, node_file(NODES)).unwrap();
+    let options = Options { nodes: Some(file), scheduler_config: Some(config), neighbours: Some(Vec::new()), ..Options::default() };
+    let cluster = TestCluster::start(&options);
+    let space = cluster.namespace("bench").await;
+    let bench = Bench { space: &space, address: &address, folder: &folder, pods: if is_quick() { PODS_QUICK } else { PODS } };
+    let rounds = number_in("POINTSMAN_ROUNDS").unwrap_or(ROUNDS);
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let is_even = round.is_multiple_of(2);
+        // Each is the first as often as the other.
+        for has_extender in [!is_even, is_even] {
+            let took = bench.round(has_extender).await;
+            if has_extender { with.push(took) } else { without.push(took) }
+        }
+    }
+    tell(&without, &with, bench.pods);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+impl Bench<'_> {
+    /// The time from the first creation of a pod to the last binding.
+    async fn round(&self, has_extender: bool) -> Duration {
+        let cluster = self.space.cluster;
+        self.address.write_config(self.folder, |config| {
+            if !has_extender {
+                config.as_object_mut().unwrap().remove("extenders");
+            }
+        });
+        let extender = if has_extender { Some(start(cluster, self.address).await) } else { None };
+        // It reads its configuration when it starts.
+        cluster.stop_part(SCHEDULER).unwrap();
+        cluster.start_part(SCHEDULER).unwrap();
+        self.place_one().await;
+        let took = self.place_all().await;
+        if let Some(extender) = extender {
+            let asked = metric(&extender, "pointsman_extender_pods_total{scope=\"in\"}");
+            assert!(asked >= f64::from(self.pods), "the scheduler has asked about {asked} of {} pods", self.pods);
+            tell_failures(&extender);
+            extender.kill();
+        }
+        self.clear().await;
+        took
+    }
+
+    /// Waits until the scheduler has listed the cluster, by a pod that doesn't count.
+    async fn place_one(&self) {
+        let pods = pods(self.space);
+        pods.create(&PostParams::default(), &engine("first", 0)).await.unwrap();
+        eventually("the first pod has a node", async || pods.get("first").await.ok()?.spec?.node_name).await;
+        self.clear().await;
+    }
+
+    async fn place_all(&self) -> Duration {
+        let pods = pods(self.space);
+        let version = pods.list_metadata(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+        // A pod is new to this watch once it has a node.
+        let bound = WatchParams::default().fields("spec.nodeName!=");
+        let mut events = pin!(pods.watch_metadata(&bound, &version).await.unwrap());
+        let create = |number: usize| {
+            let pods = &pods;
+            let (name, service) = (format!("pod-{number}"), number / 2 % SERVICES);
+            let pod = if number.is_multiple_of(2) { engine(&name, service) } else { router(&name, service) };
+            async move {
+                pods.create(&PostParams::default(), &pod).await.unwrap();
+            }
+        };
+        let binding = async {
+            let mut left = self.pods;
+            while left > 0 {
+                match events.next().await.unwrap().unwrap() {
+                    WatchEvent::Added(_) => left -= 1,
+                    WatchEvent::Error(error) => panic!("the watch of pods has failed: {error:?}"),
+                    _ => {}
+                }
+            }
+        };
+        let begun = Instant::now();
+        tokio::join!(stream::iter(0..self.pods as usize).for_each_concurrent(CONNECTIONS, create), binding);
+        begun.elapsed()
+    }
+
+    async fn clear(&self) {
+        let pods = pods(self.space);
+        pods.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await.unwrap();
+        eventually("all pods are gone", async || pods.list_metadata(&ListParams::default()).await.unwrap().items.is_empty().then_some(()))
+            .await;
+    }
+}
+
+fn tell(without: &[Duration], with: &[Duration], pods: u32) {
+    let a_second = |took: &Duration| f64::from(pods) / took.as_secs_f64();
+    println!("\nscheduler throughput at {NODES} nodes, {} rounds of {pods} pods each", with.len());
+    for (name, rounds) in [("without the extender", without), ("with it", with)] {
+        let each: Vec<String> = rounds.iter().map(|took| format!("{:.0}", a_second(took))).collect();
+        println!("  {name:<22} {:>5.0} pods a second, of {}", a_second(&quantile(rounds, 0.5)), each.join(", "));
+    }
+    let (native, extender) = (quantile(without, 0.5), quantile(with, 0.5));
+    let ratio = extender.div_duration_f64(native);
+    println!("  {:.2} x the pods a second without the extender", 1.0 / ratio);
+    goal("time, with/without", &format!("{ratio:.2}"), &format!("<= {MAX_RATIO}"), ratio <= MAX_RATIO);
+    // By pod, so that a quick run has times of the same size.
+    keep(&format!("scheduler throughput at {NODES} nodes"), &[("native", native / pods), ("extender", extender / pods)]);
+}
