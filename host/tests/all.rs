@@ -24,6 +24,7 @@ mod parity;
 mod picker;
 mod picker_cli;
 mod picker_traces;
+mod placements_cli;
 mod plans;
 mod plugin_cli;
 mod plugins;

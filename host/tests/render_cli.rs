@@ -143,6 +143,38 @@ fn plugins_come_from_files_and_from_config_maps() {
 }
 
 #[test]
+fn nodes_in_a_file_show_which_pods_get_them() {
+    let folder = folder("render-cli/nodes");
+    fs::write(folder.join("chat.yaml"), CHAT).unwrap();
+    let node = |name: &str| {
+        let labels = json!({"models.ome.io/clusterbasemodel.llama": "Ready"});
+        let allocatable = json!({"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"});
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": {"allocatable": allocatable}})
+    };
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [node("a"), node("b")]});
+    fs::write(folder.join("nodes"), list.to_string()).unwrap();
+    let words = ["render", "-f", "chat.yaml", "-f", "context.yaml", "--nodes", "nodes", "--placement-config", "placement"];
+    let render = |settings: &str| {
+        fs::write(folder.join("placement"), settings).unwrap();
+        ended(0, &folder, &words, "")
+    };
+    let (printed, said) = render("{}");
+    assert_eq!(said, "pod default/chat-engine-0: on the node a\n");
+    assert_eq!(printed, ended(0, &folder, &["render", "-f", "chat.yaml", "-f", "context.yaml"], "").0);
+    assert_eq!(render("ties: Scheduler\n").1, "pod default/chat-engine-0: on one of the nodes a, b (the scheduler decides)\n");
+    assert_eq!(render("features: [{name: node.heat, expression: '1.0'}]\n").1, said);
+    let unusable = "features: [{name: node.heat, expression: '1 +'}]\n";
+    for (settings, says) in [("racks: a\n", "--placement-config placement: "), (unusable, "features[node.heat].expression")] {
+        fs::write(folder.join("placement"), settings).unwrap();
+        assert!(refused(&folder, &words).contains(says), "{settings}");
+    }
+    let (_, said) = ended(2, &folder, &["render", "-f", "chat.yaml", "--placement-config", "placement"], "");
+    assert!(said.contains("--nodes"), "{said}");
+    fs::write(folder.join("nodes"), CHAT).unwrap();
+    assert!(refused(&folder, &words).contains("--nodes takes Nodes, Pods, Namespaces and the ConfigMaps of model agents"));
+}
+
+#[test]
 fn explain_is_for_people_and_for_programs() {
     let folder = folder("render-cli/explain");
     fs::write(folder.join("chat.yaml"), format!("{CHAT}---\n{}", CHAT.replace("chat", "other"))).unwrap();

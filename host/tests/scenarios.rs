@@ -6,6 +6,7 @@ use clap::Parser;
 use pointsman::{
     cli::{
         offline::{Offline, OfflineArgs, Planned},
+        placement::{PlacementArgs, predict},
         render::{Form, clashes, rendered},
     },
     load::Loader,
@@ -40,7 +41,12 @@ const EXAMPLES: [&str; 2] = ["rust-cost", "rust-labels"];
 struct Args {
     #[command(flatten)]
     offline: OfflineArgs,
+    #[command(flatten)]
+    placement: PlacementArgs,
 }
+
+/// The flags whose values are files of the case.
+const FILE_FLAGS: [&str; 3] = ["-f", "--nodes", "--placement-config"];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("tests/scenarios")
@@ -106,9 +112,7 @@ fn give(case: &Path, loader: &Loader, plugins: &Path) -> Result<Given, String> {
         let mut parts = line.splitn(2, ' ');
         let (flag, value) = (parts.next().unwrap_or_default().to_owned(), parts.next());
         let value =
-            value.map(
-                |value| if ["-f", "--nodes"].contains(&flag.as_str()) { case.join(value).display().to_string() } else { value.to_owned() },
-            );
+            value.map(|value| if FILE_FLAGS.contains(&flag.as_str()) { case.join(value).display().to_string() } else { value.to_owned() });
         words.push(flag);
         words.extend(value);
     }
@@ -125,6 +129,8 @@ fn give(case: &Path, loader: &Loader, plugins: &Path) -> Result<Given, String> {
     // Another version of ours must not change them all.
     "v0.0.0".clone_into(&mut offline.settings.version);
     let plans = offline.plans();
+    let predicted = predict(&offline, &plans, &args.placement, loader).map_err(|error| format!("{error:#}"))?;
+    offline.notes.extend(predicted);
     let plan = show.plan.then(|| plan(&offline, &plans, &show, case));
     let explain = show.explain.then(|| plans.iter().map(|planned| explained(planned, &show.points)).collect::<String>());
     Ok(Given { plan, explain })

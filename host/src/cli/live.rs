@@ -264,7 +264,7 @@ pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
         source.put(&mut world, &DEPLOYMENT, "", &format!("{SUBJECT_KIND}={}", INFERENCE_MODEL.kind)).await?;
         observe(&source, &mut world, &policies, &offline.host_namespace).await;
     }
-    Ok(Offline { world, subjects: vec![key], policies, settings: offline.settings.settings(), notes })
+    Ok(Offline { world, subjects: vec![key], policies, settings: offline.settings.settings(), notes, nodes: Vec::new() })
 }
 
 /// The kind and the name in KIND/NAME.

@@ -10,7 +10,7 @@ use k8s_openapi::{api::core::v1, jiff::Timestamp};
 use kube::Api;
 use pointsman_core::{
     allocation::{
-        Entry, Node, ObjectName, Phase, Scorer, allocate,
+        Entry, Node, NodeScorer, ObjectName, Phase, Scorer, allocate,
         amounts::Amounts,
         cluster::{Cluster, Inputs, ModelObject},
         forecast,
@@ -18,9 +18,10 @@ use pointsman_core::{
         memory_text,
         records::{self, GATEWAY_ACTIVITY, GatewayActivity, NODE, RESERVATIONS, Reservations},
     },
-    decide::{Policies, Standing, Undecided},
+    decide::{Policies, Standing},
     key::ObjectKey,
     memory_admission::{assumed, model_objects, score},
+    model_placement::{ClusterView, NodePolicies},
     resource::INFERENCE_MODEL,
     world::World,
 };
@@ -33,6 +34,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 pub(super) struct Machines {
     nodes: BTreeMap<String, Node>,
     pods: BTreeMap<(String, String), PodUsage>,
+    /// The same nodes and pods, as policies learn of them.
+    view: ClusterView,
     /// What is reserved on the nodes.
     places: BTreeMap<String, Reservations>,
     gateways: Vec<GatewayActivity>,
@@ -43,19 +46,28 @@ pub(super) struct Machines {
 impl Machines {
     /// Reads files with nodes, and with pods if they are to count; none without any.
     pub(super) fn from_files(paths: &[PathBuf]) -> Result<Option<Self>> {
+        let documents = files::read(paths)?;
+        (!paths.is_empty()).then(|| Self::from_documents(&documents)).transpose()
+    }
+
+    /// The same from what such files contain.
+    pub(super) fn from_documents(documents: &[Document]) -> Result<Self> {
         let mut machines = Self::default();
-        for Document { place, object } in files::read(paths)? {
-            let text = Value::Object(object.clone()).to_string();
+        for Document { place, object } in documents {
+            let text = || Value::Object(object.clone()).to_string();
             match object.get("kind").and_then(Value::as_str) {
-                Some("Node") => machines.put_node(&text),
-                Some("Pod") => machines.put_pod(&text),
+                Some("Node") => machines.put_node(&text()),
+                Some("Pod") => machines.put_pod(&text()),
+                // They matter to which nodes pods get, not to memory.
+                Some("Namespace" | "ConfigMap") => {}
                 kind => bail!(
-                    "{place}: --nodes takes Nodes and Pods, and this is {}: write them with `kubectl get nodes,pods -A -o yaml`",
+                    "{place}: --nodes takes Nodes, Pods, Namespaces and the ConfigMaps of model agents, and this is {}: write them with \
+                     `kubectl get nodes,pods -A -o yaml`",
                     kind.unwrap_or("no Kubernetes object")
                 ),
             }
         }
-        Ok((!paths.is_empty()).then_some(machines))
+        Ok(machines)
     }
 
     /// Reads those of a cluster.
@@ -76,7 +88,7 @@ impl Machines {
     }
 
     /// What an allocation of these models takes.
-    fn inputs(&self, objects: &BTreeMap<ObjectKey, ModelObject>) -> Inputs {
+    fn inputs(&self, objects: &BTreeMap<ObjectKey, ModelObject>, now: u64) -> Inputs {
         let (histories, settled) = (BTreeMap::new(), BTreeMap::new());
         let cluster = Cluster {
             nodes: &self.nodes,
@@ -86,31 +98,56 @@ impl Machines {
             histories: &histories,
             settled: &settled,
         };
-        cluster.inputs(objects, now())
+        cluster.inputs(objects, now)
+    }
+
+    /// Decides about these models, and says what people should know of that.
+    fn decide(
+        &self,
+        objects: &BTreeMap<ObjectKey, ModelObject>,
+        policies: &Policies,
+        decide: impl FnOnce(&Inputs, u64, &mut Scorer<'_>, &mut NodeScorer<'_>) -> BTreeMap<ObjectKey, Entry>,
+    ) -> (Inputs, BTreeMap<ObjectKey, Entry>, Vec<String>) {
+        let now = Timestamp::now().as_second().unsigned_abs();
+        let inputs = self.inputs(objects, now);
+        let (running, new) = (policies.pin(Standing::Running), policies.pin(Standing::New));
+        let (mut unranked, mut nodes) = (None, NodePolicies::new(&new, &self.view, objects, &|| false));
+        let entries = decide(&inputs, now, &mut |rows| score(&running, rows, &mut unranked), &mut |choice| nodes.score(choice));
+        let unranked =
+            unranked.map(|why| format!("the policies at scheduling-scoring can't rank models, so none sleeps for another: {why}"));
+        let unchosen = nodes
+            .failed
+            .map(|why| format!("the policies at scheduling-scoring can't choose nodes for models, so those without a place wait: {why}"));
+        let notes = self.notes.iter().cloned().chain(unranked).chain(unchosen).collect();
+        (inputs, entries, notes)
     }
 
     fn put_node(&mut self, text: &str) {
         let (name, node, problem) = Node::from_object(text);
         self.notes.extend(problem.map(|problem| format!("node {name}: the annotation {problem}")));
+        self.view.put_node(&name, text);
         self.nodes.insert(name, node);
     }
 
     fn put_pod(&mut self, text: &str) {
         let metadata = serde_json::from_str::<Value>(text).unwrap_or_default()["metadata"].take();
         let word = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
-        self.pods.extend(PodUsage::from_object(text).map(|pod| ((word("namespace"), word("name")), pod)));
+        let key = (word("namespace"), word("name"));
+        if let Some(pod) = PodUsage::from_object(text) {
+            self.view.put_pod(&key, text, pod.model.as_ref());
+            self.pods.insert(key, pod);
+        }
     }
 }
 
-/// What an allocation is made by, beside its inputs: the time, and the policies. Says what comes of it, and whether they could decide.
-fn decided<T>(policies: &Policies, decide: impl FnOnce(u64, &mut Scorer<'_>) -> T) -> (T, Option<String>) {
-    let (policies, mut failed) = (policies.pin(Standing::Running), None);
-    let outcome = decide(now(), &mut |rows| score(&policies, rows, &mut failed));
-    (outcome, failed.as_ref().map(unranked))
+/// The entries that models have in the end.
+fn settled(inputs: &Inputs, now: u64, score: &mut Scorer<'_>, choose: &mut NodeScorer<'_>) -> BTreeMap<ObjectKey, Entry> {
+    forecast(&inputs.nodes, &inputs.models, now, score, choose)
 }
 
-fn now() -> u64 {
-    Timestamp::now().as_second().unsigned_abs()
+/// The entries that models have now.
+fn current(inputs: &Inputs, now: u64, score: &mut Scorer<'_>, choose: &mut NodeScorer<'_>) -> BTreeMap<ObjectKey, Entry> {
+    allocate(&inputs.nodes, &inputs.models, now, score, choose).entries
 }
 
 /// Gives the models of a world their entries: by simulation on these machines, or without any as if each had a place. Says who has one
@@ -121,16 +158,10 @@ pub(super) fn simulate(world: &mut World, policies: &Policies, machines: Option<
         world.set_allocated(&assumed(&objects));
         return Vec::new();
     };
-    let inputs = machines.inputs(&objects);
-    let (entries, unranked) = decided(policies, |now, score| forecast(&inputs.nodes, &inputs.models, now, score));
-    let lines = entries.iter().map(|(key, entry)| entry_text(key, entry, inputs.models[key].needs));
-    let notes = machines.notes.iter().cloned().chain(unranked).chain(lines).collect();
+    let (inputs, entries, mut notes) = machines.decide(&objects, policies, settled);
+    notes.extend(entries.iter().map(|(key, entry)| entry_text(key, entry, inputs.models[key].needs)));
     world.set_allocated(&entries);
     notes
-}
-
-fn unranked(why: &Undecided) -> String {
-    format!("the policies at scheduling-scoring can't rank models, so none sleeps for another: {why}")
 }
 
 /// What is so of one model, in a line.
@@ -151,13 +182,11 @@ fn entry_text(key: &ObjectKey, entry: &Entry, needs: Amounts) -> String {
 
 /// Gives the models of a cluster the entries that its leader would give them now. What may not be read is said instead.
 pub(super) async fn observe(source: &Source, world: &mut World, policies: &Policies, host_namespace: &str) {
-    let now = |inputs: &Inputs, now: u64, score: &mut Scorer<'_>| allocate(&inputs.nodes, &inputs.models, now, score).entries;
-    fill(source, world, policies, host_namespace, now).await;
+    fill(source, world, policies, host_namespace, current).await;
 }
 
 /// Gives them the entries that they would have once the leader has written what it would write now.
 pub(super) async fn foresee(source: &Source, world: &mut World, policies: &Policies, host_namespace: &str) {
-    let settled = |inputs: &Inputs, now: u64, score: &mut Scorer<'_>| forecast(&inputs.nodes, &inputs.models, now, score);
     fill(source, world, policies, host_namespace, settled).await;
 }
 
@@ -166,16 +195,15 @@ async fn fill(
     world: &mut World,
     policies: &Policies,
     host_namespace: &str,
-    decide: impl FnOnce(&Inputs, u64, &mut Scorer<'_>) -> BTreeMap<ObjectKey, Entry>,
+    decide: impl FnOnce(&Inputs, u64, &mut Scorer<'_>, &mut NodeScorer<'_>) -> BTreeMap<ObjectKey, Entry>,
 ) {
     if world.keys(&INFERENCE_MODEL).is_empty() {
         return;
     }
     match Machines::read(source, host_namespace).await {
         Ok(machines) => {
-            let inputs = machines.inputs(&model_objects(world));
-            let (entries, unranked) = decided(policies, |now, score| decide(&inputs, now, score));
-            for note in machines.notes.iter().cloned().chain(unranked) {
+            let (_, entries, notes) = machines.decide(&model_objects(world), policies, decide);
+            for note in notes {
                 eprintln!("{note}");
             }
             world.set_allocated(&entries);

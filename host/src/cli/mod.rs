@@ -25,6 +25,7 @@ mod model_reports;
 pub mod offline;
 mod output;
 mod picker;
+pub mod placement;
 mod plugin;
 mod policies;
 mod policy;

@@ -4,6 +4,7 @@ use super::{
     cache::CacheArgs,
     offline::{Offline, OfflineArgs, Planned},
     output::print,
+    placement::{PlacementArgs, predict},
 };
 use crate::load::Loader;
 use anyhow::{Context, Result, anyhow, bail};
@@ -11,15 +12,20 @@ use clap::{Args, ValueEnum};
 use pointsman_core::{plan::Object, world::ObjectKey};
 use pointsman_sandbox::engine::Engines;
 use serde_json::{Value, json};
-use std::{collections::HashMap, process::ExitCode, sync::Arc};
+use std::{collections::HashMap, process::ExitCode, sync::Arc, time::Duration};
 
 /// What it is to end with where a service gets no objects.
 const HELD: u8 = 2;
+
+/// How long a policy may take to score nodes or models. No scheduler waits for it, and the machine may be busy.
+const SCORING_DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Args, Debug)]
 pub(super) struct RenderArgs {
     #[command(flatten)]
     offline: OfflineArgs,
+    #[command(flatten)]
+    placement: PlacementArgs,
     #[command(flatten)]
     cache: CacheArgs,
     /// In which form the objects are printed.
@@ -38,8 +44,12 @@ pub enum Form {
 }
 
 pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
-    let offline = read(&args.offline, &args.cache)?;
+    let loader = loader(&args.cache)?.with_hot_deadline(SCORING_DEADLINE);
+    let offline = read_with(&args.offline, &loader)?;
     let plans = offline.plans();
+    for line in predict(&offline, &plans, &args.placement, &loader)? {
+        eprintln!("{line}");
+    }
     let text = rendered(&plans, args.output)?;
     if !text.is_empty() {
         print(&text);
@@ -49,10 +59,14 @@ pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
 
 /// Reads what the command line names, and tells people what they should know of it.
 pub(super) fn read(args: &OfflineArgs, cache: &CacheArgs) -> Result<Offline> {
+    read_with(args, &loader(cache)?)
+}
+
+fn read_with(args: &OfflineArgs, loader: &Loader) -> Result<Offline> {
     if args.files.is_empty() {
         bail!("nothing to read: name files with -f FILE, or - for standard input");
     }
-    let offline = Offline::read(args, &loader(cache)?)?;
+    let offline = Offline::read(args, loader)?;
     for note in &offline.notes {
         eprintln!("{note}");
     }

@@ -18,7 +18,7 @@ use crate::{
     logging::{LogFormat, LogLevel},
     permissions::SCHEDULER,
     scheduler_extender::{
-        Dissolver, Extender, ExtenderParts,
+        Extender, ExtenderParts, Writer,
         counts::ExtenderState,
         placements,
         server::{self, Listeners},
@@ -32,7 +32,7 @@ use crate::{
     },
     source::file,
 };
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{ArgAction, Args};
 use pointsman_core::{duration, placement::Settings, settings::HOST_NAMESPACE};
 use pointsman_crds::policy::plugin::PolicyPoint;
@@ -162,13 +162,21 @@ impl SchedulerExtenderArgs {
 }
 
 impl PortArgs {
+    /// Whoever may ask can have nodes reserved, and keep other pods off them.
+    fn check(&self) -> Result<()> {
+        if self.bind.ip().is_loopback() || self.client_ca.is_some() {
+            return Ok(());
+        }
+        bail!(
+            "--bind {}: anybody who reaches this address could reserve nodes: set --secure-serving and --client-ca, or bind to 127.0.0.1",
+            self.bind
+        );
+    }
+
     async fn listener(&self, tasks: &mut Tasks) -> Result<Listeners> {
         let listener = TcpListener::bind(self.bind).await.with_context(|| format!("--bind: listening on {}", self.bind))?;
         tracing::info!(address = %listener.local_addr()?, tls = self.secure_serving, "answering schedulers");
         if !self.secure_serving {
-            if !self.bind.ip().is_loopback() {
-                tracing::warn!("anybody who reaches --bind can have nodes reserved: set --secure-serving and --client-ca");
-            }
             return Ok(Listeners::Plain(listener));
         }
         let shown = certificate::shown(self.cert_path.as_deref(), tasks)?;
@@ -188,6 +196,7 @@ pub(super) async fn run(args: SchedulerExtenderArgs) -> Result<ExitCode> {
     // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
     let mut stopped = pin!(stop_signal()?);
     let log_level = LogLevel::start(&args.log_level, args.log_format, None).with_context(|| format!("--log-level {}", args.log_level))?;
+    args.ports.check()?;
     let client = args.cluster.client().await?;
     let mut tasks = Tasks::new();
     let (settings, newest) = args.settings(&mut tasks)?;
@@ -197,7 +206,7 @@ pub(super) async fn run(args: SchedulerExtenderArgs) -> Result<ExitCode> {
         spawn_blocking(move || builtins(&compiling)).await.context("loading the built-in policies")?.map_err(|error| anyhow!(error))?;
     let source = RecordSource {
         client: client.clone(),
-        namespace: args.policy_set,
+        namespace: args.policy_set.clone(),
         trust: args.trust.trust()?,
         loader: Arc::clone(&loader),
         point: PolicyPoint::SchedulingScoring,
@@ -216,8 +225,8 @@ pub(super) async fn run(args: SchedulerExtenderArgs) -> Result<ExitCode> {
     let extender = Extender::start(parts, settings).await.map_err(|error| anyhow!("--config: {error}"))?;
     let following = Arc::clone(&extender).follow_settings(newest);
     tasks.spawn(async { (following.await, "following --config").1 });
-    let dissolver = Dissolver::new(client, args.identity.unwrap_or_else(process_name));
-    let tidying = Arc::clone(&extender).tidy(dissolver);
+    let writer = Writer::new(client, args.policy_set, args.identity.unwrap_or_else(process_name));
+    let tidying = Arc::clone(&extender).tidy(writer);
     tasks.spawn(async { (tidying.await, "the upkeep of gangs").1 });
 
     let mut registry = Registry::default();
@@ -261,6 +270,20 @@ mod tests {
         let said = read_settings(&file).unwrap_err();
         assert!(said.starts_with(&format!("--config {}: ", file.display())) && said.contains("prise"), "{said}");
         assert!(read_settings(&folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn an_address_that_others_reach_needs_their_certificates() {
+        let ports = |bind: &str, client_ca: Option<&str>| PortArgs {
+            bind: bind.parse().unwrap(),
+            secure_serving: client_ca.is_some(),
+            cert_path: None,
+            client_ca: client_ca.map(PathBuf::from),
+            listen: "127.0.0.1:0".parse().unwrap(),
+        };
+        assert!(ports("127.0.0.1:9404", None).check().is_ok() && ports("0.0.0.0:9404", Some("ca.crt")).check().is_ok());
+        let refused = ports("0.0.0.0:9404", None).check().unwrap_err().to_string();
+        assert!(refused.contains("--client-ca"), "{refused}");
     }
 
     #[test]

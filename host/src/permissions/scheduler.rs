@@ -32,8 +32,10 @@ pub fn scheduler_objects() -> Vec<Value> {
         rules(&[&NAMESPACE], SEES),
         vec![
             rule("", "nodes", SEES),
-            // Members of a gang that can't become whole are deleted, and one of a gang that has become complete is annotated.
+            // Members of a gang that can't become whole are deleted, and pods that the scheduler is to ask about again are annotated.
             rule("", "pods", &["delete", "list", "patch", "watch"]),
+            // Whether it creates workers only once their leader is Ready.
+            rule("leaderworkerset.x-k8s.io", "leaderworkersets", &["get"]),
             rule("events.k8s.io", "events", &["create", "patch"]),
         ],
     ]

@@ -25,7 +25,7 @@ const HIDDEN_CONDITION: [&str; 2] = ["lastHeartbeatTime", "lastTransitionTime"];
 
 /// The features, compiled.
 #[derive(Debug)]
-pub(super) struct CompiledFeatures {
+pub(crate) struct CompiledFeatures {
     names: Vec<String>,
     /// Each is a lookup of it.
     program: Program,
@@ -37,7 +37,7 @@ pub(super) struct CompiledFeatures {
 
 impl CompiledFeatures {
     /// Compiles expressions, or says what is wrong with which and where. Blocks for some milliseconds.
-    pub(super) fn new(features: &[CustomFeature], evaluator: Arc<Evaluator>, counts: Arc<ExtenderCounts>) -> Result<Self, String> {
+    pub(crate) fn new(features: &[CustomFeature], evaluator: Arc<Evaluator>, counts: Arc<ExtenderCounts>) -> Result<Self, String> {
         let source = source(features);
         match evaluator.inspect(&source) {
             Ok(Ok(_)) => {}
@@ -49,7 +49,7 @@ impl CompiledFeatures {
     }
 
     /// The values on a node, which is JSON text; NaN where an expression has none. Blocks.
-    pub(super) fn values(&self, node: &str, text: Arc<str>) -> Vec<f64> {
+    pub(crate) fn values(&self, node: &str, text: Arc<str>) -> Vec<f64> {
         let mut asking = match self.evaluator.ask() {
             Ok(asking) => asking,
             Err(error) => {
@@ -115,7 +115,7 @@ fn number(answer: Result<Result<String, Problem>, CallError>) -> Result<f64, Str
 }
 
 /// A node as expressions see it. What they don't see is removed.
-pub(super) fn visible(mut node: Value) -> Value {
+pub(crate) fn visible(mut node: Value) -> Value {
     let mut remove = |pointer: &str, fields: &[&str]| {
         if let Some(Value::Object(object)) = node.pointer_mut(pointer) {
             for field in fields {

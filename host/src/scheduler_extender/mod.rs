@@ -15,35 +15,43 @@ mod gangs;
 pub mod placements;
 pub mod server;
 mod stores;
+mod upkeep;
+mod waiting;
 pub mod wire;
 
 use crate::{keeper::follow::Followed, load::Loader};
 use arc_swap::ArcSwap;
 use cache::{Cache, CacheSource};
-use calls::kept::KeptRanks;
+use calls::kept::{KeptOffers, KeptRanks};
 use counts::ExtenderCounts;
+pub(crate) use features::{CompiledFeatures, visible};
 use gangs::AskedGangs;
-pub use gangs::Dissolver;
 use kube::Client;
 use pointsman_core::{
     decide::Policies,
-    placement::{
-        Settings,
-        gangs::{Overdue, Reservations},
-        record::Placements,
-    },
+    placement::{Pod, Settings, gangs::Reservations, record::Placements},
 };
 use pointsman_sandbox::{digest::Digest, sync::locked};
+use serde_json::Value;
 use std::{
     collections::BTreeSet,
     fmt,
     sync::{Arc, Mutex},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use tokio::{sync::watch, time::sleep};
+pub(crate) use stores::downloads;
+use tokio::{sync::watch, task::spawn_blocking, time::sleep};
+pub use upkeep::Writer;
+use waiting::Waiting;
 
 /// How often it is looked whether the cluster was listed for other settings.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How many pods get an event a second because their calls were abandoned. A metric counts all calls.
+const MAX_ABANDONED: usize = 8;
+
+/// How many names of schedulers are noted.
+const MAX_SCHEDULERS: usize = 64;
 
 /// The bytes that placements are recorded in.
 const MAX_PLACEMENT_BYTES: usize = 64 << 20;
@@ -71,25 +79,53 @@ pub struct Extender {
     /// What the cluster is, as the settings want it. Other settings take another.
     cache: ArcSwap<Cache>,
     followed: Followed,
+    reserving: Mutex<Reserving>,
+    /// What is reserved, as the last change has left it: while nodes are sought for a gang, nobody else waits.
+    reserved: ArcSwap<Reservations>,
     deciding: Mutex<Deciding>,
     placements: Arc<Mutex<Placements>>,
     counts: Arc<ExtenderCounts>,
 }
 
-/// What calls leave for those after them. It is locked after what the watches fill, and before placements.
+/// A pod that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PodReference {
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+impl PodReference {
+    fn from_object(object: &Value) -> Self {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        Self { namespace: text("namespace"), name: text("name"), uid: text("uid") }
+    }
+}
+
+/// What is reserved. Whoever changes it keeps it locked while policies are asked: two members at once would reserve two places for their gang. It
+/// is locked before all else.
 #[derive(Debug, Default)]
-struct Deciding {
+struct Reserving {
     reservations: Reservations,
     /// The policy set by which gangs were tried last.
     set: Option<Digest>,
+}
+
+/// What calls leave for those after them. It is locked after what the watches fill, and before placements.
+#[derive(Debug, Default)]
+struct Deciding {
     gangs: AskedGangs,
+    waiting: Waiting,
     /// The schedulers that have asked.
     schedulers: BTreeSet<String>,
-    /// Whether any are to be dissolved.
+    /// The pods of the last calls that schedulers have abandoned.
+    abandoned: Vec<PodReference>,
+    /// When one has asked last.
+    last_asked: Option<Instant>,
+    /// Whether gangs that stay placed in part start over.
     dissolves: bool,
-    /// Those that are to be dissolved.
-    overdue: Vec<Overdue>,
     kept: KeptRanks,
+    offers: KeptOffers,
     /// Why policies gave no answer the last time.
     complaint: String,
     /// What was wrong the last time with the labels of a gang.
@@ -114,6 +150,8 @@ impl Extender {
             source,
             cache,
             followed,
+            reserving: Mutex::default(),
+            reserved: ArcSwap::default(),
             deciding: Mutex::new(Deciding { dissolves: dissolve_gangs, ..Deciding::default() }),
             placements,
             counts,
@@ -142,7 +180,9 @@ impl Extender {
             tokio::select! {
                 () = listed => {
                     self.cache.store(Arc::clone(&cache));
-                    locked(&self.deciding).reservations.retry();
+                    let extender = Arc::clone(&self);
+                    // While nodes are sought for a gang, that takes a while.
+                    _ = spawn_blocking(move || extender.change_reservations(Reservations::retry)).await;
                     tracing::info!("other settings decide from now on");
                 }
                 changed = newest.changed() => {
@@ -172,6 +212,18 @@ impl Extender {
         &self.counts
     }
 
+    /// Changes what is reserved.
+    fn change_reserving<T>(&self, change: impl FnOnce(&mut Reserving) -> T) -> T {
+        let mut reserving = locked(&self.reserving);
+        let result = change(&mut reserving);
+        self.reserved.store(Arc::new(reserving.reservations.clone()));
+        result
+    }
+
+    fn change_reservations(&self, change: impl FnOnce(&mut Reservations)) {
+        self.change_reserving(|reserving| change(&mut reserving.reservations));
+    }
+
     /// How many objects of each kind are known.
     fn objects(&self) -> [(&'static str, u64); 4] {
         self.cache.load().watched.lock().counts()
@@ -181,6 +233,32 @@ impl Extender {
     fn gangs(&self) -> [(&'static str, u64); 3] {
         let cluster = self.cache.load().watched.lock().cluster.clone();
         locked(&self.deciding).gangs.counts(&cluster)
+    }
+}
+
+impl Reserving {
+    /// Has gangs that have found no nodes tried again if another policy set decides.
+    fn note_set(&mut self, set: Digest) {
+        if self.set.replace(set).is_some_and(|before| before != set) {
+            self.reservations.retry();
+        }
+    }
+}
+
+impl Deciding {
+    /// Notes that a scheduler goes on without the answer for a pod.
+    fn note_abandoned(&mut self, pod: PodReference) {
+        if self.abandoned.len() < MAX_ABANDONED {
+            self.abandoned.push(pod);
+        }
+    }
+
+    /// Notes which scheduler asks. Anybody can write a name into a pod, and no cluster has many.
+    fn note_scheduler(&mut self, pod: &Pod) {
+        self.last_asked = Some(Instant::now());
+        if self.schedulers.len() < MAX_SCHEDULERS && !self.schedulers.contains(&pod.scheduler) {
+            self.schedulers.insert(pod.scheduler.clone());
+        }
     }
 }
 

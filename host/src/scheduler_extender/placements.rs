@@ -13,7 +13,7 @@ use pointsman_core::{
         Standing,
         scoring::{Candidates, Explained},
     },
-    placement::{question, record::Placement},
+    placement::record::Placement,
 };
 use pointsman_sandbox::{
     isolate::isolated,
@@ -178,19 +178,13 @@ impl Extender {
         if pinned.set().digest().to_string() != placement.set {
             return Err(format!("another policy set decides now, and {} decided then: ask for a newer placement", placement.set));
         }
-        let cache = self.cache.load();
-        let (pod, labels) = {
-            let seen = cache.watched.lock();
-            let pod = seen.cluster.pod(&placement.namespace, &placement.name).filter(|pod| pod.uid == placement.uid).cloned();
-            (pod, seen.namespace_labels(&placement.namespace))
-        };
-        let pod = pod.ok_or("the pod is gone, and which plugins were asked about it isn't known any more")?;
-        let subject = question::subject(&pod, &labels);
+        let subject =
+            placement.subject.as_ref().ok_or("the labels of the pod are too large to be recorded, and plugins are selected by them")?;
         let features: Vec<&str> = placement.features.iter().map(String::as_str).collect();
         let candidates = Candidates { features: &features, values: &placement.values };
         let explain = |node: &String| {
             let row = placement.nodes.iter().position(|known| known == node)?;
-            let explained = pinned.explain(&subject, Question::NodePlacement, candidates, row);
+            let explained = pinned.explain(subject, Question::NodePlacement, candidates, row);
             Some(ExplainedNode { node: node.clone(), plugins: explained.into_iter().map(ExplainedByPlugin::from).collect() })
         };
         Ok(nodes.iter().filter_map(explain).collect())

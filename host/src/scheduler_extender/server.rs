@@ -1,6 +1,6 @@
 //! Where schedulers are answered: `/filter`, `/prioritize` and `/preempt`, over TLS or on loopback without.
 
-use super::{Extender, calls::Refused};
+use super::{Extender, calls::Refused, counts::ExtenderCounts};
 use crate::serve::admission::tls::{self, TlsListener};
 use axum::{
     Router,
@@ -15,7 +15,15 @@ use axum::{
     serve::ListenerExt,
 };
 use pointsman_sandbox::isolate::isolated;
-use std::{io, pin::pin, sync::Arc, time::Instant};
+use std::{
+    io,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, watch},
@@ -121,17 +129,45 @@ pub fn routes(extender: Arc<Extender>) -> Router {
     routes.layer(DefaultBodyLimit::max(MAX_CALL_BYTES)).with_state(answering)
 }
 
+/// A call that is being answered. If it is dropped before it ends, the scheduler has closed the connection and goes on without an answer.
+struct Call {
+    verb: Verb,
+    counts: Arc<ExtenderCounts>,
+    started: Instant,
+    is_abandoned: Arc<AtomicBool>,
+    is_over: bool,
+}
+
+impl Call {
+    fn new(verb: Verb, counts: Arc<ExtenderCounts>) -> Self {
+        Self { verb, counts, started: Instant::now(), is_abandoned: Arc::default(), is_over: false }
+    }
+
+    fn ends(&mut self, outcome: &'static str) {
+        self.is_over = true;
+        self.counts.called(self.verb.name(), outcome, self.started.elapsed());
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.is_abandoned.store(true, Ordering::Relaxed);
+            self.ends("abandoned");
+        }
+    }
+}
+
 impl Answering {
     async fn answer(self, verb: Verb, request: extract::Request) -> Response {
-        let started = Instant::now();
-        let counts = Arc::clone(self.extender.counts());
-        let (outcome, response) = self.response(verb, request).await;
-        counts.called(verb.name(), outcome, started.elapsed());
+        let mut call = Call::new(verb, Arc::clone(self.extender.counts()));
+        let (outcome, response) = self.response(verb, request, Arc::clone(&call.is_abandoned)).await;
+        call.ends(outcome);
         response
     }
 
     /// What comes of a call in a word, and the response. Whatever isn't 200 lets a scheduler go on without, if the extender is ignorable.
-    async fn response(self, verb: Verb, request: extract::Request) -> (&'static str, Response) {
+    async fn response(self, verb: Verb, request: extract::Request, is_abandoned: Arc<AtomicBool>) -> (&'static str, Response) {
         let refused = |code: StatusCode, why: &str| (code, format!("{why}\n")).into_response();
         if let Some(why) = self.extender.obstacle() {
             return ("unready", refused(StatusCode::SERVICE_UNAVAILABLE, &why));
@@ -154,7 +190,7 @@ impl Answering {
         let extender = Arc::clone(&self.extender);
         // Policies keep a thread busy for milliseconds.
         let answered = spawn_blocking(move || {
-            let answered = isolated(|| extender.answer(verb, &body));
+            let answered = isolated(|| extender.answer(verb, &body, &is_abandoned));
             drop((place, kib));
             answered
         });
@@ -166,6 +202,34 @@ impl Answering {
             }
             Ok(Err(error)) => ("failed", refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())),
             Err(_) => ("failed", refused(StatusCode::INTERNAL_SERVER_ERROR, "the call can't be answered")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Format;
+    use prometheus_client::registry::Registry;
+
+    #[test]
+    fn a_call_that_is_dropped_before_its_end_is_abandoned() {
+        let counts = Arc::<ExtenderCounts>::default();
+        let mut registry = Registry::default();
+        counts.register(&mut registry);
+        let mut call = Call::new(Verb::Filter, Arc::clone(&counts));
+        let is_abandoned = Arc::clone(&call.is_abandoned);
+        call.ends("answered");
+        drop(call);
+        assert!(!is_abandoned.load(Ordering::Relaxed));
+        let call = Call::new(Verb::Filter, counts);
+        let is_abandoned = Arc::clone(&call.is_abandoned);
+        drop(call);
+        assert!(is_abandoned.load(Ordering::Relaxed));
+        let page = Format::Prometheus.page(&registry).unwrap();
+        for outcome in ["answered", "abandoned"] {
+            let line = format!("pointsman_extender_calls_total{{verb=\"filter\",outcome=\"{outcome}\"}} 1");
+            assert!(page.lines().any(|written| written == line), "{line} is not in\n{page}");
         }
     }
 }

@@ -118,9 +118,13 @@ impl Seen {
     /// Takes a pod that a scheduler asks about and the watch may not have brought yet. It is on no node then, whatever it was answered with before.
     pub(super) fn learn(&mut self, pod: &Arc<Pod>) {
         let key = pod.key();
-        let known = self.cluster.pod(&key.0, &key.1).map(|known| known.uid == pod.uid);
-        if known == Some(true) {
+        let is_assumed = self.cluster.is_assumed(&key.0, &key.1);
+        let known = self.cluster.pod(&key.0, &key.1);
+        if known.is_some_and(|known| known.uid == pod.uid) {
             self.cluster.forget(&key.0, &key.1);
+        } else if known.is_some_and(|known| !known.node.is_empty() && !is_assumed) {
+            // Its predecessor takes room until the watch says that it is gone, whatever a scheduler says.
+            return;
         } else {
             self.cluster.put_pod(Arc::clone(pod));
             self.provisional.insert(key.clone(), Instant::now() + UNCONFIRMED);
@@ -208,12 +212,8 @@ impl Seen {
     }
 
     fn put_report(&mut self, name: &str, text: &str) {
-        let map: ConfigMap = serde_json::from_str(text).unwrap_or_default();
-        let annotations = map.metadata.annotations.unwrap_or_default();
-        let node = annotations.get(NODE_NAME).cloned().unwrap_or_else(|| name.to_owned());
-        let data = map.data.unwrap_or_default();
-        let downloads = data.iter().filter_map(|(key, text)| Some((label_of_key(key)?, download(&ModelReport::parse(text))?)));
-        self.cluster.put_downloads(&node, downloads.collect());
+        let (node, downloads) = downloads(name, serde_json::from_str(text).unwrap_or_default());
+        self.cluster.put_downloads(&node, downloads);
         if let Some(former) = self.reports.insert(name.to_owned(), node.clone()).filter(|former| *former != node) {
             self.cluster.remove_downloads(&former);
         }
@@ -224,6 +224,15 @@ impl Seen {
 fn is_same(known: &Node, node: &Node) -> bool {
     (&known.labels, &known.annotations, &known.allocatable) == (&node.labels, &node.annotations, &node.allocatable)
         && (&known.taints, known.unschedulable, &known.images) == (&node.taints, node.unschedulable, &node.images)
+}
+
+/// The node that an agent's ConfigMap of this name is about, and how far each model is there.
+pub(crate) fn downloads(name: &str, map: ConfigMap) -> (String, BTreeMap<String, Download>) {
+    let annotations = map.metadata.annotations.unwrap_or_default();
+    let node = annotations.get(NODE_NAME).cloned().unwrap_or_else(|| name.to_owned());
+    let data = map.data.unwrap_or_default();
+    let downloads = data.iter().filter_map(|(key, text)| Some((label_of_key(key)?, download(&ModelReport::parse(text))?)));
+    (node, downloads.collect())
 }
 
 /// The label of nodes for the model of a key of an agent's ConfigMap.
@@ -394,8 +403,13 @@ mod tests {
         assert_eq!(seen.cluster.pod("chat", "p").unwrap().node, "", "it was never placed");
         seen.put(Kind::Pods, &key(), &pod("u1", Some("n1")).to_string());
         assert_eq!(seen.cluster.pod("chat", "p").unwrap().node, "n1");
-        // One of the same name that only a scheduler knows.
-        seen.learn(&Arc::new(Pod::from_value(&pod("u2", None)).unwrap()));
+        // One of the same name that only a scheduler knows. Its predecessor takes room until the watch says that it is gone.
+        let successor = Arc::new(Pod::from_value(&pod("u2", None)).unwrap());
+        seen.learn(&successor);
+        assert_eq!(seen.cluster.pod("chat", "p").unwrap().node, "n1");
+        seen.remove(Kind::Pods, &key());
+        seen.learn(&successor);
+        assert_eq!(seen.cluster.pod("chat", "p").unwrap().uid, "u2");
         tokio::time::advance(UNCONFIRMED).await;
         seen.tidy(Instant::now());
         assert!(seen.cluster.pod("chat", "p").is_none());

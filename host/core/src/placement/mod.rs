@@ -6,6 +6,7 @@ pub mod features;
 pub mod fit;
 pub mod gangs;
 pub mod node;
+pub mod planned;
 pub mod pod;
 pub mod question;
 pub mod rank;

@@ -33,16 +33,16 @@ pub const GANG: &str = "pointsman.dev/gang";
 pub const GANG_SIZE: &str = "pointsman.dev/gang-size";
 
 /// The label with the name of a pod's LeaderWorkerSet.
-const SET_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
+pub(super) const SET_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
 
 /// The label with the number of a pod's group in its LeaderWorkerSet.
-const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
+pub(super) const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
 
 /// The annotation with the number of pods of a group.
-const GROUP_SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
+pub(super) const GROUP_SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
 
 /// The annotation of the pods of a LeaderWorkerSet whose workers are created only once their leader has a node.
-const EXCLUSIVE_TOPOLOGY: &str = "leaderworkerset.sigs.k8s.io/exclusive-topology";
+pub(super) const EXCLUSIVE_TOPOLOGY: &str = "leaderworkerset.sigs.k8s.io/exclusive-topology";
 
 /// The label of the pods of a ReplicaSet that a Deployment made: the end of the ReplicaSet's name.
 const TEMPLATE_HASH: &str = "pod-template-hash";
@@ -67,6 +67,7 @@ pub struct Owner {
 
 /// A pod that hasn't ended, as far as it matters to a placement.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "they are facts about it, of which any may be so")]
 pub struct Pod {
     /// Its UID.
     pub uid: String,
@@ -88,10 +89,14 @@ pub struct Pod {
     pub scheduler: String,
     /// Whether it is being deleted.
     pub is_leaving: bool,
+    /// When it should be gone then, in seconds since 1970.
+    pub leaves_at: u64,
     /// Whether scheduling gates keep every scheduler from it.
     pub is_gated: bool,
     /// Whether it is Ready. One that is being deleted isn't.
     pub is_ready: bool,
+    /// Whether a controller creates it again once it is deleted. A Job may count it as failed instead.
+    pub has_controller: bool,
     /// What it belongs to.
     pub owner: Option<Owner>,
     /// The component of its owner that it is of, such as `engine`; empty if it doesn't say.
@@ -184,8 +189,10 @@ impl Pod {
             created: metadata["creationTimestamp"].as_str().and_then(seconds).unwrap_or_default(),
             scheduler: text(&spec["schedulerName"]),
             is_leaving,
+            leaves_at: metadata["deletionTimestamp"].as_str().and_then(seconds).unwrap_or_default(),
             is_gated: items(&spec["schedulingGates"]).next().is_some(),
             is_ready: !is_leaving && items(&status["conditions"]).any(is_ready),
+            has_controller: items(&metadata["ownerReferences"]).any(|owner| owner["controller"] == true && owner["kind"] != "Job"),
             owner,
             role: labels.get(component).cloned().unwrap_or_default(),
             models: models(spec),

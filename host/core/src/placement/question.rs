@@ -44,6 +44,8 @@ pub struct Scored {
     pub plugins: Vec<AskedPlugin>,
     /// The plugins that gave no answer, and why.
     pub failed: Vec<FailedPlugin>,
+    /// Whom the question was about; none if nobody was asked.
+    pub subject: Option<Subject>,
 }
 
 /// Scores the candidates. For a pod that isn't in scope all nodes are equal, and no plugin is asked. `reserved` is what gangs hold of a node for
@@ -63,10 +65,11 @@ pub fn score(
     let names = features::names(settings);
     let values = features::rows(cluster, settings, pod, nodes, reserved);
     let candidates = Candidates { features: &names, values: &values };
-    let decision = policies.score(&subject(pod, namespace_labels), Question::NodePlacement, candidates)?;
+    let subject = subject(pod, namespace_labels);
+    let decision = policies.score(&subject, Question::NodePlacement, candidates)?;
     let scores = decision.answer.0.clone();
     let ranks = rank::ranks(nodes, &scores, settings.ties);
-    Ok(Scored { scores, ranks, values, plugins: decision.plugins, failed: decision.failed })
+    Ok(Scored { scores, ranks, values, plugins: decision.plugins, failed: decision.failed, subject: Some(subject) })
 }
 
 /// Says why one candidate has its scores: what each plugin in line says. `values` are the rows of all candidates.
@@ -104,10 +107,10 @@ impl Scored {
         nodes.iter().zip(&self.scores).filter(|(_, score)| score.is_none()).map(|(node, _)| *node)
     }
 
-    /// What is recorded of it. The excluded candidates are among `excluded`, without a reason of their own.
+    /// What is recorded of it: of many candidates the best ones. All that are excluded are among `excluded`, without a reason of their own.
     pub fn into_placement(self, policies: &Pinned<'_>, settings: &Settings, pod: &Pod, nodes: &[&str], now: u64) -> Placement {
         let why = || "the policies exclude the node".to_owned();
-        Placement {
+        let mut placement = Placement {
             at: now,
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
@@ -120,8 +123,11 @@ impl Scored {
             values: self.values,
             scores: self.scores,
             ranks: self.ranks,
-            chosen: None,
-        }
+            subject: self.subject,
+            ..Placement::default()
+        };
+        placement.leave_out_nodes();
+        placement
     }
 }
 
@@ -199,6 +205,7 @@ pub(super) mod tests {
         assert_eq!((&*named.ranks, named.best(&["b", "a"])), (&[9, 10][..], vec!["a"]));
         assert_eq!(named.order(&["b", "a"]), ["a", "b"]);
         assert_eq!(named.values.len(), 2 * features::FEATURES.len());
+        assert_eq!(named.subject.as_ref().map(|subject| subject.name.as_str()), Some("chat"));
         let settings = Settings { ties: Ties::Scheduler, ..Settings::default() };
         let left = ask(&policies, &settings, &pod("x", 1)).unwrap();
         assert_eq!((&*left.ranks, left.best(&["b", "a"])), (&[0, 0][..], vec!["a", "b"]));
@@ -211,6 +218,7 @@ pub(super) mod tests {
         assert!(matches!(ask(&nobody, &settings, &pod("x", 1)), Err(Undecided::Nobody(_))));
         let scored = ask(&nobody, &settings, &Pod { owner: None, ..pod("x", 1) }).unwrap();
         assert_eq!((&*scored.ranks, scored.values.len(), scored.plugins.len()), (&[0, 0][..], 0, 0));
+        assert_eq!(scored.subject, None);
     }
 
     #[test]

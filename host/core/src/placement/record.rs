@@ -1,14 +1,24 @@
 //! The placements that were decided last, from which somebody can find out why a pod went where it did.
 
-use pointsman_sandbox::point::image;
+use pointsman_sandbox::point::{Subject, image};
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
+    mem,
     sync::Arc,
 };
 
 /// How many placements of one pod are recorded: one that fits nowhere is asked about again and again, and must not replace all others.
 pub const MAX_PER_POD: usize = 4;
+
+/// How many scored nodes of a placement are recorded: the best ones.
+pub const MAX_NODES: usize = 50;
+
+/// How many excluded nodes of a placement are recorded.
+pub const MAX_EXCLUDED: usize = 50;
+
+/// The largest subject that is recorded, in bytes: Kubernetes doesn't limit how many labels an object has.
+const MAX_SUBJECT_BYTES: usize = 16 << 10;
 
 /// What was decided of the nodes of a pod, and from what.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,14 +32,19 @@ pub struct Placement {
     pub name: String,
     /// Its UID.
     pub uid: String,
+    /// The subject of the question, by which plugins are selected; none if its labels are too large to be recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Subject>,
     /// The digest of the policy set.
     pub set: String,
     /// The plugins that have scored, in line.
     pub plugins: Vec<String>,
     /// The names of the columns.
     pub features: Vec<String>,
-    /// The candidates, a row each.
+    /// The best candidates from the best to the worst, then some that a plugin excludes, a row each.
     pub nodes: Vec<String>,
+    /// How many candidates that have a score were left out: each is worse than those that are recorded.
+    pub nodes_left_out: usize,
     /// The rows, one after the other; null is unknown.
     #[serde(with = "image::numbers")]
     pub values: Vec<f64>,
@@ -39,20 +54,97 @@ pub struct Placement {
     pub ranks: Vec<i64>,
     /// The nodes that aren't candidates, or that are excluded, and why.
     pub excluded: BTreeMap<String, String>,
-    /// The node that the scheduler chose, once that is known.
+    /// How many of these were left out.
+    pub excluded_left_out: usize,
+    /// The node that the scheduler chose, once that is known. It may be one that was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
 }
 
+/// A candidate of a placement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RankedNode<'p> {
+    /// Its row.
+    pub row: usize,
+    /// Its name.
+    pub node: &'p str,
+    /// Its score; none if a plugin excludes it.
+    pub score: Option<f64>,
+    /// What the scheduler was answered.
+    pub rank: i64,
+}
+
 impl Placement {
+    /// The candidates from the best to the worst, by their ranks and then by their scores; those that are excluded last.
+    pub fn ranked(&self) -> Vec<RankedNode<'_>> {
+        let candidates = self.nodes.iter().zip(&self.scores).zip(&self.ranks).enumerate();
+        let candidates = candidates.map(|(row, ((node, score), rank))| RankedNode { row, node: node.as_str(), score: *score, rank: *rank });
+        let mut ranked: Vec<RankedNode<'_>> = candidates.collect();
+        let score = |candidate: &RankedNode<'_>| candidate.score.unwrap_or(f64::NEG_INFINITY);
+        ranked.sort_by(|one, other| {
+            let by_score = score(other).total_cmp(&score(one));
+            other.rank.cmp(&one.rank).then(by_score).then_with(|| one.node.cmp(other.node))
+        });
+        ranked
+    }
+
+    /// Sorts the candidates, and leaves out those behind the best ones. Of those that a plugin excludes some stay: another policy may allow
+    /// them.
+    pub(super) fn leave_out_nodes(&mut self) {
+        let (scored, excluded): (Vec<_>, Vec<_>) = self.ranked().into_iter().partition(|candidate| candidate.score.is_some());
+        let surplus = scored.len().saturating_sub(MAX_NODES);
+        let best = scored.iter().take(MAX_NODES).chain(excluded.iter().take(MAX_EXCLUDED));
+        let rows: Vec<usize> = best.map(|candidate| candidate.row).collect();
+        let columns = self.features.len();
+        let values = rows.iter().filter_map(|row| self.values.get(row * columns..(row + 1) * columns));
+        self.values = values.flatten().copied().collect();
+        self.nodes = at_rows(&self.nodes, &rows);
+        self.scores = at_rows(&self.scores, &rows);
+        self.ranks = at_rows(&self.ranks, &rows);
+        self.nodes_left_out += surplus;
+    }
+
+    /// Leaves out excluded nodes behind the first ones. Those that have a row come first.
+    fn leave_out_excluded(&mut self) {
+        let surplus = self.excluded.len().saturating_sub(MAX_EXCLUDED);
+        if surplus == 0 {
+            return;
+        }
+        let rows: HashSet<&str> = self.nodes.iter().map(String::as_str).collect();
+        let excluded = mem::take(&mut self.excluded).into_iter();
+        let (with_row, others): (Vec<_>, Vec<_>) = excluded.partition(|(node, _)| rows.contains(node.as_str()));
+        self.excluded = with_row.into_iter().chain(others).take(MAX_EXCLUDED).collect();
+        self.excluded_left_out += surplus;
+    }
+
+    /// Leaves out what is more than is recorded.
+    fn limit(&mut self) {
+        self.leave_out_nodes();
+        self.leave_out_excluded();
+        self.subject = self.subject.take().filter(|subject| subject_bytes(subject) <= MAX_SUBJECT_BYTES);
+    }
+
     /// How many bytes it has, about.
     fn bytes(&self) -> usize {
         let texts = [&self.plugins, &self.features, &self.nodes].into_iter().flatten();
         let words = [&self.namespace, &self.name, &self.uid, &self.set].into_iter().chain(&self.chosen).chain(texts);
         let excluded = self.excluded.iter().flat_map(|(node, why)| [node, why]);
         let length: usize = words.chain(excluded).map(|text| size_of::<String>() + text.len()).sum();
-        size_of::<Self>() + length + size_of_val(&*self.values) + size_of_val(&*self.scores) + size_of_val(&*self.ranks)
+        let subject = self.subject.as_ref().map_or(0, subject_bytes);
+        size_of::<Self>() + length + subject + size_of_val(&*self.values) + size_of_val(&*self.scores) + size_of_val(&*self.ranks)
     }
+}
+
+fn at_rows<T: Clone>(all: &[T], rows: &[usize]) -> Vec<T> {
+    rows.iter().filter_map(|row| all.get(*row)).cloned().collect()
+}
+
+/// How many bytes the texts of a subject have, about.
+fn subject_bytes(subject: &Subject) -> usize {
+    let Subject { group, version, kind, namespace, name, labels, annotations, namespace_labels } = subject;
+    let entries = [labels, annotations, namespace_labels].into_iter().flatten();
+    let words = entries.flat_map(|entry| [&entry.key, &entry.value]).chain([group, version, kind, namespace, name]);
+    words.map(|text| size_of::<String>() + text.len()).sum()
 }
 
 /// The last placements. The oldest give way when there are too many, or too large ones.
@@ -74,10 +166,14 @@ impl Placements {
         Self { max_number, max_bytes, bytes: 0, next: 0, by_number: BTreeMap::new(), by_pod: BTreeMap::new() }
     }
 
-    /// Takes a placement. One that is larger than all may be together isn't recorded.
-    pub fn put(&mut self, placement: Placement) {
+    /// Takes a placement, with as many nodes as are recorded. One that is larger than all may be together isn't recorded.
+    pub fn put(&mut self, mut placement: Placement) {
+        if self.max_number == 0 {
+            return;
+        }
+        placement.limit();
         let bytes = placement.bytes();
-        if self.max_number == 0 || bytes > self.max_bytes {
+        if bytes > self.max_bytes {
             return;
         }
         let numbers = self.by_pod.entry((placement.namespace.clone(), placement.name.clone())).or_default();
@@ -144,6 +240,7 @@ impl Placements {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pointsman_sandbox::point::Entry;
     use serde_json::json;
 
     fn placement(name: &str, at: u64) -> Placement {
@@ -173,6 +270,76 @@ mod tests {
         let read: Placement = serde_json::from_value(written.clone()).unwrap();
         assert!(read.values[1].is_nan());
         assert_eq!(serde_json::to_value(read).unwrap(), written);
+    }
+
+    #[test]
+    fn what_an_older_extender_has_recorded_is_read() {
+        let read: Placement = serde_json::from_value(json!({"namespace": "ml", "name": "x", "nodes": ["a"], "scores": [0.5]})).unwrap();
+        assert_eq!((read.subject, read.nodes_left_out, read.excluded_left_out), (None, 0, 0));
+    }
+
+    /// 5,000 nodes, every other of which is excluded. The later a node is in the list, the better it is.
+    fn large() -> Placement {
+        let names: Vec<String> = (0..5_000).map(|at| format!("n{at:04}")).collect();
+        let scores: Vec<Option<f64>> = (0_u32..5_000).map(|at| (at % 2 == 1).then_some(f64::from(at) / 5_000.0)).collect();
+        let excluded = names.iter().step_by(2).map(|name| (name.clone(), "a policy".to_owned()));
+        let reserved = (0..3).map(|at| (format!("a{at}"), "a gang".to_owned()));
+        Placement {
+            features: vec!["a".into(), "b".into()],
+            values: (0_u32..10_000).map(f64::from).collect(),
+            ranks: vec![0; names.len()],
+            excluded: excluded.chain(reserved).collect(),
+            scores,
+            nodes: names,
+            ..placement("x", 1)
+        }
+    }
+
+    #[test]
+    fn of_many_nodes_the_best_are_recorded_and_the_others_are_counted() {
+        let mut placements = Placements::new(10, usize::MAX);
+        placements.put(large());
+        let recorded = placements.find("ml", "x").remove(0);
+        assert_eq!((&*recorded.nodes[0], &*recorded.nodes[49], &*recorded.nodes[50]), ("n4999", "n4901", "n0000"));
+        assert_eq!((&recorded.values[..2], &recorded.values[100..102]), (&[9_998.0, 9_999.0][..], &[0.0, 1.0][..]));
+        assert_eq!((recorded.nodes.len(), recorded.scores.len(), recorded.ranks.len(), recorded.values.len()), (100, 100, 100, 200));
+        assert_eq!(recorded.scores.iter().flatten().count(), MAX_NODES);
+        assert_eq!((recorded.nodes_left_out, recorded.excluded_left_out), (2_450, 2_453));
+        // Those with a row stay before others, whatever their names are.
+        assert!(recorded.excluded.keys().eq(&recorded.nodes[MAX_NODES..]));
+        assert!(recorded.bytes() < 16_000, "{}", recorded.bytes());
+    }
+
+    #[test]
+    fn a_node_with_a_rank_is_recorded_before_those_with_better_scores() {
+        let mut reserved = large();
+        reserved.ranks[1] = 10;
+        reserved.leave_out_nodes();
+        assert_eq!((&*reserved.nodes[0], reserved.ranks[0], reserved.nodes_left_out), ("n0001", 10, 2_450));
+        let once = reserved.clone();
+        reserved.leave_out_nodes();
+        assert_eq!(reserved, once);
+    }
+
+    #[test]
+    fn the_chosen_node_may_be_one_that_was_left_out() {
+        let mut placements = Placements::new(10, usize::MAX);
+        placements.put(large());
+        assert!(placements.choose("ml", "x", "n0001"));
+        let recorded = placements.find("ml", "x").remove(0);
+        assert_eq!((recorded.chosen.as_deref(), recorded.nodes.len()), (Some("n0001"), 100));
+    }
+
+    #[test]
+    fn a_subject_with_too_many_labels_is_not_recorded() {
+        let label = |at: usize| Entry { key: format!("label-{at}"), value: "x".repeat(63) };
+        let subject = |labels: usize| Subject { name: "chat".into(), labels: (0..labels).map(label).collect(), ..Subject::default() };
+        let mut placements = Placements::new(10, usize::MAX);
+        let mut recorded = |labels| {
+            placements.put(Placement { subject: Some(subject(labels)), ..placement("x", 1) });
+            placements.find("ml", "x").remove(0).subject.clone()
+        };
+        assert_eq!((recorded(10), recorded(1_000)), (Some(subject(10)), None));
     }
 
     #[test]

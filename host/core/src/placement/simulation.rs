@@ -3,7 +3,7 @@
 use super::{
     Cluster, Pod, Resources, Settings,
     fit::{Fit, Misfit, summary},
-    gangs::{Reservations, Verdict},
+    gangs::{Question, Reservations, Verdict},
     question::score,
 };
 use crate::decide::Pinned;
@@ -92,7 +92,8 @@ impl Simulation<'_> {
         let (timeout, labels) = (settings.gang_timeout_seconds, namespaces.get(&pod.namespace).unwrap_or(&UNKNOWN));
         reservations.expire(cluster, *now, timeout, None);
         let mut failed = None;
-        let verdict = reservations.decide(cluster, pod, *now, timeout, &|_| true, &mut |trial, member, nodes, held| {
+        let question = Question { cluster, pod, now: *now, timeout, offered: &|_| true, is_late: &|| false };
+        let verdict = reservations.decide(question, &mut |trial, member, nodes, held| {
             let scored = score(policies, trial, settings, member, nodes, labels, held);
             let nothing = |undecided| {
                 failed = Some(undecided);

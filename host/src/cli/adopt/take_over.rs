@@ -79,7 +79,7 @@ pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
     world.set_available(source.available.clone());
     memory::foresee(source, &mut world, &policies, &args.host_namespace).await;
     let subjects = prospects.iter().map(|prospect| prospect.service.key.clone()).collect();
-    let offline = Offline { world, subjects, policies, settings: args.settings.settings(), notes };
+    let offline = Offline { world, subjects, policies, settings: args.settings.settings(), notes, nodes: Vec::new() };
     let plans = tokio::task::block_in_place(|| offline.plans());
     let mut outlooks = Vec::new();
     let clock = Instant::now();

@@ -175,7 +175,7 @@ impl CheckRun {
         world.set_available(args.available());
         let policies = Policies::new(set, Arc::new(Unheard));
         simulate(&mut world, &policies, machines);
-        let offline = Offline { world, subjects, policies, settings: args.settings.settings(), notes: Vec::new() };
+        let offline = Offline { world, subjects, policies, settings: args.settings.settings(), notes: Vec::new(), nodes: Vec::new() };
         for planned in offline.plans() {
             let Some(object) = of_key(&self.objects, &planned.subject.key).and_then(|at| self.objects.get_mut(at)) else { continue };
             let condition = |type_: &str| planned.plan.status.conditions.iter().find(|condition| condition.type_ == type_);

@@ -1,7 +1,8 @@
 //! `pointsman explain`: why a service gets what it gets, why a pod went to its node, and why a request went where it did.
 
+pub(super) mod extenders;
 mod pod;
-mod remote;
+pub(super) mod remote;
 mod request;
 
 use super::{
@@ -24,10 +25,10 @@ pub(super) struct ExplainArgs {
     /// such as pod/llama-chat-0. Without one, the services in the files.
     #[arg(value_name = "KIND/NAME", conflicts_with_all = ["files", "without", "only", "plugin_dir", "nodes"])]
     subject: Option<String>,
-    /// Of a pod: the scheduler extender's port of --listen, such as 127.0.0.1:8080 after `kubectl port-forward`. By default the API server asks the
-    /// extenders in the host's namespace.
+    /// Of a pod: the scheduler extender's port of --listen, such as 127.0.0.1:8080 after `kubectl port-forward`; may be repeated. By default the
+    /// API server asks the extenders in the host's namespace.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "subject")]
-    extender: Option<String>,
+    extender: Vec<String>,
     #[command(flatten)]
     view: ViewArgs,
 }
@@ -44,9 +45,9 @@ pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
         return request::run(args).await;
     }
     if let Some(name) = args.subject.as_deref().and_then(pod::parse) {
-        return pod::run(name, &args.view, args.extender.as_deref()).await;
+        return pod::run(name, &args.view, &args.extender).await;
     }
-    if args.extender.is_some() {
+    if !args.extender.is_empty() {
         bail!("--extender is for pods: name one as pod/NAME");
     }
     let ViewArgs { offline: given, cache, output, .. } = &args.view;

@@ -1,33 +1,18 @@
 //! `pointsman explain pod/NAME`: why a pod went to its node, as the scheduler extender has recorded it.
 
-use super::super::{
-    live::ViewArgs,
-    output::{Output, columns, print},
+use super::{
+    super::{
+        live::ViewArgs,
+        output::{Output, columns, print},
+    },
+    extenders::{ExtenderSource, ask_all, failure},
 };
-use super::remote;
-use crate::{
-    permissions::SCHEDULER_ACCOUNT,
-    scheduler_extender::placements::{ExplainedNode, MAX_ANSWER_BYTES, PATH, PlacementsAnswer},
-};
-use anyhow::{Context, Result, bail};
-use http::StatusCode;
-use k8s_openapi::{
-    api::core::v1::{ContainerPort, Pod},
-    jiff::Timestamp,
-};
-use kube::{Api, Client, ResourceExt, api::ListParams};
-use pointsman_core::placement::record::Placement;
+use crate::scheduler_extender::placements::{ExplainedNode, PlacementsAnswer};
+use anyhow::{Result, bail};
+use k8s_openapi::jiff::Timestamp;
+use pointsman_core::placement::record::{Placement, RankedNode};
 use pointsman_sandbox::text::printable_line;
-use serde_json::Value;
-use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _, process::ExitCode};
-
-/// The label of the pods of `deploy/scheduler`, whose value is the name of their account.
-const APP_NAME: &str = "app.kubernetes.io/name";
-
-/// The container of the extender, the name of its port and the port where the manifest doesn't say it.
-const CONTAINER: &str = "extender";
-const PORT_NAME: &str = "http";
-const PORT: i32 = 8080;
+use std::{collections::BTreeMap, fmt::Write as _, process::ExitCode};
 
 /// How many of the best nodes are explained, beside the chosen one.
 const EXPLAINED: usize = 3;
@@ -43,40 +28,30 @@ pub(super) fn parse(subject: &str) -> Option<&str> {
     Some(name).filter(|name| is_pod && !name.is_empty() && !name.contains('/'))
 }
 
-/// An extender that can be asked.
-struct Source {
-    client: Client,
-    /// What comes before the path of its endpoint.
-    prefix: String,
-    name: String,
-}
-
-pub(super) async fn run(name: &str, view: &ViewArgs, extender: Option<&str>) -> Result<ExitCode> {
+pub(super) async fn run(name: &str, view: &ViewArgs, extenders: &[String]) -> Result<ExitCode> {
     let namespace = &view.offline.namespace;
-    let sources = match extender {
-        Some(address) => vec![Source::at(address)?],
-        None => Source::find(view.cluster.connect().await?, &view.offline.host_namespace).await?,
+    let sources = if extenders.is_empty() {
+        ExtenderSource::find(view.cluster.connect().await?, &view.offline.host_namespace).await?
+    } else {
+        ExtenderSource::at(extenders)?
     };
+    let pod = [("namespace", namespace.as_str()), ("name", name), ("limit", "1")];
+    let answers = ask_all(&sources, &pod).await?;
+    let names = answers.iter().map(|(source, _)| source.name.as_str()).collect::<Vec<_>>().join(", ");
     // Of several schedulers one places pods at a time, and another may have before.
-    let mut newest: Option<(&Source, PlacementsAnswer)> = None;
-    for source in &sources {
-        let answer = source.ask(namespace, name, &[]).await?;
-        let at = |answer: &PlacementsAnswer| answer.placements.first().map(|placement| placement.at);
-        if at(&answer).is_some() && newest.as_ref().is_none_or(|(_, known)| at(known) < at(&answer)) {
-            newest = Some((source, answer));
-        }
-    }
-    let names = || sources.iter().map(|source| source.name.as_str()).collect::<Vec<_>>().join(", ");
-    let Some((source, mut answer)) = newest else {
+    let recorded = answers.into_iter().filter_map(|(source, answer)| Some((answer.placements.first()?.at, source, answer)));
+    let Some((at, source, mut answer)) = recorded.max_by_key(|(at, ..)| *at) else {
         let scope = "it places pods of subjects, and those that its settings select";
-        bail!("{} has recorded no placement of the pod {namespace}/{name}: only the last ones are recorded, and {scope}", names());
+        bail!("{names} has recorded no placement of the pod {namespace}/{name}: only the last ones are recorded, and {scope}");
     };
-    if let Some(placement) = answer.placements.first() {
+    let nodes: Vec<String> = answer.placements.first().map(explained_nodes).unwrap_or_default();
+    let explain = nodes.iter().map(|node| ("explain", node.as_str()));
+    let query: Vec<(&str, &str)> = pod.into_iter().chain(explain).collect();
+    match source.ask(&query).await {
         // What is recorded meanwhile isn't what was asked about.
-        let explained = source.ask(namespace, name, &explained_nodes(placement)).await?;
-        if explained.placements.first().is_some_and(|newer| newer.at == placement.at) {
-            answer = explained;
-        }
+        Ok(explained) if explained.placements.first().is_some_and(|newer| newer.at == at) => answer = explained,
+        Ok(_) => {}
+        Err(error) => eprintln!("scores aren't explained: {}", failure(&error)),
     }
     match view.output.output {
         Output::Table => print(&text(&answer)),
@@ -85,76 +60,10 @@ pub(super) async fn run(name: &str, view: &ViewArgs, extender: Option<&str>) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-impl Source {
-    /// The one at an address.
-    fn at(address: &str) -> Result<Self> {
-        let client = remote::client("--extender", address)?;
-        Ok(Self { client, prefix: String::new(), name: format!("the extender at {address}") })
-    }
-
-    /// Those of the cluster, which its API server asks.
-    async fn find(client: Client, namespace: &str) -> Result<Vec<Self>> {
-        let selected = ListParams::default().labels(&format!("{APP_NAME}={SCHEDULER_ACCOUNT}"));
-        let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&selected).await;
-        let pods = pods.with_context(|| format!("listing the pods of the scheduler in the namespace {namespace}"))?;
-        let is_running = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-        let source = |pod: Pod| {
-            let (name, port) = (pod.name_any(), port(&pod));
-            let prefix = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy");
-            Self { client: client.clone(), prefix, name: format!("the extender in the pod {namespace}/{name}") }
-        };
-        let sources: Vec<Self> = pods.items.into_iter().filter(is_running).map(source).collect();
-        if sources.is_empty() {
-            bail!(
-                "no pod with the label {APP_NAME}={SCHEDULER_ACCOUNT} runs in the namespace {namespace}: name its namespace by \
-                 --host-namespace, or an extender that runs elsewhere by --extender"
-            );
-        }
-        Ok(sources)
-    }
-
-    async fn ask(&self, namespace: &str, name: &str, explain: &[String]) -> Result<PlacementsAnswer> {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        query.append_pair("namespace", namespace).append_pair("name", name).append_pair("limit", "1");
-        for node in explain {
-            query.append_pair("explain", node);
-        }
-        let target = format!("{}{PATH}?{}", self.prefix, query.finish());
-        let answer = remote::ask(&self.client, &target, MAX_ANSWER_BYTES, &self.name).await?;
-        if answer.status() != StatusCode::OK {
-            let text = String::from_utf8_lossy(answer.body()).into_owned();
-            let status: Value = serde_json::from_str(&text).unwrap_or_default();
-            let message = status["message"].as_str().unwrap_or_else(|| text.lines().next().unwrap_or_default());
-            bail!("{} answers {PATH} with status {}: {}", self.name, answer.status().as_u16(), printable_line(message));
-        }
-        serde_json::from_slice(answer.body()).with_context(|| format!("{} gives no placements", self.name))
-    }
-}
-
-/// The port of the extender in a pod.
-fn port(pod: &Pod) -> i32 {
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let ports = containers.filter(|container| container.name == CONTAINER).flat_map(|container| container.ports.iter().flatten());
-    let is_it = |port: &&ContainerPort| port.name.as_deref() == Some(PORT_NAME);
-    ports.filter(is_it).map(|port| port.container_port).next().unwrap_or(PORT)
-}
-
-/// The nodes of a placement from the best to the worst, with their scores and ranks; those that are excluded last.
-fn rows(placement: &Placement) -> Vec<(&str, Option<f64>, i64)> {
-    let Placement { nodes, scores, ranks, .. } = placement;
-    let rows = nodes.iter().zip(scores).zip(ranks);
-    let mut rows: Vec<(&str, Option<f64>, i64)> = rows.map(|((node, score), rank)| (node.as_str(), *score, *rank)).collect();
-    rows.sort_by(|(one, score, rank), (other, other_score, other_rank)| {
-        let by_score = other_score.unwrap_or(f64::NEG_INFINITY).total_cmp(&score.unwrap_or(f64::NEG_INFINITY));
-        Reverse(rank).cmp(&Reverse(other_rank)).then(by_score).then(one.cmp(other))
-    });
-    rows
-}
-
 /// The nodes whose scores are explained: the best ones, and the chosen one.
 fn explained_nodes(placement: &Placement) -> Vec<String> {
-    let scored = rows(placement).into_iter().filter(|(_, score, _)| score.is_some());
-    let mut nodes: Vec<String> = scored.take(EXPLAINED).map(|(node, ..)| node.to_owned()).collect();
+    let scored = placement.ranked().into_iter().filter(|candidate| candidate.score.is_some());
+    let mut nodes: Vec<String> = scored.take(EXPLAINED).map(|candidate| candidate.node.to_owned()).collect();
     if let Some(chosen) = placement.chosen.as_ref().filter(|chosen| placement.nodes.contains(chosen) && !nodes.contains(chosen)) {
         nodes.push(chosen.clone());
     }
@@ -167,21 +76,26 @@ fn text(answer: &PlacementsAnswer) -> String {
     let at = i64::try_from(placement.at).ok().and_then(|at| Timestamp::from_second(at).ok());
     let at = at.map_or_else(|| placement.at.to_string(), |at| at.to_string());
     let mut text = format!("pod {namespace}/{name}, asked about at {at}\nscored by {} of the policy set {set}\n\n", plugins.join(", "));
-    let rows = rows(placement);
-    let cells = |(node, score, rank): &(&str, Option<f64>, i64)| {
+    let ranked = placement.ranked();
+    let cells = |RankedNode { node, score, rank, .. }: &RankedNode<'_>| {
         let score = score.map_or_else(|| "excluded".to_owned(), |score| format!("{score:.4}"));
         let mark = if chosen.as_deref() == Some(*node) { "*" } else { "" };
         [printable_line(node), score, rank.to_string(), mark.to_owned()]
     };
     let is_shown = |at: usize, node: &str| at < MAX_ROWS || chosen.as_deref() == Some(node);
-    let shown: Vec<[String; 4]> =
-        rows.iter().enumerate().filter(|(at, (node, ..))| is_shown(*at, node)).map(|(_, row)| cells(row)).collect();
+    let shown = ranked.iter().enumerate().filter(|(at, candidate)| is_shown(*at, candidate.node));
+    let shown: Vec<[String; 4]> = shown.map(|(_, candidate)| cells(candidate)).collect();
     text += &columns(["NODE", "SCORE", "RANK", "CHOSEN"], &shown);
-    if rows.len() > shown.len() {
-        line(&mut text, &format!("and {} more nodes", rows.len() - shown.len()));
+    let further = ranked.len() - shown.len() + placement.nodes_left_out;
+    if further > 0 {
+        line(&mut text, &format!("and {}", further_nodes(further)));
     }
-    if chosen.is_none() {
-        line(&mut text, "The pod has no node yet.");
+    match chosen {
+        None => line(&mut text, "The pod has no node yet."),
+        Some(chosen) if !placement.nodes.contains(chosen) => {
+            line(&mut text, &format!("The scheduler chose {}, whose score isn't recorded.", printable_line(chosen)));
+        }
+        Some(_) => {}
     }
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (node, why) in excluded {
@@ -191,6 +105,9 @@ fn text(answer: &PlacementsAnswer) -> String {
         let more = if nodes.len() > MAX_NAMES { format!(" and {} more", nodes.len() - MAX_NAMES) } else { String::new() };
         let names = nodes.iter().take(MAX_NAMES).copied().collect::<Vec<_>>().join(", ");
         line(&mut text, &format!("left out, because {}: {}{more}", printable_line(why), printable_line(&names)));
+    }
+    if placement.excluded_left_out > 0 {
+        line(&mut text, &format!("left out, for reasons that aren't recorded: {}", further_nodes(placement.excluded_left_out)));
     }
     for node in &answer.explained {
         text += &reasons_of(node);
@@ -214,6 +131,10 @@ fn reasons_of(ExplainedNode { node, plugins }: &ExplainedNode) -> String {
         }
     }
     text
+}
+
+fn further_nodes(number: usize) -> String {
+    if number == 1 { "1 further node".to_owned() } else { format!("{number} further nodes") }
 }
 
 fn line(text: &mut String, line: &str) {
@@ -275,10 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn the_port_is_the_one_of_the_container() {
-        let pod = |containers: Value| serde_json::from_value::<Pod>(json!({"spec": {"containers": containers}})).unwrap();
-        let ports = json!([{"name": "x", "containerPort": 1}, {"name": "http", "containerPort": 9000}]);
-        assert_eq!(port(&pod(json!([{"name": "scheduler", "ports": ports}, {"name": "extender", "ports": ports}]))), 9000);
-        assert_eq!(port(&pod(json!([{"name": "extender"}]))), PORT);
+    fn what_was_left_out_is_counted_and_a_chosen_node_among_it_is_named() {
+        let mut large = answer();
+        let placement = &mut large.placements[0];
+        (placement.nodes_left_out, placement.excluded_left_out, placement.chosen) = (1, 300, Some("far".to_owned()));
+        let said = text(&large);
+        let rows = "x      excluded   0\nand 1 further node\nThe scheduler chose far, whose score isn't recorded.\n";
+        assert!(said.contains(rows), "{said}");
+        assert!(said.contains(": x\nleft out, for reasons that aren't recorded: 300 further nodes\n"), "{said}");
+        assert_eq!(explained_nodes(&large.placements[0]), ["b", "c", "a"]);
     }
 }

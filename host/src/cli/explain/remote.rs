@@ -1,11 +1,16 @@
-//! Asks a process of ours that has recorded what it has decided.
+//! What a process of ours has recorded of its decisions: its answer, or a file with one.
 
 use crate::outbound;
 use anyhow::{Context, Result, anyhow, bail};
 use http::{Request, Response, Uri};
 use hyper::body::Bytes;
 use kube::Client;
-use std::time::Duration;
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+    time::Duration,
+};
 use tokio::time::timeout;
 
 /// How long it may take to answer.
@@ -26,4 +31,14 @@ pub(super) async fn ask(client: &Client, target: &str, max_bytes: usize, name: &
     let answer = timeout(ANSWER_TIMEOUT, outbound::send(client, request, max_bytes)).await;
     let answer = answer.with_context(|| format!("{name} takes longer than {} s", ANSWER_TIMEOUT.as_secs()))?;
     answer.map_err(|error| anyhow!("{name} doesn't answer: {error}"))
+}
+
+/// What a file has, or standard input for `-`.
+pub(in crate::cli) fn read_file(file: &Path) -> Result<String> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        io::stdin().lock().read_to_string(&mut text).context("standard input")?;
+        return Ok(text);
+    }
+    fs::read_to_string(file).with_context(|| file.display().to_string())
 }

@@ -13,6 +13,7 @@ use super::{
 use crate::load::Loader;
 use anyhow::Result;
 use clap::Args;
+use files::Document;
 use k8s_openapi::jiff::Timestamp;
 use model_files::{ModelFolder, fill_models_in};
 use objects::{OfflineObjects, gather};
@@ -49,7 +50,8 @@ pub struct OfflineArgs {
     #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
     pub(super) host_namespace: String,
     /// A file with the nodes of a cluster, and with pods that take of them, as `kubectl get nodes,pods -A -o yaml` writes them; may be repeated.
-    /// InferenceModels are admitted by simulation, and who has memory where is printed. Without it each is planned as if it had.
+    /// InferenceModels are admitted by simulation, and who has memory where is printed. Without it each is planned as if it had. `render` also
+    /// prints which nodes the pods would get.
     #[arg(long = "nodes", value_name = "FILE|FOLDER")]
     pub(super) nodes: Vec<PathBuf>,
     /// The folder with the files of a BaseModel or ClusterBaseModel; may be repeated. What its spec leaves unset is filled in from them, as in a
@@ -89,6 +91,8 @@ pub struct Offline {
     pub settings: Settings,
     /// What people should know of the files.
     pub notes: Vec<String>,
+    /// The objects of --nodes.
+    pub(super) nodes: Vec<Document>,
 }
 
 /// A subject with its plan.
@@ -111,7 +115,9 @@ impl Offline {
         let mut notes = [gathered.notes(), of_models].concat();
         let OfflineObjects { mut world, mut subjects, .. } = gathered;
         let policies = Policies::new(set, Arc::new(Unheard));
-        notes.extend(simulate(&mut world, &policies, Machines::from_files(&args.nodes)?.as_ref()));
+        let nodes = files::read(&args.nodes)?;
+        let machines = (!args.nodes.is_empty()).then(|| Machines::from_documents(&nodes)).transpose()?;
+        notes.extend(simulate(&mut world, &policies, machines.as_ref()));
         if subjects.is_empty() {
             notes.push("there is nothing in the files that is served".to_owned());
         } else if !args.only.is_empty() {
@@ -120,7 +126,7 @@ impl Offline {
                 notes.push("there is nothing of that name in the files that is served (--for)".to_owned());
             }
         }
-        Ok(Self { world, subjects, policies, settings: args.settings.settings(), notes })
+        Ok(Self { world, subjects, policies, settings: args.settings.settings(), notes, nodes })
     }
 
     /// The plan of each subject, in order. One that is being deleted has none.

@@ -1,5 +1,6 @@
 //! `pointsman plugin diff`.
 
+mod placements;
 mod scene;
 
 use super::{file::PluginFile, push::configuration};
@@ -76,7 +77,14 @@ pub(super) struct DiffArgs {
     /// The configuration: a JSON object, or a file with one in YAML or JSON. By default as the PolicyPlugin has it.
     #[arg(long, value_name = "FILE|JSON", conflicts_with_all = ["candidate", "set"])]
     config: Option<String>,
-    /// Names what changes, and leaves out how.
+    /// Recorded placements in the place of services: a file with an answer of a scheduler extender's /placements, or - for standard input.
+    #[arg(long, value_name = "FILE|-", conflicts_with = "extender")]
+    placements: Option<PathBuf>,
+    /// The placements that a scheduler extender has recorded, in the place of services: its port of --listen, such as 127.0.0.1:8080 after
+    /// `kubectl port-forward`; may be repeated.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    extender: Vec<String>,
+    /// Names what changes, and leaves out how; of placements it prints the numbers alone.
     #[arg(long)]
     summary: bool,
     #[command(flatten)]
@@ -98,6 +106,9 @@ fn mode(text: &str) -> Result<PluginMode, String> {
 pub(super) async fn run(args: DiffArgs) -> Result<ExitCode> {
     let ViewArgs { offline, cache, output, .. } = &args.view;
     let loader = block_in_place(|| render::loader(cache))?;
+    if args.placements.is_some() || !args.extender.is_empty() {
+        return placements::run(&args, Arc::new(loader)).await;
+    }
     let scene = if offline.files.is_empty() { live(&args, Arc::new(loader)).await? } else { block_in_place(|| of_files(&args, &loader))? };
     let detailed = !args.summary && output.output == Output::Table;
     let (report, details) = block_in_place(|| scene.compare(detailed));
@@ -109,16 +120,7 @@ pub(super) async fn run(args: DiffArgs) -> Result<ExitCode> {
 async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
     let source = Source::connect(&args.view.cluster).await?;
     let OfflineArgs { namespace, host_namespace, only, settings, .. } = &args.view.offline;
-    let (before, _) = source.set(host_namespace, Arc::clone(&loader)).await?;
-    let before = Arc::new(before);
-    let after = if let Some(bytes) = args.bytes(&source.client).await? {
-        block_in_place(|| args.exchanged(&loader, &before, &bytes))?
-    } else {
-        let set = args.policy_set(&source.client).await?;
-        let loaded = of_set(source.client.clone(), host_namespace, loader, Arc::clone(&before), &set).await;
-        let loaded = loaded.map_err(|why| anyhow!("the PolicySet {}: {why}", sets::name(&set.spec.digest)))?;
-        ActiveSet::new(loaded.members().iter().map(|member| with_previous(&before, member)).collect()).ruled(loaded.rules().clone())
-    };
+    let (before, after) = live_sets(args, &source, loader).await?;
     let mut world = source.read_all(namespace).await?;
     let wanted = |key: &ObjectKey| only.is_empty() || only.iter().any(|(namespace, name)| *namespace == key.namespace && *name == key.name);
     let subjects: Vec<ObjectKey> = world.subjects().map(|subject| subject.key.clone()).filter(wanted).collect();
@@ -132,8 +134,32 @@ async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
     Ok(Scene { world, subjects, settings: settings.settings(), before, after, files: false })
 }
 
+/// The set that is recorded as active in a cluster, and the one that is compared with it.
+async fn live_sets(args: &DiffArgs, source: &Source, loader: Arc<Loader>) -> Result<(Arc<ActiveSet>, ActiveSet)> {
+    let host_namespace = &args.view.offline.host_namespace;
+    let (before, _) = source.set(host_namespace, Arc::clone(&loader)).await?;
+    let before = Arc::new(before);
+    let after = if let Some(bytes) = args.bytes(&source.client).await? {
+        block_in_place(|| args.exchanged(&loader, &before, &bytes))?
+    } else {
+        let set = args.policy_set(&source.client).await?;
+        let loaded = of_set(source.client.clone(), host_namespace, loader, Arc::clone(&before), &set).await;
+        let loaded = loaded.map_err(|why| anyhow!("the PolicySet {}: {why}", sets::name(&set.spec.digest)))?;
+        ActiveSet::new(loaded.members().iter().map(|member| with_previous(&before, member)).collect()).ruled(loaded.rules().clone())
+    };
+    Ok((before, after))
+}
+
 /// The services of files.
 fn of_files(args: &DiffArgs, loader: &Loader) -> Result<Scene> {
+    let (offline, after) = read_files(args, loader)?;
+    let before = offline.policies.active();
+    let Offline { world, subjects, settings, .. } = offline;
+    Ok(Scene { world, subjects, settings, before, after, files: true })
+}
+
+/// What files have, with the set that decides there, and the one that is compared with it.
+fn read_files(args: &DiffArgs, loader: &Loader) -> Result<(Offline, ActiveSet)> {
     let path = args.file.as_ref().context("with files (-f) the plugin is a file, too: name it")?;
     let mut given = args.view.offline.clone();
     if given.namespace.is_empty() {
@@ -144,10 +170,8 @@ fn of_files(args: &DiffArgs, loader: &Loader) -> Result<Scene> {
     for note in &offline.notes {
         eprintln!("{note}");
     }
-    let before = offline.policies.active();
-    let after = args.exchanged(loader, &before, &bytes)?;
-    let Offline { world, subjects, settings, .. } = offline;
-    Ok(Scene { world, subjects, settings, before, after, files: true })
+    let after = args.exchanged(loader, &offline.policies.active(), &bytes)?;
+    Ok((offline, after))
 }
 
 impl DiffArgs {
@@ -261,10 +285,12 @@ mod tests {
 
     #[test]
     fn one_thing_is_compared_and_bytes_need_a_name() {
-        for words in [&["a.wasm", "--name", "a"][..], &["--config-map", "n/a", "--name", "a"], &["--candidate"], &["--set", "set-1"]] {
+        let from_extenders = ["--candidate", "--extender", "localhost:8080", "--extender", "localhost:8081"];
+        let plugins = [&["a.wasm", "--name", "a"][..], &["--config-map", "n/a", "--name", "a"], &["--candidate"], &["--set", "set-1"]];
+        for words in plugins.into_iter().chain([&from_extenders[..]]) {
             args(words).unwrap();
         }
-        let refused: [(&[&str], &str); 9] = [
+        let refused: [(&[&str], &str); 10] = [
             (&[], "--candidate"),
             (&["--name", "a"], "--candidate"),
             (&["a.wasm"], "--name"),
@@ -274,6 +300,7 @@ mod tests {
             (&["a.wasm", "--name", "a", "--plugin-dir", "b"], "--file"),
             (&["a.wasm", "--name", "a", "--order", "0"], "1..=1000"),
             (&["a.wasm", "--name", "a", "--mode", "else"], "Extend or Replace"),
+            (&["--candidate", "--placements", "-", "--extender", "localhost:8080"], "cannot be used with"),
         ];
         for (words, says) in refused {
             let said = args(words).unwrap_err();

@@ -36,7 +36,7 @@ enum PluginCommand {
     Bench(bench::BenchArgs),
     /// Writes a new plugin's project.
     New(new::NewArgs),
-    /// Tells what a plugin would change: on a cluster's services, or on those in files. Exit code 2 if something changes.
+    /// Tells what a plugin would change: on a cluster's services, on those in files, or on recorded placements. Exit code 2 if something changes.
     Diff(Box<compare::DiffArgs>),
     /// Brings a plugin into a cluster: ConfigMaps, and the PolicyPlugin that binds them.
     Push(Box<push::PushArgs>),

@@ -7,6 +7,7 @@ use super::{
 use pointsman_core::{
     decide::Undecided,
     placement::{
+        PodKey,
         gangs::{Reservations, Verdict},
         question::Scored,
     },
@@ -45,15 +46,17 @@ impl Filtered {
     }
 }
 
-/// Filters nodes. Reservations change only for a member of a gang.
-pub(super) fn filter(question: &Question<'_>, reservations: &mut Reservations, names: Vec<String>) -> Filtered {
-    if !question.is_in_scope {
-        let (names, failed) = unbroken(question, reservations, names);
-        return Filtered::new(ExtenderFilterResult::passing_without(names, failed));
-    }
-    if !question.is_of_gang() {
+/// Filters nodes for a pod that is in no gang.
+pub(super) fn filter(question: &Question<'_>, reservations: &Reservations, names: Vec<String>) -> Filtered {
+    if question.is_in_scope {
         return scored(question, reservations, names);
     }
+    let (names, failed) = unbroken(question, reservations, names);
+    Filtered::new(ExtenderFilterResult::passing_without(names, failed))
+}
+
+/// Filters nodes for a member of a gang.
+pub(super) fn filter_member(question: &Question<'_>, reservations: &mut Reservations, names: Vec<String>) -> Filtered {
     let offered: HashSet<&str> = names.iter().map(String::as_str).collect();
     let (verdict, undecided) = question.gang_verdict(question.cluster, reservations, &|node| offered.contains(node));
     let is_offered = matches!(&verdict, Verdict::Node(node) if offered.contains(node.as_str()));
@@ -120,14 +123,18 @@ fn unbroken(question: &Question<'_>, reservations: &Reservations, mut names: Vec
     names.retain(|name| match reservations.broken_by(question.cluster, question.pod, name) {
         None => true,
         Some(gang) => {
-            failed.insert(name.clone(), reserved_for(&gang));
+            failed.insert(name.clone(), reserved_for(&gang, &question.pod.namespace));
             false
         }
     });
     (names, failed)
 }
 
-/// Why a node fails on which a gang needs what is free.
-fn reserved_for(gang: &str) -> String {
-    format!("what is free of the node is reserved for the gang {gang}")
+/// Why a node fails on which a gang needs what is free. What another namespace calls its gang is its own business.
+fn reserved_for((namespace, gang): &PodKey, own: &str) -> String {
+    if namespace == own {
+        format!("what is free of the node is reserved for the gang {gang}")
+    } else {
+        "what is free of the node is reserved for a gang of another namespace".to_owned()
+    }
 }

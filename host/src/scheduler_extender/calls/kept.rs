@@ -1,7 +1,10 @@
 //! The ranks of the last filter calls, for the prioritize calls that follow them: nodes aren't scored twice.
 
 use pointsman_core::placement::{Ties, rank};
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    sync::Arc,
+};
 
 /// How many are kept. A scheduler asks for ranks right after it has filtered.
 const MAX_KEPT: usize = 32;
@@ -41,6 +44,26 @@ impl KeptRanks {
         let scores = nodes.iter().map(|node| known.get(node.as_str()).copied()).collect::<Option<Vec<_>>>()?;
         let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
         Some(rank::ranks(&names, &scores, ties))
+    }
+}
+
+/// The nodes that schedulers offered for the last pods that no node was left for.
+#[derive(Debug, Default)]
+pub(in crate::scheduler_extender) struct KeptOffers(VecDeque<(String, Arc<BTreeSet<String>>)>);
+
+impl KeptOffers {
+    /// Keeps them for a pod, in place of former ones.
+    pub(super) fn put(&mut self, uid: &str, nodes: BTreeSet<String>) {
+        self.0.retain(|(known, _)| known != uid);
+        if self.0.len() >= MAX_KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back((uid.to_owned(), Arc::new(nodes)));
+    }
+
+    /// Those of a pod; none if it was asked about too long ago.
+    pub(super) fn nodes(&self, uid: &str) -> Arc<BTreeSet<String>> {
+        self.0.iter().find(|(known, _)| known == uid).map(|(_, nodes)| Arc::clone(nodes)).unwrap_or_default()
     }
 }
 

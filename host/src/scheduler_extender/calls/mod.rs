@@ -6,7 +6,7 @@ pub(super) mod kept;
 mod preempt;
 
 use super::{
-    Deciding, Extender,
+    Deciding, Extender, PodReference, Reserving,
     cache::Cache,
     server::Verb,
     unix_now,
@@ -18,7 +18,7 @@ use pointsman_core::{
     decide::{Pinned, Standing, Undecided},
     placement::{
         Cluster, Pod, Resources, Settings,
-        gangs::{Place, Reservations, Verdict},
+        gangs::{self, Place, Reservations, Verdict},
         question::{self, Scored},
         rank,
     },
@@ -26,7 +26,18 @@ use pointsman_core::{
 use pointsman_sandbox::sync::locked;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// How long nodes are sought for a gang before a call is answered. A scheduler that waits no longer would place the member by itself: the shipped
+/// configuration has it wait twice as long.
+const SEARCH_TIME: Duration = Duration::from_secs(1);
 
 /// The error for a scheduler that sends whole nodes.
 const NOT_CAPABLE: &str = "the extender needs `nodeCacheCapable: true` in the scheduler's configuration";
@@ -49,6 +60,8 @@ struct Question<'q> {
     is_in_scope: bool,
     /// Seconds since 1970.
     now: u64,
+    /// Whether the answer is due.
+    is_late: &'q dyn Fn() -> bool,
     score: &'q Score<'q>,
 }
 
@@ -59,6 +72,7 @@ struct Scene {
     pod: Arc<Pod>,
     namespace_labels: Arc<BTreeMap<String, String>>,
     is_in_scope: bool,
+    started: Instant,
 }
 
 impl Question<'_> {
@@ -83,8 +97,9 @@ impl Question<'_> {
                 nodes.iter().map(|node| (*node).to_owned()).collect()
             }
         });
-        let timeout = self.settings.gang_timeout_seconds;
-        let verdict = reservations.decide(cluster, self.pod, self.now, timeout, offered, &mut *place);
+        let Self { pod, now, is_late, .. } = *self;
+        let question = gangs::Question { cluster, pod, now, timeout: self.settings.gang_timeout_seconds, offered, is_late };
+        let verdict = reservations.decide(question, &mut *place);
         drop(place);
         (verdict, undecided)
     }
@@ -96,28 +111,47 @@ impl Scene {
         self.cache.watched.lock().assume(self.pod.key(), node);
     }
 
+    /// Whether members of the pod's gang go together.
+    fn is_of_gang(&self) -> bool {
+        self.is_in_scope && self.pod.gang.is_some()
+    }
+
+    /// Takes what has changed since.
+    fn refresh(&mut self) {
+        self.cluster = self.cache.watched.lock().cluster.clone();
+    }
+
     /// Asks about it.
     fn ask<T>(&self, policies: &Pinned<'_>, ask: impl FnOnce(&Question<'_>) -> T) -> T {
-        let Self { cache, cluster, pod, namespace_labels, is_in_scope } = self;
+        let Self { cache, cluster, pod, namespace_labels, is_in_scope, started } = self;
         let settings = &*cache.settings;
         let score: Box<Score<'_>> =
             Box::new(|cluster, pod, nodes, reserved| question::score(policies, cluster, settings, pod, nodes, namespace_labels, reserved));
-        ask(&Question { cluster, settings, pod, is_in_scope: *is_in_scope, now: unix_now(), score: &*score })
+        let is_late = || started.elapsed() > SEARCH_TIME;
+        ask(&Question { cluster, settings, pod, is_in_scope: *is_in_scope, now: unix_now(), is_late: &is_late, score: &*score })
     }
 }
 
 impl Extender {
-    /// The answer to a call, as JSON. Blocks while policies decide.
-    pub(super) fn answer(&self, verb: Verb, body: &[u8]) -> Result<Vec<u8>, Refused> {
-        match verb {
+    /// The answer to a call, as JSON. Blocks while policies decide. Nobody waits for it any more once the call is abandoned.
+    pub(super) fn answer(&self, verb: Verb, body: &[u8], is_abandoned: &AtomicBool) -> Result<Vec<u8>, Refused> {
+        let answer = match verb {
             Verb::Filter => written(&self.filter(read(body)?)),
             Verb::Prioritize => written(&self.prioritize(read(body)?)),
-            Verb::Preempt => written(&self.preempt(read(body)?)),
+            // Without it, others give way as the scheduler itself has found.
+            Verb::Preempt => return written(&self.preempt(read(body)?)),
+        };
+        if is_abandoned.load(Ordering::Relaxed) {
+            let ExtenderArgs { pod, .. } = read(body)?;
+            if Pod::from_value(&pod).is_some_and(|pod| pod.is_in_scope(&self.cache.load().settings)) {
+                locked(&self.deciding).note_abandoned(PodReference::from_object(&pod));
+            }
         }
+        answer
     }
 
     fn scene(&self, object: &Value) -> Option<Scene> {
-        let cache = self.cache.load_full();
+        let (cache, started) = (self.cache.load_full(), Instant::now());
         // One that has ended goes nowhere.
         let pod = Arc::new(Pod::from_value(object)?);
         let is_in_scope = pod.is_in_scope(&cache.settings);
@@ -128,7 +162,7 @@ impl Extender {
             }
             (seen.cluster.clone(), seen.namespace_labels(&pod.namespace))
         };
-        Some(Scene { cache, cluster, pod, namespace_labels, is_in_scope })
+        Some(Scene { cache, cluster, pod, namespace_labels, is_in_scope, started })
     }
 
     /// What decides about one pod. It is to be placed and runs nowhere yet: others may answer for a plugin that fails.
@@ -141,22 +175,28 @@ impl Extender {
             let error = if args.nodes.is_some() { NOT_CAPABLE.to_owned() } else { String::new() };
             return ExtenderFilterResult { error, ..ExtenderFilterResult::default() };
         };
-        let Some(scene) = self.scene(&args.pod) else { return ExtenderFilterResult::passing(names) };
+        let Some(mut scene) = self.scene(&args.pod) else { return ExtenderFilterResult::passing(names) };
         self.counts.asked(scene.is_in_scope);
         locked(&self.deciding).note_scheduler(&scene.pod);
-        let pinned = self.pin();
-        let filtered = scene.ask(&pinned, |question| {
-            if question.is_of_gang() {
-                // Two members at once would reserve two places for their gang.
-                let mut deciding = locked(&self.deciding);
-                deciding.note_set(*pinned.set().digest());
-                deciding.expire(question.cluster, question.settings);
-                return filter::filter(question, &mut deciding.reservations, names);
-            }
-            filter::filter(question, &mut self.reservations(), names)
-        });
+        let (pinned, is_offered) = (self.pin(), !names.is_empty());
+        let offered: Option<BTreeSet<String>> = scene.is_of_gang().then(|| names.iter().cloned().collect());
+        let (filtered, freed) = if scene.is_of_gang() {
+            self.change_reserving(|reserving| {
+                scene.refresh();
+                reserving.note_set(*pinned.set().digest());
+                scene.ask(&pinned, |question| filter_member(question, reserving, names))
+            })
+        } else {
+            let reserved = self.reserved.load();
+            (scene.ask(&pinned, |question| filter::filter(question, &reserved, names)), Some(reserved.freed()))
+        };
         let Filtered { result, verdict, scored, undecided } = filtered;
         self.note_gang(&scene.pod, verdict.as_ref());
+        let waits = is_offered && result.node_names.as_ref().is_some_and(Vec::is_empty);
+        self.note_waiting(&scene.pod, waits, freed);
+        if let Some(offered) = offered.filter(|_| waits) {
+            locked(&self.deciding).offers.put(&scene.pod.uid, offered);
+        }
         self.note_outcome(&scene.pod, undecided.as_ref(), scored.is_some());
         if scene.is_in_scope {
             let passing = result.node_names.as_deref().unwrap_or_default();
@@ -181,8 +221,8 @@ impl Extender {
         let ties = scene.cache.settings.ties;
         let known = locked(&self.deciding).kept.ranks(&scene.pod.uid, names, ties);
         let ranks = known.unwrap_or_else(|| {
-            let (pinned, reservations) = (self.pin(), self.reservations());
-            let filtered = scene.ask(&pinned, |question| filter::scored(question, &reservations, names.to_vec()));
+            let (pinned, reserved) = (self.pin(), self.reserved.load());
+            let filtered = scene.ask(&pinned, |question| filter::scored(question, &reserved, names.to_vec()));
             self.note_outcome(&scene.pod, filtered.undecided.as_ref(), filtered.scored.is_some());
             let scores = filtered.scored.as_ref().map_or_else(Vec::new, |scored| scored.of(names));
             self.record(&pinned, scene, filtered.scored, &filtered.result.failed_and_unresolvable_nodes);
@@ -200,17 +240,17 @@ impl Extender {
         let Some(scene) = self.scene(&args.pod) else {
             return ExtenderPreemptionResult { node_name_to_meta_victims: victims };
         };
-        let (pinned, reservations) = (self.pin(), self.reservations());
-        let (left, undecided) = scene.ask(&pinned, |question| preempt::preempt(question, &reservations, victims));
+        let (pinned, reserved) = (self.pin(), self.reserved.load());
+        let offered = locked(&self.deciding).offers.nodes(&scene.pod.uid);
+        let (left, undecided) = scene.ask(&pinned, |question| preempt::preempt(question, &reserved, &offered, victims));
+        if scene.is_of_gang() && left.is_empty() {
+            // The scheduler may never have asked for a filter.
+            locked(&self.deciding).gangs.note_waiting(&scene.pod);
+        }
         if undecided.is_some() {
             self.note_outcome(&scene.pod, undecided.as_ref(), false);
         }
         ExtenderPreemptionResult { node_name_to_meta_victims: left }
-    }
-
-    /// A copy of what is reserved, so that policies decide without a lock.
-    fn reservations(&self) -> Reservations {
-        locked(&self.deciding).reservations.clone()
     }
 
     /// Keeps the scores of the nodes that were answered.
@@ -229,6 +269,16 @@ impl Extender {
         let mut placement = scored.into_placement(policies, &scene.cache.settings, &scene.pod, &nodes, unix_now());
         placement.excluded.extend(failed.iter().map(|(node, why)| (node.clone(), why.clone())));
         locked(&self.placements).put(placement);
+    }
+
+    /// Notes whether a pod waits for what may become free here.
+    fn note_waiting(&self, pod: &Pod, waits: bool, freed: Option<u64>) {
+        let Deciding { waiting, .. } = &mut *locked(&self.deciding);
+        if waits {
+            waiting.note(pod, freed);
+        } else {
+            waiting.forget(pod);
+        }
     }
 
     /// Notes what a member of a gang was answered with, or why a pod is in none; the same reason once.
@@ -260,6 +310,16 @@ impl Extender {
             *complaint = why;
         }
     }
+}
+
+/// Filters nodes for a member of a gang. With [`Reservations::freed`] then; none while the search for its nodes goes on.
+fn filter_member(question: &Question<'_>, reserving: &mut Reserving, names: Vec<String>) -> (Filtered, Option<u64>) {
+    let Reserving { reservations, .. } = reserving;
+    reservations.drop_late(question.now);
+    let filtered = filter::filter_member(question, reservations, names);
+    let gang = question.pod.gang.as_ref();
+    let is_searching = gang.is_some_and(|gang| reservations.is_searching(&question.pod.namespace, &gang.name));
+    (filtered, (!is_searching).then(|| reservations.freed()))
 }
 
 /// The node that ranks above all others, if there is one.

@@ -7,25 +7,29 @@ use super::{
 use pointsman_core::{
     decide::Undecided,
     placement::{
-        Cluster,
+        Cluster, Pod,
         gangs::{Reservations, Verdict},
     },
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// How long a pod may take to leave beyond its grace period, in seconds. One that is stuck makes no room.
+const LEAVES_WITHIN: u64 = 60;
 
 /// The nodes on which the pod could run once the victims are gone; of these the ones where no gang is broken, if there are any. With why policies
 /// gave no answer, if they didn't.
 pub(super) fn preempt(
     question: &Question<'_>,
     reservations: &Reservations,
+    offered: &BTreeSet<String>,
     mut victims: BTreeMap<String, MetaVictims>,
 ) -> (BTreeMap<String, MetaVictims>, Option<Undecided>) {
     let (trial, breaking) = without(question.cluster, &victims);
     let undecided = if question.is_of_gang() {
-        // Nothing is reserved by this, and what was found out of the cluster as it is doesn't count.
-        let mut attempt = reservations.clone();
-        attempt.retry();
-        let (verdict, undecided) = question.gang_verdict(&trial, &mut attempt, &|node| victims.contains_key(node));
+        if needs_nobody(question, reservations, offered) {
+            return (BTreeMap::new(), None);
+        }
+        let (verdict, undecided) = question.gang_verdict(&trial, &mut attempt(reservations), &|node| victims.contains_key(node));
         match verdict {
             Verdict::Free => usable(question, &trial, reservations, &mut victims),
             Verdict::Node(node) => {
@@ -44,6 +48,27 @@ pub(super) fn preempt(
         victims.retain(|node, _| !breaking.contains(node));
     }
     (victims, undecided)
+}
+
+/// Whether the gang fits once those are gone that are leaving already: for each member after the first, pods give way that made room for it, too.
+/// `offered` is what the scheduler offered last for the pod; of other nodes only those count from which somebody leaves.
+fn needs_nobody(question: &Question<'_>, reservations: &Reservations, offered: &BTreeSet<String>) -> bool {
+    let mut trial = question.cluster.clone();
+    let mut left: BTreeSet<&str> = BTreeSet::new();
+    let leaves = |pod: &&Pod| pod.is_leaving && !pod.node.is_empty() && question.now < pod.leaves_at.saturating_add(LEAVES_WITHIN);
+    for pod in question.cluster.pods().filter(leaves) {
+        left.insert(&pod.node);
+        trial.remove_pod(&pod.namespace, &pod.name);
+    }
+    let may = |node: &str| left.contains(node) || offered.contains(node);
+    matches!(question.gang_verdict(&trial, &mut attempt(reservations), &may), (Verdict::Node(_), _))
+}
+
+/// Nothing is reserved by a trial, and what was found out of the cluster as it is doesn't count.
+fn attempt(reservations: &Reservations) -> Reservations {
+    let mut attempt = reservations.clone();
+    attempt.retry();
+    attempt
 }
 
 /// The cluster without all victims, and the nodes on which they are of a gang that is whole. That those of other nodes are gone as well matters to

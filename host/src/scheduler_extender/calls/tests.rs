@@ -10,6 +10,7 @@ use pointsman_core::{
 };
 use pointsman_crds::policy::plugin::PolicyPoint;
 use serde_json::json;
+use std::collections::BTreeSet;
 
 const NOW: u64 = 1_000;
 
@@ -54,12 +55,18 @@ fn nobody(_: &Cluster, _: &Pod, _: &[&str], _: &Reserved<'_>) -> Result<Scored, 
 
 fn ask<T>(cluster: &Cluster, pod: &Pod, score: &Score<'_>, ask: impl FnOnce(&Question<'_>) -> T) -> T {
     let settings = Settings::default();
-    ask(&Question { cluster, settings: &settings, pod, is_in_scope: pod.is_in_scope(&settings), now: NOW, score })
+    ask(&Question { cluster, settings: &settings, pod, is_in_scope: pod.is_in_scope(&settings), now: NOW, is_late: &|| false, score })
 }
 
 fn filtered(cluster: &Cluster, pod: &Pod, reservations: &mut Reservations, names: &[&str]) -> Filtered {
     let names = names.iter().map(ToString::to_string).collect();
-    ask(cluster, pod, &by_name, |question| filter::filter(question, reservations, names))
+    ask(cluster, pod, &by_name, |question| {
+        if question.is_of_gang() {
+            filter::filter_member(question, reservations, names)
+        } else {
+            filter::filter(question, reservations, names)
+        }
+    })
 }
 
 fn passing(filtered: &Filtered) -> Vec<&str> {
@@ -81,7 +88,7 @@ fn what_a_policy_excludes_fails_with_its_name_and_a_node_that_is_not_known_yet_p
 fn where_nobody_decides_every_node_passes() {
     let (cluster, pod) = (cluster(&["a", "x"], Vec::new()), pod("p", "", 1, None));
     let names = vec!["a".to_owned(), "x".to_owned()];
-    let filtered = ask(&cluster, &pod, &nobody, |question| filter::filter(question, &mut Reservations::default(), names));
+    let filtered = ask(&cluster, &pod, &nobody, |question| filter::filter(question, &Reservations::default(), names));
     assert_eq!(passing(&filtered), ["a", "x"]);
     assert!(filtered.undecided.is_some() && filtered.scored.is_none());
 }
@@ -114,6 +121,9 @@ fn a_gang_waits_for_its_members_then_each_gets_its_node_and_others_keep_off() {
     let kept_off = filtered(&whole, &stranger, &mut reservations, &["a", "b"]);
     assert!(passing(&kept_off).is_empty());
     assert!(kept_off.result.failed_and_unresolvable_nodes["a"].ends_with("reserved for the gang g"));
+    let foreign = Pod { namespace: "other".to_owned(), ..stranger };
+    let kept_off = filtered(&whole, &foreign, &mut reservations, &["a", "b"]);
+    assert!(kept_off.result.failed_and_unresolvable_nodes["a"].ends_with("reserved for a gang of another namespace"));
 }
 
 fn victims(nodes: &[(&str, &str)]) -> BTreeMap<String, MetaVictims> {
@@ -122,7 +132,8 @@ fn victims(nodes: &[(&str, &str)]) -> BTreeMap<String, MetaVictims> {
 }
 
 fn left(cluster: &Cluster, pod: &Pod, nodes: &[(&str, &str)]) -> Vec<String> {
-    let (left, _) = ask(cluster, pod, &by_name, |question| preempt::preempt(question, &Reservations::default(), victims(nodes)));
+    let (left, _) =
+        ask(cluster, pod, &by_name, |question| preempt::preempt(question, &Reservations::default(), &BTreeSet::new(), victims(nodes)));
     left.into_keys().collect()
 }
 
@@ -144,6 +155,22 @@ fn for_a_gang_others_give_way_only_if_all_of_it_fits_then() {
     let cluster = cluster(&["a", "b"], members.iter().cloned().chain(full).collect());
     assert!(left(&cluster, &members[0], &[("a", "a1")]).is_empty());
     assert_eq!(left(&cluster, &members[0], &[("a", "a1"), ("b", "b1")]).len(), 1);
+}
+
+#[test]
+fn nobody_gives_way_for_a_gang_that_fits_once_those_are_gone_that_are_leaving() {
+    let members = [pod("m1", "", 8, Some("g")), pod("m2", "", 8, Some("g"))];
+    let leaving = |name: &str, node: &str| Pod { is_leaving: true, leaves_at: NOW, ..pod(name, node, 8, None) };
+    let staying = [pod("b1", "b", 8, None), pod("c1", "c", 8, None)];
+    let pods = |leaving: Vec<Pod>| members.iter().cloned().chain(leaving).chain(staying.clone()).collect();
+    let one = cluster(&["a", "b", "c"], pods(vec![leaving("a1", "a")]));
+    assert_eq!(left(&one, &members[1], &[("b", "b1"), ("c", "c1")]).len(), 1, "one more is needed");
+    let two = cluster(&["a", "b", "c", "d"], pods(vec![leaving("a1", "a"), leaving("d1", "d")]));
+    assert!(left(&two, &members[1], &[("b", "b1"), ("c", "c1")]).is_empty());
+    // One that should be gone for long makes no room.
+    let stuck = Pod { leaves_at: NOW - 1_000, ..leaving("d1", "d") };
+    let stuck = cluster(&["a", "b", "c", "d"], pods(vec![leaving("a1", "a"), stuck]));
+    assert_eq!(left(&stuck, &members[1], &[("b", "b1"), ("c", "c1")]).len(), 1);
 }
 
 #[test]

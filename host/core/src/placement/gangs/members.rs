@@ -69,6 +69,11 @@ impl<'c> Members<'c> {
         self.missing().saturating_sub(self.assumed.len())
     }
 
+    /// Whether some have nodes, and others wait for theirs. Members that don't exist yet are waited for as long as it takes.
+    pub(super) fn are_half(&self) -> bool {
+        !self.bound.is_empty() && self.missing() > 0 && !self.unbound.is_empty()
+    }
+
     /// Whether a pod is one of them.
     pub(super) fn contains(&self, uid: &str) -> bool {
         self.all().any(|pod| pod.uid == uid)

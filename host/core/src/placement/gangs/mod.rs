@@ -6,6 +6,7 @@
 
 mod members;
 mod trial;
+mod watched;
 
 #[cfg(test)]
 mod simulation;
@@ -19,9 +20,7 @@ use std::{
     sync::Arc,
 };
 use trial::{Failure, Trial};
-
-/// How long a gang that starts again waits until the deletion of its placed members is seen, in seconds.
-const DELETION_DELAY: u64 = 10;
+use watched::{Failed, Hold, Watched};
 
 /// Orders the nodes for one member by the policies, best first, without those that they exclude. It gets the cluster with what the
 /// members before it take, the member, the nodes that it fits on, and what other gangs hold of a node.
@@ -50,6 +49,26 @@ pub struct Overdue {
     pub size: usize,
     /// The namespaces, names and uids of its members that have nodes.
     pub placed: Vec<(String, String, String)>,
+    /// One of them that nothing would create again: none is to be deleted then.
+    pub irreplaceable: Option<String>,
+}
+
+/// What the scheduler asks: a pod, and when.
+#[derive(Clone, Copy)]
+#[allow(missing_debug_implementations, reason = "closures have none")]
+pub struct Question<'q> {
+    /// The cluster. It must be complete, since pods that it doesn't contain take nothing.
+    pub cluster: &'q Cluster,
+    /// The pod.
+    pub pod: &'q Pod,
+    /// Seconds since 1970.
+    pub now: u64,
+    /// How long nodes are reserved, in seconds; with 0 none is.
+    pub timeout: u64,
+    /// Whether the scheduler could choose a node for the pod.
+    pub offered: &'q dyn Fn(&str) -> bool,
+    /// Whether the answer is due. What was found until then is kept for the next question about the gang.
+    pub is_late: &'q dyn Fn() -> bool,
 }
 
 /// What is held for the members of gangs: which node each goes to, and until when. A copy is cheap.
@@ -58,9 +77,13 @@ pub struct Reservations {
     /// By namespace and name.
     gangs: BTreeMap<Arc<PodKey>, Arc<Watched>>,
     /// The members that something of a node is held for, each with the key of its gang.
-    by_node: BTreeMap<String, BTreeSet<(PodKey, String)>>,
+    by_node: Arc<BTreeMap<String, BTreeSet<(PodKey, String)>>>,
+    /// The gangs whose members are created only once the leader is Ready.
+    leader_first: BTreeSet<PodKey>,
     /// Grows whenever something that was held may be free again, or policies may decide otherwise.
     released: u64,
+    /// The same, without what became free because a member was bound: that, a scheduler sees.
+    freed: u64,
     /// As it was last given, in seconds.
     timeout: u64,
     /// Whether `expire` returned gangs when it last looked.
@@ -69,85 +92,36 @@ pub struct Reservations {
     expired: Option<u64>,
 }
 
-/// What is known of a gang.
-#[derive(Clone, Debug, Default)]
-struct Watched {
-    /// Whether the scheduler has asked about a member, or would: of another gang, nothing is deleted.
-    is_asked: bool,
-    /// By the names of members. What is held for a member that is gone stays held for its successor.
-    holds: BTreeMap<String, Hold>,
-    until: u64,
-    /// The version of the cluster in which all of that still fits.
-    fits_in: Option<u64>,
-    failed: Option<Failed>,
-    /// By members and nodes that were reserved and that the scheduler didn't offer: until when they aren't tried.
-    refused: BTreeMap<String, BTreeMap<String, u64>>,
-    /// The uids of members that have been part of the whole gang.
-    whole: BTreeSet<String>,
-    /// Since when it is placed in part, without ever having been whole.
-    half_since: Option<u64>,
-    dissolved_at: Option<u64>,
-}
-
-/// What is held for a member.
-#[derive(Clone, Debug)]
-struct Hold {
-    uid: String,
-    node: String,
-    requests: Resources,
-}
-
-/// A trial that needs no repetition while nothing has changed.
-#[derive(Clone, Debug)]
-struct Failed {
-    version: u64,
-    released: u64,
-    sentence: String,
-}
-
-/// What the scheduler asks: a pod, and when.
-#[derive(Clone, Copy)]
-struct Question<'q> {
-    cluster: &'q Cluster,
-    pod: &'q Pod,
-    now: u64,
-    offered: &'q dyn Fn(&str) -> bool,
-}
-
 impl Reservations {
-    /// What is to become of a pod. `offered` is whether the scheduler could choose a node for it, and `timeout` how long nodes are
-    /// reserved, in seconds; with 0 none is.
+    /// What is to become of a pod.
     ///
     /// Nothing is reserved before all members exist, and then for all of them: the first gang that asks and fits as a whole gets the nodes,
-    /// and none waits with a part of what it needs. The cluster must be complete, since pods that it doesn't contain take nothing.
-    pub fn decide(
-        &mut self,
-        cluster: &Cluster,
-        pod: &Pod,
-        now: u64,
-        timeout: u64,
-        offered: &dyn Fn(&str) -> bool,
-        place: &mut Place<'_>,
-    ) -> Verdict {
+    /// and none waits with a part of what it needs. Of a gang that has been whole, those that exist are all: members may have ended.
+    pub fn decide(&mut self, question: Question<'_>, place: &mut Place<'_>) -> Verdict {
+        let Question { cluster, pod, now, timeout, .. } = question;
         let Some(gang) = pod.gang.as_ref().filter(|gang| !gang.native && timeout > 0) else { return Verdict::Free };
         self.timeout = timeout;
-        let members = Members::find(cluster, &pod.namespace, &gang.name, Some(pod));
+        let mut members = Members::find(cluster, &pod.namespace, &gang.name, Some(pod));
         let key = (pod.namespace.clone(), gang.name.clone());
         self.settle(&key, &members, now);
         if let Some(bound) = members.bound.iter().find(|member| member.uid == pod.uid) {
             return Verdict::Node(bound.node.clone());
         }
-        if members.missing() == 0 && !pod.is_leaving {
+        let comes_first = gang.leads && self.leader_first.contains(&key);
+        if (members.missing() == 0 || comes_first) && !pod.is_leaving {
             return Verdict::Free;
         }
-        let question = Question { cluster, pod, now, offered };
         let watched = self.watched(&key);
+        if watched.was_complete(&members) {
+            members.size = members.size.min(members.number());
+        }
         if !std::mem::replace(&mut watched.is_asked, true) {
             // However long it has been placed in part, this is the first chance to place the rest.
             watched.half_since = watched.half_since.map(|_| now);
         }
         let waits = |reason: String| Verdict::Wait(format!("the gang {} waits: {reason}", gang.name));
         if let Some(obstacle) = watched.obstacle(&members, question) {
+            watched.found.clear();
             return waits(obstacle);
         }
         self.find_node(&key, &members, question, place).map_or_else(waits, Verdict::Node)
@@ -155,13 +129,14 @@ impl Reservations {
 
     /// The node that is reserved for a member, if need be by a trial.
     fn find_node(&mut self, key: &PodKey, members: &Members<'_>, question: Question<'_>, place: &mut Place<'_>) -> Result<String, String> {
-        let Question { cluster, pod, now, offered } = question;
+        let Question { cluster, pod, now, offered, .. } = question;
         let (version, until) = (cluster.version(), now.saturating_add(self.timeout));
         let comes_after = || format!("its {} members come before this pod", members.size);
         let fits = self.is_reserved(key, members) && self.still_fits(key, members, question);
         let released = self.released;
         let watched = self.watched(key);
         if members.unplaced() == 0 {
+            watched.found.clear();
             return Err(comes_after());
         }
         let mut refused = None;
@@ -191,6 +166,7 @@ impl Reservations {
                     }
                 }
                 (watched.holds, watched.until, watched.fits_in, watched.failed) = (holds, until, Some(version), None);
+                watched.found.clear();
                 let node = watched.holds.get(&pod.name).map(|hold| hold.node.clone());
                 self.replaced(&before);
                 node.ok_or_else(comes_after)
@@ -198,9 +174,11 @@ impl Reservations {
             (Err(_), Some(node)) => {
                 // The others can still be bound, and the scheduler may offer the node later.
                 watched.holds = before;
+                watched.found.clear();
                 Err(format!("the scheduler doesn't offer the node {node}, which is reserved for this member"))
             }
-            (Err(Failure { sentence, lasts }), None) => {
+            (Err(Failure { sentence, lasts, found }), None) => {
+                watched.found = found;
                 self.replaced(&before);
                 let failed = Failed { version, released: self.released, sentence: sentence.clone() };
                 self.watched(key).failed = lasts.then_some(failed);
@@ -211,21 +189,25 @@ impl Reservations {
 
     /// Tries to place all members that are yet to get a node; nothing is held for them meanwhile.
     fn attempt(&self, key: &PodKey, question: Question<'_>, place: &mut Place<'_>) -> Result<BTreeMap<String, Hold>, Failure> {
-        let Question { cluster, pod, offered, .. } = question;
+        let Question { cluster, pod, offered, is_late, .. } = question;
         let mut base = cluster.clone();
         base.forget(&pod.namespace, &pod.name);
         if base.pod(&pod.namespace, &pod.name).is_none_or(|known| known.uid != pod.uid) {
             base.put_pod(pod.clone());
         }
-        let members = Members::find(&base, &key.0, &key.1, None);
-        let refused = self.gangs.get(key).map(|watched| &watched.refused);
+        let mut members = Members::find(&base, &key.0, &key.1, None);
+        let watched = self.gangs.get(key);
+        if watched.is_some_and(|watched| watched.was_complete(&members)) {
+            members.size = members.size.min(members.number());
+        }
+        let (refused, found) = (watched.map(|watched| &watched.refused), watched.map(|watched| &watched.found));
         let is_refused =
             |member: &str, node: &str| refused.and_then(|refused| refused.get(member)).is_some_and(|nodes| nodes.contains_key(node));
         let may = |member: &Pod, node: &str| if member.uid == pod.uid { offered(node) } else { !is_refused(&member.name, node) };
         let others = self.by_node.keys().map(|node| (node.clone(), self.sum(cluster, node, |_, _| true)));
         let others: BTreeMap<String, Resources> = others.collect();
         let (placed, size) = (members.bound.len() + members.assumed.len(), members.size);
-        let trial = Trial { base: &base, unbound: &members.unbound, placed, size, others: &others, may: &may };
+        let trial = Trial { base: &base, unbound: &members.unbound, placed, size, others: &others, may: &may, found, is_late };
         let nodes: BTreeMap<String, String> = trial.run(place)?.into_iter().collect();
         let hold = |member: &&Pod| {
             let node = nodes.get(&member.name)?.clone();
@@ -241,9 +223,9 @@ impl Reservations {
         (!held.is_empty()).then_some(held)
     }
 
-    /// Whether a pod that takes its requests of a node would break a reservation: the gang's name. What is held for members of a lower priority
-    /// doesn't keep it off.
-    pub fn broken_by(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Option<String> {
+    /// Whether a pod that takes its requests of a node would break a reservation: the gang's namespace and name. What is held for members of a
+    /// lower priority doesn't keep it off.
+    pub fn broken_by(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Option<PodKey> {
         self.by_node.get(node)?;
         let is_before = |gang: &PodKey, member: &str| {
             let is_itself = gang.0 == pod.namespace && member == pod.name;
@@ -259,8 +241,8 @@ impl Reservations {
         let is_short = |(resource, amount): &(&str, i64)| pod.requests.get(resource) > 0 && *amount > left(resource);
         let (resource, _) = held.iter().find(is_short)?;
         let holders = self.holders(cluster, node).filter(|(gang, member, _)| is_before(gang, member));
-        let mut names = holders.filter(|(_, _, hold)| hold.requests.get(resource) > 0).map(|(gang, _, _)| gang.1.clone());
-        names.next()
+        let mut gangs = holders.filter(|(_, _, hold)| hold.requests.get(resource) > 0).map(|(gang, _, _)| gang.clone());
+        gangs.next()
     }
 
     /// Where the members of a gang are to go that aren't bound yet: their names, each with its node.
@@ -275,10 +257,13 @@ impl Reservations {
     /// a gang of which it holds for a placed member is returned although no scheduler has asked about it: a scheduler doesn't ask about a pod
     /// that fits nowhere.
     ///
-    /// It also notes which gangs are whole: call it after each change, before `decide`. If nothing has changed, it costs nothing.
+    /// It also notes which gangs are whole: call it often. If nothing has changed, it costs nothing.
     pub fn expire(&mut self, cluster: &Cluster, now: u64, timeout: u64, is_ours: Option<&dyn Fn(&Pod) -> bool>) -> Vec<Overdue> {
         if timeout == 0 {
-            *self = Self { released: self.released + 1, ..Self::default() };
+            if self.gangs.is_empty() {
+                return Vec::new();
+            }
+            *self = Self { released: self.released + 1, freed: self.freed + 1, ..Self::default() };
             return Vec::new();
         }
         (self.timeout, self.returns_overdue) = (timeout, is_ours.is_some());
@@ -304,14 +289,43 @@ impl Reservations {
                 // If the deletion fails, it is tried again after as long.
                 (watched.half_since, watched.dissolved_at) = (Some(now), Some(now));
                 let placed = members.bound.iter().map(|pod| (pod.namespace.clone(), pod.name.clone(), pod.uid.clone())).collect();
-                let has_holds = !std::mem::take(&mut watched.holds).is_empty();
-                if has_holds {
-                    self.release();
+                let irreplaceable = members.bound.iter().find(|pod| !pod.has_controller).map(|pod| pod.name.clone());
+                if irreplaceable.is_some() {
+                    watched.dissolved_at = None;
+                } else if !std::mem::take(&mut watched.holds).is_empty() {
+                    self.free();
                 }
-                overdue.push(Overdue { namespace: key.0, gang: key.1, size: members.size, placed });
+                overdue.push(Overdue { namespace: key.0, gang: key.1, size: members.size, placed, irreplaceable });
             }
         }
         overdue
+    }
+
+    /// Drops what was held for too long. Other than `expire`, it is cheap enough for each question.
+    pub fn drop_late(&mut self, now: u64) {
+        let is_late = |watched: &Arc<Watched>| !watched.holds.is_empty() && watched.until <= now;
+        if !self.gangs.values().any(is_late) {
+            return;
+        }
+        for watched in self.gangs.values_mut().filter(|watched| is_late(watched)) {
+            Arc::make_mut(watched).holds.clear();
+        }
+        self.free();
+    }
+
+    /// Places the leader of a gang by itself, since its other members are created only once it is Ready.
+    pub fn put_leader_first(&mut self, namespace: &str, gang: &str) {
+        self.leader_first.insert((namespace.to_owned(), gang.to_owned()));
+    }
+
+    /// How far the search for nodes of a gang is that took too long for one answer: another question goes on with it.
+    pub fn is_searching(&self, namespace: &str, gang: &str) -> bool {
+        self.gangs.get(&(namespace.to_owned(), gang.to_owned())).is_some_and(|watched| !watched.found.is_empty())
+    }
+
+    /// Grows whenever pods may find a node that found none, although nothing in the cluster has changed.
+    pub fn freed(&self) -> u64 {
+        self.freed
     }
 
     /// When `expire` has something to do even if the cluster doesn't change.
@@ -327,9 +341,13 @@ impl Reservations {
     /// others.
     pub fn retry(&mut self) {
         self.released += 1;
+        self.freed += 1;
         self.expired = None;
-        for watched in self.gangs.values_mut().filter(|watched| watched.fits_in.is_some()) {
-            Arc::make_mut(watched).fits_in = None;
+        let is_known = |watched: &Arc<Watched>| watched.fits_in.is_some() || !watched.found.is_empty();
+        for watched in self.gangs.values_mut().filter(|watched| is_known(watched)) {
+            let watched = Arc::make_mut(watched);
+            watched.fits_in = None;
+            watched.found.clear();
         }
     }
 
@@ -340,46 +358,53 @@ impl Reservations {
     /// Notes how far a gang is, and drops what is over.
     fn settle(&mut self, key: &PodKey, members: &Members<'_>, now: u64) {
         if members.number() == 0 {
+            self.leader_first.remove(key);
             if self.gangs.remove(key).is_some_and(|watched| !watched.holds.is_empty()) {
-                self.release();
+                self.free();
             }
             return;
         }
         let watched = self.watched(key);
         watched.observe(members, now);
         let number = watched.holds.len();
-        if now >= watched.until || members.missing() == 0 {
-            watched.holds.clear();
-        }
         for pod in &members.bound {
             if watched.holds.get(&pod.name).is_some_and(|hold| hold.uid == pod.uid) {
                 watched.holds.remove(&pod.name);
             }
         }
-        if watched.holds.len() < number {
-            self.release();
+        let left = watched.holds.len();
+        if left > 0 && (now >= watched.until || members.missing() == 0) {
+            watched.holds.clear();
+            self.free();
+        } else if left < number {
+            self.released += 1;
+            self.reindex();
         }
     }
 
-    /// Notes that something is no longer held.
-    fn release(&mut self) {
+    /// Notes that something is no longer held, and that others may have it.
+    fn free(&mut self) {
         self.released += 1;
+        self.freed += 1;
         self.reindex();
     }
 
     /// Notes that other nodes are held, or none.
     fn replaced(&mut self, before: &BTreeMap<String, Hold>) {
-        self.released += u64::from(!before.is_empty());
+        let is_free = u64::from(!before.is_empty());
+        self.released += is_free;
+        self.freed += is_free;
         self.reindex();
     }
 
     fn reindex(&mut self) {
-        self.by_node.clear();
+        let mut by_node = BTreeMap::<String, BTreeSet<(PodKey, String)>>::new();
         for (key, watched) in &self.gangs {
             for (member, hold) in &watched.holds {
-                self.by_node.entry(hold.node.clone()).or_default().insert((PodKey::clone(key), member.clone()));
+                by_node.entry(hold.node.clone()).or_default().insert((PodKey::clone(key), member.clone()));
             }
         }
+        self.by_node = Arc::new(by_node);
     }
 
     /// Whether a node is held for each member that is yet to get one. Not so if one was deleted and has a successor.
@@ -433,51 +458,8 @@ impl Reservations {
     }
 }
 
-impl Watched {
-    /// What is held for a member.
-    fn hold(&self, pod: &Pod) -> Option<&Hold> {
-        self.holds.get(&pod.name).filter(|hold| hold.uid == pod.uid)
-    }
-
-    /// Notes how far the gang is.
-    fn observe(&mut self, members: &Members<'_>, now: u64) {
-        if members.missing() == 0 || members.bound.iter().any(|pod| pod.is_ready) {
-            let new = members.bound.iter().map(|pod| &pod.uid).filter(|uid| !self.whole.contains(*uid));
-            let new: Vec<String> = new.cloned().collect();
-            self.whole.extend(new);
-        }
-        if self.whole.len() > members.bound.len() {
-            self.whole.retain(|uid| members.contains(uid));
-        }
-        let was_whole = members.bound.iter().any(|pod| self.whole.contains(&pod.uid));
-        let is_half = !members.bound.is_empty() && members.missing() > 0 && !was_whole;
-        self.half_since = is_half.then(|| self.half_since.unwrap_or(now));
-        if members.bound.is_empty() {
-            self.dissolved_at = None;
-        }
-        self.refused.retain(|_, nodes| {
-            nodes.retain(|_, until| now < *until);
-            !nodes.is_empty()
-        });
-    }
-
-    /// Why no node is sought for a member.
-    fn obstacle(&self, members: &Members<'_>, question: Question<'_>) -> Option<String> {
-        let Question { pod, now, .. } = question;
-        let is_new = |at: u64| now < at.saturating_add(DELETION_DELAY);
-        if pod.is_leaving {
-            Some(format!("{} is being deleted", pod.name))
-        } else if self.half_since.is_some() && self.dissolved_at.is_some_and(is_new) {
-            Some("its placed members are being deleted, so that it can start again".to_owned())
-        } else if members.number() < members.size {
-            Some(members.existence())
-        } else {
-            None
-        }
-    }
-
-    /// When its placed members are to be deleted if nothing changes.
-    fn overdue_at(&self, timeout: u64) -> Option<u64> {
-        self.half_since.filter(|_| self.is_asked).map(|since| since.saturating_add(timeout))
-    }
+/// Whether a gang has nodes for some of its members and not for all, and none of them is Ready.
+pub fn is_half(cluster: &Cluster, namespace: &str, gang: &str) -> bool {
+    let members = Members::find(cluster, namespace, gang, None);
+    members.are_half() && !members.bound.iter().any(|pod| pod.is_ready)
 }

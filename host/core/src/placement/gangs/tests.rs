@@ -1,4 +1,4 @@
-use super::*;
+use super::{watched::DELETION_DELAY, *};
 use crate::placement::{Gang, Node, fit::Rules};
 use serde_json::json;
 
@@ -33,7 +33,7 @@ fn pod(name: &str, gpus: i64) -> Pod {
 /// The first member leads.
 fn member(gang: &str, at: usize, size: usize, gpus: i64) -> Pod {
     let gang_of = Gang { name: gang.to_owned(), size, leads: at == 0, native: false };
-    Pod { gang: Some(gang_of), ..pod(&format!("{gang}{at}"), gpus) }
+    Pod { gang: Some(gang_of), has_controller: true, ..pod(&format!("{gang}{at}"), gpus) }
 }
 
 fn waits(text: &str) -> Verdict {
@@ -42,6 +42,10 @@ fn waits(text: &str) -> Verdict {
 
 fn goes_to(node: &str) -> Verdict {
     Verdict::Node(node.to_owned())
+}
+
+fn question<'q>(cluster: &'q Cluster, pod: &'q Pod, now: u64) -> Question<'q> {
+    Question { cluster, pod, now, timeout: TIMEOUT, offered: &|_| true, is_late: &|| false }
 }
 
 impl World {
@@ -72,7 +76,7 @@ impl World {
             *ordered += 1;
             nodes.iter().filter(|node| !excluded.contains(*node)).map(|node| (*node).to_owned()).collect()
         };
-        reservations.decide(cluster, &pod, *now, TIMEOUT, offered, &mut place)
+        reservations.decide(Question { offered, ..question(cluster, &pod, *now) }, &mut place)
     }
 
     /// Asks, and binds the pod to the node.
@@ -132,7 +136,7 @@ fn nothing_is_reserved_for_pods_outside_of_gangs() {
     assert_eq!(world.ask("g0"), Verdict::Free);
     let off = member("h", 0, 2, 1);
     let mut place = |_: &Cluster, _: &Pod, _: &[&str], _: &dyn Fn(&str) -> Option<Resources>| -> Vec<String> { Vec::new() };
-    assert_eq!(world.reservations.decide(&world.cluster, &off, 1000, 0, &|_| true, &mut place), Verdict::Free);
+    assert_eq!(world.reservations.decide(Question { timeout: 0, ..question(&world.cluster, &off, 1000) }, &mut place), Verdict::Free);
 }
 
 #[test]
@@ -188,7 +192,7 @@ fn the_room_of_a_member_that_is_deleted_is_kept_for_its_successor() {
     assert!(world.expire().is_empty());
     world.cluster.put_pod(pod("other", 1));
     let other = world.cluster.pod("ml", "other").unwrap();
-    assert_eq!(world.reservations.broken_by(&world.cluster, other, "n1"), Some("g".to_owned()));
+    assert_eq!(world.reservations.broken_by(&world.cluster, other, "n1"), Some(("ml".to_owned(), "g".to_owned())));
     world.cluster.put_pod(Pod { uid: "successor".to_owned(), ..member("g", 1, 2, 2) });
     assert_eq!(world.ask("g1"), goes_to("n1"));
     for name in ["g0", "g1"] {
@@ -244,7 +248,8 @@ fn pods_that_take_nothing_of_what_is_held_may_go_anywhere() {
         world.reservations.broken_by(&world.cluster, &Pod { requests, ..pod("other", 0) }, "n0")
     };
     assert_eq!((broken(2, 1000), broken(0, 62_000)), (None, None));
-    assert_eq!((broken(3, 1000), broken(0, 62_001)), (Some("g".to_owned()), Some("g".to_owned())));
+    let gang = ("ml".to_owned(), "g".to_owned());
+    assert_eq!((broken(3, 1000), broken(0, 62_001)), (Some(gang.clone()), Some(gang)));
     let elsewhere = pod("other", 4);
     assert_eq!(world.reservations.broken_by(&world.cluster, &elsewhere, "n1"), None, "there is no such node");
 }
@@ -293,7 +298,7 @@ fn policies_see_what_earlier_members_take_and_what_other_gangs_hold() {
         nodes.iter().map(|node| (*node).to_owned()).collect()
     };
     let asked = world.cluster.pod("ml", "g1").unwrap();
-    assert_eq!(world.reservations.decide(&world.cluster, asked, 1000, TIMEOUT, &|_| true, &mut place), goes_to("n0"));
+    assert_eq!(world.reservations.decide(question(&world.cluster, asked, 1000), &mut place), goes_to("n0"));
     assert_eq!(seen, [("g0".to_owned(), 4, Some(2)), ("g1".to_owned(), 3, Some(2))]);
 }
 
@@ -329,7 +334,7 @@ fn a_pod_of_a_higher_priority_is_not_kept_off_and_nothing_is_returned_where_no_g
     assert_eq!(world.bind("g0"), "n0");
     assert_eq!(world.ask("g1"), goes_to("n1"));
     let broken = |world: &World, priority: i32| world.reservations.broken_by(&world.cluster, &Pod { priority, ..pod("other", 2) }, "n1");
-    assert_eq!((broken(&world, 0).as_deref(), broken(&world, 1)), (Some("g"), None));
+    assert_eq!((broken(&world, 0).is_some(), broken(&world, 1).is_some()), (true, false));
     world.now = 5000;
     assert!(world.reservations.expire(&world.cluster, world.now, TIMEOUT, None).is_empty());
 }
@@ -374,7 +379,7 @@ fn a_gang_that_stays_placed_in_part_starts_again() {
     assert!(world.expire().is_empty());
     world.now = 1060;
     let placed = vec![("ml".to_owned(), "g0".to_owned(), "g0-uid".to_owned())];
-    let overdue = Overdue { namespace: "ml".to_owned(), gang: "g".to_owned(), size: 2, placed };
+    let overdue = Overdue { namespace: "ml".to_owned(), gang: "g".to_owned(), size: 2, placed, irreplaceable: None };
     assert_eq!(world.expire(), std::slice::from_ref(&overdue));
     assert!(world.expire().is_empty(), "it is returned once");
     world.cluster.remove_pod("ml", "taker-of-n1");
@@ -468,7 +473,7 @@ fn a_pod_that_no_watch_has_shown_yet_is_a_member() {
     let mut place = |_: &Cluster, _: &Pod, nodes: &[&str], _: &dyn Fn(&str) -> Option<Resources>| -> Vec<String> {
         nodes.iter().map(|node| (*node).to_owned()).collect()
     };
-    assert_eq!(world.reservations.decide(&world.cluster, &unseen, 1000, TIMEOUT, &|_| true, &mut place), goes_to("n1"));
+    assert_eq!(world.reservations.decide(question(&world.cluster, &unseen, 1000), &mut place), goes_to("n1"));
     world.cluster.put_pod(unseen);
     assert_eq!((world.ask("g1"), world.ask("g0")), (goes_to("n1"), goes_to("n0")));
 }
@@ -480,4 +485,96 @@ fn turned_off_nothing_is_held() {
     assert_eq!(world.ask("g0"), goes_to("n0"));
     assert!(world.reservations.expire(&world.cluster, 1000, 0, Some(&|_| false)).is_empty());
     assert_eq!((world.held("n0"), world.reservations.next_expiry()), (0, None));
+}
+
+#[test]
+fn a_search_that_takes_too_long_goes_on_with_the_next_question() {
+    let mut world = World::new(&[2, 2, 2]);
+    world.create("g", &[2, 2, 2]);
+    let late = |world: &mut World, name: &str, most: usize| {
+        let pod = world.cluster.pod("ml", name).unwrap().clone();
+        let ordered = std::cell::Cell::new(0);
+        let mut place = |_: &Cluster, _: &Pod, nodes: &[&str], _: &dyn Fn(&str) -> Option<Resources>| -> Vec<String> {
+            ordered.set(ordered.get() + 1);
+            nodes.iter().map(|node| (*node).to_owned()).collect()
+        };
+        let asked = Question { is_late: &|| ordered.get() >= most, ..question(&world.cluster, &pod, world.now) };
+        let verdict = world.reservations.decide(asked, &mut place);
+        (verdict, ordered.get())
+    };
+    // An answer that is due at once gets one member further, too.
+    let first = late(&mut world, "g1", 0);
+    assert_eq!(first, (waits("g waits: nodes for 1 of 3 are found, and the search goes on"), 1));
+    assert!(world.reservations.is_searching("ml", "g"));
+    assert_eq!(world.held("n0"), 0, "nothing is reserved for a gang that waits");
+    let second = late(&mut world, "g2", 1);
+    assert_eq!(second, (waits("g waits: nodes for 2 of 3 are found, and the search goes on"), 1));
+    assert_eq!(late(&mut world, "g0", 1), (goes_to("n0"), 1));
+    assert!(!world.reservations.is_searching("ml", "g"));
+    assert_eq!((world.bind("g1"), world.bind("g2")), ("n1".to_owned(), "n2".to_owned()));
+    // What was found may be taken meanwhile.
+    let mut world = World::new(&[2, 2, 2]);
+    world.create("g", &[2, 2]);
+    assert!(matches!(late(&mut world, "g0", 0).0, Verdict::Wait(_)));
+    world.take("n0", 2);
+    assert_eq!(late(&mut world, "g0", 2), (goes_to("n1"), 2));
+}
+
+#[test]
+fn a_gang_that_was_whole_takes_members_back_although_others_have_ended() {
+    let mut world = World::new(&[2, 2, 2]);
+    world.create("g", &[2, 2, 2]);
+    let nodes = [world.bind("g0"), world.bind("g1"), world.bind("g2")];
+    assert_eq!(nodes, ["n0", "n1", "n2"]);
+    assert!(world.expire().is_empty());
+    world.cluster.remove_pod("ml", "g2");
+    world.cluster.put_pod(Pod { uid: "successor".to_owned(), ..member("g", 1, 3, 2) });
+    assert_eq!(world.ask("g1"), goes_to("n1"));
+}
+
+#[test]
+fn a_leader_whose_workers_are_created_later_goes_first_and_the_workers_together() {
+    let mut world = World::new(&[2, 2, 2]);
+    world.cluster.put_pod(member("g", 0, 3, 2));
+    assert_eq!(world.ask("g0"), waits("g waits: 1 of 3 members exist"));
+    world.reservations.put_leader_first("ml", "g");
+    assert_eq!(world.ask("g0"), Verdict::Free);
+    world.cluster.put_pod(Pod { is_ready: true, node: "n1".to_owned(), ..member("g", 0, 3, 2) });
+    assert!(world.expire().is_empty());
+    world.now += 10 * TIMEOUT;
+    assert!(world.expire().is_empty(), "nobody waits for a node");
+    world.cluster.put_pod(member("g", 1, 3, 2));
+    assert_eq!(world.ask("g1"), waits("g waits: 2 of 3 members exist"));
+    world.cluster.put_pod(member("g", 2, 3, 2));
+    assert_eq!((world.bind("g1"), world.bind("g2")), ("n0".to_owned(), "n2".to_owned()));
+}
+
+#[test]
+fn nothing_is_deleted_that_nothing_creates_again() {
+    let mut world = World::new(&[2]);
+    world.create("g", &[2, 2]);
+    world.cluster.put_pod(Pod { has_controller: false, ..world.cluster.pod("ml", "g0").unwrap().clone() });
+    assert!(matches!(world.ask("g0"), Verdict::Wait(_)));
+    world.put_on("g0", "n0");
+    assert!(world.expire().is_empty());
+    world.now += TIMEOUT;
+    let overdue = world.expire();
+    assert_eq!(overdue[0].irreplaceable.as_deref(), Some("g0"));
+    assert!(is_half(&world.cluster, "ml", "g"));
+}
+
+#[test]
+fn what_becomes_free_without_an_event_is_counted_and_what_is_bound_is_not() {
+    let mut world = World::new(&[2, 2]);
+    world.create("g", &[2, 2]);
+    assert_eq!(world.ask("g0"), goes_to("n0"));
+    let before = world.reservations.freed();
+    assert_eq!(world.bind("g0"), "n0");
+    assert!(world.expire().is_empty());
+    assert_eq!(world.reservations.freed(), before);
+    world.now += TIMEOUT;
+    world.reservations.drop_late(world.now);
+    assert_eq!((world.held("n1"), world.reservations.freed()), (0, before + 1));
+    world.reservations.drop_late(world.now);
+    assert_eq!(world.reservations.freed(), before + 1);
 }

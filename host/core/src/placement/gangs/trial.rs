@@ -23,6 +23,10 @@ pub(super) struct Trial<'t> {
     pub(super) others: &'t BTreeMap<String, Resources>,
     /// Whether a member may go to a node, as far as the scheduler says.
     pub(super) may: &'t dyn Fn(&Pod, &str) -> bool,
+    /// What a trial has found before it was late: members' names with their nodes. Policies aren't asked about these again.
+    pub(super) found: Option<&'t BTreeMap<String, String>>,
+    /// Whether an answer is due.
+    pub(super) is_late: &'t dyn Fn() -> bool,
 }
 
 /// A member that finds no node.
@@ -31,6 +35,8 @@ pub(super) struct Failure {
     pub(super) sentence: String,
     /// Whether it is so until the cluster changes: no node was left out because the scheduler doesn't offer it.
     pub(super) lasts: bool,
+    /// What was found, if the answer was due before the end.
+    pub(super) found: BTreeMap<String, String>,
 }
 
 /// Members that differ in their names only, as far as their own rules and needs go.
@@ -56,8 +62,9 @@ struct Member<'g> {
 struct Stuck {
     /// The position of the member.
     at: usize,
-    placed: usize,
-    reason: String,
+    placed: Vec<(String, String)>,
+    /// Why; none if the answer is due.
+    reason: Option<String>,
 }
 
 impl Trial<'_> {
@@ -70,7 +77,8 @@ impl Trial<'_> {
         {
             let alike = self.unbound.iter().filter(|pod| is_alike(group.model, pod));
             let name = alike.map(|pod| pod.name.as_str()).nth(group.room).unwrap_or_default();
-            return Err(Failure { sentence: self.sentence(placeable, name, &summary(&self.misfits_when_full(group))), lasts: true });
+            let sentence = self.sentence(placeable, name, &summary(&self.misfits_when_full(group)));
+            return Err(Failure { sentence, lasts: true, found: BTreeMap::new() });
         }
         let member = |pod| groups.iter().find(|group| is_alike(group.model, pod)).map(|group| Member { pod, group });
         let mut order: Vec<Member<'_>> = self.unbound.iter().copied().filter_map(member).collect();
@@ -82,8 +90,17 @@ impl Trial<'_> {
                 Err(stuck) => stuck,
             };
             let Some(member) = order.get(stuck.at).copied() else { break };
-            if farthest.as_ref().is_none_or(|(placed, _)| *placed < stuck.placed) {
-                farthest = Some((stuck.placed, self.sentence(self.placed + stuck.placed, &member.pod.name, &stuck.reason)));
+            let number = stuck.placed.len();
+            let Some(reason) = stuck.reason else {
+                // Another order is worth no second answer.
+                if farthest.is_some() {
+                    break;
+                }
+                let sentence = format!("nodes for {} of {} are found, and the search goes on", self.placed + number, self.size);
+                return Err(Failure { sentence, lasts: false, found: stuck.placed.into_iter().collect() });
+            };
+            if farthest.as_ref().is_none_or(|(placed, _)| *placed < number) {
+                farthest = Some((number, self.sentence(self.placed + number, &member.pod.name, &reason)));
             }
             // Before others like it, it would be another member that finds no node.
             if order.iter().take(stuck.at).all(|before| std::ptr::eq(before.group, member.group)) {
@@ -92,7 +109,8 @@ impl Trial<'_> {
             order.remove(stuck.at);
             order.insert(0, member);
         }
-        Err(Failure { sentence: farthest.map(|(_, sentence)| sentence).unwrap_or_default(), lasts: !barred })
+        let sentence = farthest.map(|(_, sentence)| sentence).unwrap_or_default();
+        Err(Failure { sentence, lasts: !barred, found: BTreeMap::new() })
     }
 
     fn sentence(&self, placeable: usize, member: &str, reason: &str) -> String {
@@ -170,16 +188,36 @@ impl Trial<'_> {
             if placed.len() == missing {
                 break;
             }
+            if let Some(node) = self.known_node(&trial, *member, &repelling) {
+                trial.assume(&member.pod.namespace, &member.pod.name, node);
+                placed.push((member.pod.name.clone(), node.to_owned()));
+                continue;
+            }
+            // Each answer gets at least one member further.
+            if is_new(&placed, self.found) && (self.is_late)() {
+                return Err(Stuck { at, placed, reason: None });
+            }
             match self.find_node(&trial, *member, &repelling, place, barred) {
                 Ok(node) => {
                     trial.assume(&member.pod.namespace, &member.pod.name, &node);
                     placed.push((member.pod.name.clone(), node));
                 }
                 Err(_) if spare > 0 && !leads(member.pod) => spare -= 1,
-                Err(reason) => return Err(Stuck { at, placed: placed.len(), reason }),
+                Err(reason) => return Err(Stuck { at, placed, reason: Some(reason) }),
             }
         }
         Ok(placed)
+    }
+
+    /// The node that a former trial has found for a member, if it still takes the member.
+    fn known_node<'s>(&'s self, trial: &Cluster, member: Member<'_>, repelling: &[&Pod]) -> Option<&'s str> {
+        let Member { pod, group } = member;
+        let name = self.found?.get(&pod.name)?.as_str();
+        // The nodes are in the order of their names.
+        group.nodes.binary_search(&name).ok()?;
+        let state = trial.node(name).filter(|state| self.lacking(pod, name, state).is_none() && (self.may)(pod, name))?;
+        let fit = Fit::beside(trial, pod, repelling.iter().filter_map(|other| trial.pod(&other.namespace, &other.name)));
+        fit.misfit_around(name, &state.node).is_none().then_some(name)
     }
 
     /// The best node for a member, or why there is none.
@@ -219,6 +257,11 @@ impl Trial<'_> {
             nodes => format!("policies exclude all {nodes} nodes that fit"),
         })
     }
+}
+
+/// Whether one of these wasn't known before.
+fn is_new(placed: &[(String, String)], found: Option<&BTreeMap<String, String>>) -> bool {
+    placed.iter().any(|(name, node)| found.and_then(|found| found.get(name)) != Some(node))
 }
 
 /// Whether two members fit on the same nodes, as far as other pods have nothing to do with it.

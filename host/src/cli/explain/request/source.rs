@@ -7,18 +7,13 @@ use crate::endpoint_picker::decisions::{
 };
 use anyhow::{Context, Result, anyhow, bail};
 use http::StatusCode;
-use std::{
-    fs,
-    io::{self, Read},
-    path::Path,
-};
 
 /// The record of the request, or the newest one.
 pub(super) async fn read(args: &RequestArgs) -> Result<Record> {
     let wanted = args.request.as_deref();
     let (source, text) = match (&args.picker, &args.file) {
         (Some(picker), _) => (format!("the picker at {picker}"), ask(picker, wanted).await?),
-        (None, Some(file)) => (file.display().to_string(), read_file(file)?),
+        (None, Some(file)) => (file.display().to_string(), remote::read_file(file)?),
         (None, None) => bail!("nothing to explain: give --picker ADDRESS:PORT or -f FILE"),
     };
     find(&text, wanted).with_context(|| source.clone())?.ok_or_else(|| match wanted {
@@ -42,15 +37,6 @@ async fn ask(picker: &str, wanted: Option<&str>) -> Result<String> {
     }
     let line: String = text.lines().next().unwrap_or_default().chars().take(200).collect();
     bail!("the picker at {picker} answers {PATH} with status {}: {line}", answer.status().as_u16())
-}
-
-fn read_file(file: &Path) -> Result<String> {
-    if file == Path::new("-") {
-        let mut text = String::new();
-        io::stdin().lock().read_to_string(&mut text).context("standard input")?;
-        return Ok(text);
-    }
-    fs::read_to_string(file).with_context(|| file.display().to_string())
 }
 
 /// The first record of a text that is about the request. One line after the other is read: a file may be cut at its end.

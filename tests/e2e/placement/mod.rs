@@ -1,4 +1,9 @@
-//! Pods placed by the real kube-scheduler, which asks the extender: what the default policy changes, gangs, and a scheduler whose extender is gone.
+//! Pods placed by the real kube-scheduler, which asks the extender: what the default policy changes, gangs, a scheduler whose extender is gone, and
+//! predictions.
+
+mod large;
+mod prediction;
+mod swap;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -11,6 +16,7 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs, process,
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 /// The label of the nodes that have the model.
@@ -41,10 +47,14 @@ fn nodes() -> String {
     let mut nodes = Vec::new();
     for domain in 0..DOMAINS {
         for (shape, gpus, number) in SHAPES {
-            for at in 0..number * scale() {
+            // Two hundred of them in all where the test is whole.
+            let further = if is_full() && shape == "cpu" { 2 } else { 0 };
+            for at in 0..number * scale() + further {
                 let mut labels = json!({
                     "topology.kubernetes.io/zone": format!("zone-{domain}"),
                     "pointsman.dev/rdma-domain": format!("domain-{domain}"),
+                    // The default policy doesn't look at prices.
+                    "pointsman.dev/price": (DOMAINS - domain).to_string(),
                     "shape": shape,
                 });
                 if shape == "h100" && at.is_multiple_of(2) {
@@ -61,13 +71,20 @@ fn nodes() -> String {
     json!({"nodes": nodes}).to_string()
 }
 
-/// A cluster of these nodes, whose scheduler asks an extender at the address.
-fn cluster(address: &ExtenderAddress) -> TestCluster {
-    let folder = env::temp_dir().join(format!("pointsman-placement-{}", process::id()));
+/// A cluster of these nodes with these neighbours, whose scheduler asks an extender at the address.
+fn cluster(address: &ExtenderAddress, neighbours: &[&str]) -> TestCluster {
+    TestCluster::start(&options(address, neighbours))
+}
+
+/// What it is started with.
+fn options(address: &ExtenderAddress, neighbours: &[&str]) -> Options {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let folder = env::temp_dir().join(format!("pointsman-placement-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
     let config = address.write_config(&folder, |_| {});
     let file = folder.join("nodes.yaml");
     fs::write(&file, nodes()).unwrap();
-    TestCluster::start(&Options { nodes: Some(file), scheduler_config: Some(config), neighbours: Some(Vec::new()), ..Options::default() })
+    let neighbours = neighbours.iter().map(ToString::to_string).collect();
+    Options { nodes: Some(file), scheduler_config: Some(config), neighbours: Some(neighbours), ..Options::default() }
 }
 
 /// A pod that the policies place, with so many accelerators.
@@ -94,6 +111,19 @@ fn gang(name: &str, size: usize, gpus: u32) -> Vec<Value> {
         pod
     };
     (0..size).map(member).collect()
+}
+
+/// The same as a ReplicaSet.
+fn replica_set(name: &str, size: usize, gpus: u32, namespace: &str) -> Value {
+    let member = gang(name, size, gpus).remove(0);
+    let labels = &member["metadata"]["labels"];
+    json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": size, "selector": {"matchLabels": {"pointsman.dev/gang": name}},
+            "template": {"metadata": {"labels": labels}, "spec": member["spec"]},
+        },
+    })
 }
 
 /// Replicas of a service.
@@ -149,8 +179,12 @@ impl Space<'_> {
         }
     }
 
+    async fn list(&self) -> Vec<Pod> {
+        self.pods().list(&ListParams::default()).await.unwrap().items
+    }
+
     async fn places(&self) -> Places {
-        let pods = self.pods().list(&ListParams::default()).await.unwrap();
+        let pods = self.list().await;
         let place = |pod: Pod| (pod.metadata.name.unwrap(), pod.spec.and_then(|spec| spec.node_name).unwrap_or_default());
         pods.into_iter().map(place).collect()
     }
@@ -205,7 +239,7 @@ impl Figures {
             figures.local += usize::from(name.starts_with("llama") && has_model);
         }
         for (group, domains) in groups {
-            if group.starts_with("pair") || group.starts_with("four") {
+            if ["pair", "four", "gang"].iter().any(|kind| group.starts_with(kind)) {
                 figures.gangs += 1;
                 figures.gangs_in_one_domain += usize::from(domains.len() == 1);
             } else if group.starts_with("chat") {
@@ -228,7 +262,7 @@ fn half_placed(places: &Places, size: impl Fn(&str) -> usize) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_default_policy_keeps_nodes_free_gangs_together_models_local_and_replicas_apart() {
     let address = ExtenderAddress::free();
-    let cluster = cluster(&address);
+    let cluster = cluster(&address, &[]);
     let space = Space(cluster.namespace("placement").await);
     let workload = workload();
 
@@ -259,12 +293,8 @@ async fn the_default_policy_keeps_nodes_free_gangs_together_models_local_and_rep
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gangs_are_placed_whole_or_start_over_also_when_the_extender_dies_among_them() {
-    // With nothing else on the machine: whether a waiting gang is asked about again depends on how late its members are seen.
-    if !is_full() {
-        return;
-    }
     let address = ExtenderAddress::free();
-    let cluster = cluster(&address);
+    let cluster = cluster(&address, &["lws"]);
     let space = Space(cluster.namespace("gangs").await);
     let extender = SchedulerExtender::start(&cluster, &address, SETTINGS, &DISSOLVE).await;
     let whole_nodes = 3 * DOMAINS * scale();
@@ -273,7 +303,7 @@ async fn gangs_are_placed_whole_or_start_over_also_when_the_extender_dies_among_
 
     // Each needs half of the whole nodes and one more: there is room for one of the two.
     let size = whole_nodes / 2 + 1;
-    let (first, second) = (gang("first", size, 8), gang("second", size, 8));
+    let first = gang("first", size, 8);
     space.create(&first[..size - 1]).await;
     let waiting = eventually("a member waits for the last one", async || {
         let events = cluster.kubectl(&["get", "events", "-n", &space.0.name, "-o", "yaml"]).ok();
@@ -284,7 +314,9 @@ async fn gangs_are_placed_whole_or_start_over_also_when_the_extender_dies_among_
     assert!(space.places().await.values().all(String::is_empty));
     space.create(&first[size - 1..]).await;
     space.all_placed(size).await;
-    space.create(&second).await;
+    // Its pods are created again once they are deleted.
+    cluster.apply(&replica_set("second", size, 8, &space.0.name)).ok();
+    eventually("all members of the second exist", async || (space.places().await.len() == 2 * size).then_some(())).await;
 
     // Without the extender the scheduler gives nodes to some of the second.
     extender.kill();
@@ -297,6 +329,8 @@ async fn gangs_are_placed_whole_or_start_over_also_when_the_extender_dies_among_
 
     // The extender takes them back, and leaves the gang that is whole.
     let extender = SchedulerExtender::start(&cluster, &address, SETTINGS, &DISSOLVE).await;
+    // An extender that no scheduler has asked yet deletes nothing.
+    space.create(&[pod("wakes-1", 0)]).await;
     eventually("no gang has nodes for some of its members", async || {
         let places = space.places().await;
         let first = places.iter().filter(|(name, node)| name.starts_with("first") && !node.is_empty()).count();
@@ -304,4 +338,24 @@ async fn gangs_are_placed_whole_or_start_over_also_when_the_extender_dies_among_
     })
     .await;
     drop(extender);
+    a_leader_goes_first(&cluster, whole_nodes).await;
+}
+
+/// The workers of a LeaderWorkerSet may be created once the leader is Ready: it doesn't wait for them, and they are placed together. There is room
+/// for one of the two groups in the test, which the whole gang leaves.
+async fn a_leader_goes_first(cluster: &TestCluster, whole_nodes: usize) {
+    let space = Space(cluster.namespace("leader-first").await);
+    let size = whole_nodes / 2 - 1;
+    let template = |pod: Value| json!({"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]});
+    let set = json!({
+        "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet",
+        "metadata": {"name": "group", "namespace": space.0.name},
+        "spec": {
+            "replicas": 1, "startupPolicy": "LeaderReady",
+            "leaderWorkerTemplate": {"size": size, "workerTemplate": template(pod("worker", 8))},
+        },
+    });
+    cluster.apply(&set).ok();
+    let places = space.all_placed(size).await;
+    assert_eq!(places.values().collect::<BTreeSet<_>>().len(), size, "{places:?}");
 }

@@ -1,0 +1,119 @@
+//! What is known of a gang beside its members.
+
+use super::{
+    Question,
+    members::{Members, leads},
+};
+use crate::placement::{Pod, Resources};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long a gang that starts again waits until the deletion of its placed members is seen, in seconds.
+pub(super) const DELETION_DELAY: u64 = 10;
+
+/// What is known of a gang.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watched {
+    /// Whether the scheduler has asked about a member, or would: of another gang, nothing is deleted.
+    pub(super) is_asked: bool,
+    /// By the names of members. What is held for a member that is gone stays held for its successor.
+    pub(super) holds: BTreeMap<String, Hold>,
+    pub(super) until: u64,
+    /// The version of the cluster in which all of that still fits.
+    pub(super) fits_in: Option<u64>,
+    pub(super) failed: Option<Failed>,
+    /// The nodes that a trial has found for members before its answer was due.
+    pub(super) found: BTreeMap<String, String>,
+    /// By members and nodes that were reserved and that the scheduler didn't offer: until when they aren't tried.
+    pub(super) refused: BTreeMap<String, BTreeMap<String, u64>>,
+    /// The uids of members that have been part of the whole gang, or have worked: nothing of these is deleted.
+    whole: BTreeSet<String>,
+    /// Those of them that don't wait for members that have ended. A leader may be Ready before the others exist.
+    complete: BTreeSet<String>,
+    /// Since when it is placed in part, without ever having been whole.
+    pub(super) half_since: Option<u64>,
+    pub(super) dissolved_at: Option<u64>,
+}
+
+/// What is held for a member.
+#[derive(Clone, Debug)]
+pub(super) struct Hold {
+    pub(super) uid: String,
+    pub(super) node: String,
+    pub(super) requests: Resources,
+}
+
+/// A trial that needs no repetition while nothing has changed.
+#[derive(Clone, Debug)]
+pub(super) struct Failed {
+    pub(super) version: u64,
+    pub(super) released: u64,
+    pub(super) sentence: String,
+}
+
+impl Watched {
+    /// What is held for a member.
+    pub(super) fn hold(&self, pod: &Pod) -> Option<&Hold> {
+        self.holds.get(&pod.name).filter(|hold| hold.uid == pod.uid)
+    }
+
+    /// Whether a member that has a node was part of the whole gang, or has worked.
+    fn was_whole(&self, members: &Members<'_>) -> bool {
+        members.bound.iter().any(|pod| self.whole.contains(&pod.uid))
+    }
+
+    /// Whether those that exist are all that are to be waited for: the gang was whole, and others have ended.
+    pub(super) fn was_complete(&self, members: &Members<'_>) -> bool {
+        members.bound.iter().any(|pod| self.complete.contains(&pod.uid))
+    }
+
+    /// Notes how far the gang is.
+    pub(super) fn observe(&mut self, members: &Members<'_>, now: u64) {
+        let is_whole = members.missing() == 0;
+        if is_whole || members.bound.iter().any(|pod| pod.is_ready) {
+            note(&mut self.whole, members);
+        }
+        if is_whole || members.bound.iter().any(|pod| pod.is_ready && !leads(pod)) {
+            note(&mut self.complete, members);
+        }
+        if self.whole.len() > members.bound.len() {
+            self.whole.retain(|uid| members.contains(uid));
+            self.complete.retain(|uid| members.contains(uid));
+        }
+        let is_half = members.are_half() && !self.was_whole(members);
+        self.half_since = is_half.then(|| self.half_since.unwrap_or(now));
+        if members.bound.is_empty() {
+            self.dissolved_at = None;
+        }
+        self.refused.retain(|_, nodes| {
+            nodes.retain(|_, until| now < *until);
+            !nodes.is_empty()
+        });
+    }
+
+    /// Why no node is sought for a member.
+    pub(super) fn obstacle(&self, members: &Members<'_>, question: Question<'_>) -> Option<String> {
+        let Question { pod, now, .. } = question;
+        let is_new = |at: u64| now < at.saturating_add(DELETION_DELAY);
+        if pod.is_leaving {
+            Some(format!("{} is being deleted", pod.name))
+        } else if self.half_since.is_some() && self.dissolved_at.is_some_and(is_new) {
+            Some("its placed members are being deleted, so that it can start again".to_owned())
+        } else if members.number() < members.size {
+            Some(members.existence())
+        } else {
+            None
+        }
+    }
+
+    /// When its placed members are to be deleted if nothing changes.
+    pub(super) fn overdue_at(&self, timeout: u64) -> Option<u64> {
+        self.half_since.filter(|_| self.is_asked).map(|since| since.saturating_add(timeout))
+    }
+}
+
+/// Notes the members that have nodes.
+fn note(uids: &mut BTreeSet<String>, members: &Members<'_>) {
+    let new = members.bound.iter().map(|pod| &pod.uid).filter(|uid| !uids.contains(*uid));
+    let new: Vec<String> = new.cloned().collect();
+    uids.extend(new);
+}

@@ -1,0 +1,131 @@
+//! Scheduler extenders that are asked what they have recorded: at the addresses of a flag, or those in a namespace of the cluster.
+
+use super::remote;
+use crate::{
+    permissions::SCHEDULER_ACCOUNT,
+    problem::sentence,
+    scheduler_extender::placements::{MAX_ANSWER_BYTES, PATH, PlacementsAnswer},
+};
+use anyhow::{Context, Error, Result, bail};
+use http::StatusCode;
+use k8s_openapi::api::core::v1::{ContainerPort, Pod};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use pointsman_sandbox::text::printable_line;
+use serde_json::Value;
+
+/// The label of the pods of `deploy/scheduler`, whose value is the name of their account.
+const APP_NAME: &str = "app.kubernetes.io/name";
+
+/// The container of the extender, the name of its port and the port where the manifest doesn't say it.
+const CONTAINER: &str = "extender";
+const PORT_NAME: &str = "http";
+const PORT: i32 = 8080;
+
+/// An extender that can be asked.
+pub(in crate::cli) struct ExtenderSource {
+    client: Client,
+    /// What comes before the path of its endpoint.
+    prefix: String,
+    /// What messages call it.
+    pub(super) name: String,
+}
+
+impl ExtenderSource {
+    /// Those at the addresses of --extender.
+    pub(in crate::cli) fn at(addresses: &[String]) -> Result<Vec<Self>> {
+        let source = |address: &String| -> Result<Self> {
+            let client = remote::client("--extender", address)?;
+            Ok(Self { client, prefix: String::new(), name: format!("the extender at {address}") })
+        };
+        addresses.iter().map(source).collect()
+    }
+
+    /// Those in a namespace of the cluster, which its API server asks.
+    pub(super) async fn find(client: Client, namespace: &str) -> Result<Vec<Self>> {
+        let selected = ListParams::default().labels(&format!("{APP_NAME}={SCHEDULER_ACCOUNT}"));
+        let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&selected).await;
+        let pods = pods.with_context(|| format!("listing the pods of the scheduler in the namespace {namespace}"))?;
+        let is_running = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+        let source = |pod: Pod| {
+            let (name, port) = (pod.name_any(), port(&pod));
+            let prefix = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy");
+            Self { client: client.clone(), prefix, name: format!("the extender in the pod {namespace}/{name}") }
+        };
+        let sources: Vec<Self> = pods.items.into_iter().filter(is_running).map(source).collect();
+        if sources.is_empty() {
+            bail!(
+                "no pod with the label {APP_NAME}={SCHEDULER_ACCOUNT} runs in the namespace {namespace}: name its namespace by \
+                 --host-namespace, or an extender that runs elsewhere by --extender"
+            );
+        }
+        Ok(sources)
+    }
+
+    /// Its answer to a query, parameter by parameter.
+    pub(super) async fn ask(&self, query: &[(&str, &str)]) -> Result<PlacementsAnswer> {
+        let answer = remote::ask(&self.client, &self.target(query), MAX_ANSWER_BYTES, &self.name).await?;
+        if answer.status() != StatusCode::OK {
+            let text = String::from_utf8_lossy(answer.body()).into_owned();
+            let status: Value = serde_json::from_str(&text).unwrap_or_default();
+            let message = status["message"].as_str().unwrap_or_else(|| text.lines().next().unwrap_or_default());
+            bail!("{} answers {PATH} with status {}: {}", self.name, answer.status().as_u16(), printable_line(message));
+        }
+        serde_json::from_slice(answer.body()).with_context(|| format!("{} gives no placements", self.name))
+    }
+
+    fn target(&self, query: &[(&str, &str)]) -> String {
+        let mut written = form_urlencoded::Serializer::new(String::new());
+        for (name, value) in query {
+            written.append_pair(name, value);
+        }
+        format!("{}{PATH}?{}", self.prefix, written.finish())
+    }
+}
+
+/// What extenders answer. One that doesn't answer is reported on stderr, as long as another one answers: it may belong to a pod that ends.
+pub(in crate::cli) async fn ask_all<'s>(
+    sources: &'s [ExtenderSource],
+    query: &[(&str, &str)],
+) -> Result<Vec<(&'s ExtenderSource, PlacementsAnswer)>> {
+    let (mut answers, mut failures) = (Vec::new(), Vec::new());
+    for source in sources {
+        match source.ask(query).await {
+            Ok(answer) => answers.push((source, answer)),
+            Err(error) => failures.push(failure(&error)),
+        }
+    }
+    if answers.is_empty() {
+        bail!("{}", failures.join("; "));
+    }
+    for failure in failures {
+        eprintln!("{failure}; its placements are left out");
+    }
+    Ok(answers)
+}
+
+/// An error and its causes, in a sentence.
+pub(super) fn failure(error: &Error) -> String {
+    sentence(error.as_ref())
+}
+
+/// The port of the extender in a pod.
+fn port(pod: &Pod) -> i32 {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let ports = containers.filter(|container| container.name == CONTAINER).flat_map(|container| container.ports.iter().flatten());
+    let is_it = |port: &&ContainerPort| port.name.as_deref() == Some(PORT_NAME);
+    ports.filter(is_it).map(|port| port.container_port).next().unwrap_or(PORT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_port_is_the_one_of_the_container() {
+        let pod = |containers: Value| serde_json::from_value::<Pod>(json!({"spec": {"containers": containers}})).unwrap();
+        let ports = json!([{"name": "x", "containerPort": 1}, {"name": "http", "containerPort": 9000}]);
+        assert_eq!(port(&pod(json!([{"name": "scheduler", "ports": ports}, {"name": "extender", "ports": ports}]))), 9000);
+        assert_eq!(port(&pod(json!([{"name": "extender"}]))), PORT);
+    }
+}

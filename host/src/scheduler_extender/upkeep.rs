@@ -1,0 +1,307 @@
+//! What is done in the cluster beside the answers: a scheduler is brought to ask again about pods that found no node, and gangs that can't become
+//! whole start over. It is done by a task of its own, so that an API server that doesn't answer keeps nothing else waiting.
+
+use super::{Extender, PodReference, gangs::LoneLeader, unix_now};
+use crate::{
+    permissions,
+    problem::{is_forbidden, sentence},
+};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{self, ObjectReference},
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, Preconditions},
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use pointsman_core::placement::{
+    Pod, PodKey, Settings,
+    gangs::{Overdue, is_half},
+};
+use pointsman_sandbox::sync::locked;
+use serde_json::json;
+use std::{
+    collections::BTreeSet,
+    fmt, mem,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::mpsc::{self, Receiver, Sender},
+    task::spawn_blocking,
+    time::{Instant, MissedTickBehavior, interval, timeout},
+};
+
+/// How often it is looked what is to be done.
+const TIDY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How many things wait to be done.
+const MAX_ERRANDS: usize = 64;
+
+/// The scheduler that `deploy/scheduler` installs. After a restart of the extender it doesn't ask about pods that fit nowhere, and gangs of
+/// which some pods fit nowhere are those that start over.
+const PROFILE: &str = "pointsman";
+
+/// Gangs start over only where a scheduler has asked within this time, or leads by its Lease: what another extender has reserved isn't known here.
+const LEADS_WITHIN: Duration = Duration::from_mins(15);
+
+/// The annotation of a pod that the scheduler is to ask about again: when that was.
+const ASKED_AGAIN: &str = "pointsman.dev/asked-again";
+
+/// How long a call of the API server may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The reasons of events.
+const DISSOLVED: &str = "GangDissolved";
+const ABANDONED: &str = "PlacedWithoutPolicies";
+
+/// What is said of a pod whose scheduler has waited no longer.
+const ABANDONED_NOTE: &str = "The scheduler hasn't waited for the extender's answer and may place the pod without policies: raise `httpTimeout` in its \
+                              configuration, or see pointsman_extender_call_duration_seconds for what takes so long.";
+
+/// What is to be done.
+enum Errand {
+    /// A scheduler is to ask about a pod again.
+    Wake(PodKey),
+    /// It is to be found out how the LeaderWorkerSet of a gang starts.
+    ReadStartup(LoneLeader),
+    /// A pod is placed without policies.
+    ReportAbandoned(PodReference),
+    /// The placed members of a gang are to be deleted; they had so many seconds.
+    Dissolve(Overdue, u64),
+}
+
+/// Writes to the cluster.
+pub struct Writer {
+    client: Client,
+    /// Where the scheduler of `deploy/scheduler` has its Lease.
+    namespace: String,
+    identity: String,
+    recorder: Recorder,
+    complained: AtomicBool,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    /// By this client; `identity` is who reports it, and `namespace` where the scheduler's Lease is.
+    pub fn new(client: Client, namespace: String, identity: String) -> Self {
+        let reporter = Reporter { controller: "pointsman-scheduler-extender".to_owned(), instance: Some(identity.clone()) };
+        let recorder = Recorder::new(client.clone(), reporter);
+        Self { recorder, client, namespace, identity, complained: AtomicBool::default() }
+    }
+
+    /// Whether the scheduler in this pod leads, as its Lease says: the holder is called as the pod, with something behind.
+    async fn leads(&self) -> bool {
+        let api = Api::<Lease>::namespaced(self.client.clone(), &self.namespace);
+        let Ok(Ok(lease)) = timeout(CALL_TIMEOUT, api.get(permissions::SCHEDULER_ACCOUNT)).await else { return false };
+        let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+        holder.split_once('_').is_some_and(|(pod, _)| pod == self.identity)
+    }
+
+    /// Deletes the placed members of a gang, as long as it is in part. Returns whether any was.
+    async fn dissolve(&self, gang: &Overdue, timeout: u64, is_half: impl Fn() -> bool) -> bool {
+        let Overdue { namespace, gang: name, size, placed, irreplaceable } = gang;
+        let words =
+            format!("{} of the {size} members of the gang {name} had nodes for {timeout} s, and the others found none", placed.len());
+        if let Some(pod) = irreplaceable {
+            tracing::warn!(namespace, "{words}: it stays so, because no controller would create {pod} again");
+            return false;
+        }
+        tracing::info!(namespace, "{words}: those with nodes are deleted, so that the gang starts over");
+        let note = format!("{words}: this pod is deleted, so that all of them start over.");
+        let mut is_dissolved = false;
+        for (namespace, pod, uid) in placed {
+            // A gang that has become whole or has begun to work meanwhile isn't stopped; one of which something is deleted is in part until it ends.
+            if !is_dissolved && !is_half() {
+                tracing::info!(namespace, "the gang {name} has become whole or Ready meanwhile, and stays");
+                return false;
+            }
+            is_dissolved |= self.delete(namespace, pod, uid, &note).await;
+        }
+        is_dissolved
+    }
+
+    /// Whether a LeaderWorkerSet creates its workers only once the leader is Ready; none if that can't be read.
+    async fn is_leader_first(&self, namespace: &str, set: &str) -> Option<bool> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"));
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &resource);
+        match timeout(CALL_TIMEOUT, api.get_opt(set)).await {
+            Ok(Ok(found)) => Some(found.is_some_and(|set| set.data["spec"]["startupPolicy"] == "LeaderReady")),
+            Ok(Err(error)) => {
+                let remedy = remedy(&error);
+                tracing::warn!(namespace, set, error = sentence(&error), "how the LeaderWorkerSet starts can't be read{remedy}");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Has the scheduler ask about a pod again: nothing but an event of the cluster brings it to, and what has changed here is none.
+    async fn wake(&self, (namespace, pod): &PodKey) {
+        let patch = json!({"metadata": {"annotations": {ASKED_AGAIN: unix_now().to_string()}}});
+        let api = Api::<v1::Pod>::namespaced(self.client.clone(), namespace);
+        let patched = timeout(CALL_TIMEOUT, api.patch_metadata(pod, &PatchParams::default(), &Patch::Merge(patch))).await;
+        match patched {
+            Ok(Ok(_)) => {}
+            // It is gone.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    namespace,
+                    pod,
+                    error = sentence(&error),
+                    "the pod can't be annotated, so the scheduler asks about it later"
+                );
+            }
+            Err(_) => tracing::warn!(namespace, pod, "the pod can't be annotated, so the scheduler asks about it later: no answer in time"),
+        }
+    }
+
+    async fn delete(&self, namespace: &str, pod: &str, uid: &str, note: &str) -> bool {
+        let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        let api = Api::<v1::Pod>::namespaced(self.client.clone(), namespace);
+        match timeout(CALL_TIMEOUT, api.delete(pod, &params)).await {
+            Ok(Ok(_)) => {}
+            // It is gone, or another one has its name.
+            Ok(Err(kube::Error::Api(status))) if [404, 409].contains(&status.code) => return false,
+            Ok(Err(error)) => {
+                if !self.complained.swap(true, Ordering::Relaxed) {
+                    let remedy = remedy(&error);
+                    tracing::warn!(namespace, pod, error = sentence(&error), "a member of a gang can't be deleted{remedy}");
+                }
+                return false;
+            }
+            Err(_) => return false,
+        }
+        self.complained.store(false, Ordering::Relaxed);
+        self.report((namespace, pod, uid), DISSOLVED, note).await;
+        true
+    }
+
+    /// Writes an event about a pod.
+    async fn report(&self, (namespace, pod, uid): (&str, &str, &str), reason: &str, note: &str) {
+        let reference = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(namespace.to_owned()),
+            name: Some(pod.to_owned()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        };
+        let (reason, action) = (reason.to_owned(), "Scheduling".to_owned());
+        let event = Event { type_: EventType::Warning, reason, note: Some(note.to_owned()), action, secondary: None };
+        if let Ok(Err(error)) = timeout(CALL_TIMEOUT, self.recorder.publish(&event, &reference)).await {
+            tracing::warn!(namespace, pod, error = sentence(&error), "an event could not be written");
+        }
+    }
+}
+
+/// What an administrator can do about an error.
+fn remedy(error: &kube::Error) -> String {
+    if is_forbidden(error) { format!(": apply deploy/{}", permissions::SCHEDULER) } else { String::new() }
+}
+
+impl Extender {
+    /// Drops what is over, and does what is to be done. It never ends by itself.
+    pub async fn tidy(self: Arc<Self>, writer: Writer) {
+        let (errands, waiting) = mpsc::channel(MAX_ERRANDS);
+        tokio::join!(Arc::clone(&self).look(errands), self.run_errands(writer, waiting));
+    }
+
+    async fn look(self: Arc<Self>, errands: Sender<Errand>) {
+        let mut ticks = interval(TIDY_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            // What isn't listed looks as if it were gone.
+            if self.obstacle().is_some() {
+                continue;
+            }
+            let (extender, room) = (Arc::clone(&self), errands.capacity());
+            // While nodes are sought for a gang, that takes a while.
+            let found = spawn_blocking(move || extender.errands(room)).await.unwrap_or_default();
+            for errand in found {
+                if errands.send(errand).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn run_errands(self: Arc<Self>, writer: Writer, mut errands: Receiver<Errand>) {
+        while let Some(errand) = errands.recv().await {
+            match errand {
+                Errand::Wake(pod) => writer.wake(&pod).await,
+                Errand::ReportAbandoned(PodReference { namespace, name, uid }) => {
+                    writer.report((&namespace, &name, &uid), ABANDONED, ABANDONED_NOTE).await;
+                }
+                Errand::ReadStartup(LoneLeader { gang: (namespace, gang), set, pod }) => {
+                    if writer.is_leader_first(&namespace, &set).await == Some(true) {
+                        let (extender, key) = (Arc::clone(&self), (namespace.clone(), gang));
+                        let change = move || extender.change_reservations(|reservations| reservations.put_leader_first(&key.0, &key.1));
+                        _ = spawn_blocking(change).await;
+                        writer.wake(&(namespace, pod)).await;
+                    }
+                }
+                Errand::Dissolve(gang, timeout) => {
+                    let is_asked = locked(&self.deciding).last_asked.is_some_and(|at| at.elapsed() < LEADS_WITHIN);
+                    if !is_asked && !writer.leads().await {
+                        continue;
+                    }
+                    let is_half = || is_half(&self.cache.load().watched.lock().cluster, &gang.namespace, &gang.gang);
+                    if writer.dissolve(&gang, timeout, is_half).await {
+                        self.counts.dissolved();
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is to be done now; of the pods to be asked about again at most `room`.
+    fn errands(&self, room: usize) -> Vec<Errand> {
+        let cache = self.cache.load_full();
+        let cluster = {
+            let mut seen = cache.watched.lock();
+            seen.tidy(Instant::now());
+            seen.cluster.clone()
+        };
+        let timeout = cache.settings.gang_timeout_seconds;
+        let schedulers = {
+            let deciding = locked(&self.deciding);
+            deciding.dissolves.then(|| deciding.schedulers.clone())
+        };
+        let set = *self.policies().active().digest();
+        let mut overdue = Vec::new();
+        let freed = self.change_reserving(|reserving| {
+            reserving.note_set(set);
+            let is_ours = |pod: &Pod| is_ours(pod, schedulers.as_ref(), &cache.settings);
+            let is_ours = schedulers.is_some().then_some(&is_ours as &dyn Fn(&Pod) -> bool);
+            overdue = reserving.reservations.expire(&cluster, unix_now(), timeout, is_ours);
+            reserving.reservations.freed()
+        });
+        let mut deciding = locked(&self.deciding);
+        deciding.gangs.tidy(&cluster);
+        let mut errands: Vec<Errand> = overdue.into_iter().map(|gang| Errand::Dissolve(gang, timeout)).collect();
+        errands.extend(mem::take(&mut deciding.abandoned).into_iter().map(Errand::ReportAbandoned));
+        errands.extend(deciding.gangs.lone_leaders(&cluster, std::time::Instant::now()).into_iter().map(Errand::ReadStartup));
+        errands.extend(deciding.gangs.completed(&cluster).into_iter().map(Errand::Wake));
+        errands.extend(deciding.waiting.due(&cluster, freed, room).into_iter().map(Errand::Wake));
+        errands
+    }
+}
+
+/// Whether a pod is placed by a scheduler that asks here.
+fn is_ours(pod: &Pod, schedulers: Option<&BTreeSet<String>>, settings: &Settings) -> bool {
+    let is_asking = pod.scheduler == PROFILE || schedulers.is_some_and(|schedulers| schedulers.contains(&pod.scheduler));
+    is_asking && pod.is_in_scope(settings)
+}
