@@ -14,7 +14,7 @@ use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_crds::policy::rule::ValidationRule;
 use pointsman_tests::{
     Host, PolicyCluster, eventually,
-    measure::{goal, keep, leads, quantile, taken},
+    measure::{goal, is_quick, keep, leads, quantile, taken},
     rules::{RULES, expression, object},
 };
 use serde_json::{Value, json};
@@ -207,7 +207,7 @@ impl Webhook {
 
     /// Asks at a steady pace about an object that is to be let through.
     fn at_pace(&self, cluster: &PolicyCluster, host: &Host<'_>, question: &Question) -> Seen {
-        let lasts = if std::env::var_os("POINTSMAN_QUICK").is_some() { LASTS_QUICK } else { LASTS };
+        let lasts = if is_quick() { LASTS_QUICK } else { LASTS };
         let number = u32::try_from(lasts.as_nanos() / PACE.as_nanos()).unwrap();
         let connections: Vec<Connection> = (0..CONNECTIONS).map(|_| Connection::open(self).unwrap()).collect();
         let cpu = || taken(cluster, host).cpu();

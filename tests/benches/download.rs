@@ -6,7 +6,7 @@ use pointsman_download::{Access, Downloader, Limits, Request, StorageUri};
 use pointsman_harness::target_dir;
 use pointsman_tests::{
     FileServer,
-    measure::{goal, keep, quantile},
+    measure::{goal, is_quick, keep, quantile},
 };
 use std::{
     fs,
@@ -26,7 +26,7 @@ const ROUNDS_QUICK: u32 = 3;
 const GOAL: f64 = 0.8;
 
 fn main() {
-    let quick = std::env::var_os("POINTSMAN_QUICK").is_some();
+    let quick = is_quick();
     let (size, rounds) = if quick { (SIZE_QUICK, ROUNDS_QUICK) } else { (SIZE, ROUNDS) };
     let folder = target_dir().join("bench-download");
     fs::remove_dir_all(&folder).ok();

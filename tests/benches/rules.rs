@@ -12,7 +12,7 @@ use pointsman_sandbox::{
     point::Subject,
 };
 use pointsman_tests::{
-    measure::{goal, keep, quantile},
+    measure::{goal, is_quick, keep, quantile},
     pointsman,
     rules::{RULES, expression, object},
 };
@@ -53,7 +53,7 @@ fn main() {
     };
     ours();
     let (mut of_ours, mut of_theirs) = (Vec::new(), Vec::new());
-    for _ in 0..if std::env::var_os("POINTSMAN_QUICK").is_some() { 3 } else { TURNS } {
+    for _ in 0..if is_quick() { 3 } else { TURNS } {
         let begun = Instant::now();
         for _ in 0..TIMES {
             ours();

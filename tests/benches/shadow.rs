@@ -17,7 +17,7 @@ use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use pointsman_sandbox::digest::Digest;
 use pointsman_tests::{
     Host, PolicyCluster,
-    measure::{goal, keep, leads, metric, quantile, taken, wait},
+    measure::{goal, is_quick, keep, leads, metric, quantile, taken, wait},
     plugin_bytes, with_other_digest,
 };
 use serde::de::DeserializeOwned;
@@ -72,7 +72,7 @@ const LABEL: &str = "cost-centre";
 
 fn main() {
     // Cargo hands every bench its own flags, such as --bench.
-    let usual = if std::env::var_os("POINTSMAN_QUICK").is_some() { 1_000 } else { 10_000 };
+    let usual = if is_quick() { 1_000 } else { 10_000 };
     let number = std::env::var("POINTSMAN_SUBJECTS").ok().and_then(|number| number.parse().ok()).unwrap_or(usual);
     tokio::runtime::Runtime::new().unwrap().block_on(measure(number));
 }

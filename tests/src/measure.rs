@@ -4,7 +4,9 @@ use crate::{Host, TestCluster, eventually};
 use serde_json::json;
 use std::{
     fs,
+    num::ParseIntError,
     path::PathBuf,
+    str::FromStr,
     time::{Duration, Instant},
 };
 use tokio::time::sleep;
@@ -105,6 +107,16 @@ pub fn quantile(times: &[Duration], quantile: f64) -> Duration {
 /// Prints a number beside its goal.
 pub fn goal(what: &str, seen: &str, wanted: &str, met: bool) {
     println!("  {what:<28} {seen:>12}   goal {wanted}: {}", if met { "met" } else { "NOT MET" });
+}
+
+/// Whether to measure for a shorter time.
+pub fn is_quick() -> bool {
+    std::env::var_os("POINTSMAN_QUICK").is_some()
+}
+
+/// The number in a variable.
+pub fn number_in<N: FromStr<Err = ParseIntError>>(variable: &str) -> Option<N> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|error| panic!("{variable}: {error}: set it to a number")))
 }
 
 /// Writes the numbers where criterion's benches write theirs, so that `cargo xtask bench` has them in its table.

@@ -63,7 +63,7 @@ const GOALS: [(&str, &str, Goal); 30] = [
     ("a pick among 500 endpoints", "p99", Goal::TimesMedian(4.0)),
     ("loading a compiled plugin", "both", Goal::Micros(1000.0)),
     ("a reload under load", "p99", Goal::Micros(500_000.0)),
-    ("p50 that the endpoint picker adds", "1 client", Goal::Micros(500.0)),
+    ("p50 that a picker adds, 1 clients", "pointsman", Goal::Micros(500.0)),
     ("p50 that a proxy adds to a chat completion", "gateway", Goal::Times(1.2)),
     // Nine tenths of the requests in the same time.
     ("a chat completion at saturation", "gateway", Goal::Times(1.11)),

@@ -19,9 +19,12 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use pointsman_core::resource::INFERENCE_POOL;
-use pointsman_tests::{PICKER_ACCOUNT, PickerProcess, TestCluster, TestNamespace, eventually};
+use pointsman_tests::{
+    PICKER_ACCOUNT, PickerProcess, TestCluster, TestNamespace, eventually,
+    measure::{is_quick, number_in},
+};
 use serde_json::json;
-use std::{net::SocketAddr, num::ParseIntError, str::FromStr};
+use std::net::SocketAddr;
 
 /// How many endpoints the pool has.
 const ENDPOINTS: u8 = 100;
@@ -45,16 +48,6 @@ fn main() {
         pace::measure(&space).await;
         memory::measure(&space).await;
     });
-}
-
-/// Whether to measure for a shorter time.
-fn is_quick() -> bool {
-    std::env::var_os("POINTSMAN_QUICK").is_some()
-}
-
-/// The number in a variable.
-fn number_in<N: FromStr<Err = ParseIntError>>(variable: &str) -> Option<N> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|error| panic!("{variable}: {error}: set it to a number")))
 }
 
 /// How often each is measured, in turn with the others.

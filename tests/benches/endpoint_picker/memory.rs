@@ -1,9 +1,9 @@
 //! Whether the memory of the picker stays what it is, however many requests it has placed.
 
-use crate::{WITHOUT_TLS, is_quick, number_in, start, streams::ask, tell_failures};
+use crate::{WITHOUT_TLS, start, streams::ask, tell_failures};
 use pointsman_tests::{
     TestNamespace,
-    measure::{goal, taken_by_part},
+    measure::{goal, is_quick, number_in, taken_by_part},
 };
 
 /// How many requests there are, unless the variable sets it.

@@ -13,7 +13,7 @@ use pointsman_harness::Options;
 use pointsman_tests::{
     TestCluster,
     load::{Question, Round, Scenario},
-    measure::{goal, keep, ours, quantile, taken_by_part},
+    measure::{goal, is_quick, keep, ours, quantile, taken_by_part},
 };
 use proxies::{Asked, MODEL};
 use serde_json::json;
@@ -99,7 +99,7 @@ fn measure(cluster: &TestCluster, backend: &Backend, asked: &[Asked], streams: u
 
 /// Asks each in turn, and tells what was seen.
 fn rounds<'a>(what: &str, scenario: &Scenario, cluster: &TestCluster, asked: &'a [Asked]) -> Vec<Seen<'a>> {
-    let fewer = if std::env::var_os("POINTSMAN_QUICK").is_some() { ROUNDS_QUICK } else { ROUNDS };
+    let fewer = if is_quick() { ROUNDS_QUICK } else { ROUNDS };
     let rounds = std::env::var("POINTSMAN_ROUNDS").ok().and_then(|number| number.parse().ok()).unwrap_or(fewer);
     let seen = |asked| Seen { asked, rounds: Vec::new(), cpu: Duration::ZERO, bench_cpu: Duration::ZERO };
     let mut all: Vec<Seen<'_>> = asked.iter().map(seen).collect();

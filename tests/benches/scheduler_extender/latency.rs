@@ -2,14 +2,13 @@
 
 use crate::{
     calls::{Asked, Caller},
-    is_quick,
     objects::node_name,
     start, tell_failures,
 };
 use pointsman_tests::{
     ExtenderAddress, TestNamespace,
     load::on_a_thread,
-    measure::{goal, keep, quantile, taken_by_part},
+    measure::{goal, is_quick, keep, quantile, taken_by_part},
 };
 use serde_json::Value;
 use std::time::Duration;

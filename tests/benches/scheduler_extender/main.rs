@@ -12,7 +12,6 @@ mod throughput;
 
 use pointsman_harness::Options;
 use pointsman_tests::{ExtenderAddress, SchedulerExtender, TestCluster, measure::metric_on_page};
-use std::{num::ParseIntError, str::FromStr};
 
 fn main() {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -37,16 +36,6 @@ async fn calls_alone() {
         created = case.nodes;
         latency::measure(&space, &template, case).await;
     }
-}
-
-/// Whether to measure for a shorter time.
-fn is_quick() -> bool {
-    std::env::var_os("POINTSMAN_QUICK").is_some()
-}
-
-/// The number in a variable.
-fn number_in<N: FromStr<Err = ParseIntError>>(variable: &str) -> Option<N> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|error| panic!("{variable}: {error}: set it to a number")))
 }
 
 /// Starts an extender with the default settings.

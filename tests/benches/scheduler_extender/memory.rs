@@ -1,10 +1,10 @@
 //! Whether the memory of the extender stays what it is, however many pods it was asked about.
 
-use crate::{calls::Caller, is_quick, metric, number_in, objects::node_name, start, tell_failures};
+use crate::{calls::Caller, metric, objects::node_name, start, tell_failures};
 use pointsman_tests::{
     ExtenderAddress, TestNamespace,
     load::on_a_thread,
-    measure::{taken_by_part, wait},
+    measure::{is_quick, number_in, taken_by_part, wait},
 };
 use serde_json::Value;
 

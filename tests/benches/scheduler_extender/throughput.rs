@@ -1,7 +1,7 @@
 //! How many pods the real kube-scheduler places with the extender and without, in turn. Without it, the scheduler's configuration names none.
 
 use crate::{
-    is_quick, metric, number_in,
+    metric,
     objects::{CONNECTIONS, SERVICES, engine, node_file, pods, router},
     start, tell_failures,
 };
@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use pointsman_harness::Options;
 use pointsman_tests::{
     ExtenderAddress, TestCluster, TestNamespace, eventually,
-    measure::{goal, keep, quantile},
+    measure::{goal, is_quick, keep, number_in, quantile},
 };
 use std::{
     env, fs,
