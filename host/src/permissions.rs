@@ -11,7 +11,8 @@ pub use model_agent::{
     MODEL_AGENT, MODEL_AGENT_ACCOUNT, MODEL_AGENT_NAMESPACE, MODEL_REPORTS, MODEL_SECRETS_ROLE, model_agent_objects, model_report_objects,
 };
 pub use scheduler::{
-    SCHEDULER, SCHEDULER_ACCOUNT, SCHEDULER_EXTENDER_ROLE, SCHEDULER_MODEL_REPORTS, scheduler_model_report_objects, scheduler_objects,
+    EXTENDER_CONTAINER, SCHEDULER, SCHEDULER_ACCOUNT, SCHEDULER_EXTENDER_ROLE, SCHEDULER_MODEL_REPORTS, SCHEDULER_PODS, SCHEDULER_PROFILE,
+    scheduler_model_report_objects, scheduler_objects,
 };
 
 use pointsman_core::{

@@ -10,6 +10,15 @@ use serde_json::{Value, json};
 /// The ServiceAccount that both run as, and the name of the scheduler's Lease and roles.
 pub const SCHEDULER_ACCOUNT: &str = "pointsman-scheduler";
 
+/// The `schedulerName` of the pods that it places.
+pub const SCHEDULER_PROFILE: &str = "pointsman";
+
+/// The container of the extender in its pods.
+pub const EXTENDER_CONTAINER: &str = "extender";
+
+/// The label that selects its pods.
+pub const SCHEDULER_PODS: &str = "app.kubernetes.io/name=pointsman-scheduler";
+
 /// The roles of the extender, which beside another scheduler are bound to that one's account.
 pub const SCHEDULER_EXTENDER_ROLE: &str = "pointsman-scheduler-extender";
 

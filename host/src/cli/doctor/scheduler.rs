@@ -1,7 +1,10 @@
 //! The scheduler with the extender: its pods, its version, and pods that wait for it where it isn't installed.
 
 use super::{Checked, Finding, Installation, hosts::Deployed, unread};
-use crate::{permissions::SCHEDULER_ACCOUNT, problem::is_forbidden};
+use crate::{
+    permissions::{EXTENDER_CONTAINER as EXTENDER, SCHEDULER_ACCOUNT, SCHEDULER_PODS, SCHEDULER_PROFILE as PROFILE},
+    problem::is_forbidden,
+};
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
@@ -14,12 +17,8 @@ use kube::{Api, ResourceExt, api::ListParams};
 /// The name of the Deployment, and the label of its pods.
 const NAME: &str = SCHEDULER_ACCOUNT;
 
-/// The `schedulerName` of its profile.
-const PROFILE: &str = "pointsman";
-
-/// The containers of its pods.
+/// The container of the scheduler in its pods.
 const SCHEDULER: &str = "scheduler";
-const EXTENDER: &str = "extender";
 
 /// How old a pod is at least that a scheduler would have looked at, in seconds.
 const NEW_SECONDS: i64 = 10;
@@ -32,7 +31,7 @@ pub(super) async fn check(installation: &Installation, hosts: Option<&Deployed>)
     let Some(deployment) = Api::<Deployment>::namespaced(client.clone(), namespace).get_opt(NAME).await? else {
         return Ok(missing(installation, hosts).await);
     };
-    let selected = ListParams::default().labels(&format!("app.kubernetes.io/name={NAME}"));
+    let selected = ListParams::default().labels(SCHEDULER_PODS);
     let mut pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&selected).await?.items;
     pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
     let mut findings = vec![replicas(&deployment, &pods, namespace)];
@@ -107,7 +106,7 @@ fn replicas(deployment: &Deployment, pods: &[Pod], namespace: &str) -> Finding {
     let consequence = if schedules { String::new() } else { format!(", {consequence}") };
     Finding::wrong(
         format!("{ready} of {wanted} replicas are ready{consequence}"),
-        format!("`kubectl describe pods --namespace {namespace} --selector app.kubernetes.io/name={NAME}` reports why"),
+        format!("`kubectl describe pods --namespace {namespace} --selector {SCHEDULER_PODS}` reports why"),
     )
 }
 

@@ -2,7 +2,7 @@
 
 use super::remote;
 use crate::{
-    permissions::SCHEDULER_ACCOUNT,
+    permissions::{EXTENDER_CONTAINER, SCHEDULER_PODS},
     problem::sentence,
     scheduler_extender::placements::{MAX_ANSWER_BYTES, PATH, PlacementsAnswer},
 };
@@ -13,11 +13,7 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use pointsman_sandbox::text::printable_line;
 use serde_json::Value;
 
-/// The label of the pods of `deploy/scheduler`, whose value is the name of their account.
-const APP_NAME: &str = "app.kubernetes.io/name";
-
-/// The container of the extender, the name of its port and the port where the manifest doesn't say it.
-const CONTAINER: &str = "extender";
+/// The name of the extender's port, and the port where the manifest doesn't say it.
 const PORT_NAME: &str = "http";
 const PORT: i32 = 8080;
 
@@ -42,7 +38,7 @@ impl ExtenderSource {
 
     /// Those in a namespace of the cluster, which its API server asks.
     pub(super) async fn find(client: Client, namespace: &str) -> Result<Vec<Self>> {
-        let selected = ListParams::default().labels(&format!("{APP_NAME}={SCHEDULER_ACCOUNT}"));
+        let selected = ListParams::default().labels(SCHEDULER_PODS);
         let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&selected).await;
         let pods = pods.with_context(|| format!("listing the pods of the scheduler in the namespace {namespace}"))?;
         let is_running = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
@@ -54,7 +50,7 @@ impl ExtenderSource {
         let sources: Vec<Self> = pods.items.into_iter().filter(is_running).map(source).collect();
         if sources.is_empty() {
             bail!(
-                "no pod with the label {APP_NAME}={SCHEDULER_ACCOUNT} runs in the namespace {namespace}: name its namespace by \
+                "no pod with the label {SCHEDULER_PODS} runs in the namespace {namespace}: name its namespace by \
                  --host-namespace, or an extender that runs elsewhere by --extender"
             );
         }
@@ -111,7 +107,7 @@ pub(super) fn failure(error: &Error) -> String {
 /// The port of the extender in a pod.
 fn port(pod: &Pod) -> i32 {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let ports = containers.filter(|container| container.name == CONTAINER).flat_map(|container| container.ports.iter().flatten());
+    let ports = containers.filter(|container| container.name == EXTENDER_CONTAINER).flat_map(|container| container.ports.iter().flatten());
     let is_it = |port: &&ContainerPort| port.name.as_deref() == Some(PORT_NAME);
     ports.filter(is_it).map(|port| port.container_port).next().unwrap_or(PORT)
 }
