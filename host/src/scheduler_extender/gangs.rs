@@ -33,6 +33,12 @@ struct AskedGang {
     startup_read: Option<Instant>,
 }
 
+impl AskedGang {
+    fn new(answer: GangAnswer) -> Self {
+        Self { answer, was_complete: false, startup_read: None }
+    }
+}
+
 /// A gang whose leader waits alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoneLeader {
@@ -57,15 +63,14 @@ impl AskedGangs {
         };
         if let Some(gang) = &pod.gang {
             let key = (pod.namespace.clone(), gang.name.clone());
-            self.0.entry(key).or_insert(AskedGang { answer, was_complete: false, startup_read: None }).answer = answer;
+            self.0.entry(key).or_insert(AskedGang::new(answer)).answer = answer;
         }
     }
 
     /// Takes it that nobody gives way for a member, whose gang may not have been asked about before.
     pub(super) fn note_waiting(&mut self, pod: &Pod) {
         if let Some(gang) = &pod.gang {
-            let waits = AskedGang { answer: GangAnswer::Waits, was_complete: false, startup_read: None };
-            self.0.entry((pod.namespace.clone(), gang.name.clone())).or_insert(waits);
+            self.0.entry((pod.namespace.clone(), gang.name.clone())).or_insert(AskedGang::new(GangAnswer::Waits));
         }
     }
 

@@ -42,10 +42,6 @@ const TIDY_INTERVAL: Duration = Duration::from_secs(1);
 /// How many things wait to be done.
 const MAX_ERRANDS: usize = 64;
 
-/// The scheduler that `deploy/scheduler` installs. After a restart of the extender it doesn't ask about pods that fit nowhere, and gangs of
-/// which some pods fit nowhere are those that start over.
-const PROFILE: &str = "pointsman";
-
 /// Gangs start over only where a scheduler has asked within this time, or leads by its Lease: what another extender has reserved isn't known here.
 const LEADS_WITHIN: Duration = Duration::from_mins(15);
 
@@ -130,18 +126,18 @@ impl Writer {
         is_dissolved
     }
 
-    /// Whether a LeaderWorkerSet creates its workers only once the leader is Ready; none if that can't be read.
-    async fn is_leader_first(&self, namespace: &str, set: &str) -> Option<bool> {
+    /// Whether a LeaderWorkerSet creates its workers only once the leader is Ready, as far as it can be read.
+    async fn is_leader_first(&self, namespace: &str, set: &str) -> bool {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"));
         let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &resource);
         match timeout(CALL_TIMEOUT, api.get_opt(set)).await {
-            Ok(Ok(found)) => Some(found.is_some_and(|set| set.data["spec"]["startupPolicy"] == "LeaderReady")),
+            Ok(Ok(found)) => found.is_some_and(|set| set.data["spec"]["startupPolicy"] == "LeaderReady"),
             Ok(Err(error)) => {
                 let remedy = remedy(&error);
                 tracing::warn!(namespace, set, error = sentence(&error), "how the LeaderWorkerSet starts can't be read{remedy}");
-                None
+                false
             }
-            Err(_) => None,
+            Err(_) => false,
         }
     }
 
@@ -246,7 +242,7 @@ impl Extender {
                     writer.report((&namespace, &name, &uid), ABANDONED, ABANDONED_NOTE).await;
                 }
                 Errand::ReadStartup(LoneLeader { gang: (namespace, gang), set, pod }) => {
-                    if writer.is_leader_first(&namespace, &set).await == Some(true) {
+                    if writer.is_leader_first(&namespace, &set).await {
                         let (extender, key) = (Arc::clone(&self), (namespace.clone(), gang));
                         let change = move || extender.change_reservations(|reservations| reservations.put_leader_first(&key.0, &key.1));
                         _ = spawn_blocking(change).await;
@@ -300,8 +296,10 @@ impl Extender {
     }
 }
 
-/// Whether a pod is placed by a scheduler that asks here.
+/// Whether a pod is placed by a scheduler that asks here. The shipped one doesn't ask about pods that fit nowhere after a restart of the extender, and
+/// gangs of which some pods fit nowhere are those that start over.
 fn is_ours(pod: &Pod, schedulers: Option<&BTreeSet<String>>, settings: &Settings) -> bool {
-    let is_asking = pod.scheduler == PROFILE || schedulers.is_some_and(|schedulers| schedulers.contains(&pod.scheduler));
+    let is_asking =
+        pod.scheduler == permissions::SCHEDULER_PROFILE || schedulers.is_some_and(|schedulers| schedulers.contains(&pod.scheduler));
     is_asking && pod.is_in_scope(settings)
 }

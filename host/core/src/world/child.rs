@@ -270,7 +270,7 @@ impl OwnedObject {
                 let at = |value: &Value, path: &str| value.pointer(path).cloned().unwrap_or_default();
                 resource.pods().iter().all(|path| match owned::compare(&at(planned, path), &at(&owned, path)) {
                     Match::Exact => true,
-                    Match::Defaulted => self.plan_hash.is_some_and(|by| by.pods == of_pods(resource, planned)),
+                    Match::Defaulted => self.was_written_for_pods(planned),
                     Match::Different => false,
                 })
             }

@@ -27,7 +27,7 @@ use pointsman_sandbox::sync::locked;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -75,10 +75,15 @@ struct Scene {
     started: Instant,
 }
 
+/// Whether a pod is placed with the others of its gang.
+fn is_member(pod: &Pod, is_in_scope: bool) -> bool {
+    is_in_scope && pod.gang.is_some()
+}
+
 impl Question<'_> {
     /// Whether members of the pod's gang go together.
     fn is_of_gang(&self) -> bool {
-        self.is_in_scope && self.pod.gang.is_some()
+        is_member(self.pod, self.is_in_scope)
     }
 
     /// What is to become of a member of a gang on a cluster, with why policies gave no answer, if they didn't: by name then. `offered` tells the
@@ -113,7 +118,7 @@ impl Scene {
 
     /// Whether members of the pod's gang go together.
     fn is_of_gang(&self) -> bool {
-        self.is_in_scope && self.pod.gang.is_some()
+        is_member(&self.pod, self.is_in_scope)
     }
 
     /// Takes what has changed since.
@@ -178,8 +183,7 @@ impl Extender {
         let Some(mut scene) = self.scene(&args.pod) else { return ExtenderFilterResult::passing(names) };
         self.counts.asked(scene.is_in_scope);
         locked(&self.deciding).note_scheduler(&scene.pod);
-        let (pinned, is_offered) = (self.pin(), !names.is_empty());
-        let offered: Option<BTreeSet<String>> = scene.is_of_gang().then(|| names.iter().cloned().collect());
+        let pinned = self.pin();
         let (filtered, freed) = if scene.is_of_gang() {
             self.change_reserving(|reserving| {
                 scene.refresh();
@@ -192,11 +196,7 @@ impl Extender {
         };
         let Filtered { result, verdict, scored, undecided } = filtered;
         self.note_gang(&scene.pod, verdict.as_ref());
-        let waits = is_offered && result.node_names.as_ref().is_some_and(Vec::is_empty);
-        self.note_waiting(&scene.pod, waits, freed);
-        if let Some(offered) = offered.filter(|_| waits) {
-            locked(&self.deciding).offers.put(&scene.pod.uid, offered);
-        }
+        self.note_waiting(&scene, &result, freed);
         self.note_outcome(&scene.pod, undecided.as_ref(), scored.is_some());
         if scene.is_in_scope {
             let passing = result.node_names.as_deref().unwrap_or_default();
@@ -271,13 +271,16 @@ impl Extender {
         locked(&self.placements).put(placement);
     }
 
-    /// Notes whether a pod waits for what may become free here.
-    fn note_waiting(&self, pod: &Pod, waits: bool, freed: Option<u64>) {
-        let Deciding { waiting, .. } = &mut *locked(&self.deciding);
-        if waits {
-            waiting.note(pod, freed);
-        } else {
-            waiting.forget(pod);
+    /// Notes whether a pod waits for what may become free here: all nodes that were offered for it have failed.
+    fn note_waiting(&self, scene: &Scene, result: &ExtenderFilterResult, freed: Option<u64>) {
+        let Deciding { waiting, offers, .. } = &mut *locked(&self.deciding);
+        let failed = &result.failed_and_unresolvable_nodes;
+        if failed.is_empty() || result.node_names.as_ref().is_none_or(|names| !names.is_empty()) {
+            return waiting.forget(&scene.pod);
+        }
+        waiting.note(&scene.pod, freed);
+        if scene.is_of_gang() {
+            offers.put(&scene.pod.uid, failed.keys().cloned().collect());
         }
     }
 

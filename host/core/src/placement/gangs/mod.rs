@@ -112,9 +112,7 @@ impl Reservations {
             return Verdict::Free;
         }
         let watched = self.watched(&key);
-        if watched.was_complete(&members) {
-            members.size = members.size.min(members.number());
-        }
+        watched.limit_size(&mut members);
         if !std::mem::replace(&mut watched.is_asked, true) {
             // However long it has been placed in part, this is the first chance to place the rest.
             watched.half_since = watched.half_since.map(|_| now);
@@ -197,8 +195,8 @@ impl Reservations {
         }
         let mut members = Members::find(&base, &key.0, &key.1, None);
         let watched = self.gangs.get(key);
-        if watched.is_some_and(|watched| watched.was_complete(&members)) {
-            members.size = members.size.min(members.number());
+        if let Some(watched) = watched {
+            watched.limit_size(&mut members);
         }
         let (refused, found) = (watched.map(|watched| &watched.refused), watched.map(|watched| &watched.found));
         let is_refused =
@@ -318,7 +316,7 @@ impl Reservations {
         self.leader_first.insert((namespace.to_owned(), gang.to_owned()));
     }
 
-    /// How far the search for nodes of a gang is that took too long for one answer: another question goes on with it.
+    /// Whether the search for the nodes of a gang took too long for one answer: another question goes on with it.
     pub fn is_searching(&self, namespace: &str, gang: &str) -> bool {
         self.gangs.get(&(namespace.to_owned(), gang.to_owned())).is_some_and(|watched| !watched.found.is_empty())
     }
@@ -391,10 +389,11 @@ impl Reservations {
 
     /// Notes that other nodes are held, or none.
     fn replaced(&mut self, before: &BTreeMap<String, Hold>) {
-        let is_free = u64::from(!before.is_empty());
-        self.released += is_free;
-        self.freed += is_free;
-        self.reindex();
+        if before.is_empty() {
+            self.reindex();
+        } else {
+            self.free();
+        }
     }
 
     fn reindex(&mut self) {

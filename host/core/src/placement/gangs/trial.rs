@@ -193,7 +193,7 @@ impl Trial<'_> {
                 placed.push((member.pod.name.clone(), node.to_owned()));
                 continue;
             }
-            // Each answer gets at least one member further.
+            // Each answer finds a node for at least one more member.
             if is_new(&placed, self.found) && (self.is_late)() {
                 return Err(Stuck { at, placed, reason: None });
             }

@@ -61,9 +61,11 @@ impl Watched {
         members.bound.iter().any(|pod| self.whole.contains(&pod.uid))
     }
 
-    /// Whether those that exist are all that are to be waited for: the gang was whole, and others have ended.
-    pub(super) fn was_complete(&self, members: &Members<'_>) -> bool {
-        members.bound.iter().any(|pod| self.complete.contains(&pod.uid))
+    /// Has those that exist be all that are wanted, if the gang was whole: others have ended.
+    pub(super) fn limit_size(&self, members: &mut Members<'_>) {
+        if members.bound.iter().any(|pod| self.complete.contains(&pod.uid)) {
+            members.size = members.size.min(members.number());
+        }
     }
 
     /// Notes how far the gang is.
@@ -113,7 +115,9 @@ impl Watched {
 
 /// Notes the members that have nodes.
 fn note(uids: &mut BTreeSet<String>, members: &Members<'_>) {
-    let new = members.bound.iter().map(|pod| &pod.uid).filter(|uid| !uids.contains(*uid));
-    let new: Vec<String> = new.cloned().collect();
-    uids.extend(new);
+    for pod in &members.bound {
+        if !uids.contains(&pod.uid) {
+            uids.insert(pod.uid.clone());
+        }
+    }
 }
