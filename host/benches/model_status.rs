@@ -65,7 +65,7 @@ impl Cluster {
         models
             .map(|(key, model)| {
                 let reports = self.reports.for_model(key);
-                let summary = summarize(&model.storage, &self.nodes, reports, |node| self.reports.has_agent(node));
+                let summary = summarize(model, &self.nodes, reports, |node| self.reports.has_agent(node));
                 black_box(summary).nodes_ready.len()
             })
             .sum()

@@ -199,7 +199,8 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
         let listed = listed.clone();
         let (client, shared) = (client.clone(), shared.clone());
         let image = inspect_image.map_or(own_pod, InspectImage::Given);
-        tasks.spawn(model_status::run(model_status::Inputs { client, leadership, shared, claims, namespace, image, listed }));
+        let policies = Arc::clone(&controller.policies);
+        tasks.spawn(model_status::run(model_status::Inputs { client, leadership, shared, claims, policies, namespace, image, listed }));
     }
     let obstacles = [listed.clone(), obstacle.clone()];
     controller.write_statuses(&mut tasks, &client, &apis, &changes, obstacles);

@@ -22,6 +22,7 @@ mod leftovers;
 mod llm;
 mod model_agent;
 mod model_claims;
+mod model_copies;
 mod model_nodes;
 mod model_server;
 mod models;

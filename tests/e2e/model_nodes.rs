@@ -18,8 +18,14 @@ use serde_json::{Value, json};
 /// The flag that has a host write what agents report.
 const REPORTS: [&str; 2] = ["--model-agent-namespace", MODEL_AGENT_NAMESPACE];
 
+/// Gives hosts the right to read what agents report, and returns the flags by which they do.
+pub(crate) fn reports_are_read(cluster: &TestCluster) -> [&'static str; 2] {
+    cluster.kubectl(&["apply", "-k", workspace().join("deploy").join(MODEL_REPORTS).to_str().unwrap()]).ok();
+    REPORTS
+}
+
 /// The ConfigMap of a node's agent, with its reports by the models' keys.
-fn report(cluster: &TestCluster, node: &str, reports: &[(&str, Value)]) {
+pub(crate) fn report(cluster: &TestCluster, node: &str, reports: &[(&str, Value)]) {
     let data: serde_json::Map<String, Value> = reports.iter().map(|(key, report)| ((*key).to_owned(), report.to_string().into())).collect();
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -69,8 +75,7 @@ async fn cluster_model_is_written(cluster: &TestCluster, space: &Space<'_>, conf
 async fn what_agents_report_becomes_a_model_s_status_and_spec_and_its_services_follow() {
     let cluster = own_cluster(Some(&[]));
     home(&cluster).await;
-    cluster.kubectl(&["apply", "-k", workspace().join("deploy").join(MODEL_REPORTS).to_str().unwrap()]).ok();
-    let host = Host::start(&cluster, &REPORTS).await;
+    let host = Host::start(&cluster, &reports_are_read(&cluster)).await;
     host.ready().await;
     let space = Space::on(&cluster, "reported").await;
     let key = |name: &str| format!("{}.basemodel.{name}", space.0.name);
@@ -184,7 +189,7 @@ async fn a_host_that_may_not_read_reports_says_what_to_apply_and_writes_nothing(
     );
     eventually("it says so", async || host.logged().iter().any(|line| line["message"] == *expected).then_some(())).await;
     space.unready_model("waits", json!({})).await;
-    cluster.kubectl(&["apply", "-k", workspace().join("deploy").join(MODEL_REPORTS).to_str().unwrap()]).ok();
+    reports_are_read(&cluster);
     explains(&space, "waits", "NoAgent", "").await;
     model_claims::are_inspected(&cluster, &space).await;
 }

@@ -1,7 +1,7 @@
 //! The Jobs that inspect models on claims, and their pods: what the watches have seen of them, and what is written of them. Only the leader
 //! watches them.
 
-use super::is_outdated;
+use super::send::is_outdated;
 use crate::{
     permissions,
     watch::{

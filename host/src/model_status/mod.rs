@@ -1,7 +1,9 @@
 //! Writes, on the leader, what the nodes have of each model into the model: its state, the nodes, why it isn't ready, the finalizer, and the fields
 //! of its spec that its files answer. A model on a claim is inspected by a Job.
 
+mod copies;
 mod inspections;
+mod send;
 mod stores;
 
 use crate::{
@@ -14,17 +16,18 @@ use crate::{
         store::{Obstacle, Watched},
     },
 };
+use copies::{Choice, Copying};
 use inspections::Inspections;
 use k8s_openapi::jiff::Timestamp;
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DynamicObject, Patch, PatchParams},
-};
+use kube::Client;
 use pointsman_core::{
     claims::Claims,
+    decide::Policies,
     model_nodes::{
+        assignment::ModelObject,
+        copies::{self as model_copies, Copies, Kept, NOT_CHOSEN},
         inspection::{Outcome, Step, unlisted},
-        live::{FACTS_MANAGER, LiveModel, STATUS_MANAGER},
+        live::LiveModel,
         names::config_map_key,
         summary::summarize,
     },
@@ -32,7 +35,7 @@ use pointsman_core::{
 };
 use pointsman_crds::ome::model::LifeCycleState;
 use pointsman_sandbox::sync::locked;
-use serde_json::{Value, json};
+use send::{Writes, is_outdated, send};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
@@ -50,6 +53,9 @@ const GATHER: Duration = Duration::from_millis(100);
 /// The scheme of models on claims.
 const CLAIM: &str = "pvc";
 
+/// After how long nodes are chosen for models that the last round had no time for.
+const CHOICE_DELAY: Duration = Duration::from_millis(200);
+
 /// After how long a write is tried again that has failed.
 const RETRY_DELAY: Duration = Duration::from_secs(15);
 
@@ -64,6 +70,8 @@ pub struct Inputs {
     pub shared: Shared,
     /// The namespaces whose models are ours.
     pub claims: Claims,
+    /// What chooses the nodes of models that only some nodes are to hold.
+    pub policies: Arc<Policies>,
     /// The namespace in which the agents report.
     pub namespace: String,
     /// The image in which models on claims are inspected.
@@ -116,6 +124,7 @@ struct Leading<'i> {
     client: Client,
     followed: Arc<Subscriber>,
     stores: Watched<Seen>,
+    copying: Copying,
     inspections: Watched<Inspections>,
     /// The image in which models on claims are inspected, or why it isn't known.
     image: Result<String, String>,
@@ -135,35 +144,13 @@ struct Leading<'i> {
     obstacle: Option<String>,
 }
 
-/// What to write about a model.
-#[derive(Default)]
-struct Writes {
-    /// It, and no later one of the same name.
-    uid: String,
-    resource_version: String,
-    finalizers: Option<Vec<String>>,
-    facts: Option<Value>,
-    status: Option<Value>,
-    /// Whether what somebody else has written of its status is overwritten.
-    overwrites: bool,
-    /// Whether a Job inspects it rather than agents.
-    inspected: bool,
-    /// What to do for its inspection.
-    steps: Vec<Step>,
-}
-
-impl Writes {
-    fn is_empty(&self) -> bool {
-        self.finalizers.is_none() && self.facts.is_none() && self.status.is_none() && self.steps.is_empty()
-    }
-}
-
 impl<'i> Leading<'i> {
     fn new(inputs: &'i Inputs) -> Self {
         Self {
             client: fenced(inputs.client.clone(), inputs.leadership.clone()),
             followed: inputs.shared.lock().follow_models(),
             stores: stores::start(&inputs.client, &inputs.namespace, !inputs.claims.namespaces.is_empty()),
+            copying: Copying::default(),
             inspections: inspections::start(&inputs.client, &inputs.claims.namespaces),
             image: match &inputs.image {
                 InspectImage::Given(image) => Ok(image.clone()),
@@ -281,12 +268,20 @@ impl<'i> Leading<'i> {
         let without_image = self.find_image(&models).await;
         let mut requests = Vec::new();
         let known = self.failed.clone();
+        self.copying.begin();
         for model in models {
             self.failed.remove(&model);
+            let choice = self.choose_nodes(&model);
+            if choice.is_unfinished {
+                self.failed.insert(model.clone(), String::new());
+                // At once where only the time was over, or something isn't listed yet.
+                let delay = if self.copying.failure(&model).is_some() { RETRY_DELAY } else { CHOICE_DELAY };
+                self.retry_at = Some(self.retry_at.unwrap_or_else(|| Instant::now() + delay).min(Instant::now() + delay));
+            }
             if !self.is_on_claim(&model) {
                 self.refusals.remove(&model);
             }
-            match self.writes(&model) {
+            match self.writes(&model, &choice) {
                 None => {
                     self.refusals.remove(&model);
                     self.models.remove(&config_map_key(&model.namespace, &model.name));
@@ -336,8 +331,28 @@ impl<'i> Leading<'i> {
         self.inputs.shared.lock().model(key).filter(|_| namespaces.is_empty() || namespaces.contains(&key.namespace))
     }
 
+    /// Chooses nodes for a model that only some are to hold, where it lacks one.
+    fn choose_nodes(&mut self, key: &ObjectKey) -> Choice {
+        let view = self.view(key);
+        let Some((model, copies)) = view.as_ref().and_then(|view| Some((&view.live, copies(&view.live.object)?))) else {
+            self.copying.remove(key);
+            return Choice::default();
+        };
+        if self.written.get(key) == Some(&model.resource_version) {
+            return Choice::default();
+        }
+        let model = &model.object;
+        let kept = {
+            let seen = self.stores.lock();
+            copies.keep(&model.storage, &seen.nodes, seen.reports.for_model(&config_map_key(&key.namespace, &key.name)))
+        };
+        let namespace_labels = self.inputs.shared.lock().namespace_labels(&key.namespace);
+        let limited = !self.inputs.claims.namespaces.is_empty();
+        self.copying.choose((&self.client, limited), &self.inputs.policies, (key, model), &namespace_labels, &kept)
+    }
+
     /// What to write about a model; none if it is gone, or isn't ours.
-    fn writes(&self, key: &ObjectKey) -> Option<Writes> {
+    fn writes(&self, key: &ObjectKey, choice: &Choice) -> Option<Writes> {
         let model = &self.view(key)?.live;
         // The next version comes, and is looked at then.
         if self.written.get(key) == Some(&model.resource_version) {
@@ -351,7 +366,10 @@ impl<'i> Leading<'i> {
         let Writes { facts, status, overwrites, inspected, steps, .. } = if model.object.scheme() == CLAIM {
             self.writes_by_inspection(model, key, &name)
         } else {
-            let summary = summarize(&model.object.storage, nodes, reported, |node| reports.has_agent(node));
+            let mut summary = summarize(&model.object, nodes, reported, |node| reports.has_agent(node));
+            if let Some(why) = self.copying.failure(key).filter(|_| summary.condition.reason == NOT_CHOSEN) {
+                summary.condition.message = format!("{} The policies can't choose: {why}.", summary.condition.message);
+            }
             let overwrites = reported.keys().any(|node| nodes.contains_key(&**node));
             Writes {
                 facts: model.facts_to_write(&summary),
@@ -361,8 +379,14 @@ impl<'i> Leading<'i> {
                 ..Writes::default()
             }
         };
+        let copy_nodes = copies(&model.object).and_then(|copies| {
+            let Kept { nodes: kept, .. } = copies.keep(&model.object.storage, nodes, reported);
+            let chosen: BTreeSet<String> = kept.into_iter().chain(choice.nodes.iter().cloned()).collect();
+            let is_same = copies.count.is_err() || chosen == copies.nodes;
+            (!is_same).then(|| model_copies::text(chosen.iter().map(String::as_str)))
+        });
         let (uid, resource_version) = (model.object.uid.clone(), model.resource_version.clone());
-        Some(Writes { uid, resource_version, finalizers, facts, status, overwrites, inspected, steps })
+        Some(Writes { uid, resource_version, finalizers, copy_nodes, facts, status, overwrites, inspected, steps })
     }
 
     /// What follows for a model on a claim; none as long as Jobs and pods aren't known.
@@ -403,62 +427,7 @@ impl<'i> Leading<'i> {
     }
 }
 
-fn is_outdated(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404 || status.code == 409)
-}
-
-/// Sends them. Returns the version by which they were made, if there is another one now, and what came of creating a Job, if that was a step.
-async fn send(client: Client, model: ObjectKey, writes: Writes) -> (ObjectKey, kube::Result<Option<String>>, Option<Result<(), String>>) {
-    let resource = model.resource.api_resource();
-    let api: Api<DynamicObject> = match &*model.namespace {
-        "" => Api::all_with(client.clone(), &resource),
-        namespace => Api::namespaced_with(client.clone(), namespace, &resource),
-    };
-    let Writes { uid, resource_version, finalizers, facts, status, overwrites, inspected, steps } = writes;
-    let (mut created, mut failure) = (None, None);
-    for step in steps {
-        match inspections::take(&client, step).await {
-            Ok(answer) => created = answer.or(created),
-            Err(error) => failure = Some(error),
-        }
-    }
-    // With the uid, an apply creates nothing. What a Job has found is about this version, and a state that somebody sets by hand meanwhile counts.
-    let object = |part: &str, value: &Value, newest: Option<&String>| {
-        let mut object =
-            json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": model.name, "uid": uid}, part: value});
-        if inspected {
-            object["metadata"]["resourceVersion"] = newest.unwrap_or(&resource_version).as_str().into();
-        }
-        object
-    };
-    let answer = async {
-        let mut newest = None;
-        // The status is the record of an inspection, so what was found is written before it.
-        for is_status in [!inspected, inspected] {
-            if let Some(status) = status.as_ref().filter(|_| is_status) {
-                let params = PatchParams { force: overwrites, ..PatchParams::apply(STATUS_MANAGER) };
-                let object = object("status", status, newest.as_ref());
-                newest = api.patch_status(&model.name, &params, &Patch::Apply(object)).await?.resource_version();
-            }
-            // What somebody sets meanwhile is not overwritten: without force, that is a conflict.
-            if let Some(facts) = facts.as_ref().filter(|_| !is_status) {
-                let params = PatchParams::apply(FACTS_MANAGER);
-                match api.patch(&model.name, &params, &Patch::Apply(object("spec", facts, newest.as_ref()))).await {
-                    Ok(written) => newest = written.resource_version(),
-                    // A model whose fields are refused is there nevertheless.
-                    Err(error) if inspected && !is_outdated(&error) => failure = Some(error),
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        // A list is replaced whole, so only in the version that is known. After another write, the watch brings that first.
-        if let Some(finalizers) = finalizers.filter(|_| newest.as_ref().is_none_or(|newest| *newest == resource_version)) {
-            let params = PatchParams { field_manager: Some(STATUS_MANAGER.to_owned()), ..PatchParams::default() };
-            let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": resource_version, "uid": uid}});
-            newest = api.patch_metadata(&model.name, &params, &Patch::Merge(patch)).await?.metadata.resource_version;
-        }
-        Ok(newest.is_some_and(|newest| newest != resource_version).then(|| resource_version.clone()))
-    };
-    let answer = answer.await.and_then(|written| failure.map_or(Ok(written), Err));
-    (model, answer, created)
+/// How many nodes are to hold a model, if not all of them: one on a claim isn't on nodes, and one that is being deleted gets no further one.
+fn copies(model: &ModelObject) -> Option<&Copies> {
+    model.copies.as_ref().filter(|_| !model.is_deleting && model.scheme() != CLAIM)
 }

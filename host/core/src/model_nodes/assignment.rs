@@ -1,6 +1,6 @@
 //! Which models a node is to hold, in which order, and where: what an agent works from.
 
-use super::{names::config_map_key, selection};
+use super::{copies::Copies, names::config_map_key, selection};
 use k8s_openapi::jiff::Timestamp;
 use pointsman_crds::ome::storage::StorageSpec;
 use serde::Deserialize;
@@ -43,6 +43,8 @@ pub struct ModelObject {
     pub keeps_files: bool,
     /// The value of [`DOWNLOAD_AGAIN`].
     pub refresh: Option<String>,
+    /// How many of the nodes that its storage selects hold it; none if all of them do.
+    pub copies: Option<Copies>,
     /// Whether it is being deleted.
     pub is_deleting: bool,
 }
@@ -78,6 +80,7 @@ impl ModelObject {
             skips_parsing: is_set(&metadata.annotations, SKIP_CONFIG_PARSING),
             keeps_files: is_set(&metadata.labels, RESERVE_ARTIFACT),
             refresh: metadata.annotations.get(DOWNLOAD_AGAIN).cloned(),
+            copies: Copies::from_metadata(&metadata.annotations, &metadata.labels),
             created: metadata.creation_timestamp.and_then(|text| text.parse().ok()),
             is_deleting: metadata.deletion_timestamp.is_some(),
             namespace: metadata.namespace,
@@ -94,6 +97,11 @@ impl ModelObject {
         } else {
             format!("BaseModel {}/{}", self.namespace, self.name)
         }
+    }
+
+    /// Whether a node is to hold it.
+    pub fn selects(&self, node: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.copies.as_ref().is_none_or(|copies| copies.nodes.contains(node)) && selection::selects(&self.storage, node, labels)
     }
 
     /// The scheme of its URI.
@@ -141,7 +149,7 @@ pub fn assign<'m>(
     root: &str,
 ) -> Vec<Assignment> {
     // pvc:// isn't on nodes.
-    let wanted = |model: &&ModelObject| !model.is_deleting && model.scheme() != "pvc" && selection::selects(&model.storage, node, labels);
+    let wanted = |model: &&ModelObject| !model.is_deleting && model.scheme() != "pvc" && model.selects(node, labels);
     let mut models: Vec<&ModelObject> = models.into_iter().filter(wanted).collect();
     // Who was there first keeps a folder that another names too.
     models.sort_by_key(|model| (!model.namespace.is_empty(), model.created, &model.namespace, &model.name));

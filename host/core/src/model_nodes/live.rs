@@ -219,7 +219,7 @@ mod tests {
         }
 
         fn summary(&self, model: &LiveModel) -> Summary {
-            summarize(&model.object.storage, &self.nodes, self.reports.for_model("x"), |node| self.reports.has_agent(node))
+            summarize(&model.object, &self.nodes, self.reports.for_model("x"), |node| self.reports.has_agent(node))
         }
     }
 

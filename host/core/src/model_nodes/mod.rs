@@ -2,6 +2,7 @@
 //! for the model: pure functions of the model, the nodes, the agents' ConfigMaps and the Jobs.
 
 pub mod assignment;
+pub mod copies;
 pub mod inspection;
 pub mod live;
 pub mod names;

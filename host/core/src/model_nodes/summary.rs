@@ -1,15 +1,15 @@
 //! What the reports on one model come to: its state, the nodes that have it, and a sentence for whoever waits for it.
 
 use super::{
+    assignment::ModelObject,
     report::{DownloadProgress, NodeState},
     reports::{ModelReports, NodeReport},
-    selection,
 };
 use crate::{
     allocation::time_text,
     condition::{Condition, READY},
 };
-use pointsman_crds::ome::{model::LifeCycleState, storage::StorageSpec};
+use pointsman_crds::ome::model::LifeCycleState;
 use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
 /// How many nodes a message lists.
@@ -42,9 +42,9 @@ pub struct Summary {
     pub facts: Option<Arc<str>>,
 }
 
-/// What a model's storage, the cluster's nodes and the agents' reports come to. What an agent reports of a node that is gone counts for nothing.
+/// What a model, the cluster's nodes and the agents' reports come to. What an agent reports of a node that is gone counts for nothing.
 pub fn summarize(
-    storage: &StorageSpec,
+    model: &ModelObject,
     nodes: &BTreeMap<String, ModelNode>,
     reports: &ModelReports,
     has_agent: impl Fn(&str) -> bool,
@@ -59,7 +59,7 @@ pub fn summarize(
         ([], _) => LifeCycleState::Failed,
         _ => LifeCycleState::Ready,
     };
-    let selected = || nodes.iter().filter(|(name, node)| selection::selects(storage, name, &node.labels)).map(|(name, _)| &**name);
+    let selected = || nodes.iter().filter(|(name, node)| model.selects(name, &node.labels)).map(|(name, _)| &**name);
     let updating: Vec<(&str, &NodeReport)> =
         reports.iter().filter(|(_, report)| report.state == NodeState::Updating).map(|(node, report)| (*node, *report)).collect();
     let failure = || nodes_failed.first().map(|node| failure(node, reports.get(&**node).copied(), nodes_failed.len() - 1));
@@ -70,6 +70,10 @@ pub fn summarize(
         if !updating.is_empty() {
             write!(message, " Downloading: {}.", updating.len()).ok();
         }
+        let copies = model.copies.as_ref().and_then(|copies| copies.count.as_ref().ok());
+        if let Some(missing) = copies.and_then(|copies| copies.checked_sub(selected().count())).filter(|missing| *missing > 0) {
+            write!(message, " Copies without a node: {missing}.").ok();
+        }
         message.extend(failure().map(|failure| format!(" {failure}")));
         Condition::satisfied(READY, "NodesReady", message)
     } else if let Some((node, report)) = updating.iter().max_by_key(|(_, report)| furthest(report)) {
@@ -79,7 +83,7 @@ pub fn summarize(
     } else if let Some(failure) = failure() {
         Condition::no(READY, "DownloadFailed", failure)
     } else {
-        waiting(storage, nodes, &selected().collect::<Vec<_>>(), has_agent)
+        waiting(model, nodes, &selected().collect::<Vec<_>>(), has_agent)
     };
     let facts = reports.values().filter(|report| report.state == NodeState::Ready).find_map(|report| report.facts.clone());
     Summary { state, nodes_ready, nodes_failed, condition, facts }
@@ -90,7 +94,12 @@ fn plural<'w>(count: usize, one: &'w str, more: &'w str) -> &'w str {
 }
 
 /// Why no agent reports anything of the model.
-fn waiting(storage: &StorageSpec, nodes: &BTreeMap<String, ModelNode>, selected: &[&str], has_agent: impl Fn(&str) -> bool) -> Condition {
+fn waiting(model: &ModelObject, nodes: &BTreeMap<String, ModelNode>, selected: &[&str], has_agent: impl Fn(&str) -> bool) -> Condition {
+    if let Some(condition) = model.copies.as_ref().filter(|_| selected.is_empty()).and_then(|copies| copies.problem(&model.storage, nodes))
+    {
+        return condition;
+    }
+    let storage = &model.storage;
     if selected.is_empty() {
         let message = if storage.node_selector.is_empty() && storage.node_affinity.is_none() {
             "The cluster has no nodes.".to_owned()
@@ -177,11 +186,11 @@ mod tests {
         names.iter().map(|name| ((*name).to_owned(), node(name))).collect()
     }
 
-    fn storage(more: Value) -> StorageSpec {
+    fn model(more: Value) -> ModelObject {
         let mut storage = json!({"storageUri": "hf://a/b"});
         let Value::Object(more) = more else { panic!("{more} is no object") };
         storage.as_object_mut().unwrap().extend(more);
-        serde_json::from_value(storage).unwrap()
+        ModelObject { storage: serde_json::from_value(storage).unwrap(), ..ModelObject::default() }
     }
 
     /// The summary of a model on the nodes a, b, c and d, of which some report.
@@ -191,7 +200,7 @@ mod tests {
             reports.set(node, &[("x".to_owned(), report.to_string())].into());
         }
         let all = nodes(&["a", "b", "c", "d"]);
-        summarize(&storage(json!({})), &all, reports.for_model("x"), |node| reports.has_agent(node))
+        summarize(&model(json!({})), &all, reports.for_model("x"), |node| reports.has_agent(node))
     }
 
     fn message(summary: &Summary) -> (&str, &str) {
@@ -235,19 +244,19 @@ mod tests {
         assert_eq!(none.state, LifeCycleState::InTransit);
         let expected = "No model agent reports from the 4 selected nodes (a, b, c and 1 more): install the model agent there, or see why its pods don't run.";
         assert_eq!(message(&none), ("NoAgent", expected));
-        let waiting = |storage: &StorageSpec, nodes: &BTreeMap<String, ModelNode>| {
-            let found = summarize(storage, nodes, &ModelReports::new(), |_| true);
+        let waiting = |model: &ModelObject, nodes: &BTreeMap<String, ModelNode>| {
+            let found = summarize(model, nodes, &ModelReports::new(), |_| true);
             (found.condition.reason, found.condition.message)
         };
-        let (reason, text) = waiting(&storage(json!({})), &nodes(&["a", "down"]));
+        let (reason, text) = waiting(&model(json!({})), &nodes(&["a", "down"]));
         assert_eq!(
             (&*reason, &*text),
             ("WaitingForAgents", "The model agents of the 2 selected nodes haven't begun with it. Not ready: 1.")
         );
-        let (reason, text) = waiting(&storage(json!({"nodeSelector": {"name": "z"}})), &nodes(&["a", "b"]));
+        let (reason, text) = waiting(&model(json!({"nodeSelector": {"name": "z"}})), &nodes(&["a", "b"]));
         let expected = "None of the cluster's 2 nodes is selected by spec.storage.nodeSelector: label the nodes that are to hold the model, or correct it.";
         assert_eq!((&*reason, &*text), ("NoNodeSelected", expected));
-        assert_eq!(waiting(&storage(json!({})), &nodes(&[])).1, "The cluster has no nodes.");
+        assert_eq!(waiting(&model(json!({})), &nodes(&[])).1, "The cluster has no nodes.");
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub(super) const EXCLUSIVE_TOPOLOGY: &str = "leaderworkerset.sigs.k8s.io/exclusi
 /// The label of the pods of a ReplicaSet that a Deployment made: the end of the ReplicaSet's name.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
+/// The role of a model's copy on a node, which is no pod, in a question about it. No label may have this value.
+pub(crate) const MODEL_COPY: &str = "copy of a model";
+
 /// A namespace and a name.
 pub type PodKey = (String, String);
 

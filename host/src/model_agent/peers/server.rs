@@ -12,7 +12,6 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt, api::ListParams};
-use pointsman_core::model_nodes::selection::selects;
 use pointsman_download::{Downloader, PeerError, PeerPart};
 use pointsman_sandbox::sync::locked;
 use std::{
@@ -127,7 +126,7 @@ impl Server {
             return Err(StatusCode::FORBIDDEN);
         };
         let Some(Share { folder, model }) = locked(&exchange.shares).get(&origin).cloned() else { return Err(StatusCode::NOT_FOUND) };
-        if !selects(&model.storage, &node, &client.labels) {
+        if !model.selects(&node, &client.labels) {
             return Err(StatusCode::FORBIDDEN);
         }
         if reads {

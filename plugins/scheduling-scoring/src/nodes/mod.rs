@@ -26,7 +26,7 @@ pub struct NodePlacement {
     /// and little more.
     gang: f64,
     /// A node is worth more, the fewer accelerators are left over: half at 2. For a pod without accelerators, nodes that have free ones are
-    /// worth less.
+    /// worth less; for a copy of a model they are worth more.
     packing: f64,
     /// A node is worth more, the fuller its domain is and the fewer nodes of it are wholly free: half at 4. It doesn't count for gangs.
     domain: f64,

@@ -142,6 +142,9 @@ impl Row {
     }
 
     fn packing(&self) -> f64 {
+        if self.is_copy_of_model() {
+            return share(self.free, ACCELERATORS_LEFT);
+        }
         if !self.requests_accelerators() {
             return self.keeping_off();
         }

@@ -49,6 +49,11 @@ impl Row {
         self.gang_size > 1.0 || !self.gang_distance.is_nan() || !self.gang_spare.is_nan()
     }
 
+    /// Whether the question is about a copy of a model: its pods come later, and nobody knows what they request.
+    pub(super) fn is_copy_of_model(&self) -> bool {
+        self.requested.is_nan() && !self.free.is_nan()
+    }
+
     pub(super) fn requests_accelerators(&self) -> bool {
         self.requested > 0.0
     }

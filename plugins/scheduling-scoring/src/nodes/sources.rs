@@ -59,6 +59,9 @@ impl Row {
 
     fn packing_source(&self) -> String {
         let Self { allocatable, free, requested, replicas, .. } = self;
+        if self.is_copy_of_model() {
+            return format!("{free} of its {allocatable} accelerators are free for the pods that will use the model");
+        }
         if !self.requests_accelerators() {
             return known(requested + free + allocatable, "Nobody knows how many accelerators it has, or the pod requests", |_| {
                 format!("{free} of its {allocatable} accelerators are free, and the pod requests none")

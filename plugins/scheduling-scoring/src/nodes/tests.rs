@@ -108,6 +108,14 @@ fn a_pod_without_accelerators_keeps_off_nodes_that_have_free_ones() {
     decides("packing", &nodes);
 }
 
+#[test]
+fn a_copy_of_a_model_goes_where_accelerators_are_free_for_its_pods() {
+    let without = node(&[("allocatable-accelerators", 0.0), ("free-accelerators", 0.0)]);
+    let nodes = [with_accelerators(6.0, NAN, &[]), with_accelerators(2.0, NAN, &[]), without];
+    assert_near(&scores(&only("packing"), &nodes), &[0.75, 0.5, 0.0]);
+    decides("packing", &nodes);
+}
+
 fn in_domain(free: f64, requested: f64, taken: f64, free_nodes: f64) -> Vec<f64> {
     with_accelerators(free, requested, &[("domain-accelerators-taken-share", taken), ("domain-free-nodes", free_nodes)])
 }

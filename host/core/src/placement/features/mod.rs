@@ -6,7 +6,13 @@ mod relatives;
 #[cfg(test)]
 mod tests;
 
-use super::{cluster::Cluster, node::Node, pod::Pod, resources::Resources, settings::Settings};
+use super::{
+    cluster::Cluster,
+    node::Node,
+    pod::{MODEL_COPY, Pod},
+    resources::Resources,
+    settings::Settings,
+};
 use facts::word;
 use nodes::{NodeRoom, Rooms, count, number, share};
 use relatives::{GangMembers, Relatives};
@@ -38,7 +44,11 @@ pub const FEATURES: &[Feature] = &[
         "of the node, of the kind that the pod requests; of all kinds together if it requests none",
     ),
     feature("free-accelerators", "accelerators", "free ones of these before the pod, without what gangs reserve"),
-    feature("requested-accelerators", "accelerators", "that the pod requests; the same in every row"),
+    feature(
+        "requested-accelerators",
+        "accelerators",
+        "that the pod requests; the same in every row. NaN for a copy of a model, since the pods that will use it aren't known",
+    ),
     feature("accelerator-memory-bytes", "bytes", "the memory of one accelerator, by a label of the node; NaN without the label"),
     feature(
         "adjacent-accelerators",
@@ -108,7 +118,7 @@ pub fn rows(cluster: &Cluster, settings: &Settings, pod: &Pod, nodes: &[&str], r
         models: pod.models.iter().map(|label| (word(label), label.as_str())).collect(),
         images: pod.images.iter().map(word).collect(),
         members: GangMembers::new(cluster, pod, kind, &rooms),
-        requested: number(requested.unwrap_or_default()),
+        requested: if pod.role == MODEL_COPY { f64::NAN } else { number(requested.unwrap_or_default()) },
         relatives,
         rooms,
     };

@@ -1,6 +1,8 @@
 //! The policies that choose a node for a model: the question node-placement at scheduling-scoring, as it is asked for pods that a scheduler
 //! places.
 
+pub mod copies;
+
 use crate::{
     allocation::{
         Choice, NodeAnswer,
@@ -179,12 +181,12 @@ mod tests {
     use pointsman_sandbox::point::describe::Description;
     use serde_json::json;
 
-    fn policies(members: Vec<Arc<Member>>) -> Policies {
+    pub(super) fn policies(members: Vec<Arc<Member>>) -> Policies {
         Policies::new(ActiveSet::new(members), Arc::new(Unheard))
     }
 
     /// Policies by which all nodes suit alike: the only plugin wants no feature.
-    fn indifferent() -> Policies {
+    pub(super) fn indifferent() -> Policies {
         let bound = PolicySetPlugin {
             name: "scheduling-scoring".to_owned(),
             points: vec![PolicyPoint::SchedulingScoring],

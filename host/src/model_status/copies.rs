@@ -1,0 +1,194 @@
+//! Chooses, by the policies at scheduling-scoring, the nodes of models that only some nodes are to hold. Nodes and pods are watched for that only
+//! while there is such a model.
+
+use crate::{
+    permissions,
+    watch::{
+        seen::ObjectText,
+        store::{LIST_PAGE_SIZE, Name, Store, StoreKind, Unlisted, Watched},
+    },
+};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{Api, Client, api::ApiResource, runtime::watcher};
+use pointsman_core::{
+    decide::{Policies, Standing},
+    model_nodes::{assignment::ModelObject, copies::Kept},
+    model_placement::{
+        ClusterView,
+        copies::{ChosenNodes, choose},
+    },
+    world::{MissingRole, ObjectKey},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+/// How long policies are asked in one round. Models that are left are asked about in the next one.
+const QUESTION_TIME: Duration = Duration::from_millis(500);
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Nodes,
+    Pods,
+}
+
+impl StoreKind for Kind {
+    fn display_name(self) -> &'static str {
+        match self {
+            Self::Nodes => "nodes",
+            Self::Pods => "pods",
+        }
+    }
+
+    fn has_namespace(self) -> bool {
+        self == Self::Pods
+    }
+}
+
+/// What the watches have seen.
+#[derive(Debug, Default)]
+struct Seen {
+    view: ClusterView,
+    names: BTreeSet<(Kind, Name)>,
+    unlisted: Unlisted<Kind>,
+}
+
+impl Store for Seen {
+    type Kind = Kind;
+
+    fn put(&mut self, kind: Kind, name: &Name, text: &str) {
+        self.names.insert((kind, name.clone()));
+        match kind {
+            Kind::Nodes => self.view.put_node(&name.1, text),
+            Kind::Pods => self.view.put_pod(name, text, None),
+        }
+    }
+
+    fn remove(&mut self, kind: Kind, name: &Name) {
+        self.names.remove(&(kind, name.clone()));
+        match kind {
+            Kind::Nodes => self.view.remove_node(&name.1),
+            Kind::Pods => self.view.remove_pod(name),
+        }
+    }
+
+    fn names(&self, kind: Kind) -> Vec<Name> {
+        self.names.iter().filter(|(known, _)| *known == kind).map(|(_, name)| name.clone()).collect()
+    }
+
+    fn unlisted(&mut self) -> &mut Unlisted<Kind> {
+        &mut self.unlisted
+    }
+}
+
+/// What chooses nodes.
+#[derive(Default)]
+pub(super) struct Copying {
+    watched: Option<Watched<Seen>>,
+    /// The models that only some nodes are to hold.
+    models: BTreeSet<ObjectKey>,
+    /// Why no nodes could be chosen for these.
+    failures: BTreeMap<ObjectKey, String>,
+    /// When the questions of this round have begun.
+    asked_at: Option<Instant>,
+}
+
+/// What came of choosing.
+#[derive(Debug, Default)]
+pub(super) struct Choice {
+    /// The nodes, beside those that stay.
+    pub(super) nodes: BTreeSet<String>,
+    /// Whether there may be more soon, although nothing of the model or the nodes changes.
+    pub(super) is_unfinished: bool,
+}
+
+impl Copying {
+    /// Begins a round: the time for questions runs anew.
+    pub(super) fn begin(&mut self) {
+        self.asked_at = None;
+    }
+
+    /// Takes it that a model is to be on all nodes that it selects, or is gone. Without another one, nothing is watched any more.
+    pub(super) fn remove(&mut self, key: &ObjectKey) {
+        self.failures.remove(key);
+        if self.models.remove(key) && self.models.is_empty() {
+            self.watched = None;
+        }
+    }
+
+    /// Why no nodes could be chosen for a model, as a sentence.
+    pub(super) fn failure(&self, key: &ObjectKey) -> Option<&str> {
+        self.failures.get(key).map(String::as_str)
+    }
+
+    /// Chooses the nodes that a model lacks. `limited` says whether the host serves some namespaces only: then pods of others aren't known, and
+    /// nodes count as empty.
+    pub(super) fn choose(
+        &mut self,
+        (client, limited): (&Client, bool),
+        policies: &Policies,
+        (key, model): (&ObjectKey, &ModelObject),
+        namespace_labels: &BTreeMap<String, String>,
+        kept: &Kept,
+    ) -> Choice {
+        self.models.insert(key.clone());
+        if kept.missing == 0 || kept.candidates.is_empty() {
+            self.failures.remove(key);
+            return Choice::default();
+        }
+        let watched = self.watched.get_or_insert_with(|| start(client, limited));
+        let view = {
+            let mut seen = watched.lock();
+            match seen.unlisted().obstacle() {
+                None => seen.view.clone(),
+                Some(obstacle) => {
+                    let why = obstacle.failure().map(str::to_owned);
+                    drop(seen);
+                    self.note(key, why.map(|why| format!("nodes and pods can't be listed: {why}")));
+                    return Choice { is_unfinished: true, ..Choice::default() };
+                }
+            }
+        };
+        let asked_at = *self.asked_at.get_or_insert_with(Instant::now);
+        let is_late = || asked_at.elapsed() > QUESTION_TIME;
+        let ChosenNodes { nodes, failed } =
+            tokio::task::block_in_place(|| choose(&policies.pin(Standing::New), &view, model, namespace_labels, kept, &is_late));
+        self.note(key, failed.map(|failed| failed.to_string()));
+        if !nodes.is_empty() {
+            tracing::info!(subject = %key, nodes = ?nodes, "nodes are chosen to hold a copy of the model");
+        }
+        Choice { is_unfinished: nodes.len() < kept.missing.min(kept.candidates.len()), nodes }
+    }
+
+    /// Notes why nodes can't be chosen for a model, and logs it once.
+    fn note(&mut self, key: &ObjectKey, why: Option<String>) {
+        match why {
+            None => _ = self.failures.remove(key),
+            Some(why) => {
+                if self.failures.get(key) != Some(&why) {
+                    tracing::warn!(subject = %key, "no nodes can be chosen for copies of the model: {why}");
+                }
+                self.failures.insert(key.clone(), why);
+            }
+        }
+    }
+}
+
+/// Begins to watch.
+fn start(client: &Client, limited: bool) -> Watched<Seen> {
+    let kinds: &[Kind] = if limited { &[Kind::Nodes] } else { &[Kind::Nodes, Kind::Pods] };
+    let mut watched = Watched::new(Seen { unlisted: Unlisted::new(kinds.iter().copied()), ..Seen::default() });
+    let folder = if limited { format!("{}/ome", permissions::BESIDE_NAMESPACES) } else { "ome".to_owned() };
+    let role = MissingRole { folder, namespaces: BTreeSet::new() };
+    for kind in kinds {
+        let resource = match kind {
+            Kind::Nodes => ApiResource::erase::<Node>(&()),
+            Kind::Pods => ApiResource::erase::<Pod>(&()),
+        };
+        let api: Api<ObjectText> = Api::all_with(client.clone(), &resource);
+        watched.follow(*kind, api, watcher::Config::default().page_size(LIST_PAGE_SIZE), role.to_string());
+    }
+    watched
+}
