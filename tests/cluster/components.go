@@ -68,7 +68,7 @@ func (s *supervisor) etcd(p *part) (*exec.Cmd, bool, error) {
 }
 
 func (s *supervisor) apiServer(p *part) (*exec.Cmd, bool, error) {
-	return s.component(partAPIServer, "kube-apiserver",
+	flags := append(s.gateFlags(),
 		"--etcd-servers=https://"+loopback(s.get(partEtcd).port("client")),
 		"--etcd-cafile="+s.pki("ca.crt"), "--etcd-certfile="+s.pki("etcd-client.crt"), "--etcd-keyfile="+s.pki("etcd-client.key"),
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", p.port("https")),
@@ -95,6 +95,18 @@ func (s *supervisor) apiServer(p *part) (*exec.Cmd, bool, error) {
 		"--shutdown-delay-duration=0s",
 		"--profiling=false",
 	)
+	if s.options.apis != "" {
+		flags = append(flags, "--runtime-config="+s.options.apis)
+	}
+	return s.component(partAPIServer, "kube-apiserver", flags...)
+}
+
+// gateFlags are the feature gates, which all of Kubernetes' own parts share.
+func (s *supervisor) gateFlags() []string {
+	if s.options.gates == "" {
+		return nil
+	}
+	return []string{"--feature-gates=" + s.options.gates}
 }
 
 func (s *supervisor) controllerManager(p *part) (*exec.Cmd, bool, error) {
@@ -122,11 +134,11 @@ func (s *supervisor) scheduler(p *part) (*exec.Cmd, bool, error) {
 // controllerFlags are what the controller manager and the scheduler share.
 func (s *supervisor) controllerFlags(name string, port int) []string {
 	own := s.path("etc", name+".kubeconfig")
-	return []string{
-		"--kubeconfig=" + own, "--authentication-kubeconfig=" + own, "--authorization-kubeconfig=" + own,
+	return append(s.gateFlags(),
+		"--kubeconfig="+own, "--authentication-kubeconfig="+own, "--authorization-kubeconfig="+own,
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
-		"--tls-cert-file=" + s.pki("server.crt"), "--tls-private-key-file=" + s.pki("server.key"),
-	}
+		"--tls-cert-file="+s.pki("server.crt"), "--tls-private-key-file="+s.pki("server.key"),
+	)
 }
 
 // schedulerConfig writes the scheduler's configuration: the user's file, read again at every start, with the connection

@@ -23,11 +23,11 @@ import (
 
 // upOptions is the command line of `up`, checked.
 type upOptions struct {
-	dir, binDir, neighboursDir, nodesFile, schedulerConfig, etcdData string
-	neighbours, parts                                                []string
-	apiPort                                                          int
-	keep, noStdin                                                    bool
-	assets                                                           string // the directory that KUBEBUILDER_ASSETS names
+	dir, binDir, neighboursDir, nodesFile, schedulerConfig, etcdData, gates, apis string
+	neighbours, parts                                                             []string
+	apiPort                                                                       int
+	keep, noStdin                                                                 bool
+	assets                                                                        string // the directory that KUBEBUILDER_ASSETS names
 }
 
 // programs are what neighbours run, beyond their CRDs: binaries of --bin.
@@ -65,6 +65,8 @@ func parseUp(args []string) (*upOptions, error) {
 	flags.StringVar(&neighbourList, "neighbours", "default", "neighbours to install, separated by commas, or none")
 	flags.StringVar(&partList, "parts", "etcd,apiserver,controller-manager,scheduler,kwok", "parts to start; metrics is one more")
 	flags.StringVar(&o.schedulerConfig, "scheduler-config", "", "a KubeSchedulerConfiguration, read again at every start of the scheduler")
+	flags.StringVar(&o.gates, "feature-gates", "", "Kubernetes' feature gates, as GATE=true,GATE=false")
+	flags.StringVar(&o.apis, "runtime-config", "", "API versions that aren't served by default, as GROUP/VERSION=true,...")
 	flags.StringVar(&o.etcdData, "etcd-data", "", "begin with a copy of this directory, the etcd of an instance that has stopped it (default: empty)")
 	flags.IntVar(&o.apiPort, "api-port", 0, "the API server's port (default: a free one)")
 	flags.BoolVar(&o.keep, "keep", false, "leave the directory behind")

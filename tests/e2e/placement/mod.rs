@@ -2,6 +2,7 @@
 //! predictions.
 
 mod large;
+mod native_gangs;
 mod prediction;
 mod swap;
 

@@ -33,6 +33,8 @@ pub struct Options {
     pub etcd_data: Option<PathBuf>,
     /// The scheduler's configuration; it reads the file again whenever it starts.
     pub scheduler_config: Option<PathBuf>,
+    /// Kubernetes' feature gates, and the API versions that are served beside the default ones, as its parts take them.
+    pub features: Option<[String; 2]>,
     /// A folder of envtest's binaries to use, instead of the one that KUBEBUILDER_ASSETS names.
     pub kubebuilder_assets: Option<PathBuf>,
     /// Show the supervisor's progress on our stderr.
@@ -277,6 +279,10 @@ fn arguments(options: &Options, dir: &Path) -> Vec<OsString> {
     }
     if let Some(file) = &options.scheduler_config {
         add("--scheduler-config", file.into());
+    }
+    if let Some([gates, versions]) = &options.features {
+        add("--feature-gates", gates.into());
+        add("--runtime-config", versions.into());
     }
     if let Some(port) = options.api_port {
         add("--api-port", port.to_string().into());
