@@ -1,6 +1,7 @@
 //! Policy sets end to end: what an update changes is told before it does, it waits where somebody's word is needed, and what was told is
 //! what happens.
 
+mod back;
 mod churn;
 pub(crate) mod leaders;
 mod oracle;

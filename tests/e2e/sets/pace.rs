@@ -211,11 +211,14 @@ async fn of_200_services_30_wait_and_are_named_roll_two_at_a_time_stop_at_the_7t
     eventually("no Deployment rolls", async || rolling.lock().unwrap().now.is_empty().then_some(())).await;
     all_ready(&space, OME + LLM).await;
     let after = running(&space).await;
-    for (name, (generation, _, pods)) in &before {
-        let (now, _, pods_now) = &after[name];
+    for (name, (generation, sets, pods)) in &before {
+        let (now, sets_now, pods_now) = &after[name];
         if rolled.contains(of_service(name)) {
             assert_eq!(now.unwrap(), generation.unwrap() + 2, "{name} went there and back");
             assert_eq!(pods_now.len(), 1, "{name}");
+            assert!(sets_now.is_superset(sets) && sets_now.len() == 2, "{name} went back to the ReplicaSet that it had: {sets_now:?}");
+            // The pod of the former revision served all the time.
+            assert!(of_service(name) != seventh || pods_now == pods, "{name}: {pods:?} {pods_now:?}");
         } else {
             assert_eq!((now, pods_now), (generation, pods), "{name} wasn't touched");
         }

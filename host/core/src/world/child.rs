@@ -110,6 +110,8 @@ pub struct Observed {
     pub conditions: Vec<Condition>,
     /// The annotation that says which revision of a component it is, and the hash of its template.
     pub revision: Option<String>,
+    /// Those that it had before, with their hashes.
+    pub revisions: Option<Box<str>>,
     /// The revision that its label says.
     pub revision_label: Option<String>,
     /// The choice of a runtime that it was made with.
@@ -177,6 +179,10 @@ impl Observed {
 
 /// The annotation of a workload that names its revision and its template's hash.
 pub const REVISION: &str = "pointsman.dev/revision";
+
+/// The annotation of a workload with the revisions that it had last, each as its number and the hash of its templates, and the one that it has as
+/// the last.
+pub const REVISIONS: &str = "pointsman.dev/revisions";
 
 /// The annotation of a workload that tells the choice of a runtime which it was made with. Where OME's own CRDs are installed, the status
 /// has no place for the choice, and this keeps it.
@@ -391,6 +397,7 @@ fn desired_state(live: &Value, part: &Value) -> Observed {
         replicas: number("/spec/replicas"),
         replicas_ours: part.pointer("/spec/replicas").is_some(),
         revision: metadata("annotations", REVISION),
+        revisions: metadata("annotations", REVISIONS).map(String::into_boxed_str),
         revision_label: metadata("labels", REVISION_LABEL),
         runtime: metadata("annotations", RUNTIME),
         derived_most: metadata("annotations", DERIVED)

@@ -5,6 +5,7 @@ use super::{
     component::{ComponentKind, DeployedComponent, KNATIVE_FEATURES, Mode, refused},
     metadata::{For, Sources},
     pods::places,
+    revision::Revision,
     scaling::Scaling,
     serverless,
 };
@@ -23,7 +24,7 @@ use crate::{
     subject_kind::OME_CONTAINER,
     world::{
         ObjectKey,
-        child::{APPLIED, DERIVED, GENERATION, REVISION, REVISION_LABEL, RUNTIME},
+        child::{APPLIED, DERIVED, GENERATION, REVISION, REVISION_LABEL, REVISIONS, RUNTIME},
         pod::WORKER_INDEX,
     },
 };
@@ -47,9 +48,7 @@ pub(super) struct BuiltObjects {
 struct Pods {
     templates: Vec<Value>,
     ports: Vec<network::Port>,
-    /// Its number, and the hash of the templates.
-    revision: String,
-    hash: String,
+    revision: Revision,
 }
 
 impl PlanBuilder<'_> {
@@ -101,21 +100,23 @@ impl PlanBuilder<'_> {
         let pods = self.pods(sources, component, &self.key(resource, &name))?;
         if matches!(component.mode, Mode::Ray(_)) {
             // KubeRay makes no pods anew when a template changes, so another revision is another cluster.
-            name = format!("{name}-{}", pods.revision);
+            name = format!("{name}-{}", pods.revision.number);
         }
         let key = self.key(resource, &name);
 
         self.surroundings(sources, component, &pods, &mut made.objects)?;
         let mut metadata = self.component_metadata(sources, component, &key)?;
-        metadata.labels.insert(REVISION_LABEL.to_owned(), pods.revision.clone());
-        metadata.annotations.insert(REVISION.to_owned(), format!("{}-{}", pods.revision, pods.hash));
+        let Revision { number, hash, history } = &pods.revision;
+        metadata.labels.insert(REVISION_LABEL.to_owned(), number.clone());
+        metadata.annotations.insert(REVISION.to_owned(), format!("{number}-{hash}"));
+        metadata.annotations.extend(history.clone().map(|history| (REVISIONS.to_owned(), history)));
         if let Some(choice) = &self.choice {
             metadata.annotations.insert(RUNTIME.to_owned(), choice::written(choice));
         }
         metadata.annotations.extend(self.applied());
         made.workloads.insert(component.part.name(), key.clone());
         made.objects.push(self.running(component, key, metadata, &selector, &pods.templates));
-        made.revisions.insert(component.part.name(), format!("{}-{}", component.name, pods.revision));
+        made.revisions.insert(component.part.name(), format!("{}-{number}", component.name));
 
         let budget = self.key(&POD_DISRUPTION_BUDGET, &component.name);
         // A RayCluster has no scale.
@@ -260,11 +261,11 @@ impl PlanBuilder<'_> {
                 pods
             });
         }
-        let (revision, hash) = self.revision(component, &templates)?;
+        let revision = self.revision(component, &templates)?;
         for template in &mut templates {
-            template["metadata"]["labels"][REVISION_LABEL] = revision.as_str().into();
+            template["metadata"]["labels"][REVISION_LABEL] = revision.number.as_str().into();
         }
-        Ok(Pods { templates, ports: ports.unwrap_or_default(), revision, hash })
+        Ok(Pods { templates, ports: ports.unwrap_or_default(), revision })
     }
 
     /// The pods as Knative takes them. It can't be known here which features are enabled, so those that are needed are told.
