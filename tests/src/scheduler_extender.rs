@@ -7,8 +7,9 @@ use std::{
     collections::BTreeMap,
     fs,
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    ops::Range,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicU16, AtomicU32, Ordering},
 };
 
 /// The ServiceAccount of `deploy/scheduler`.
@@ -31,11 +32,23 @@ pub struct SchedulerExtender<'c> {
 #[derive(Debug)]
 pub struct ExtenderAddress(SocketAddr);
 
+/// The ports of extenders: below those that parts of control planes choose, and those that the system gives to connections. An extender is
+/// started long after its port was chosen, and again on the same port.
+const PORTS: Range<u16> = 12_000..20_000;
+
 impl ExtenderAddress {
     /// A free one.
     pub fn free() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        Self(listener.local_addr().expect("it has an address"))
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        // Other processes choose other ones first.
+        let first = u16::try_from(std::process::id() % u32::from(PORTS.end - PORTS.start)).unwrap_or_default();
+        let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+        let port = std::iter::repeat_with(|| {
+            let at = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % (PORTS.end - PORTS.start);
+            PORTS.start + at
+        });
+        let port = port.take(PORTS.len()).find(is_free).expect("a free port");
+        Self((Ipv4Addr::LOCALHOST, port).into())
     }
 
     /// As a socket's address.
@@ -81,6 +94,7 @@ impl<'c> SchedulerExtender<'c> {
             (CACHE.to_owned(), compiled().display().to_string()),
         ]);
         let log = cluster.run(&part, &command, &environment).unwrap_or_else(|error| panic!("{error}"));
+        let _shown = ShownAtPanic(&log);
         let pages = eventually("the extender has pages", async || {
             let answers = |line: &&Value| line["message"].as_str().is_some_and(|message| message.starts_with("answering /healthz"));
             log_lines(&log).iter().find(answers)?["address"].as_str().map(str::to_owned)
@@ -99,5 +113,17 @@ impl<'c> SchedulerExtender<'c> {
     /// Ends it at once.
     pub fn kill(self) {
         self.cluster.kill_part(&self.part).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// The log of an extender, whose end is printed where a test fails while it exists.
+struct ShownAtPanic<'l>(&'l Path);
+
+impl Drop for ShownAtPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let lines = log_lines(self.0);
+            eprintln!("the end of the extender's log: {:#?}", &lines[lines.len().saturating_sub(5)..]);
+        }
     }
 }
