@@ -101,8 +101,9 @@ async fn each_rule_of_the_default_policy_shows_on_two_hundred_nodes() {
     let (figures, whole_gangs) = (Figures::of_places(&places), gangs(&places));
     println!("with it:              {figures:?}, gangs whole and in part {whole_gangs:?}");
     assert_eq!(whole_gangs, (GANGS.len() * ROUNDS, 0));
-    assert!(figures.free_nodes > alone.free_nodes && figures.local > alone.local, "{figures:?} {alone:?}");
-    assert!(figures.gangs_in_one_domain > alone.gangs_in_one_domain && figures.zones >= alone.zones, "{figures:?} {alone:?}");
+    assert!(figures.free_nodes > alone.free_nodes && figures.gangs_in_one_domain > alone.gangs_in_one_domain, "{figures:?} {alone:?}");
+    // The scheduler's own plugins count the model too.
+    assert!(figures.zones > alone.zones && figures.local >= alone.local, "{figures:?} {alone:?}");
     space.clear().await;
 
     // The extender dies when half of the pods are there.

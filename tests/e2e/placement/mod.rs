@@ -11,6 +11,7 @@ use kube::{
     Api,
     api::{DeleteParams, ListParams, PostParams},
 };
+use pointsman_core::subject_kind::SUBJECT_KIND;
 use pointsman_harness::{Behaviour, Options};
 use pointsman_tests::{ExtenderAddress, SchedulerExtender, TestCluster, TestNamespace, eventually, is_full};
 use serde_json::{Value, json};
@@ -131,6 +132,7 @@ fn replica_set(name: &str, size: usize, gpus: u32, namespace: &str) -> Value {
 fn replicas(service: &str, number: usize, gpus: u32) -> Vec<Value> {
     let replica = |at: usize| {
         let mut pod = pod(&format!("{service}-{at}"), gpus);
+        pod["metadata"]["labels"][SUBJECT_KIND] = "InferenceService".into();
         pod["metadata"]["labels"]["serving.ome.io/inferenceservice"] = service.into();
         pod["metadata"]["labels"]["serving.ome.io/component"] = "engine".into();
         pod

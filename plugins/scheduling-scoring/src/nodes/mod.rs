@@ -30,7 +30,8 @@ pub struct NodePlacement {
     packing: f64,
     /// A node is worth more, the fuller its domain is and the fewer nodes of it are wholly free: half at 4. It doesn't count for gangs.
     domain: f64,
-    /// A node is worth more, the fewer replicas of the pod are in its zone and, half as much, on it. It doesn't count for gangs.
+    /// A node is worth more, the fewer replicas of the pod are in its zone and, half as much, on it. In a zone that has more of them than
+    /// another, `packing` and `domain` are 0. It doesn't count for gangs.
     spread: f64,
     /// A node near the pods with the other role is worth more: decode near prefill.
     proximity: f64,
@@ -118,7 +119,7 @@ impl NodePlacement {
         let prices = Prices::new(matrix);
         let score = |row: Row| match self.exclusion(&row) {
             Some(_) => f64::NAN,
-            None => mean(self.in_order(), row.parts(prices)),
+            None => mean(self.in_order(), row.parts(prices, self.spread > 0.0)),
         };
         matrix.rows().map(Row::new).map(score).collect()
     }
@@ -128,7 +129,7 @@ impl NodePlacement {
         let (row, prices) = (Row::new(values), Prices::new(matrix));
         match self.exclusion(&row) {
             Some(exclusion) => vec![exclusion.term()],
-            None => terms(self.in_order(), row.parts(prices), row.sources(prices)),
+            None => terms(self.in_order(), row.parts(prices, self.spread > 0.0), row.sources(prices, self.spread > 0.0)),
         }
     }
 }

@@ -24,6 +24,9 @@ const DISTANCES: [(f64, &str); 6] = [
     (0.0, "elsewhere"),
 ];
 
+/// The greatest distance within an RDMA domain.
+const RDMA_DOMAIN: f64 = 2.0;
+
 /// The entry of a distance; none if it isn't known.
 pub(super) fn distance(steps: f64) -> Option<(f64, &'static str)> {
     (0_u8..).zip(DISTANCES).take_while(|(at, _)| steps >= f64::from(*at)).last().map(|(_, entry)| entry)
@@ -68,18 +71,18 @@ pub(super) struct Rest {
     pub(super) left: f64,
     /// Whether all were free.
     pub(super) were_all_free: bool,
-    /// Whether those that the pod's own replicas have taken are counted as free.
-    pub(super) without_replicas: bool,
 }
 
 impl Row {
     /// The parts in the order of `NodePlacement::in_order`.
-    pub(super) fn parts(&self, prices: Prices) -> [f64; PARTS] {
+    pub(super) fn parts(&self, prices: Prices, spreads: bool) -> [f64; PARTS] {
+        // Nothing is packed into a zone that has more replicas than another: else one outage would end all of them.
+        let packed = |part: f64| if spreads && self.is_crowded() && !part.is_nan() { 0.0 } else { part };
         [
             self.locality(),
             self.gang(),
-            self.packing(),
-            self.domain(),
+            packed(self.packing()),
+            packed(self.domain()),
             self.spread(),
             if self.requests_accelerators() { nearness(self.peer_distance) } else { f64::NAN },
             if self.requests_accelerators() { (self.adjacent / self.requested).clamp(0.0, 1.0) } else { f64::NAN },
@@ -128,17 +131,16 @@ impl Row {
         }
     }
 
+    /// Whether another zone has fewer replicas of the pod. Beside its peers it stays nevertheless: they exchange too much.
+    pub(super) fn is_crowded(&self) -> bool {
+        let is_beside_peers = self.requests_accelerators() && self.peer_distance <= RDMA_DOMAIN;
+        let takes_accelerators = self.requests_accelerators() || self.is_copy_of_model();
+        self.zone_spread > 0.0 && takes_accelerators && !self.is_in_gang() && !is_beside_peers
+    }
+
     /// What is left over once the pod is there.
     pub(super) fn rest(&self) -> Rest {
-        // Replicas must not draw the next one into a zone that has more of them already: there, what they have taken counts as free.
-        let without_replicas = self.zone_spread > 0.0 && self.replicas > 0.0 && self.free >= self.requested && !self.is_in_gang();
-        if !without_replicas {
-            return Rest { left: self.free - self.requested, were_all_free: self.node_is_free > 0.5, without_replicas };
-        }
-        let free = self.free + self.replicas * self.requested;
-        let were_all_free = free >= self.allocatable;
-        let free = if were_all_free { self.allocatable } else { free };
-        Rest { left: free - self.requested, were_all_free, without_replicas }
+        Rest { left: self.free - self.requested, were_all_free: self.node_is_free > 0.5 }
     }
 
     fn packing(&self) -> f64 {
@@ -148,7 +150,7 @@ impl Row {
         if !self.requests_accelerators() {
             return self.keeping_off();
         }
-        let Rest { left, were_all_free, .. } = self.rest();
+        let Rest { left, were_all_free } = self.rest();
         if left < 0.0 {
             0.0
         } else if left > 0.0 && were_all_free {

@@ -9,12 +9,12 @@ const NO_ACCELERATORS: &str = "The pod requests no accelerators";
 
 impl Row {
     /// What each part is made from, in the order of `NodePlacement::in_order`: a code, and the beginning of a sentence.
-    pub(super) fn sources(&self, prices: Prices) -> [(&'static str, String); PARTS] {
+    pub(super) fn sources(&self, prices: Prices, spreads: bool) -> [(&'static str, String); PARTS] {
         [
             ("Model", self.model_source()),
             ("Gang", self.gang_source()),
-            ("Packing", self.packing_source()),
-            ("Domain", self.domain_source()),
+            ("Packing", self.packed(spreads, Self::packing_source)),
+            ("Domain", self.packed(spreads, Self::domain_source)),
             ("Spread", self.spread_source()),
             ("Proximity", self.proximity_source()),
             ("Adjacency", self.adjacency_source()),
@@ -57,8 +57,16 @@ impl Row {
         format!("{placed}, and {room}")
     }
 
+    /// What a part is made from that doesn't count in a zone with more replicas than another.
+    fn packed(&self, spreads: bool, source: fn(&Self) -> String) -> String {
+        if spreads && self.is_crowded() {
+            return "Its zone has more replicas of the pod than another, so nothing is packed there".to_owned();
+        }
+        source(self)
+    }
+
     fn packing_source(&self) -> String {
-        let Self { allocatable, free, requested, replicas, .. } = self;
+        let Self { allocatable, free, requested, .. } = self;
         if self.is_copy_of_model() {
             return format!("{free} of its {allocatable} accelerators are free for the pods that will use the model");
         }
@@ -67,8 +75,8 @@ impl Row {
                 format!("{free} of its {allocatable} accelerators are free, and the pod requests none")
             });
         }
-        let Rest { left, were_all_free, without_replicas } = self.rest();
-        let left = known(left, "Nobody knows how many accelerators are left over", |left| {
+        let Rest { left, were_all_free } = self.rest();
+        known(left, "Nobody knows how many accelerators are left over", |left| {
             if left < 0.0 {
                 format!("{free} of its {allocatable} accelerators are free, and the pod requests {requested}")
             } else if were_all_free && left > 0.0 {
@@ -76,8 +84,7 @@ impl Row {
             } else {
                 format!("{left} accelerators are left over")
             }
-        });
-        if without_replicas { format!("Without the {replicas} replicas that it has in a zone with too many, {left}") } else { left }
+        })
     }
 
     fn domain_source(&self) -> String {

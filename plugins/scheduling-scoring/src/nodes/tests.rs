@@ -204,6 +204,18 @@ fn replicas_are_spread_over_zones_and_packed_within_them() {
 }
 
 #[test]
+fn another_zone_is_worth_a_wholly_free_node_but_not_a_model_nor_the_domain_of_peers() {
+    let node = |free, known: &[(&str, f64)]| with_accelerators(free, 1.0, known);
+    let (few, many) = (("zone-spread", 0.0), ("zone-spread", 1.0));
+    let domain = [("domain-accelerators-taken-share", 0.9), ("domain-free-nodes", 0.0)];
+    decides("spread", &[node(8.0, &[few]), node(1.0, &[many]), node(1.0, &[many, ("subject-pods", 1.0)])]);
+    decides("spread", &[node(8.0, &[few]), node(1.0, &[&[many][..], &domain].concat())]);
+    let model = |present, spread| node(4.0, &[spread, ("model-present", present), ("model-download-share", present)]);
+    decides("locality", &[model(1.0, many), model(0.0, few)]);
+    decides("proximity", &[node(1.0, &[many, ("peer-distance", 2.0)]), node(1.0, &[few, ("peer-distance", 5.0)])]);
+}
+
+#[test]
 fn nodes_of_one_zone_differ_by_their_replicas_and_gangs_are_not_spread() {
     let replicas = |zone, node| self::node(&[("zone-spread", zone), ("subject-pods", node)]);
     let nodes = [replicas(0.0, 0.0), replicas(0.0, 1.0), replicas(1.0, 0.0), replicas(1.0, 1.0), replicas(2.0, 2.0)];
@@ -341,6 +353,6 @@ fn an_explanation_says_what_each_part_is_made_from() {
     assert_eq!(messages[2], "4 accelerators are left over of a node that was wholly free: 0.08 of 1, and counts 4 of 24.5.");
     assert_eq!(messages[4], "Pods of a gang aren't spread: 0.50 of 1, and counts 2 of 24.5.");
     let crowded = with_accelerators(4.0, 4.0, &[("zone-spread", 1.0), ("subject-pods", 1.0)]);
-    let packing = "Without the 1 replicas that it has in a zone with too many, 4 accelerators are left over of a node that was wholly free";
-    assert_eq!(explained(&crowded)[2], format!("{packing}: 0.08 of 1, and counts 4 of 24.5."));
+    let packing = "Its zone has more replicas of the pod than another, so nothing is packed there";
+    assert_eq!(explained(&crowded)[2], format!("{packing}: 0.00 of 1, and counts 4 of 24.5."));
 }
