@@ -138,7 +138,7 @@ pub static LABELS: [Label; 17] = [
     Label { pods: false, ..shared("ome.io/version", "the version of Pointsman that created the object: an upgrade restarts nothing") },
     label("serving.ome.io/inferenceservice", "the service; selectors use it"),
     label("serving.ome.io/component", "the component; selectors use it"),
-    label("serving.ome.io/revision", "increases with the pod template; on workloads and pods"),
+    label("serving.ome.io/revision", "the number of the pod template; on workloads and pods"),
     label("serving.ome.io/model", "the base model"),
     label("serving.ome.io/runtime", "the runtime in use"),
     shared("infrastructure.ome.io/cluster", "carried from the service or the job, else from its namespace"),
