@@ -1,15 +1,15 @@
 //! Writes, on the leader, what FineTunedWeights wait for, and which services use each runtime and which models it can serve.
 
 use crate::{
-    allocator::some_at_once,
+    allocator::{objects, some_at_once},
     leader::{Leadership, fence::fenced},
     problem::sentence,
     watch::Shared,
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::{
-    Api, Client,
-    api::{DynamicObject, Patch, PatchParams},
+    Client,
+    api::{Patch, PatchParams},
 };
 use pointsman_core::{
     claims::Claims,
@@ -310,11 +310,7 @@ impl<'i> Leading<'i> {
 /// Sends it. Returns the version in which it was written, and the status that came of it.
 async fn send(client: Client, write: Write) -> (ObjectKey, String, kube::Result<Value>) {
     let Write { key, manager, resource_version, patch } = write;
-    let resource = key.resource.api_resource();
-    let api: Api<DynamicObject> = match &*key.namespace {
-        "" => Api::all_with(client, &resource),
-        namespace => Api::namespaced_with(client, namespace, &resource),
-    };
+    let api = objects(client, &key);
     // Not by server-side apply: that refuses a field that OME's own CRD lacks.
     let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
     let answer = api.patch_status(&key.name, &params, &Patch::Merge(patch)).await;

@@ -1,7 +1,7 @@
 //! Writes, on the leader, whether the pool exists that an InferenceObjective or an InferenceModelRewrite refers to.
 
 use crate::{
-    allocator::some_at_once,
+    allocator::{objects, some_at_once},
     leader::{Leadership, fence::fenced},
     permissions,
     problem::sentence,
@@ -15,7 +15,7 @@ use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Client,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{Patch, PatchParams},
     runtime::watcher,
 };
 use pointsman_core::{
@@ -237,7 +237,7 @@ struct Write {
 async fn send(client: Client, write: Write) -> (Write, kube::Result<()>) {
     let Write { key, uid, resource_version, status } = &write;
     let resource = key.resource.api_resource();
-    let api: Api<DynamicObject> = Api::namespaced_with(client, &key.namespace, &resource);
+    let api = objects(client, key);
     // With its version, an apply creates nothing, and writes nothing about a spec that has changed meanwhile. Without force, it leaves conditions
     // that another manager has set.
     let metadata = json!({"name": key.name, "uid": uid, "resourceVersion": resource_version});

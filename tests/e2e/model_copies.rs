@@ -6,14 +6,14 @@ use crate::{
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::DeleteParams};
-use pointsman_core::resource::BASE_MODEL;
+use pointsman_core::{
+    model_nodes::copies::{COPIES, COPY_NODES},
+    resource::BASE_MODEL,
+};
 use pointsman_sandbox::{builtin, digest::Digest};
 use pointsman_tests::{Host, PolicyCluster};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-
-const COPIES: &str = "pointsman.dev/copies";
-const COPY_NODES: &str = "pointsman.dev/copy-nodes";
 
 /// Two nodes of each of two zones. One of each has fewer accelerators, and the last is the cheapest.
 fn nodes() -> Value {

@@ -22,7 +22,7 @@ use pointsman_core::{
     },
     decide::{Standing, Undecided},
     memory_admission,
-    model_placement::{ClusterView, NodePolicies},
+    model_placement::{ClusterView, NodePolicies, QUESTION_TIME},
     planning,
     resource::INFERENCE_MODEL,
     world::{ObjectKey, Subscriber},
@@ -39,10 +39,6 @@ use tokio::{
 
 /// The finalizer of the page: a model stays until its memory is free.
 const FINALIZER: &str = "inference.eh-ops.io/finalizer";
-
-/// How long policies are asked for nodes in one allocation. Models that are left are asked about in the next one: many models of one tenant keep
-/// nobody else waiting.
-const QUESTION_TIME: Duration = Duration::from_millis(500);
 
 /// How long changes are gathered: they come in bursts.
 const GATHER: Duration = Duration::from_millis(50);

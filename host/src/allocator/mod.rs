@@ -8,7 +8,7 @@ mod requests;
 mod steps;
 mod stores;
 
-pub(crate) use requests::{annotate, some_at_once};
+pub(crate) use requests::{annotate, objects, some_at_once};
 
 use crate::{leader::Leadership, watch::Shared};
 use kube::Client;

@@ -8,9 +8,7 @@ use kube::{
     Api, Client,
     api::{DynamicObject, ListParams, Patch, PatchParams},
 };
-use pointsman_core::{
-    allocation::inputs::PodUsage, objects::label_value, resource::INFERENCE_MODEL, subject_kind::APP_NAME, world::ObjectKey,
-};
+use pointsman_core::{allocation::inputs::PodUsage, objects::label_value, subject_kind::APP_NAME, world::ObjectKey};
 use serde_json::{Value, json};
 
 /// How many requests about models are on their way at once.
@@ -19,6 +17,12 @@ const AT_ONCE: usize = 8;
 /// Sends requests, some at a time.
 pub(crate) async fn some_at_once<T>(requests: Vec<impl Future<Output = T>>) -> Vec<T> {
     stream::iter(requests).buffer_unordered(AT_ONCE).collect().await
+}
+
+/// The objects of a key's kind, in its namespace if it has one.
+pub(crate) fn objects(client: Client, key: &ObjectKey) -> Api<DynamicObject> {
+    let resource = key.resource.api_resource();
+    if key.namespace.is_empty() { Api::all_with(client, &resource) } else { Api::namespaced_with(client, &key.namespace, &resource) }
 }
 
 /// Whether a request has failed because the object has changed meanwhile.
@@ -39,7 +43,7 @@ pub(crate) async fn annotate(client: Client, model: &ObjectKey, manager: &str, a
 
 /// Replaces a model's finalizers, in the version that is known. Says whether it did: else it is gone, or has changed and comes again.
 pub(super) async fn set_finalizers(client: Client, key: ObjectKey, version: u64, finalizers: Vec<String>) -> bool {
-    let api: Api<DynamicObject> = Api::namespaced_with(client, &key.namespace, &INFERENCE_MODEL.api_resource());
+    let api = objects(client, &key);
     let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": version.to_string()}});
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch_metadata(&key.name, &params, &Patch::Merge(patch)).await {

@@ -1,12 +1,10 @@
 //! Chooses, by the policies at scheduling-scoring, the nodes of models that only some nodes are to hold. Nodes and pods are watched for that only
 //! while there is such a model.
 
-use crate::{
-    permissions,
-    watch::{
-        seen::ObjectText,
-        store::{LIST_PAGE_SIZE, Name, Store, StoreKind, Unlisted, Watched},
-    },
+use super::stores::missing_role;
+use crate::watch::{
+    seen::ObjectText,
+    store::{LIST_PAGE_SIZE, Name, Store, StoreKind, Unlisted, Watched},
 };
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, api::ApiResource, runtime::watcher};
@@ -14,18 +12,15 @@ use pointsman_core::{
     decide::{Policies, Standing},
     model_nodes::{assignment::ModelObject, copies::Kept},
     model_placement::{
-        ClusterView,
+        ClusterView, QUESTION_TIME,
         copies::{ChosenNodes, choose},
     },
-    world::{MissingRole, ObjectKey},
+    world::ObjectKey,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
+    time::Instant,
 };
-
-/// How long policies are asked in one round. Models that are left are asked about in the next one.
-const QUESTION_TIME: Duration = Duration::from_millis(500);
 
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +46,6 @@ impl StoreKind for Kind {
 #[derive(Debug, Default)]
 struct Seen {
     view: ClusterView,
-    names: BTreeSet<(Kind, Name)>,
     unlisted: Unlisted<Kind>,
 }
 
@@ -59,7 +53,6 @@ impl Store for Seen {
     type Kind = Kind;
 
     fn put(&mut self, kind: Kind, name: &Name, text: &str) {
-        self.names.insert((kind, name.clone()));
         match kind {
             Kind::Nodes => self.view.put_node(&name.1, text),
             Kind::Pods => self.view.put_pod(name, text, None),
@@ -67,7 +60,6 @@ impl Store for Seen {
     }
 
     fn remove(&mut self, kind: Kind, name: &Name) {
-        self.names.remove(&(kind, name.clone()));
         match kind {
             Kind::Nodes => self.view.remove_node(&name.1),
             Kind::Pods => self.view.remove_pod(name),
@@ -75,7 +67,10 @@ impl Store for Seen {
     }
 
     fn names(&self, kind: Kind) -> Vec<Name> {
-        self.names.iter().filter(|(known, _)| *known == kind).map(|(_, name)| name.clone()).collect()
+        match kind {
+            Kind::Nodes => self.view.nodes().map(|name| (String::new(), name.to_owned())).collect(),
+            Kind::Pods => self.view.pods().collect(),
+        }
     }
 
     fn unlisted(&mut self) -> &mut Unlisted<Kind> {
@@ -98,7 +93,7 @@ pub(super) struct Copying {
 /// What came of choosing.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
-    /// The nodes, beside those that stay.
+    /// The nodes that hold it then: those that stay, and those that are chosen.
     pub(super) nodes: BTreeSet<String>,
     /// Whether there may be more soon, although nothing of the model or the nodes changes.
     pub(super) is_unfinished: bool,
@@ -131,12 +126,12 @@ impl Copying {
         policies: &Policies,
         (key, model): (&ObjectKey, &ModelObject),
         namespace_labels: &BTreeMap<String, String>,
-        kept: &Kept,
+        kept: Kept,
     ) -> Choice {
         self.models.insert(key.clone());
         if kept.missing == 0 || kept.candidates.is_empty() {
             self.failures.remove(key);
-            return Choice::default();
+            return Choice { nodes: kept.nodes, is_unfinished: false };
         }
         let watched = self.watched.get_or_insert_with(|| start(client, limited));
         let view = {
@@ -147,19 +142,20 @@ impl Copying {
                     let why = obstacle.failure().map(str::to_owned);
                     drop(seen);
                     self.note(key, why.map(|why| format!("nodes and pods can't be listed: {why}")));
-                    return Choice { is_unfinished: true, ..Choice::default() };
+                    return Choice { nodes: kept.nodes, is_unfinished: true };
                 }
             }
         };
         let asked_at = *self.asked_at.get_or_insert_with(Instant::now);
         let is_late = || asked_at.elapsed() > QUESTION_TIME;
         let ChosenNodes { nodes, failed } =
-            tokio::task::block_in_place(|| choose(&policies.pin(Standing::New), &view, model, namespace_labels, kept, &is_late));
+            tokio::task::block_in_place(|| choose(&policies.pin(Standing::New), &view, model, namespace_labels, &kept, &is_late));
         self.note(key, failed.map(|failed| failed.to_string()));
         if !nodes.is_empty() {
             tracing::info!(subject = %key, nodes = ?nodes, "nodes are chosen to hold a copy of the model");
         }
-        Choice { is_unfinished: nodes.len() < kept.missing.min(kept.candidates.len()), nodes }
+        let is_unfinished = nodes.len() < kept.missing.min(kept.candidates.len());
+        Choice { nodes: kept.nodes.into_iter().chain(nodes).collect(), is_unfinished }
     }
 
     /// Notes why nodes can't be chosen for a model, and logs it once.
@@ -180,8 +176,7 @@ impl Copying {
 fn start(client: &Client, limited: bool) -> Watched<Seen> {
     let kinds: &[Kind] = if limited { &[Kind::Nodes] } else { &[Kind::Nodes, Kind::Pods] };
     let mut watched = Watched::new(Seen { unlisted: Unlisted::new(kinds.iter().copied()), ..Seen::default() });
-    let folder = if limited { format!("{}/ome", permissions::BESIDE_NAMESPACES) } else { "ome".to_owned() };
-    let role = MissingRole { folder, namespaces: BTreeSet::new() };
+    let role = missing_role(limited);
     for kind in kinds {
         let resource = match kind {
             Kind::Nodes => ApiResource::erase::<Node>(&()),

@@ -25,7 +25,7 @@ use pointsman_core::{
     decide::Policies,
     model_nodes::{
         assignment::ModelObject,
-        copies::{self as model_copies, Copies, Kept, NOT_CHOSEN},
+        copies::{self as model_copies, Copies, NOT_CHOSEN},
         inspection::{Outcome, Step, unlisted},
         live::LiveModel,
         names::config_map_key,
@@ -271,17 +271,20 @@ impl<'i> Leading<'i> {
         self.copying.begin();
         for model in models {
             self.failed.remove(&model);
-            let choice = self.choose_nodes(&model);
+            let view = self.view(&model);
+            let live = view.as_ref().map(|view| &view.live);
+            let choice = self.choose_nodes(&model, live);
             if choice.is_unfinished {
                 self.failed.insert(model.clone(), String::new());
                 // At once where only the time was over, or something isn't listed yet.
                 let delay = if self.copying.failure(&model).is_some() { RETRY_DELAY } else { CHOICE_DELAY };
-                self.retry_at = Some(self.retry_at.unwrap_or_else(|| Instant::now() + delay).min(Instant::now() + delay));
+                let again = Instant::now() + delay;
+                self.retry_at = Some(self.retry_at.map_or(again, |known| known.min(again)));
             }
             if !self.is_on_claim(&model) {
                 self.refusals.remove(&model);
             }
-            match self.writes(&model, &choice) {
+            match live.map(|live| self.writes(&model, live, &choice)) {
                 None => {
                     self.refusals.remove(&model);
                     self.models.remove(&config_map_key(&model.namespace, &model.name));
@@ -331,10 +334,9 @@ impl<'i> Leading<'i> {
         self.inputs.shared.lock().model(key).filter(|_| namespaces.is_empty() || namespaces.contains(&key.namespace))
     }
 
-    /// Chooses nodes for a model that only some are to hold, where it lacks one.
-    fn choose_nodes(&mut self, key: &ObjectKey) -> Choice {
-        let view = self.view(key);
-        let Some((model, copies)) = view.as_ref().and_then(|view| Some((&view.live, copies(&view.live.object)?))) else {
+    /// The nodes of a model that only some are to hold. Where it lacks one, it is chosen.
+    fn choose_nodes(&mut self, key: &ObjectKey, live: Option<&LiveModel>) -> Choice {
+        let Some((model, copies)) = live.and_then(|model| Some((model, copies(&model.object)?))) else {
             self.copying.remove(key);
             return Choice::default();
         };
@@ -348,15 +350,14 @@ impl<'i> Leading<'i> {
         };
         let namespace_labels = self.inputs.shared.lock().namespace_labels(&key.namespace);
         let limited = !self.inputs.claims.namespaces.is_empty();
-        self.copying.choose((&self.client, limited), &self.inputs.policies, (key, model), &namespace_labels, &kept)
+        self.copying.choose((&self.client, limited), &self.inputs.policies, (key, model), &namespace_labels, kept)
     }
 
-    /// What to write about a model; none if it is gone, or isn't ours.
-    fn writes(&self, key: &ObjectKey, choice: &Choice) -> Option<Writes> {
-        let model = &self.view(key)?.live;
+    /// What to write about a model.
+    fn writes(&self, key: &ObjectKey, model: &LiveModel, choice: &Choice) -> Writes {
         // The next version comes, and is looked at then.
         if self.written.get(key) == Some(&model.resource_version) {
-            return Some(Writes::default());
+            return Writes::default();
         }
         let seen = self.stores.lock();
         let Seen { nodes, reports, .. } = &*seen;
@@ -380,13 +381,11 @@ impl<'i> Leading<'i> {
             }
         };
         let copy_nodes = copies(&model.object).and_then(|copies| {
-            let Kept { nodes: kept, .. } = copies.keep(&model.object.storage, nodes, reported);
-            let chosen: BTreeSet<String> = kept.into_iter().chain(choice.nodes.iter().cloned()).collect();
-            let is_same = copies.count.is_err() || chosen == copies.nodes;
-            (!is_same).then(|| model_copies::text(chosen.iter().map(String::as_str)))
+            let is_same = copies.count.is_err() || choice.nodes == copies.nodes;
+            (!is_same).then(|| model_copies::text(&choice.nodes))
         });
         let (uid, resource_version) = (model.object.uid.clone(), model.resource_version.clone());
-        Some(Writes { uid, resource_version, finalizers, copy_nodes, facts, status, overwrites, inspected, steps })
+        Writes { uid, resource_version, finalizers, copy_nodes, facts, status, overwrites, inspected, steps }
     }
 
     /// What follows for a model on a claim; none as long as Jobs and pods aren't known.

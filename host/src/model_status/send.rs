@@ -1,9 +1,10 @@
 //! Sends what is to be written about a model: its status, its fields, its finalizers and annotations, and the Jobs that inspect it.
 
 use super::inspections;
+use crate::allocator::objects;
 use kube::{
-    Api, Client, ResourceExt,
-    api::{DynamicObject, Patch, PatchParams},
+    Client, ResourceExt,
+    api::{Patch, PatchParams},
 };
 use pointsman_core::{
     model_nodes::{
@@ -52,10 +53,7 @@ pub(super) async fn send(
     writes: Writes,
 ) -> (ObjectKey, kube::Result<Option<String>>, Option<Result<(), String>>) {
     let resource = model.resource.api_resource();
-    let api: Api<DynamicObject> = match &*model.namespace {
-        "" => Api::all_with(client.clone(), &resource),
-        namespace => Api::namespaced_with(client.clone(), namespace, &resource),
-    };
+    let api = objects(client.clone(), &model);
     let Writes { uid, resource_version, finalizers, copy_nodes, facts, status, overwrites, inspected, steps } = writes;
     let (mut created, mut failure) = (None, None);
     for step in steps {

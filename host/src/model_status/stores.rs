@@ -115,15 +115,19 @@ impl Store for Seen {
     }
 }
 
+/// The role that a host without a right to nodes lacks, where it serves all namespaces or only some.
+pub(super) fn missing_role(limited: bool) -> MissingRole {
+    let folder = if limited { format!("{}/ome", permissions::BESIDE_NAMESPACES) } else { "ome".to_owned() };
+    MissingRole { folder, namespaces: BTreeSet::new() }
+}
+
 /// Begins to watch; `namespace` is that of the agents. `limited` says whether the host serves some namespaces only.
 pub(super) fn start(client: &Client, namespace: &str, limited: bool) -> Watched<Seen> {
     let mut watched = Watched::new(Seen { unlisted: Unlisted::new([Kind::Nodes, Kind::Reports]), ..Seen::default() });
     let all = || watcher::Config::default().page_size(LIST_PAGE_SIZE);
     let nodes: Api<ObjectText> = Api::all_with(client.clone(), &ApiResource::erase::<v1::Node>(&()));
     let maps = Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<ConfigMap>(&()));
-    let feature = if limited { format!("{}/ome", permissions::BESIDE_NAMESPACES) } else { "ome".to_owned() };
-    let role = MissingRole { folder: feature, namespaces: BTreeSet::new() };
-    watched.follow(Kind::Nodes, nodes, all(), role.to_string());
+    watched.follow(Kind::Nodes, nodes, all(), missing_role(limited).to_string());
     let remedy = format!("apply deploy/{} to the namespace {namespace}", permissions::MODEL_REPORTS);
     watched.follow(Kind::Reports, maps, all().labels(&format!("{CONFIG_MAP}=true")), remedy);
     watched

@@ -1,6 +1,6 @@
 //! What the default policy makes of 500 pods on 200 nodes, and what comes of them if the extender dies among them.
 
-use super::{Figures, GPU, Places, SETTINGS, Space, cluster, gang, half_placed, nodes, pod, replicas, with_model};
+use super::{Figures, GPU, Places, SETTINGS, Space, cluster, gang, half_placed, is_refused, nodes, pod, replicas, with_model};
 use k8s_openapi::api::core::v1::Pod;
 use pointsman_tests::{ExtenderAddress, SchedulerExtender, eventually, is_full};
 use serde_json::Value;
@@ -49,11 +49,7 @@ fn gangs(places: &Places) -> (usize, usize) {
 async fn all_decided(space: &Space<'_>, number: usize) -> Places {
     eventually("the scheduler has decided about all pods", async || {
         let pods = space.list().await;
-        let is_decided = |pod: &Pod| {
-            let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
-                || conditions.into_iter().any(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
-        };
+        let is_decided = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) || is_refused(pod);
         (pods.len() == number && pods.iter().all(is_decided)).then_some(())
     })
     .await;

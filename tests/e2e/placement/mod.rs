@@ -253,6 +253,12 @@ impl Figures {
     }
 }
 
+/// Whether the scheduler has said of a pod that it finds no node, or that it waits for others.
+fn is_refused(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
+}
+
 /// The gangs that have nodes for some of their members and not for all.
 fn half_placed(places: &Places, size: impl Fn(&str) -> usize) -> Vec<String> {
     let mut placed: BTreeMap<&str, usize> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Kubernetes' own gang scheduling, which is alpha in 1.36: the scheduler places a PodGroup whole, and policies choose its nodes.
 
-use super::{Options, SETTINGS, Space, domain, options, pod};
+use super::{Options, SETTINGS, Space, domain, is_refused, options, pod};
 use k8s_openapi::api::core::v1::Pod;
 use pointsman_tests::{ExtenderAddress, SchedulerExtender, TestCluster, eventually};
 use serde_json::{Value, json};
@@ -39,12 +39,6 @@ async fn nodes(space: &Space<'_>, group: &str) -> Vec<String> {
     places.into_iter().filter(|(name, _)| name.rsplit_once('-').is_some_and(|(owner, _)| owner == group)).map(|(_, node)| node).collect()
 }
 
-/// Whether the scheduler has said of a pod that it finds no node, or that it waits for others.
-fn is_refused(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_of_kubernetes_own_is_placed_whole_by_the_scheduler_on_nodes_that_policies_choose() {
     let address = ExtenderAddress::free();
@@ -79,9 +73,9 @@ async fn a_group_of_kubernetes_own_is_placed_whole_by_the_scheduler_on_nodes_tha
     space.create(&members("large", size)).await;
     eventually("the scheduler finds too few nodes for it", async || {
         let pods = space.list().await;
-        let large = pods.iter().filter(|pod| pod.metadata.name.as_deref().is_some_and(|name| name.starts_with("large")));
-        large.clone().count().eq(&size).then_some(())?;
-        large.clone().all(is_refused).then_some(())
+        let is_large = |pod: &&Pod| pod.metadata.name.as_deref().is_some_and(|name| name.starts_with("large"));
+        let large: Vec<&Pod> = pods.iter().filter(is_large).collect();
+        (large.len() == size && large.into_iter().all(is_refused)).then_some(())
     })
     .await;
     assert!(nodes(&space, "large").await.iter().all(String::is_empty));

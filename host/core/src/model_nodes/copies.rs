@@ -94,8 +94,8 @@ impl Copies {
 }
 
 /// The names, as the annotation has them.
-pub fn text<'n>(nodes: impl IntoIterator<Item = &'n str>) -> String {
-    nodes.into_iter().collect::<Vec<_>>().join(",")
+pub fn text(nodes: &BTreeSet<String>) -> String {
+    nodes.iter().map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

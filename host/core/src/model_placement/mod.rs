@@ -23,7 +23,11 @@ use crate::{
     subject_kind::{APP_COMPONENT, APP_NAME, SUBJECT_KIND},
 };
 use serde_json::Value;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// How long policies are asked for nodes at a stretch. Models that are left are asked about the next time: many models of one tenant keep nobody
+/// else waiting.
+pub const QUESTION_TIME: Duration = Duration::from_millis(500);
 
 /// Nodes and the pods on them, as far as policies learn of them when a model gets its node. A copy shares what doesn't change.
 #[derive(Clone, Debug, Default)]
@@ -62,6 +66,16 @@ impl ClusterView {
             role: model.map(|_| SERVER.to_owned()).unwrap_or_default(),
             ..self.blank.clone()
         });
+    }
+
+    /// The names of the nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.cluster.nodes().map(|(name, _)| name)
+    }
+
+    /// The namespaces and names of the pods that have a node.
+    pub fn pods(&self) -> impl Iterator<Item = PodKey> {
+        self.cluster.pods().map(Pod::key)
     }
 
     /// Takes it that a pod is gone.

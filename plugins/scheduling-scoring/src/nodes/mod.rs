@@ -104,6 +104,11 @@ impl NodePlacement {
         ]
     }
 
+    /// Whether replicas are spread over zones.
+    fn spreads(&self) -> bool {
+        self.spread > 0.0
+    }
+
     /// Why the pod never gets this node.
     fn exclusion(&self, row: &Row) -> Option<Exclusion> {
         // What isn't known excludes nothing: a pod that names no model can't miss one.
@@ -119,7 +124,7 @@ impl NodePlacement {
         let prices = Prices::new(matrix);
         let score = |row: Row| match self.exclusion(&row) {
             Some(_) => f64::NAN,
-            None => mean(self.in_order(), row.parts(prices, self.spread > 0.0)),
+            None => mean(self.in_order(), row.parts(prices, self.spreads())),
         };
         matrix.rows().map(Row::new).map(score).collect()
     }
@@ -129,7 +134,7 @@ impl NodePlacement {
         let (row, prices) = (Row::new(values), Prices::new(matrix));
         match self.exclusion(&row) {
             Some(exclusion) => vec![exclusion.term()],
-            None => terms(self.in_order(), row.parts(prices, self.spread > 0.0), row.sources(prices, self.spread > 0.0)),
+            None => terms(self.in_order(), row.parts(prices, self.spreads()), row.sources(prices, self.spreads())),
         }
     }
 }

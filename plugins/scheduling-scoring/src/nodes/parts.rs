@@ -64,15 +64,6 @@ impl Prices {
     }
 }
 
-/// What becomes of a node's accelerators.
-#[derive(Clone, Copy)]
-pub(super) struct Rest {
-    /// How many are left over; below 0 if too few are free.
-    pub(super) left: f64,
-    /// Whether all were free.
-    pub(super) were_all_free: bool,
-}
-
 impl Row {
     /// The parts in the order of `NodePlacement::in_order`.
     pub(super) fn parts(&self, prices: Prices, spreads: bool) -> [f64; PARTS] {
@@ -138,9 +129,9 @@ impl Row {
         self.zone_spread > 0.0 && takes_accelerators && !self.is_in_gang() && !is_beside_peers
     }
 
-    /// What is left over once the pod is there.
-    pub(super) fn rest(&self) -> Rest {
-        Rest { left: self.free - self.requested, were_all_free: self.node_is_free > 0.5 }
+    /// How many accelerators are left over once the pod is there; below 0 if too few are free.
+    pub(super) fn left(&self) -> f64 {
+        self.free - self.requested
     }
 
     fn packing(&self) -> f64 {
@@ -150,10 +141,10 @@ impl Row {
         if !self.requests_accelerators() {
             return self.keeping_off();
         }
-        let Rest { left, were_all_free } = self.rest();
+        let left = self.left();
         if left < 0.0 {
             0.0
-        } else if left > 0.0 && were_all_free {
+        } else if left > 0.0 && self.is_wholly_free() {
             // A whole node is worth more than what the pod leaves of it.
             (1.0 - share(left, ACCELERATORS_LEFT)) / 4.0
         } else {
@@ -181,7 +172,7 @@ impl Row {
 
     /// The wholly free nodes of the domain with this one: otherwise the last free node of a domain would look better than one in use.
     pub(super) fn all_free_nodes(&self) -> f64 {
-        if self.node_is_free > 0.5 { self.free_nodes + 1.0 } else { self.free_nodes }
+        if self.is_wholly_free() { self.free_nodes + 1.0 } else { self.free_nodes }
     }
 
     fn spread(&self) -> f64 {

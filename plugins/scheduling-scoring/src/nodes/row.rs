@@ -54,6 +54,10 @@ impl Row {
         self.requested.is_nan() && !self.free.is_nan()
     }
 
+    pub(super) fn is_wholly_free(&self) -> bool {
+        self.node_is_free > 0.5
+    }
+
     pub(super) fn requests_accelerators(&self) -> bool {
         self.requested > 0.0
     }

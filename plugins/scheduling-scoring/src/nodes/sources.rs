@@ -1,7 +1,7 @@
 //! What the parts of a node's score are made from, in sentences.
 
 use super::{
-    parts::{PARTS, Prices, Rest, distance},
+    parts::{PARTS, Prices, distance},
     row::Row,
 };
 
@@ -75,11 +75,10 @@ impl Row {
                 format!("{free} of its {allocatable} accelerators are free, and the pod requests none")
             });
         }
-        let Rest { left, were_all_free } = self.rest();
-        known(left, "Nobody knows how many accelerators are left over", |left| {
+        known(self.left(), "Nobody knows how many accelerators are left over", |left| {
             if left < 0.0 {
                 format!("{free} of its {allocatable} accelerators are free, and the pod requests {requested}")
-            } else if were_all_free && left > 0.0 {
+            } else if self.is_wholly_free() && left > 0.0 {
                 format!("{left} accelerators are left over of a node that was wholly free")
             } else {
                 format!("{left} accelerators are left over")
