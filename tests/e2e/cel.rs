@@ -201,6 +201,7 @@ async fn judged(client: &Client, namespace: &str, batch: &Batch<'_>) -> Vec<(usi
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn kubernetes_gives_the_verdicts_of_the_corpus() {
     let cases = cases();
     let cluster = PolicyCluster::start().await;

@@ -248,6 +248,7 @@ async fn by_the_guide_helm_installs_a_host_upgrades_and_removes_it() {
 }
 
 #[test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 fn every_setting_is_installed_without_a_warning_and_its_pods_pass_pod_security() {
     let neighbours = ["cert-manager", "prometheus-operator"].map(str::to_owned).to_vec();
     let cluster = TestCluster::start(&Options { neighbours: Some(neighbours), ..Options::default() });

@@ -186,6 +186,7 @@ async fn users_and_service_accounts_have_the_rights_that_they_were_given_and_no_
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn parts_can_be_stopped_and_started_and_two_clusters_run_side_by_side() {
     let one = TestCluster::bare(&[]);
     let two = TestCluster::bare(&[]);
@@ -205,6 +206,7 @@ async fn parts_can_be_stopped_and_started_and_two_clusters_run_side_by_side() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn every_part_can_be_stopped_started_and_paused() {
     let cluster = TestCluster::start(&Options { neighbours: Some(vec!["lws".to_owned()]), ..Options::default() });
     for part in ["lws-manager", "kwok", "scheduler", "controller-manager"] {
@@ -228,6 +230,7 @@ async fn every_part_can_be_stopped_started_and_paused() {
 
 /// The envtest convention: the folder's etcd runs in place of ours. Ours under another name shows that it is taken.
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn binaries_in_kubebuilder_assets_are_used() {
     let ours = pointsman_harness::cluster_dir().join("bin/pointsman-cluster");
     let assets = std::env::temp_dir().join(format!("pointsman-assets-{}", std::process::id()));
@@ -252,6 +255,7 @@ async fn binaries_in_kubebuilder_assets_are_used() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_neighbour_can_be_left_out_and_installed_later() {
     let cluster = TestCluster::bare(&["keda"]);
     let served = |plural: &str| cluster.kubectl(&["get", "crd", "-o", "name"]).ok().lines().any(|line| line.ends_with(plural));
@@ -284,6 +288,7 @@ async fn knatives_own_webhook_judges_by_the_features_of_its_config_map() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_second_control_plane_in_the_same_folder_is_refused() {
     let cluster = TestCluster::bare(&[]);
     let options = Options { dir: Some(cluster.dir.clone()), ..Options::default() };

@@ -95,6 +95,7 @@ async fn doctor_finds_what_is_wrong_says_what_to_do_and_is_content_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn doctor_looks_at_the_certificate_the_gateway_and_prometheus_and_packs_what_a_support_case_needs() {
     let neighbours = ["gateway", "prometheus-operator"].map(str::to_owned).to_vec();
     let cluster = TestCluster::start(&Options { neighbours: Some(neighbours), ..Options::default() });

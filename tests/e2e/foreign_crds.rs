@@ -47,6 +47,7 @@ async fn kserve_s_own_crds_are_reported_left_alone_and_worked_with() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_crd_without_our_version_is_reported_as_unusable() {
     let cluster = TestCluster::bare(&[]);
     let crds: Api<CustomResourceDefinition> = Api::all(cluster.client().await);
@@ -81,6 +82,7 @@ fn change_fields(cluster: &TestCluster, fields: &[(&str, &str, bool)]) {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn what_only_newer_crds_have_survives_a_host_and_older_ones_are_reported_and_worked_with() {
     const SERVICES: [&str; 2] = ["inferenceservices.ome.io", "llminferenceservices.serving.kserve.io"];
     let (cluster, model) = (own_cluster(Some(&[])), json!({"uri": "hf://example/llama"}));

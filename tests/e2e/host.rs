@@ -160,6 +160,7 @@ async fn an_idle_host_writes_nothing_but_its_lease() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn what_is_logged_changes_while_the_host_runs_and_each_write_names_the_service_its_set_and_its_decisions() {
     let cluster = PolicyCluster::start().await;
     let host = Host::start(&cluster, &[]).await;

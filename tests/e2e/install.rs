@@ -24,6 +24,7 @@ fn object(cluster: &TestCluster, kind: &str) -> Value {
 }
 
 #[test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 fn every_overlay_is_applied_without_a_warning_and_its_pods_pass_pod_security() {
     let neighbours = ["cert-manager", "prometheus-operator"].map(str::to_owned).to_vec();
     let cluster = TestCluster::start(&Options { neighbours: Some(neighbours), ..Options::default() });

@@ -89,6 +89,7 @@ fn signal(signal: &str, pid: u32) {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn the_demo_shows_the_host_and_leaves_no_process() {
     // Somebody else's cluster, which it must not touch.
     let said = Run::new(&["demo", "--exit"]).env("KUBECONFIG", "/nowhere/kubeconfig").finish().ok();
@@ -98,6 +99,7 @@ async fn the_demo_shows_the_host_and_leaves_no_process() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_killed_demo_leaves_no_process() {
     Run::new(&["demo"])
         .leaves_nothing_when_killed("export KUBECONFIG=", &["pointsman-cluster up", "part apiserver", "pointsman controller"])
@@ -105,6 +107,7 @@ async fn a_killed_demo_leaves_no_process() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn ctrl_c_ends_the_demo_and_leaves_no_process() {
     let mut run = Run::new(&["demo"]);
     let mut demo = run.until("export KUBECONFIG=");
@@ -127,6 +130,7 @@ async fn a_killed_supervisor_takes_its_control_plane_with_it() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_guard_ends_even_a_command_whose_children_will_not() {
     let mut run = Run::new(&["guarded", "--", "sh", "-c", "trap '' TERM; (while :; do sleep 1; done) & echo started; exec sleep 1000"]);
     run.command.stdin(Stdio::piped());
@@ -142,6 +146,7 @@ async fn a_test_run_leaves_no_process() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_killed_test_run_leaves_no_process() {
     let mut run = Run::new(&["test", HOLDING]);
     let marker = std::env::temp_dir().join(format!("pointsman-held-{}", run.mark));
@@ -175,6 +180,7 @@ fn sentence(said: CommandOutput) -> String {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn an_unparsable_node_file_is_refused_with_file_and_line() {
     let file = std::env::temp_dir().join(format!("pointsman-nodes-{}.yaml", std::process::id()));
     fs::write(&file, "nodes:\n- name: a\n  capacity: {cpu: lots}\n").unwrap();
@@ -184,6 +190,7 @@ async fn an_unparsable_node_file_is_refused_with_file_and_line() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_taken_port_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -206,6 +213,7 @@ fn path_without(tool: &str) -> PathBuf {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_missing_tool_is_named_with_the_version_that_is_needed() {
     for (tool, version) in [("go", "1.26.4"), ("kubectl", "1.30.0")] {
         let path = path_without(tool);
@@ -219,6 +227,7 @@ async fn a_missing_tool_is_named_with_the_version_that_is_needed() {
 
 /// With a file system of our own, in a namespace of our own: it goes with the process.
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_full_disk_is_named() {
     let own_namespace = ["--user", "--map-root-user", "--mount"];
     if !CommandOutput::by(Command::new("unshare").args(own_namespace).arg("true")).success {

@@ -37,6 +37,7 @@ fn requested(cluster: &TestCluster) -> (BTreeSet<String>, BTreeSet<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_host_of_some_namespaces_serves_these_and_reads_no_others() {
     let cluster = TestCluster::start(&Options { neighbours: Some(vec!["lws".to_owned()]), ..Options::default() });
     cluster.pointsman(&["crds", "install"]).ok();

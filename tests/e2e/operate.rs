@@ -47,6 +47,7 @@ fn active(cluster: &TestCluster) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn after_an_installation_is_lost_a_backup_restores_it_and_services_keep_their_pods() {
     let cluster = TestCluster::start(&Options { neighbours: Some(Vec::new()), ..Options::default() });
     let clone = cluster.dir.join("clone");
@@ -113,6 +114,7 @@ curl() { command curl "${@//127.0.0.1:8080/ADDRESS}"; }
 "#;
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn by_the_guide_the_log_level_changes() {
     let cluster = PolicyCluster::start().await;
     let deploy = workspace().join("deploy/host");

@@ -103,11 +103,13 @@ async fn taken(kind: &'static Resource, services: fn(&'static str) -> BoxedStrat
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn the_api_server_takes_the_plan_of_any_service_that_it_takes() {
     taken(&INFERENCE_SERVICE, pointsman_samples::service).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn the_api_server_takes_the_plan_of_any_llm_service_that_it_takes() {
     taken(&LLM_INFERENCE_SERVICE, pointsman_samples::llm_service).await;
 }

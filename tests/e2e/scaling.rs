@@ -105,6 +105,7 @@ fn engine() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn an_autoscaler_scales_by_the_demand_of_a_pool_and_keeps_the_replicas_when_nobody_reports_it() {
     let cluster = own_cluster(Some(&["inference-pool", "keda"]));
     let host = Host::start(&cluster, &["--external-metrics", "127.0.0.1:0"]).await;

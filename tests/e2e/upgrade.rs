@@ -111,6 +111,7 @@ async fn upgrades(cluster: &TestCluster, kubelet: &mut Kubelet<'_>, services: &S
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn the_first_version_is_upgraded_beside_a_hundred_services_and_removed_by_kustomize_and_by_helm() {
     let old = old_program();
     let cluster = TestCluster::start(&Options { neighbours: Some(Vec::new()), ..Options::default() });

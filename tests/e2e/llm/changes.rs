@@ -100,6 +100,7 @@ async fn a_service_changes_its_shape_and_back_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn with_kserve_s_own_crds_queues_and_shapes_change_as_with_ours() {
     let cluster = own_cluster(Some(&["kserve", "lws"]));
     let said = cluster.pointsman(&["crds", "check", "LLMInferenceService"]).stdout;

@@ -33,6 +33,7 @@ fn is_about_memory(call: &Call) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_host_that_ends_at_any_write_gives_out_no_memory_twice_and_its_follower_goes_on() {
     let cluster = own_cluster(Some(&[]));
     home(&cluster).await;

@@ -110,6 +110,7 @@ async fn policies_choose_the_node_of_a_model_and_the_condition_names_one_that_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_model_wakes_on_another_node_and_goes_while_restarts_are_paused() {
     let cluster = PolicyCluster::from_cluster(own_cluster(Some(&[])));
     home(&cluster).await;

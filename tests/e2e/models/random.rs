@@ -373,7 +373,7 @@ fn untrue(moment: &Moment, model: &Value, message: &str) -> Option<String> {
 async fn whatever_happens_models_get_no_more_memory_than_there_is_and_nobody_busy_is_stopped() {
     let cluster = own_cluster(Some(&[]));
     let mut run = Run::start(&cluster).await;
-    let operations = if is_full() { 20_000 } else { 1_000 };
+    let operations = if is_full() { 20_000 } else { 500 };
     for at in 1..=operations {
         run.operate().await;
         if at % AT_ONCE == 0 {

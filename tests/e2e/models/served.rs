@@ -84,7 +84,7 @@ async fn requests_wake_models_and_none_is_lost_or_doubled_though_a_gateway_is_ki
         assert!(status == 404 && body.contains("model_not_found"), "{status} {body}");
     }
 
-    let total = if is_full() { 10_000 } else { 1_000 };
+    let total = if is_full() { 10_000 } else { 400 };
     let mut outcomes: BTreeMap<String, (usize, std::io::Result<(u16, String)>)> = BTreeMap::new();
     let mut asking = JoinSet::new();
     for at in 0..total {

@@ -40,6 +40,7 @@ async fn nodes(space: &Space<'_>, group: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_group_of_kubernetes_own_is_placed_whole_by_the_scheduler_on_nodes_that_policies_choose() {
     let address = ExtenderAddress::free();
     let features = Some(FEATURES.map(str::to_owned));

@@ -181,7 +181,7 @@ async fn predictions_name_the_nodes_that_pods_get() {
     println!("POINTSMAN_TEST_SEED={seed}");
     let mut random = Random { seed, place: 0 };
     let mut tally = Tally::default();
-    let sets = if is_full() { 50 } else { 6 };
+    let sets = if is_full() { 50 } else { 3 };
     for _ in 0..sets {
         let services = services(&mut random);
         let rendered = render(&cluster, &space.0.name, &services);

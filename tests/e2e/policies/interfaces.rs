@@ -23,6 +23,7 @@ fn old() -> Vec<&'static str> {
 const SELECTOR: &str = "serving.ome.io/inferenceservice=chat";
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn plugins_for_0_1_0_and_one_for_the_draft_label_a_service_together() {
     let cluster = own_cluster(Some(&[]));
     let host = Host::start(&cluster, &["--draft-interfaces"]).await;

@@ -37,7 +37,7 @@ fn decided_by(engine: &Engine, plugin: &str, number: u64) -> Option<String> {
 #[tokio::test]
 async fn while_a_plugin_is_reloaded_no_decision_fails_is_late_or_mixes_two_sets() {
     let full = pointsman_tests::is_full();
-    let number = if full { 1000 } else { 50 };
+    let number = if full { 1000 } else { 15 };
     let seen = pointsman_tests::reload::reloads(&pointsman_tests::PolicyCluster::start().await, number).await;
     assert_eq!((seen.failed, seen.late, seen.mixed), (0, 0, 0), "{seen:?}");
     assert!(seen.decisions > 2 * number as u64, "{seen:?}");
