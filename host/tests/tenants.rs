@@ -229,7 +229,7 @@ impl Scene {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if env::var_os("POINTSMAN_TEST_FULL").is_some() { 20_000 } else { 500 },
+        cases: if env::var_os("POINTSMAN_TEST_FULL").is_some() { 20_000 } else { 150 },
         // Their services are long.
         verbose: 0, max_shrink_iters: 200, ..ProptestConfig::default()
     })]
