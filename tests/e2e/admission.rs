@@ -224,6 +224,7 @@ async fn rules_that_read_the_request_and_what_was_before_are_evaluated_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_rule_with_a_typo_is_refused_with_every_flaw() {
     let cluster = PolicyCluster::start().await;
     let (host, address) = ready(&cluster).await;
@@ -281,6 +282,7 @@ async fn a_host_that_does_not_know_the_rules_yet_gives_no_answer_and_shows_the_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn replicas_share_one_ca_take_up_another_leaf_and_one_that_is_gone_stops_nobody() {
     let cluster = PolicyCluster::start().await;
     let (one, address) = ready(&cluster).await;

@@ -26,6 +26,7 @@ async fn the_host_becomes_ready_and_ends_in_good_order() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_host_that_is_ended_while_it_starts_or_plans_ends_well_and_gives_the_lease_back() {
     let cluster = PolicyCluster::start().await;
     let leases = Api::<Lease>::namespaced(cluster.client().await, HOST_NAMESPACE);

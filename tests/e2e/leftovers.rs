@@ -141,6 +141,7 @@ async fn a_guard_ends_even_a_command_whose_children_will_not() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_test_run_leaves_no_process() {
     Run::new(&["test", "kubectl_knows_the_server_s_version"]).finish().ok();
 }

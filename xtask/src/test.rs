@@ -19,6 +19,9 @@ const THREADS: &str = "RUST_TEST_THREADS";
 
 const TESTS_PER_CORE: usize = 3;
 
+/// What is written in Go: the control plane, and neighbours that are built with another Kubernetes.
+const GO_MODULES: [&str; 3] = ["tests/cluster", "tests/knative", "tests/gateways"];
+
 /// The end-to-end test that reads what all others have done.
 const AUDIT: &str = "grants::";
 
@@ -57,8 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return steps.run("end-to-end tests", || end_to_end(args, Some(name)));
     }
     // What other compilers build, beside what Rust's does.
-    let long = args.full;
-    let others = (!args.quick).then(|| Beside::start("what isn't Rust", move || others(long)));
+    let others = (!args.quick).then(|| Beside::start("what isn't Rust", others));
     steps.beside = others;
     steps.run("formatting", || build::cargo(&["fmt", "--all", "--check"])?.succeed("`cargo fmt --check` (run `cargo fmt`)"))?;
     steps.run("layers", layers::check)?;
@@ -84,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             examples::agree(&build::host()?)
         })?;
         if args.full {
-            steps.run("control plane's own checks", || go_checks(true))?;
+            steps.run("control plane's own checks", go_checks)?;
         }
         steps.run("end-to-end tests", || end_to_end(args, None))?;
     }
@@ -101,12 +103,13 @@ fn thorough(args: &Args, cargo: Guarded) -> Guarded {
     if args.full { cargo.env(FULL, "1") } else { cargo }
 }
 
-/// The control plane with its checks, and the examples in other languages. The checks that start control planes, which `long` adds, wait
-/// until nothing goes on beside them.
-fn others(long: bool) -> Result<()> {
+/// The control plane, and the examples in other languages.
+fn others() -> Result<()> {
+    for module in GO_MODULES {
+        build::gofmt(&workspace().join(module))?;
+    }
     build::control_plane()?;
-    examples::examples()?;
-    if long { Ok(()) } else { go_checks(false) }
+    examples::examples()
 }
 
 /// Before the cluster starts, so that a mistake in a test shows at once.
@@ -158,20 +161,13 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     cargo.args(["--", "--ignored", "--nocapture", AUDIT]).succeed("the audit of the shipped roles")
 }
 
-fn go_checks(long: bool) -> Result<()> {
-    // The long ones start control planes of their own, as the end-to-end tests do.
-    let short: &[&str] = if long { &[] } else { &["-short"] };
-    // Only the long run builds Istio.
-    let modules: &[&str] = if long { &["tests/cluster", "tests/knative", "tests/gateways"] } else { &["tests/cluster", "tests/knative"] };
-    for module in modules {
+/// `go vet` and the tests of these modules. They analyse and link all of Kubernetes, which takes minutes, and start control planes of their own:
+/// the end-to-end tests notice most of what they would.
+fn go_checks() -> Result<()> {
+    for module in GO_MODULES {
         let dir = workspace().join(module);
-        build::gofmt(&dir)?;
-        // It analyses all of Kubernetes first, which takes minutes.
-        if long {
-            build::logged(&cluster_dir(), &format!("go vet in {module}"), build::go_command(&dir)?.args(["vet", "./..."]))?;
-        }
-        let test = build::go_command(&dir)?.args(["test", "-vet=off"]).args(short).args(["./..."]);
-        build::logged(&cluster_dir(), &format!("go test in {module}"), test)?;
+        build::logged(&cluster_dir(), &format!("go vet in {module}"), build::go_command(&dir)?.args(["vet", "./..."]))?;
+        build::logged(&cluster_dir(), &format!("go test in {module}"), build::go_command(&dir)?.args(["test", "./..."]))?;
     }
     Ok(())
 }

@@ -70,6 +70,7 @@ async fn a_service_keeps_its_scheduler_until_it_asks_for_another_one() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn with_a_flag_the_schedulers_of_all_services_are_replaced_at_the_pace() {
     let cluster = PolicyCluster::from_cluster(own_cluster(Some(&["inference-pool"])));
     let names = ["a", "b", "c"];

@@ -76,6 +76,7 @@ async fn a_plugin_turns_around_who_sleeps_for_whom_while_the_host_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn policies_choose_the_node_of_a_model_and_the_condition_names_one_that_they_exclude() {
     let cluster = PolicyCluster::from_cluster(own_cluster(Some(&[])));
     let host = Host::start(&cluster, &[]).await;

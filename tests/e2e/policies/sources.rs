@@ -110,6 +110,7 @@ async fn what_was_read_for_a_deleted_plugin_is_not_taken_for_another_of_its_name
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_source_that_gives_nothing_within_its_deadline_is_told_and_tried_again() {
     let cluster = PolicyCluster::start().await;
     let engine = Engine::start_with_sources(&cluster, "one", &compiled(), &WITH_HURRIED).await;
