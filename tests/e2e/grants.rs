@@ -2,7 +2,10 @@
 
 use pointsman::permissions::{Feature, features};
 use pointsman_core::objects::{Metadata, access};
-use pointsman_tests::grants::{Right, records};
+use pointsman_tests::{
+    grants::{Right, records},
+    is_full,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,6 +79,7 @@ fn hosts_use_every_right_that_is_granted_and_are_refused_nothing() {
     }
     let refused: BTreeSet<&String> = records.iter().flat_map(|record| &record.refused).collect();
     assert!(refused.is_empty(), "refused to hosts: {refused:#?}");
-    assert!(unused.is_empty(), "granted, and never used: {unused:#?}");
+    // Some are used by tests alone that take long.
+    assert!(!is_full() || unused.is_empty(), "granted, and never used: {unused:#?}");
     assert!(needless.is_empty(), "exceptions that no right needs any more: {needless:#?}");
 }

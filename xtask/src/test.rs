@@ -158,7 +158,7 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     }
     // All tests are needed for it: a right that a single one uses is used.
     let cargo = build::cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready());
-    cargo.args(["--", "--ignored", "--nocapture", AUDIT]).succeed("the audit of the shipped roles")
+    thorough(args, cargo).args(["--", "--ignored", "--nocapture", AUDIT]).succeed("the audit of the shipped roles")
 }
 
 /// `go vet` and the tests of these modules. They analyse and link all of Kubernetes, which takes minutes, and start control planes of their own:

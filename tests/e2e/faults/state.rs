@@ -4,7 +4,7 @@ use crate::services::{CHILDREN, Space, condition};
 use kube::api::ListParams;
 use pointsman_core::{
     resource::{INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource},
-    world::child::{FIELD_MANAGER_PREFIX, PLAN_HASH},
+    world::child::{FIELD_MANAGER_PREFIX, PLAN_HASH, REVISIONS},
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -62,6 +62,8 @@ fn of_hosts(object: &Value) -> Option<Value> {
     }
     for managed in &mut ours {
         managed.pointer_mut("/3/f:metadata/f:ownerReferences").and_then(Value::as_object_mut).map(serde_json::Map::clear);
+        let annotations = managed.pointer_mut("/3/f:metadata/f:annotations").and_then(Value::as_object_mut);
+        annotations.map(|annotations| annotations.remove(&format!("f:{REVISIONS}")));
     }
     // What others say of what they made of it, and what the names of namespaces are part of.
     for annotation in ["deployment.kubernetes.io/revision", PLAN_HASH] {
@@ -92,12 +94,13 @@ fn without_revisions(text: &str) -> String {
 
 /// Removes what depends on how often a service or a runtime was edited, and when.
 fn forget_how_often(value: &mut Value) {
-    const COUNTED: [&str; 7] = [
+    const COUNTED: [&str; 8] = [
         "lastTransitionTime",
         "observedGeneration",
         "chosenAtGeneration",
         "ome.io/resource-version",
         "pointsman.dev/revision",
+        REVISIONS,
         "pointsman.dev/runtime",
         "serving.ome.io/revision",
     ];
