@@ -109,7 +109,8 @@ fn others() -> Result<()> {
         build::gofmt(&workspace().join(module))?;
     }
     build::control_plane()?;
-    examples::examples()
+    examples::examples()?;
+    Ok(())
 }
 
 /// Before the cluster starts, so that a mistake in a test shows at once.
