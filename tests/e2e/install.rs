@@ -96,6 +96,7 @@ async fn by_the_guide_a_service_gets_ready_doctor_is_content_and_all_goes_again(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn the_hardened_overlay_keeps_its_rule_enabled() {
     let cluster = PolicyCluster::start().await;
     apply(&cluster, "deploy/overlays/hardened");

@@ -117,6 +117,7 @@ async fn ctrl_c_ends_the_demo_and_leaves_no_process() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_killed_supervisor_takes_its_control_plane_with_it() {
     let mut run = Run::new(&["cluster"]);
     let cluster = run.until("export KUBECONFIG=");

@@ -219,6 +219,7 @@ async fn what_the_schema_refuses_check_refuses_at_the_same_field_in_the_same_wor
 
 /// The cases of rules and patterns that `validation` holds against the API server.
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn every_case_of_a_rule_or_pattern_of_services_is_accepted_and_refused_by_check_as_by_the_api_server() {
     let cluster = TestCluster::shared();
     let space = cluster.namespace("cases").await;
