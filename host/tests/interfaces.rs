@@ -33,7 +33,7 @@ fn workspace() -> PathBuf {
 /// The plugins that carry a label, as they were built for 0.1.0, in four languages.
 const LABELS: [&str; 4] = ["go-labels", "javascript-labels", "python-labels", "rust-labels"];
 
-/// Those of them that answer all cases: to compile Python's interpreter for each way to load it takes minutes.
+/// Those of them that answer all cases. Python's, by far the largest, is loaded anew for each case: that is for whole runs.
 fn asked() -> impl Iterator<Item = &'static str> {
     let is_full = env::var_os("POINTSMAN_TEST_FULL").is_some();
     LABELS.into_iter().filter(move |name| is_full || *name != "python-labels")

@@ -30,10 +30,10 @@ pub(crate) struct Args {
     /// Leaves out the control plane and what runs on it.
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Adds what takes more than a few minutes: soaks, long fuzzing, the licence check.
+    /// Adds what takes more than a few minutes: long end-to-end tests, soaks, long fuzzing, the licence check.
     #[arg(long)]
     full: bool,
-    /// Runs only the end-to-end tests whose names contain this.
+    /// Runs only the end-to-end tests whose names contain this, long ones too.
     #[arg(value_name = "NAME", conflicts_with_all = ["quick", "full"])]
     only: Option<String>,
 }
@@ -60,8 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return steps.run("end-to-end tests", || end_to_end(args, Some(name)));
     }
     // What other compilers build, beside what Rust's does.
-    let others = (!args.quick).then(|| Beside::start("what isn't Rust", others));
-    steps.beside = others;
+    steps.beside = (!args.quick).then(|| Beside::start("what isn't Rust", others));
     steps.run("formatting", || build::cargo(&["fmt", "--all", "--check"])?.succeed("`cargo fmt --check` (run `cargo fmt`)"))?;
     steps.run("layers", layers::check)?;
     steps.run("features", features::check)?;
@@ -157,7 +156,7 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     if only.is_some() {
         return Ok(());
     }
-    // All tests are needed for it: a right that a single one uses is used.
+    // Only with --full, which runs all tests, it expects each right to be used.
     let cargo = build::cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready());
     thorough(args, cargo).args(["--", "--ignored", "--nocapture", AUDIT]).succeed("the audit of the shipped roles")
 }

@@ -373,8 +373,7 @@ fn untrue(moment: &Moment, model: &Value, message: &str) -> Option<String> {
 async fn whatever_happens_models_get_no_more_memory_than_there_is_and_nobody_busy_is_stopped() {
     let cluster = own_cluster(Some(&[]));
     let mut run = Run::start(&cluster).await;
-    // With how many requests must be answered at least, for the test to have tried something.
-    let (operations, least) = if is_full() { (20_000, 100) } else { (500, 50) };
+    let operations = if is_full() { 20_000 } else { 1_000 };
     for at in 1..=operations {
         run.operate().await;
         if at % AT_ONCE == 0 {
@@ -405,5 +404,5 @@ async fn whatever_happens_models_get_no_more_memory_than_there_is_and_nobody_bus
     let answered: usize = run.gateways.iter().map(|gateway| gateway.answered).sum();
     let slept: BTreeSet<&ObjectName> = run.leaving.keys().collect();
     println!("{} requests answered, {} models put to sleep, {} states looked at", answered, slept.len(), run.watchdog.moments);
-    assert!(answered > least && slept.len() > 10, "the test has tried little: {answered} answered, {} put to sleep", slept.len());
+    assert!(answered > 100 && slept.len() > 10, "the test has tried little: {answered} answered, {} put to sleep", slept.len());
 }
