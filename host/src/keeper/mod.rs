@@ -294,8 +294,9 @@ impl Keeper {
         let mut counting = interval(COUNT_INTERVAL);
         // Those that passed while the keeper was busy must not come all at once: what still changes would look settled.
         counting.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looked_at = Instant::now();
         loop {
-            let again = self.wakes_at();
+            let again = self.wakes_at(looked_at);
             tokio::select! {
                 Some(seen) = seen.recv() => self.handle_event(seen),
                 Some(done) = done.recv() => self.handle_done(done),
@@ -322,6 +323,7 @@ impl Keeper {
             while let Ok(done) = done.try_recv() {
                 self.handle_done(done);
             }
+            looked_at = Instant::now();
             self.reconcile().await;
             self.policies.set_awaits_approval(self.awaits_approval());
             drop(work);

@@ -60,16 +60,16 @@ impl Keeper {
         found.map(|found| found.config_maps(source, &self.options.source_settings())).unwrap_or_default()
     }
 
-    /// When something is due although nothing has come: another try, a quarantine's end, or the end of waiting for a source.
-    pub(super) fn wakes_at(&self) -> Option<Instant> {
+    /// When something is due although nothing has come: another try, a quarantine's end, or the end of waiting for a source. What was due by
+    /// `looked_at` has been looked at. It isn't compared with the present: what comes due during a look would be nobody's turn.
+    pub(super) fn wakes_at(&self, looked_at: Instant) -> Option<Instant> {
         let quarantines =
             self.works.values().flat_map(|work| work.quarantine.iter().chain(work.namespaces.values()).map(|(until, _)| *until));
-        let now = Instant::now();
         let retries = self.works.values().filter_map(|work| work.retry);
         let patience = self.works.values().filter_map(|work| work.read_by);
         let rules = self.rule_works.values().filter_map(|work| work.retry);
-        let joins = self.works.values().filter_map(|work| work.churn.joins_at(now));
-        quarantines.chain(patience).chain(joins).filter(|until| *until > now).chain(self.again).chain(retries).chain(rules).min()
+        let joins = self.works.values().filter_map(|work| work.churn.joins_at(looked_at));
+        quarantines.chain(patience).chain(joins).filter(|until| *until > looked_at).chain(self.again).chain(retries).chain(rules).min()
     }
 
     pub(super) fn retry(&mut self) {
