@@ -36,7 +36,7 @@ const POOL: &str = "llama-pool";
 const MODEL: &str = "llama";
 
 /// How long policies may take, which is for ever: a machine that tests keep busy isn't what these tests are about.
-const PATIENT: [&str; 2] = ["--policy-deadline", "100ms"];
+const PATIENT: [&str; 2] = ["--policy-deadline", "5s"];
 
 /// The label by which the pool selects its pods.
 const APP: &str = "app";
