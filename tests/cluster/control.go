@@ -90,12 +90,17 @@ func (s *supervisor) handle(ctx context.Context, r *request) (response, error) {
 		return nil, fmt.Errorf("%q needs an API server, and this instance runs without", r.Do)
 	}
 	switch r.Do {
+	case "snapshot":
+		return response{}, s.takeSnapshot(ctx)
+	case "restore":
+		return response{}, s.restore(ctx)
 	case "kubeconfig":
 		path, err := s.kubeconfigFor(ctx, r)
 		return response{"path": path}, err
 	case "install", "remove":
 		s.admin.Lock()
 		defer s.admin.Unlock()
+		s.touch(r.Neighbour)
 		if r.Do == "install" {
 			return response{}, s.install(ctx, r.Neighbour)
 		}
@@ -134,6 +139,9 @@ func (s *supervisor) handlePart(ctx context.Context, r *request) (response, erro
 	p, err := s.part(r.Part)
 	if err != nil {
 		return nil, err
+	}
+	if !p.isGuest() {
+		s.touch(p.name)
 	}
 	switch r.Do {
 	case "stop":

@@ -21,7 +21,7 @@ const ctlUsage = `pointsman-cluster ctl --dir DIR COMMAND
   run NAME [--env KEY=VALUE]... COMMAND ARGS...
   behave NAME [--namespace NS] [--selector k=v,...] [--annotation k=v]... [--exit-code N] BEHAVIOUR
   behave NAME --remove
-  down
+  snapshot|restore|down
   '{"do":...}'    a request as the socket takes it
 `
 

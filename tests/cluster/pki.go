@@ -110,6 +110,7 @@ type identity struct {
 	frontProxy *authority
 	admin      pair
 	tls        *tls.Config // for asking our own parts whether they are well
+	storage    *tls.Config // for etcd, as the API server
 }
 
 // makeIdentity writes the CA, the parts' certificates and the ServiceAccount keys under dir.
@@ -180,9 +181,14 @@ func makeIdentity(dir string) (*identity, error) {
 	if err != nil {
 		return nil, err
 	}
+	etcdPair, err := tls.X509KeyPair(etcd.cert, etcd.key)
+	if err != nil {
+		return nil, err
+	}
 	return &identity{
 		ca: ca, frontProxy: frontProxy, admin: admin,
-		tls: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{adminPair}},
+		tls:     &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{adminPair}},
+		storage: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{etcdPair}},
 	}, nil
 }
 

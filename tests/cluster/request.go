@@ -40,7 +40,7 @@ type request struct {
 
 // verbs lists, for each request, the fields that it must have (one of them where they are joined by |).
 var verbs = map[string][]string{
-	"status": nil, "down": nil,
+	"status": nil, "down": nil, "snapshot": nil, "restore": nil,
 	"stop": {"part"}, "start": {"part"}, "kill": {"part"}, "pause": {"part"}, "resume": {"part"},
 	"kubeconfig": {"user|serviceAccount"},
 	"install":    {"neighbour"}, "remove": {"neighbour"},
@@ -50,7 +50,8 @@ var verbs = map[string][]string{
 }
 
 var verbNames = []string{
-	"status", "stop", "start", "kill", "pause", "resume", "kubeconfig", "install", "remove", "nodes", "run", "behave", "down",
+	"status", "stop", "start", "kill", "pause", "resume", "kubeconfig", "install", "remove", "nodes", "run", "behave",
+	"snapshot", "restore", "down",
 }
 
 var plainName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)

@@ -33,6 +33,8 @@ type supervisor struct {
 	order []string // in which they were defined; they are stopped the other way round
 	// installed are the neighbours whose CRDs are in the cluster.
 	installed map[string]bool
+	snapshot  *snapshot  // once it was asked for
+	touched   string     // a part that was stopped, killed or paused, or a neighbour that came or went
 	admin     sync.Mutex // one change of neighbours at a time
 	guests    sync.Mutex // one `run` at a time
 

@@ -10,7 +10,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use pointsman_harness::{Behaviour, Options};
-use pointsman_tests::{TestCluster, client, eventually};
+use pointsman_tests::{PolicyCluster, TestCluster, client, eventually};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt};
 
@@ -307,4 +307,45 @@ async fn the_audit_log_counts_every_request() {
     }
     let requests = cluster.requests();
     assert_eq!(requests.iter().filter(|request| request["user"]["username"] == "counted").count(), 3);
+}
+
+#[tokio::test]
+async fn a_restored_cluster_holds_what_it_held_and_one_whose_rules_changed_is_refused() {
+    // It was snapshot as it started.
+    let cluster = PolicyCluster::start().await;
+    let everything = || {
+        let kinds = "namespaces,configmaps,services,serviceaccounts,nodes,clusterroles";
+        cluster
+            .kubectl(&["get", kinds, "--all-namespaces", "-o", "jsonpath={range .items[*]}{.kind} {.metadata.uid} {.data}{\"\\n\"}{end}"])
+            .ok()
+    };
+    let before = everything();
+    let log = cluster.run("guest", &["sleep".to_owned(), "1000".to_owned()], &BTreeMap::new()).unwrap();
+    let files = ["apply.json", "kubeconfigs/left"].map(|name| cluster.dir.join(name));
+    for file in &files {
+        fs::write(file, "left behind").unwrap();
+    }
+    cluster.kubectl(&["create", "namespace", "further"]).ok();
+    cluster.kubectl(&["create", "configmap", "further", "--namespace", "further", "--from-literal", "a=b"]).ok();
+    let trusted = ["configmap", "extension-apiserver-authentication", "--namespace", "kube-system"];
+    cluster.kubectl(&[&["patch"], &trusted[..], &["--patch", "{\"data\": {\"a\": \"b\"}}"]].concat()).ok();
+    cluster.kubectl(&["delete", "node", "--all"]).ok();
+    assert_ne!(everything(), before);
+
+    cluster.restore().unwrap();
+    // The API server shows what its storage says a moment later.
+    eventually("all is as it was", async || (everything() == before).then_some(())).await;
+    assert_eq!([&log, &files[0], &files[1]].map(|file| file.exists()), [false; 3], "files go too");
+    let status = cluster.control(&json!({"do": "status"})).unwrap();
+    assert!(!status.to_string().contains("guest"), "{status}");
+
+    cluster.kubectl(&["create", "clusterrole", "further", "--verb", "get", "--resource", "pods"]).ok();
+    let refused = cluster.restore().unwrap_err().to_string();
+    assert!(refused.contains("clusterroles/further was changed since the snapshot"), "{refused}");
+    cluster.kubectl(&["delete", "clusterrole", "further"]).ok();
+    cluster.restore().unwrap();
+    cluster.stop_part("apiserver").unwrap();
+    cluster.start_part("apiserver").unwrap();
+    let refused = cluster.restore().unwrap_err().to_string();
+    assert!(refused.contains("apiserver was stopped"), "{refused}");
 }

@@ -18,6 +18,7 @@ use serde_json::Value;
 use std::{
     fs::{self, File},
     io::{Read, Seek, SeekFrom},
+    mem,
     ops::Deref,
     path::{Path, PathBuf},
     process::Command,
@@ -35,13 +36,13 @@ pub struct TestCluster {
     /// Set once the shipped roles are there.
     roles: OnceLock<()>,
     audit: Mutex<AuditLog>,
-    /// The place of one that isn't shared. Given back after the processes have ended: fields are dropped in this order.
-    _place: Option<OwnClusterPermit>,
+    /// The permit of one that isn't shared. Given back after the processes have ended: fields are dropped in this order.
+    permit: Option<OwnClusterPermit>,
 }
 
 impl Drop for TestCluster {
     fn drop(&mut self) {
-        grants::record(self);
+        grants::record(&self.audit_lines());
     }
 }
 
@@ -108,13 +109,26 @@ impl TestCluster {
         cluster
     }
 
-    fn started(options: &Options, place: Option<OwnClusterPermit>) -> Self {
-        Self::new(Cluster::start(options).unwrap_or_else(|error| panic!("{error}")), place)
+    fn started(options: &Options, permit: Option<OwnClusterPermit>) -> Self {
+        Self::new(Cluster::start(options).unwrap_or_else(|error| panic!("{error}")), permit)
     }
 
-    fn new(cluster: Cluster, place: Option<OwnClusterPermit>) -> Self {
+    fn new(cluster: Cluster, permit: Option<OwnClusterPermit>) -> Self {
         let audit = Mutex::new(AuditLog { path: cluster.audit_log.clone(), ..AuditLog::default() });
-        Self { cluster, roles: OnceLock::new(), audit, _place: place }
+        Self { cluster, roles: OnceLock::new(), audit, permit }
+    }
+
+    /// Begins the use by a further test.
+    pub(crate) fn begin(&mut self, permit: OwnClusterPermit) {
+        self.permit = Some(permit);
+    }
+
+    /// Ends the use by a test: what hosts did is recorded, and the next test sees none of it.
+    pub(crate) fn end(&mut self) {
+        grants::record(&self.audit_lines());
+        let audit = self.audit.get_mut().unwrap_or_else(PoisonError::into_inner);
+        *audit = AuditLog::beginning_now(mem::take(&mut audit.path));
+        self.permit = None;
     }
 
     /// An API server and its storage, which is enough for CRDs, with these neighbours.
@@ -194,18 +208,40 @@ impl TestCluster {
     pub fn requests(&self) -> Vec<Arc<Value>> {
         self.audit.lock().unwrap_or_else(PoisonError::into_inner).requests()
     }
+
+    /// The same as the log's text.
+    pub fn audit_lines(&self) -> String {
+        self.audit.lock().unwrap_or_else(PoisonError::into_inner).text()
+    }
 }
 
 /// An API server's audit log. Tests ask for it many times a second, so each line is parsed once.
 #[derive(Debug, Default)]
 struct AuditLog {
     path: PathBuf,
+    /// Where in the file the lines begin that are of this test.
+    begin: u64,
     /// How many of its bytes have been parsed.
     parsed: u64,
     requests: Vec<Arc<Value>>,
 }
 
 impl AuditLog {
+    fn beginning_now(path: PathBuf) -> Self {
+        let begin = fs::metadata(&path).map_or(0, |file| file.len());
+        Self { path, begin, parsed: begin, requests: Vec::new() }
+    }
+
+    fn text(&self) -> String {
+        let mut text = Vec::new();
+        // A cluster that didn't start has none.
+        if let Ok(mut log) = File::open(&self.path) {
+            log.seek(SeekFrom::Start(self.begin)).expect("the log only grows");
+            log.read_to_end(&mut text).expect("reading the audit log");
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     fn requests(&mut self) -> Vec<Arc<Value>> {
         let mut log = File::open(&self.path).expect("opening the audit log");
         log.seek(SeekFrom::Start(self.parsed)).expect("the log only grows");

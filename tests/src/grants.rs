@@ -10,8 +10,7 @@ use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::{BufRead, BufReader},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -43,12 +42,12 @@ pub fn host_user() -> String {
 }
 
 /// Leaves the record of a control plane that ends. A run without the shared cluster has no test that reads it.
-pub(crate) fn record(cluster: &TestCluster) {
+pub(crate) fn record(audit_lines: &str) {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let Some(folder) = folder() else { return };
     let file = folder.join(format!("{}-{}.json", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
     // The test may have failed already, and says why itself: a record that can't be written must not hide that.
-    let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&file, serde_json::to_string(&read(&cluster.audit_log))?));
+    let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&file, serde_json::to_string(&read(audit_lines))?));
     if let Err(error) = written {
         eprintln!("{}: {error}", file.display());
     }
@@ -57,7 +56,7 @@ pub(crate) fn record(cluster: &TestCluster) {
 /// All records of a run, and what the shared control plane's audit log says.
 pub fn records() -> Vec<Record> {
     let folder = folder().expect("`cargo xtask test` runs this test, after all others");
-    let mut records = vec![read(&TestCluster::shared().audit_log)];
+    let mut records = vec![read(&TestCluster::shared().audit_lines())];
     for file in fs::read_dir(folder).expect("the others have left their records") {
         let text = fs::read_to_string(file.expect("reading the folder").path()).expect("reading a record");
         records.push(serde_json::from_str(&text).expect("it is a record"));
@@ -71,14 +70,13 @@ fn folder() -> Option<PathBuf> {
     Some(Cluster::attach(ready).ok()?.dir.join("grants"))
 }
 
-fn read(audit_log: &Path) -> Record {
+fn read(audit_lines: &str) -> Record {
     let user = host_user();
     let mut used: BTreeMap<Right, u64> = BTreeMap::new();
     let (mut allowed, mut refused) = (BTreeSet::new(), BTreeMap::new());
-    let Ok(log) = fs::File::open(audit_log) else { return Record::default() };
     // Most lines are other users': whether one may be the host's shows before it is parsed.
-    let lines = BufReader::new(log).lines().map_while(Result::ok).filter(|line| line.contains(&user));
-    for event in lines.filter_map(|line| serde_json::from_str::<Value>(&line).ok()).filter(|event| event["user"]["username"] == *user) {
+    let lines = audit_lines.lines().filter(|line| line.contains(&user));
+    for event in lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()).filter(|event| event["user"]["username"] == *user) {
         let request = request(&event);
         if let Some(message) = refusal(&event) {
             refused.insert(request, message);

@@ -21,6 +21,7 @@ pub mod measure;
 pub mod model_agent;
 pub mod model_server;
 mod policies;
+mod pool;
 pub mod relay;
 pub mod reload;
 pub mod rules;

@@ -1,6 +1,6 @@
 //! Policies in the tests: plugins as they are shipped, clusters that they are applied to, and the engine in this process.
 
-use crate::{TestCluster, client, cluster::bare, eventually, pointsman};
+use crate::{TestCluster, client, eventually, pointsman, pool::PooledCluster};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{ConfigMap, Event},
@@ -66,25 +66,34 @@ pub fn with_section(plugin: &[u8], content: &[u8]) -> Vec<u8> {
 
 /// A control plane of a test's own, with our CRDs and the host's namespace: PolicyPlugins are for a whole cluster.
 #[derive(Debug)]
-pub struct PolicyCluster(TestCluster);
+pub struct PolicyCluster(PolicyClusterKind);
+
+#[derive(Debug)]
+enum PolicyClusterKind {
+    Pooled(PooledCluster),
+    Other(TestCluster),
+}
 
 impl Deref for PolicyCluster {
     type Target = TestCluster;
     fn deref(&self) -> &TestCluster {
-        &self.0
+        match &self.0 {
+            PolicyClusterKind::Pooled(cluster) => cluster,
+            PolicyClusterKind::Other(cluster) => cluster,
+        }
     }
 }
 
 impl PolicyCluster {
-    /// Starts it: an API server and its storage.
+    /// An API server and its storage, as if they had just been started.
     #[allow(clippy::unused_async)] // Whoever starts it is asynchronous.
     pub async fn start() -> Self {
-        Self(TestCluster::with_our_crds(bare(&[])))
+        Self(PolicyClusterKind::Pooled(PooledCluster::take()))
     }
 
     /// One that is there, for tests of more than policies.
     pub fn from_cluster(cluster: TestCluster) -> Self {
-        Self(cluster)
+        Self(PolicyClusterKind::Other(cluster))
     }
 
     /// A folder of this cluster's, for caches and plugin files.

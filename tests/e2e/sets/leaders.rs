@@ -253,7 +253,7 @@ async fn wherever_the_leader_is_killed_the_next_one_brings_the_newest_to_an_end(
         refuse_from(&cluster, step, version).await;
         cluster.config_map("labels", &version.bytes).await;
         // As text: to parse all of it again and again would take the time that the hosts need.
-        let refused = async || std::fs::read_to_string(&cluster.audit_log).unwrap().contains(&refusal(step)).then_some(());
+        let refused = async || cluster.audit_lines().contains(&refusal(step)).then_some(());
         eventually("the leader comes to that write", refused).await;
         cluster.kill_part(&hosts.remove(leader).part).unwrap();
         refuse_nothing(&cluster).await;

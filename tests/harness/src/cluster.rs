@@ -190,6 +190,16 @@ impl Cluster {
         self.part("resume", part)
     }
 
+    /// Remembers all objects and files, for `restore`. Only an API server with its storage alone can do that.
+    pub fn snapshot(&self) -> Result<(), Error> {
+        self.control(&json!({ "do": "snapshot" })).map(drop)
+    }
+
+    /// Ends what was `run` and brings back what the snapshot holds; refused where the control plane isn't as it was in other ways.
+    pub fn restore(&self) -> Result<(), Error> {
+        self.control(&json!({ "do": "restore" })).map(drop)
+    }
+
     /// Installs a neighbour's CRDs (for `lws` its webhooks and manager too, for `knative` its webhooks).
     pub fn install(&self, neighbour: &str) -> Result<(), Error> {
         self.control(&json!({ "do": "install", "neighbour": neighbour })).map(drop)
