@@ -3,6 +3,7 @@
 use crate::program::{empty_folder, pointsman, text};
 use flate2::{Compression, write::GzEncoder};
 use pointsman_harness::{
+    RUSTC_WORKSPACE_WRAPPER,
     plugins::{WASM, build_arguments, plugin, plugin_file},
     target_dir,
 };
@@ -192,6 +193,7 @@ fn a_new_rust_plugin_builds_and_passes_its_first_case() {
     // The versions that are there already, and the profile whose dependencies are built.
     fs::copy(checkout("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
     let built = Command::new(env!("CARGO"))
+        .env_remove(RUSTC_WORKSPACE_WRAPPER)
         .args(build_arguments(WASM))
         .args(["--quiet", "--config", "profile.plugin.inherits='release'", "--target-dir"])
         .arg(target_dir())

@@ -1,6 +1,6 @@
 //! Our own binaries and kubectl, run as a user runs them.
 
-use pointsman_harness::{cluster_dir, forget_our_package, target_dir, workspace};
+use pointsman_harness::{RUSTC_WORKSPACE_WRAPPER, cluster_dir, forget_our_package, target_dir, workspace};
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -90,7 +90,10 @@ fn cargo() -> Command {
 fn built(program: &str) -> PathBuf {
     // A bench measures what is shipped.
     let (profile, folder) = if cfg!(debug_assertions) { ("dev", "debug") } else { ("dist", "dist") };
-    CommandOutput::by(cargo().args(["build", "--quiet", "--workspace", "--profile", profile, "--bin", program]).current_dir(workspace()))
-        .ok();
+    let mut cargo = cargo();
+    // The program that `cargo xtask test` has built, and not another one beside it.
+    cargo.envs(std::env::var_os(RUSTC_WORKSPACE_WRAPPER).map(|wrapper| (RUSTC_WORKSPACE_WRAPPER, wrapper)));
+    cargo.args(["build", "--quiet", "--workspace", "--profile", profile, "--bin", program]).current_dir(workspace());
+    CommandOutput::by(&mut cargo).ok();
     target_dir().join(folder).join(program)
 }

@@ -3,7 +3,7 @@
 use crate::{guard::Guarded, tools};
 use anyhow::{Context, Result, bail};
 use pointsman_harness::{
-    cluster_dir,
+    RUSTC_WORKSPACE_WRAPPER, cluster_dir,
     plugins::{PLUGINS, WASM, build_arguments, plugin_file},
     target_dir, workspace,
 };
@@ -20,10 +20,21 @@ use std::{
 /// The Kubernetes that the control plane's module pins; kubectl asks the server for it.
 const KUBERNETES: (&str, &str, &str) = ("1", "36", "3");
 
+/// What `cargo clippy -- --deny warnings` sets for the cargo that it runs.
+pub(crate) const LINTING: [(&str, &str); 2] =
+    [(RUSTC_WORKSPACE_WRAPPER, "clippy-driver"), ("CLIPPY_ARGS", "--deny__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__")];
+
 /// `cargo`, the one that runs us.
 pub(crate) fn cargo(args: &[&str]) -> Result<Guarded> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     Ok(Guarded::new(cargo)?.args(args).dir(&workspace()))
+}
+
+/// The same for what tests run: clippy's driver compiles our crates, and denies its warnings. `cargo clippy` beside it would check all
+/// dependencies once more, for which a fresh machine takes ten minutes.
+pub(crate) fn linting_cargo(args: &[&str]) -> Result<Guarded> {
+    let cargo = cargo(args)?;
+    Ok(LINTING.into_iter().fold(cargo, |cargo, (name, value)| cargo.env(name, value)))
 }
 
 /// What a cargo command prints.
@@ -55,7 +66,7 @@ fn packages(packages: &[&str]) -> Result<()> {
 /// Builds the host and tells where it is.
 pub(crate) fn host() -> Result<PathBuf> {
     // Features are chosen for the whole workspace, so that tests take the same crates; built is only what the program needs.
-    cargo(&["build", "--workspace", "--bin", "pointsman"])?.succeed("building the host")?;
+    linting_cargo(&["build", "--workspace", "--bin", "pointsman"])?.succeed("building the host")?;
     Ok(target_dir().join("debug/pointsman"))
 }
 
@@ -69,25 +80,25 @@ pub(crate) fn generate() -> Result<()> {
     Guarded::new(host)?.args(["crds", "print", "--all", "--dir"]).args([to]).succeed("generating crds/yaml")?;
     // See `host/src/permissions.rs`, the test that compares them.
     let roles = ["test", "--workspace", "--lib", "permissions::tests::the_files"];
-    cargo(&roles)?.env("POINTSMAN_UPDATE_ROLES", "1").succeed("generating deploy/roles")?;
+    linting_cargo(&roles)?.env("POINTSMAN_UPDATE_ROLES", "1").succeed("generating deploy/roles")?;
     // See `host/core/src/rules/ome_keys/document.rs`, the test that compares them.
     // See `host/tests/metrics_page.rs`, the test that compares them.
     let metrics = ["test", "--workspace", "--test", "all", "metrics_page::the_page"];
-    cargo(&metrics)?.env("POINTSMAN_UPDATE_METRICS_PAGE", "1").succeed("generating the table of docs/metrics.md")?;
+    linting_cargo(&metrics)?.env("POINTSMAN_UPDATE_METRICS_PAGE", "1").succeed("generating the table of docs/metrics.md")?;
     // See `host/model/src/inspect/document.rs`, the test that compares them.
     let models = ["test", "--workspace", "--lib", "inspect::document::the_page"];
-    cargo(&models)?.env("POINTSMAN_UPDATE_MODELS_PAGE", "1").succeed("generating the tables of docs/models.md")?;
+    linting_cargo(&models)?.env("POINTSMAN_UPDATE_MODELS_PAGE", "1").succeed("generating the tables of docs/models.md")?;
     // See `host/src/scheduler_extender/document.rs`, the test that compares them.
     let placement = ["test", "--workspace", "--lib", "scheduler_extender::document"];
-    cargo(&placement)?.env("POINTSMAN_UPDATE_PLACEMENT_PAGE", "1").succeed("generating the table of docs/node-placement.md")?;
+    linting_cargo(&placement)?.env("POINTSMAN_UPDATE_PLACEMENT_PAGE", "1").succeed("generating the table of docs/node-placement.md")?;
     let tables = ["test", "--workspace", "--lib", "rules::ome_keys::document"];
-    cargo(&tables)?.env("POINTSMAN_UPDATE_LABELS_PAGE", "1").succeed("generating the tables of docs/labels-and-annotations.md")
+    linting_cargo(&tables)?.env("POINTSMAN_UPDATE_LABELS_PAGE", "1").succeed("generating the tables of docs/labels-and-annotations.md")
 }
 
 /// Adds the digests of the built-in policies to those that every later host trusts.
 pub(crate) fn record_release() -> Result<()> {
     let test = ["test", "--workspace", "--lib", "builtin::tests::each_line_about_a_former_release"];
-    cargo(&test)?.env("POINTSMAN_RELEASE", "1").succeed("writing host/sandbox/src/builtin/released.txt")
+    linting_cargo(&test)?.env("POINTSMAN_RELEASE", "1").succeed("writing host/sandbox/src/builtin/released.txt")
 }
 
 /// Builds the control plane with all its neighbours unless they are there already.

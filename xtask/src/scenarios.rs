@@ -23,7 +23,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.
-    let mut cargo = build::cargo(&["test", "--workspace", "--test", "all", "scenarios::"])?;
+    let mut cargo = build::linting_cargo(&["test", "--workspace", "--test", "all", "scenarios::"])?;
     if args.update {
         cargo = cargo.env(UPDATE, "1");
     }

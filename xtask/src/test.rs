@@ -64,16 +64,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     steps.run("formatting", || build::cargo(&["fmt", "--all", "--check"])?.succeed("`cargo fmt --check` (run `cargo fmt`)"))?;
     steps.run("layers", layers::check)?;
     steps.run("features", features::check)?;
-    steps.run("clippy", || {
+    steps.run("building and linting", || {
         // Of a test that isn't run by default cargo takes no notice until it is named.
         for targets in [&["--all-targets"][..], &["--test", "e2e"]] {
-            build::cargo(&["clippy", "--workspace"])?.args(targets).args(["--", "--deny", "warnings"]).succeed("clippy")?;
+            build::linting_cargo(&["test", "--workspace", "--no-run"])?.args(targets).succeed("building, or a lint of clippy,")?;
         }
         Ok(())
     })?;
     steps.run("plugins", build::plugins)?;
     steps.run("unit and doc tests, generated files", || {
-        thorough(args, build::cargo(&["test", "--workspace"])?).succeed("a unit or doc test")
+        thorough(args, build::linting_cargo(&["test", "--workspace"])?).succeed("a unit or doc test")
     })?;
     if !args.quick {
         steps.run("building the end-to-end tests", build_end_to_end)?;
@@ -115,7 +115,7 @@ fn others() -> Result<()> {
 /// Before the cluster starts, so that a mistake in a test shows at once.
 fn build_end_to_end() -> Result<()> {
     build::host()?;
-    build::cargo(&["test", "--workspace", "--test", "e2e", "--no-run"])?.succeed("building the end-to-end tests")
+    build::linting_cargo(&["test", "--workspace", "--test", "e2e", "--no-run"])?.succeed("building the end-to-end tests")
 }
 
 /// How many end-to-end tests run at once: most of the time each waits for a controller. The variable is the test program's own.
@@ -131,6 +131,7 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
         let mut list = Command::new("cargo");
         list.args(["test", "--quiet", "--workspace", "--test", "e2e", name, "--", "--list"]).current_dir(workspace());
         forget_our_package(&mut list);
+        list.envs(build::LINTING);
         let listed = list.output().context("listing the end-to-end tests")?;
         if !String::from_utf8_lossy(&listed.stdout).contains(": test") {
             bail!("no end-to-end test has {name} in its name");
@@ -145,7 +146,8 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     }
     let cluster = Cluster::start(&Options { progress: true, ..Options::default() })?;
     // Always the whole workspace: another choice of packages would choose other features, and build everything again.
-    let cargo = build::cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready()).env(THREADS, threads());
+    let cargo =
+        build::linting_cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready()).env(THREADS, threads());
     // An assertion says where it stands and what it saw; a hundred lines of an async runtime after it hide that.
     let mut cargo = thorough(args, cargo.env(BACKTRACE, "0")).args(only);
     // Long ones are ignored, unless all are wanted or some by their names. The audit comes last.
@@ -157,7 +159,7 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
         return Ok(());
     }
     // Only with --full, which runs all tests, it expects each right to be used.
-    let cargo = build::cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready());
+    let cargo = build::linting_cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready());
     thorough(args, cargo).args(["--", "--ignored", "--nocapture", AUDIT]).succeed("the audit of the shipped roles")
 }
 

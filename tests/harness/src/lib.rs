@@ -23,9 +23,14 @@ pub const SHARED_CLUSTER: &str = "POINTSMAN_TEST_CLUSTER";
 /// The variable by which `cargo xtask test --full` asks for the longer runs.
 pub const FULL: &str = "POINTSMAN_TEST_FULL";
 
+/// The variable by which cargo compiles the crates of the workspace with another program than rustc. `cargo xtask test` names clippy's, for the
+/// host and the tests. Plugins are built without: their bytes are those that are shipped.
+pub const RUSTC_WORKSPACE_WRAPPER: &str = "RUSTC_WORKSPACE_WRAPPER";
+
 /// Cargo tells us of our own package. Passed on to another cargo, that would be another environment than a user's shell has, in which the
 /// build scripts of some crates want to run again: half of the dependencies would be built anew each time.
 pub fn forget_our_package(command: &mut Command) {
+    command.env_remove(RUSTC_WORKSPACE_WRAPPER);
     const OURS: [&str; 5] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
     for (name, _) in std::env::vars_os() {
         if OURS.iter().any(|ours| name.to_string_lossy().starts_with(ours)) {
