@@ -30,8 +30,8 @@ pub const RUSTC_WORKSPACE_WRAPPER: &str = "RUSTC_WORKSPACE_WRAPPER";
 /// Cargo tells us of our own package. Passed on to another cargo, that would be another environment than a user's shell has, in which the
 /// build scripts of some crates want to run again: half of the dependencies would be built anew each time.
 pub fn forget_our_package(command: &mut Command) {
-    command.env_remove(RUSTC_WORKSPACE_WRAPPER);
     const OURS: [&str; 5] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
+    command.env_remove(RUSTC_WORKSPACE_WRAPPER);
     for (name, _) in std::env::vars_os() {
         if OURS.iter().any(|ours| name.to_string_lossy().starts_with(ours)) {
             command.env_remove(name);
