@@ -62,6 +62,7 @@ fn features(message: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn knative_takes_what_is_planned_for_it_with_just_the_features_that_are_named() {
     let policies = policies();
     let mut knative = Knative::start();

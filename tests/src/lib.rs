@@ -62,16 +62,23 @@ pub fn is_full() -> bool {
 /// The most that one look counts for. A machine that stands still for minutes, as virtual ones do, must not use patience up at once.
 const MAX_LOOK: Duration = Duration::from_secs(10);
 
+/// How long there is no look after one, at least and at most; in between for as long as the look took.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
 /// Asks until there is an answer.
 pub async fn eventually<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T>) -> T {
     let (mut waited, mut last) = (Duration::ZERO, Instant::now());
     loop {
+        let looked = Instant::now();
         if let Some(answer) = answer().await {
             return answer;
         }
+        // A look by kubectl takes long on a busy machine, and a test that looks all the time keeps it busy.
+        let pause = looked.elapsed().clamp(MIN_PAUSE, MAX_PAUSE);
         waited += last.elapsed().min(MAX_LOOK);
         last = Instant::now();
         assert!(waited < patience(), "it never happened: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(pause).await;
     }
 }

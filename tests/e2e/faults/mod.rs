@@ -311,5 +311,5 @@ fn differ(faulty: &BTreeMap<String, Value>, calm: &BTreeMap<String, Value>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_fails_between_hosts_and_the_api_server_the_end_is_that_of_a_run_without_faults() {
-    survive(if is_full() { 10_000 } else { 300 }).await;
+    survive(if is_full() { 10_000 } else { 100 }).await;
 }
