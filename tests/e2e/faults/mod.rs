@@ -31,8 +31,9 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// How many faults come by chance for each of a whole host.
-const BY_CHANCE_FOR_EACH: usize = 49;
+/// How many faults there are for each of a whole host, with that one; and the same with `--full`.
+const FOR_EACH_OF_A_HOST: usize = 20;
+const FOR_EACH_OF_A_HOST_IF_FULL: usize = 50;
 
 /// How many edits come before the next look at what the hosts make of them.
 const EDITS_AT_ONCE: usize = 6;
@@ -235,7 +236,7 @@ async fn survive(number: usize) {
     let mut left = number;
     while left > 0 {
         run.update_policies().await;
-        let by_chance = BY_CHANCE_FOR_EACH.min(left - 1);
+        let by_chance = if is_full() { FOR_EACH_OF_A_HOST_IF_FULL } else { FOR_EACH_OF_A_HOST }.min(left) - 1;
         run.faults.allow(by_chance);
         run.befall(of_hosts.next().unwrap()).await;
         while run.faults.left() > 0 {
@@ -311,5 +312,5 @@ fn differ(faulty: &BTreeMap<String, Value>, calm: &BTreeMap<String, Value>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_fails_between_hosts_and_the_api_server_the_end_is_that_of_a_run_without_faults() {
-    survive(if is_full() { 10_000 } else { 100 }).await;
+    survive(if is_full() { 10_000 } else { 120 }).await;
 }
