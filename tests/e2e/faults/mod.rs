@@ -226,7 +226,7 @@ fn cluster() -> PolicyCluster {
     }))
 }
 
-/// So many faults, an eighth of them of whole hosts at most.
+/// So many faults; some are of whole hosts.
 async fn survive(number: usize) {
     let seed = std::env::var("POINTSMAN_TEST_SEED").map_or(SEED, |seed| seed.parse().unwrap());
     println!("POINTSMAN_TEST_SEED={seed}");
