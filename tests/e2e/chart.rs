@@ -212,6 +212,7 @@ fn deployment(cluster: &TestCluster) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn by_the_guide_helm_installs_a_host_upgrades_and_removes_it() {
     let cluster = TestCluster::start(&Options { neighbours: Some(vec!["lws".to_owned()]), ..Options::default() });
     let clone = cluster.dir.join("clone");

@@ -32,6 +32,7 @@ fn apply(cluster: &TestCluster, folder: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn doctor_finds_what_is_wrong_says_what_to_do_and_is_content_after_it() {
     let cluster = TestCluster::start(&Options { neighbours: Some(vec!["lws".to_owned()]), ..Options::default() });
     let (code, lines) = examine(&cluster);

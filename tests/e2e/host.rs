@@ -79,6 +79,7 @@ async fn released_after(cluster: &TestCluster, host: Host<'_>) -> Duration {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn the_lease_is_free_a_second_after_sigterm_at_the_latest_even_while_services_are_planned() {
     /// A machine with other work may be late, but not each time.
     const TRIES: usize = 5;
@@ -108,6 +109,7 @@ async fn the_lease_is_free_a_second_after_sigterm_at_the_latest_even_while_servi
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_host_without_crds_or_its_namespace_says_what_is_missing_and_heals_without_a_restart() {
     let cluster = TestCluster::bare(&[]);
     // The ServiceAccount lives in the namespace that is missing.

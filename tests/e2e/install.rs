@@ -58,6 +58,7 @@ fn every_overlay_is_applied_without_a_warning_and_its_pods_pass_pod_security() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn by_the_guide_a_service_gets_ready_doctor_is_content_and_all_goes_again() {
     let cluster = TestCluster::start(&Options { neighbours: Some(vec!["lws".to_owned()]), ..Options::default() });
     let clone = cluster.dir.join("clone");

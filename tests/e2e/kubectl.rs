@@ -16,7 +16,8 @@ async fn every_kind_answers_to_its_short_names_and_category() {
         let short = crd.spec.names.short_names.unwrap_or_default();
         assert!(!short.is_empty(), "{full} has no short name");
         for name in short {
-            let is_ours = |line: &&str| line.starts_with(&format!("{} ", crd.spec.names.plural)) && line.contains(&format!(" {}/", crd.spec.group));
+            let is_ours =
+                |line: &&str| line.starts_with(&format!("{} ", crd.spec.names.plural)) && line.contains(&format!(" {}/", crd.spec.group));
             let ours = wide.lines().find(is_ours).unwrap();
             assert!(ours.contains(&name), "{ours}");
             // kubectl resolves a short name that two kinds share to the wrong one without a word.

@@ -132,6 +132,7 @@ fn inspected(url: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
     let cluster = own_cluster(Some(&[]));
     let (_host, space) = start(&cluster).await;
@@ -253,6 +254,7 @@ async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn what_fails_is_said_and_passes_once_it_is_repaired() {
     let cluster = own_cluster(Some(&[]));
     let (_host, space) = start(&cluster).await;

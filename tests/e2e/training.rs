@@ -145,6 +145,7 @@ async fn a_suspended_run_has_no_pods_and_begins_from_the_current_spec() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn an_elastic_run_replaces_a_lost_worker_and_takes_more() {
     let space = Space::shared_bare("training-elastic").await;
     behave(&space, "tune", "worker", Behaviour::Run);

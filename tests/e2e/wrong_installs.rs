@@ -97,6 +97,7 @@ async fn a_missing_namespace_and_other_crds_are_reported_and_healed_without_a_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_missing_right_other_flags_and_a_webhook_without_its_certificate_are_reported_and_healed() {
     let cluster = own_cluster(Some(&["lws"]));
     let webhook = ["--webhook", "127.0.0.1:0"];

@@ -89,6 +89,7 @@ async fn a_service_changes_its_shape(space: &Space<'_>) {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_changed_queue_rolls_the_pods_and_breaks_no_selector_and_a_removed_key_goes() {
     let space = Space::shared_bare("llm-queue").await;
     join_all(SHAPES.map(|shape| a_queue_changes(&space, shape))).await;

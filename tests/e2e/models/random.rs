@@ -370,6 +370,7 @@ fn untrue(moment: &Moment, model: &Value, message: &str) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn whatever_happens_models_get_no_more_memory_than_there_is_and_nobody_busy_is_stopped() {
     let cluster = own_cluster(Some(&[]));
     let mut run = Run::start(&cluster).await;

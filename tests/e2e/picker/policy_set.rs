@@ -22,6 +22,7 @@ fn grant(space: &Space<'_>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_plugin_that_becomes_active_scores_under_load_and_a_rollback_takes_it_back() {
     const NAME: &str = "balance";
     let cluster = PolicyCluster::from_cluster(own_cluster(Some(&["inference-pool"])));

@@ -172,6 +172,7 @@ async fn delete(cluster: &TestCluster, space: &Space<'_>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn predictions_name_the_nodes_that_pods_get() {
     let address = ExtenderAddress::free();
     let cluster = cluster(&address, &["lws"]);

@@ -34,6 +34,7 @@ fn set_digest(extender: &SchedulerExtender<'_>) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_policy_that_is_replaced_by_a_config_map_changes_later_placements_alone() {
     let address = ExtenderAddress::free();
     let cluster = PolicyCluster::from_cluster(TestCluster::with_our_crds(options(&address, &[])));

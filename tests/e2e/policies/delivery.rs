@@ -183,6 +183,7 @@ fn signed(bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn where_signatures_are_demanded_only_signed_bytes_decide_and_a_mended_signature_heals() {
     let cluster = PolicyCluster::start().await;
     let keys = cluster.folder("keys");

@@ -16,6 +16,7 @@ use pointsman_tests::{PolicyCluster, eventually};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn no_more_than_so_much_a_namespace_and_older_services_count_first() {
     let cluster = PolicyCluster::start().await;
     let (first, address) = ready(&cluster).await;

@@ -134,6 +134,7 @@ fn written(cluster: &TestCluster, since: usize) -> Vec<String> {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn services_that_work_are_left_alone_through_touches_resyncs_restarts_and_changes_of_the_leader() {
     let cluster = own_cluster(None);
     let host = Host::start(&cluster, &[]).await;

@@ -260,6 +260,7 @@ async fn a_plugin_that_would_restart_pods_waits_names_them_and_rolls_them_once_a
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_waiting_candidate_is_rebuilt_over_an_immediate_change_and_needs_its_approval_again() {
     let cluster = PolicyCluster::start().await;
     let host = start(&cluster, &[]).await;
@@ -385,6 +386,7 @@ async fn report_version(cluster: &PolicyCluster, set: &PolicySet) -> Option<Stri
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_report_survives_a_restart_of_the_host_and_a_candidate_goes_when_its_source_does() {
     let cluster = PolicyCluster::start().await;
     let host = start(&cluster, &[]).await;

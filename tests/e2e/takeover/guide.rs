@@ -98,6 +98,7 @@ fn what_is_printed_is_compared_line_by_line_with_gaps() {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn the_guide_leads_from_the_other_controller_to_us_and_back() {
     let guide = fs::read_to_string(workspace().join("docs/migration.md")).unwrap();
     let cluster = own_cluster(Some(&[]));
