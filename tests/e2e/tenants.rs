@@ -71,6 +71,7 @@ async fn settled(cluster: &TestCluster) -> &'static str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_host_reports_on_every_hostile_subject_and_serves_another_tenant_meanwhile() {
     let cluster = own_cluster(None);
     home(&cluster).await;

@@ -5,6 +5,7 @@ use pointsman_tests::{PolicyCluster, eventually, plugin_bytes, with_other_digest
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_plugin_that_is_pushed_every_moment_delays_no_other_plugin_s_update() {
     let cluster = PolicyCluster::start().await;
     let host = start(&cluster, &[]).await;

@@ -162,6 +162,7 @@ async fn what_another_controller_works_on_is_left_alone_until_it_is_taken_over()
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn what_nobody_claims_is_left_alone_and_its_deletion_needs_nobody() {
     let cluster = own_cluster(Some(&[]));
     let space = Space::on(&cluster, "claims").await;

@@ -55,6 +55,7 @@ async fn reserved(space: &Space<'_>) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_model_of_eh_ops_own_controller_keeps_its_pod_and_its_node_and_is_given_back() {
     let cluster = own_cluster(Some(&[]));
     let node = |name: &str| json!({"name": name, "labels": {"inference-pool": "default"}, "capacity": {"cpu": "64", "memory": "100Gi"}});

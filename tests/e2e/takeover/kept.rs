@@ -18,6 +18,7 @@ async fn address(space: &Space<'_>, name: &str) -> Value {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_service_that_is_reached_from_without_stays_so_through_a_taking_over_and_a_rollout() {
     let cluster = own_cluster(Some(&[]));
     let space = Space::on(&cluster, "addresses").await;
@@ -70,6 +71,7 @@ async fn makes_none_beside_it(space: &Space<'_>, host: &Host<'_>) {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_workload_that_has_lost_our_label_gets_no_second_one_beside_it_and_is_taken_over_again() {
     let cluster = own_cluster(Some(&["lws"]));
     let space = Space::on(&cluster, "unseen").await;
@@ -100,6 +102,7 @@ async fn a_workload_that_has_lost_our_label_gets_no_second_one_beside_it_and_is_
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn files_are_never_removed_and_what_guards_pods_goes_with_its_maker() {
     let cluster = own_cluster(Some(&[]));
     let space = Space::on(&cluster, "files").await;

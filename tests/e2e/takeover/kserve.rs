@@ -37,6 +37,7 @@ async fn ready(space: &Space<'_>) {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_service_of_kserve_s_own_controller_runs_on_rolls_when_it_is_asked_to_and_is_given_back() {
     let cluster = own_cluster(Some(&["lws"]));
     let space = Space::bare(&cluster, "from-kserve").await;
@@ -128,6 +129,7 @@ async fn made_for_two_nodes(space: &Space<'_>) {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn whom_the_old_pods_of_several_nodes_are_stays_until_they_are_gone() {
     let cluster = own_cluster(Some(&["lws"]));
     let space = Space::bare(&cluster, "from-kserve-groups").await;

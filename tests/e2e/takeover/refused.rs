@@ -37,6 +37,7 @@ async fn untouched(space: &Space<'_>, resource: &Resource, name: &str) -> bool {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn of_all_services_those_that_can_be_are_taken_over_and_the_others_are_told_why_not() {
     let cluster = own_cluster(Some(&["lws", "ray", "gateway"]));
     let space = Space::on(&cluster, "refused").await;
@@ -131,6 +132,7 @@ async fn stays_untouched(space: &Space<'_>, service: &str, words: &[&str]) {
 }
 
 #[tokio::test]
+#[ignore = "long: `cargo xtask test --full` runs it"]
 async fn what_the_api_server_would_refuse_is_told_before_anything_is_written() {
     let cluster = own_cluster(Some(&[]));
 
