@@ -106,19 +106,20 @@ func (s *supervisor) restore(ctx context.Context) error {
 	}
 	defer client.Close()
 	// What was on its way when its sender was killed may arrive in between.
-	for range 3 {
+	const attempts = 4
+	for range attempts {
 		changes, err := taken.changes(ctx, client)
-		if err != nil || len(changes) == 0 {
-			break
+		if err != nil {
+			return err
+		}
+		if len(changes) == 0 {
+			return s.removeFiles(taken)
 		}
 		if err := taken.undo(ctx, client, changes); err != nil {
 			return err
 		}
 	}
-	if changes, err := taken.changes(ctx, client); err != nil || len(changes) > 0 {
-		return fmt.Errorf("%d objects still differ from the snapshot: %w", len(changes), err)
-	}
-	return s.removeFiles(taken)
+	return fmt.Errorf("objects still change after %d attempts: end what writes them first", attempts)
 }
 
 // touch notes that what runs is no longer what ran at first.

@@ -151,7 +151,7 @@ impl TestCluster {
     fn install_roles(&self) {
         let deploy = workspace().join("deploy");
         for (flag, path) in [("-f", "host/namespace.yaml"), ("-k", "roles"), ("-k", "roles/webhook"), ("-k", "roles/external-metrics")] {
-            let applied = self.kubectl(&["apply", "--server-side", "--validate=false", flag, &deploy.join(path).to_string_lossy()]);
+            let applied = self.apply_from(&[flag, &deploy.join(path).to_string_lossy()]);
             assert_eq!(applied.stderr, "", "a warning, or an error");
         }
         // The API server learns of roles and bindings by watches of its own, in their order.
@@ -191,12 +191,18 @@ impl TestCluster {
         CommandOutput::by(helm_folders(helm.args(args).env("KUBECONFIG", &self.kubeconfig), &self.dir))
     }
 
-    /// Applies an object by kubectl. It doesn't ask for the API's description first, which takes the API server seconds, and minutes where it is busy.
+    /// Applies an object, as [`apply_from`](Self::apply_from) does, whoever has its fields.
     pub fn apply(&self, object: &Value) -> CommandOutput {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let file = self.dir.join(format!("apply-{}.json", COUNT.fetch_add(1, Ordering::Relaxed)));
         fs::write(&file, object.to_string()).expect("writing the object to apply");
-        self.kubectl(&["apply", "--server-side", "--force-conflicts", "--validate=false", "-f", &file.to_string_lossy()])
+        self.apply_from(&["--force-conflicts", "-f", &file.to_string_lossy()])
+    }
+
+    /// kubectl applies what its further arguments name. It doesn't ask for the API's description first, which takes the API server seconds, and
+    /// minutes where it is busy.
+    pub fn apply_from(&self, args: &[&str]) -> CommandOutput {
+        self.kubectl(&[&["apply", "--server-side", "--validate=false"], args].concat())
     }
 
     /// Our own command line against this cluster.

@@ -30,7 +30,7 @@ impl<'a> GatewayProcess<'a> {
     pub async fn start(cluster: &'a TestCluster, number: u32, flags: &[String]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let roles = workspace().join("deploy/gateway/roles.yaml");
-        cluster.kubectl(&["apply", "--server-side", "--validate=false", "-f", &roles.to_string_lossy()]).ok();
+        cluster.apply_from(&["-f", &roles.to_string_lossy()]).ok();
         let kubeconfig = cluster.kubeconfig_of_service_account(HOST_NAMESPACE, GATEWAY_ACCOUNT);
         let kubeconfig = kubeconfig.unwrap_or_else(|error| panic!("{error}"));
         let part = format!("gateway-{}", COUNT.fetch_add(1, Ordering::Relaxed));

@@ -29,15 +29,7 @@ impl<'a> Deref for ModelAgent<'a> {
 impl<'a> ModelAgent<'a> {
     /// Installs what agents need.
     pub fn install(cluster: &TestCluster) {
-        cluster
-            .kubectl(&[
-                "apply",
-                "--server-side",
-                "--validate=false",
-                "-k",
-                workspace().join("deploy").join(MODEL_AGENT).to_str().expect("a path"),
-            ])
-            .ok();
+        cluster.apply_from(&["-k", workspace().join("deploy").join(MODEL_AGENT).to_str().expect("a path")]).ok();
     }
 
     /// Starts the agent of a node, as the DaemonSet's pod there says. The folder stays between starts.

@@ -80,7 +80,7 @@ impl<'c> SchedulerExtender<'c> {
         let part = format!("extender-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let deploy = workspace().join("deploy");
         for path in ["host/namespace.yaml", "scheduler/roles.yaml"] {
-            cluster.kubectl(&["apply", "--server-side", "--validate=false", "-f", &deploy.join(path).to_string_lossy()]).ok();
+            cluster.apply_from(&["-f", &deploy.join(path).to_string_lossy()]).ok();
         }
         let kubeconfig = cluster.kubeconfig_of_service_account(NAMESPACE, ACCOUNT).unwrap_or_else(|error| panic!("{error}"));
         let config = cluster.dir.join("placement.yaml");
