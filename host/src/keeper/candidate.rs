@@ -179,7 +179,7 @@ impl Keeper {
         let tried_again = |work: &PluginProgress| work.retry.is_some() && work.tries <= MAX_TRANSIENT_FAILURES;
         let on_its_way = |work: &RuleProgress| work.running || work.dirty || work.pending;
         let now = Instant::now();
-        let on_its_way_too = |work: &PluginProgress| work.is_awaited(now) || work.dirty || work.pending || tried_again(work);
+        let on_its_way_too = |work: &PluginProgress| work.is_awaited(now) || tried_again(work);
         let churns = |work: &PluginProgress| work.churn.joins_at(now).is_some();
         let (churning, settled): (Vec<_>, Vec<_>) = self.works.iter().partition(|(_, work)| churns(work));
         if settled.iter().any(|(_, work)| on_its_way_too(work)) || self.rule_works.values().any(on_its_way) {

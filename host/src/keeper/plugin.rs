@@ -65,9 +65,10 @@ impl PluginProgress {
         }
     }
 
-    /// Whether a candidate waits for it: what comes together is tried together, unless a source takes its time.
+    /// Whether a candidate waits for it: what comes together is tried together, unless a source takes its time. What changes while that is being
+    /// read is read next, and waited for then.
     pub(super) fn is_awaited(&self, now: Instant) -> bool {
-        self.running && self.read_by.is_none_or(|read_by| now < read_by)
+        if self.running { self.read_by.is_none_or(|read_by| now < read_by) } else { self.dirty || self.pending }
     }
 
     /// What needn't be loaded once more.

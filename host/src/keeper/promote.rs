@@ -97,6 +97,10 @@ impl Keeper {
             let strategy = self.rules.get(rule.name()).and_then(|rule| rule.spec.strategy.clone());
             record.rules.insert(rule.name().to_owned(), RecordedRule { active: rule.bound.clone(), strategy });
         }
+        if !self.make_set(&record).await {
+            self.try_again();
+            return false;
+        }
         if let Err(error) = self.write_record(record).await {
             tracing::warn!(error = sentence(&error), "the record of what decides can't be written; trying again");
             self.try_again();

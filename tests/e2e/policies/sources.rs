@@ -65,7 +65,8 @@ async fn while_a_source_is_being_read_other_plugins_are_updated() {
     let cluster = PolicyCluster::start().await;
     let engine = Engine::start_with_sources(&cluster, "one", &compiled(), &WITH_PATIENT).await;
     let points = json!(["metadata-propagation"]);
-    cluster.plugin("slow", json!({"points": points, "source": {"file": {"path": "slow"}}})).await;
+    let slow = |label: &str| json!({"points": points, "source": {"file": {"path": "slow"}}, "config": {"label": label}});
+    cluster.plugin("slow", slow("first")).await;
 
     let mut bytes = plugin_bytes(LABELS);
     for number in 0..3 {
@@ -73,11 +74,16 @@ async fn while_a_source_is_being_read_other_plugins_are_updated() {
         cluster.plugin_of_config_map("labels", json!({"points": points})).await;
         cluster.active("labels", &digest(&bytes)).await;
         bytes = with_other_digest(&bytes, number);
+        // What changes meanwhile is no reason to wait for it either.
+        cluster.plugin("slow", slow("second")).await;
     }
     assert!(engine.policies.active().member("slow").is_none());
 
-    PATIENT.may.add_permits(1);
+    // It is read for what it is now once it has been read for what it was.
+    PATIENT.may.add_permits(2);
     cluster.active("slow", &digest(&with_other_digest(&plugin_bytes(LABELS), 7))).await;
+    let config = || engine.policies.active().member("slow").and_then(|member| member.bound.config.clone());
+    eventually("its newest state is active", async || (config().as_deref() == Some(r#"{"label":"second"}"#)).then_some(())).await;
     engine.stop().await;
 }
 
